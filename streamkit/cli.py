@@ -1,0 +1,280 @@
+"""The command: `run.py`, and `streamkit` where the package is installed. Each subcommand is a few lines over a module."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streamkit.errors import ConfigError, DeviceError, MissingPackage, StreamkitError
+
+_FILE = click.argument("pipeline", type=click.Path(path_type=Path))
+_SET = click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="replace a value of the YAML")
+_DEVICE = click.option("--device", help="replace the YAML's device: auto, cpu, cuda, cuda:N")
+
+
+class _Group(click.Group):
+    """A group in which `X.yaml` is short for `run X.yaml`."""
+
+    def resolve_command(self, context: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
+        if args and args[0] not in self.commands and args[0].endswith((".yaml", ".yml")):
+            args = ["run", *args]
+        try:
+            return super().resolve_command(context, args)
+        except click.UsageError as error:
+            from streamkit.yamlfile import did_you_mean
+
+            raise click.UsageError(f"{error.message}{did_you_mean(args[0], self.commands)}", context) from None
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="streamkit")
+def cli() -> None:
+    """Video analytics as a YAML. `run.py PIPELINE.yaml` runs it."""
+
+
+@cli.command()
+@_FILE
+@_SET
+@_DEVICE
+@click.option("--limit", type=click.IntRange(min=1), help="frames per source at most")
+@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="write what the run did as JSON")
+def run(pipeline: Path, set_: tuple[str, ...], device: str | None, limit: int | None, report: Path | None) -> int:
+    """Run a pipeline."""
+    from streamkit.graph import build
+    from streamkit.progress import Display
+    from streamkit.runtime.device import choose
+    from streamkit.runtime.run import Pipeline
+
+    display = Display()
+    config = _read(pipeline, set_, device)
+    graph = build(config)
+    running = Pipeline(graph, choose(config.device, display.say), limit=limit, say=display.say)
+    _handle_signals(running, display)
+    code = 1
+    with display.watching(running):
+        try:
+            code = running.run()
+        except StreamkitError as error:
+            code = _code(error)
+            display.error(str(error))
+    found = running.report(code)
+    display.summary(found)
+    if report is not None:
+        report.parent.mkdir(parents=True, exist_ok=True)
+        report.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    return code
+
+
+@cli.command()
+@_FILE
+@_SET
+@_DEVICE
+def check(pipeline: Path, set_: tuple[str, ...], device: str | None) -> int:
+    """Check a pipeline without running it: every problem with its line and column."""
+    from streamkit.graph import build
+    from streamkit.stage import BatchStage
+
+    config = _read(pipeline, set_, device)
+    graph = build(config)
+    for model in {id(m): m for n in graph.nodes.values() if (m := n.options.get("model"))}.values():
+        _check_model(model)
+    for warning in config.warnings:
+        click.echo(f"{warning} (warning)", err=True)
+    on_device = sum(issubclass(node.type, BatchStage) for node in graph.nodes.values())
+    click.echo(f"{pipeline}: ok, {len(graph.sources)} sources, {len(graph.nodes)} stages ({on_device} on the device)")
+    return 0
+
+
+@cli.command()
+@_FILE
+@_SET
+@_DEVICE
+@click.option("--format", "format_", type=click.Choice(["text", "mermaid"]), default="text", show_default=True)
+def graph(pipeline: Path, set_: tuple[str, ...], device: str | None, format_: str) -> int:
+    """Show a pipeline's stages, what reads from what, and where host and device meet."""
+    from streamkit.graph import as_mermaid, as_text, build
+    from streamkit.runtime.device import choose
+
+    config = _read(pipeline, set_, device)
+    built = build(config)
+    chosen = str(choose(config.device, lambda text: click.echo(text, err=True)))
+    click.echo((as_text if format_ == "text" else as_mermaid)(built, chosen))
+    return 0
+
+
+@cli.command()
+@_FILE
+@_SET
+def test(pipeline: Path, set_: tuple[str, ...]) -> int:
+    """Run the tests that stand in a pipeline's YAML under `tests:`."""
+    from streamkit.yamltests import run_tests
+
+    return run_tests(_read(pipeline, set_, "cpu"), click.echo)
+
+
+@cli.command("list")
+@click.option("--plugins", type=click.Path(path_type=Path), multiple=True, help="a file or folder of stages")
+def list_(plugins: tuple[Path, ...]) -> int:
+    """List the stages there are."""
+    from streamkit.describe import stage_list
+
+    click.echo(stage_list(_registry(plugins)))
+    return 0
+
+
+@cli.command()
+@click.argument("stage")
+@click.option("--plugins", type=click.Path(path_type=Path), multiple=True, help="a file or folder of stages")
+def explain(stage: str, plugins: tuple[Path, ...]) -> int:
+    """Show what a stage does and its options."""
+    from streamkit.describe import explain as told
+
+    click.echo(told(_registry(plugins), stage))
+    return 0
+
+
+@cli.command()
+@click.option("--plugins", type=click.Path(path_type=Path), multiple=True, help="a file or folder of stages")
+def schema(plugins: tuple[Path, ...]) -> int:
+    """Print the JSON Schema of a pipeline's YAML, for editors."""
+    from streamkit.describe import json_schema
+
+    click.echo(json.dumps(json_schema(_registry(plugins)), indent=2))
+    return 0
+
+
+@cli.command()
+def doctor() -> int:
+    """Say what this machine can do, and how to mend what it cannot."""
+    from streamkit.doctor import examine
+
+    return examine(click.echo)
+
+
+@cli.group()
+def models() -> None:
+    """List, fetch and check model cards."""
+
+
+@models.command("list")
+def models_list() -> int:
+    """List the cards that ship, and whether their files are there."""
+    from streamkit.models.card import list_cards, load_card
+
+    for path in list_cards():
+        card = load_card(path)
+        there = "ready" if card.file.is_file() else ("run.py models pull " + card.name if card.url else "file missing")
+        size = "x".join(map(str, card.input.size))
+        click.echo(f"{card.name:14} {card.task:8} {card.family:10} {size:9} {card.license:12} {there}")
+    return 0
+
+
+@models.command("pull")
+@click.argument("names", nargs=-1, required=True)
+def models_pull(names: tuple[str, ...]) -> int:
+    """Fetch the networks of these cards."""
+    from streamkit.models.card import find_card, load_card
+    from streamkit.models.pull import pull
+
+    for name in names:
+        click.echo(f"{name}: {pull(load_card(find_card(name, Path())))}")
+    return 0
+
+
+@models.command("check")
+@click.argument("name")
+@click.argument("frames", nargs=-1, type=click.Path(path_type=Path))
+@_DEVICE
+def models_check(name: str, frames: tuple[Path, ...], device: str | None) -> int:
+    """Compare a card's tensor and boxes with a plain CPU reference on real frames."""
+    from streamkit.models.card import find_card, load_card
+    from streamkit.models.check import check as compare
+    from streamkit.runtime.device import choose
+
+    report = compare(load_card(find_card(name, Path())), frames, choose(device or "cpu", click.echo))
+    click.echo(report.text())
+    return 0 if report.passed else 1
+
+
+@cli.command()
+@click.argument("what", type=click.Choice(["cpu"]))
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="write the figures as JSON")
+@click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="a folder with models/ and videos/")
+def bench(what: str, out: Path | None, data: Path | None) -> int:
+    """Measure this machine: `cpu` against the plain loop a user would write."""
+    from streamkit.bench.cpu import bench as measure
+
+    return measure(data, out, click.echo)
+
+
+# ------------------------------------------------------------------------------------------------------------ helpers
+
+
+def _read(pipeline: Path, set_: tuple[str, ...], device: str | None) -> Any:
+    from streamkit.config import read
+
+    pairs: dict[str, str] = {}
+    for item in set_:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {item}: write NAME=VALUE, such as --set stages.detect.min_score=0.5")
+        pairs[name] = value
+    return read(pipeline, set_=pairs, device=device)
+
+
+def _registry(plugins: tuple[Path, ...]) -> Any:
+    from streamkit.plugins import load_plugins
+    from streamkit.stage import default_registry
+
+    registry = default_registry()
+    for path in plugins or ([Path("plugins")] if Path("plugins").is_dir() else []):
+        load_plugins(path, registry)
+    return registry
+
+
+def _check_model(card: Any) -> None:
+    from streamkit.models.network import check_model
+
+    check_model(card)
+
+
+def _handle_signals(running: Any, display: Any) -> None:
+    """The first Ctrl-C or SIGTERM drains and closes; a second one stops at once."""
+
+    def on_signal(number: int, _: object) -> None:
+        if running.stopping:
+            os._exit(130)
+        display.say("stopping: what is decoded is finished and every file closed; once more stops at once")
+        running.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+
+
+def _code(error: StreamkitError) -> int:
+    return 2 if isinstance(error, (ConfigError, DeviceError, MissingPackage)) else 1
+
+
+def main() -> None:
+    """Run the command and exit with its code."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except click.Abort:
+        code = 130
+    except StreamkitError as error:
+        click.echo(str(error), err=True)
+        code = _code(error)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.stdout.flush()
+    sys.exit(code if isinstance(code, int) else 0)

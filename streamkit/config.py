@@ -1,0 +1,373 @@
+"""A pipeline's YAML, checked: every problem at once, each with its place, before any device is touched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from streamkit.errors import ConfigError, Problem
+from streamkit.plugins import load_plugins
+from streamkit.stage import Composite, Registry, Source, Stage, default_registry
+from streamkit.units import seconds
+from streamkit.validate import Options
+from streamkit.yamlfile import Node, did_you_mean, load, load_file, scalar
+
+_TOP = ("device", "batch", "plugins", "sources", "stages", "tests")
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./ -]*")
+DECODE = "decode"
+
+
+@dataclass(slots=True)
+class RunOptions:
+    """What a stage's `run:` says; for the runner, the stage never sees it.
+
+    Attributes:
+        queue: batches that may wait before the stage.
+        on_error: `skip` marks a frame that raises and goes on; `stop` ends the run.
+        instances: copies of a batch stage that work side by side; None leaves it to the runner.
+    """
+
+    queue: int = 4
+    on_error: str = "skip"
+    instances: int | None = None
+
+
+@dataclass(slots=True)
+class BatchOptions:
+    """`batch:` in the YAML: frames a batch holds at most, and how long its oldest may wait for more."""
+
+    size: int | None = None
+    max_wait_s: float = 0.04
+
+
+@dataclass(slots=True)
+class SourceConfig:
+    """One source: its id, its stage class, and that stage's options."""
+
+    id: str
+    type: type[Stage]
+    options: dict[str, Any]
+    node: Node
+
+
+@dataclass(slots=True)
+class StageConfig:
+    """One entry of `stages:`."""
+
+    id: str
+    type: type[Stage]
+    options: dict[str, Any]
+    inputs: list[str]
+    run: RunOptions
+    insert: list[Insert]
+    node: Node
+
+
+@dataclass(slots=True)
+class Insert:
+    """A stage put between the parts of a composite."""
+
+    after: str
+    type: type[Stage]
+    options: dict[str, Any]
+    node: Node
+
+
+@dataclass(slots=True)
+class Config:
+    """A pipeline as its YAML says it, checked but for what only the graph can tell."""
+
+    file: str
+    folder: Path
+    registry: Registry
+    device: str | list[str] = "auto"
+    batch: BatchOptions = field(default_factory=BatchOptions)
+    sources: list[SourceConfig] = field(default_factory=list)
+    stages: list[StageConfig] = field(default_factory=list)
+    tests: list[Node] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+
+
+def read(
+    path: Path, *, set_: Mapping[str, str] | None = None, device: str | None = None, registry: Registry | None = None
+) -> Config:
+    """Read and check a pipeline's YAML file. Problems are collected in the result, not raised.
+
+    Args:
+        path: the file.
+        set_: values that replace the file's: `stages.detect.min_score` to `0.5`.
+        device: replaces the file's `device`.
+        registry: where stages are found; by default the built-in and the installed ones.
+
+    Raises:
+        ConfigError: the file cannot be read or is not YAML.
+    """
+    root, problems = load_file(path)
+    return _read(root, problems, path, set_ or {}, device, registry)
+
+
+def read_text(text: str, *, folder: Path = Path(), registry: Registry | None = None) -> Config:
+    """Read a pipeline from a text, as `read` does; `folder` stands for the file's."""
+    root, problems = load(text, "pipeline.yaml")
+    return _read(root, problems, folder / "pipeline.yaml", {}, None, registry)
+
+
+def _read(
+    root: Node, problems: list[Problem], path: Path, set_: Mapping[str, str], device: str | None, known: Registry | None
+) -> Config:
+    for name, text in set_.items():
+        _replace(root, name, text, problems)
+    registry = (known or default_registry()).copy()
+    config = Config(root.file, path.parent, registry, problems=problems)
+    if not isinstance(root.value, dict):
+        problems.append(root.problem(f"a pipeline is a mapping with the keys {', '.join(_TOP)}"))
+        return config
+    for key in root.value:
+        if key not in _TOP:
+            problems.append(root.problem(f"unknown key {key!r}{did_you_mean(key, _TOP, all_if_few=True)}", key))
+    reader = _Reader(config, root)
+    reader.device(device)
+    reader.batch()
+    reader.plugins()
+    reader.sources()
+    reader.stages()
+    tests = root.value.get("tests")
+    if tests is not None and not isinstance(tests.value, list):
+        problems.append(tests.problem("tests must be a list of tests"))
+    elif tests is not None:
+        config.tests = tests.value
+    return config
+
+
+def _replace(root: Node, name: str, text: str, problems: list[Problem]) -> None:
+    """Put one `--set NAME=VALUE` into the tree."""
+    node, (*path, last) = root, name.split(".")
+    for step in path:
+        if isinstance(node.value, dict) and step in node.value:
+            node = node.value[step]
+            if node.value is None:
+                node.value = {}
+        else:
+            known = node.value if isinstance(node.value, dict) else {}
+            problems.append(Problem("--set", 0, 0, f"{name}: there is no {step!r}{did_you_mean(step, known)}"))
+            return
+    if not isinstance(node.value, dict):
+        node.value = {"uri": node}
+    value, more = load(text, f"--set {name}") if text[:1] in "[{" else (Node(scalar(text), f"--set {name}", 0, 0), [])
+    problems.extend(more)
+    value.line = value.column = 0
+    node.value[last], node.keys[last] = value, (0, 0)
+
+
+class _Reader:
+    """Reads the parts of one file into a `Config`."""
+
+    def __init__(self, config: Config, root: Node) -> None:
+        self.config, self.root, self.problems = config, root, config.problems
+        self.validate = Options(config.folder, config.problems)
+
+    def device(self, override: str | None) -> None:
+        node = self.root.value.get("device")
+        value = override or (node.plain() if node is not None else "auto")
+        many = value if isinstance(value, list) else [value]
+        for name in many:
+            if not isinstance(name, str) or not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
+                told = f"device must be auto, cpu, cuda, cuda:N, or a list of cuda devices, got {name!r}"
+                at = Problem("--device", 0, 0, told) if override or node is None else node.problem(told)
+                self.problems.append(at)
+                return
+        self.config.device = value
+
+    def batch(self) -> None:
+        node = self.root.value.get("batch")
+        if node is None:
+            return
+        value = {"size": node.value} if not isinstance(node.value, dict) else node.plain()
+        for key in value:
+            if key not in ("size", "max_wait"):
+                self.problems.append(
+                    node.problem(f"batch has no option {key!r}{did_you_mean(key, ('size', 'max_wait'), True)}", key)
+                )
+        size = value.get("size")
+        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= 1024):
+            self.problems.append(node.problem(f"batch.size must be a whole number from 1 to 1024, got {size!r}"))
+            size = None
+        self.config.batch.size = size
+        if "max_wait" in value:
+            try:
+                self.config.batch.max_wait_s = seconds(value["max_wait"])
+            except ValueError as error:
+                self.problems.append(node.value["max_wait"].problem(f"batch.max_wait {error}"))
+
+    def plugins(self) -> None:
+        node = self.root.value.get("plugins")
+        if node is None:
+            return
+        for item in node.value if isinstance(node.value, list) else [node]:
+            try:
+                load_plugins(self.config.folder / str(item.value), self.config.registry)
+            except ConfigError as error:
+                self.problems.extend(item.problem(p.text) for p in error.problems)
+
+    # ------------------------------------------------------------------------------------------------------ sources
+
+    def sources(self) -> None:
+        node = self.root.value.get("sources")
+        if node is None or not node.value:
+            self.problems.append((node or self.root).problem("a pipeline needs sources: an id and a URI for each"))
+            return
+        if not isinstance(node.value, dict):
+            self.problems.append(node.problem("sources must be a mapping: each source an id and its URI"))
+            return
+        for id_, item in node.value.items():
+            if not _ID.fullmatch(id_):
+                text = f"a source id is made of letters, digits and _ - . /, got {id_!r}"
+                self.problems.append(node.problem(text, id_))
+            self._source(id_, item, node)
+
+    def _source(self, id_: str, item: Node, parent: Node) -> None:
+        from streamkit.stages.source import resolve
+
+        if item.value is None:
+            self.problems.append(parent.problem(f"source {id_} needs a URI or a file", id_))
+            return
+        options = dict(item.value) if isinstance(item.value, dict) else {"uri": item}
+        named = options.pop("stage", None)
+        if named is not None:
+            kind = self._kind(named, Source)
+            if kind is not None:
+                values = self.validate(kind, Node(options, item.file, item.line, item.column, item.keys), id_)
+                if values is not None:
+                    self.config.sources.append(SourceConfig(id_, kind, values, item))
+            return
+        uri = options.get("uri")
+        if uri is None or not isinstance(uri.value, str):
+            self.problems.append(item.problem(f"source {id_} needs a URI as text, {{uri: ...}}"))
+            return
+        try:
+            found = resolve(id_, uri.value)
+        except Exception as error:  # whatever is wrong with an address is a problem of this line
+            self.problems.append(uri.problem(f"source {id_}: {error}"))
+            return
+        for one, type_name, one_uri in found:
+            kind = self.config.registry.get(type_name)
+            assert kind is not None, type_name
+            mine = Node(
+                {**options, "uri": Node(one_uri, uri.file, uri.line, uri.column)}, item.file, item.line, item.column,
+                item.keys,
+            )  # fmt: skip
+            values = self.validate(kind, mine, id_)
+            if values is None:
+                return
+            self.config.sources.append(SourceConfig(one, kind, values, item))
+            if "://" not in one_uri and not Path(one_uri).exists():
+                self.config.warnings.append(uri.problem(f"source {one}: there is no file {one_uri}"))
+
+    # ------------------------------------------------------------------------------------------------------- stages
+
+    def stages(self) -> None:
+        node = self.root.value.get("stages")
+        if node is None or not node.value:
+            self.problems.append((node or self.root).problem("a pipeline needs stages, such as detect and jsonl"))
+            return
+        if not isinstance(node.value, dict):
+            self.problems.append(node.problem("stages must be a mapping: each stage an id and its options"))
+            return
+        above = DECODE
+        ids = [DECODE, *node.value]
+        for id_, item in node.value.items():
+            if id_ == DECODE or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", id_):
+                text = "decode is the id of the decoded frames" if id_ == DECODE else "letters, digits, _ and - only"
+                self.problems.append(node.problem(f"a stage cannot have the id {id_!r}: {text}", id_))
+            made = self._stage(id_, item, node, above, ids)
+            if made is not None:
+                self.config.stages.append(made)
+            above = id_
+
+    def _stage(self, id_: str, item: Node, parent: Node, above: str, ids: list[str]) -> StageConfig | None:
+        if item.value is not None and not isinstance(item.value, dict):
+            self.problems.append(item.problem(f"the options of {id_} must be a mapping, got {item.value!r}"))
+            return None
+        options = dict(item.value or {})
+        named, wired, run, insert = (options.pop(key, None) for key in ("stage", "from", "run", "insert"))
+        kind = self._kind(named or Node(id_, item.file, *parent.keys[id_]), Stage)
+        inputs = [above] if wired is None else self._inputs(id_, wired, ids)
+        if kind is None:
+            return None
+        if issubclass(kind, Source):
+            self.problems.append(parent.problem(f"{kind.name} is a source; it stands under sources", id_))
+            return None
+        if insert is not None and not issubclass(kind, Composite):
+            text = f"insert belongs to a composite such as detect, not to {kind.name}"
+            self.problems.append(parent.problem(text, id_))
+        values = self.validate(kind, Node(options, item.file, item.line, item.column, item.keys), id_)
+        runs = self._run_options(run, id_)
+        inserts = list(self._inserts(insert, id_)) if insert is not None else []
+        return None if values is None else StageConfig(id_, kind, values, inputs, runs, inserts, item)
+
+    def _kind(self, node: Node, base: type[Stage]) -> type[Stage] | None:
+        kind = self.config.registry.get(str(node.value))
+        if kind is None:
+            names = [n for n in self.config.registry.names() if issubclass(self.config.registry.get(n) or Stage, base)]
+            self.problems.append(node.problem(f"unknown stage {node.value!r}{did_you_mean(str(node.value), names)}"))
+        elif not issubclass(kind, base):
+            self.problems.append(node.problem(f"{node.value!r} is a stage, not a source"))
+            return None
+        return kind
+
+    def _inputs(self, id_: str, wired: Node, ids: list[str]) -> list[str]:
+        items = wired.value if isinstance(wired.value, list) else [wired]
+        for item in items:
+            if item.value not in ids and str(item.value).split(".")[0] not in ids:
+                self.problems.append(item.problem(f"{id_}.from: there is no stage {item.value!r}"
+                                                  f"{did_you_mean(str(item.value), ids)}"))  # fmt: skip
+            elif item.value == id_:
+                self.problems.append(item.problem(f"{id_}.from: a stage cannot read from itself"))
+        if not items:
+            self.problems.append(wired.problem(f"{id_}.from names no stage; leave it out to take the one above"))
+        return [str(item.value) for item in items]
+
+    def _run_options(self, node: Node | None, id_: str) -> RunOptions:
+        options = RunOptions()
+        if node is None:
+            return options
+        wanted: dict[str, Any] = {"queue": int, "on_error": str, "instances": int}
+        for key, item in node.value.items() if isinstance(node.value, dict) else ():
+            fits = isinstance(item.value, wanted.get(key, object)) and not isinstance(item.value, bool)
+            if key not in wanted:
+                self.problems.append(
+                    node.problem(f"{id_}.run has no option {key!r}{did_you_mean(key, wanted, all_if_few=True)}", key)
+                )
+            elif key == "on_error" and item.value not in ("skip", "stop"):
+                self.problems.append(item.problem(f"{id_}.run.on_error must be skip or stop, got {item.value!r}"))
+            elif not fits or (wanted[key] is int and item.value < 1):
+                self.problems.append(item.problem(f"{id_}.run.{key} must be a whole number from 1, got {item.value!r}"))
+            else:
+                setattr(options, key, item.value)
+        if not isinstance(node.value, dict):
+            self.problems.append(node.problem(f"{id_}.run must be a mapping, such as {{on_error: stop}}"))
+        return options
+
+    def _inserts(self, node: Node, id_: str) -> Iterator[Insert]:
+        for item in node.value if isinstance(node.value, list) else [node]:
+            options = dict(item.value) if isinstance(item.value, dict) else {}
+            after, named = options.pop("after", None), options.pop("stage", None)
+            if after is None or named is None:
+                self.problems.append(item.problem(f"{id_}.insert needs {{after: PART, stage: NAME}} and its options"))
+                continue
+            kind = self._kind(named, Stage)
+            if kind is None:
+                continue
+            place = Node(options, item.file, item.line, item.column, item.keys)
+            values = self.validate(kind, place, f"{id_}.{kind.name}")
+            if values is not None:
+                yield Insert(str(after.value), kind, values, after)
+
+
+def dump(config: Config) -> str:
+    """The problems and warnings of a configuration, one a line."""
+    return "\n".join([*map(str, sorted(config.problems)), *(f"{w} (warning)" for w in config.warnings)])

@@ -1,0 +1,309 @@
+"""What flows through a pipeline: surfaces, frames, batches, detections and events.
+
+Arrays are NumPy arrays on the host or CuPy arrays on a GPU; `array_module` tells which. Nothing here copies between
+host and device, does I/O, or knows a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from streamkit.detections import Array, Detections, array_module, merge, shape_text
+
+__all__ = ["Array", "Batch", "Color", "Detections", "Device", "Event", "Frame", "Surface", "array_module", "merge"]
+
+# ---------------------------------------------------------------------------------------------------------- pictures
+
+
+@dataclass(frozen=True, slots=True)
+class Color:
+    """How the Y, Cb and Cr of a picture are to be read.
+
+    Args:
+        matrix: the luma coefficients, as ITU-R BT.601, BT.709 or BT.2020 (non-constant luminance) give them.
+        full_range: True for 0..255, False for 16..235 (luma) and 16..240 (chroma).
+        chroma_x: where a chroma sample sits to the right of its block's left luma sample, in luma samples:
+            0 for H.264's and HEVC's left siting, 0.5 for centre (JPEG).
+        chroma_y: the same downwards; 0.5 for left and centre siting, 0 for top-left.
+    """
+
+    matrix: Literal["bt601", "bt709", "bt2020"] = "bt709"
+    full_range: bool = False
+    chroma_x: float = 0.0
+    chroma_y: float = 0.5
+
+
+class Surface:
+    """An NV12 picture. Read-only once it is handed on; it lives as long as its last reader.
+
+    Attributes:
+        data: (height * 3 / 2, width) uint8, C-contiguous, on host or device; the luma rows, then the rows of
+            interleaved Cb and Cr. Height and width are even: odd pictures are padded by repeating the edge.
+        color: how to read it.
+        ready: a CUDA event after which `data` is written, or None when it is already (always None on the host).
+    """
+
+    __slots__ = ("__weakref__", "_give_back", "color", "data", "ready")
+
+    def __init__(
+        self, data: Array, color: Color, *, ready: Any = None, give_back: Callable[[Array], None] | None = None
+    ) -> None:
+        if data.ndim != 2 or data.dtype != np.uint8 or data.shape[0] % 3 or data.shape[1] % 2:
+            raise ValueError(
+                "Surface.data must be uint8 of shape (height * 3 / 2, width), height and width even, got "
+                f"{data.dtype}{list(data.shape)}"
+            )
+        self.data = data
+        self.color = color
+        self.ready = ready
+        self._give_back = give_back
+
+    @property
+    def height(self) -> int:
+        """Luma rows, padding included."""
+        return int(self.data.shape[0]) * 2 // 3
+
+    @property
+    def width(self) -> int:
+        """Luma columns, padding included."""
+        return int(self.data.shape[1])
+
+    def __del__(self) -> None:
+        give_back = getattr(self, "_give_back", None)
+        if give_back is not None:
+            give_back(self.data)
+
+    def __repr__(self) -> str:
+        return f"Surface({shape_text(self.data)}, {self.color})"
+
+
+# ------------------------------------------------------------------------------------------------ events and frames
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened at one frame.
+
+    Attributes:
+        kind: what happened, a past participle: `crossed`, `entered`.
+        stage: the id of the stage that says so.
+        source: the frame's source.
+        frame: the frame's index in its source.
+        pts_s: the frame's presentation time in seconds.
+        track_id: the object, where there is one.
+        data: further facts; values that JSON can hold.
+    """
+
+    kind: str
+    stage: str
+    source: str
+    frame: int
+    pts_s: float
+    track_id: int | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, repr=False)
+class Frame:
+    """One picture of one source, with what stages found on it.
+
+    Attributes:
+        source: the source's id.
+        index: the picture's number among the source's own, from 0.
+        pts_s: presentation time in seconds, as the source has it.
+        width: the picture's true width in pixels (a surface may be padded by one).
+        height: its true height.
+        surface: the pixels, or None for a frame without any.
+        time_s: wall clock at arrival, in seconds since 1970; live sources only.
+        due_s: when the frame was due, on the monotonic clock in seconds; paced and live sources only.
+        tables: this frame's detections by the id of the detector; filled for host stages.
+        events: what happened at this frame, so far.
+        error: why the frame failed, or None. A failed frame is passed by the stages that follow and goes to the sinks.
+        position: the frame's place in its batch as it was made.
+        stage: the id of the stage at work, filled by the runner.
+        counters: that stage's counters.
+    """
+
+    source: str
+    index: int
+    pts_s: float
+    width: int
+    height: int
+    surface: Surface | None = None
+    time_s: float | None = None
+    due_s: float | None = None
+    tables: dict[str, Detections] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    error: str | None = None
+    position: int = 0
+    stage: str = ""
+    counters: Any = None
+
+    @property
+    def detections(self) -> Detections:
+        """The objects found on this frame; those of all detectors where there are several.
+
+        Assign to it to change or drop rows; with several detectors assign to `tables[name]` instead.
+        """
+        if len(self.tables) == 1:
+            return next(iter(self.tables.values()))
+        return Detections.concat(list(self.tables.values())) if self.tables else Detections.empty()
+
+    @detections.setter
+    def detections(self, table: Detections) -> None:
+        if len(self.tables) > 1:
+            raise ValueError(
+                f"this frame has the tables {', '.join(self.tables)}: assign to frame.tables[name], not detections"
+            )
+        self.tables = {next(iter(self.tables), self.stage or "detect"): table}
+
+    def emit(self, kind: str, track_id: int | None = None, **data: Any) -> None:
+        """Record that `kind` happened at this frame; it goes into the frame's record and to every sink."""
+        track_id = None if track_id is None else int(track_id)
+        self.events.append(Event(kind, self.stage, self.source, self.index, self.pts_s, track_id, data))
+
+    def rgb(self) -> np.ndarray:
+        """The picture as (height, width, 3) uint8 RGB on the host.
+
+        A copy, and from a GPU a slow one: each is counted in the report under `pixels to host`.
+        """
+        from streamkit.ops.color import to_rgb
+
+        if self.surface is None:
+            raise ValueError(f"frame {self.index} of {self.source} has no pixels")
+        return to_rgb(self.surface, self.width, self.height, self.counters)
+
+    def __repr__(self) -> str:
+        return (
+            f"Frame({self.source!r}, index={self.index}, pts_s={self.pts_s:.3f}, {self.width}x{self.height}, "
+            f"{self.surface!r}, objects={sum(map(len, self.tables.values()))}, events={len(self.events)}"
+            + (f", error={self.error!r})" if self.error else ")")
+        )
+
+
+@dataclass(slots=True, repr=False)
+class Batch:
+    """Frames of any sources that go through the graph together.
+
+    Attributes:
+        frames: the frames that are well, in the order of arrival; row i of arrays and tables is `frames[i]`.
+        xp: `numpy`, or `cupy` where the pipeline runs on a GPU.
+        tensor: (B, 3, H, W) or (B, H, W, 3), between preprocess and infer; B may be larger than `frames` (padding).
+        geometry: (n, 4) float32 on the host, each frame's scale_x, scale_y, offset_x, offset_y:
+            network pixel = source pixel x scale + offset.
+        outputs: the network's outputs by name, between infer and postprocess, on the batch's device.
+        tables: detections by the id of the detector. A value may be a function that makes the table, for one that
+            is still on its way from the device; `table(name)` waits for it.
+        sequence: the batch's number, from 0.
+        failed: frames that a stage failed on; no row belongs to them.
+        ended: sources of which no frame comes after this batch.
+        ready: a CUDA event after which the arrays are written, or None when they are.
+    """
+
+    frames: list[Frame]
+    xp: Any = np
+    tensor: Array | None = None
+    geometry: np.ndarray | None = None
+    outputs: dict[str, Array] = field(default_factory=dict)
+    tables: dict[str, Detections | Callable[[], Detections]] = field(default_factory=dict)
+    sequence: int = 0
+    failed: list[Frame] = field(default_factory=list)
+    ended: tuple[str, ...] = ()
+    ready: Any = None
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def table(self, name: str) -> Detections:
+        """The table of detector `name`, waited for where it is still on its way."""
+        found = self.tables[name]
+        if not isinstance(found, Detections):
+            found = self.tables[name] = found()
+        return found
+
+    def fork(self) -> Batch:
+        """The same frames for another branch: what is added, drawn or selected there is not seen here."""
+        return replace(
+            self,
+            frames=[_copy(frame) for frame in self.frames],
+            failed=[_copy(frame) for frame in self.failed],
+            outputs=dict(self.outputs),
+            tables=dict(self.tables),
+        )
+
+    def take(self, rows: Sequence[int]) -> Batch:
+        """A batch of the frames in `rows` with their share of arrays and tables; nothing of `failed` or `ended`."""
+        index = np.asarray(rows, dtype=np.intp)
+        tables: dict[str, Detections | Callable[[], Detections]] = {}
+        for name in self.tables:
+            table = self.table(name)
+            new_row = np.full(len(self.frames), -1, np.int32)
+            new_row[index] = np.arange(len(index), dtype=np.int32)
+            kept = table[new_row[table.batch_row] >= 0]
+            tables[name] = kept.with_columns(batch_row=new_row[kept.batch_row])
+        return Batch(
+            [self.frames[row] for row in rows],
+            self.xp,
+            None if self.tensor is None else self.tensor[index],
+            None if self.geometry is None else self.geometry[index],
+            {name: output[index] for name, output in self.outputs.items()},
+            tables,
+            self.sequence,
+        )
+
+    @staticmethod
+    def join(parts: Sequence[Batch], like: Batch) -> Batch:
+        """Put batches of single frames back together, as `take` took them from `like`."""
+        first, xp = parts[0], like.xp
+        one = [part.tensor[:1] for part in parts if part.tensor is not None]
+        return Batch(
+            [frame for part in parts for frame in part.frames],
+            xp,
+            xp.concatenate(one) if one else None,
+            None if first.geometry is None else np.concatenate([p.geometry[:1] for p in parts]),  # type: ignore[index]
+            {name: xp.concatenate([part.outputs[name][:1] for part in parts]) for name in first.outputs},
+            {
+                name: Detections.concat([part.table(name) for part in parts], rows=range(len(parts)))
+                for name in first.tables
+            },
+            like.sequence,
+            like.failed,
+            like.ended,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Batch({len(self.frames)} frames, tensor={shape_text(self.tensor)}, tables={list(self.tables)}, "
+            f"sequence={self.sequence})"
+        )
+
+
+def _copy(frame: Frame) -> Frame:
+    return replace(frame, tables=dict(frame.tables), events=list(frame.events))
+
+
+# ---------------------------------------------------------------------------------------------------------- devices
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where a pipeline's arrays live: the host's memory, or one CUDA GPU's."""
+
+    kind: Literal["cpu", "cuda"] = "cpu"
+    index: int = 0
+
+    @property
+    def xp(self) -> Any:
+        """The array module: `numpy`, or `cupy` on a GPU."""
+        if self.kind == "cpu":
+            return np
+        import cupy
+
+        return cupy
+
+    def __str__(self) -> str:
+        return self.kind if self.kind == "cpu" else f"{self.kind}:{self.index}"

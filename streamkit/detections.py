@@ -1,0 +1,226 @@
+"""The table of detected objects, and how tables are selected, joined and merged.
+
+Arrays are NumPy arrays on the host or CuPy arrays on a GPU; `array_module` tells which. Nothing here copies between
+host and device.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Array = Any
+"""A `numpy.ndarray` or a `cupy.ndarray`."""
+
+
+def array_module(array: Array) -> Any:
+    """Return the module, `numpy` or `cupy`, that `array` belongs to."""
+    cupy = sys.modules.get("cupy")
+    return cupy if cupy is not None and isinstance(array, cupy.ndarray) else np
+
+
+def shape_text(array: Array | None) -> str:
+    """Dtype, shape and device of an array, for `repr`."""
+    if array is None:
+        return "None"
+    device = "host" if array_module(array) is np else f"cuda:{array.device.id}"
+    return f"{array.dtype}{list(array.shape)}@{device}"
+
+
+@dataclass(slots=True, repr=False)
+class Detections:
+    """One flat table of objects: a batch's, or one frame's. Columns are arrays of n rows on one device.
+
+    Attributes:
+        xyxy: (n, 4) float32, x1, y1, x2, y2 in source pixels.
+        score: (n,) float32, 0..1.
+        class_id: (n,) int32, an index into `labels`.
+        batch_row: (n,) int32, the row's frame in the batch; rising. All 0 in one frame's table.
+        track_id: (n,) int64, or None where nothing tracks; -1 marks a row without a track.
+        labels: the class names.
+        extra: further columns by name, each with n rows.
+        row_id: (n,) int32, the row's number in the table that its detector made; kept by every selection, so that
+            branches that meet know equal rows.
+    """
+
+    xyxy: Array
+    score: Array
+    class_id: Array
+    batch_row: Array = None
+    track_id: Array | None = None
+    labels: tuple[str, ...] = ()
+    extra: dict[str, Array] = field(default_factory=dict)
+    row_id: Array = None
+
+    def __post_init__(self) -> None:
+        xp, n = array_module(self.xyxy), len(self.xyxy)
+        if self.batch_row is None:
+            self.batch_row = xp.zeros(n, np.int32)
+        if self.row_id is None:
+            self.row_id = xp.arange(n, dtype=np.int32)
+        self._check("xyxy", self.xyxy, np.float32, (n, 4))
+        for name, dtype in _COLUMNS.items():
+            self._check(name, getattr(self, name), dtype, (n,))
+        if self.track_id is not None:
+            self._check("track_id", self.track_id, np.int64, (n,))
+        for name, column in self.extra.items():
+            if len(column) != n:
+                raise ValueError(f"Detections.extra[{name!r}] must have {n} rows to match xyxy, got {len(column)}")
+
+    def _check(self, name: str, array: Array, dtype: Any, shape: tuple[int, ...]) -> None:
+        if tuple(array.shape) != shape:
+            raise ValueError(f"Detections.{name} must have shape {shape} to match xyxy, got {tuple(array.shape)}")
+        if array.dtype != dtype:
+            raise ValueError(f"Detections.{name} must be {np.dtype(dtype)}, got {array.dtype}")
+
+    @classmethod
+    def empty(cls, labels: Sequence[str] = (), xp: Any = np) -> Detections:
+        """A table with no rows, on the host or, with `xp=cupy`, on the device."""
+        return cls(
+            xp.zeros((0, 4), np.float32), xp.zeros(0, np.float32), xp.zeros(0, np.int32), labels=tuple(labels)
+        )
+
+    def __len__(self) -> int:
+        return len(self.xyxy)
+
+    def __getitem__(self, rows: Any) -> Detections:
+        """Select rows by a mask, a slice or indices; every column and `row_id` follow."""
+        if isinstance(rows, (int, np.integer)):
+            rows = slice(rows, rows + 1 or None)
+        return self._unchecked(
+            self.xyxy[rows],
+            self.score[rows],
+            self.class_id[rows],
+            self.batch_row[rows],
+            None if self.track_id is None else self.track_id[rows],
+            self.labels,
+            {name: column[rows] for name, column in self.extra.items()},
+            self.row_id[rows],
+        )
+
+    @classmethod
+    def _unchecked(cls, *values: Any) -> Detections:
+        """Build without checks, from columns known to fit each other."""
+        table = object.__new__(cls)
+        (
+            table.xyxy,
+            table.score,
+            table.class_id,
+            table.batch_row,
+            table.track_id,
+            table.labels,
+            table.extra,
+            table.row_id,
+        ) = values
+        return table
+
+    def with_columns(self, **columns: Array) -> Detections:
+        """A table of the same rows with `track_id`, `score`, ... replaced, or extra columns added."""
+        fields = {name: columns.pop(name, getattr(self, name)) for name in _FIELDS if name != "extra"}
+        return Detections(**fields, extra={**self.extra, **columns})
+
+    def split(self, frames: int) -> list[Detections]:
+        """One table a frame, for a batch of `frames` frames; `batch_row` is 0 in each."""
+        if array_module(self.batch_row) is not np:
+            raise ValueError("Detections.split needs a table on the host; this one is on the device")
+        if len(self) > 1 and (self.batch_row[1:] < self.batch_row[:-1]).any():
+            return self[np.argsort(self.batch_row, kind="stable")].split(frames)
+        ends = np.searchsorted(self.batch_row, np.arange(frames + 1)).tolist()
+        parts = [self[a:b] for a, b in itertools.pairwise(ends)]
+        for part in parts:
+            part.batch_row = np.zeros(len(part), np.int32)
+        return parts
+
+    @staticmethod
+    def concat(tables: Sequence[Detections], *, rows: Sequence[int] | None = None) -> Detections:
+        """Put tables of the same labels one below the other.
+
+        With `rows`, table i becomes the batch's frame `rows[i]`. A column that a table lacks is filled: -1 for
+        integers and tracks, NaN for floats.
+        """
+        if not tables:
+            raise ValueError("Detections.concat needs at least one table")
+        xp = array_module(tables[0].xyxy)
+        labels = max((t.labels for t in tables), key=len)
+        tracked = any(t.track_id is not None for t in tables)
+        names = list(dict.fromkeys(name for t in tables for name in t.extra))
+        batch_row = [
+            t.batch_row if rows is None else xp.full(len(t), rows[i], np.int32) for i, t in enumerate(tables)
+        ]
+        return Detections._unchecked(
+            xp.concatenate([t.xyxy for t in tables]),
+            xp.concatenate([t.score for t in tables]),
+            xp.concatenate([t.class_id for t in tables]),
+            xp.concatenate(batch_row),
+            xp.concatenate([_or_nulls(t.track_id, len(t), np.int64, (), xp) for t in tables]) if tracked else None,
+            labels,
+            {name: _stack([t.extra.get(name) for t in tables], [len(t) for t in tables], xp) for name in names},
+            xp.concatenate([t.row_id for t in tables]),
+        )
+
+    @property
+    def label(self) -> list[str]:
+        """The class name of each row; the number as text where there is no name."""
+        names = self.labels
+        return [names[c] if 0 <= c < len(names) else str(c) for c in self.class_id.tolist()]
+
+    @property
+    def center(self) -> Array:
+        """(n, 2) float32, the middle of each box."""
+        return (self.xyxy[:, :2] + self.xyxy[:, 2:]) * np.float32(0.5)
+
+    @property
+    def foot(self) -> Array:
+        """(n, 2) float32, the middle of each box's lower edge: where an object stands."""
+        xp = array_module(self.xyxy)
+        return xp.stack([(self.xyxy[:, 0] + self.xyxy[:, 2]) * np.float32(0.5), self.xyxy[:, 3]], axis=1)
+
+    def __repr__(self) -> str:
+        extra = "".join(f", {name}={shape_text(column)}" for name, column in self.extra.items())
+        return f"Detections({len(self)} rows, {shape_text(self.xyxy)}, track_id={shape_text(self.track_id)}{extra})"
+
+
+_COLUMNS = {"score": np.float32, "class_id": np.int32, "batch_row": np.int32, "row_id": np.int32}
+_FIELDS = ("xyxy", "score", "class_id", "batch_row", "track_id", "labels", "extra", "row_id")
+
+
+def _or_nulls(column: Array | None, n: int, dtype: Any, shape: tuple[int, ...], xp: Any) -> Array:
+    if column is not None:
+        return column
+    return xp.full((n, *shape), np.nan if np.issubdtype(dtype, np.floating) else -1, dtype)
+
+
+def _stack(columns: list[Array | None], lengths: list[int], xp: Any) -> Array:
+    known = next(c for c in columns if c is not None)
+    filled = [_or_nulls(c, n, known.dtype, known.shape[1:], xp) for c, n in zip(columns, lengths, strict=True)]
+    return xp.concatenate(filled)
+
+
+def merge(first: Detections, second: Detections) -> Detections:
+    """One table from two forms of the same table, as where branches meet: every row of either, every column of either.
+
+    Rows are known by frame and `row_id`; where both have a value, `first`'s stands.
+    """
+    if first is second:
+        return first
+    known = {key: i for i, key in enumerate(_keys(first))}
+    other = {key: i for i, key in enumerate(_keys(second))}
+    rest = second[np.array([i for key, i in other.items() if key not in known], dtype=np.intp)]
+    pairs = [(i, other[key]) for key, i in known.items() if key in other]
+    mine, theirs = (np.array(side, dtype=np.intp) for side in (zip(*pairs, strict=True) if pairs else ((), ())))
+    columns: dict[str, Array] = {}
+    for name, column in {"track_id": second.track_id, **second.extra}.items():
+        if column is not None and (first.track_id if name == "track_id" else first.extra.get(name)) is None:
+            columns[name] = _or_nulls(None, len(first), column.dtype, column.shape[1:], np)
+            columns[name][mine] = column[theirs]
+    table = Detections.concat([first.with_columns(**columns), rest])
+    return table[np.lexsort((table.row_id, table.batch_row))]
+
+
+def _keys(table: Detections) -> Iterator[tuple[int, int]]:
+    return zip(table.batch_row.tolist(), table.row_id.tolist(), strict=True)

@@ -1,0 +1,271 @@
+"""The plan of a pipeline: which stage reads from which, in order, and where host and device meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamkit.config import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig
+from streamkit.errors import ConfigError, Problem
+from streamkit.stage import BatchStage, Composite, FrameStage, Sink, Stage, StreamStage
+from streamkit.yamlfile import Node as YamlNode
+from streamkit.yamlfile import did_you_mean
+
+_PRODUCERS = {
+    "tensor": "preprocess", "outputs": "infer", "detections": "a detector such as detect",
+    "track_id": "track", "pixels": "a source with pictures",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Node:
+    """One stage of the graph.
+
+    Attributes:
+        id: the stage's id; `detect.infer` for a part of a composite.
+        type: its class.
+        options: what its constructor takes.
+        inputs: ids of the stages it reads from; `decode` for the decoded frames.
+        readers: ids of the stages that read from it.
+        run: the runner's options.
+        available: what can be read after it.
+        place: where it stands in the YAML, for messages.
+    """
+
+    id: str
+    type: type[Stage]
+    options: dict[str, Any]
+    inputs: list[str]
+    run: RunOptions
+    place: YamlNode
+    readers: list[str] = field(default_factory=list)
+    available: frozenset[str] = frozenset()
+
+    def make(self) -> Stage:
+        """A new instance."""
+        return self.type(**self.options)
+
+    @property
+    def table(self) -> str:
+        """The name of the table that a detector makes: the id of its stage in the YAML."""
+        return self.id.split(".", 1)[0]
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the stage's arrays are on the pipeline's device; the others work on the host."""
+        return issubclass(self.type, BatchStage)
+
+
+@dataclass(slots=True)
+class Graph:
+    """A checked pipeline.
+
+    Attributes:
+        sources: the sources, in the order of the file.
+        nodes: the stages by id, each after all it reads from.
+        outputs: ids of the stages that read the decoded frames.
+        aliases: ids of composites, and the id of the last part of each.
+    """
+
+    config: Config
+    sources: list[SourceConfig]
+    nodes: dict[str, Node]
+    outputs: list[str]
+    aliases: dict[str, str]
+
+    @property
+    def ends(self) -> list[Node]:
+        """The stages that nothing reads from."""
+        return [node for node in self.nodes.values() if not node.readers]
+
+
+def build(config: Config) -> Graph:
+    """Make the graph of a configuration.
+
+    Raises:
+        ConfigError: with every problem of the configuration and of the graph.
+    """
+    problems = config.problems
+    nodes, aliases = _expand(config, problems)
+    _check_parts(config, nodes, problems)
+    ordered = _order(nodes, problems)
+    outputs: list[str] = []
+    for node in ordered.values():
+        for name in node.inputs:
+            (outputs if name == DECODE else ordered[name].readers).append(node.id)
+    graph = Graph(config, config.sources, ordered, outputs, aliases)
+    if not problems:  # with an unknown stage about, what it would have written is not known
+        _check_words(graph, problems)
+        _check_sinks(graph, problems)
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))
+    return graph
+
+
+def _expand(config: Config, problems: list[Problem]) -> tuple[dict[str, Node], dict[str, str]]:
+    """Replace composites by their parts and put inserted stages between them."""
+    nodes: dict[str, Node] = {}
+    aliases: dict[str, str] = {}
+    for stage in config.stages:
+        inputs = stage.inputs
+        if not issubclass(stage.type, Composite):
+            nodes[stage.id] = Node(stage.id, stage.type, stage.options, inputs, stage.run, stage.node)
+            continue
+        for name, kind, options in _parts(stage, problems):
+            id_ = f"{stage.id}.{name}"
+            nodes[id_] = Node(id_, kind, options, inputs, stage.run, stage.node)
+            inputs, aliases[stage.id] = [id_], id_
+    for node in nodes.values():
+        node.inputs = [aliases.get(name, name) for name in node.inputs]
+    return nodes, aliases
+
+
+def _parts(stage: StageConfig, problems: list[Problem]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    composite = stage.type(**stage.options)
+    assert isinstance(composite, Composite)
+    left = list(stage.insert)
+    for part in composite.parts():
+        yield part.name, part.type, part.options
+        for insert in [i for i in left if i.after == part.name]:
+            left.remove(insert)
+            yield insert.type.name, insert.type, insert.options
+    names = [part.name for part in composite.parts()]
+    problems.extend(_misplaced(insert, stage.id, names) for insert in left)
+
+
+def _misplaced(insert: Insert, id_: str, names: list[str]) -> Problem:
+    return insert.node.problem(
+        f"{id_} has no part {insert.after!r}{did_you_mean(insert.after, names)}; its parts: {', '.join(names)}"
+    )
+
+
+def _check_parts(config: Config, nodes: dict[str, Node], problems: list[Problem]) -> None:
+    """A `from` may name a part of a composite; refuse parts that there are not."""
+    known = {DECODE, *nodes}
+    broken = {stage.id for stage in config.stages}
+    for node in list(nodes.values()):
+        for name in node.inputs:
+            if name not in known and (name.split(".")[0] in broken and "." in name):
+                text = f"{node.id}.from: there is no stage {name!r}{did_you_mean(name, known)}"
+                problems.append(node.place.problem(text))
+
+
+def _order(nodes: dict[str, Node], problems: list[Problem]) -> dict[str, Node]:
+    """Sort so that each node comes after its inputs; report a cycle with its whole path."""
+    done: dict[str, Node] = {}
+    path: list[str] = []
+    reported: set[frozenset[str]] = set()
+
+    def visit(name: str) -> None:
+        if name in done or name not in nodes:
+            return
+        if name in path:
+            cycle = [*path[path.index(name) :], name]
+            if frozenset(cycle) not in reported:
+                reported.add(frozenset(cycle))
+                text = f"the stages read from each other in a circle: {' -> '.join(reversed(cycle))}"
+                problems.append(nodes[name].place.problem(text))
+            return
+        path.append(name)
+        for source in nodes[name].inputs:
+            visit(source)
+        path.pop()
+        done[name] = nodes[name]
+
+    for name in nodes:
+        visit(name)
+    for node in done.values():
+        node.inputs = [name for name in node.inputs if name == DECODE or name in done]
+    return done
+
+
+def _check_words(graph: Graph, problems: list[Problem]) -> None:
+    """Every word that a stage reads must be written above it."""
+    written = [set(source.type.writes) for source in graph.sources]
+    decoded = frozenset(set.intersection(*written)) if written else frozenset({"pixels"})
+    for node in graph.nodes.values():
+        above = frozenset().union(*(decoded if name == DECODE else graph.nodes[name].available for name in node.inputs))
+        for word in node.type.reads:
+            if word not in above:
+                text = f"{node.id} reads {word}, which no earlier stage writes{_who(word)}"
+                problems.append(node.place.problem(text))
+        node.available = above | frozenset(node.type.writes)
+
+
+def _who(word: str) -> str:
+    return f"; put {_PRODUCERS[word]} above it" if word in _PRODUCERS else ""
+
+
+def _check_sinks(graph: Graph, problems: list[Problem]) -> None:
+    """Refuse two sinks, or two sources, that would write one file."""
+    claimed: dict[str, str] = {}
+    for node in graph.nodes.values():
+        path = node.options.get("path")
+        if not issubclass(node.type, Sink) or not isinstance(path, str) or path == "-":
+            continue
+        place = node.place.follow(["path"])[0]
+        if getattr(node.type, "one_source", False) and "{source}" not in path and len(graph.sources) > 1:
+            problems.append(place.problem(
+                f"{node.id}: {len(graph.sources)} sources into the one file {path}; write \"{{source}}\" into the path"
+            ))  # fmt: skip
+        if path in claimed:
+            text = f"{node.id}: {claimed[path]} writes {path} already; give it a path of its own"
+            problems.append(place.problem(text))
+        claimed[path] = node.id
+
+
+# --------------------------------------------------------------------------------------------------------- pictures
+
+
+def kind_name(kind: type[Stage]) -> str:
+    """The kind of a stage in a word of the design: source, batch, stream, frame, sink."""
+    for base, name in ((BatchStage, "batch"), (StreamStage, "stream"), (FrameStage, "frame"), (Sink, "sink")):
+        if issubclass(kind, base):
+            return name
+    return "source"
+
+
+def crossings(graph: Graph, node: Node) -> list[str]:
+    """What crosses between device and host on the way into `node`, as `run.py graph` says it."""
+    found = []
+    for name in node.inputs:
+        above = graph.nodes.get(name)
+        if above is not None and above.on_device and "detections" in above.type.writes:
+            found.append(f"{name} -> {node.id}: the table goes from device to host, one copy a batch")
+    if node.on_device and "pixels" in node.type.writes:
+        found.append(f"{node.id}: what to draw goes from host to device, one copy a batch")
+    if issubclass(node.type, Sink) and "pixels" in node.type.reads:
+        found.append(f"{node.id}: pixels stay on the device with nvenc, and go to the host with the cpu encoder")
+    return found
+
+
+def as_text(graph: Graph, device: str) -> str:
+    """The graph for a terminal: sources, then each stage with what it reads from, then the crossings."""
+    lines = [f"{source.id}: {source.type.name}" for source in graph.sources]
+    width = max((len(node.id) for node in graph.nodes.values()), default=0)
+    lines.append(f"{DECODE:<{width}}  frames    {device}")
+    for node in graph.nodes.values():
+        where = device if node.on_device else "host"
+        lines.append(
+            f"{node.id:<{width}}  {kind_name(node.type):<8}  {where:<6}  from {', '.join(node.inputs)}"
+            + (f"  adds {', '.join(node.type.writes)}" if node.type.writes else "")
+        )
+    if device != "cpu":
+        lines.extend(f"crossing  {text}" for node in graph.nodes.values() for text in crossings(graph, node))
+    return "\n".join(lines)
+
+
+def as_mermaid(graph: Graph, device: str) -> str:
+    """The graph as a Mermaid flow chart; a dotted arrow where host and device meet."""
+    names = {id_: f"s{i}" for i, id_ in enumerate([DECODE, *graph.nodes])}
+    lines = ["flowchart LR", *(f'    in{i}(["{source.id}"]) --> s0' for i, source in enumerate(graph.sources))]
+    lines.append(f'    s0["{DECODE}"]')
+    for node in graph.nodes.values():
+        shape = '[/"{}"/]' if issubclass(node.type, Sink) else '["{}"]'
+        lines.append(f"    {names[node.id]}{shape.format(node.id)}")
+        for name in node.inputs:
+            above = name == DECODE or graph.nodes[name].on_device
+            arrow = "-.->" if device != "cpu" and above != node.on_device else "-->"
+            lines.append(f"    {names[name]} {arrow} {names[node.id]}")
+    return "\n".join(lines)

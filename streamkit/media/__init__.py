@@ -1,0 +1,4 @@
+"""Containers and codecs: packets in, surfaces out, and back again.
+
+uris ─► demux ─► decode: av_decoder (FFmpeg) | nv_decoder (NVDEC) ─► surfaces
+"""

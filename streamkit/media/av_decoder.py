@@ -1,0 +1,84 @@
+"""Decoding on the CPU, by FFmpeg."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streamkit.counters import Counters
+from streamkit.data import Device
+from streamkit.media.frames import Picture, to_surface
+from streamkit.media.surfaces import SurfacePool, shared_pool
+from streamkit.media.timing import Timing
+from streamkit.media.upload import Upload
+
+if TYPE_CHECKING:
+    from streamkit.media.demux import Demuxer
+
+CONCEALED = "decode errors concealed"
+UNDECODABLE = "packets not decodable"
+CENTRED = frozenset({"mjpeg", "mjpegb", "mpeg1video"})
+
+
+class AvDecoder:
+    """Packets to pictures on the host; with a device, each picture is uploaded.
+
+    Args:
+        demuxer: where the packets come from.
+        device: where surfaces are wanted.
+        pool: a pool of that device.
+        counters: takes `decode errors concealed`, `packets not decodable` and, on a GPU, `frames decoded on the cpu`.
+        threads: decoding threads; frames come later by as many.
+        low_delay: hand a picture out as soon as it is whole: threads work on slices of one picture, not on several.
+    """
+
+    def __init__(
+        self, demuxer: Demuxer, device: Device, pool: SurfacePool, counters: Counters, *, threads: int = 1,
+        low_delay: bool = False,
+    ) -> None:  # fmt: skip
+        self._counters = counters
+        self._host = pool if device.kind == "cpu" else shared_pool(Device("cpu"))
+        self._upload = None if device.kind == "cpu" else Upload(device, pool)
+        self._threads, self._low_delay = max(1, threads), low_delay
+        self.restart(demuxer)
+
+    def restart(self, demuxer: Demuxer) -> None:
+        """Go on with another demuxer, or the same one after a seek."""
+        self._context: Any = demuxer.stream.codec_context
+        if self._context.is_open:
+            self._context.flush_buffers()
+        else:
+            self._context.thread_count = self._threads
+            self._context.thread_type = "SLICE" if self._low_delay else "AUTO"
+        self._centred = demuxer.info.codec in CENTRED
+        self._timing = Timing(demuxer)
+
+    def decode(self, packet: Any | None) -> list[Picture]:
+        """The pictures that are whole once `packet` (an `av.Packet`) is in; None at the end gives the last ones.
+
+        A packet that cannot be decoded is counted, and decoding goes on.
+        """
+        import av
+
+        try:
+            frames = self._context.decode(packet)
+        except (ValueError, OSError, av.FFmpegError) as error:
+            if isinstance(error, EOFError):
+                return []
+            self._counters.add(UNDECODABLE)
+            return []
+        return [self._picture(frame) for frame in frames]
+
+    def close(self) -> None:
+        """Let go of the codec's memory."""
+        self._context = None
+        if self._upload is not None:
+            self._upload.close()
+
+    def _picture(self, frame: Any) -> Picture:
+        if frame.is_corrupt:
+            self._counters.add(CONCEALED)
+        width, height, surface = to_surface(frame, self._host, centred=self._centred)
+        if self._upload is not None:
+            self._counters.add("frames decoded on the cpu")
+            surface = self._upload(surface)
+        return Picture(self._timing(frame.pts), width, height, surface)

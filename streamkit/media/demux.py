@@ -1,0 +1,170 @@
+"""Containers and streams: packets of the video stream of a file or an address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from streamkit.errors import SourceError
+from streamkit.media.trouble import cannot_open, cannot_read
+from streamkit.media.uris import is_live, is_path, local_path, mask, scheme
+
+_READ_TIMEOUT_S = 15.0
+# without an index these land anywhere: they are read through instead
+_UNSEEKABLE = ("mpegts", "mpeg", "h264", "hevc", "m4v", "mpegvideo", "av1", "obu", "ivf", "rawvideo")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """What a container says of its video stream.
+
+    Attributes:
+        codec: FFmpeg's name of it: `h264`, `hevc`, `av1`.
+        width: of the coded picture, in pixels, before rotation.
+        height: likewise.
+        pixel_format: FFmpeg's name of it, `yuv420p`; empty where it is not known.
+        bit_depth: bits a luma sample.
+        chroma: 420, 422, 444, 400 (none), or 0 for anything else.
+        average_rate: frames a second, or None.
+        start_s: presentation time of the first picture in seconds.
+        duration_s: or None.
+        frames: as many as the container says it has, or None.
+        live: whether pictures come as they happen.
+    """
+
+    codec: str
+    width: int
+    height: int
+    pixel_format: str
+    bit_depth: int
+    chroma: int
+    average_rate: float | None
+    start_s: float
+    duration_s: float | None
+    frames: int | None
+    live: bool
+
+
+class Demuxer:
+    """Reads the packets of a container's first video stream; a cover picture is none.
+
+    Args:
+        uri: a path, or an address that FFmpeg knows: http, https (HLS too), rtsp.
+        timeout_s: how long a network peer may be silent.
+
+    Raises:
+        SourceError: it cannot be opened; the text says why in plain words.
+    """
+
+    def __init__(self, uri: str, *, timeout_s: float = _READ_TIMEOUT_S) -> None:
+        import av
+
+        self.uri = uri
+        where, options = uri, {}
+        if is_path(uri):
+            where = local_path(uri)
+        elif scheme(uri).startswith("rtsp"):
+            options["rtsp_transport"] = "tcp"
+        try:
+            self.container = av.open(
+                where,
+                options=options,
+                timeout=None if is_path(uri) else (timeout_s, timeout_s),
+                metadata_errors="ignore",
+            )
+        except (OSError, ValueError, av.FFmpegError) as error:
+            raise SourceError(cannot_open(uri, error)) from error
+        streams = [s for s in self.container.streams.video if not s.disposition & av.stream.Disposition.attached_pic]
+        if not streams:
+            self.container.close()
+            raise SourceError(f"{mask(uri)} has no video stream")
+        self.stream: Any = streams[0]
+        if not self.stream.codec_context:
+            self.container.close()
+            raise SourceError(f"{mask(uri)}: no decoder here knows its codec")
+        self.info = self._read_info()
+        self.packets_read = self.discarded = self.damaged = 0
+
+    def packets(self) -> Iterator[Any]:
+        """Packets in decode order, each an `av.Packet` with data.
+
+        Raises:
+            SourceError: reading failed; what was yielded before is good.
+        """
+        import av
+
+        packets = self.container.demux(self.stream)
+        while True:
+            try:
+                packet = next(packets)
+            except StopIteration:
+                return
+            except (OSError, ValueError, av.FFmpegError) as error:
+                raise SourceError(cannot_read(self.uri, error)) from error
+            if packet.size:
+                self.packets_read += 1
+                self.discarded += packet.is_discard
+                self.damaged += packet.is_corrupt
+                yield packet
+
+    def seek(self, pts_s: float) -> bool:
+        """Go to a keyframe at or before a presentation time; False where it has to be read through instead."""
+        if self.container.format.name in _UNSEEKABLE:
+            return False
+        import av
+
+        base = self.stream.time_base
+        try:
+            self.container.seek(int(pts_s * base.denominator / base.numerator), stream=self.stream, backward=True)
+        except (OSError, ValueError, av.FFmpegError):
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the file or connection."""
+        self.container.close()
+
+    def _read_info(self) -> StreamInfo:
+        stream, context = self.stream, self.stream.codec_context
+        layout = context.format
+        base = stream.time_base
+        tick = base.numerator / base.denominator if base else 0.0
+        duration = stream.duration * tick if stream.duration is not None else self._tagged_duration()
+        return StreamInfo(
+            codec=context.codec.canonical_name,
+            width=context.width,
+            height=context.height,
+            pixel_format=context.pix_fmt or "",
+            bit_depth=layout.components[0].bits if layout else 8,
+            chroma=chroma_of(layout),
+            average_rate=float(stream.average_rate) if stream.average_rate else None,
+            start_s=(stream.start_time or 0) * tick,
+            duration_s=duration,
+            frames=stream.frames or None,
+            live=is_live(self.uri) or (not is_path(self.uri) and duration is None and not self.container.duration),
+        )
+
+    def _tagged_duration(self) -> float | None:
+        """Matroska keeps a stream's duration in a tag; a container of one stream has that stream's."""
+        for name, text in self.stream.metadata.items():
+            parts = text.split(":")
+            if name.upper().startswith("DURATION") and len(parts) == 3:
+                try:
+                    return float(parts[0]) * 3600 + float(parts[1]) * 60 + float(parts[2])
+                except ValueError:
+                    break
+        if len(self.container.streams) == 1 and self.container.duration:
+            return float(self.container.duration) / 1e6
+        return None
+
+
+def chroma_of(layout: Any) -> int:
+    """The chroma of an `av.VideoFormat`: 420, 422, 444, 400 (none), or 0 for anything else."""
+    if layout is None or layout.is_rgb:
+        return 0
+    parts = [c for c in layout.components if not c.is_alpha]
+    if len(parts) < 3:
+        return 400
+    ratio = parts[0].width // max(parts[1].width, 1), parts[0].height // max(parts[1].height, 1)
+    return {(2, 2): 420, (2, 1): 422, (1, 1): 444}.get(ratio, 0)

@@ -1,0 +1,175 @@
+"""Encode NV12 surfaces by x264 or x265 on the CPU, and what every encoder is.
+
+An encoder adds its stream to a container and turns surfaces into packets; `mux.VideoFile` writes them. Times are whole
+ticks of `TIME_BASE`, fine enough to hold the time bases of files and cameras exactly (90 kHz, 12800, 30000/1001, ...).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+from streamkit.counters import Counters
+from streamkit.data import Array, Color, Surface, array_module
+
+if TYPE_CHECKING:
+    from av.container import OutputContainer
+    from av.packet import Packet
+
+TIME_BASE = Fraction(1, 5_760_000)
+
+H273 = {"bt601": (6, 6, 6), "bt709": (1, 1, 1), "bt2020": (9, 14, 9)}
+"""Colour primaries, transfer and matrix of each matrix, as ITU-T H.273 numbers them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """What a user may ask of an encoder.
+
+    Attributes:
+        codec: `h264` or `hevc`.
+        quality: the constant rate factor, 0 (best) to 51; None is the encoder's own.
+        bitrate: bits a second, instead of `quality`.
+        preset: the encoder's word for speed against size; None is `veryfast` on the CPU and `p4` on NVENC.
+        gop: frames from keyframe to keyframe; None is the encoder's own.
+    """
+
+    codec: Literal["h264", "hevc"] = "h264"
+    quality: int | None = None
+    bitrate: int | None = None
+    preset: str | None = None
+    gop: int | None = None
+
+
+class Encoder(Protocol):
+    """Turns surfaces into packets of a container's stream. One size, one colour."""
+
+    def start(self, container: OutputContainer) -> None:
+        """Take the container that the stream is to be in."""
+
+    def encode(self, surface: Surface, ticks: int) -> Sequence[Packet]:
+        """The packets that are ready; `ticks` is the surface's presentation time, and rises."""
+
+    def flush(self) -> Sequence[Packet]:
+        """The packets that are still inside."""
+
+
+def host_pixels(surface: Surface, counters: Counters, into: Array | None = None) -> np.ndarray:
+    """The surface's NV12 on the host; from a GPU a copy, counted under `pixels to host`.
+
+    Args:
+        surface: the picture.
+        counters: where a copy is counted.
+        into: pinned memory for the copy.
+    """
+    if array_module(surface.data) is np:
+        return surface.data  # type: ignore[no-any-return]
+    import cupy
+
+    with surface.data.device:
+        stream = cupy.cuda.get_current_stream()
+        if surface.ready is not None:
+            stream.wait_event(surface.ready)
+        counters.add("pixels to host")
+        return surface.data.get(stream=stream, out=into)  # type: ignore[no-any-return]
+
+
+class CpuEncoder:
+    """x264 or x265, fed with NV12.
+
+    Args:
+        encoding: what is asked for.
+        width: of the surfaces, in pixels, even.
+        height: the same.
+        color: how the surfaces are to be read; written into the stream.
+        rate: frames a second, a hint for the encoder's rate control; times come from `encode`.
+        threads: how many threads it may use.
+        counters: where copies from a GPU are counted.
+    """
+
+    def __init__(
+        self,
+        encoding: Encoding,
+        width: int,
+        height: int,
+        color: Color,
+        rate: Fraction,
+        threads: int,
+        counters: Counters,
+    ) -> None:
+        self._encoding, self._size, self._color = encoding, (width, height), color
+        self._rate, self._threads, self._counters = rate, threads, counters
+        self._pinned: Any = None
+
+    def start(self, container: OutputContainer) -> None:
+        """Add the stream."""
+        encoding, color = self._encoding, self._color
+        chroma = {(0.0, 0.5): 0, (0.5, 0.5): 1, (0.0, 0.0): 2}.get((color.chroma_x, color.chroma_y), 0)
+        options = {"preset": encoding.preset or "veryfast"}
+        if encoding.codec == "h264":
+            name, options["x264-params"] = "libx264", f"chromaloc={chroma}"
+        else:
+            name, options["x265-params"] = "libx265", f"chromaloc={chroma}:log-level=none"
+        if encoding.bitrate is None and encoding.quality is not None:
+            options["crf"] = str(encoding.quality)
+        self._stream: Any = container.add_stream(name, rate=self._rate, time_base=TIME_BASE, options=options)
+        context: Any = self._stream.codec_context
+        context.width, context.height = self._size
+        context.pix_fmt = "nv12" if encoding.codec == "h264" else "yuv420p"
+        context.time_base = TIME_BASE
+        context.thread_count = self._threads
+        context.color_primaries, context.color_trc, context.colorspace = H273[color.matrix]
+        context.color_range = 2 if color.full_range else 1
+        if encoding.bitrate is not None:
+            context.bit_rate = encoding.bitrate
+        if encoding.gop is not None:
+            context.gop_size = encoding.gop
+        if encoding.codec == "hevc":
+            context.codec_tag = "hvc1"
+
+    def encode(self, surface: Surface, ticks: int) -> Sequence[Packet]:
+        """The packets that are ready."""
+        from av import VideoFrame
+
+        pixels = self._download(surface)
+        if self._encoding.codec == "h264":
+            frame = VideoFrame.from_ndarray(pixels, format="nv12")
+        else:
+            frame = VideoFrame.from_ndarray(planar(pixels), format="yuv420p")
+        frame.pts, frame.time_base = ticks, TIME_BASE
+        packets: Sequence[Packet] = self._stream.encode(frame)
+        return packets
+
+    def flush(self) -> Sequence[Packet]:
+        """The packets that are still inside."""
+        packets: Sequence[Packet] = self._stream.encode(None)
+        for packet in packets:
+            # x265 leaves the decoding time of a video shorter than its reordering delay undefined
+            if packet.pts is not None and packet.dts is not None and not 0 <= packet.pts - packet.dts < 2**31:
+                packet.dts = packet.pts
+        return packets
+
+    def _download(self, surface: Surface) -> np.ndarray:
+        if array_module(surface.data) is np:
+            return surface.data  # type: ignore[no-any-return]
+        if self._pinned is None:
+            import cupyx
+
+            self._pinned = cupyx.empty_pinned(surface.data.shape, np.uint8)
+        return host_pixels(surface, self._counters, self._pinned)
+
+
+def planar(nv12: np.ndarray) -> np.ndarray:
+    """NV12 (height * 3 / 2, width) uint8 as planar 4:2:0 of the same shape: Y, then Cb, then Cr."""
+    rows, width = nv12.shape
+    height = rows * 2 // 3
+    made = np.empty_like(nv12)
+    made[:height] = nv12[:height]
+    chroma = made[height:].reshape(2, height // 2, width // 2)
+    chroma[0] = nv12[height:, 0::2]
+    chroma[1] = nv12[height:, 1::2]
+    return made

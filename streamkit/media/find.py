@@ -1,0 +1,100 @@
+"""From what a YAML says of a source to the sources it stands for."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from streamkit.errors import SourceError
+from streamkit.media.uris import is_path, local_path, mask, scheme
+
+PICTURES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
+VIDEOS = frozenset(
+    "." + name
+    for name in (
+        "mp4", "m4v", "mov", "mkv", "webm", "avi", "ts", "m2ts", "mts", "mpg", "mpeg", "flv", "wmv", "asf", "3gp",
+        "ogv", "h264", "264", "h265", "265", "hevc", "ivf", "vob", "mxf", "y4m", "mjpeg", "mjpg", "obu",
+    )
+)  # fmt: skip
+
+
+def resolve(source: str, uri: str) -> list[tuple[str, str, str]]:
+    """The sources that one entry of `sources:` stands for, each as id, stage name and URI.
+
+    `test://` is the test pattern. A folder or a pattern of videos is one source a file, with the id `<id>/<stem>`; one
+    of pictures is a single source. Anything else is one video, which need not exist yet: that is for the run to find.
+
+    Raises:
+        SourceError: a folder or pattern holds no video or picture, or both.
+    """
+    if scheme(uri) == "test":
+        return [(source, "test_pattern", uri)]
+    if not is_path(uri):
+        return [(source, "source", uri)]
+    path = local_path(uri)
+    if Path(path).is_dir():
+        files: Iterable[str] = (str(p) for p in sorted(Path(path).iterdir(), key=natural) if p.is_file())
+        where = f"the folder {path}"
+    elif is_pattern(path):
+        files, where = matches(path), f"the pattern {path}"
+    else:
+        return [(source, "pictures" if Path(path).suffix.lower() in PICTURES else "source", uri)]
+    files = list(files)
+    pictures = [f for f in files if Path(f).suffix.lower() in PICTURES]
+    videos = [f for f in files if Path(f).suffix.lower() in VIDEOS]
+    if pictures and videos:
+        raise SourceError(
+            f"{where} holds {len(videos)} videos and {len(pictures)} pictures; name one kind, such as *.mp4"
+        )
+    if pictures:
+        return [(source, "pictures", uri)]
+    if not videos:
+        raise SourceError(f"{where} holds no video and no picture" + (f", among {len(files)} files" if files else ""))
+    return [(f"{source}/{stem}", "source", file) for stem, file in zip(_unique(videos), videos, strict=True)]
+
+
+def is_pattern(path: str) -> bool:
+    """Whether a path is a pattern: `*`, `?`, `[...]` or `%04d`, and no file of that very name."""
+    return bool(re.search(r"[*?[]|%0?\d*d", path)) and not Path(path).exists()
+
+
+def matches(path: str) -> list[str]:
+    """The files that a pattern names, in natural order: 2 before 10."""
+    found = glob.glob(re.sub(r"%0?\d*d", "[0-9]*", path), recursive=True)
+    return sorted((f for f in found if Path(f).is_file()), key=natural)
+
+
+def picture_files(uri: str) -> list[str]:
+    """The pictures of a folder, a pattern or a single file, in natural order.
+
+    Raises:
+        SourceError: there are none.
+    """
+    path = local_path(uri)
+    if Path(path).is_dir():
+        found = [str(p) for p in sorted(Path(path).iterdir(), key=natural) if p.suffix.lower() in PICTURES]
+    else:
+        found = matches(path) if is_pattern(path) else [path]
+    if not found:
+        raise SourceError(f"{mask(uri)} holds no picture ({', '.join(sorted(PICTURES))})")
+    return found
+
+
+def natural(path: str | Path) -> list[tuple[int, str]]:
+    """A sort key that reads runs of digits as numbers."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(path)) if part]
+
+
+def _unique(files: list[str]) -> list[str]:
+    """A name for each file: its stem, with the suffix where stems are equal, and a number where that is not enough."""
+    stems = [re.sub(r"[^\w.-]", "_", Path(f).stem) for f in files]
+    names: list[str] = []
+    for file, stem in zip(files, stems, strict=True):
+        base = name = stem if stems.count(stem) == 1 else f"{stem}.{Path(file).suffix[1:]}"
+        number = 2
+        while name in names:
+            name, number = f"{base}-{number}", number + 1
+        names.append(name)
+    return names

@@ -1,0 +1,117 @@
+"""From a decoded FFmpeg frame on the host to a surface: layout, depth, colour and rotation."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from streamkit.data import Color, Surface
+from streamkit.ops import planes
+
+if TYPE_CHECKING:
+    from streamkit.media.surfaces import SurfacePool
+
+_PLANAR = re.compile(r"yuv[aj]?(420|422|444)p(\d+)?(?:le)?")
+_GRAY = re.compile(r"gray(\d+)?(?:le)?")
+_HIGH = re.compile(r"p01[026]le")
+
+# FFmpeg's numbers, which are those of ITU-T H.273; smpte240m is close to BT.709
+_MATRICES: dict[int, Any] = {1: "bt709", 4: "bt601", 5: "bt601", 6: "bt601", 7: "bt709", 9: "bt2020", 10: "bt2020"}
+_SITINGS = {1: (0.0, 0.5), 2: (0.5, 0.5), 3: (0.0, 0.0), 4: (0.5, 0.0), 5: (0.0, 1.0), 6: (0.5, 1.0)}
+_FULL_RANGE = 2
+
+
+class Picture(NamedTuple):
+    """A decoded picture; `width` and `height` are those to be shown, after rotation."""
+
+    pts_s: float
+    width: int
+    height: int
+    surface: Surface
+
+
+def color_of(frame: Any, *, centred: bool = False) -> Color:
+    """How a frame's samples are to be read.
+
+    What the stream does not say: BT.709 from 720 lines up and BT.601 below, 16..235, chroma sited left.
+
+    Args:
+        frame: an `av.VideoFrame`.
+        centred: whether chroma is centred where the stream does not say; JPEG's is.
+    """
+    matrix = _MATRICES.get(int(frame.colorspace), "bt709" if frame.height >= 720 else "bt601")
+    full = int(frame.color_range) == _FULL_RANGE or frame.format.name.startswith("yuvj")
+    # PyAV before 19 does not tell the siting
+    sited = _SITINGS.get(int(getattr(frame, "chroma_location", 0)), (0.5, 0.5) if centred else (0.0, 0.5))
+    return Color(matrix, full, *sited)
+
+
+def rotation_of(frame: Any) -> int:
+    """Degrees clockwise to turn a frame upright: 0, 90, 180 or 270; other angles count as the nearest of these."""
+    return round(-int(frame.rotation) / 90) % 4 * 90
+
+
+def to_surface(frame: Any, pool: SurfacePool, *, centred: bool = False) -> tuple[int, int, Surface]:
+    """Make a frame an upright NV12 surface.
+
+    Args:
+        frame: an `av.VideoFrame` of any pixel format, on the host.
+        pool: a pool on the host.
+        centred: as for `color_of`.
+
+    Returns:
+        Width and height as shown, and the surface.
+    """
+    color, rotation = color_of(frame, centred=centred), rotation_of(frame)
+    width, height = frame.width, frame.height
+    surface = pool.surface(width, height, color)
+    surface.color = color = _fill(frame, color, surface.data)
+    if not rotation:
+        return width, height, surface
+    new_width, new_height = planes.rotated_size(width, height, rotation)
+    turned = pool.surface(new_width, new_height, planes.rotated_color(color, width, height, rotation))
+    planes.rotate(surface.data, width, height, rotation, turned.data)
+    return new_width, new_height, turned
+
+
+def _fill(frame: Any, color: Color, out: np.ndarray) -> Color:
+    """Write a frame's samples into NV12 `out`; return the colour they have there."""
+    name, width, height = frame.format.name, frame.width, frame.height
+    planar = _PLANAR.fullmatch(name)
+    gray = _GRAY.fullmatch(name)
+    if planar:
+        bits = int(planar[2] or 8)
+        across, down = planar[1] != "444", planar[1] == "420"
+        size = (width + 1) // 2 if across else width, (height + 1) // 2 if down else height
+        y, u, v = (_plane(frame, i, *(size if i else (width, height)), bits) for i in range(3))
+        return planes.pack(y, u, v, color, out)
+    if gray:
+        return planes.pack(_plane(frame, 0, width, height, int(gray[1] or 8)), None, None, color, out)
+    if name == "nv12" or _HIGH.fullmatch(name):
+        bits = 8 if name == "nv12" else 16
+        y = _plane(frame, 0, width, height, bits)
+        chroma = _plane(frame, 1, (width + 1) // 2 * 2, (height + 1) // 2, bits)
+        return planes.pack(y, chroma[:, 0::2], chroma[:, 1::2], color, out)
+    if frame.format.is_rgb or name == "pal8":
+        from streamkit.ops.color import from_rgb
+
+        color = Color(color.matrix, False, 0.0, 0.5)
+        out[:] = from_rgb(frame.reformat(format="rgb24").to_ndarray(), color)
+        return color
+    # the rest are rare layouts of Y, Cb and Cr: let FFmpeg lay them out flat, matrix and range left alone
+    same = int(frame.colorspace), int(frame.color_range)
+    flat = frame.reformat(
+        format="yuv444p", src_colorspace=same[0], dst_colorspace=same[0], src_color_range=same[1],
+        dst_color_range=same[1],
+    )  # fmt: skip
+    return _fill(flat, color, out)
+
+
+def _plane(frame: Any, i: int, width: int, height: int, bits: int) -> np.ndarray:
+    """Plane `i` as (height, width) uint8."""
+    plane = frame.planes[i]
+    dtype = np.dtype(np.uint8 if bits == 8 else "<u2")
+    samples = np.frombuffer(plane, dtype).reshape(-1, plane.line_size // dtype.itemsize)[:height, :width]
+    return planes.narrow(samples, bits)

@@ -1,0 +1,92 @@
+"""What the GPU's decoder engines (NVDEC) take."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+CODECS = {
+    "h264": "H264",
+    "hevc": "HEVC",
+    "vp8": "VP8",
+    "vp9": "VP9",
+    "av1": "AV1",
+    "mpeg4": "MPEG4",
+    "mpeg2video": "MPEG2",
+    "mpeg1video": "MPEG1",
+}
+"""FFmpeg's name of a codec and NVDEC's."""
+
+_CHROMA_420 = 1  # cudaVideoChromaFormat_420
+
+
+def nv_module() -> Any | str:
+    """PyNvVideoCodec, or why it cannot be used."""
+    try:
+        import PyNvVideoCodec
+    except ImportError as error:
+        return f"the package PyNvVideoCodec cannot be imported ({error}); pip install 'streamkit[gpu]'"
+    except Exception as error:  # it opens the driver's libraries while it is imported, and raises what it likes
+        return f"PyNvVideoCodec does not load: {' '.join(str(error).split())[:200]}"
+    return PyNvVideoCodec
+
+
+def unsupported(device: int, codec: str, chroma: int, bits: int, width: int, height: int) -> str | None:
+    """Why NVDEC of GPU `device` cannot give such pictures as NV12; None where it can.
+
+    Args:
+        device: the GPU's number.
+        codec: FFmpeg's name of it.
+        chroma: 420, 422, 444 or 400.
+        bits: of a luma sample.
+        width: in pixels.
+        height: in pixels.
+    """
+    if codec not in CODECS:
+        return f"NVDEC knows no {codec}"
+    if chroma != 420:
+        return f"NVDEC gives no NV12 of {codec} with {_CHROMA_WORDS.get(chroma, 'such')} chroma"
+    if width % 2 or height % 2:
+        return f"the size {width}x{height} is odd"
+    module = nv_module()
+    if isinstance(module, str):
+        return module
+    caps = capabilities(device, codec, bits)
+    if not caps.get("supported", 1) or not caps.get("num_decoder_engines", 1) or not caps.get("width_max", 1):
+        return f"NVDEC of this GPU decodes no {codec} of {bits} bits"
+    low, high = (caps.get("width_min", 0), caps.get("height_min", 0)), (caps["width_max"], caps["height_max"])
+    if not (low[0] <= width <= high[0] and low[1] <= height <= high[1]):
+        return f"NVDEC takes {codec} from {low[0]}x{low[1]} to {high[0]}x{high[1]}, this is {width}x{height}"
+    if width // 16 * (height // 16) > caps.get("mb_num_max", 1 << 62):
+        return f"NVDEC takes {codec} pictures of up to {caps['mb_num_max']} macroblocks, {width}x{height} has more"
+    return None
+
+
+@cache
+def capabilities(device: int, codec: str, bits: int = 8) -> dict[str, int]:
+    """NVDEC's own answer for 4:2:0 pictures of a codec; asked once, for it makes a CUDA context to find out.
+
+    Raises:
+        RuntimeError: PyNvVideoCodec does not load.
+    """
+    import cupy
+
+    module = nv_module()
+    if isinstance(module, str):
+        raise RuntimeError(module)
+    try:
+        return dict(
+            module.GetDecoderCaps(
+                gpuid=device,
+                codec=getattr(module.cudaVideoCodec, CODECS[codec]),
+                chromaformat=module.cudaVideoChromaFormat(_CHROMA_420),
+                bitdepth=bits,
+            )
+        )
+    except Exception as error:  # its own exception types; all mean that there is no answer
+        return {"supported": 0, "width_max": 0, "height_max": 0, "error": str(error)}  # type: ignore[dict-item]
+    finally:
+        cupy.cuda.runtime.setDevice(device)  # the call leaves no context current
+
+
+_CHROMA_WORDS = {400: "no", 422: "4:2:2", 444: "4:4:4"}

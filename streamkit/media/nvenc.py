@@ -1,0 +1,166 @@
+"""Encode NV12 surfaces by NVENC, where the GPU has it, without a pixel coming to the host."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from streamkit.data import Color, Surface
+from streamkit.errors import DeviceError, MissingPackage
+from streamkit.media.encode import H273, TIME_BASE, Encoding
+
+if TYPE_CHECKING:
+    from av.container import OutputContainer
+    from av.packet import Packet
+
+
+def check_nvenc(codec: str, device: int) -> None:
+    """Make an encoder and drop it again.
+
+    Raises:
+        MissingPackage: PyNvVideoCodec is not installed.
+        DeviceError: the GPU, or its driver, has no encoder for the codec. H200, H100 and A100 have none at all.
+    """
+    try:
+        import PyNvVideoCodec as nvc  # noqa: N813
+    except ModuleNotFoundError as error:
+        raise MissingPackage("PyNvVideoCodec", "gpu", "encoder: nvenc") from error
+    except Exception as error:  # its import talks to the driver
+        raise DeviceError(f"NVENC cannot be used: {_first_line(error)}; set encoder: cpu") from error
+    try:
+        nvc.CreateEncoder(640, 384, "NV12", False, gpu_id=device, codec=codec)
+    except Exception as error:
+        raise DeviceError(
+            f"the GPU cuda:{device} cannot encode {codec} ({_first_line(error)}); set encoder: cpu, or auto, which "
+            "takes NVENC where there is one"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+class NvEncoder:
+    """NVENC through PyNvVideoCodec, fed with NV12 in device memory; no pixel comes to the host.
+
+    It makes no B pictures, so packets come in the order of the frames. The stream is added with the first packet,
+    whose headers describe it. Colour tags are written into the bitstream behind the encoder, which takes none.
+
+    Args:
+        encoding: what is asked for.
+        width: of the surfaces, in pixels, even.
+        height: the same.
+        color: how the surfaces are to be read.
+        rate: frames a second, a hint for the rate control.
+        device: the GPU's number.
+    """
+
+    def __init__(self, encoding: Encoding, width: int, height: int, color: Color, rate: Fraction, device: int) -> None:
+        import PyNvVideoCodec as nvc  # noqa: N813
+
+        asked: dict[str, Any] = {
+            "codec": encoding.codec,
+            "gpu_id": device,
+            "preset": (encoding.preset or "p4").upper(),
+            "tuning_info": "high_quality",
+            "bf": 0,
+            "fps": max(1, round(rate)),
+            "gop": encoding.gop or 250,
+            "rc": "vbr",
+        }
+        if encoding.bitrate is not None:
+            asked["bitrate"] = encoding.bitrate
+        else:
+            asked["cq"] = 23 if encoding.quality is None else encoding.quality
+        self._nvc, self._codec, self._color = nvc, encoding.codec, color
+        self._encoder = nvc.CreateEncoder(width, height, "NV12", False, **asked)
+        self._inside: dict[int, Surface] = {}  # the encoder may still read them
+        self._stream: Any = None
+
+    def start(self, container: OutputContainer) -> None:
+        """Take the container; the stream follows with the first packet."""
+        self._container = container
+
+    def encode(self, surface: Surface, ticks: int) -> Sequence[Packet]:
+        """The packets that are ready."""
+        if surface.ready is not None:
+            surface.ready.synchronize()  # the encoder copies on a stream of its own
+        self._inside[ticks] = surface
+        picture = self._nvc.NV_ENC_PIC_PARAMS()
+        picture.inputTimeStamp = ticks
+        return self._packets(self._encoder.Encode(_Planes(surface), picture))
+
+    def flush(self) -> Sequence[Packet]:
+        """The packets that are still inside."""
+        return self._packets(self._encoder.EndEncode())
+
+    def _packets(self, encoded: Any) -> list[Packet]:
+        from av import Packet
+
+        made = []
+        for one in encoded:
+            ticks, data = int(one["timestamp"]), bytes(one["data"])
+            self._inside.pop(ticks, None)
+            if self._stream is None:
+                self._describe(data)
+            for packet in self._tag.filter(Packet(data)):
+                packet.pts = packet.dts = ticks
+                packet.time_base = TIME_BASE
+                packet.is_keyframe = _is_keyframe(data, self._codec)
+                packet.stream = self._stream
+                made.append(packet)
+        return made
+
+    def _describe(self, data: bytes) -> None:
+        """Add the stream, by the headers at the start of the first packet."""
+        import av
+
+        primaries, transfer, matrix = H273[self._color.matrix]
+        rule = (
+            f"{self._codec}_metadata=colour_primaries={primaries}:transfer_characteristics={transfer}"
+            f":matrix_coefficients={matrix}:video_full_range_flag={int(self._color.full_range)}"
+        )
+        with av.open(io.BytesIO(data), format=self._codec) as bare:
+            self._tag = av.BitStreamFilterContext(rule, bare.streams.video[0])
+        tagged = b"".join(bytes(packet) for packet in self._tag.filter(av.Packet(data)))
+        with av.open(io.BytesIO(tagged), format=self._codec) as headed:
+            self._stream = self._container.add_stream_from_template(headed.streams.video[0], opaque=True)
+            self._stream.time_base = TIME_BASE
+            if self._codec == "hevc":
+                self._stream.codec_context.codec_tag = "hvc1"
+
+
+class _Planes:
+    """A device surface as PyNvVideoCodec wants a picture: `cuda()` gives its planes."""
+
+    def __init__(self, surface: Surface) -> None:
+        width, height, address = surface.width, surface.height, int(surface.data.data.ptr)
+        self._planes = [
+            _Plane(address, (height, width, 1), (width, 1, 1)),
+            _Plane(address + width * height, (height // 2, width // 2, 2), (width, 2, 1)),
+        ]
+
+    def cuda(self) -> list[_Plane]:
+        return self._planes
+
+
+class _Plane:
+    def __init__(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": shape, "strides": strides, "data": (address, False), "typestr": "|u1", "version": 3,
+        }  # fmt: skip
+
+
+def _is_keyframe(data: bytes, codec: str) -> bool:
+    """Whether an Annex B access unit holds an IDR (H.264) or an IRAP (HEVC) picture."""
+    at = data.find(b"\x00\x00\x01")
+    while 0 <= at < len(data) - 3:
+        kind = data[at + 3] & 31 if codec == "h264" else data[at + 3] >> 1 & 63
+        if kind == 5 if codec == "h264" else 16 <= kind <= 21:
+            return True
+        if kind in (1, 2) if codec == "h264" else kind < 16:
+            return False  # an ordinary slice: the rest of the picture is like it
+        at = data.find(b"\x00\x00\x01", at + 3)
+    return False

@@ -1,0 +1,176 @@
+"""One video from its first picture to its last: demuxer and decoder together, and what was wrong at the end."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+
+from streamkit.counters import Counters
+from streamkit.data import Device
+from streamkit.errors import SourceError
+from streamkit.media.av_decoder import CONCEALED, UNDECODABLE
+from streamkit.media.decode import Picture, open_decoder
+from streamkit.media.demux import Demuxer
+from streamkit.media.surfaces import SurfacePool
+from streamkit.media.uris import mask
+
+LOST = "pictures lost in decoding"
+# codecs whose every packet shows one picture
+_ONE_EACH = frozenset({"h264", "hevc", "av1", "vp9"})
+_SLACK_S = 1e-6
+
+
+class Reader:
+    """Reads one video, maybe several times, with one decoder.
+
+    Args:
+        uri: a path or an address.
+        device: where surfaces are wanted.
+        pool: that device's surfaces.
+        counters: takes what went wrong with single pictures.
+        say: reports to the user.
+        threads: for decoding on the CPU.
+        low_delay: pictures as soon as they are whole; for live sources and those that play at their own pace.
+        timeout_s: how long a network peer may be silent.
+
+    Raises:
+        SourceError: it cannot be opened.
+    """
+
+    def __init__(
+        self, uri: str, device: Device, pool: SurfacePool, counters: Counters, say: Callable[[str], None], *,
+        threads: int = 1, low_delay: bool = False, timeout_s: float = 15.0,
+    ) -> None:  # fmt: skip
+        self._uri, self._timeout_s, self._counters = uri, timeout_s, counters
+        self._demuxer = Demuxer(uri, timeout_s=timeout_s)
+        self.info = self._demuxer.info
+        self.step_s = 1.0 / (self.info.average_rate or 25.0)
+        self._used = False
+        self._shown = 0
+        self._last_s: float | None = None
+        self._counts: dict[float, tuple[int, float]] = {}
+        self._decoder = open_decoder(
+            self._demuxer, device, pool, counters, say, threads=threads, low_delay=low_delay or self.info.live
+        )
+
+    def pictures(self, start_s: float = 0.0, end_s: float | None = None) -> Iterator[tuple[int, Picture]]:
+        """The pictures and their numbers in the video, from 0, in the order shown.
+
+        Args:
+            start_s: seconds after the video's first picture; earlier ones are left out, but count.
+            end_s: likewise; this picture and later ones are left out.
+
+        Raises:
+            SourceError: reading failed, or the video ends early or is damaged; raised after the last good picture.
+        """
+        if self._used:
+            self._reopen()
+        self._used = True
+        damage = self._damage()
+        begin = self.info.start_s + start_s - _SLACK_S
+        until = None if end_s is None else self.info.start_s + end_s - _SLACK_S
+        self._shown, self._last_s = 0, None
+        for number, picture in self._from(begin) if start_s > 0 else enumerate(self._decoded()):
+            if until is not None and picture.pts_s >= until:
+                return
+            yield number, picture
+        self._check(whole=not start_s, damage=self._damage() - damage)
+
+    def close(self) -> None:
+        """Close the decoder and the file."""
+        self._decoder.close()
+        self._demuxer.close()
+
+    def _decoded(self) -> Iterator[Picture]:
+        """What is left of the video; what was decoded before reading failed comes out before the error."""
+        trouble = None
+        try:
+            for packet in self._demuxer.packets():
+                for picture in self._decoder.decode(packet):
+                    self._shown, self._last_s = self._shown + 1, picture.pts_s
+                    yield picture
+        except SourceError as error:
+            trouble = error
+        for picture in self._decoder.decode(None):
+            self._shown, self._last_s = self._shown + 1, picture.pts_s
+            yield picture
+        if trouble is not None:
+            raise trouble
+
+    def _from(self, begin: float) -> Iterator[tuple[int, Picture]]:
+        """The pictures from a time on, with their numbers: by a seek, or by reading through where that fails."""
+        found = self._count_before(begin)
+        if found is not None and self._demuxer.seek(begin):
+            self._decoder.restart(self._demuxer)
+            decoded = self._decoded()
+            first = next(decoded, None)
+            if first is not None and first.pts_s <= found[1] + _SLACK_S:
+                rest = itertools.chain([first], decoded)
+                del first
+                yield from enumerate((p for p in rest if p.pts_s >= begin), found[0])
+                return
+        self._reopen()
+        for number, picture in enumerate(self._decoded()):
+            if picture.pts_s >= begin:
+                yield number, picture
+
+    def _count_before(self, begin: float) -> tuple[int, float] | None:
+        """How many pictures come before a time, and the time of the first that does not; None where packets have none.
+
+        Packets are read, not decoded: tens of thousands a second.
+        """
+        if begin not in self._counts:
+            count, first = 0, math.inf
+            base = self._demuxer.stream.time_base
+            tick = base.numerator / base.denominator
+            for packet in self._demuxer.packets():
+                if packet.pts is None or packet.dts is None:
+                    return None
+                if packet.dts * tick > max(first, begin):
+                    break
+                if packet.is_discard:
+                    continue
+                pts_s = packet.pts * tick
+                if pts_s < begin:
+                    count += 1
+                else:
+                    first = min(first, pts_s)
+            self._counts[begin] = count, first
+        return self._counts[begin]
+
+    def _reopen(self) -> None:
+        self._demuxer.close()
+        self._demuxer = Demuxer(self._uri, timeout_s=self._timeout_s)
+        self._decoder.restart(self._demuxer)
+
+    def _damage(self) -> int:
+        return sum(self._counters[name] for name in (CONCEALED, UNDECODABLE))
+
+    def _check(self, *, whole: bool, damage: int) -> None:
+        """Raise SourceError where the video that has just ended is not all there, or not all right."""
+        info, demuxer = self.info, self._demuxer
+        if info.live:
+            return
+        name = mask(self._uri)
+        if self._last_s is None:
+            if whole:
+                raise SourceError(f"{name}: no picture could be decoded")
+            return
+        seconds = self._last_s - info.start_s + self.step_s
+        short = info.duration_s is not None and seconds < info.duration_s - max(0.5, 3 * self.step_s)
+        if short and not (whole and info.frames and demuxer.packets_read >= info.frames):
+            pictures = f"{self._shown} of {info.frames} pictures, " if whole and info.frames else ""
+            raise SourceError(
+                f"{name} ends early: {pictures}{seconds:.1f} of {info.duration_s:.1f} s could be read; "
+                "the file was cut short"
+            )
+        if whole and info.codec in _ONE_EACH and info.frames and demuxer.packets_read == info.frames:
+            lost = demuxer.packets_read - demuxer.discarded - self._shown
+            if lost > 0:
+                self._counters.add(LOST, lost)
+                damage = max(damage, lost)
+        if damage or demuxer.damaged:
+            raise SourceError(
+                f"{name} is damaged: {max(damage, demuxer.damaged)} of its pictures were lost or patched up"
+            )

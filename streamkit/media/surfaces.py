@@ -1,0 +1,138 @@
+"""Where pictures live: NV12 buffers that are used again when their last reader is gone.
+
+Fresh memory is dear: page faults on the host, an allocation that may stall every stream on a device. So a surface's
+buffer goes back to its pool when Python drops the surface, which the runtime does only once the GPU is past its last
+reader; a buffer that comes out of the pool may be written at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, deque
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from streamkit.data import Array, Color, Device, Surface, array_module
+from streamkit.errors import DeviceError
+from streamkit.ops.planes import nv12_shape
+
+_POISON = 0x5A
+_ALIGNMENT = 64
+
+
+class SurfacePool:
+    """Surfaces of any size on one device.
+
+    Threads may share a pool: it keeps its free buffers and its books in deques, whose ends are atomic, so the limit
+    may be passed by a buffer a thread but never by more.
+
+    Args:
+        device: where the buffers are.
+        limit: bytes that may be allocated at once, those held and those kept for later; None for half of the memory.
+        poison: fill a buffer with 0x5A when it comes back, so that a reader that holds on to pixels it no longer owns
+            is seen. For tests; it waits for the device.
+    """
+
+    def __init__(self, device: Device, *, limit: int | None = None, poison: bool = False) -> None:
+        self.device = device
+        self.limit = _half_of_memory(device) if limit is None else limit
+        self.poison = poison
+        self._free: dict[tuple[int, int], deque[Array]] = {}
+        self._made: deque[tuple[int, int]] = deque()  # the shape of every buffer alive, held or free
+
+    def surface(self, width: int, height: int, color: Color) -> Surface:
+        """A surface for a picture of this size; its pixels are whatever was there, for the caller to write.
+
+        Raises:
+            DeviceError: the limit is reached, or the memory; the text says how many of each size are held.
+        """
+        shape = nv12_shape(width, height)
+        try:
+            data = self._free[shape].pop()
+        except (KeyError, IndexError):
+            data = self._allocate(shape)
+        return Surface(data, color, give_back=self._give_back)
+
+    @property
+    def held(self) -> dict[str, int]:
+        """How many surfaces are out with readers, by size."""
+        made = Counter(self._made)
+        counts = {shape: n - len(self._free.get(shape, ())) for shape, n in made.items()}
+        return {_size_text(shape): n for shape, n in sorted(counts.items()) if n > 0}
+
+    @property
+    def allocated(self) -> int:
+        """Bytes in buffers, held or free."""
+        return sum(rows * columns for rows, columns in list(self._made))
+
+    def trim(self) -> None:
+        """Let go of every free buffer."""
+        for shape, free in list(self._free.items()):
+            while free:
+                try:
+                    free.pop()
+                    self._made.remove(shape)
+                except (IndexError, ValueError):  # another thread took it
+                    break
+
+    def _give_back(self, data: Array) -> None:
+        # runs in whichever thread dropped the surface, maybe inside the garbage collector: nothing here may block
+        if self.poison:
+            data.fill(_POISON)
+            if array_module(data) is not np:
+                array_module(data).cuda.get_current_stream().synchronize()
+        self._free.setdefault(data.shape, deque()).append(data)
+
+    def _allocate(self, shape: tuple[int, int]) -> Array:
+        size = shape[0] * shape[1]
+        if self.allocated + size > self.limit:
+            self.trim()  # sizes that nobody needs now
+        if self.allocated + size > self.limit:
+            raise DeviceError(self._full(shape, f"the limit of {self.limit / 1e6:,.0f} MB is reached"))
+        self._made.append(shape)
+        try:
+            return self._new(shape)
+        except MemoryError as error:  # CuPy's out of memory is one too
+            self._made.remove(shape)
+            raise DeviceError(self._full(shape, "the memory is full")) from error
+
+    def _new(self, shape: tuple[int, int]) -> Array:
+        if self.device.kind == "cpu":
+            raw = np.empty(shape[0] * shape[1] + _ALIGNMENT, np.uint8)
+            first = -raw.ctypes.data % _ALIGNMENT
+            return raw[first : first + shape[0] * shape[1]].reshape(shape)
+        xp = self.device.xp
+        with xp.cuda.Device(self.device.index):
+            return xp.empty(shape, xp.uint8)
+
+    def _full(self, shape: tuple[int, int], why: str) -> str:
+        held = ", ".join(f"{n} of {size}" for size, n in self.held.items()) or "none"
+        return (
+            f"no room for a surface of {_size_text(shape)} on {self.device}: {why}. Surfaces held by stages and "
+            f"queues: {held}. Use fewer sources, smaller batches or shorter queues"
+        )
+
+
+_shared: WeakValueDictionary[Device, SurfacePool] = WeakValueDictionary()
+
+
+def shared_pool(device: Device) -> SurfacePool:
+    """The pool of a device that all sources share; it lives as long as one of them or of its surfaces."""
+    pool = _shared.get(device)
+    if pool is None:
+        pool = _shared[device] = SurfacePool(device, poison=bool(os.environ.get("STREAMKIT_POISON_SURFACES")))
+    return pool
+
+
+def _half_of_memory(device: Device) -> int:
+    if device.kind == "cpu":
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    runtime: Any = device.xp.cuda.runtime
+    with device.xp.cuda.Device(device.index):
+        return int(runtime.memGetInfo()[1]) // 2
+
+
+def _size_text(shape: tuple[int, int]) -> str:
+    return f"{shape[1]}x{shape[0] * 2 // 3}"

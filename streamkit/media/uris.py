@@ -1,0 +1,42 @@
+"""Addresses of sources: what kind they are, and how they may be shown."""
+
+from __future__ import annotations
+
+import re
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_USERINFO = re.compile(r"(?<=://)([^/\s@:]*)(:[^/\s]*)?@")
+_SECRET = re.compile(
+    r"([?&;](?:[\w.-]*(?:password|passwd|pwd|token|secret|key|signature|sig|auth)[\w.-]*)=)[^&#;\s]+", re.IGNORECASE
+)
+_LIVE = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "tcp", "srt", "mms", "mmsh"})
+
+
+def scheme(uri: str) -> str:
+    """The scheme of a URI in lower case; empty for a path."""
+    match = _SCHEME.match(uri)
+    return match[1].lower() if match else ""
+
+
+def is_path(uri: str) -> bool:
+    """Whether the URI names something in the file system."""
+    return scheme(uri) in ("", "file")
+
+
+def is_live(uri: str) -> bool:
+    """Whether the scheme alone says that pictures come as they happen and cannot be had again."""
+    return scheme(uri) in _LIVE
+
+
+def local_path(uri: str) -> str:
+    """The path of a URI that `is_path`."""
+    return uri[len("file://") :] if scheme(uri) == "file" else uri
+
+
+def mask(text: str) -> str:
+    """Text with the secrets of the URIs in it hidden: a password, or the value of a parameter such as `token`."""
+
+    def userinfo(match: re.Match[str]) -> str:
+        return f"{match[1]}:***@" if match[2] else f"{match[1]}@"
+
+    return _SECRET.sub(r"\1***", _USERINFO.sub(userinfo, text))

@@ -1,0 +1,188 @@
+"""A model card: all that is needed to get the authors' own result from raw frames.
+
+A card is a YAML file beside the network (DESIGN, section 8); this module reads and finds cards. Whether the network's
+file fits its card is `check_model`'s business, in `session.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamkit.errors import ConfigError, ModelError
+from streamkit.models import values
+from streamkit.models.values import Reader
+from streamkit.yamlfile import did_you_mean, load_file
+
+if TYPE_CHECKING:
+    from streamkit.ops.letterbox import InputSpec
+
+TASKS = ("detect", "classify", "segment", "pose", "embed")
+_LABELLED = ("detect", "classify", "segment")
+_RESIZE, _ANCHOR, _COLOR = ("letterbox", "stretch", "crop"), ("center", "top_left"), ("rgb", "bgr")
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One network: where it is, what it wants and how its output is read.
+
+    Attributes:
+        name: the card's file name without `.yaml`.
+        path: the card.
+        task: what it does, one of `TASKS`.
+        family: how its output is read, a name in `streamkit.models.families`.
+        file: the ONNX file, absolute; it may not be there yet.
+        url, sha256: where `run.py models pull` gets it and what it must be; empty where there is no such place.
+        input: how a picture becomes the network's input. Layout and dtype are those of the ONNX file once
+            `check_model` has seen it.
+        labels: class names; empty where the task has none.
+        score: default of a stage's `min_score`, 0..1.
+        iou: default of a stage's `iou`, 0..1.
+        license: of the network's weights.
+        note: anything a user must know, such as where to get the file.
+    """
+
+    name: str
+    path: Path
+    task: str
+    family: str
+    file: Path
+    url: str
+    sha256: str
+    input: InputSpec
+    labels: tuple[str, ...]
+    score: float
+    iou: float
+    license: str
+    note: str
+
+    def with_file(self, file: Path) -> Card:
+        """The same card for another file of the same network, such as one with a dynamic batch."""
+        return dataclasses.replace(self, file=file.absolute(), url="", sha256="")
+
+    def how_to_get(self) -> str:
+        """What to do where the file is not there."""
+        if self.url:
+            return f"fetch it with: run.py models pull {self.name}"
+        return self.note or f"put the ONNX file there; the card {self.path} has no url to fetch it from"
+
+
+def load_card(path: Path) -> Card:
+    """Read a card.
+
+    Raises:
+        ModelError: with every problem of the card, each with line and column.
+    """
+    try:
+        root, problems = load_file(path)
+    except ConfigError as error:
+        raise ModelError(error.problems if error.problems[0].file else str(error)) from None
+    reader = Reader(root, problems, "")
+    if not isinstance(root.value, dict):
+        raise ModelError([root.problem("a card is a mapping, with keys such as task, family and file")])
+    card = Card(
+        name=path.stem,
+        path=path.absolute(),
+        task=reader.get("task", values.one_of(TASKS)),
+        family=reader.get("family", values.family),
+        file=(path.absolute().parent / (reader.get("file", values.text) or "")).resolve(),
+        url=reader.get("url", values.url, ""),
+        sha256=reader.get("sha256", values.sha256, ""),
+        input=_input(reader),
+        labels=(),
+        score=reader.get("score", values.share, 0.25),
+        iou=reader.get("iou", values.share, 0.45),
+        license=reader.get("license", values.text, ""),
+        note=reader.get("note", values.text, ""),
+    )
+    default = () if card.task in _LABELLED else ((),)
+    labels = reader.get("labels", lambda value: values.labels(value, card.path.parent), *default)
+    if card.url and not card.sha256 and "sha256" in reader.unset:
+        problems.append(root.problem("url needs sha256 beside it, the sum that the fetched file must have", "url"))
+    reader.refuse_others()
+    if problems:
+        raise ModelError(list(dict.fromkeys(problems)))
+    return dataclasses.replace(card, labels=labels)
+
+
+# -------------------------------------------------------------------------------------------------- finding cards
+
+
+def shipped_models() -> Path:
+    """The folder of the cards that come with streamkit: the checkout's `models/`, or the wheel's copy of it."""
+    package = Path(__file__).resolve().parents[1]
+    packed = package / "shipped" / "models"
+    return packed if packed.is_dir() else package.parent / "models"
+
+
+def list_cards(folder: Path | None = None) -> list[Path]:
+    """The cards of a folder, by name; of `shipped_models()` where none is given."""
+    return sorted((folder or shipped_models()).glob("*.yaml"))
+
+
+def find_card(name: str, folder: Path | None = None) -> Path:
+    """Find the card that `model: name` of a YAML in `folder` means.
+
+    A name is looked up beside the YAML, in its `models/`, and among the shipped cards; a path is relative to the YAML.
+    Without a YAML, the working folder stands for its own.
+
+    Raises:
+        ModelError: there is none; says where it looked.
+    """
+    given, folder = Path(name).expanduser(), folder or Path()
+    if given.suffix == ".onnx":
+        raise ModelError(
+            f"model {name!r} is a network, not a card: write a card {given.with_suffix('.yaml').name} beside it "
+            "(task, family, file, input, labels) and name that"
+        )
+    if given.suffix in (".yaml", ".yml") or len(given.parts) > 1:
+        path = folder / given
+        for candidate in (path, path.with_name(path.name + ".yaml")):
+            if candidate.is_file():
+                return candidate
+        raise ModelError(f"there is no card {path}{did_you_mean(path.name, _siblings(path))}")
+    places = list(dict.fromkeys(place.absolute() for place in (folder, folder / "models", shipped_models())))
+    for place in places:
+        for suffix in (".yaml", ".yml"):
+            if (place / (name + suffix)).is_file():
+                return place / (name + suffix)
+    known = [card.stem for place in places for card in list_cards(place)]
+    looked = ", ".join(str(place) for place in places)
+    raise ModelError(f"there is no model card {name}.yaml in {looked}{did_you_mean(name, known, all_if_few=True)}")
+
+
+def _siblings(path: Path) -> list[str]:
+    return [card.name for card in path.parent.glob("*.y*ml")]
+
+
+def _input(card: Reader) -> InputSpec:
+    from streamkit.ops.letterbox import InputSpec
+
+    def mapping(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise ValueError(f"must be a mapping such as {{size: [640, 640], color: rgb}}, got {value!r}")
+        return value
+
+    if card.get("input", mapping) is None:
+        return InputSpec(size=(1, 1))
+    reader = Reader(card.values["input"], card.problems, "input.")
+    size = reader.get("size", values.size)
+    resize = reader.get("resize", values.one_of(_RESIZE), "letterbox")
+    resize_to = reader.get("resize_to", values.positive, None)
+    if resize_to is not None and resize != "crop":
+        card.problems.append(reader.values["resize_to"].problem(f"input.resize_to is for resize: crop, not {resize}"))
+    found: dict[str, Any] = {
+        "size": size or (1, 1),
+        "resize": resize,
+        "resize_to": resize_to,
+        "anchor": reader.get("anchor", values.one_of(_ANCHOR), "center"),
+        "pad": reader.get("pad", values.padding, 114.0),
+        "color": reader.get("color", values.one_of(_COLOR), "rgb"),
+        "scale": reader.get("scale", values.above_zero, 1.0),
+        "mean": reader.get("mean", values.per_channel(values.number), (0.0, 0.0, 0.0)),
+        "std": reader.get("std", values.per_channel(values.above_zero), (1.0, 1.0, 1.0)),
+    }
+    reader.refuse_others()
+    return InputSpec(**found)

@@ -1,0 +1,32 @@
+"""How each line of networks is read: one small file a family.
+
+A card's `family` names it. A family's `read` turns a batch's outputs into `Packed` tables, where the outputs are; the
+host makes `Detections` of them with `unpack`.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from streamkit.models.families.base import Columns, Family, ReadOptions, unpack
+from streamkit.ops.nms import CAUSES, Packed
+
+__all__ = ["CAUSES", "FAMILIES", "Columns", "Family", "Packed", "ReadOptions", "family", "unpack"]
+
+FAMILIES = ("yolox", "yolov5", "yolov8", "yolo_e2e", "detr", "ssd", "yunet")
+
+
+def family(name: str) -> Family:
+    """The family of that name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    from importlib import import_module
+
+    if name not in FAMILIES:
+        close = difflib.get_close_matches(name, FAMILIES, 1)
+        meant = f"; did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"unknown family {name!r}{meant} The families are {', '.join(FAMILIES)}")
+    found: Family = import_module(f"streamkit.models.families.{name}").FAMILY
+    return found

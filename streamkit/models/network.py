@@ -1,0 +1,221 @@
+"""What an ONNX file says of itself, and whether it fits its card. No device is touched."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from streamkit.errors import ModelError, Problem
+from streamkit.models.card import Card
+
+_DTYPES = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(double)": np.float64,
+    "tensor(uint8)": np.uint8,
+    "tensor(int8)": np.int8,
+    "tensor(int32)": np.int32,
+    "tensor(int64)": np.int64,
+    "tensor(bool)": np.bool_,
+}
+_IMAGE_DTYPES: dict[Any, Literal["f32", "f16", "u8"]] = {
+    np.dtype(np.float32): "f32",
+    np.dtype(np.float16): "f16",
+    np.dtype(np.uint8): "u8",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One input or output of a network.
+
+    Attributes:
+        dtype: of its elements.
+        dims: its shape; a dimension that the file leaves open is a name, or None where it has no name. Equal names
+            are equal sizes.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    dims: tuple[int | str | None, ...]
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """The shape, None for what is open."""
+        return tuple(dim if isinstance(dim, int) else None for dim in self.dims)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What an ONNX file says of itself.
+
+    Attributes:
+        inputs, outputs: by name, in the file's order.
+        image_input: the input that takes the pictures.
+        layout, dtype: of the pictures.
+        batch: the number of pictures a run takes; None where any number will do.
+        size: width, height in pixels; None where the file leaves them open.
+    """
+
+    file: Path
+    inputs: Mapping[str, TensorInfo]
+    outputs: Mapping[str, TensorInfo]
+    image_input: str
+    layout: Literal["nchw", "nhwc"]
+    dtype: Literal["f32", "f16", "u8"]
+    batch: int | None
+    size: tuple[int, int] | None
+
+
+def inspect(file: Path) -> ModelInfo:
+    """Read an ONNX file's inputs and outputs; asked again, it answers from memory until the file changes.
+
+    Raises:
+        ModelError: it is missing, is not an ONNX model that ONNX Runtime can read, or takes no pictures.
+    """
+    if not file.is_file():
+        raise ModelError(f"{file} is a folder, not an ONNX file" if file.is_dir() else f"there is no file {file}")
+    stat = file.stat()
+    return _inspect(file, stat.st_mtime_ns, stat.st_size)
+
+
+@functools.lru_cache(maxsize=64)
+def _inspect(file: Path, changed_ns: int, size: int) -> ModelInfo:
+    import onnxruntime as ort
+
+    if size < 1024 and file.read_bytes().startswith(b"version https://git-lfs"):
+        raise ModelError(f"{file} is Git LFS's pointer to a model, not the model; fetch it with: git lfs pull")
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    try:
+        session = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"], enable_fallback=0)
+    except Exception as error:
+        # ONNX Runtime's exceptions have no common base but Exception.
+        raise ModelError(f"{file} is not an ONNX model that can be read: {short(error)}") from None
+    inputs = {node.name: _tensor(file, node) for node in session.get_inputs()}
+    outputs = {node.name: _tensor(file, node) for node in session.get_outputs()}
+    image = _image_input(file, inputs)
+    dtype = _IMAGE_DTYPES.get(image.dtype)
+    if dtype is None:
+        raise ModelError(f"{file} takes pictures as {image.dtype}; float32, float16 and uint8 can be made")
+    channels_last = image.shape[1] != 3 and image.shape[3] == 3
+    height, width = image.shape[1:3] if channels_last else image.shape[2:4]
+    return ModelInfo(
+        file=file,
+        inputs=inputs,
+        outputs=outputs,
+        image_input=image.name,
+        layout="nhwc" if channels_last else "nchw",
+        dtype=dtype,
+        batch=image.shape[0],
+        size=None if width is None or height is None else (width, height),
+    )
+
+
+def _tensor(file: Path, node: Any) -> TensorInfo:
+    if node.type not in _DTYPES:
+        raise ModelError(f"{file}: {node.name} is {node.type}, which arrays cannot hold")
+    # ONNX Runtime gives a negative number or None for a dimension that the file says nothing about.
+    dims = tuple(None if isinstance(dim, int) and dim < 0 else dim for dim in node.shape)
+    return TensorInfo(node.name, np.dtype(_DTYPES[node.type]), dims)
+
+
+def _image_input(file: Path, inputs: Mapping[str, TensorInfo]) -> TensorInfo:
+    """The one input that takes (batch, 3, height, width) or (batch, height, width, 3)."""
+    found = [n for n in inputs.values() if len(n.dims) == 4 and (n.shape[1] in (3, None) or n.shape[3] == 3)]
+    if len(found) != 1:
+        told = ", ".join(f"{node.name} {list(node.dims)}" for node in inputs.values()) or "none"
+        raise ModelError(
+            f"{file} must have one input of rank 4, (batch, 3, height, width) or (batch, height, width, 3), "
+            f"for the pictures; its inputs are: {told}"
+        )
+    return found[0]
+
+
+def check_model(card: Card) -> Card:
+    """Check that a card's file is there, is what the card says, and fits its input, family and labels.
+
+    Returns:
+        The card, with the layout and dtype of `input` as the file has them.
+
+    Raises:
+        ModelError: with everything that is wrong.
+    """
+    from streamkit.models.families import family
+
+    if not card.file.is_file():
+        raise wrong(card, f"its file {card.file} is not there; {card.how_to_get()}")
+    if card.sha256:
+        verify(card)
+    try:
+        info = inspect(card.file)
+    except ModelError as error:
+        raise wrong(card, str(error)) from None
+    problems = []
+    if info.size is not None and info.size != card.input.size:
+        problems.append(
+            f"input.size says {_size(card.input.size)} (width, height), but {card.file.name} takes {_size(info.size)}"
+        )
+    reads = family(card.family)
+    unknown = info.inputs.keys() - {info.image_input} - reads.extra_inputs(np.ones((1, 2), np.int64), np).keys()
+    if unknown:
+        problems.append(f"family {card.family} has no value for the input {', '.join(sorted(unknown))}")
+    try:
+        reads.check({name: output.dims for name, output in info.outputs.items()}, len(card.labels))
+    except ValueError as error:
+        problems.append(str(error))
+    if problems:
+        raise wrong(card, *problems)
+    spec = dataclasses.replace(card.input, layout=info.layout, dtype=info.dtype)
+    return dataclasses.replace(card, input=spec)
+
+
+def verify(card: Card) -> None:
+    """Check the file against the card's sha256.
+
+    Raises:
+        ModelError: it is another file.
+    """
+    found = sha256(card.file)
+    if found != card.sha256:
+        fetch = f", or fetch it again with: run.py models pull {card.name}" if card.url else ""
+        raise wrong(
+            card,
+            f"{card.file} is not the file of this card: its SHA-256 is {found}, not {card.sha256}. Where another is "
+            f"meant, give it a card of its own without url and sha256{fetch}",
+        )
+
+
+def sha256(file: Path) -> str:
+    """A file's SHA-256; asked again, from memory until the file changes."""
+    stat = file.stat()
+    return _sum(file, stat.st_mtime_ns, stat.st_size)
+
+
+@functools.lru_cache(maxsize=64)
+def _sum(file: Path, changed_ns: int, size: int) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def wrong(card: Card, *texts: str) -> ModelError:
+    """The error that says what is wrong with a card's network."""
+    return ModelError([Problem(str(card.path), 0, 0, text) for text in texts])
+
+
+def _size(size: tuple[int, int]) -> str:
+    return f"{size[0]} x {size[1]}"
+
+
+def short(error: BaseException) -> str:
+    """ONNX Runtime's message on one line, without its own name in front."""
+    text = " ".join(str(error).split())
+    return text.removeprefix("[ONNXRuntimeError] : ") or type(error).__name__

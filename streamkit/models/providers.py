@@ -1,0 +1,132 @@
+"""ONNX Runtime's execution providers: their options, and a hard error where one that was asked for did not load."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import io
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from streamkit.data import Device
+from streamkit.errors import DeviceError, ModelError
+from streamkit.models.network import short
+
+PROVIDERS = {
+    "tensorrt": "TensorrtExecutionProvider",
+    "cuda": "CUDAExecutionProvider",
+    "cpu": "CPUExecutionProvider",
+}
+"""ONNX Runtime's names, by the names that a YAML uses."""
+
+
+def provider_options(
+    names: Sequence[str], device: Device, stream: int, cuda_graph: bool, tf32: bool
+) -> list[dict[str, str]]:
+    """The options of each provider in `names`. `stream` is the CUDA stream's address, 0 for the CPU.
+
+    Raises:
+        ModelError: there is no such provider.
+        DeviceError: it does not go with the device.
+    """
+    unknown = [name for name in names if name not in PROVIDERS]
+    if unknown:
+        raise ModelError(f"there is no provider {unknown[0]!r}; known: {', '.join(PROVIDERS)}")
+    if device.kind == "cpu":
+        if tuple(names) != ("cpu",):
+            raise DeviceError(f"the provider {names[0]} needs device: cuda, not {device}")
+        return [{}]
+    if names[0] == "cpu":
+        raise DeviceError(
+            f"device: {device} with the provider cpu would copy every picture to the host; use device: cpu"
+        )
+    shared = {"device_id": str(device.index), "user_compute_stream": str(stream)}
+    own = {
+        "cuda": {
+            # The default, EXHAUSTIVE, costs seconds for each new shape and was within 6 % of HEURISTIC.
+            "cudnn_conv_algo_search": "HEURISTIC",
+            "cudnn_conv_use_max_workspace": "1",
+            # The other strategy doubles the arena each time it grows, out of memory that decoders need.
+            "arena_extend_strategy": "kSameAsRequested",
+            "use_tf32": str(int(tf32)),
+            "enable_cuda_graph": str(int(cuda_graph)),
+        },
+        "tensorrt": {"trt_cuda_graph_enable": str(int(cuda_graph))},
+    }
+    return [{**shared, **own[name]} if name in own else {} for name in names]
+
+
+def open_session(file: Path, names: Sequence[str], provider_options: list[dict[str, str]], threads: int) -> Any:
+    """Make ONNX Runtime's session and see that the providers asked for are in it.
+
+    Raises:
+        ModelError: the file cannot be loaded on the CPU.
+        DeviceError: a provider did not load, or cannot take the file.
+    """
+    import onnxruntime as ort
+
+    said = io.StringIO()
+    asked = [PROVIDERS[name] for name in names]
+    missing = [name for name in asked if name not in ort.get_available_providers()]
+    if missing:
+        raise DeviceError(
+            f"the installed ONNX Runtime {ort.__version__} has no {missing[0]} (it has "
+            f"{', '.join(ort.get_available_providers())}). {_FIX}"
+        )
+    if "cuda" in names or "tensorrt" in names:
+        # It prints what it cannot load; standard output may be carrying records.
+        with contextlib.redirect_stdout(said):
+            ort.preload_dlls()
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # A thread that spins while it waits takes its core away from the decoders and the other instances.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if asked[0] != PROVIDERS["cpu"]:
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        if "cpu" not in names:
+            options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    try:
+        session = ort.InferenceSession(
+            file, options, providers=list(zip(asked, provider_options, strict=True)), enable_fallback=0
+        )
+    except Exception as error:
+        # ONNX Runtime's exceptions have no common base but Exception.
+        if asked == [PROVIDERS["cpu"]]:
+            raise ModelError(f"{file} cannot be loaded: {short(error)}") from None
+        raise DeviceError(f"{file.name} cannot be loaded on the GPU: {short(error)} {said.getvalue()}{_FIX}") from None
+    lost = [name for name in asked if name not in session.get_providers()]
+    if lost:
+        why = " ".join([_why_not_loaded(lost[0]), *said.getvalue().split()])
+        raise DeviceError(f"ONNX Runtime did not load {lost[0]}: {why}. {_FIX}")
+    return session
+
+
+_FIX = (
+    "Install the GPU build and its libraries with: pip uninstall onnxruntime; pip install 'streamkit[gpu]' "
+    "(run.py doctor shows what is there)"
+)
+
+
+def _why_not_loaded(provider: str) -> str:
+    """ONNX Runtime logs this and goes on without the provider; the dynamic loader names what is missing."""
+    import onnxruntime as ort
+
+    kind = provider.removesuffix("ExecutionProvider").lower()
+    library = Path(ort.__file__).parent / "capi" / f"libonnxruntime_providers_{kind}.so"
+    try:
+        ctypes.CDLL(str(library))
+    except OSError as error:
+        return str(error)
+    return "its library loads, but it found no usable driver or GPU"
+
+
+def nodes_by_provider(session: Any) -> dict[str, int]:
+    """How many of a GPU session's nodes each provider runs; nothing for a CPU session."""
+    counts: Counter[str] = Counter()
+    for part in session.get_provider_graph_assignment_info() if session.get_providers()[0] != PROVIDERS["cpu"] else ():
+        counts[part.ep_name] += len(part.get_nodes())
+    return dict(counts)

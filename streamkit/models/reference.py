@@ -1,0 +1,203 @@
+"""The plain way from a picture to objects: NumPy and OpenCV, one picture at a time, as the networks' authors do it.
+
+For `models check` and the tests. It follows the card, shares no code with the fast paths, and is slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamkit.data import Surface
+
+if TYPE_CHECKING:
+    from streamkit.ops.letterbox import InputSpec
+
+Outputs = Mapping[str, np.ndarray]
+_LUMA = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722), "bt2020": (0.2627, 0.0593)}
+
+
+# ------------------------------------------------------------------------------------------------- picture to tensor
+
+
+def picture(surface: Surface, width: int, height: int) -> np.ndarray:
+    """An NV12 surface as RGB, (height, width, 3) float32, 0..255 and not rounded; chroma interpolated at its siting."""
+    data, color = surface.data.astype(np.float64), surface.color
+    chroma = data[surface.height :].reshape(surface.height // 2, surface.width // 2, 2)
+    chroma = chroma[: (height + 1) // 2, : (width + 1) // 2]
+    down, across = (np.arange(height) - color.chroma_y) / 2, (np.arange(width) - color.chroma_x) / 2
+    cb, cr = (_sample(chroma[..., i], down, across) - 128 for i in (0, 1))
+    luma = data[:height, :width]
+    if not color.full_range:
+        luma, cb, cr = (luma - 16) * 255 / 219, cb * 255 / 224, cr * 255 / 224
+    red_weight, blue_weight = _LUMA[color.matrix]
+    red, blue = luma + 2 * (1 - red_weight) * cr, luma + 2 * (1 - blue_weight) * cb
+    green = (luma - red_weight * red - blue_weight * blue) / (1 - red_weight - blue_weight)
+    return np.clip(np.dstack([red, green, blue]), 0, 255).astype(np.float32)
+
+
+def _sample(plane: np.ndarray, down: np.ndarray, across: np.ndarray) -> np.ndarray:
+    rows = np.array([np.interp(down, np.arange(len(column)), column) for column in plane.T]).T
+    return np.array([np.interp(across, np.arange(len(row)), row) for row in rows])
+
+
+def tensor(rgb: np.ndarray, spec: InputSpec) -> tuple[np.ndarray, tuple[float, float, float, float]]:
+    """Resize, pad and normalise a picture.
+
+    Args:
+        rgb: (h, w, 3), uint8 or float32, 0..255.
+        spec: the network's input.
+
+    Returns:
+        The tensor of one picture, in `spec`'s layout and dtype; and scale_x, scale_y, offset_x, offset_y:
+        network pixel = source pixel x scale + offset.
+    """
+    import cv2
+
+    (height, width), (across, down) = rgb.shape[:2], spec.size
+    new_width, new_height = across, down
+    if spec.resize == "letterbox":
+        ratio = min(across / width, down / height)
+        new_width, new_height = max(1, round(width * ratio)), max(1, round(height * ratio))
+    elif spec.resize == "crop":
+        short = spec.resize_to or min(spec.size)
+        new_width = short if width <= height else int(short * width / height)
+        new_height = short if height <= width else int(short * height / width)
+    small = cv2.resize(rgb, (new_width, new_height), interpolation=cv2.INTER_LINEAR).astype(np.float32)
+    if spec.color == "bgr":
+        small = small[..., ::-1]
+    corner = spec.anchor == "top_left"
+    left, top = (0 if corner else _middle(room, new) for room, new in ((across, new_width), (down, new_height)))
+    full = np.empty((down, across, 3), np.float32)
+    full[:] = spec.pad
+    seen = small[max(0, -top) : max(0, -top) + down, max(0, -left) : max(0, -left) + across]
+    full[max(0, top) : max(0, top) + len(seen), max(0, left) : max(0, left) + seen.shape[1]] = seen
+    full = (full * spec.scale - np.array(spec.mean)) / np.array(spec.std)
+    if spec.dtype == "u8":
+        full = np.clip(np.rint(full), 0, 255)
+    if spec.layout == "nchw":
+        full = full.transpose(2, 0, 1)
+    made = np.ascontiguousarray(full[None], spec.numpy_dtype)
+    return made, (new_width / width, new_height / height, float(left), float(top))
+
+
+def _middle(room: int, size: int) -> int:
+    return (room - size) // 2 if size <= room else -round((size - room) / 2)
+
+
+# ------------------------------------------------------------------------------------------------- outputs to objects
+
+
+def objects(
+    family: str,
+    outputs: Outputs,
+    geometry: tuple[float, float, float, float],
+    size: tuple[int, int],
+    spec: InputSpec,
+    *,
+    min_score: float,
+    iou: float,
+) -> np.ndarray:
+    """The objects of one picture: (n, 6) float64, x1, y1, x2, y2 in source pixels, score, class; best first.
+
+    Args:
+        family: a key of `READERS`.
+        outputs: the network's, for a batch of one.
+        geometry: of `tensor`.
+        size: width, height of the picture.
+        spec: the network's input.
+        min_score: lower ones are left out.
+        iou: of non-max suppression within a class.
+    """
+    read, suppress = READERS[family]
+    rows = read({name: np.asarray(value, np.float64)[0] for name, value in outputs.items()}, spec, size)
+    rows = rows[rows[:, 4] >= min_score]
+    rows = rows[np.argsort(-rows[:, 4], kind="stable")]
+    if suppress:
+        rows = _without_doubles(rows, iou)
+    scale_x, scale_y, offset_x, offset_y = geometry
+    if family != "detr":
+        rows[:, [0, 2]] = (rows[:, [0, 2]] - offset_x) / scale_x
+        rows[:, [1, 3]] = (rows[:, [1, 3]] - offset_y) / scale_y
+    rows[:, :4] = rows[:, :4].clip(0, (*size, *size))
+    return rows[(rows[:, 2] > rows[:, 0]) & (rows[:, 3] > rows[:, 1])]
+
+
+def _without_doubles(rows: np.ndarray, iou: float) -> np.ndarray:
+    kept: list[np.ndarray] = []
+    for row in rows:
+        if all(row[5] != other[5] or overlap(row, other) <= iou for other in kept):
+            kept.append(row)
+    return np.array(kept).reshape(-1, 6)
+
+
+def overlap(a: np.ndarray, b: np.ndarray) -> float:
+    """The IoU of two boxes."""
+    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    inner = max(0.0, width) * max(0.0, height)
+    both = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - inner
+    return float(inner / both) if both > 0 else 0.0
+
+
+def _rows(centre: np.ndarray, size: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Rows of the best class of each anchor."""
+    best = scores.argmax(1)
+    return np.column_stack([centre - size / 2, centre + size / 2, scores.max(1), best])
+
+
+def _cells(spec: InputSpec, stride: int) -> np.ndarray:
+    across, down = spec.size[0] // stride, spec.size[1] // stride
+    return np.array([(x, y) for y in range(down) for x in range(across)], np.float64)
+
+
+def _yolox(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+    (values,) = outputs.values()
+    cells = np.concatenate([_cells(spec, stride) for stride in (8, 16, 32)])
+    strides = np.concatenate([np.full((len(_cells(spec, stride)), 1), stride) for stride in (8, 16, 32)])
+    centre, extent = (values[:, :2] + cells) * strides, np.exp(values[:, 2:4]) * strides
+    return _rows(centre, extent, values[:, 4:5] * values[:, 5:])
+
+
+def _yolov5(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+    values = next(value for value in outputs.values() if value.ndim == 2)
+    return _rows(values[:, :2], values[:, 2:4], values[:, 4:5] * values[:, 5:])
+
+
+def _yolov8(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+    values = next(value for value in outputs.values() if value.ndim == 2).T
+    return _rows(values[:, :2], values[:, 2:4], values[:, 4:])
+
+
+def _yolo_e2e(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+    return next(value for value in outputs.values() if value.ndim == 2).copy()
+
+
+def _detr(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+    if {"labels", "boxes", "scores"} <= outputs.keys():
+        return np.column_stack([outputs["boxes"], outputs["scores"], outputs["labels"]])
+    boxes, logits = sorted(outputs.values(), key=lambda value: value.shape[1] != 4)
+    rows = _rows(boxes[:, :2], boxes[:, 2:], 1 / (1 + np.exp(-logits)))
+    rows[:, :4] *= (*size, *size)
+    return rows
+
+
+def _yunet(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+    found = []
+    for stride in (8, 16, 32):
+        cls, obj, box = (outputs[f"{kind}_{stride}"] for kind in ("cls", "obj", "bbox"))
+        centre, extent = (_cells(spec, stride) + box[:, :2]) * stride, np.exp(box[:, 2:]) * stride
+        found.append(_rows(centre, extent, np.sqrt(cls.clip(0, 1) * obj.clip(0, 1))))
+    return np.concatenate(found)
+
+
+READERS: dict[str, tuple[Callable[[Outputs, InputSpec, tuple[int, int]], np.ndarray], bool]] = {
+    "yolox": (_yolox, True),
+    "yolov5": (_yolov5, True),
+    "yolov8": (_yolov8, True),
+    "yolo_e2e": (_yolo_e2e, False),
+    "detr": (_detr, False),
+    "yunet": (_yunet, True),
+}
+"""How each family's output is read, and whether non-max suppression follows. `ssd` has no plain form here."""

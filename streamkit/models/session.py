@@ -1,0 +1,289 @@
+"""ONNX Runtime: one network on one device, on one thread and one CUDA stream for life.
+
+On a GPU nothing crosses to the host: inputs and outputs are bound by device address (IO binding), ONNX Runtime works
+on the CUDA stream that was current when the session was made, and a run returns before the GPU has done it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamkit.data import Array, Device, array_module
+from streamkit.errors import DeviceError
+from streamkit.models.network import ModelInfo, TensorInfo, check_model, inspect
+from streamkit.models.providers import PROVIDERS, nodes_by_provider, open_session, provider_options
+
+__all__ = ["PROVIDERS", "ModelInfo", "Session", "TensorInfo", "check_model", "inspect"]
+
+
+class Session:
+    """One network, ready to run on one device.
+
+    Attributes:
+        info: what the file says of itself.
+        inputs, outputs, image_input, layout, dtype, batch, size: the same, at hand.
+        fixed_batch: the file takes this number of pictures and no other; None where any number will do. `run` then
+            goes through a batch in steps, which costs speed: the caller should say so once.
+        nodes: how many of the network's nodes run on which provider, by ONNX Runtime's names. Under `device: cuda`
+            any on the CPU provider mean copies between host and device in the middle of the network.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        device: Device,
+        *,
+        providers: Sequence[str] = (),
+        threads: int = 1,
+        cuda_graph: bool = False,
+        tf32: bool = False,
+    ) -> None:
+        """Load the network.
+
+        Args:
+            file: the ONNX file.
+            device: where it runs. For a GPU, make the session with that GPU and a CuPy stream of its own current, and
+                keep to that stream and thread afterwards.
+            providers: names from `PROVIDERS`, first choice first: (`cuda`, `cpu`) for a GPU where none is given. Each
+                must load. Without `cpu` at the end, a network with a node that only the CPU can run is refused.
+            threads: CPU threads for one run.
+            cuda_graph: replay a CUDA graph for each batch size that was warmed (about a tenth faster for small
+                networks). Inputs and outputs then go through buffers at fixed addresses, one copy on the device each.
+                Warm before other threads use the GPU: an allocation elsewhere breaks a capture.
+            tf32: let the GPU round f32 products to 10 bits of mantissa: faster, and no longer the CPU's answer.
+
+        Raises:
+            ModelError: the file cannot be used.
+            DeviceError: a provider did not load; says why and what to do.
+        """
+        self.info = inspect(file)
+        self.device = device
+        self.inputs, self.outputs, self.image_input = self.info.inputs, self.info.outputs, self.info.image_input
+        self.layout, self.dtype, self.size = self.info.layout, self.info.dtype, self.info.size
+        self.batch = self.fixed_batch = self.info.batch
+        if cuda_graph and device.kind != "cuda":
+            raise DeviceError("cuda_graph needs device: cuda")
+        names = tuple(providers) or (("cuda", "cpu") if device.kind == "cuda" else ("cpu",))
+        stream = _own_stream(device) if device.kind == "cuda" else 0
+        self._session = open_session(file, names, provider_options(names, device, stream, cuda_graph, tf32), threads)
+        self.nodes = nodes_by_provider(self._session)
+        self._gpu = _Bound(self._session, self.info, device.index, cuda_graph) if device.kind == "cuda" else None
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run a batch.
+
+        Args:
+            feeds: every input by name, C-contiguous and of the file's dtype; names that the network lacks are passed
+                over. On a GPU the pictures are there; a small extra input may come from the host and is copied.
+
+        Returns:
+            Every output by name, on the session's device. On a GPU they are complete once the session's stream has
+            come to this point.
+
+        Raises:
+            ValueError: an input is missing, or has the wrong dtype or rank.
+        """
+        feeds = self._checked(feeds)
+        rows, step = len(feeds[self.image_input]), self.fixed_batch
+        if step is None or rows == step:
+            return self._run(feeds)
+        parts = []
+        for first in range(0, rows, step):
+            part = {name: _rows(feed, first, step) if len(feed) == rows else feed for name, feed in feeds.items()}
+            parts.append(self._run(part))
+        xp = array_module(feeds[self.image_input])
+        for name, part in parts[0].items():
+            if len(part) != step:
+                raise ValueError(f"the network's output {name!r} has no row for each picture: use batches of {step}")
+        return {name: xp.concatenate([part[name] for part in parts])[:rows] for name in self.outputs}
+
+    def warm(self, batch_sizes: Sequence[int], size: tuple[int, int]) -> None:
+        """Run every batch size once, the largest first, so that no later run waits for a search or an allocation.
+
+        The CPU has nothing to search for: there the smallest is run, to meet a network that cannot run before the
+        first frame does.
+
+        Args:
+            batch_sizes: all sizes that will come.
+            size: width, height of the pictures.
+        """
+        sizes = {self.fixed_batch} if self.fixed_batch is not None else set(batch_sizes)
+        order = sorted(sizes, reverse=True) if self._gpu else [min(sizes)]
+        for batch in order:
+            feeds = {
+                name: self.device.xp.zeros(self._shape(name, batch, size), i.dtype) for name, i in self.inputs.items()
+            }
+            if self._gpu:
+                self._gpu.warm(feeds)
+            else:
+                self._run(feeds)
+
+    def _shape(self, name: str, batch: int, size: tuple[int, int]) -> tuple[int, ...]:
+        if name == self.image_input:
+            width, height = size
+            return (batch, 3, height, width) if self.layout == "nchw" else (batch, height, width, 3)
+        shape = self.inputs[name].shape
+        return tuple((batch if i == 0 else 1) if n is None else n for i, n in enumerate(shape))
+
+    def _run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        if self._gpu:
+            return self._gpu.run(feeds)
+        return dict(zip(self.outputs, self._session.run(None, feeds), strict=True))
+
+    def _checked(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        for name, info in self.inputs.items():
+            if name not in feeds:
+                raise ValueError(f"the network's input {name!r} is missing; given: {', '.join(feeds)}")
+            feed = feeds[name]
+            if feed.dtype != info.dtype or feed.ndim != len(info.dims):
+                raise ValueError(
+                    f"the network's input {name!r} is {info.dtype}{list(info.dims)}, got {feed.dtype}{list(feed.shape)}"
+                )
+        return {name: feeds[name] for name in self.inputs}
+
+
+def _rows(feed: Array, first: int, step: int) -> Array:
+    """`step` rows from `first` on; the last row again where there are fewer."""
+    part = feed[first : first + step]
+    missing = step - len(part)
+    if not missing:
+        return part
+    xp = array_module(feed)
+    return xp.concatenate([part, xp.repeat(part[-1:], missing, axis=0)])
+
+
+# -------------------------------------------------------------------------------------------------- on the GPU
+
+
+def _own_stream(device: Device) -> int:
+    """The address of the current CUDA stream, which must be the device's and not the default one."""
+    import cupy
+
+    if cupy.cuda.runtime.getDevice() != device.index:
+        raise ValueError(f"make the session with {device} current, not cuda:{cupy.cuda.runtime.getDevice()}")
+    stream = int(cupy.cuda.get_current_stream().ptr)
+    if not stream:
+        raise ValueError("make the session with a CUDA stream of its own current, not the default stream")
+    return stream
+
+
+class _Bound:
+    """Runs a session with inputs and outputs bound by device address, on one CUDA stream."""
+
+    def __init__(self, session: Any, info: ModelInfo, index: int, cuda_graph: bool) -> None:
+        import cupy
+        import onnxruntime as ort
+
+        self.session, self.info, self.index, self.cuda_graph = session, info, index, cuda_graph
+        self.stream = cupy.cuda.get_current_stream()
+        self.binding = session.io_binding()
+        self.options = ort.RunOptions()
+        self.options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        if cuda_graph:
+            # -1: neither capture nor replay, for shapes that were not warmed.
+            self.options.add_run_config_entry("gpu_graph_id", "-1")
+        self.graphs: dict[tuple[tuple[int, ...], ...], _Graph] = {}
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        import cupy
+
+        if cupy.cuda.get_current_stream().ptr != self.stream.ptr:
+            raise ValueError("this session belongs to another CUDA stream: run it with the stream it was made with")
+        there = {name: self._on_device(name, feeds[name]) for name in self.info.inputs}
+        graph = self.graphs.get(_shapes(there)) if self.graphs else None
+        return graph.run(there) if graph else self._run(there)
+
+    def warm(self, feeds: Mapping[str, Array]) -> None:
+        """Run these shapes, wait, and capture a graph of them if graphs are wanted."""
+        outputs = self.run(feeds)
+        if self.cuda_graph and _shapes(feeds) not in self.graphs:
+            self.graphs[_shapes(feeds)] = _Graph(self, feeds, outputs, number=len(self.graphs) + 1)
+        self.stream.synchronize()
+
+    def _on_device(self, name: str, feed: Array) -> Array:
+        import cupy
+
+        if not isinstance(feed, cupy.ndarray):
+            if name == self.info.image_input:
+                raise ValueError(f"the pictures must be on cuda:{self.index}; they are on the host")
+            return cupy.asarray(feed)
+        if not feed.flags.c_contiguous:
+            raise ValueError(f"the network's input {name!r} must be C-contiguous")
+        return feed
+
+    def _run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """One run. Outputs whose shape follows from the inputs' go to arrays of CuPy's pool, others to ORT's arena."""
+        import cupy
+
+        sizes = self._sizes(feeds)
+        outputs: dict[str, Array] = {}
+        for name, info in self.info.outputs.items():
+            shape = [sizes.get(dim) if isinstance(dim, str) else dim for dim in info.dims]
+            if None not in shape and 0 not in shape:
+                outputs[name] = cupy.empty(shape, info.dtype)
+        self.bind(self.binding, feeds, outputs)
+        self.session.run_with_iobinding(self.binding, self.options)
+        if len(outputs) < len(self.info.outputs):
+            values = dict(zip(self.info.outputs, self.binding.get_outputs(), strict=True))
+            for name in values.keys() - outputs.keys():
+                outputs[name] = self._adopt(values[name], self.info.outputs[name].dtype)
+        return {name: outputs[name] for name in self.info.outputs}
+
+    def bind(self, binding: Any, feeds: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+        """Bind all inputs, and all outputs: to `outputs`, or anew to wherever ONNX Runtime puts them."""
+        for name, feed in feeds.items():
+            binding.bind_input(name, "cuda", self.index, self.info.inputs[name].dtype.type, feed.shape, feed.data.ptr)
+        for name, info in self.info.outputs.items():
+            if name in outputs:
+                array = outputs[name]
+                binding.bind_output(name, "cuda", self.index, info.dtype.type, array.shape, array.data.ptr)
+            else:
+                binding.bind_output(name, "cuda", self.index)
+
+    def _sizes(self, feeds: Mapping[str, Array]) -> dict[str, int]:
+        """The size of every named dimension of the inputs."""
+        pairs = ((self.info.inputs[name].dims, feed.shape) for name, feed in feeds.items())
+        return {dim: n for dims, shape in pairs for dim, n in zip(dims, shape, strict=True) if isinstance(dim, str)}
+
+    def _adopt(self, value: Any, dtype: np.dtype[Any]) -> Array:
+        """View an output that ONNX Runtime allocated as a CuPy array, which keeps it alive."""
+        import cupy
+
+        shape = tuple(value.shape())
+        bytes_ = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if not bytes_:
+            return cupy.empty(shape, dtype)
+        memory = cupy.cuda.UnownedMemory(value.data_ptr(), bytes_, value, self.index)
+        return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
+
+
+class _Graph:
+    """A CUDA graph of one set of shapes, with the buffers whose addresses it holds."""
+
+    def __init__(self, bound: _Bound, feeds: Mapping[str, Array], outputs: Mapping[str, Array], number: int) -> None:
+        import onnxruntime as ort
+
+        self.session = bound.session
+        self.feeds = {name: feed.copy() for name, feed in feeds.items()}
+        self.outputs = {name: output.copy() for name, output in outputs.items()}
+        self.binding = bound.session.io_binding()
+        bound.bind(self.binding, self.feeds, self.outputs)
+        self.options = ort.RunOptions()
+        self.options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        self.options.add_run_config_entry("gpu_graph_id", str(number))
+        # ONNX Runtime runs once, captures in a second run, and replays from then on.
+        self.session.run_with_iobinding(self.binding, self.options)
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        for name, buffer in self.feeds.items():
+            buffer[...] = feeds[name]
+        self.session.run_with_iobinding(self.binding, self.options)
+        return {name: output.copy() for name, output in self.outputs.items()}
+
+
+def _shapes(feeds: Mapping[str, Array]) -> tuple[tuple[int, ...], ...]:
+    return tuple(feed.shape for feed in feeds.values())

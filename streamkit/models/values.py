@@ -1,0 +1,179 @@
+"""Reading a card's values: each function takes a plain value and returns it checked.
+
+Each raises ValueError with what the value must be; `Reader` puts file, line and column to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from streamkit.errors import Problem
+from streamkit.models.labels import KNOWN
+from streamkit.yamlfile import Node, did_you_mean
+
+
+class Reader:
+    """Takes the keys out of one mapping, and keeps a list of what is wrong with them."""
+
+    def __init__(self, node: Node, problems: list[Problem], prefix: str) -> None:
+        self.node, self.problems, self.prefix = node, problems, prefix
+        self.values: dict[str, Node] = dict(node.value) if isinstance(node.value, dict) else {}
+        self.known: list[str] = []
+        self.unset: list[str] = []
+
+    def get(self, key: str, read: Callable[[Any], Any], *default: Any) -> Any:
+        """The checked value of `key`. Where it is missing or wrong, the default or None."""
+        self.known.append(key)
+        if key not in self.values:
+            self.unset.append(key)
+            if not default:
+                self.problems.append(self.node.problem(f"the key '{self.prefix}{key}' is missing"))
+            return default[0] if default else None
+        node = self.values[key]
+        try:
+            return read(node.plain())
+        except ValueError as error:
+            self.problems.append(node.problem(f"{self.prefix}{key} {error}"))
+            return default[0] if default else None
+
+    def refuse_others(self) -> None:
+        """Report every key that nobody asked for."""
+        for key in self.values:
+            if key not in self.known:
+                told = did_you_mean(key, self.known, all_if_few=True)
+                self.problems.append(self.node.problem(f"a card has no key '{self.prefix}{key}'{told}", key))
+
+
+def text(value: Any) -> str:
+    """Text that is not empty; a folded YAML text becomes one line."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"must be text, got {value!r}")
+    return " ".join(value.split())
+
+
+def one_of(words: Iterable[str]) -> Callable[[Any], str]:
+    """A reader of one of these words."""
+    known = tuple(words)
+
+    def read(value: Any) -> str:
+        if value not in known:
+            near = did_you_mean(str(value), known)
+            raise ValueError(f"must be one of {', '.join(known)}, got {value!r}{near}")
+        return str(value)
+
+    return read
+
+
+def family(value: Any) -> str:
+    """The name of a family."""
+    from streamkit.models import families
+
+    return one_of(sorted(families.FAMILIES))(value)
+
+
+def url(value: Any) -> str:
+    """An http or https address."""
+    address = text(value)
+    if not address.startswith(("https://", "http://")):
+        raise ValueError(f"must begin with https:// or http://, got {value!r}")
+    return address
+
+
+def sha256(value: Any) -> str:
+    """A SHA-256 sum, in lower case."""
+    if not isinstance(value, str):
+        raise ValueError("must be text: put quotes around it")
+    if len(value) != 64 or set(value.lower()) - set("0123456789abcdef"):
+        raise ValueError(f"must be 64 hexadecimal digits, got {value!r}")
+    return value.lower()
+
+
+def number(value: Any) -> float:
+    """A number, or a fraction such as `1/255`."""
+    parts = value.split("/") if isinstance(value, str) else [value]
+    try:
+        if isinstance(value, bool) or len(parts) > 2:
+            raise ValueError
+        return float(parts[0]) / (float(parts[1]) if len(parts) == 2 else 1.0)
+    except (ValueError, TypeError, ZeroDivisionError):
+        raise ValueError(f"must be a number, or a fraction such as 1/255, got {value!r}") from None
+
+
+def above_zero(value: Any) -> float:
+    """A number above 0."""
+    found = number(value)
+    if found <= 0:
+        raise ValueError(f"must be above 0, got {value!r}")
+    return found
+
+
+def per_channel(read: Callable[[Any], float]) -> Callable[[Any], tuple[float, float, float]]:
+    """A reader of one number for all three channels, or of one for each."""
+
+    def three(value: Any) -> tuple[float, float, float]:
+        values = value if isinstance(value, list) else [value] * 3
+        if len(values) != 3:
+            raise ValueError(f"must be one number or one for each of 3 channels, got {value!r}")
+        first, second, third = (read(item) for item in values)
+        return first, second, third
+
+    return three
+
+
+def share(value: Any) -> float:
+    """A number from 0 to 1."""
+    part = number(value)
+    if not 0 <= part <= 1:
+        raise ValueError(f"must be 0 to 1, got {value!r}")
+    return part
+
+
+def positive(value: Any) -> int:
+    """A whole number of pixels, at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"must be a whole number of pixels, at least 1, got {value!r}")
+    return value
+
+
+def padding(value: Any) -> float | tuple[float, float, float]:
+    """A pixel value, 0 to 255, or one for each channel."""
+    return per_channel(_pixel)(value) if isinstance(value, list) else _pixel(value)
+
+
+def _pixel(value: Any) -> float:
+    found = number(value)
+    if not 0 <= found <= 255:
+        raise ValueError(f"must be 0 to 255, got {value!r}")
+    return found
+
+
+def size(value: Any) -> tuple[int, int]:
+    """Width and height in pixels."""
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValueError(f"must be [width, height] in pixels, got {value!r}")
+    return positive(value[0]), positive(value[1])
+
+
+def labels(value: Any, folder: Path) -> tuple[str, ...]:
+    """A list of names, a text file with one a line, or the name of a known list."""
+    if isinstance(value, list):
+        if not value or any(isinstance(name, (list, dict)) or name is None for name in value):
+            raise ValueError(f"must be a list of class names, got {value!r}")
+        return tuple(str(name) for name in value)
+    name = text(value)
+    if name in KNOWN:
+        return KNOWN[name]
+    file = folder / name
+    if not file.is_file():
+        near = did_you_mean(name, KNOWN)
+        raise ValueError(f"{name!r} is neither a known list ({', '.join(KNOWN)}) nor a file: there is no {file}{near}")
+    try:
+        names = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"file {file} cannot be read: {error}") from None
+    found = tuple(line.strip() for line in names if line.strip())
+    if not found:
+        raise ValueError(f"file {file} is empty: it must have one class name a line")
+    return found

@@ -1,0 +1,72 @@
+"""Boxes: overlap, clipping, and the way back from network pixels to source pixels.
+
+Boxes are (n, 4) float32 x1, y1, x2, y2; x2 and y2 are edges, so that a box's width is x2 - x1. NumPy in, NumPy out;
+CuPy in, CuPy out. `cuda/nms.cu` follows the same order of float32 operations.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamkit.data import Array, array_module
+
+
+def area(xyxy: Array) -> Array:
+    """The boxes' areas, (n,) float32; 0 for a box whose edges are in the wrong order."""
+    xp = array_module(xyxy)
+    size = xp.maximum(xyxy[..., 2:] - xyxy[..., :2], np.float32(0))
+    return size[..., 0] * size[..., 1]
+
+
+def intersection_and_union(a: Array, b: Array) -> tuple[Array, Array]:
+    """The areas that each box of `a` (n, 4) and each of `b` (m, 4) have in common and cover: two (n, m) float32."""
+    xp = array_module(a)
+    width = xp.minimum(a[:, None, 2], b[:, 2]) - xp.maximum(a[:, None, 0], b[:, 0])
+    height = xp.minimum(a[:, None, 3], b[:, 3]) - xp.maximum(a[:, None, 1], b[:, 1])
+    zero = np.float32(0)
+    both = xp.maximum(width, zero) * xp.maximum(height, zero)
+    return both, (area(a)[:, None] + area(b)) - both
+
+
+def iou_matrix(a: Array, b: Array) -> Array:
+    """Intersection over union of each box of `a` (n, 4) with each of `b` (m, 4): (n, m) float32.
+
+    Two boxes without area have an IoU of 0.
+    """
+    xp = array_module(a)
+    both, union = intersection_and_union(a, b)
+    return both / xp.where(union > 0, union, np.float32(1))
+
+
+def to_source(points: Array, geometry: Array) -> Array:
+    """Take network pixels back to source pixels: (network - offset) / scale.
+
+    Args:
+        points: (n, 2 k) float32, x and y in turn: boxes (k = 2) or landmarks.
+        geometry: (n, 4) or (4,) float32 scale_x, scale_y, offset_x, offset_y, with network = source x scale + offset.
+    """
+    xp = array_module(points)
+    pairs = points.reshape(len(points), points.shape[1] // 2, 2)
+    geometry = xp.broadcast_to(geometry, (len(points), 4))
+    return ((pairs - geometry[:, None, 2:]) / geometry[:, None, :2]).reshape(points.shape)
+
+
+def to_network(points: Array, geometry: Array) -> Array:
+    """Take source pixels to network pixels: source x scale + offset. Shapes as in `to_source`."""
+    xp = array_module(points)
+    pairs = points.reshape(len(points), points.shape[1] // 2, 2)
+    geometry = xp.broadcast_to(geometry, (len(points), 4))
+    return (pairs * geometry[:, None, :2] + geometry[:, None, 2:]).reshape(points.shape)
+
+
+def clip(xyxy: Array, size_wh: Array) -> Array:
+    """Cut boxes at the picture's border, to 0..width and 0..height.
+
+    Args:
+        xyxy: (n, 4) float32 source pixels.
+        size_wh: (n, 2) or (2,) float32, the pictures' width and height.
+    """
+    xp = array_module(xyxy)
+    size = xp.broadcast_to(size_wh, (len(xyxy), 2))
+    limit = xp.concatenate([size, size], axis=1)
+    return xp.minimum(xp.maximum(xyxy, np.float32(0)), limit)

@@ -1,0 +1,289 @@
+"""Candidates: the anchors of a network's output that reach their class's score, with their boxes.
+
+Three readings cover the detectors: `best_class` (a score a class and anchor, with or without objectness),
+`given_class` (one score and one label a row), `faces` (YuNet). Each takes the whole batch's output, as views of any
+strides, on the host or on the device; `streamkit.ops.nms.select` makes objects of what they return. Here are the
+host's readings; the device's, one launch each, are in `streamkit.ops.cuda.readers`.
+
+An anchor that does not become a candidate is counted:
+
+- `min_score`: its score is below its class's threshold;
+- `label`: its class is not wanted (threshold +inf) or not in the list, though its score reaches the lowest threshold;
+- `not_finite`: its score or box is NaN or infinite, as a network that overflows in f16 gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from streamkit.data import Array, array_module
+
+STRIDES = (8, 16, 32)
+FACE_OUTPUTS = tuple(f"{kind}_{stride}" for kind in ("cls", "obj", "bbox", "kps") for stride in STRIDES)
+FACE_POINTS = 10
+"""Values of a face's five landmarks: x and y in turn."""
+
+
+class Coding(IntEnum):
+    """How four values tell a box. The numbers are those of `cuda/candidates.cu`."""
+
+    XYXY = 0
+    """Edges, times `unit`."""
+    YXYX = 1
+    """Edges with y first, times `unit`."""
+    CXCYWH = 2
+    """Centre and size, times `unit`."""
+    GRID = 3
+    """YOLOX: centre = (value + cell) x stride, size = exp(value) x stride; strides 8, 16, 32, rows of cells."""
+
+
+@dataclass(slots=True)
+class Candidates:
+    """The candidates of a batch of frames, on the host: m rows, rising by frame and then by anchor.
+
+    Attributes:
+        frame: (m,) int64, the frame in the batch.
+        score: (m,) float32.
+        class_id: (m,) int32.
+        xyxy: (m, 4) float32 network pixels, not clipped.
+        points: (m, c) float32 network pixels, x and y in turn; c = 0 where a network gives none.
+        removed: (frames, 3) int32, anchors that are no candidates, by `min_score`, `label`, `not_finite`.
+        anchors: how many anchors a frame has.
+    """
+
+    frame: np.ndarray
+    score: np.ndarray
+    class_id: np.ndarray
+    xyxy: np.ndarray
+    points: np.ndarray
+    removed: np.ndarray
+    anchors: int
+
+
+def best_class(
+    boxes: Array,
+    scores: Array,
+    objectness: Array | None = None,
+    *,
+    min_score: np.ndarray,
+    coding: Coding,
+    input_size: tuple[int, int],
+    unit: tuple[float, float] = (1.0, 1.0),
+    logits: bool = False,
+) -> Any:
+    """Take the best class of each anchor; the first of equal ones.
+
+    Args:
+        boxes: (n, a, 4) float32 or float16, as `coding` says.
+        scores: (n, a, c), a score a class; 0..1, or any number with `logits`, of which the sigmoid is taken.
+        objectness: (n, a), 0..1, or None. The score is objectness x class score.
+        min_score: (c,) float32 on the host, the least score of each class; +inf for one that is not wanted.
+        coding: how the boxes are told.
+        input_size: the network's width and height in pixels.
+        unit: factors for x and y, for boxes that are told in parts of the input.
+        logits: the scores are to go through the sigmoid.
+
+    Returns:
+        `Candidates`, or `DeviceCandidates` for arrays on the device.
+
+    Raises:
+        ValueError: the number of classes or anchors does not fit.
+    """
+    n, a, classes = scores.shape
+    if classes != len(min_score):
+        raise ValueError(f"the output has scores of {classes} classes, min_score has {len(min_score)}; they must match")
+    if coding == Coding.GRID:
+        check_cells(a, input_size)
+    if array_module(scores) is not np:
+        from streamkit.ops.cuda import readers
+
+        return readers.best_class(boxes, scores, objectness, min_score, coding, input_size, unit, logits)
+    found = _Found(n, a, min_score)
+    with np.errstate(all="ignore"):
+        if objectness is not None:
+            objectness = _float32(objectness)
+            frame, anchor = found.reach(objectness)  # class scores are at most 1, so no other anchor can reach it
+            rows = _float32(scores[frame, anchor])
+            class_id = rows.argmax(axis=1)
+            score = rows[np.arange(len(rows)), class_id] * objectness[frame, anchor]
+        else:
+            best = _sigmoid(scores.max(axis=2)) if logits else _float32(scores.max(axis=2))
+            frame, anchor = found.reach(best)
+            class_id = scores[frame, anchor].argmax(axis=1)
+            score = best[frame, anchor]
+        found.pick(frame, anchor, score, class_id)
+        return found.done(_decode(_float32(boxes[found.frame, found.anchor]), found.anchor, coding, unit, input_size))
+
+
+def given_class(
+    boxes: Array,
+    scores: Array,
+    labels: Array,
+    *,
+    min_score: np.ndarray,
+    coding: Coding = Coding.XYXY,
+    unit: tuple[float, float] = (1.0, 1.0),
+) -> Any:
+    """Take rows that have one score and one label each, as networks give that select by themselves.
+
+    Args:
+        boxes: (n, a, 4) float32 or float16, as `coding` says; not `Coding.GRID`.
+        scores: (n, a).
+        labels: (n, a), integers or whole floats; rows with one outside 0..c - 1 are counted under `label`.
+        min_score: (c,) float32 on the host, as in `best_class`.
+        coding: how the boxes are told.
+        unit: factors for x and y.
+    """
+    if array_module(scores) is not np:
+        from streamkit.ops.cuda import readers
+
+        return readers.given_class(boxes, scores, labels, min_score, coding, unit)
+    n, a = scores.shape
+    found = _Found(n, a, min_score)
+    with np.errstate(all="ignore"):
+        scores = _float32(scores)
+        frame, anchor = found.reach(scores)
+        label = labels[frame, anchor]
+        class_id = np.where((label >= 0) & (label < len(min_score)), label, -1).astype(np.int64)
+        found.pick(frame, anchor, scores[frame, anchor], class_id)
+        return found.done(_decode(_float32(boxes[found.frame, found.anchor]), found.anchor, coding, unit, (0, 0)))
+
+
+def faces(outputs: Mapping[str, Array], n: int, *, min_score: np.ndarray, input_size: tuple[int, int]) -> Any:
+    """Read YuNet's twelve outputs: score = sqrt(class x objectness), both held to 0..1; five landmarks.
+
+    Args:
+        outputs: `FACE_OUTPUTS`, each (>= n, cells, 1 | 1 | 4 | 10).
+        n: how many frames of the outputs are real.
+        min_score: (1,) float32 on the host.
+        input_size: the network's width and height in pixels.
+    """
+    a = sum(outputs[f"cls_{stride}"].shape[1] for stride in STRIDES)
+    check_cells(a, input_size)
+    if array_module(outputs["cls_8"]) is not np:
+        from streamkit.ops.cuda import readers
+
+        return readers.faces(outputs, n, min_score, input_size)
+    cls, obj, bbox, kps = (
+        np.concatenate([_float32(outputs[f"{kind}_{stride}"][:n]) for stride in STRIDES], axis=1)
+        for kind in ("cls", "obj", "bbox", "kps")
+    )
+    found = _Found(n, a, min_score)
+    with np.errstate(all="ignore"):
+        score = np.sqrt(np.clip(cls[..., 0], 0, 1) * np.clip(obj[..., 0], 0, 1))
+        frame, anchor = found.reach(score)
+        found.pick(frame, anchor, score[frame, anchor], np.zeros(len(frame), np.int64))
+        frame, anchor = found.frame, found.anchor
+        x, y, stride = cells(input_size)[:, anchor]
+        points = kps[frame, anchor].reshape(-1, 5, 2)
+        points = (points + np.stack([x, y], axis=1)[:, None]) * stride[:, None, None]
+        boxes = _decode(bbox[frame, anchor], anchor, Coding.GRID, (1.0, 1.0), input_size)
+        return found.done(boxes, points.reshape(-1, FACE_POINTS))
+
+
+@dataclass(slots=True)
+class _Found:
+    """Narrows a batch's anchors down to its candidates, and counts why the others are none."""
+
+    frames: int
+    anchors: int
+    min_score: np.ndarray
+    floor: np.float32 = field(init=False)
+    not_finite: np.ndarray = field(init=False)
+    label: np.ndarray = field(init=False)
+    frame: np.ndarray = field(init=False)
+    anchor: np.ndarray = field(init=False)
+    score: np.ndarray = field(init=False)
+    class_id: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.floor = np.float32(self.min_score.min(initial=np.inf))
+
+    def reach(self, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Frame and anchor of each of the (n, a) scores that reach the lowest threshold."""
+        self.not_finite = np.isnan(score).sum(axis=1)
+        reached = np.flatnonzero(score >= self.floor)
+        return np.divmod(reached, self.anchors) if self.anchors else (reached, reached)
+
+    def pick(self, frame: np.ndarray, anchor: np.ndarray, score: np.ndarray, class_id: np.ndarray) -> None:
+        """Apply the thresholds to final scores and classes (-1: no class of the list)."""
+        self.not_finite = self.not_finite + self._count(frame[np.isnan(score)])
+        least = np.append(self.min_score, np.float32(np.inf))[class_id]
+        enough = score >= self.floor
+        unwanted = np.isposinf(least)
+        self.label = self._count(frame[enough & unwanted])
+        rows = np.flatnonzero(enough & ~unwanted & (score >= least))
+        self.frame, self.anchor, self.score = frame[rows], anchor[rows], score[rows]
+        self.class_id = class_id[rows].astype(np.int32)
+
+    def done(self, xyxy: np.ndarray, points: np.ndarray | None = None) -> Candidates:
+        """The candidates, given the boxes (and points) of the picked anchors."""
+        if points is None:
+            points = np.zeros((len(xyxy), 0), np.float32)
+        rows = np.isfinite(xyxy).all(axis=1) & np.isfinite(self.score)
+        columns = (self.frame, self.score, self.class_id, xyxy, points)
+        if not rows.all():
+            self.not_finite = self.not_finite + self._count(self.frame[~rows])
+            columns = tuple(column[rows] for column in columns)
+        low = self.anchors - self._count(columns[0]) - self.label - self.not_finite
+        removed = np.stack([low, self.label, self.not_finite], axis=1).astype(np.int32)
+        return Candidates(*columns, removed, self.anchors)
+
+    def _count(self, frame: np.ndarray) -> np.ndarray:
+        return np.bincount(frame, minlength=self.frames)
+
+
+def _float32(array: np.ndarray) -> np.ndarray:
+    return array if array.dtype == np.float32 else array.astype(np.float32)
+
+
+def _sigmoid(logits: np.ndarray) -> np.ndarray:
+    return (1.0 / (1.0 + np.exp(-logits.astype(np.float64)))).astype(np.float32)
+
+
+def _decode(
+    values: np.ndarray, anchor: np.ndarray, coding: Coding, unit: tuple[float, float], input_size: tuple[int, int]
+) -> np.ndarray:
+    """Boxes (m, 4) float32 network pixels from the (m, 4) float32 values of the anchors (m,)."""
+    if coding == Coding.GRID:
+        x, y, stride = cells(input_size)[:, anchor]
+        centre = (values[:, :2] + np.stack([x, y], axis=1)) * stride[:, None]
+        # Through double, so that any exact enough exponential rounds to the same float32.
+        size = np.exp(values[:, 2:].astype(np.float64)).astype(np.float32) * stride[:, None]
+    else:
+        scale = np.array(unit, np.float32)
+        if coding == Coding.YXYX:
+            values = values[:, [1, 0, 3, 2]]
+        first, second = values[:, :2] * scale, values[:, 2:] * scale
+        if coding != Coding.CXCYWH:
+            return np.concatenate([first, second], axis=1)
+        centre, size = first, second
+    half = size * np.float32(0.5)
+    return np.concatenate([centre - half, centre + half], axis=1)
+
+
+@lru_cache(maxsize=32)
+def cells(input_size: tuple[int, int], strides: Sequence[int] = STRIDES) -> np.ndarray:
+    """Column, row and stride of each anchor of a feature pyramid: (3, a) float32."""
+    width, height = input_size
+    levels = []
+    for stride in strides:
+        y, x = np.mgrid[: height // stride, : width // stride]
+        levels.append(np.stack([x.ravel(), y.ravel(), np.full(x.size, stride)]))
+    return np.concatenate(levels, axis=1).astype(np.float32)
+
+
+def check_cells(anchors: int, input_size: tuple[int, int]) -> None:
+    """Raise ValueError where an output's number of anchors is not that of an input of this width and height."""
+    expected = sum((input_size[0] // stride) * (input_size[1] // stride) for stride in STRIDES)
+    if anchors != expected:
+        raise ValueError(
+            f"the output has {anchors} anchors, and an input of {input_size[0]}x{input_size[1]} with strides "
+            f"{', '.join(map(str, STRIDES))} gives {expected}; the card's input size or family is another network's"
+        )

@@ -1,0 +1,197 @@
+"""NV12 and RGB: what the Y, Cb and Cr of a surface mean.
+
+The rule, which the CUDA kernels follow too: luma and chroma are expanded from their range to 0..255, chroma is
+interpolated linearly between its samples at the surface's siting, the matrix gives RGB, and RGB is clipped to 0..255.
+Formulas: ITU-R BT.601-7, BT.709-6 and BT.2020-2 (non-constant luminance).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from streamkit.counters import Counters
+from streamkit.data import Color, Surface, array_module
+from streamkit.ops.resample import Axis, chroma_axis, resample
+from streamkit.ops.scratch import Scratch, scratch
+
+
+class Matrix(NamedTuple):
+    """The weights of red and blue in luma; green has the rest."""
+
+    kr: float
+    kb: float
+
+
+MATRICES = {
+    "bt601": Matrix(0.299, 0.114),
+    "bt709": Matrix(0.2126, 0.0722),
+    "bt2020": Matrix(0.2627, 0.0593),
+}
+
+PICTURE = np.dtype(
+    [
+        ("data", "<u8"), ("width", "<i4"), ("height", "<i4"), ("pitch", "<i4"), ("rows", "<i4"), ("chroma_x", "<f4"),
+        ("chroma_y", "<f4"), ("y", "<f4"), ("rv", "<f4"), ("gu", "<f4"), ("gv", "<f4"), ("bu", "<f4"), ("r0", "<f4"),
+        ("g0", "<f4"), ("b0", "<f4"),
+    ]
+)  # fmt: skip
+"""`struct Picture` of cuda/color.cuh: how a kernel reads a surface. `data` is the address of the first luma row."""
+
+
+@cache
+def yuv_to_rgb(color: Color) -> np.ndarray:
+    """The (3, 4) float64 matrix A of rgb = A @ (Y, Cb, Cr, 1): bytes as stored to RGB in 0..255, not yet clipped."""
+    kr, kb = MATRICES[color.matrix]
+    kg = 1 - kr - kb
+    luma, black = (1.0, 0.0) if color.full_range else (255 / 219, 16.0)
+    chroma = 1.0 if color.full_range else 255 / 224
+    red, blue = 2 * (1 - kr) * chroma, 2 * (1 - kb) * chroma
+    a = np.array([[luma, 0, red], [luma, -blue * kb / kg, -red * kr / kg], [luma, blue, 0]])
+    a = np.column_stack([a, -a @ (black, 128.0, 128.0)])
+    a.setflags(write=False)
+    return a
+
+
+@cache
+def rgb_to_yuv(color: Color) -> np.ndarray:
+    """The (3, 4) float64 matrix of (Y, Cb, Cr) = A @ (R, G, B, 1), all in bytes; the inverse of `yuv_to_rgb`."""
+    a = yuv_to_rgb(color)
+    inverse = np.linalg.inv(a[:, :3])
+    inverse = np.column_stack([inverse, -inverse @ a[:, 3]])
+    inverse.setflags(write=False)
+    return inverse
+
+
+def picture(color: Color, shape: Sequence[int], width: int, height: int) -> np.ndarray:
+    """A PICTURE record, () shaped, for a surface whose data has `shape`; `data` is left 0 for the caller to fill.
+
+    Args:
+        color: the surface's.
+        shape: the shape of its data.
+        width: the picture's true width in pixels.
+        height: its true height.
+    """
+    check_size(shape, width, height)
+    (y, _, rv, r0), (_, gu, gv, g0), (_, bu, _, b0) = yuv_to_rgb(color).tolist()
+    rows = shape[0] * 2 // 3
+    values = (0, width, height, shape[1], rows, color.chroma_x, color.chroma_y, y, rv, gu, gv, bu, r0, g0, b0)
+    return np.array(values, PICTURE)
+
+
+def check_size(shape: Sequence[int], width: int, height: int) -> None:
+    """Raise ValueError where a picture of this size is not what a surface's data of this shape can hold."""
+    if not (1 <= width <= shape[1] and 1 <= height <= shape[0] * 2 // 3):
+        raise ValueError(
+            f"a surface of {shape[1]}x{shape[0] * 2 // 3} pixels cannot hold a picture of {width}x{height}"
+        )
+
+
+def planes(
+    data: np.ndarray, color: Color, width: int, height: int, size: tuple[int, int], new: Scratch
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Y, Cb and Cr of a host picture, all sampled bilinearly at the pixels of the picture resized to `size`.
+
+    Args:
+        data: an NV12 surface's data.
+        color: its colour; only the siting matters here.
+        width: the picture's true width.
+        height: its true height.
+        size: width, height to resize to.
+        new: where the results' memory comes from.
+
+    Returns:
+        Three (size[1], size[0]) float32 arrays in the stored bytes' units, range not expanded.
+    """
+    import cv2
+
+    new_width, new_height = size
+    y = resample(data[:height, :width], Axis(width, new_width), Axis(height, new_height), new)
+    rows, chroma_width, chroma_height = data.shape[0] * 2 // 3, (width + 1) // 2, (height + 1) // 2
+    chroma = data[rows : rows + chroma_height].reshape(chroma_height, -1, 2)[:, :chroma_width]
+    parts = tuple(new((chroma_height, chroma_width), np.uint8) for _ in range(2))
+    cv2.split(chroma, parts)
+    across, down = chroma_axis(width, new_width, color.chroma_x), chroma_axis(height, new_height, color.chroma_y)
+    return y, resample(parts[0], across, down, new), resample(parts[1], across, down, new)
+
+
+def to_rgb(surface: Surface, width: int, height: int, counters: Counters | None = None) -> np.ndarray:
+    """Return a surface's picture as (height, width, 3) uint8 RGB on the host, rounded to nearest.
+
+    Args:
+        surface: on host or device; from a device it is copied, which `counters` counts as `pixels to host`.
+        width: the picture's true width.
+        height: its true height.
+        counters: where to count.
+    """
+    import cv2
+
+    data = surface.data
+    check_size(data.shape, width, height)
+    if array_module(data) is not np:
+        if surface.ready is not None:
+            surface.ready.synchronize()
+        data = data.get()
+        if counters is not None:
+            counters.add("pixels to host")
+    a = yuv_to_rgb(surface.color)
+    with scratch() as new:
+        y, cb, cr = planes(data, surface.color, width, height, (width, height), new)
+        red, green, blue = (new(y.shape, np.uint8) for _ in range(3))
+        # into uint8 OpenCV rounds to nearest and clips
+        cv2.addWeighted(y, a[0, 0], cr, a[0, 2], a[0, 3], red, cv2.CV_8U)
+        cv2.addWeighted(cv2.addWeighted(y, a[1, 0], cb, a[1, 1], a[1, 3]), 1, cr, a[1, 2], 0, green, cv2.CV_8U)
+        cv2.addWeighted(y, a[2, 0], cb, a[2, 1], a[2, 3], blue, cv2.CV_8U)
+        return np.asarray(cv2.merge((red, green, blue)))
+
+
+def from_rgb(rgb: np.ndarray, color: Color) -> np.ndarray:
+    """Return NV12 data for a picture, on the host: what `Surface.data` holds.
+
+    Each chroma sample is the mean over two by two luma samples' area around its place, so at left siting the columns
+    beside it count half.
+
+    Args:
+        rgb: (h, w, 3) uint8.
+        color: the colour to write.
+
+    Returns:
+        (H * 3 / 2, W) uint8, where H and W are h and w made even by repeating the last row and column.
+    """
+    import cv2
+
+    if rgb.ndim != 3 or rgb.shape[2] != 3 or rgb.dtype != np.uint8 or 0 in rgb.shape:
+        raise ValueError(f"from_rgb needs a picture of shape (h, w, 3), uint8, got {rgb.dtype}{list(rgb.shape)}")
+    height, width = rgb.shape[:2]
+    if height % 2 or width % 2:
+        rgb = np.pad(rgb, ((0, height % 2), (0, width % 2), (0, 0)), "edge")
+        height, width = rgb.shape[:2]
+    y, *chroma = cv2.split(cv2.transform(rgb.astype(np.float32), rgb_to_yuv(color)))
+    data = np.empty((height * 3 // 2, width), np.uint8)
+    data[:height] = _bytes(y)
+    for i, plane in enumerate(chroma):
+        plane = _halve(_halve(plane, color.chroma_y).T, color.chroma_x).T
+        data[height:, i::2] = _bytes(plane)
+    return data
+
+
+def _bytes(values: np.ndarray) -> np.ndarray:
+    return np.asarray(np.clip(np.rint(values), 0, 255), np.uint8)
+
+
+def _halve(values: np.ndarray, siting: float) -> np.ndarray:
+    """Means over two rows' height, centred on 2i + siting; the edge goes on beyond the edge."""
+    even, odd = values[0::2], values[1::2]
+    before = np.concatenate([even[:1], odd[:-1]])  # of row 2i: 2i - 1
+    after = np.concatenate([even[1:], odd[-1:]])  # of row 2i + 1: 2i + 2
+    weights = [_overlap(2, j - siting) / 2 for j in (-1, 0, 1, 2)]
+    parts = [np.float32(w) * v for w, v in zip(weights, (before, even, odd, after), strict=True) if w]
+    return np.asarray(sum(parts[1:], parts[0]))
+
+
+def _overlap(width: float, distance: float) -> float:
+    """The length that a sample of width 1 and a window of `width` share, their centres `distance` apart."""
+    return max(0.0, min(distance + 0.5, width / 2) - max(distance - 0.5, -width / 2))

@@ -1,0 +1,1 @@
+"""CUDA kernels, a file each, and `load`, which compiles them."""

@@ -1,0 +1,175 @@
+// Select a batch's objects among the candidates that candidates.cu left: one block a frame.
+//
+// Sort by key (score falling, anchor rising), then go down the list: each candidate that is still alive takes the worse
+// ones that overlap it out (greedy non-max suppression), is brought to source pixels, clipped, measured, and written.
+// It ends when `top_k` objects are written. Any number of candidates is taken; nothing is cut off before the sort.
+//
+// Dynamic shared memory: ceil(anchors / 32) * 4 bytes. Block: a multiple of 32 threads, at most 1024.
+// Float32, never contracted, in the order of the NumPy twin (nms.py, boxes.py).
+
+#include "candidates.cuh"
+
+#define SHARED_KEYS 2048
+#define WARP 32
+#define ALL_LANES 0xffffffffu
+
+// Bitonic sort, rising; `count` is a power of two.
+__device__ void sort(key_t64* keys, int count) {
+    for (int size = 2; size <= count; size <<= 1) {
+        for (int stride = size >> 1; stride > 0; stride >>= 1) {
+            for (int i = threadIdx.x; i < count / 2; i += blockDim.x) {
+                const int low = 2 * i - (i & (stride - 1)), high = low + stride;
+                const key_t64 a = keys[low], b = keys[high];
+                if ((a > b) == ((low & size) == 0)) {
+                    keys[low] = b;
+                    keys[high] = a;
+                }
+            }
+            __syncthreads();
+        }
+    }
+}
+
+// The first living candidate at or after `position`, or `count`.
+__device__ __forceinline__ int next_alive(const unsigned* alive, int position, int count) {
+    if (position >= count) return count;
+    const int words = (count + 31) / 32;
+    int word = position / 32;
+    unsigned bits = alive[word] & (ALL_LANES << (position % 32));
+    while (!bits && ++word < words) bits = alive[word];
+    return bits ? word * 32 + __ffs((int)bits) - 1 : count;
+}
+
+__device__ __forceinline__ float area(float4 b) {
+    return __fmul_rn(fmaxf(__fsub_rn(b.z, b.x), 0.0f), fmaxf(__fsub_rn(b.w, b.y), 0.0f));
+}
+
+__device__ __forceinline__ bool overlap(float4 a, float area_a, float4 b, float iou) {
+    const float w = fmaxf(__fsub_rn(fminf(a.z, b.z), fmaxf(a.x, b.x)), 0.0f);
+    const float h = fmaxf(__fsub_rn(fminf(a.w, b.w), fmaxf(a.y, b.y)), 0.0f);
+    const float both = __fmul_rn(w, h);
+    return both > __fmul_rn(iou, __fsub_rn(__fadd_rn(area_a, area(b)), both));
+}
+
+__device__ __forceinline__ float to_source(float v, float scale, float offset) {
+    return __fdiv_rn(__fsub_rn(v, offset), scale);
+}
+
+__device__ __forceinline__ float clip(float v, float limit) { return fminf(fmaxf(v, 0.0f), limit); }
+
+extern "C" __global__ void __launch_bounds__(1024) select_objects(
+    key_t64* all_keys,         // (frames, capacity), unsorted; sorted in place where they are too many to be shared
+    const int* all_tallies,    // (frames, TALLIES)
+    const float4* all_boxes,   // (frames, anchors) network pixels
+    const int* all_classes,    // (frames, anchors)
+    const float* all_points,   // (frames, anchors, columns) network pixels, x and y in turn
+    int anchors, int capacity, int columns,
+    const float* all_geometry,  // (frames, 6) scale_x, scale_y, offset_x, offset_y, picture's width, height
+    int suppress, float iou, int agnostic, int top_k, float min_size, float max_size,
+    float4* all_sorted_boxes, int* all_sorted_classes,  // scratch, (frames, anchors)
+    float* all_rows,            // (frames, top_k, 6 + columns)
+    int* all_counts) {          // (frames, 8): kept, then removed by cause, as nms.py's CAUSES
+    __shared__ key_t64 shared_keys[SHARED_KEYS];
+    __shared__ int rest;
+    extern __shared__ unsigned alive[];  // a bit a candidate, in sorted order
+
+    const int frame = blockIdx.x, thread = threadIdx.x;
+    const int* tally = all_tallies + frame * TALLIES;
+    const int count = tally[FOUND], words = (count + 31) / 32;
+    key_t64* keys = all_keys + (size_t)frame * capacity;
+    const float4* boxes = all_boxes + (size_t)frame * anchors;
+    const int* classes = all_classes + (size_t)frame * anchors;
+    const float* points = all_points + (size_t)frame * anchors * columns;
+    float4* sorted_boxes = all_sorted_boxes + (size_t)frame * anchors;
+    int* sorted_classes = all_sorted_classes + (size_t)frame * anchors;
+    const float* g = all_geometry + frame * 6;
+    const int width = 6 + columns;
+    float* rows = all_rows + (size_t)frame * top_k * width;
+
+    int padded = 1;
+    while (padded < count) padded <<= 1;
+    if (padded <= SHARED_KEYS) {
+        for (int i = thread; i < count; i += blockDim.x) shared_keys[i] = keys[i];
+        keys = shared_keys;
+    }
+    for (int i = count + thread; i < padded; i += blockDim.x) keys[i] = ~0ull;
+    for (int w = thread; w < words; w += blockDim.x) {
+        const int left = count - w * 32;
+        alive[w] = left >= 32 ? ALL_LANES : (1u << left) - 1u;
+    }
+    if (thread == 0) rest = 0;
+    __syncthreads();
+    sort(keys, padded);
+    for (int i = thread; i < count; i += blockDim.x) {
+        const int anchor = anchor_of(keys[i]);
+        sorted_boxes[i] = boxes[anchor];
+        sorted_classes[i] = classes[anchor];
+    }
+    __syncthreads();
+
+    // From here all threads hold the same position and counts; each looks at its share of the worse candidates.
+    int position = 0, kept = 0, outside = 0, size = 0;
+    while (kept < top_k) {
+        position = next_alive(alive, position, count);
+        if (position >= count) break;
+        const float4 box = sorted_boxes[position];
+        const int class_id = sorted_classes[position];
+        const float x1 = clip(to_source(box.x, g[0], g[2]), g[4]), y1 = clip(to_source(box.y, g[1], g[3]), g[5]);
+        const float x2 = clip(to_source(box.z, g[0], g[2]), g[4]), y2 = clip(to_source(box.w, g[1], g[3]), g[5]);
+        const float w = __fsub_rn(x2, x1), h = __fsub_rn(y2, y1);
+        if (!(w > 0.0f && h > 0.0f)) {
+            ++outside;
+        } else if (fminf(w, h) < min_size || fmaxf(w, h) > max_size) {
+            ++size;
+        } else {
+            float* row = rows + (size_t)kept * width;
+            const key_t64 key = keys[position];
+            if (thread == 0) {
+                row[0] = x1, row[1] = y1, row[2] = x2, row[3] = y2;
+                row[4] = score_of(key);
+                row[5] = (float)class_id;
+            }
+            const float* own = points + (size_t)anchor_of(key) * columns;
+            for (int c = thread; c < columns; c += blockDim.x) row[6 + c] = to_source(own[c], g[c & 1], g[2 + (c & 1)]);
+            ++kept;
+        }
+        if (suppress) {
+            __syncthreads();  // every thread has read `alive`
+            const float own_area = area(box);
+            const int lane = thread % WARP, warps = blockDim.x / WARP;
+            for (int word = position / 32 + thread / WARP; word < words; word += warps) {
+                const unsigned live = alive[word];  // this warp alone writes this word
+                if (!live) continue;
+                const int other = word * 32 + lane;
+                bool hit = false;
+                if (other > position && (live >> lane & 1u) && (agnostic || sorted_classes[other] == class_id))
+                    hit = overlap(box, own_area, sorted_boxes[other], iou);
+                const unsigned hits = __ballot_sync(ALL_LANES, hit);
+                if (lane == 0 && hits) alive[word] = live & ~hits;
+            }
+            __syncthreads();  // every word is written
+        }
+        ++position;
+    }
+
+    // What nobody took out, behind the last one wanted.
+    int mine = 0;
+    for (int word = position / 32 + thread; word < words; word += blockDim.x) {
+        const unsigned bits = alive[word];
+        mine += __popc(word == position / 32 ? bits & (ALL_LANES << (position % 32)) : bits);
+    }
+    if (mine) atomicAdd(&rest, mine);
+    for (int i = kept * width + thread; i < top_k * width; i += blockDim.x) rows[i] = 0.0f;
+    __syncthreads();
+    if (thread == 0) {
+        int* counts = all_counts + frame * 8;
+        counts[0] = kept;
+        counts[1] = anchors - count - tally[LABEL] - tally[NOT_FINITE];  // min_score
+        counts[2] = tally[LABEL];
+        counts[3] = tally[NOT_FINITE];
+        counts[4] = count - kept - outside - size - rest;  // nms
+        counts[5] = outside;
+        counts[6] = size;
+        counts[7] = rest;  // top_k
+    }
+}

@@ -1,0 +1,59 @@
+// Layout changes of raw pictures on the device. The NumPy twins are in streamkit/ops/planes.py.
+
+// Turn an NV12 picture clockwise by 90, 180 or 270 degrees.
+// Grid: a thread for each block of 2x2 luma samples and one chroma pair of the output, x along columns.
+// width and height are the output's, both even; rows are contiguous.
+extern "C" __global__ void rotate_nv12(const unsigned char *__restrict__ in, unsigned char *__restrict__ out,
+                                       const int width, const int height, const int rotation)
+{
+    const int bx = blockIdx.x * blockDim.x + threadIdx.x;
+    const int by = blockIdx.y * blockDim.y + threadIdx.y;
+    if (bx >= width / 2 || by >= height / 2)
+        return;
+    const bool turned = rotation != 180;
+    const int in_width = turned ? height : width;
+    const int in_height = turned ? width : height;
+
+    // where output sample (x, y) of a plane of (w, h) samples comes from
+    #define FROM(x, y, w, h, sx, sy)                                                                                   \
+        const int sx = rotation == 90 ? (y) : rotation == 180 ? (w) - 1 - (x) : (h) - 1 - (y);                         \
+        const int sy = rotation == 90 ? (w) - 1 - (x) : rotation == 180 ? (h) - 1 - (y) : (x);
+
+    for (int dy = 0; dy < 2; ++dy) {
+        uchar2 pair;
+        {
+            FROM(2 * bx, 2 * by + dy, width, height, sx, sy)
+            pair.x = in[(size_t)sy * in_width + sx];
+        }
+        {
+            FROM(2 * bx + 1, 2 * by + dy, width, height, sx, sy)
+            pair.y = in[(size_t)sy * in_width + sx];
+        }
+        *(uchar2 *)(out + (size_t)(2 * by + dy) * width + 2 * bx) = pair;
+    }
+    const uchar2 *in_chroma = (const uchar2 *)(in + (size_t)in_width * in_height);
+    uchar2 *out_chroma = (uchar2 *)(out + (size_t)width * height);
+    FROM(bx, by, width / 2, height / 2, sx, sy)
+    out_chroma[(size_t)by * (width / 2) + bx] = in_chroma[(size_t)sy * (in_width / 2) + sx];
+    #undef FROM
+}
+
+// Samples of up to 16 bits, lying in the high bits, to 8 bits: (v + 128) >> 8, clipped.
+// Grid: a thread for each 4 samples; `in` is aligned to 8 bytes, `out` to 4.
+extern "C" __global__ void narrow_p016(const unsigned short *__restrict__ in, unsigned char *__restrict__ out,
+                                       const int count)
+{
+    const int first = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
+    if (first + 3 < count) {
+        const ushort4 v = *(const ushort4 *)(in + first);
+        uchar4 r;
+        r.x = min((v.x + 128) >> 8, 255);
+        r.y = min((v.y + 128) >> 8, 255);
+        r.z = min((v.z + 128) >> 8, 255);
+        r.w = min((v.w + 128) >> 8, 255);
+        *(uchar4 *)(out + first) = r;
+    } else {
+        for (int i = first; i < count; ++i)
+            out[i] = min((in[i] + 128) >> 8, 255);
+    }
+}

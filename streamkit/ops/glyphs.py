@@ -1,0 +1,127 @@
+"""Text and dots as small masks ("sprites") in one flat buffer, which the host and a device both draw from.
+
+A sprite is a piece of a label, a class name or a number, drawn once by OpenCV, four times too large, and averaged
+down. It holds (height, width) coverages of 0 to 255 for luma and then (height / 2, width / 2) for chroma, row by row.
+Sizes are even, so that sprites side by side never share a chroma sample.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+_FINER = 4  # sprites are drawn this much larger, then averaged
+_CAPITAL = 0.56  # a capital's share of a label's height
+_WEIGHT = 0.14  # a stroke's share of a capital's height
+_LONGEST = 64  # characters; a name beyond that is cut
+_START, _FULL = 1 << 16, 1 << 22  # bytes
+
+
+class Atlas:
+    """The sprites of one user, drawn at their first use. Not for two threads at once.
+
+    Attributes:
+        data: (capacity,) uint8 on the host; replaced when it grows.
+        used: how many bytes of it hold sprites.
+        pictures: sprites already in colour, a cache of the host's way of drawing.
+    """
+
+    def __init__(self) -> None:
+        self.data = np.zeros(_START, np.uint8)
+        self.used = 0
+        self.pictures: dict[tuple[int, int, int], tuple[np.ndarray, np.ndarray]] = {}
+        self._sprites: dict[tuple[str, int], tuple[int, int]] = {}
+        self._device: Any = None
+        self._sent = 0
+
+    def begin(self) -> None:
+        """Begin a batch: forget all sprites if they have become too many. Those of earlier batches are void then."""
+        if self.used > _FULL:
+            self.used = self._sent = 0
+            self._sprites.clear()
+            self.pictures.clear()
+
+    def text(self, text: str, height: int) -> tuple[int, int]:
+        """Return where the sprite of a text begins, and its width in pixels.
+
+        Args:
+            text: characters outside ASCII become `?`.
+            height: the sprite's in pixels, even; a capital letter fills half of it.
+        """
+        found = self._sprites.get((text, height))
+        return found if found is not None else self._add(text, height, _text(text, height))
+
+    def dot(self, diameter: int) -> int:
+        """Return where the sprite of a disc begins; it is `diameter` pixels, even, wide and high."""
+        found = self._sprites.get(("", diameter))
+        return (found if found is not None else self._add("", diameter, _disc(diameter)))[0]
+
+    def masks(self, sprite: int, width: int, height: int) -> tuple[np.ndarray, np.ndarray]:
+        """Views of a sprite's luma (height, width) and chroma (height / 2, width / 2) coverage, uint8 on the host."""
+        middle = sprite + width * height
+        end = middle + width * height // 4
+        return self.data[sprite:middle].reshape(height, width), self.data[middle:end].reshape(height // 2, width // 2)
+
+    def on_device(self) -> Any:
+        """The buffer on the current CUDA device, sprites added since the last call sent on the current stream."""
+        import cupy
+
+        if self._device is None or self._device.size != self.data.size:
+            self._device, self._sent = cupy.empty(self.data.size, np.uint8), 0
+        if self._sent < self.used:
+            self._device[self._sent : self.used] = cupy.asarray(self.data[self._sent : self.used])
+            self._sent = self.used
+        return self._device
+
+    def _add(self, text: str, height: int, luma: np.ndarray) -> tuple[int, int]:
+        rows, columns = luma.shape
+        fours = luma.reshape(rows // 2, 2, columns // 2, 2).sum((1, 3), dtype=np.uint16)
+        sprite = np.concatenate([luma.ravel(), ((fours + 2) // 4).astype(np.uint8).ravel()])
+        start, self.used = self.used, self.used + sprite.size
+        while self.used > self.data.size:
+            self.data = np.concatenate([self.data, np.zeros_like(self.data)])
+        self.data[start : self.used] = sprite
+        self._sprites[text, height] = start, columns
+        return start, columns
+
+
+def _text(text: str, height: int) -> np.ndarray:
+    """A text's coverage, (height, even width) uint8, with room at both ends."""
+    import cv2
+
+    text = "".join(c if " " <= c <= "~" else "?" for c in text[:_LONGEST])
+    capital = max(1, round(height * _CAPITAL)) * _FINER
+    capital_1, tail_1 = _metrics()
+    scale, stroke = capital / capital_1, max(1, round(capital * _WEIGHT))
+    (wide, _), _ = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, scale, stroke)
+    margin = height * _FINER // 6
+    width = -(-(wide + 2 * margin) // (2 * _FINER)) * 2
+    fine = np.zeros((height * _FINER, width * _FINER), np.uint8)
+    # Capitals stand in the middle, or as high as the tails of g and y ask for; on whole pixels, so that they are sharp.
+    room = height * _FINER - capital
+    baseline = min(room // 2, int(room - tail_1 * scale - stroke / 2)) // _FINER * _FINER + capital
+    origin = ((width * _FINER - wide) // 2, baseline)
+    cv2.putText(fine, text, origin, cv2.FONT_HERSHEY_SIMPLEX, scale, 255, stroke, cv2.LINE_AA)
+    return np.asarray(cv2.resize(fine, (width, height), interpolation=cv2.INTER_AREA))
+
+
+@lru_cache(maxsize=1)
+def _metrics() -> tuple[float, float]:
+    """How high a capital stands and how deep a tail hangs at scale 1; OpenCV 4 and 5 have different fonts."""
+    import cv2
+
+    sheet = np.zeros((600, 1000), np.uint8)
+    cv2.putText(sheet, "Hgj", (50, 400), cv2.FONT_HERSHEY_SIMPLEX, 10, 255, 1)
+    rows = np.flatnonzero((sheet > 127).any(axis=1))
+    return (400 - rows[0]) / 10, (rows[-1] - 400) / 10
+
+
+def _disc(diameter: int) -> np.ndarray:
+    """A disc's coverage, (diameter, diameter) uint8."""
+    fine = 8
+    place = (np.arange(diameter * fine) + 0.5) / fine - diameter / 2
+    inside = place[:, None] ** 2 + place[None, :] ** 2 <= (diameter / 2) ** 2
+    share = inside.reshape(diameter, fine, diameter, fine).mean((1, 3))
+    return np.asarray(np.rint(share * 255), np.uint8)

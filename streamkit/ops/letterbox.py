@@ -1,0 +1,131 @@
+"""Where a picture lands in a network's input, and the way back for its boxes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """A network's picture input, as its card describes it.
+
+    Three-value options are in the order of `color`: with `bgr` the first belongs to blue.
+
+    Attributes:
+        size: width, height of the input in pixels.
+        resize: `letterbox` keeps the shape and pads, `stretch` fills the input, `crop` keeps the shape and cuts.
+        resize_to: for `crop`: what the picture's short side becomes, in network pixels; the short side of `size` by
+            default.
+        anchor: `center` puts the picture in the middle, `top_left` in the corner with all padding right and below.
+        pad: the value around the picture, in pixel units 0..255, before scale, mean and std; one, or one a channel.
+        color: the order of the channels.
+        scale, mean, std: value = (pixel * scale - mean) / std; scale and std are above 0.
+        layout: `nchw` or `nhwc`.
+        dtype: `f32`, `f16` or `u8`; u8 rounds to nearest and clips to 0..255.
+    """
+
+    size: tuple[int, int]
+    resize: Literal["letterbox", "stretch", "crop"] = "letterbox"
+    resize_to: int | None = None
+    anchor: Literal["center", "top_left"] = "center"
+    pad: float | tuple[float, float, float] = 114
+    color: Literal["rgb", "bgr"] = "rgb"
+    scale: float = 1.0
+    mean: tuple[float, float, float] = (0, 0, 0)
+    std: tuple[float, float, float] = (1, 1, 1)
+    layout: Literal["nchw", "nhwc"] = "nchw"
+    dtype: Literal["f32", "f16", "u8"] = "f32"
+
+    def __post_init__(self) -> None:
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"InputSpec.{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+        for name in ("mean", "std") if isinstance(self.pad, (int, float)) else ("mean", "std", "pad"):
+            if len(getattr(self, name)) != 3:
+                raise ValueError(f"InputSpec.{name} must have 3 values, one a channel, got {getattr(self, name)}")
+        if min(self.size) < 1 or (self.resize_to is not None and self.resize_to < 1):
+            raise ValueError(f"InputSpec sizes must be at least 1, got size {self.size}, resize_to {self.resize_to}")
+        if self.scale <= 0 or min(self.std) <= 0:
+            raise ValueError(f"InputSpec.scale and std must be above 0, got {self.scale} and {self.std}")
+
+    @property
+    def numpy_dtype(self) -> np.dtype[np.generic]:
+        """The tensor's dtype."""
+        return np.dtype(_DTYPES[self.dtype])
+
+    def shape(self, batch: int) -> tuple[int, int, int, int]:
+        """The tensor's shape for `batch` frames."""
+        width, height = self.size
+        return (batch, 3, height, width) if self.layout == "nchw" else (batch, height, width, 3)
+
+    def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Each channel's factor, summand and normalised padding, (3,) float64: value = pixel * factor + summand."""
+        std, mean = np.array(self.std, np.float64), np.array(self.mean, np.float64)
+        factor, summand = self.scale / std, -mean / std
+        pad = np.broadcast_to(np.asarray(self.pad, np.float64), 3) * factor + summand
+        return factor, summand, np.clip(np.rint(pad), 0, 255) if self.dtype == "u8" else pad
+
+
+_DTYPES = {"f32": np.float32, "f16": np.float16, "u8": np.uint8}
+_CHOICES = {
+    "resize": ("letterbox", "stretch", "crop"),
+    "anchor": ("center", "top_left"),
+    "color": ("rgb", "bgr"),
+    "layout": ("nchw", "nhwc"),
+    "dtype": tuple(_DTYPES),
+}
+
+
+class Placement(NamedTuple):
+    """The resized picture's rectangle in network pixels; it may reach beyond the input's edges (`crop`)."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+
+
+def placement(spec: InputSpec, width: int, height: int) -> Placement:
+    """Where a picture of `width` x `height` pixels goes.
+
+    - `letterbox` as Ultralytics does it: the ratio is the smaller of the two, the resized size is rounded to the
+      nearest pixel, and of an odd number of padding rows or columns the extra one goes below or to the right.
+      `top_left` puts the picture in the corner as YOLOX does (which truncates the size instead of rounding it: less
+      than one pixel of difference).
+    - `stretch` fills the input, as the DETR line does.
+    - `crop` as torchvision's Resize(resize_to) and CenterCrop(size) do: the long side is truncated to a pixel; what
+      the picture does not cover is padded.
+    """
+    if width < 1 or height < 1:
+        raise ValueError(f"a picture is at least 1x1 pixels, got {width}x{height}")
+    across, down = spec.size
+    if spec.resize == "stretch":
+        return Placement(0, 0, across, down)
+    if spec.resize == "letterbox":
+        ratio = min(across / width, down / height)
+        new_width, new_height = max(1, round(width * ratio)), max(1, round(height * ratio))
+    else:
+        short = spec.resize_to or min(spec.size)
+        new_width = short if width <= height else int(short * width / height)
+        new_height = short if height <= width else int(short * height / width)
+    if spec.anchor == "top_left":
+        return Placement(0, 0, new_width, new_height)
+    return Placement(_middle(across, new_width), _middle(down, new_height), new_width, new_height)
+
+
+def _middle(room: int, size: int) -> int:
+    return (room - size) // 2 if size <= room else -round((size - room) / 2)
+
+
+def geometry(spec: InputSpec, width: int, height: int) -> tuple[float, float, float, float]:
+    """Return scale_x, scale_y, offset_x, offset_y for a picture of `width` x `height` pixels.
+
+    Network = source * scale + offset, per axis, where coordinates count from the pixels' edges: the box
+    (0, 0, width, height) maps to the picture's rectangle in the input. The scales are those of the resized picture
+    with its size in whole pixels, so the two may differ a little also for `letterbox`.
+    """
+    place = placement(spec, width, height)
+    return place.width / width, place.height / height, float(place.left), float(place.top)

@@ -1,0 +1,222 @@
+"""Non-max suppression, and the selection of a batch's objects among its candidates.
+
+Greedy, as every detector's authors do it: from the best score down, a box that is kept takes out those of its class
+that overlap it by more than the threshold. Boxes are compared as the network gave them; clipping comes after. Equal
+scores go by anchor, so that the answer does not depend on the device or the batch.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamkit.data import Array, array_module
+from streamkit.ops.boxes import clip, intersection_and_union, to_source
+from streamkit.ops.candidates import Candidates
+
+CAUSES = ("min_score", "label", "not_finite", "nms", "outside", "size", "top_k")
+"""Why an anchor is no object, in the order of the tests:
+
+- `min_score`, `label`, `not_finite`: see `streamkit.ops.candidates`;
+- `nms`: a better object overlaps it;
+- `outside`: no part of it is in the picture (one that is partly inside is clipped, never dropped);
+- `size`: its shorter side is under `min_size` or its longer side over `max_size`;
+- `top_k`: there are `top_k` better objects, none of which suppresses it.
+"""
+
+_BLOCK = 128
+_THREADS = 1024
+
+
+class Packed(NamedTuple):
+    """A batch's objects in two tables that are views of one buffer: one copy takes all of it to the host.
+
+    Attributes:
+        rows: (n, k, 6 + c) float32: x1, y1, x2, y2 in source pixels, clipped; score; class id; points in source
+            pixels. Best first, zeros behind the last.
+        counts: (n, 1 + len(CAUSES)) int32: rows in use, then anchors removed by cause.
+        buffer: float32, flat: the bytes of both.
+    """
+
+    rows: Array
+    counts: Array
+    buffer: Array
+
+    @classmethod
+    def empty(cls, n: int, k: int, columns: int, xp: Any = np) -> Packed:
+        """Room for k objects with 6 + `columns` values in each of n frames; not initialised."""
+        return cls._over(xp.empty(n * k * (6 + columns) + n * (1 + len(CAUSES)), np.float32), (n, k, 6 + columns))
+
+    def over(self, buffer: Array) -> Packed:
+        """The same tables in a copy of the buffer, such as one on the host."""
+        return self._over(buffer, self.rows.shape)
+
+    @classmethod
+    def _over(cls, buffer: Array, shape: tuple[int, ...]) -> Packed:
+        values = shape[0] * shape[1] * shape[2]
+        counts = buffer[values:].view(np.int32).reshape(shape[0], 1 + len(CAUSES))
+        return cls(buffer[:values].reshape(shape), counts, buffer)
+
+
+def nms(xyxy: np.ndarray, score: np.ndarray, class_id: np.ndarray | None = None, iou: float = 0.45) -> np.ndarray:
+    """Greedy non-max suppression on the host.
+
+    Args:
+        xyxy: (n, 4) float32.
+        score: (n,).
+        class_id: (n,) where only boxes of the same class suppress each other; None where all do.
+        iou: a box goes where its IoU with a better one is over this.
+
+    Returns:
+        The rows that stay, best first; of equal scores the earlier row first.
+    """
+    order = np.argsort(-score, kind="stable")
+    classes = None if class_id is None else class_id[order]
+    stay, _ = _greedy(xyxy[order], classes, iou, np.ones(len(order), bool), len(order))
+    kept: np.ndarray = order[stay]
+    return kept
+
+
+def select(
+    candidates: Any,
+    geometry: np.ndarray,
+    sizes_wh: np.ndarray,
+    *,
+    iou: float | None,
+    agnostic: bool = False,
+    top_k: int = 300,
+    min_size: float = 0.0,
+    max_size: float = np.inf,
+) -> Packed:
+    """Suppress, bring to source pixels, clip, measure and take the best: all frames in one go.
+
+    Args:
+        candidates: what the functions of `streamkit.ops.candidates` return.
+        geometry: (n, 4) float32 on the host, each frame's scale_x, scale_y, offset_x, offset_y.
+        sizes_wh: (n, 2) on the host, each frame's width and height.
+        iou: the threshold of non-max suppression; None for none.
+        agnostic: boxes suppress each other whatever their class.
+        top_k: at most this many objects a frame.
+        min_size: the least length of an object's shorter side, in source pixels, after clipping.
+        max_size: the greatest length of its longer side.
+
+    Returns:
+        `Packed`, on the candidates' device; k is `top_k` or the number of anchors, if that is less.
+    """
+    frames = np.concatenate([geometry, sizes_wh], axis=1).astype(np.float32)
+    if not isinstance(candidates, Candidates):
+        return _select_on_device(candidates, frames, iou, agnostic, top_k, min_size, max_size)
+    n, k, columns = len(frames), min(top_k, candidates.anchors), candidates.points.shape[1]
+    packed = Packed.empty(n, k, columns)
+    packed.buffer[:] = 0
+    ends = np.searchsorted(candidates.frame, np.arange(n + 1)).tolist()
+    with np.errstate(all="ignore"):
+        for i, (start, end) in enumerate(pairwise(ends)):
+            order = start + np.argsort(-candidates.score[start:end], kind="stable")
+            xyxy, class_id = candidates.xyxy[order], candidates.class_id[order]
+            source = clip(to_source(xyxy, frames[i, :4]), frames[i, 4:])
+            side = source[:, 2:] - source[:, :2]
+            outside = ~(side > 0).all(axis=1)
+            size = ~outside & ((side.min(axis=1) < np.float32(min_size)) | (side.max(axis=1) > np.float32(max_size)))
+            good = ~(outside | size)
+            if iou is None:
+                stay, rest = _first(good, k)
+            else:
+                stay, rest = _greedy(xyxy, None if agnostic else class_id, iou, good, k)
+            kept = stay[good[stay]]
+            rows = packed.rows[i, : len(kept)]
+            rows[:, :4], rows[:, 4], rows[:, 5] = source[kept], candidates.score[order[kept]], class_id[kept]
+            if columns:
+                rows[:, 6:] = to_source(candidates.points[order[kept]], frames[i, :4])
+            suppressed = len(order) - len(stay) - rest
+            later = (suppressed, np.count_nonzero(outside[stay]), np.count_nonzero(size[stay]), rest)
+            packed.counts[i] = (len(kept), *candidates.removed[i], *later)
+    return packed
+
+
+def _first(good: np.ndarray, top_k: int) -> tuple[np.ndarray, int]:
+    """As `_greedy`, where nothing suppresses anything."""
+    places = np.flatnonzero(good)
+    stop = int(places[top_k - 1]) + 1 if 0 < top_k <= len(places) else len(good) if top_k else 0
+    return np.arange(stop), len(good) - stop
+
+
+def _greedy(
+    xyxy: np.ndarray, class_id: np.ndarray | None, iou: float, good: np.ndarray, top_k: int
+) -> tuple[np.ndarray, int]:
+    """Go down a list sorted by score until `top_k` boxes that are `good` have been kept.
+
+    In blocks: a block's boxes suppress each other, then those kept suppress all that come after. That is the greedy
+    order still, with few large array operations.
+
+    Returns:
+        The places of the boxes kept, rising, good or not; how many boxes behind the last of them nobody suppressed.
+    """
+    alive = np.ones(len(xyxy), bool)
+    places: list[int] = []
+    left = top_k if len(xyxy) else 0
+    for start in range(0, len(xyxy), _BLOCK):
+        stop = min(start + _BLOCK, len(xyxy))
+        block = start + np.flatnonzero(alive[start:stop])
+        hits = np.triu(_overlap(xyxy, class_id, block, block, iou), 1)
+        gone = np.zeros(len(block), bool)
+        kept: list[int] = []
+        for i, counts in enumerate(good[block].tolist()):
+            if not gone[i]:
+                kept.append(i)
+                gone |= hits[i]
+                left -= counts
+                if not left:
+                    break
+        alive[block[gone]] = False
+        winners, after = block[kept], stop + np.flatnonzero(alive[stop:])
+        places += winners.tolist()
+        if len(winners) and len(after):
+            alive[after[_overlap(xyxy, class_id, winners, after, iou).any(axis=0)]] = False
+        if not left:
+            break
+    end = places[-1] + 1 if places else 0
+    return np.array(places, np.intp), int(np.count_nonzero(alive[end:]))
+
+
+def _overlap(
+    xyxy: np.ndarray, class_id: np.ndarray | None, rows: np.ndarray, others: np.ndarray, iou: float
+) -> np.ndarray:
+    """Whether each of `rows` overlaps each of `others` by more than `iou`, within a class: (r, o) bool."""
+    both, union = intersection_and_union(xyxy[rows], xyxy[others])
+    hits: np.ndarray = both > np.float32(iou) * union
+    if class_id is not None:
+        hits &= class_id[rows, None] == class_id[others]
+    return hits
+
+
+def _select_on_device(
+    candidates: Any,
+    frames: np.ndarray,
+    iou: float | None,
+    agnostic: bool,
+    top_k: int,
+    min_size: float,
+    max_size: float,
+) -> Packed:
+    """One launch of `nms.cu`, a block a frame, behind the launch that found the candidates."""
+    xp = array_module(candidates.keys)
+    n, anchors, columns = candidates.points.shape
+    k = min(top_k, anchors)
+    packed = Packed.empty(n, k, columns, xp)
+    if not n:
+        return packed
+    from streamkit.ops.cuda.load import kernel
+    from streamkit.ops.cuda.readers import upload
+
+    arguments = (
+        candidates.keys, candidates.tallies, candidates.boxes, candidates.class_id, candidates.points,
+        np.int32(anchors), np.int32(candidates.keys.shape[1]), np.int32(columns), upload(frames),
+        np.int32(iou is not None), np.float32(iou or 0), np.int32(agnostic),
+        np.int32(k), np.float32(min_size), np.float32(max_size),
+        xp.empty_like(candidates.boxes), xp.empty_like(candidates.class_id), packed.rows, packed.counts,
+    )  # fmt: skip
+    kernel("nms.cu", "select_objects")((n,), (_THREADS,), arguments, shared_mem=max(4, (anchors + 31) // 32 * 4))
+    return packed

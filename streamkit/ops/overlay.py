@@ -1,0 +1,202 @@
+"""Draw rectangles and sprites into NV12 pictures, a whole batch in one go.
+
+The drawing is a flat table of marks, the same for host and device, made by `streamkit.ops.annotate`. Every place and
+size in it is even: then luma and chroma agree about each edge, a 2x2 block of pixels is inside a mark or outside, and
+the colour of a line never bleeds. Marks are drawn in order, later ones on top, in integers, so that the host and the
+kernel (cuda/overlay.cu) give equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from streamkit.data import Surface, array_module
+from streamkit.ops.glyphs import Atlas
+
+MARK = np.dtype(
+    [
+        ("x1", "<i4"), ("y1", "<i4"), ("x2", "<i4"), ("y2", "<i4"), ("border", "<i4"), ("color", "<u4"), ("ink", "<u4"),
+        ("sprite", "<i4"),
+    ]
+)  # fmt: skip
+"""One thing to draw, `struct Mark` of cuda/overlay.cu; x2 and y2 are the first pixels past it, and all may lie outside.
+
+`color` is Y | Cb << 8 | Cr << 16 | opacity << 24. It goes onto the whole rectangle, or its `border` pixels' rim where
+that is not 0. Then, where `sprite` is not -1, `ink` (no opacity) goes on as the sprite's masks say; the sprite is as
+large as the rectangle, and `border` is 0.
+"""
+
+FRAME = np.dtype(
+    [("from", "<u8"), ("to", "<u8"), ("width", "<i4"), ("height", "<i4"), ("first", "<i4"), ("last", "<i4")]
+)
+"""One picture to draw, `struct Frame` of cuda/overlay.cu; its marks are those from `first` to before `last`."""
+
+_TILE, _THREADS = 64, 256  # as in cuda/overlay.cu
+_PICTURES = 4096  # coloured sprites kept
+_PAIR = np.dtype("<u2")  # Cb | Cr << 8
+_BYTES = np.arange(256, dtype=np.uint8)
+
+
+def draw(
+    surfaces: Sequence[Surface], marks: np.ndarray, ends: Sequence[int], atlas: Atlas, *, in_place: bool = False
+) -> list[Surface]:
+    """Draw marks onto pictures of any sizes.
+
+    On a device everything happens on the current stream, in one launch; `ready` of the drawn surfaces is its event.
+
+    Args:
+        surfaces: the pictures, all on the host or all on the current device, their data written.
+        marks: (m,) MARK on the host, those of the first picture first.
+        ends: for each picture the end of its marks, rising.
+        atlas: where the marks' sprites are.
+        in_place: draw into the surfaces themselves; only where nobody else reads them. A host array that is not
+            writeable is copied all the same.
+
+    Returns:
+        A surface for each: a new one where there was something to draw (unless `in_place`), else the one given.
+
+    Raises:
+        ValueError: `ends` does not fit, or a mark's place or border is odd.
+    """
+    if len(ends) != len(surfaces) or (len(ends) and ends[-1] != len(marks)):
+        raise ValueError(f"ends must have one end a surface, the last {len(marks)}, got {list(ends)}")
+    if (np.ascontiguousarray(marks).view(np.int32).reshape(-1, 8)[:, :5] & 1).any():
+        raise ValueError("a mark's x1, y1, x2, y2 and border must be even: NV12 stores one colour for 2x2 pixels")
+    if not len(marks):
+        return list(surfaces)
+    bounds = list(zip([0, *ends], ends, strict=False))
+    if array_module(surfaces[0].data) is not np:
+        return _draw_on_device(surfaces, marks, bounds, atlas, in_place)
+    drawn = list(surfaces)
+    for i, (first, last) in enumerate(bounds):
+        if first < last:
+            drawn[i] = _draw_on_host(surfaces[i], marks[first:last], atlas, in_place)
+    return drawn
+
+
+def _draw_on_device(
+    surfaces: Sequence[Surface], marks: np.ndarray, bounds: list[tuple[int, int]], atlas: Atlas, in_place: bool
+) -> list[Surface]:
+    import cupy
+
+    from streamkit.ops.cuda.load import kernel
+
+    drawn, frames = list(surfaces), []
+    done = cupy.cuda.Event(block=False, disable_timing=True)
+    for i, (first, last) in enumerate(bounds):
+        if first < last:
+            old = surfaces[i]
+            new = old if in_place else Surface(cupy.empty(old.data.shape, np.uint8), old.color)
+            frames.append((old.data.data.ptr, new.data.data.ptr, old.width, old.height, first, last))
+            drawn[i] = new
+    table = np.array(frames, FRAME)
+    # One copy for both tables; CuPy stages it in pinned memory, so nothing waits here.
+    sent = cupy.asarray(np.concatenate([table.view(np.uint8), np.ascontiguousarray(marks).view(np.uint8)]))
+    split = table.nbytes
+    grid = (-(-int(table["width"].max()) // _TILE), -(-int(table["height"].max()) // _TILE), len(frames))
+    kernel("overlay.cu", "overlay")(grid, (_THREADS,), (sent[:split], sent[split:], atlas.on_device()))
+    done.record()
+    for new, (first, last) in zip(drawn, bounds, strict=True):
+        if first < last:
+            new.ready = done
+    return drawn
+
+
+# --------------------------------------------------------------------------------------------------------- the twin
+
+
+def _draw_on_host(surface: Surface, marks: np.ndarray, atlas: Atlas, in_place: bool) -> Surface:
+    if not (in_place and surface.data.flags.writeable):
+        surface = Surface(surface.data.copy(), surface.color)
+    luma, chroma = surface.data[: surface.height], surface.data[surface.height :].view(_PAIR)
+    for x1, y1, x2, y2, border, color, ink, sprite in marks.tolist():
+        if sprite >= 0:
+            _stamp(luma, chroma, (x1, y1, x2, y2), color, ink, sprite, atlas)
+        elif border:
+            for left, top, right, bottom in _strips(x1, y1, x2, y2, border):
+                _fill(luma, chroma, left, top, right, bottom, color)
+        else:
+            _fill(luma, chroma, x1, y1, x2, y2, color)
+    return surface
+
+
+def _fill(luma: np.ndarray, chroma: np.ndarray, x1: int, y1: int, x2: int, y2: int, color: int) -> None:
+    """Put a colour onto a rectangle. A slice ends at the picture's far side by itself, but not at its near side."""
+    if x1 < 0 or y1 < 0:
+        x1, y1, x2, y2 = max(x1, 0), max(y1, 0), max(x2, 0), max(y2, 0)
+    pairs = chroma[y1 // 2 : y2 // 2, x1 // 2 : x2 // 2]
+    if color >> 24 == 255:
+        luma[y1:y2, x1:x2] = color & 255
+        pairs[...] = color >> 8 & 0xFFFF
+    elif pairs.size:
+        import cv2
+
+        # What becomes of a byte depends on the byte alone: a table of 256 says it for each channel.
+        y, cb, cr = (_mix(_BYTES, color >> shift, color >> 24).astype(np.uint8) for shift in (0, 8, 16))
+        luma[y1:y2, x1:x2] = cv2.LUT(luma[y1:y2, x1:x2], y)
+        halves = pairs.view(np.uint8).reshape(*pairs.shape, 2)
+        halves[...] = cv2.LUT(halves, np.stack([cb, cr], axis=1)[None])
+
+
+def _stamp(
+    luma: np.ndarray,
+    chroma: np.ndarray,
+    box: tuple[int, int, int, int],
+    color: int,
+    ink: int,
+    sprite: int,
+    atlas: Atlas,
+) -> None:
+    """Put a sprite on its rectangle, which may reach over the picture's sides."""
+    x1, y1, x2, y2 = box
+    left, top = max(x1, 0), max(y1, 0)
+    under = luma[top : max(y2, 0), left : max(x2, 0)]
+    pairs = chroma[top // 2 : max(y2, 0) // 2, left // 2 : max(x2, 0) // 2]
+    rows, columns = pairs.shape
+    cut = slice(top - y1, top - y1 + 2 * rows), slice(left - x1, left - x1 + 2 * columns)
+    half = slice((top - y1) // 2, (top - y1) // 2 + rows), slice((left - x1) // 2, (left - x1) // 2 + columns)
+    if color >> 24 == 255:
+        y, pair = _picture(atlas, sprite, x2 - x1, y2 - y1, color, ink)
+        under[...] = y[cut]
+        pairs[...] = pair[half]
+        return
+    y_mask, pair_mask = atlas.masks(sprite, x2 - x1, y2 - y1)
+    halves = pairs.view(np.uint8)
+    for part, mask, shift in (
+        (under, y_mask[cut], 0),
+        (halves[:, 0::2], pair_mask[half], 8),
+        (halves[:, 1::2], pair_mask[half], 16),
+    ):
+        ground = _mix(part, color >> shift, color >> 24) if color >> 24 else part
+        part[...] = _mix(ground, ink >> shift, mask)
+
+
+def _strips(x1: int, y1: int, x2: int, y2: int, border: int) -> tuple[tuple[int, int, int, int], ...]:
+    """The rim of a rectangle as four rectangles that share no pixel."""
+    upper, left = min(y1 + border, y2), min(x1 + border, x2)
+    lower, right = max(y2 - border, upper), max(x2 - border, left)
+    return (x1, y1, x2, upper), (x1, lower, x2, y2), (x1, upper, left, lower), (right, upper, x2, lower)
+
+
+def _mix(under: np.ndarray, over: int, share: np.ndarray | int) -> np.ndarray:
+    """The low byte of `over` upon `under` with share / 255, rounded: bytes in, bytes as uint16 out."""
+    share = np.asarray(share, np.uint16)
+    return np.asarray((under.astype(np.uint16) * (255 - share) + (over & 255) * share + 127) // 255)
+
+
+def _picture(atlas: Atlas, sprite: int, width: int, height: int, color: int, ink: int) -> tuple[np.ndarray, np.ndarray]:
+    """A sprite on its ground: luma (height, width) uint8, chroma (height / 2, width / 2) uint16, Cb | Cr << 8."""
+    key = sprite, color, ink
+    found = atlas.pictures.get(key)
+    if found is None:
+        if len(atlas.pictures) >= _PICTURES:
+            atlas.pictures.clear()
+        y_mask, pair_mask = atlas.masks(sprite, width, height)
+        y, cb, cr = (
+            _mix(np.full_like(mask, color >> shift & 255), ink >> shift, mask)
+            for mask, shift in ((y_mask, 0), (pair_mask, 8), (pair_mask, 16))
+        )
+        found = atlas.pictures[key] = y.astype(np.uint8), cb | cr << 8
+    return found

@@ -1,0 +1,167 @@
+"""Layout of raw pictures: whatever a decoder gives, made NV12 of 8 bits, and turned upright.
+
+Nothing here changes a colour: a sample keeps its meaning, only its place and depth change. More than 8 bits become 8 by
+rounding, (v + 2) >> 2 for 10 bits, clipped; 4:2:2 and 4:4:4 chroma becomes 4:2:0 by the mean of the samples that are
+merged, which moves its siting, and the siting that comes out is part of the answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from streamkit.data import Array, Color, array_module
+
+Rotation = Literal[0, 90, 180, 270]
+
+
+def nv12_shape(width: int, height: int) -> tuple[int, int]:
+    """The shape of an NV12 surface's data for a picture of this size, made even."""
+    return (height + height % 2) * 3 // 2, width + width % 2
+
+
+def narrow(samples: np.ndarray, bits: int) -> np.ndarray:
+    """Samples of `bits` bits in the low bits of uint16 as uint8, rounded and clipped."""
+    if samples.dtype == np.uint8:
+        return samples
+    shift = bits - 8
+    if shift <= 0:
+        return samples.astype(np.uint8)
+    wide = samples.astype(np.uint32 if bits > 15 else np.uint16)  # a sum of 16 bits would wrap
+    rounded = (wide + np.array(1 << (shift - 1), wide.dtype)) >> np.array(shift, wide.dtype)
+    return np.asarray(np.minimum(rounded, 255), np.uint8)
+
+
+def pack(y: np.ndarray, u: np.ndarray | None, v: np.ndarray | None, color: Color, out: np.ndarray) -> Color:
+    """Write a planar picture of 8 bits into NV12 `out`; return the colour with the siting its chroma has there.
+
+    Args:
+        y: (h, w) uint8.
+        u: Cb, (h, w), (h, ceil(w / 2)) or (ceil(h / 2), ceil(w / 2)) uint8; None for a picture without colour.
+        v: Cr, as `u`.
+        color: how to read the planes.
+        out: (H * 3 / 2, W) uint8 with H and W the even sizes; odd ones are filled by repeating the edge.
+    """
+    import cv2
+
+    height, width = y.shape
+    rows = out.shape[0] * 2 // 3
+    if out.shape != nv12_shape(width, height):
+        raise ValueError(f"a picture of {width}x{height} needs NV12 data {nv12_shape(width, height)}, got {out.shape}")
+    out[:height, :width] = y
+    _repeat_edge(out[:rows], width, height)
+    if u is None or v is None:
+        out[rows:] = 128
+        return color
+    across, down = u.shape[1] == width and width > 1, u.shape[0] == height and height > 1
+    halved = [_mean_pairs(plane, across, down) for plane in (u, v)]
+    if halved[0].shape != (rows // 2, out.shape[1] // 2):
+        raise ValueError(f"chroma of {u.shape} does not fit a picture of {(height, width)}")
+    cv2.merge(halved, out[rows:].reshape(rows // 2, -1, 2))
+    return replace(color, chroma_x=0.5 if across else color.chroma_x, chroma_y=0.5 if down else color.chroma_y)
+
+
+def _repeat_edge(luma: np.ndarray, width: int, height: int) -> None:
+    if width % 2:
+        luma[:height, width] = luma[:height, width - 1]
+    if height % 2:
+        luma[height] = luma[height - 1]
+
+
+def _mean_pairs(plane: np.ndarray, across: bool, down: bool) -> np.ndarray:
+    """Rounded means of neighbours along the axes asked for; an odd last sample stands for itself."""
+    if not (across or down):
+        return np.ascontiguousarray(plane)
+    wide = np.pad(plane, ((0, plane.shape[0] % 2 * down), (0, plane.shape[1] % 2 * across)), "edge").astype(np.uint16)
+    if down:
+        wide = wide[0::2] + wide[1::2]
+    if across:
+        wide = wide[:, 0::2] + wide[:, 1::2]
+    count = (1 + down) * (1 + across)
+    return ((wide + count // 2) // count).astype(np.uint8)
+
+
+def rotated_size(width: int, height: int, rotation: int) -> tuple[int, int]:
+    """Width and height after turning."""
+    return (height, width) if rotation % 180 else (width, height)
+
+
+def rotated_color(color: Color, width: int, height: int, rotation: int) -> Color:
+    """The colour of a picture after `rotate`: its chroma samples have moved within their blocks.
+
+    A picture of odd size has its last block cut, so that the blocks of the turned picture begin half a block off; the
+    siting takes that up, and no chroma is resampled.
+    """
+    x, y = color.chroma_x, color.chroma_y
+    far_x, far_y = 1 - width % 2 - x, 1 - height % 2 - y
+    x, y = {0: (x, y), 90: (far_y, x), 180: (far_x, far_y), 270: (y, far_x)}[rotation]
+    return replace(color, chroma_x=x, chroma_y=y)
+
+
+def rotate(data: Array, width: int, height: int, rotation: int, out: Array) -> None:
+    """Turn an NV12 picture clockwise by 90, 180 or 270 degrees.
+
+    Args:
+        data: NV12, (H * 3 / 2, W) uint8, on host or device (the device takes even sizes only).
+        width: the true width.
+        height: the true height.
+        rotation: 90, 180 or 270.
+        out: NV12 data of the turned picture, on the same device.
+    """
+    if rotation not in (90, 180, 270):
+        raise ValueError(f"rotation must be 90, 180 or 270, got {rotation}")
+    new_width, new_height = rotated_size(width, height, rotation)
+    if data.shape != nv12_shape(width, height) or out.shape != nv12_shape(new_width, new_height):
+        raise ValueError(
+            f"turning {width}x{height} by {rotation} takes NV12 data {nv12_shape(width, height)} and out "
+            f"{nv12_shape(new_width, new_height)}, got {data.shape} and {out.shape}"
+        )
+    if array_module(data) is np:
+        _rotate_host(data, width, height, rotation, out)
+        return
+    if width % 2 or height % 2:
+        raise ValueError(f"on the device only pictures of even size are turned, got {width}x{height}")
+    from streamkit.ops.cuda.load import kernel
+
+    turn = kernel("planes.cu", "rotate_nv12")
+    blocks_x, blocks_y = new_width // 2, new_height // 2
+    grid = ((blocks_x + 31) // 32, (blocks_y + 7) // 8)
+    turn(grid, (32, 8), (data, out, np.int32(new_width), np.int32(new_height), np.int32(rotation)))
+
+
+def _rotate_host(data: np.ndarray, width: int, height: int, rotation: int, out: np.ndarray) -> None:
+    turns = -rotation // 90
+    new_width, new_height = rotated_size(width, height, rotation)
+    rows, new_rows = data.shape[0] * 2 // 3, out.shape[0] * 2 // 3
+    out[:new_height, :new_width] = np.rot90(data[:height, :width], turns)
+    _repeat_edge(out[:new_rows], new_width, new_height)
+    chroma = data[rows:].reshape(rows // 2, -1, 2)
+    out[new_rows:].reshape(new_rows // 2, -1, 2)[:] = np.rot90(chroma, turns)
+
+
+def narrow_p016(data: Array, out: Array) -> None:
+    """Make P016, whose samples lie in the high bits, NV12: (v + 128) >> 8 of the stored value, clipped.
+
+    For 10 bits that is (v + 2) >> 2 of the sample, the same as `narrow`.
+
+    Args:
+        data: (rows, columns) uint16, rows contiguous, on host or device.
+        out: (rows, columns) uint8, contiguous, on the same device.
+    """
+    if data.shape != out.shape or data.dtype != np.uint16 or out.dtype != np.uint8:
+        raise ValueError(
+            f"narrow_p016 takes uint16 and uint8 of one shape, got {data.dtype}{list(data.shape)} and "
+            f"{out.dtype}{list(out.shape)}"
+        )
+    if array_module(data) is np:
+        out[:] = np.minimum((data.astype(np.uint32) + 128) >> 8, 255)
+        return
+    from streamkit.ops.cuda.load import kernel
+
+    if not (data.flags.c_contiguous and out.flags.c_contiguous):
+        raise ValueError("narrow_p016 takes contiguous arrays on the device")
+    count = out.size
+    grid = ((count // 4 + 256) // 256,)
+    kernel("planes.cu", "narrow_p016")(grid, (256,), (data, out, np.int32(count)))

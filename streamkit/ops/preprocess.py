@@ -1,0 +1,123 @@
+"""Surfaces to a network's input tensor, a whole batch at once, on the device where the surfaces are.
+
+All three forms (the reference here, preprocess_host.py, preprocess_cuda.py) sample alike: the centre of a network pixel
+has a place in the source, (i + 0.5 - offset) / scale - 0.5 per axis, clamped to the picture's true edge.
+Luma is bilinear there, chroma bilinear on its own grid at the surface's siting; RGB is clipped to 0..255; then come the
+channels' order, scale, mean, std and dtype. There is no filter against aliasing: the authors of the networks, who use
+OpenCV's bilinear resize, have none either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from streamkit.data import Array, Surface, array_module
+from streamkit.ops.color import check_size, yuv_to_rgb
+from streamkit.ops.letterbox import InputSpec, geometry, placement
+
+__all__ = ["InputSpec", "geometry", "preprocess", "preprocess_reference"]
+
+
+def preprocess(
+    surfaces: Sequence[Surface],
+    sizes: Sequence[tuple[int, int]],
+    spec: InputSpec,
+    *,
+    batch: int | None = None,
+    out: Array | None = None,
+) -> tuple[Array, np.ndarray]:
+    """Make the network's input from surfaces of any sizes and colours.
+
+    On a GPU this is one launch on the current CuPy stream, not waited for: surfaces and tensor must live until it is
+    done. A surface's `ready` event is waited for by that stream.
+
+    Args:
+        surfaces: the pictures, all on the host or all on the current CUDA device.
+        sizes: the true width and height of each.
+        spec: the network's input.
+        batch: rows of the tensor, at least one a surface; as many by default. The rows past the surfaces are padding.
+        out: the tensor to write to, C-contiguous and of the right shape and dtype; by default one from a pool.
+
+    Returns:
+        The tensor, `spec.shape(batch)` of `spec.numpy_dtype` on the surfaces' device; and the geometry, (surfaces, 4)
+        float32 on the host: scale_x, scale_y, offset_x, offset_y, as `geometry` gives them.
+
+    Raises:
+        ValueError: counts, sizes, devices or `out` do not fit each other.
+    """
+    rows = len(surfaces) if batch is None else batch
+    if len(sizes) != len(surfaces) or rows < len(surfaces):
+        raise ValueError(
+            f"preprocess needs one size a surface and a batch that holds them, got {len(surfaces)} surfaces, "
+            f"{len(sizes)} sizes and a batch of {rows}"
+        )
+    xp = np if not surfaces and out is None else array_module(out if out is not None else surfaces[0].data)
+    if any(array_module(surface.data) is not xp for surface in surfaces):
+        raise ValueError("preprocess needs all surfaces and `out` on one device, got some on the host, some on a GPU")
+    if xp is np:
+        from streamkit.ops.preprocess_host import fill
+        from streamkit.ops.scratch import tensor
+    else:
+        from streamkit.ops.preprocess_cuda import fill, tensor
+    shape, dtype = spec.shape(rows), spec.numpy_dtype
+    if out is None:
+        out = tensor(shape, dtype)
+    elif out.shape != shape or out.dtype != dtype or not out.flags.c_contiguous:
+        raise ValueError(
+            f"preprocess needs `out` to be C-contiguous {dtype}{list(shape)}, got {out.dtype}{list(out.shape)}"
+        )
+    return out, fill(out, surfaces, sizes, spec)
+
+
+def preprocess_reference(
+    surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], spec: InputSpec, *, batch: int | None = None
+) -> np.ndarray:
+    """What `preprocess` answers, computed plainly in float64, for tests and `models check`. Slow, host only."""
+    rows = len(surfaces) if batch is None else batch
+    factor, summand, pad = spec.affine()
+    tensor = np.empty((rows, spec.size[1], spec.size[0], 3))
+    tensor[:] = pad
+    for picture, surface, (width, height) in zip(tensor, surfaces, sizes, strict=False):
+        rgb, (left, top, right, bottom) = _sampled(surface, width, height, spec)
+        picture[top:bottom, left:right] = (rgb if spec.color == "rgb" else rgb[..., ::-1]) * factor + summand
+    if spec.dtype == "u8":
+        tensor = np.clip(np.rint(tensor), 0, 255)
+    if spec.layout == "nchw":
+        tensor = tensor.transpose(0, 3, 1, 2)
+    return np.ascontiguousarray(tensor, spec.numpy_dtype)
+
+
+def _sampled(
+    surface: Surface, width: int, height: int, spec: InputSpec
+) -> tuple[np.ndarray, tuple[int, int, int, int]]:
+    """RGB, (h, w, 3) float64 in 0..255, of the part of the input that the picture covers, and that part's edges."""
+    check_size(surface.data.shape, width, height)
+    place, color = placement(spec, width, height), surface.color
+    left, right = max(0, place.left), min(spec.size[0], place.left + place.width)
+    top, bottom = max(0, place.top), min(spec.size[1], place.top + place.height)
+    x = np.clip((np.arange(left, right) + 0.5 - place.left) * width / place.width - 0.5, 0, width - 1)
+    y = np.clip((np.arange(top, bottom) + 0.5 - place.top) * height / place.height - 0.5, 0, height - 1)
+    data = surface.data.astype(np.float64)
+    chroma = data[surface.height :].reshape(surface.height // 2, surface.width // 2, 2)
+    chroma = chroma[: (height + 1) // 2, : (width + 1) // 2]
+    at_x, at_y = (x - color.chroma_x) / 2, (y - color.chroma_y) / 2
+    yuv1 = [
+        _bilinear(data[:height, :width], x, y),
+        _bilinear(chroma[..., 0], at_x, at_y),
+        _bilinear(chroma[..., 1], at_x, at_y),
+        np.ones((len(y), len(x))),
+    ]
+    return np.clip(np.stack(yuv1, axis=-1) @ yuv_to_rgb(color).T, 0, 255), (left, top, right, bottom)
+
+
+def _bilinear(plane: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """`plane` at the columns `x` and rows `y`, clamped to its edges; (len(y), len(x))."""
+    for axis, at in ((0, y), (1, x)):
+        last = plane.shape[axis] - 1
+        at = np.clip(at, 0, last)
+        lower = np.floor(at).astype(np.intp)
+        weight = np.expand_dims(at - lower, 1 - axis)
+        plane = plane.take(lower, axis) * (1 - weight) + plane.take(np.minimum(lower + 1, last), axis) * weight
+    return plane

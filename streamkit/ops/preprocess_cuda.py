@@ -1,0 +1,155 @@
+"""`preprocess` on a GPU: one small copy and one launch a batch.
+
+What a kernel must know of a frame is a record. All of it but the surface's address depends on the frame's size and
+colour only and is kept, so a frame costs Python a look-up and an address. The records of a batch travel together, from
+pinned memory, on the current stream; a staging buffer is used again when the event after its kernel has passed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from streamkit.data import Array, Color, Surface
+from streamkit.ops.color import PICTURE, picture
+from streamkit.ops.letterbox import InputSpec, geometry, placement
+
+SPEC = np.dtype(
+    [
+        ("factor", "<f4", 3), ("summand", "<f4", 3), ("pad", "<f4", 3), ("width", "<i4"), ("height", "<i4"),
+        ("bgr", "<i4"),
+    ]
+)  # fmt: skip
+"""`struct Spec` of cuda/preprocess.cu."""
+
+FRAME = np.dtype(
+    [
+        ("picture", PICTURE), ("left", "<i4"), ("top", "<i4"), ("new_width", "<i4"), ("new_height", "<i4"),
+        ("step_x", "<f4"), ("step_y", "<f4"),
+    ]
+)  # fmt: skip
+"""`struct Frame` of cuda/preprocess.cu."""
+
+_BLOCK = (32, 8)
+_OUT = {"f32": "float", "f16": "__half", "u8": "u8"}
+_KINDS_KEPT = 4096  # sizes and colours; a run over pictures of all sizes must not grow without end
+
+
+def tensor(shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    """A tensor of any content, from CuPy's memory pool."""
+    import cupy
+
+    return cupy.empty(shape, dtype)
+
+
+def fill(out: Array, surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], spec: InputSpec) -> np.ndarray:
+    """Write the batch to `out` and return its geometry; arguments as `preprocess` has checked them."""
+    import cupy
+
+    from streamkit.ops.cuda.load import kernel
+
+    if len(out) == 0:
+        return np.zeros((0, 4), np.float32)
+    stream = cupy.cuda.get_current_stream()
+    for ready in {id(s.ready): s.ready for s in surfaces if s.ready is not None}.values():
+        stream.wait_event(ready)
+
+    packed, scales = _plan(spec).pack(surfaces, sizes, [s.data.data.ptr for s in surfaces], len(out))
+    launch = kernel("preprocess.cu", "preprocess", (f"OUT={_OUT[spec.dtype]}", f"NHWC={int(spec.layout == 'nhwc')}"))
+    grid = (-(-spec.size[0] // _BLOCK[0]), -(-spec.size[1] // _BLOCK[1]), len(out))
+    staging = _Staging.take(len(packed))
+    staging.send(packed, stream)
+    launch(grid, _BLOCK, (staging.device, out))
+    staging.give_back(stream)
+    return scales
+
+
+class Plan:
+    """Makes the packed records of batches for one `InputSpec`. Needs no GPU."""
+
+    def __init__(self, spec: InputSpec) -> None:
+        self.spec = spec
+        factor, summand, pad = spec.affine()
+        header = np.array((factor, summand, pad, *spec.size, int(spec.color == "bgr")), SPEC)
+        self._header = header.tobytes()
+        self._kinds: dict[tuple[tuple[int, int], tuple[int, ...], Color], tuple[bytes, tuple[float, ...]]] = {}
+
+    def pack(
+        self, surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], addresses: list[int], batch: int
+    ) -> tuple[bytearray, np.ndarray]:
+        """Return the bytes of a SPEC and `batch` FRAMEs, and the geometry, (surfaces, 4) float32."""
+        kinds = self._kinds
+        records, scales = [self._header], []
+        for surface, size in zip(surfaces, sizes, strict=True):
+            key = (size, surface.data.shape, surface.color)
+            record, scale = kinds.get(key) or self._add(key)
+            records.append(record)
+            scales.append(scale)
+        packed = bytearray(b"".join(records)).ljust(SPEC.itemsize + batch * FRAME.itemsize, b"\0")
+        frames = np.frombuffer(packed, FRAME, offset=SPEC.itemsize)
+        frames["picture"]["data"][: len(addresses)] = addresses
+        return packed, np.array(scales, np.float32).reshape(-1, 4)
+
+    def _add(self, key: tuple[tuple[int, int], tuple[int, ...], Color]) -> tuple[bytes, tuple[float, ...]]:
+        (width, height), shape, color = key
+        place = placement(self.spec, width, height)
+        values = (picture(color, shape, width, height), *place, width / place.width, height / place.height)
+        found = (np.array(values, FRAME).tobytes(), geometry(self.spec, width, height))
+        if len(self._kinds) >= _KINDS_KEPT:
+            self._kinds.clear()
+        self._kinds[key] = found
+        return found
+
+
+_plan = lru_cache(maxsize=64)(Plan)
+
+
+class _Staging:
+    """A pinned buffer on the host and one of the same size on the current device, for one batch at a time.
+
+    Instances are kept and used again, oldest first, from any thread: a deque's operations are atomic.
+    """
+
+    _free: ClassVar[dict[tuple[int, int], deque[_Staging]]] = {}
+
+    def __init__(self, key: tuple[int, int]) -> None:
+        import cupy
+
+        self._key = key
+        capacity = key[1]
+        self._pinned = cupy.cuda.alloc_pinned_memory(capacity)
+        self._host = np.frombuffer(self._pinned, np.uint8, capacity)
+        self._done = cupy.cuda.Event(disable_timing=True)
+        self.device = cupy.empty(capacity, cupy.uint8)
+
+    @classmethod
+    def take(cls, size: int) -> _Staging:
+        """A free one of at least `size` bytes on the current device, made if there is none."""
+        from cupy.cuda import runtime
+
+        key = (runtime.getDevice(), 1 << max(10, (size - 1).bit_length()))
+        free = cls._free.setdefault(key, deque())
+        try:
+            oldest = free.popleft()
+        except IndexError:
+            return cls(key)
+        if oldest._done.done:
+            return oldest
+        free.appendleft(oldest)
+        return cls(key)
+
+    def send(self, packed: bytearray, stream: Any) -> None:
+        """Copy the bytes to the device, in the order of `stream`."""
+        from cupy.cuda import runtime
+
+        self._host[: len(packed)] = np.frombuffer(packed, np.uint8)
+        runtime.memcpyAsync(self.device.data.ptr, self._pinned.ptr, len(packed), runtime.memcpyHostToDevice, stream.ptr)
+
+    def give_back(self, stream: Any) -> None:
+        """Let the next batch have it once `stream` has come here."""
+        self._done.record(stream)
+        self._free[self._key].append(self)

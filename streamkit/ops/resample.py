@@ -1,0 +1,115 @@
+"""Bilinear resampling of one plane on the host, exact for every chroma siting.
+
+OpenCV's resize is the fast way, but it knows one mapping only: output i reads (i + 0.5) * size / new_size - 0.5. Luma
+and centred chroma are like that. Chroma sited on a luma sample is first doubled linearly: the samples are then the
+luma's, and since every old sample is kept, interpolating between the new ones gives what interpolating between the old
+ones does. What is left (centred chroma of an odd size, and what shrinks too far for doubling to pay) is gathered sample
+by sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from streamkit.ops.scratch import Scratch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Axis:
+    """How one axis of a plane is resampled.
+
+    Attributes:
+        size: luma samples before.
+        new_size: samples after.
+        way: `direct`, OpenCV's own mapping; `double`, the chroma sample i sits on luma sample 2i; `gather`.
+        lower, upper, weight: for `gather`: output i is sample lower[i] * (1 - weight[i]) + upper[i] * weight[i].
+    """
+
+    size: int
+    new_size: int
+    way: Literal["direct", "double", "gather"] = "direct"
+    lower: np.ndarray | None = None
+    upper: np.ndarray | None = None
+    weight: np.ndarray | None = None
+
+
+@lru_cache(maxsize=1024)
+def chroma_axis(size: int, new_size: int, siting: float) -> Axis:
+    """The axis of a chroma plane; `siting` is chroma_x or chroma_y of `Color`, in luma samples."""
+    if siting == 0 and 2 * new_size > size:
+        return Axis(size, new_size, "double")
+    if siting == 0.5 and size % 2 == 0:
+        return Axis(size, new_size)
+    at = np.clip((np.arange(new_size) + 0.5) * size / new_size - 0.5, 0, size - 1)
+    last = (size + 1) // 2 - 1
+    at = np.clip((at - siting) / 2, 0, last)
+    lower = np.floor(at).astype(np.intp)
+    return Axis(size, new_size, "gather", lower, np.minimum(lower + 1, last), (at - lower).astype(np.float32))
+
+
+def resample(plane: np.ndarray, across: Axis, down: Axis, new: Scratch) -> np.ndarray:
+    """Resample a (h, w) plane of uint8 to (down.new_size, across.new_size) float32, in memory of `new`."""
+    import cv2
+
+    out = new((down.new_size, across.new_size))
+    mark = new.used
+    if plane.shape == out.shape and across.way == down.way == "direct":
+        np.copyto(out, plane)
+        return out
+    values = new(plane.shape)
+    np.copyto(values, plane)
+    values = _rows(values, down, new)
+    if across.way != "direct" and down.new_size < len(values):  # fewer rows first: less for `_columns` to do
+        size = (values.shape[1], down.new_size)
+        values = cv2.resize(values, size, dst=new(size[::-1]), interpolation=cv2.INTER_LINEAR)
+    values = _columns(values, across, new)
+    cv2.resize(values, (across.new_size, down.new_size), dst=out, interpolation=cv2.INTER_LINEAR)
+    new.used = mark
+    return out
+
+
+def _rows(plane: np.ndarray, axis: Axis, new: Scratch) -> np.ndarray:
+    if axis.way == "double":
+        wide = new((2 * len(plane), plane.shape[1]))
+        wide[0::2] = plane
+        between = wide[1::2]
+        np.add(plane[:-1], plane[1:], out=between[:-1])
+        between[:-1] *= np.float32(0.5)
+        between[-1] = plane[-1]
+        return wide[: axis.size]
+    if axis.way == "gather":
+        return _gather(plane, axis, 0, new)
+    return plane
+
+
+def _columns(plane: np.ndarray, axis: Axis, new: Scratch) -> np.ndarray:
+    if axis.way == "double":
+        import cv2
+
+        between = new(plane.shape)
+        np.add(plane[:, :-1], plane[:, 1:], out=between[:, :-1])
+        between[:, :-1] *= np.float32(0.5)
+        between[:, -1] = plane[:, -1]
+        wide = new((*plane.shape, 2))
+        cv2.merge((plane, between), dst=wide)
+        return wide.reshape(len(plane), -1)[:, : axis.size]
+    if axis.way == "gather":
+        return _gather(plane, axis, 1, new)
+    return plane
+
+
+def _gather(plane: np.ndarray, axis: Axis, dimension: int, new: Scratch) -> np.ndarray:
+    assert axis.lower is not None
+    assert axis.upper is not None
+    assert axis.weight is not None
+    shape = (axis.new_size, plane.shape[1]) if dimension == 0 else (plane.shape[0], axis.new_size)
+    low = np.take(plane, axis.lower, dimension, out=new(shape), mode="clip")  # `raise` would copy `out`
+    high = np.take(plane, axis.upper, dimension, out=new(shape), mode="clip")
+    high -= low
+    high *= axis.weight[:, None] if dimension == 0 else axis.weight
+    high += low
+    return high

@@ -1,0 +1,44 @@
+"""Small results on their way from the device to the host: one packed copy, waited for only where it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from streamkit.data import Array, array_module
+
+
+def fetch(arrays: Sequence[Array]) -> Callable[[], list[np.ndarray]]:
+    """Begin to bring arrays to the host; return what waits for them and gives them.
+
+    Arrays of a device are packed there into one buffer and copied once, into pinned memory, on the current CUDA
+    stream. Arrays of the host are given as they are.
+
+    Args:
+        arrays: arrays of any shapes and dtypes, all on one device.
+    """
+    xp = array_module(arrays[0])
+    if xp is np:
+        return lambda: list(arrays)
+    import cupyx
+
+    flat = [xp.ascontiguousarray(a).reshape(-1).view(xp.uint8) for a in arrays]
+    packed = flat[0] if len(flat) == 1 else xp.concatenate(flat)
+    pinned = cupyx.empty_pinned(packed.shape, np.uint8)
+    packed.get(out=pinned, blocking=False)
+    done = xp.cuda.Event(disable_timing=True)
+    done.record()
+    layouts = [(a.dtype, a.shape, a.nbytes) for a in arrays]
+    device = [packed]  # held until the copy is over
+
+    def wait() -> list[np.ndarray]:
+        done.synchronize()
+        device.clear()
+        found, at = [], 0
+        for dtype, shape, size in layouts:
+            found.append(np.asarray(pinned)[at : at + size].view(dtype).reshape(shape))
+            at += size
+        return found
+
+    return wait

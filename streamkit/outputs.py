@@ -1,0 +1,130 @@
+"""Where outputs go: paths with `{source}` in them, files that appear when they are whole, and errors worth reading."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import weakref
+from pathlib import Path
+
+from streamkit.errors import OutputError
+
+_REASONS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EACCES: "no permission to write there",
+    errno.EPERM: "no permission to write there",
+    errno.EROFS: "the file system is read-only",
+    errno.EISDIR: "it is a folder",
+    errno.ENOTDIR: "a part of the path is a file where a folder is needed",
+    errno.EEXIST: "a part of the path is a file where a folder is needed",
+    errno.EPIPE: "its reader has gone away",
+    errno.EFBIG: "the file would be larger than the file system takes",
+    errno.ENAMETOOLONG: "the name is too long",
+}
+
+
+def check_path(path: str) -> None:
+    """Refuse a path that is empty, names a folder, or has a placeholder other than `{source}`; raise ValueError."""
+    if not path or path.endswith("/"):
+        raise ValueError(f"path must name a file, got {path!r}")
+    for name in re.findall(r"\{(\w*)\}", path):
+        if name != "source":
+            raise ValueError(f"path knows the placeholder {{source}} only, got {{{name}}} in {path!r}")
+
+
+def fill_path(template: str, source: str) -> str:
+    """The path of one source's output: `{source}` becomes the source's id.
+
+    An id may hold `/`, and the file then goes into a folder of that name, but it may not lead out of the folder the
+    template names.
+    """
+    if "{source}" in template and (source.startswith("/") or ".." in source.split("/")):
+        raise OutputError(f"the source id {source!r} leads out of the folder of {template}; give the source another id")
+    return template.replace("{source}", source)
+
+
+def output_error(path: str | Path, error: BaseException) -> OutputError:
+    """One line that names the path and says what is wrong with it."""
+    number = getattr(error, "errno", None)
+    reason = _REASONS.get(number or 0) or getattr(error, "strerror", None) or " ".join(str(error).split())
+    return OutputError(f"cannot write {path}: {reason}")
+
+
+def beside(path: Path, tag: str) -> Path:
+    """The path with `-tag` put behind its stem: `out/gate.mp4` becomes `out/gate-2.mp4`."""
+    return path.with_name(f"{path.stem}-{tag}{path.suffix}")
+
+
+def fresh(path: Path, tag: str = "") -> Path:
+    """`path`, with `-tag` where there is one, and then `-2`, `-3`, ... as long as that name is taken."""
+    first = beside(path, tag) if tag else path
+    found, number = first, 1
+    while found.exists() or _claimed(found):
+        number += 1
+        found = beside(first, str(number))
+    return found
+
+
+_claims: weakref.WeakValueDictionary[str, WholeFile] = weakref.WeakValueDictionary()
+
+
+def _claimed(path: Path) -> bool:
+    return os.path.abspath(path) in _claims
+
+
+class WholeFile:
+    """A file that appears under its name when it is complete.
+
+    Until then it is `.NAME.part` in the same folder, so that a crash leaves nothing under the final name; what a
+    crash did leave is written over by the next run. Two outputs of one process cannot have the same name.
+
+    Args:
+        path: the final name.
+        must_be_new: refuse a name that exists, where it would be replaced.
+    """
+
+    def __init__(self, path: str | Path, *, must_be_new: bool = False) -> None:
+        self.path = Path(path)
+        self.part = self.path.with_name(f".{self.path.name}.part")
+        self._must_be_new = must_be_new
+
+    def begin(self) -> Path:
+        """Make the folder and an empty part file; return the part file's path.
+
+        Raises:
+            OutputError: the folder cannot be made or written, or the name is taken.
+        """
+        if _claimed(self.path):
+            raise OutputError(f"cannot write {self.path}: another output of this run writes it; give it another path")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self.path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, "")
+            if self._must_be_new and self.path.exists():
+                raise OutputError(
+                    f"cannot write {self.path}: it exists, and if_exists is fail; remove it, or set overwrite"
+                )
+            self.part.open("wb").close()
+        except OSError as error:
+            raise output_error(self.path, error) from error
+        _claims[os.path.abspath(self.path)] = self
+        return self.part
+
+    def finish(self) -> None:
+        """Give the part file, which must be closed, its final name; its bytes are on the disk before."""
+        try:
+            with self.part.open("rb") as file:
+                os.fsync(file.fileno())
+            os.replace(self.part, self.path)
+        except OSError as error:
+            self.discard()
+            raise output_error(self.path, error) from error
+        _claims.pop(os.path.abspath(self.path), None)
+
+    def discard(self) -> None:
+        """Remove the part file; what was under the final name stays."""
+        self.part.unlink(missing_ok=True)
+        if _claims.get(os.path.abspath(self.path)) is self:
+            del _claims[os.path.abspath(self.path)]

@@ -1,0 +1,60 @@
+"""Plugins: Python files, or folders of them, with stages of the user's own."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from streamkit.errors import ConfigError, describe
+from streamkit.stage import Collecting, Registry, Stage
+from streamkit.yamlfile import near_files
+
+
+def load_plugins(path: Path, registry: Registry) -> None:
+    """Run the Python file, or every Python file of the folder, at `path`; its stages go into `registry`.
+
+    Raises:
+        ConfigError: there is nothing there, or a file raises, with its name, line and cause.
+    """
+    if not path.exists():
+        raise ConfigError(f"there is no plugin file or folder {path}{near_files(path)}")
+    files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+    for file in files:
+        if not file.name.startswith("_"):
+            _load(file.resolve(), registry)
+
+
+def _load(file: Path, registry: Registry) -> None:
+    name = f"streamkit_plugin_{file.stem}_{abs(hash(str(file))):x}"
+    loaded = sys.modules.get(name)
+    if loaded is not None:  # a second pipeline of the same process: the classes are there already
+        for value in list(vars(loaded).values()):
+            if isinstance(value, type) and issubclass(value, Stage) and value.__module__ == name and getattr(value, "name", None):
+                registry.add(value)
+        return
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{file} is not a Python file")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        with Collecting(registry):
+            spec.loader.exec_module(module)
+    except ConfigError:
+        del sys.modules[name]
+        raise
+    except Exception as error:
+        del sys.modules[name]
+        raise ConfigError(f"the plugin {file}{_line(error, file)} cannot be loaded: {describe(error)}") from error
+
+
+def _line(error: Exception, file: Path) -> str:
+    """`:LINE` of the plugin's own deepest line, where the error has one."""
+    if isinstance(error, SyntaxError) and error.lineno:
+        return f":{error.lineno}"
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(file):
+            place = f":{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place

@@ -1,0 +1,89 @@
+"""What a run tells the user: progress bars on a terminal, plain lines elsewhere, a summary at the end. All on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+_EVERY_S = 5.0
+
+
+class Display:
+    """The user's view of one run."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        """Show a message."""
+        if self._console.is_terminal:
+            self._console.print(text, markup=False)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def error(self, text: str) -> None:
+        """Show the error that ended the run."""
+        self.say(text)
+
+    @contextlib.contextmanager
+    def watching(self, running: Any) -> Iterator[None]:
+        """Show the progress of `running` while it runs."""
+        from streamkit.runtime.watch import Ticker
+
+        if not self._console.is_terminal:
+            with Ticker(_EVERY_S, lambda: self.say(_line(running))):
+                yield
+            return
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (
+            TextColumn("{task.description}"), BarColumn(pulse_style="cyan"), TextColumn("{task.completed:.0f} frames"),
+            TextColumn("{task.fields[rate]:.0f}/s"), TimeElapsedColumn(),
+        )  # fmt: skip
+        with Progress(*columns, console=self._console, transient=True) as bars:
+            tasks = {name: bars.add_task(name, total=None, rate=0.0) for name in list(running.states)[:20]}
+            begun = time.monotonic()
+
+            def tick() -> None:
+                for name, task in tasks.items():
+                    state = running.states[name]
+                    rate = state.frames / max(1e-6, time.monotonic() - begun)
+                    total = state.frames if state.done else running.limit
+                    bars.update(task, completed=state.frames, rate=rate, total=total)
+
+            with Ticker(0.2, tick):
+                yield
+
+    def summary(self, report: dict[str, Any]) -> None:
+        """Show what the run did."""
+        for text in _summary(report):
+            self.say(text)
+
+
+def _line(running: Any) -> str:
+    states = running.states.values()
+    done = sum(state.done for state in states)
+    return f"{running.frames} frames done, {done} of {len(states)} sources ended"
+
+
+def _summary(report: dict[str, Any]) -> Iterator[str]:
+    rate = report["frames_per_s"]
+    yield f"{report['frames']} frames in {report['seconds']:.1f} s" + (f", {rate:.1f} a second" if rate else "") + (
+        f", on {report['device']}"
+    )
+    for title in ("detections", "events", "counts"):
+        if report[title]:
+            yield f"{title}: " + ", ".join(f"{name} {n:,}" for name, n in report[title].items())
+    spent = {name: stage["seconds"] for name, stage in report["stages"].items() if stage["frames"]}
+    if spent:
+        yield "seconds by stage: " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in spent.items())
+    for name, found in report["latency"].items():
+        yield f"latency at {name}: " + ", ".join(f"{k.removesuffix('_ms')} {v:.0f} ms" for k, v in found.items())
+    failed = {name: source["error"] for name, source in report["sources"].items() if "error" in source}
+    if failed:
+        yield f"{len(failed)} of {len(report['sources'])} sources failed: {', '.join(failed)}"

@@ -1,0 +1,160 @@
+"""A frame's record, schema `streamkit/1`: what every emitter carries, and its line of JSON.
+
+Numbers are rounded to what they mean: a box to 1/100 pixel, a score to 1/10000, a time to the microsecond. Other
+columns keep every digit that their float32 holds. A number that is not finite is left out where the key may be left
+out, and null elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import orjson
+
+from streamkit.data import Detections, Event, Frame
+
+SCHEMA = "streamkit/1"
+
+
+def record(frame: Frame) -> dict[str, Any]:
+    """The frame as a plain dict, as DESIGN's records are.
+
+    `objects` and `events` are always there, be they empty; `time`, `error`, and an object's `label`, `track_id`,
+    `stage` and further columns only where there is a value. Tables must be on the host.
+    """
+    made: dict[str, Any] = {
+        "schema": SCHEMA,
+        "source": frame.source,
+        "frame": frame.index,
+        "pts_s": round(frame.pts_s, 6),
+    }
+    if frame.time_s is not None:
+        made["time"] = wall_clock(frame.time_s)
+    made["width"] = frame.width
+    made["height"] = frame.height
+    if frame.error is not None:
+        made["error"] = frame.error
+    tables = frame.tables
+    objects: list[dict[str, Any]] = []
+    for stage, table in tables.items():
+        if len(table):
+            objects += _objects(table, frame.width, frame.height, stage if len(tables) > 1 else None)
+    made["objects"] = objects
+    made["events"] = [_event(event) for event in frame.events]
+    return made
+
+
+def line(frame: Frame) -> bytes:
+    """The frame's record as one line of JSON in UTF-8, with its newline."""
+    made = record(frame)
+    try:
+        return orjson.dumps(made, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
+    except TypeError:  # a value that JSON does not have: a record with it as text is better than no record
+        return orjson.dumps(_plain(made), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def lines(frames: Iterable[Frame]) -> list[bytes]:
+    """One line of JSON for each frame."""
+    return [line(frame) for frame in frames]
+
+
+def wall_clock(time_s: float) -> str:
+    """Seconds since 1970 as `2026-08-01T12:00:00.250Z`."""
+    return datetime.fromtimestamp(time_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# One row of numbers is x1, y1, x2, y2, score; all objects of a frame are rounded and clipped in a handful of calls,
+# because Python's own cost a frame is what limits a fast pipeline.
+_STEPS = np.array([100, 100, 100, 100, 10000], np.float64)
+
+
+@lru_cache(maxsize=256)
+def _limits(width: int, height: int) -> np.ndarray:
+    return np.array([width, height, width, height, np.inf], np.float64) * _STEPS
+
+
+def _objects(table: Detections, width: int, height: int, stage: str | None) -> list[dict[str, Any]]:
+    numbers = np.empty((len(table), 5), np.float64)
+    numbers[:, :4] = table.xyxy
+    numbers[:, 4] = table.score
+    numbers *= _STEPS
+    np.rint(numbers, out=numbers)
+    np.maximum(numbers, 0.0, out=numbers)
+    np.minimum(numbers, _limits(width, height), out=numbers)
+    numbers /= _STEPS
+    ids = table.class_id.tolist()
+    names = _names(table.labels, ids)
+    made: list[dict[str, Any]] = [
+        {"box": row[:4], "score": row[4], "class_id": class_id, "label": label}
+        for row, class_id, label in zip(numbers.tolist(), ids, names, strict=True)
+    ]
+    if table.track_id is not None:
+        for one, track_id in zip(made, table.track_id.tolist(), strict=True):
+            if track_id != -1:
+                one["track_id"] = track_id
+    if stage is not None:
+        for one in made:
+            one["stage"] = stage
+    for name, column in table.extra.items():
+        for one, value in zip(made, _values(column), strict=True):
+            if not _missing(value):
+                one.setdefault(name, value)
+    if None in names:
+        for one in made:
+            if one["label"] is None:
+                del one["label"]
+    return made
+
+
+def _names(labels: tuple[str, ...], ids: list[int]) -> list[str | None]:
+    if min(ids) >= 0 and max(ids) < len(labels):
+        return [labels[i] for i in ids]
+    return [labels[i] if 0 <= i < len(labels) else None for i in ids]
+
+
+def _values(column: Any) -> list[Any]:
+    """A column as plain values, a float32 as the shortest decimal that is that float32; None where it is NaN."""
+    try:
+        return orjson.loads(orjson.dumps(np.ascontiguousarray(column), option=orjson.OPT_SERIALIZE_NUMPY))  # type: ignore[no-any-return]
+    except TypeError:  # text, objects
+        return list(column.tolist()) if isinstance(column, np.ndarray) else list(column)
+
+
+def _missing(value: Any) -> bool:
+    """Whether a column has nothing for this row: NaN or -1, the fill of tables that lack the column, throughout."""
+    if isinstance(value, list):
+        return all(map(_missing, value))
+    return value is None or value == -1
+
+
+def _event(event: Event) -> dict[str, Any]:
+    made: dict[str, Any] = {"kind": event.kind, "stage": event.stage}
+    if event.track_id is not None:
+        made["track_id"] = event.track_id
+    if event.data:
+        made["data"] = event.data
+    return made
+
+
+def _plain(value: Any) -> Any:
+    """The value in what JSON has; anything else as its text."""
+    if isinstance(value, dict):
+        return {_text(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
+        return str(value)
+    return value if value is None or isinstance(value, (bool, int, float)) else _text(value)
+
+
+def _text(value: Any) -> str:
+    """Text that UTF-8 can hold: a file name's stray bytes become question marks."""
+    return str(value).encode("utf-8", "replace").decode()

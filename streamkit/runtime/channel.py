@@ -1,0 +1,94 @@
+"""Hand-over of batches between threads: bounded, in order, and never stuck when the run is aborted."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+from streamkit.data import Batch
+
+
+class Aborted(Exception):
+    """The run is being given up; raised in threads that wait on a channel."""
+
+
+class Channel:
+    """A bounded queue of batches from one lane to the next."""
+
+    def __init__(self, depth: int) -> None:
+        self._items: deque[Batch] = deque()
+        self._depth = depth
+        self._closed = self._aborted = False
+        self._changed = threading.Condition()
+
+    def put(self, batch: Batch) -> None:
+        """Add a batch; wait while the queue is full. Raises Aborted."""
+        with self._changed:
+            while len(self._items) >= self._depth and not self._aborted:
+                self._changed.wait()
+            if self._aborted:
+                raise Aborted
+            self._items.append(batch)
+            self._changed.notify_all()
+
+    def get(self) -> Batch | None:
+        """Take the next batch, waited for; None when the channel is closed and empty. Raises Aborted."""
+        with self._changed:
+            while not self._items and not self._closed and not self._aborted:
+                self._changed.wait()
+            if self._aborted:
+                raise Aborted
+            if not self._items:
+                return None
+            batch = self._items.popleft()
+            self._changed.notify_all()
+            return batch
+
+    def close(self) -> None:
+        """No batch will come any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def abort(self) -> None:
+        """Wake every thread that waits here with Aborted, and drop what is queued."""
+        with self._changed:
+            self._aborted = True
+            self._items.clear()
+            self._changed.notify_all()
+
+
+class Outlet:
+    """Where the workers of a lane put their batches: back in order, and to every reader.
+
+    The first reader gets the batch itself, each further one a fork of it.
+    """
+
+    def __init__(self, readers: Sequence[Channel], workers: int) -> None:
+        self._readers, self._workers = readers, workers
+        self._next = 0
+        self._early: list[tuple[int, Batch]] = []
+        self._lock = threading.Lock()
+
+    def put(self, batch: Batch) -> None:
+        """Hand on a batch, when all before it have been."""
+        with self._lock:
+            heapq.heappush(self._early, (batch.sequence, batch))
+            while self._early and self._early[0][0] == self._next:
+                self._deliver(heapq.heappop(self._early)[1])
+                self._next += 1
+
+    def _deliver(self, batch: Batch) -> None:
+        forks = [batch.fork() for _ in self._readers[1:]]
+        for reader, item in zip(self._readers, [batch, *forks], strict=False):
+            reader.put(item)
+
+    def close(self) -> None:
+        """One worker is done; when all are, the readers are told."""
+        with self._lock:
+            self._workers -= 1
+            if self._workers == 0:
+                for reader in self._readers:
+                    reader.close()

@@ -1,0 +1,150 @@
+"""A lane: a chain of stages on a thread, or on several that work side by side, between two channels."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamkit.config import DECODE
+from streamkit.data import Batch, Device
+from streamkit.graph import Graph, Node
+from streamkit.runtime.channel import Aborted, Channel, Outlet
+from streamkit.runtime.device import LaneDevice, lane_device
+from streamkit.runtime.nodes import Runner, merge_batches
+from streamkit.stage import Sink
+
+
+@dataclass(slots=True)
+class Lane:
+    """A chain of stages that run one after the other on a thread.
+
+    Attributes:
+        nodes: the stages.
+        workers: how many threads, each with its own instances, share the lane's batches.
+        inputs: a channel for each stage the first one reads from.
+        outlet: where batches go on to.
+        threads: the workers' threads.
+    """
+
+    nodes: list[Node]
+    workers: int = 1
+    inputs: list[Channel] = field(default_factory=list)
+    outlet: Outlet = field(default_factory=lambda: Outlet([], 1))
+    threads: list[threading.Thread] = field(default_factory=list)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether its stages' arrays are on the pipeline's device."""
+        return self.nodes[0].on_device
+
+
+def partition(graph: Graph) -> list[Lane]:
+    """Cut the graph into lanes.
+
+    A stage goes on in its input's lane where that is its only input and it the only reader, both are of the device or
+    both of the host, and no table crosses between them. A sink has a lane of its own: writing waits for nobody.
+    """
+    lanes: dict[str, Lane] = {}
+    for node in graph.nodes.values():
+        above = graph.nodes.get(node.inputs[0]) if len(node.inputs) == 1 else None
+        if above is not None and _go_on(above, node):
+            lane = lanes[above.id]
+            lane.nodes.append(node)
+        else:
+            lane = Lane([node])
+        lanes[node.id] = lane
+    return list({id(lane): lane for lane in lanes.values()}.values())
+
+
+def _go_on(above: Node, node: Node) -> bool:
+    sinks = issubclass(above.type, Sink) or issubclass(node.type, Sink)
+    same_side = above.on_device == node.on_device
+    return not sinks and len(above.readers) == 1 and same_side and "detections" not in above.type.writes
+
+
+def connect(graph: Graph, lanes: Sequence[Lane]) -> Outlet:
+    """Make the channels between the lanes; return the outlet that the batcher puts batches into."""
+    readers: dict[str, list[Channel]] = {}
+    for lane in lanes:
+        for name in lane.nodes[0].inputs:
+            channel = Channel(lane.nodes[0].run.queue)
+            lane.inputs.append(channel)
+            readers.setdefault(name, []).append(channel)
+    for lane in lanes:
+        lane.outlet = Outlet(readers.get(lane.nodes[-1].id, []), lane.workers)
+    return Outlet(readers.get(DECODE, []), 1)
+
+
+class Worker:
+    """One thread of a lane.
+
+    Args:
+        lane: the lane.
+        runners: the lane's stages, for this thread alone.
+        device: the pipeline's.
+        ready: called once when every stage is open.
+        fail: takes an error that ends the run.
+        finished: called with each batch at the end of the graph.
+    """
+
+    def __init__(
+        self,
+        lane: Lane,
+        runners: Sequence[Runner],
+        device: Device,
+        ready: Callable[[], None],
+        fail: Callable[[BaseException], None],
+        finished: Callable[[Lane, Batch], None],
+    ) -> None:
+        self.lane, self.runners = lane, runners
+        self._ready, self._fail, self._finished = ready, fail, finished
+        self._device: LaneDevice = lane_device(device, lane.on_device)
+
+    def __call__(self) -> None:
+        """Open the stages, run batches through them until there are no more, close the stages."""
+        opened: list[Runner] = []
+        try:
+            with self._device.enter():
+                try:
+                    for runner in self.runners:
+                        opened.append(runner)
+                        runner.open()
+                    self._ready()
+                    self._loop()
+                except Aborted:
+                    pass
+                except BaseException as error:
+                    self._fail(error)
+                finally:
+                    self._close(opened)
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._ready()
+            self.lane.outlet.close()
+
+    def _loop(self) -> None:
+        while (batch := self._next()) is not None:
+            self._device.receive(batch)
+            for runner in self.runners:
+                batch = runner.run(batch)
+            self._device.hand_on(batch)
+            self._finished(self.lane, batch)
+            self.lane.outlet.put(batch)
+            del batch  # or this thread would hold the pictures while it waits for the next
+
+    def _next(self) -> Batch | None:
+        batches: list[Any] = [channel.get() for channel in self.lane.inputs]
+        if any(batch is None for batch in batches):
+            return None
+        return batches[0] if len(batches) == 1 else merge_batches(batches)
+
+    def _close(self, opened: Sequence[Runner]) -> None:
+        self._device.settle()
+        for runner in opened:
+            try:
+                runner.close()
+            except BaseException as error:
+                self._fail(error)

@@ -1,0 +1,58 @@
+"""What a run measures: frames, time by stage, latency."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+
+class Histogram:
+    """Durations from 10 µs to 1,000 s in buckets 2 % apart: memory stays the same however many are added."""
+
+    _LOW, _STEP, _SIZE = 1e-5, math.log(1.02), 932
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(self._SIZE, np.int64)
+
+    def add(self, seconds: float) -> None:
+        """Count one duration."""
+        at = int(math.log(max(seconds, self._LOW) / self._LOW) / self._STEP)
+        self.counts[min(at, self._SIZE - 1)] += 1
+
+    def quantile(self, share: float) -> float:
+        """The duration in seconds that `share` of all do not exceed, within 2 %; NaN where there are none."""
+        total = int(self.counts.sum())
+        if not total:
+            return math.nan
+        at = int(np.searchsorted(np.cumsum(self.counts), max(1, math.ceil(share * total))))
+        return self._LOW * math.exp((at + 0.5) * self._STEP)
+
+    def summary(self) -> dict[str, float]:
+        """p50, p95 and p99 in milliseconds."""
+        return {f"p{q}_ms": round(self.quantile(q / 100) * 1e3, 2) for q in (50, 95, 99)}
+
+
+class StageMeter:
+    """What one instance of a stage did. Written by its own thread, read by the report."""
+
+    __slots__ = ("batches", "failed", "frames", "seconds")
+
+    def __init__(self) -> None:
+        self.frames = self.batches = self.failed = 0
+        self.seconds = 0.0
+
+    @staticmethod
+    def total(meters: list[StageMeter]) -> dict[str, Any]:
+        """The sum of a stage's instances, for the report."""
+        frames = sum(m.frames for m in meters)
+        seconds = sum(m.seconds for m in meters)
+        found = {
+            "frames": frames,
+            "instances": len(meters),
+            "seconds": round(seconds, 3),
+            "us_per_frame": round(seconds / frames * 1e6, 1) if frames else None,
+        }
+        failed = sum(m.failed for m in meters)
+        return {**found, "failed": failed} if failed else found

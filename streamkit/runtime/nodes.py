@@ -1,0 +1,364 @@
+"""Runs one stage of the graph on batches: calls it as its kind promises, and deals with what it raises.
+
+A batch that raises is tried once more frame by frame; a frame that raises is marked and leaves the batch's rows, so
+later stages pass it by, and sinks still write its record.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from streamkit.counters import Counters
+from streamkit.data import Batch, Detections, Frame
+from streamkit.errors import OutputError, StageError, StreamkitError, describe
+from streamkit.graph import Node
+from streamkit.outputs import fill_path
+from streamkit.stage import BatchStage, Context, FrameStage, Sink, Stage, StreamStage
+
+MakeContext = Callable[[str], Context]
+
+
+class Runner:
+    """One node of the graph on one thread.
+
+    Args:
+        node: the node.
+        context: makes what an instance is told before `open`.
+        fail: takes an error that ends the run.
+    """
+
+    def __init__(self, node: Node, context: MakeContext, fail: Callable[[BaseException], None]) -> None:
+        from streamkit.runtime.metrics import StageMeter
+
+        self.node, self.meter, self._context, self._fail = node, StageMeter(), context, fail
+        self.counters = Counters()
+
+    def make(self, **replaced: Any) -> Stage:
+        """A new instance, told its context but not opened."""
+        stage = self.node.type(**{**self.node.options, **replaced})
+        stage.context = self._context(self.node.id)
+        stage.context.counters = self.counters
+        return stage
+
+    def open(self) -> None:
+        """Open what is needed before the first frame."""
+
+    def run(self, batch: Batch) -> Batch:
+        """Run the stage on a batch of any length, also none."""
+        if batch.frames:
+            begun = time.perf_counter()
+            self.meter.frames += len(batch.frames)
+            self.meter.batches += 1
+            batch = self._guarded(batch)
+            self.meter.seconds += time.perf_counter() - begun
+        for source in batch.ended:
+            self.end(source)
+        return batch
+
+    def end(self, source: str) -> None:
+        """No frame of `source` will come any more."""
+
+    def close(self) -> None:
+        """Close every instance that was opened."""
+
+    def process(self, batch: Batch) -> Batch:
+        """Call the stage."""
+        raise NotImplementedError
+
+    def _guarded(self, batch: Batch) -> Batch:
+        try:
+            return self.process(batch)
+        except StreamkitError:
+            raise
+        except Exception as error:
+            if len(batch.frames) == 1:
+                return self.failed(batch, {0: error})
+        return self._one_by_one(batch)
+
+    def _one_by_one(self, batch: Batch) -> Batch:
+        """Run the stage again on each frame alone, and join what goes well."""
+        parts: list[Batch] = []
+        errors: dict[int, Exception] = {}
+        for row in range(len(batch.frames)):
+            try:
+                parts.append(self.process(batch.take([row])))
+            except StreamkitError:
+                raise
+            except Exception as error:
+                errors[row] = error
+        if not errors:
+            return Batch.join(parts, batch)
+        marked = self.failed(batch, errors)
+        if not parts:
+            return marked
+        joined = Batch.join(parts, batch)
+        joined.failed = marked.failed
+        return joined
+
+    def failed(self, batch: Batch, errors: dict[int, Exception]) -> Batch:
+        """Mark the frames of these rows failed and take them out; end the run where `on_error` is `stop`."""
+        for row, error in errors.items():
+            frame = batch.frames[row]
+            told = StageError(self.node.id, error, frame)
+            if self.node.run.on_error == "stop":
+                raise told from error
+            frame.error = str(told)
+            self.meter.failed += 1
+            self.counters.add("frames failed")
+        self._context(self.node.id).say(str(told))
+        well = [row for row in range(len(batch.frames)) if row not in errors]
+        kept = batch.take(well) if well else Batch([], batch.xp, sequence=batch.sequence)
+        kept.failed = [*batch.failed, *(batch.frames[row] for row in errors)]
+        kept.ended, kept.ready = batch.ended, batch.ready
+        return kept
+
+
+class BatchRunner(Runner):
+    """Runs a batch stage."""
+
+    stage: BatchStage | None = None
+
+    def open(self) -> None:
+        """Make and open the instance."""
+        stage = self.make()
+        stage.open()
+        assert isinstance(stage, BatchStage)
+        self.stage = stage
+
+    def process(self, batch: Batch) -> Batch:
+        """Call the stage."""
+        assert self.stage is not None
+        return self.stage.process(batch)
+
+    def close(self) -> None:
+        """Close the instance."""
+        if self.stage is not None:
+            self.stage.close()
+
+
+class StreamRunner(Runner):
+    """Runs a stream stage; keeps a state for each source."""
+
+    stage: StreamStage | None = None
+
+    def open(self) -> None:
+        """Make and open the instance."""
+        stage = self.make()
+        stage.open()
+        assert isinstance(stage, StreamStage)
+        self.stage, self.states = stage, dict[str, Any]()
+
+    def process(self, batch: Batch) -> Batch:
+        """Call the stage with the states of the sources in the batch."""
+        assert self.stage is not None
+        for frame in batch.frames:
+            frame.stage, frame.counters = self.node.id, self.counters
+            if frame.source not in self.states:
+                self.states[frame.source] = self.stage.new_state(frame.source)
+        return self.stage.process(batch, self.states)
+
+    def end(self, source: str) -> None:
+        """Drop the source's state."""
+        self.states.pop(source, None)
+
+    def close(self) -> None:
+        """Close the instance."""
+        if self.stage is not None:
+            self.stage.close()
+
+
+class FrameRunner(Runner):
+    """Runs a frame stage: one instance a source, made when its first frame comes."""
+
+    def __init__(self, node: Node, context: MakeContext, fail: Callable[[BaseException], None]) -> None:
+        super().__init__(node, context, fail)
+        self._instances: dict[str, FrameStage] = {}
+
+    def process(self, batch: Batch) -> Batch:
+        """Call each frame's instance; tables that it changed become the batch's."""
+        split(batch)
+        before = [dict(frame.tables) for frame in batch.frames]
+        errors: dict[int, Exception] = {}
+        for row, frame in enumerate(batch.frames):
+            frame.stage, frame.counters = self.node.id, self.counters
+            try:
+                self._instance(frame.source).process(frame)
+            except StreamkitError:
+                raise
+            except Exception as error:
+                errors[row] = error
+        join(batch, before)
+        return self.failed(batch, errors) if errors else batch
+
+    def _instance(self, source: str) -> FrameStage:
+        found = self._instances.get(source)
+        if found is None:
+            made = self.make()
+            assert isinstance(made, FrameStage)
+            made.open()
+            found = self._instances[source] = made
+        return found
+
+    def end(self, source: str) -> None:
+        """Close the source's instance."""
+        instance = self._instances.pop(source, None)
+        if instance is not None:
+            instance.close()
+
+    def close(self) -> None:
+        """Close what is left."""
+        for source in list(self._instances):
+            self.end(source)
+
+
+class SinkRunner(Runner):
+    """Runs a sink: one instance for each distinct path.
+
+    Args:
+        sources: the ids of all sources, known before the start.
+    """
+
+    def __init__(
+        self, node: Node, context: MakeContext, fail: Callable[[BaseException], None], sources: Sequence[str]
+    ) -> None:
+        super().__init__(node, context, fail)
+        self._sources = sources
+        self._dead: set[Any] = set()
+        self._instances: dict[Any, Sink] = {}
+        self._users: dict[Any, set[str]] = {}
+        for source in sources:
+            self._users.setdefault(self._path(source), set()).add(source)
+
+    def open(self) -> None:
+        """Open what all sources share, so that a folder that cannot be written is known before the first frame."""
+        path = self.node.options.get("path")
+        if not isinstance(path, str) or "{source}" not in path:
+            self._instance(self._sources[0] if self._sources else "")
+
+    def process(self, batch: Batch) -> Batch:
+        """Write every frame of the batch, failed ones too, in order."""
+        split(batch)
+        frames = batch.frames
+        if batch.failed:
+            frames = sorted([*batch.frames, *batch.failed], key=lambda frame: frame.position)
+        errors: dict[int, Exception] = {}
+        for frame in frames:
+            try:
+                if self._path(frame.source) not in self._dead:
+                    self._instance(frame.source).write(frame)
+            except OutputError as error:
+                self._dead.add(self._path(frame.source))
+                self._fail(error)
+            except Exception as error:
+                row = next((i for i, f in enumerate(batch.frames) if f is frame), None)
+                if row is not None:
+                    errors[row] = error
+        return self.failed(batch, errors) if errors else batch
+
+    def run(self, batch: Batch) -> Batch:
+        """Also write batches of failed frames alone."""
+        if batch.failed and not batch.frames:
+            self.process(batch)
+        return super().run(batch)
+
+    def _path(self, source: str) -> Any:
+        path = self.node.options.get("path")
+        return fill_path(path, source) if isinstance(path, str) else path
+
+    def _instance(self, source: str) -> Sink:
+        path = self._path(source)
+        found = self._instances.get(path)
+        if found is None:
+            made = self.make(**({"path": path} if path is not None else {}))
+            assert isinstance(made, Sink)
+            made.open()
+            found = self._instances[path] = made
+        return found
+
+    def end(self, source: str) -> None:
+        """Tell the source's instance; close it when no other source uses it."""
+        path = self._path(source)
+        instance, users = self._instances.get(path), self._users.get(path, set())
+        users.discard(source)
+        if instance is not None:
+            instance.end(source)
+            if not users:
+                del self._instances[path]
+                instance.close()
+
+    def close(self) -> None:
+        """Close what is left, also where one of them cannot be."""
+        for path in list(self._instances):
+            try:
+                self._instances.pop(path).close()
+            except Exception as error:
+                self._fail(error if isinstance(error, StreamkitError) else OutputError(describe(error)))
+
+
+def runner(
+    node: Node, context: MakeContext, fail: Callable[[BaseException], None], sources: Sequence[str]
+) -> Runner:
+    """The runner for a node's kind."""
+    if issubclass(node.type, Sink):
+        return SinkRunner(node, context, fail, sources)
+    for kind, made in ((BatchStage, BatchRunner), (StreamStage, StreamRunner), (FrameStage, FrameRunner)):
+        if issubclass(node.type, kind):
+            return made(node, context, fail)
+    raise TypeError(f"{node.id}: a stage of kind {node.type.__name__} cannot stand under stages")
+
+
+def split(batch: Batch) -> None:
+    """Give every frame its share of the batch's tables."""
+    for name in batch.tables:
+        table = batch.table(name)
+        for frame, part in zip(batch.frames, table.split(len(batch.frames)), strict=True):
+            frame.tables[name] = part
+
+
+def join(batch: Batch, before: list[dict[str, Detections]]) -> None:
+    """Make the batch's tables of the frames' where a stage changed them."""
+    names = dict.fromkeys([*batch.tables, *(name for frame in batch.frames for name in frame.tables)])
+    for name in names:
+        if any(frame.tables.get(name) is not old.get(name) for frame, old in zip(batch.frames, before, strict=True)):
+            found = [frame.tables.get(name) for frame in batch.frames]
+            parts = [Detections.empty() if table is None else table for table in found]
+            batch.tables[name] = Detections.concat(parts, rows=range(len(parts)))
+
+
+def merge_batches(batches: Sequence[Batch]) -> Batch:
+    """Put several forms of one batch, as branches made them, side by side: equal tables are one, events kept once."""
+    from streamkit.detections import merge
+
+    first = batches[0]
+    lost = {frame.position for batch in batches for frame in batch.failed}
+    whole = [_without(batch, lost) for batch in batches]
+    result = whole[0]
+    for other in whole[1:]:
+        for name in other.tables:
+            mine = result.table(name) if name in result.tables else None
+            result.tables[name] = other.table(name) if mine is None else merge(mine, other.table(name))
+        for frame, twin in zip(result.frames, other.frames, strict=True):
+            _add_events(frame, twin)
+    failed: dict[int, Frame] = {}
+    for batch in batches:
+        for frame in batch.failed:
+            known = failed.setdefault(frame.position, frame)
+            if known is not frame:
+                _add_events(known, frame)
+    result.failed, result.ended, result.sequence = list(failed.values()), first.ended, first.sequence
+    return result
+
+
+def _add_events(frame: Frame, twin: Frame) -> None:
+    known = {id(event) for event in frame.events}
+    frame.events.extend(event for event in twin.events if id(event) not in known)
+
+
+def _without(batch: Batch, lost: set[int]) -> Batch:
+    """The batch without the frames at these positions."""
+    kept = [row for row, frame in enumerate(batch.frames) if frame.position not in lost]
+    if len(kept) == len(batch.frames):
+        return batch
+    return batch.take(kept) if kept else Batch([], batch.xp)

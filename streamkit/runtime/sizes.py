@@ -1,0 +1,43 @@
+"""How much a pipeline does at once on a device: frames a batch, instances of a stage."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from streamkit.data import Device
+from streamkit.graph import Node
+
+_CPU_BATCH, _GPU_BATCH = 4, 32
+
+
+def cores() -> int:
+    """CPU cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def batch_sizes(largest: int | None, device: Device) -> tuple[int, ...]:
+    """The sizes a batch may be padded to, rising.
+
+    On a GPU a few powers of two, since each is warmed; on the CPU every size, since padding would cost time.
+    """
+    if device.kind == "cpu":
+        return tuple(range(1, (largest or _CPU_BATCH) + 1))
+    top = largest or _GPU_BATCH
+    sizes = {top}
+    while len(sizes) < 6 and min(sizes) > 1:
+        sizes.add(-(-min(sizes) // 2))
+    return tuple(sorted(sizes))
+
+
+def instances(nodes: Sequence[Node], device: Device) -> int:
+    """How many threads share a lane: on the CPU one a core for stages that work on whole batches, else one."""
+    asked = [node.run.instances for node in nodes if node.run.instances is not None]
+    if not nodes[0].on_device:
+        return 1
+    if asked:
+        return max(asked)
+    return cores() if device.kind == "cpu" else 1

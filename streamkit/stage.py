@@ -1,0 +1,307 @@
+"""The contract of a stage: kinds, options, and the registry that stages are found in.
+
+A stage is a class. Its annotated fields are its options, its docstring the help, and its kind a promise to the
+runner. Built-in stages and plugins come in by the same door:
+
+    @stage("line_counter", reads="track_id", writes="events")
+    class LineCounter(FrameStage):
+        '''Emit `crossed` when a track's foot point changes side of the line.
+
+        Options:
+            line: the line's two ends.
+        '''
+
+        line: tuple[Point, Point]
+
+        def process(self, frame): ...
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+from streamkit.counters import Counters
+from streamkit.data import Batch, Device, Frame
+from streamkit.errors import ConfigError
+from streamkit.units import Bytes, Count, Pixels, Point, Score, Seconds
+
+__all__ = [
+    "BatchStage", "Bytes", "Composite", "Context", "Count", "FrameStage", "Option", "Part", "Pixels", "Point",
+    "Registry", "Score", "Seconds", "Sink", "Source", "Stage", "StreamStage", "default_registry", "stage",
+]  # fmt: skip
+
+_REQUIRED = dataclasses.MISSING
+
+
+@dataclass(slots=True)
+class Context:
+    """What the runner tells an instance before `open`.
+
+    Attributes:
+        id: the stage's id in the YAML; a source's id for a source.
+        device: where the pipeline's arrays live.
+        batch_sizes: the sizes a batch may have, rising; partial batches are padded to one of them.
+        threads: how many CPU threads the instance may use for itself.
+        counters: for anything that must not happen silently.
+        say: report a message to the user, once for each text.
+        addresses: the address of each source by its id, for what reads a source's own packets.
+    """
+
+    id: str = ""
+    device: Device = field(default_factory=Device)
+    batch_sizes: tuple[int, ...] = (1,)
+    threads: int = 1
+    counters: Counters = field(default_factory=Counters)
+    say: Callable[[str], None] = lambda text: None
+    addresses: Mapping[str, str] = field(default_factory=dict)
+
+
+class Stage:
+    """The base of every kind. `open` and `close` are optional; `close` runs if `open` did.
+
+    Never two calls at once on one instance, and an instance stays on its thread.
+    """
+
+    name: ClassVar[str] = ""
+    reads: ClassVar[tuple[str, ...]] = ()
+    writes: ClassVar[tuple[str, ...]] = ()
+    context: Context = Context()
+
+    def open(self) -> None:
+        """Acquire what processing needs: models, files, buffers."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class Source(Stage):
+    """Makes frames, in order; ends by returning. One instance a source, on a thread of its own."""
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield the frames in order."""
+        raise NotImplementedError
+
+
+class BatchStage(Stage):
+    """Works on whole batches and keeps nothing between them.
+
+    A batch mixes sources in any way. Arrays are on the pipeline's device, its CUDA stream is the current one. The
+    runner may make several instances; it puts the batches back in order.
+    """
+
+    def process(self, batch: Batch) -> Batch:
+        """Return the batch with what this stage adds."""
+        raise NotImplementedError
+
+
+class StreamStage(Stage):
+    """Sees every source's frames in order, all sources of a batch in one call; on the host.
+
+    `states` holds one state object a source, made by `new_state`, dropped when the source ends.
+    """
+
+    def new_state(self, source: str) -> Any:
+        """The state of a source that has just begun."""
+        return None
+
+    def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
+        """Return the batch with what this stage adds."""
+        raise NotImplementedError
+
+
+class FrameStage(Stage):
+    """Sees one source's frames in order, on the host: the easy form. One instance a source."""
+
+    def process(self, frame: Frame) -> None:
+        """Change `frame.detections`, or `frame.emit(...)`."""
+        raise NotImplementedError
+
+
+class Sink(Stage):
+    """Comes last: writes frames out, in order for each source; hands on what it was given."""
+
+    def write(self, frame: Frame) -> None:
+        """Write one frame."""
+        raise NotImplementedError
+
+    def end(self, source: str) -> None:
+        """No frame of `source` will come any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One stage of a composite: `detect.infer` is the part `infer` of the stage `detect`."""
+
+    name: str
+    type: type[Stage]
+    options: dict[str, Any]
+
+
+class Composite(Stage):
+    """Stands for several stages in a chain. Never runs itself."""
+
+    insert: ClassVar[Any] = None
+
+    def parts(self) -> list[Part]:
+        """The stages this one stands for, in order."""
+        raise NotImplementedError
+
+
+KINDS: dict[str, type[Stage]] = {
+    kind.__name__: kind for kind in (Source, BatchStage, StreamStage, FrameStage, Sink, Composite)
+}
+
+
+# --------------------------------------------------------------------------------------------------------- options
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a stage, as `explain` and the JSON Schema show it."""
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+
+    @property
+    def required(self) -> bool:
+        """Whether a YAML must set it."""
+        return self.default is _REQUIRED
+
+
+def options(kind: type[Stage]) -> list[Option]:
+    """The options of a stage class: its dataclass fields that a constructor takes, with their help."""
+    texts, hints = _option_help(kind), _hints(kind)
+    found = []
+    for f in dataclasses.fields(kind):  # type: ignore[arg-type]  # `stage` made it a dataclass
+        if f.init:
+            made = f.default_factory() if f.default_factory is not _REQUIRED else f.default
+            found.append(Option(f.name, hints[f.name], made, texts.get(f.name, "")))
+    return found
+
+
+def summary(kind: type[Stage]) -> str:
+    """The first line of a stage's docstring."""
+    return (inspect.getdoc(kind) or "").split("\n", 1)[0]
+
+
+def _hints(kind: type[Stage]) -> dict[str, Any]:
+    import typing
+
+    return typing.get_type_hints(kind, include_extras=True)
+
+
+def _option_help(kind: type[Stage]) -> dict[str, str]:
+    """Read the `Options:` part of the docstrings of a class and its bases."""
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        doc = inspect.cleandoc(base.__dict__.get("__doc__") or "")
+        match = re.search(r"^Options:\n((?:[ \t]+.*\n?|\n)*)", doc, re.MULTILINE)
+        for name, text in re.findall(r"^ {4}(\w+): ((?:.|\n(?! {4}\w+: ))*)", match[1] if match else "", re.MULTILINE):
+            texts[name] = " ".join(text.split())
+    return texts
+
+
+# -------------------------------------------------------------------------------------------------------- registry
+
+_Kind = TypeVar("_Kind", bound=type[Stage])
+
+
+class Registry:
+    """The stages that a pipeline may name. A value: tests make their own."""
+
+    def __init__(self, stages: Mapping[str, type[Stage]] | None = None) -> None:
+        self._stages: dict[str, type[Stage]] = dict(stages or {})
+
+    def add(self, kind: type[Stage]) -> None:
+        """Add a stage under its name; a second claim to the name is refused."""
+        known = self._stages.get(kind.name)
+        if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+            raise ConfigError(
+                f"two stages claim the name {kind.name!r}: {_where(known)} and {_where(kind)}; rename one of them"
+            )
+        self._stages[kind.name] = kind
+
+    def get(self, name: str) -> type[Stage] | None:
+        """The stage of that name, or None."""
+        return self._stages.get(name)
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        return sorted(self._stages)
+
+    def copy(self) -> Registry:
+        """A registry of its own with the same stages."""
+        return Registry(self._stages)
+
+
+def _where(kind: type[Stage]) -> str:
+    return f"{kind.__qualname__} in {kind.__module__}"
+
+
+_decorated = Registry()
+_target: Registry = _decorated
+
+
+@dataclass_transform()
+def stage(
+    name: str, *, reads: str | tuple[str, ...] = (), writes: str | tuple[str, ...] = ()
+) -> Callable[[_Kind], _Kind]:
+    """Make a class a stage: a dataclass whose fields are options, known by `name`.
+
+    Args:
+        name: the word a YAML uses.
+        reads: what must be there before it: `pixels`, `tensor`, `outputs`, `detections`, `track_id`, or the name of
+            an extra column.
+        writes: what it adds, in the same words, or `events`.
+    """
+
+    def decorate(kind: _Kind) -> _Kind:
+        if not any(issubclass(kind, base) for base in KINDS.values()):
+            raise TypeError(f"stage {name!r}: {kind.__name__} must be one of the kinds {', '.join(KINDS)}")
+        made: _Kind = dataclass(kind, eq=False)  # type: ignore[assignment]
+        made.name = name
+        made.reads = (reads,) if isinstance(reads, str) else tuple(reads)
+        made.writes = (writes,) if isinstance(writes, str) else tuple(writes)
+        _target.add(made)
+        return made
+
+    return decorate
+
+
+def default_registry() -> Registry:
+    """A registry with the built-in stages, and those of installed packages (entry point group `streamkit.stages`)."""
+    import importlib
+    import pkgutil
+    from importlib.metadata import entry_points
+
+    package = importlib.import_module("streamkit.stages")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"streamkit.stages.{module.name}")
+    registry = _decorated.copy()
+    for entry in entry_points(group="streamkit.stages"):
+        with Collecting(registry):
+            entry.load()
+    return registry
+
+
+class Collecting:
+    """Within this context `@stage` adds to `registry` instead of the built-in set. Used to load plugins."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+
+    def __enter__(self) -> Registry:
+        global _target
+        self._before, _target = _target, self.registry
+        return self.registry
+
+    def __exit__(self, *error: object) -> None:
+        global _target
+        _target = self._before

@@ -1,0 +1,102 @@
+"""Emit: one row an object."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any, Literal
+
+from streamkit.data import Frame
+from streamkit.lines import LineFile, Rotate
+from streamkit.outputs import check_path
+from streamkit.records import record
+from streamkit.stage import Sink, stage
+
+COLUMNS = (
+    "source", "frame", "pts_s", "label", "class_id", "score", "x1", "y1", "x2", "y2", "track_id", "stage", "time",
+    "error",
+)  # fmt: skip
+
+
+@stage("csv")
+class Csv(Sink):
+    """Write one row an object: where, when, what, how sure, its box in source pixels.
+
+    A frame without objects has one row with the object's columns empty, so that every frame is there; a failed frame
+    has its reason under `error`. Values are those of the records that `jsonl` writes; events are not in it.
+
+    Options:
+        path: the file, such as "out/{source}.csv"; `-` is standard output.
+        if_exists: overwrite, append or fail; if not set, files are overwritten and cameras append.
+        rotate: when a new file is begun, as in {every: 1h, size: 100MB}; each has the header. A camera's old file is
+            put aside under the UTC time of its first frame; a video goes on in NAME-2.csv.
+    """
+
+    path: str
+    if_exists: Literal["overwrite", "append", "fail"] | None = None
+    rotate: Rotate | None = None
+
+    def __post_init__(self) -> None:
+        check_path(self.path)
+        if self.path == "-" and self.rotate:
+            raise ValueError("rotate needs a file, and path: - is standard output; leave rotate out")
+
+    def open(self) -> None:
+        """Check that the file can be written."""
+        self.lines = LineFile(
+            self.path,
+            header=_text([COLUMNS]),
+            if_exists=self.if_exists,
+            rotate=self.rotate,
+            is_whole=_is_row,
+            counters=self.context.counters,
+            say=self.context.say,
+        )
+        self.lines.open()
+
+    def write(self, frame: Frame) -> None:
+        """Write the frame's rows."""
+        self.lines.write(_text(rows(frame)), frame.time_s)
+
+    def end(self, source: str) -> None:
+        """Let a reader see the source's last frames now."""
+        self.lines.flush()
+
+    def close(self) -> None:
+        """Write the rest; a whole file gets its name."""
+        self.lines.close()
+
+
+def rows(frame: Frame) -> list[list[Any]]:
+    """The frame's rows, in the order of `COLUMNS`; None where there is no value."""
+    made = record(frame)
+    only = next(iter(frame.tables)) if len(frame.tables) == 1 else None
+    where = [made["source"], made["frame"], made["pts_s"]]
+    rest = [made.get("time"), made.get("error")]
+    found = [
+        [
+            *where,
+            one.get("label"),
+            one["class_id"],
+            one["score"],
+            *one["box"],
+            one.get("track_id"),
+            one.get("stage", only),
+            *rest,
+        ]
+        for one in made["objects"]
+    ]
+    return found or [[*where, *[None] * 9, *rest]]
+
+
+def _text(lines: list[Any]) -> bytes:
+    """Rows as CSV; a line break within a value becomes a blank, so that a row is a line."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(
+        [" ".join(value.split()) if isinstance(value, str) else value for value in row] for row in lines
+    )
+    return text.getvalue().encode("utf-8", "replace")
+
+
+def _is_row(text: bytes) -> bool:
+    return len(next(csv.reader([text.decode("utf-8", "replace")]), [])) == len(COLUMNS)

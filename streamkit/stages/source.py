@@ -1,0 +1,119 @@
+"""A video as a source: a file, or an address that FFmpeg can read."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from streamkit.data import Frame
+from streamkit.media.find import resolve
+from streamkit.stage import Count, Seconds, Source, stage
+from streamkit.units import Unit
+
+if TYPE_CHECKING:
+    from streamkit.media.frames import Picture
+    from streamkit.media.pacing import Pacer
+    from streamkit.media.reader import Reader
+
+__all__ = ["Rate", "VideoSource", "resolve"]
+
+Rate = Annotated[float, Unit("frames a second", minimum=0.001)]
+"""Frames a second."""
+
+
+@stage("source", writes="pixels")
+class VideoSource(Source):
+    """Decode a video.
+
+    A frame's `index` is the picture's number in the video, also where `start`, `every` or `fps` leave pictures out; on
+    a loop index and time go on rising.
+
+    Options:
+        uri: a path, or an address such as https://host/clip.mp4, an HLS playlist, rtsp://host/stream.
+        loop: play it again and again, or so many times.
+        start: leave out what comes before, counted from the first picture.
+        end: leave out what comes after, counted from the first picture.
+        fps: thin out to at most so many frames a second, evenly.
+        every: take every n-th picture only.
+        pace: play a file as a camera would, at its own times (realtime) or at so many frames a second; a frame's
+            latency is measured from its due time.
+        phase: the pace's phase is random; a number makes it the same in every run.
+        timeout: how long a network peer may be silent.
+    """
+
+    uri: str
+    loop: bool | Count = False
+    start: Seconds = 0.0
+    end: Seconds | None = None
+    fps: Rate | None = None
+    every: Count = 1
+    pace: Literal["realtime"] | Rate | None = None
+    phase: int | None = None
+    timeout: Seconds = 15.0
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield the frames in order.
+
+        Raises:
+            SourceError: the video cannot be opened or read on, is damaged or ends early; after the last good frame.
+        """
+        from streamkit.media.pacing import Pacer
+        from streamkit.media.reader import Reader
+        from streamkit.media.surfaces import shared_pool
+
+        context = self.context
+        reader = Reader(
+            self.uri, context.device, shared_pool(context.device), context.counters, context.say,
+            threads=context.threads, low_delay=self.pace is not None, timeout_s=self.timeout,
+        )  # fmt: skip
+        with closing(reader):
+            self._pacer = None if self.pace is None else Pacer(self.pace, reader.step_s, self.phase, context.id)
+            live = reader.info.live
+            for index, picture, pts_s in self._thinned(reader):
+                frame = Frame(context.id, index, pts_s, picture.width, picture.height, picture.surface)
+                if live:
+                    frame.time_s, frame.due_s = time.time(), time.monotonic()
+                elif self._pacer is not None:
+                    frame.due_s = self._pacer.due_s(index, pts_s)
+                    self._pacer.wait(frame.due_s)
+                    if self._pacer.stopped:
+                        return
+                yield frame
+
+    def stop(self) -> None:
+        """End a wait for a frame's time; any thread may call it."""
+        pacer: Pacer | None = getattr(self, "_pacer", None)
+        if pacer is not None:
+            pacer.stopped = True
+
+    def _thinned(self, reader: Reader) -> Iterator[tuple[int, Picture, float]]:
+        """The pictures that `every` and `fps` leave."""
+        slot, first_s = -1, None
+        for index, picture, pts_s in self._looped(reader):
+            if index % self.every:
+                continue
+            if self.fps is not None:
+                first_s = pts_s if first_s is None else first_s
+                due = math.floor((pts_s - first_s) * self.fps + 1e-6)
+                if due <= slot:
+                    continue
+                slot = due
+            yield index, picture, pts_s
+
+    def _looped(self, reader: Reader) -> Iterator[tuple[int, Picture, float]]:
+        """The pictures of every turn, with index and time that go on rising."""
+        turns = 1 if self.loop is False else math.inf if self.loop is True else self.loop
+        index, pts_s, turn = -1, 0.0, 0
+        while turn < turns:
+            shift: tuple[int, float] | None = None if turn else (0, 0.0)
+            for number, picture in reader.pictures(self.start, self.end):
+                if shift is None:
+                    shift = index + 1 - number, pts_s + reader.step_s - picture.pts_s
+                index, pts_s = number + shift[0], picture.pts_s + shift[1]
+                yield index, picture, pts_s
+            if shift is None or index < 0:  # not one picture: no end would come
+                return
+            turn += 1

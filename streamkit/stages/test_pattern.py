@@ -1,0 +1,116 @@
+"""A moving test pattern as a source: needs no file, and is the same in every run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import parse_qsl, urlsplit
+
+from streamkit.data import Color, Device, Frame
+from streamkit.errors import SourceError
+from streamkit.stage import Source, stage
+from streamkit.stages.source import Rate
+
+if TYPE_CHECKING:
+    from streamkit.media.pacing import Pacer
+
+_DEFAULTS = {"width": 640, "height": 360, "fps": 25.0, "frames": 250}
+_BLACK, _WHITE, _STEP = 16, 235, 4
+_COLOR = Color("bt601")
+
+
+@stage("test_pattern", writes="pixels")
+class TestPattern(Source):
+    """Make pictures of sliding gray bars, a colour wash and a white box that goes round.
+
+    Options:
+        uri: "test://?width=640&height=360&fps=25&frames=250", any of them left out; frames=0 goes on for ever.
+        pace: hand the frames out as a camera would, at their own times (realtime) or at so many frames a second.
+        phase: the pace's phase is random; a number makes it the same in every run.
+    """
+
+    __test__ = False  # not one of pytest's
+
+    uri: str = "test://"
+    pace: Literal["realtime"] | Rate | None = None
+    phase: int | None = None
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield the frames in order."""
+        from streamkit.media.pacing import Pacer
+        from streamkit.media.surfaces import shared_pool
+        from streamkit.media.upload import place
+
+        context, want = self.context, pattern_options(self.uri)
+        width, height, rate = int(want["width"]), int(want["height"]), want["fps"]
+        paint = _Painter(width, height)
+        host = shared_pool(Device("cpu"))
+        self._pacer = None if self.pace is None else Pacer(self.pace, 1 / rate, self.phase, context.id)
+        index = 0
+        with place(context.device) as put:
+            while not want["frames"] or index < want["frames"]:
+                surface = host.surface(width, height, _COLOR)
+                paint(index, surface.data)
+                frame = Frame(context.id, index, index / rate, width, height, put(surface))
+                del surface
+                if self._pacer is not None:
+                    frame.due_s = self._pacer.due_s(index, frame.pts_s)
+                    self._pacer.wait(frame.due_s)
+                    if self._pacer.stopped:
+                        return
+                yield frame
+                index += 1
+
+    def stop(self) -> None:
+        """End a wait for a frame's time; any thread may call it."""
+        pacer: Pacer | None = getattr(self, "_pacer", None)
+        if pacer is not None:
+            pacer.stopped = True
+
+
+def pattern_options(uri: str) -> dict[str, float]:
+    """Width, height, fps and frames of a `test://` address.
+
+    Raises:
+        SourceError: it names another parameter, or a value out of range.
+    """
+    found: dict[str, float] = dict(_DEFAULTS)
+    for name, text in parse_qsl(urlsplit(uri).query, keep_blank_values=True):
+        if name not in found:
+            raise SourceError(f"{uri}: a test pattern has no parameter {name!r}, only {', '.join(found)}")
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        low = {"width": 2, "height": 2, "fps": 0.001, "frames": 0}[name]
+        if not low <= value <= 1e9 or (name != "fps" and value != int(value)):
+            raise SourceError(f"{uri}: {name} must be a number from {low} up, got {text!r}")
+        found[name] = value
+    return found
+
+
+class _Painter:
+    """Paints frame `index` by sliding over pictures made once."""
+
+    def __init__(self, width: int, height: int) -> None:
+        import numpy as np
+
+        from streamkit.ops.planes import nv12_shape
+
+        rows, columns = nv12_shape(width, height)
+        self._rows, self._columns = rows * 2 // 3, columns
+        bars = _BLACK + (np.arange(columns + 256) % 256) * (_WHITE - _BLACK) // 255
+        self._bars = np.broadcast_to(bars.astype(np.uint8), (self._rows, columns + 256))
+        chroma: Any = np.empty((self._rows // 2, columns // 2, 2), np.uint8)
+        chroma[..., 0] = np.linspace(64, 192, columns // 2)
+        chroma[..., 1] = np.linspace(192, 64, self._rows // 2)[:, None]
+        self._chroma = chroma.reshape(self._rows // 2, columns)
+        self._box = max(2, min(width, height) // 8)
+
+    def __call__(self, index: int, out: Any) -> None:
+        shift = index * _STEP % 256
+        out[: self._rows] = self._bars[:, shift : shift + self._columns]
+        out[self._rows :] = self._chroma
+        x = index * _STEP % max(1, self._columns - self._box)
+        y = index * _STEP // 2 % max(1, self._rows - self._box)
+        out[y : y + self._box, x : x + self._box] = _WHITE

@@ -1,0 +1,237 @@
+"""Encode: the pictures as a video file."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from streamkit.data import Frame
+from streamkit.errors import OutputError, StreamkitError
+from streamkit.media.encode import TIME_BASE, CpuEncoder, Encoder, Encoding
+from streamkit.media.mux import LONGEST_GAP, VideoFile, container_format, copy_packets
+from streamkit.media.nvenc import NvEncoder, check_nvenc
+from streamkit.outputs import WholeFile, beside, check_path, fresh
+from streamkit.stage import Count, Seconds, Sink, stage
+from streamkit.units import Unit
+
+_SEGMENT_S = 600.0
+_PRESETS = {
+    "cpu": ("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", "placebo"),
+    "nvenc": ("p1", "p2", "p3", "p4", "p5", "p6", "p7"),
+}
+
+
+def _bits(value: Any) -> int:
+    """Read `4M`, `800k` or a bare number of bits a second; raise ValueError otherwise."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kM]?)\s*", str(value))
+    if match is None or isinstance(value, bool) or float(match[1]) == 0:
+        raise ValueError(f"must be bits a second such as 4M or 800k, got {value!r}")
+    return int(float(match[1]) * {"": 1, "k": 10**3, "M": 10**6}[match[2]])
+
+
+BitRate = Annotated[int, Unit("bits a second", _bits, pattern=r"^\s*[0-9]+(\.[0-9]+)?\s*[kM]?\s*$")]
+Quality = Annotated[int, Unit("0..51", minimum=0, maximum=51)]
+
+
+@stage("video", reads="pixels")
+class Video(Sink):
+    """Write the pictures, with what was drawn on them, as mp4 or mkv.
+
+    Each frame keeps its own time, so that a variable frame rate and a late start stay what they are; in a camera's
+    files time begins at 0. A file appears under its name when it is complete. Where the picture's size or colour
+    changes, a new file goes on: NAME-2.mp4. A picture of odd size is one pixel larger in the file, its edge repeated.
+    Failed frames are not in it, and counted.
+
+    Options:
+        path: the file, such as "out/{source}.mp4"; its ending, .mp4 or .mkv, says which kind. mkv holds times to the
+            millisecond.
+        encoder: nvenc is the GPU's; cpu is x264 or x265; auto takes nvenc where pictures are on a GPU that has it,
+            and else cpu; copy takes over the video of the source as it is, nothing drawn; none writes nothing.
+        codec: h264 or hevc.
+        quality: 0 (best) to 51, the constant rate factor; if not set, the encoder's own.
+        bitrate: bits a second, such as 4M, instead of quality.
+        preset: speed against size, in the encoder's words; veryfast or p4 if not set.
+        gop: frames from keyframe to keyframe.
+        segment: begin a new file after so long. A camera's are cut every 10min if not set, and each is named after the
+            UTC time of its first frame; a video's are numbered.
+        if_exists: overwrite or fail. A camera's files never replace one.
+    """
+
+    one_source: ClassVar[bool] = True
+
+    path: str
+    encoder: Literal["auto", "nvenc", "cpu", "copy", "none"] = "auto"
+    codec: Literal["h264", "hevc"] = "h264"
+    quality: Quality | None = None
+    bitrate: BitRate | None = None
+    preset: str | None = None
+    gop: Count | None = None
+    segment: Seconds | None = None
+    if_exists: Literal["overwrite", "fail"] = "overwrite"
+
+    def __post_init__(self) -> None:
+        check_path(self.path)
+        container_format(self.path)
+        if self.quality is not None and self.bitrate is not None:
+            raise ValueError("quality and bitrate exclude each other; leave one of them out")
+        if self.segment is not None and self.segment < 1:
+            raise ValueError(f"segment must be at least 1s, got {self.segment:g}s")
+        known = {"cpu": _PRESETS["cpu"], "nvenc": _PRESETS["nvenc"]}.get(
+            self.encoder, _PRESETS["cpu"] + _PRESETS["nvenc"]
+        )
+        if self.preset is not None and self.preset not in known:
+            raise ValueError(f"preset must be one of {', '.join(known)}, got {self.preset!r}")
+        self._video: VideoFile | None = None
+        self._file: WholeFile | None = None
+        self._held: Frame | None = None
+        self._broken: OutputError | None = None
+        self._source, self._span, self._parts = "", (0.0, 0.0), 0
+        self._ticks, self._zero, self._began, self._limit = 0, 0.0, 0.0, 0.0
+
+    # ------------------------------------------------------------------------------------------------------- calls
+
+    def open(self) -> None:
+        """Choose the encoder, and check that the file can be written.
+
+        Raises:
+            DeviceError: `nvenc` on a GPU, or with a driver, that has none.
+            MissingPackage: `nvenc` without PyNvVideoCodec.
+            OutputError: the path cannot be written.
+        """
+        self._chosen = self._choose()
+        if self._chosen == "none":
+            return
+        self._file = WholeFile(self.path, must_be_new=self.if_exists == "fail")
+        self._file.begin()
+
+    def write(self, frame: Frame) -> None:
+        """Encode one frame. The first waits for the second, which tells the frame rate."""
+        if self._chosen == "none":
+            return
+        if self._broken is not None:
+            raise self._broken
+        if frame.error is not None or frame.surface is None:
+            self.context.counters.add("frames not in the video: no picture")
+            return
+        try:
+            self._write(frame)
+        except OutputError as error:
+            self._broken, self._video, self._file, self._held = error, None, None, None
+            raise
+
+    def close(self) -> None:
+        """Complete the file; one that no frame came for is not made."""
+        try:
+            if self._held is not None:
+                self._encode_held(Fraction(25))
+            if self._video is not None:
+                self._video.finish()
+            elif self._file is not None and self._chosen == "copy" and self._source:
+                copy_packets(self._address(), self._file, *self._span)
+            elif self._file is not None:
+                self._file.discard()
+        finally:
+            self._video = self._file = self._held = None
+
+    # ------------------------------------------------------------------------------------------------------ choice
+
+    def _choose(self) -> str:
+        device = self.context.device
+        if self.encoder == "nvenc" and device.kind == "cpu":
+            from streamkit.errors import DeviceError
+
+            raise DeviceError("encoder: nvenc needs the pictures on a GPU; set device: cuda, or encoder: cpu")
+        if self.encoder == "nvenc":
+            check_nvenc(self.codec, device.index)
+        if self.encoder == "copy" and not self._addresses():
+            raise OutputError("encoder: copy needs the addresses of the sources, which this runner does not give")
+        if self.encoder != "auto":
+            return self.encoder
+        if device.kind == "cpu" or self.preset in _PRESETS["cpu"]:
+            return "cpu"
+        try:
+            check_nvenc(self.codec, device.index)
+        except StreamkitError as error:
+            self.context.say(f"video is encoded on the CPU, each picture copied to it: {error}")
+            return "cpu"
+        return "nvenc"
+
+    def _addresses(self) -> Mapping[str, str]:
+        found: Mapping[str, str] = getattr(self.context, "addresses", {})
+        return found
+
+    def _address(self) -> str:
+        found = self._addresses().get(self._source)
+        if found is None or not Path(found).is_file():
+            raise OutputError(f"encoder: copy takes over files only, and {self._source} is none; set encoder: cpu")
+        return found
+
+    # ----------------------------------------------------------------------------------------------------- writing
+
+    def _write(self, frame: Frame) -> None:
+        if self._chosen == "copy":
+            first = self._span[0] if self._source else frame.pts_s
+            self._source, self._span = frame.source, (first, frame.pts_s)
+            return
+        if self._held is not None:
+            step = frame.pts_s - self._held.pts_s
+            rate = Fraction(1 / step).limit_denominator(1001) if 1 / 240 <= step <= 10 else Fraction(25)
+            self._encode_held(rate)
+        if self._video is None:
+            self._held = frame
+            return
+        ticks = round((frame.pts_s - self._zero) / TIME_BASE)
+        if ticks <= self._ticks:
+            self.context.counters.add("frames not in the video: time does not rise")
+            return
+        assert frame.surface is not None
+        look = (frame.surface.width, frame.surface.height, frame.surface.color)
+        if look != self._look or ticks - self._ticks > LONGEST_GAP or frame.pts_s - self._began >= self._limit:
+            if look[:2] != self._look[:2]:
+                self.context.say(f"{frame.source} is {look[0]}x{look[1]} from {frame.pts_s:.2f} s on: a new file")
+            self._video.finish()
+            self._video = self._file = None
+            self._held = frame
+            return
+        self._ticks = ticks
+        self._video.write(frame.surface, ticks)
+
+    def _encode_held(self, rate: Fraction) -> None:
+        """Begin a file with the frame that waits."""
+        frame, self._held = self._held, None
+        assert frame is not None
+        assert frame.surface is not None
+        live, surface = frame.time_s is not None, frame.surface
+        self._place(frame)
+        assert self._file is not None
+        self._began, self._zero = frame.pts_s, frame.pts_s if live else 0.0
+        self._limit = self.segment if self.segment is not None else _SEGMENT_S if live else float("inf")
+        self._look = (surface.width, surface.height, surface.color)
+        self._ticks = round((frame.pts_s - self._zero) / TIME_BASE)
+        stamp = {"creation_time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(frame.time_s))} if live else {}
+        self._video = VideoFile(self._file, self._encoder(rate), stamp)
+        self._video.write(surface, self._ticks)
+
+    def _place(self, frame: Frame) -> None:
+        """Begin the file that the frame is the first of: of a camera named after its time, else numbered."""
+        self._parts += 1
+        if frame.time_s is not None:
+            if self._file is not None:
+                self._file.discard()
+            tag = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(frame.time_s))
+            self._file = WholeFile(fresh(Path(self.path), tag))
+            self._file.begin()
+        elif self._file is None:
+            self._file = WholeFile(beside(Path(self.path), str(self._parts)), must_be_new=self.if_exists == "fail")
+            self._file.begin()
+
+    def _encoder(self, rate: Fraction) -> Encoder:
+        width, height, color = self._look
+        asked = Encoding(self.codec, self.quality, self.bitrate, self.preset, self.gop)
+        if self._chosen == "nvenc":
+            return NvEncoder(asked, width, height, color, rate, self.context.device.index)
+        return CpuEncoder(asked, width, height, color, rate, self.context.threads, self.context.counters)

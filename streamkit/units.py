@@ -1,0 +1,135 @@
+"""Option types that carry their unit, so that a YAML, a message and an editor all say it.
+
+Each is an annotated builtin: inside a stage a `Seconds` is a float and a `Bytes` an int.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+_DURATION = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_QUANTITY = re.compile(r"\s*([0-9.]+(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z]+)\s*")
+
+
+def seconds(value: Any) -> float:
+    """Read `10s`, `200ms`, `5min`, `1h` or a bare number of seconds; raise ValueError otherwise."""
+    return _quantity(value, _DURATION, "a duration such as 10s, 200ms or 5min (a bare number is seconds)")
+
+
+def size_bytes(value: Any) -> int:
+    """Read `100MB`, `2GiB` or a bare number of bytes; raise ValueError otherwise."""
+    return int(_quantity(value, _SIZE, "a size such as 100MB (a bare number is bytes)"))
+
+
+def _quantity(value: Any, units: dict[str, float] | dict[str, int], wanted: str) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        number = float(value)
+    else:
+        match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+        if match is None or match[2] not in units:
+            raise ValueError(f"must be {wanted}, got {value!r}")
+        number = float(match[1]) * units[match[2]]
+    if not 0 <= number < math.inf:
+        raise ValueError(f"must be {wanted}, not negative, got {value!r}")
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Annotation of an option: what it is measured in, and how text becomes a value."""
+
+    name: str
+    read: Callable[[Any], Any] | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    pattern: str | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        inner = handler(source)
+        if self.minimum is not None or self.maximum is not None:
+            inner = core_schema.no_info_after_validator_function(self._within, inner)
+        return core_schema.no_info_before_validator_function(self.read, inner) if self.read else inner
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
+        found = dict(handler(schema))
+        if self.read is not None:
+            found = {"anyOf": [found, {"type": "string", "pattern": self.pattern}]}
+        for key, bound in (("minimum", self.minimum), ("maximum", self.maximum)):
+            if bound is not None:
+                found[key] = bound
+        return found
+
+    def _within(self, value: float) -> float:
+        low, high = self.minimum, self.maximum
+        if (low is not None and not value >= low) or (high is not None and not value <= high):
+            bounds = f"{low:g} to {high:g}" if low is not None and high is not None else (
+                f"at least {low:g}" if low is not None else f"at most {high:g}"
+            )  # fmt: skip
+            raise ValueError(f"must be {bounds}, got {value:g}")
+        return value
+
+
+_NUMBER = r"^\s*[0-9.]+([eE][-+]?[0-9]+)?\s*"
+
+Score = Annotated[float, Unit("0..1", minimum=0, maximum=1)]
+"""A score or a share, 0 to 1."""
+
+Seconds = Annotated[float, Unit("seconds", seconds, pattern=_NUMBER + r"(ms|s|min|h|d)\s*$")]
+"""A duration in seconds; a YAML may say `200ms` or `5min`."""
+
+Bytes = Annotated[int, Unit("bytes", size_bytes, pattern=_NUMBER + r"[KMGT]?i?B\s*$")]
+"""A size in bytes; a YAML may say `100MB`."""
+
+Pixels = Annotated[float, Unit("pixels", minimum=0)]
+"""A length in source pixels."""
+
+Count = Annotated[int, Unit("count", minimum=1)]
+"""A number of things, at least 1."""
+
+Point = tuple[float, float]
+"""x, y in source pixels."""
+
+
+class CardProblems(ValueError):
+    """A model card that cannot be used; `problems` have their own places, in the card."""
+
+    def __init__(self, problems: list[Any]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(str(p) for p in problems))
+
+
+class _CardReference:
+    """Annotation of an option that names a model card; validation loads it."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.with_info_plain_validator_function(self._load)
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
+        return {"type": "string", "description": "a model card: a name, or a path to a card's YAML file"}
+
+    def _load(self, value: Any, info: Any) -> Any:
+        from streamkit.errors import ConfigError
+        from streamkit.models.card import Card, find_card, load_card
+
+        if isinstance(value, Card):
+            return value
+        if not isinstance(value, str):
+            raise ValueError(f"must be the name of a model card, got {value!r}")
+        try:
+            return load_card(find_card(value, (info.context or {}).get("folder", Path())))
+        except ConfigError as error:
+            raise CardProblems(error.problems) from error
+
+
+Model = Annotated[Any, _CardReference()]
+"""A model card; a YAML names it, a stage gets the loaded `streamkit.models.card.Card`."""

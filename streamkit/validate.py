@@ -1,0 +1,124 @@
+"""A stage's options, checked against the types of its fields."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, NotRequired
+
+from streamkit.errors import Problem
+from streamkit.stage import Stage, options
+from streamkit.units import CardProblems
+from streamkit.yamlfile import Node, did_you_mean
+
+_TYPES = {
+    "float_type": "a number", "int_type": "a whole number", "int_from_float": "a whole number", "string_type": "text",
+    "bool_type": "true or false", "list_type": "a list", "tuple_type": "a list", "dict_type": "a mapping",
+    "none_required": "nothing", "model_type": "a mapping", "dataclass_type": "a mapping",
+}  # fmt: skip
+
+
+class Options:
+    """Checks options; collects what is wrong into `problems`.
+
+    Args:
+        folder: where a pipeline's own cards are looked for: the YAML's folder.
+        problems: the list that problems are added to.
+    """
+
+    def __init__(self, folder: Path, problems: list[Problem]) -> None:
+        self.folder, self.problems = folder, problems
+
+    def __call__(self, kind: type[Stage], node: Node, id_: str) -> dict[str, Any] | None:
+        """Check the options of `kind` under the stage id `id_`; return the values, or None where something is wrong."""
+        from pydantic import ValidationError
+
+        known = {option.name: option for option in options(kind)}
+        before = len(self.problems)
+        for key in [key for key in node.value if key not in known]:
+            text = f"{kind.name} has no option {key!r}{did_you_mean(key, known)}"
+            self.problems.append(node.problem(text, key))
+        given = {key: item.plain() for key, item in node.value.items() if key in known}
+        try:
+            values = model_of(kind).validate_json(json.dumps(given), strict=True, context={"folder": self.folder})
+        except ValidationError as error:
+            self._report(kind, node, id_, error.errors(include_url=False))
+            return None
+        if len(self.problems) > before:
+            return None
+        try:
+            kind(**values)  # what __post_init__ refuses
+        except (TypeError, ValueError) as error:
+            self.problems.append(node.problem(f"{id_}: {error}"))
+            return None
+        return {name: values[name] for name in given}
+
+    def _report(self, kind: type[Stage], node: Node, id_: str, errors: list[Any]) -> None:
+        """One problem for each place; where a value may be of several types, what each type wants."""
+        places: dict[tuple[str, ...], tuple[Node, list[str]]] = {}
+        for error in errors:
+            cause = error.get("ctx", {}).get("error")
+            if isinstance(cause, CardProblems):
+                place = node.value.get(error["loc"][0], node)
+                self.problems.extend(p if p.line else place.problem(f"{id_}: {p.text}") for p in cause.problems)
+                continue
+            found, path = node.follow(error["loc"])
+            if error["type"] == "missing":
+                where = found if path else node
+                name = ".".join([id_, *path, str(error["loc"][-1])])
+                self.problems.append(where.problem(f"{name} is required{_help(kind, error['loc'][-1], path)}"))
+                continue
+            if error["type"] == "extra_forbidden":
+                name = ".".join([id_, *path[:-1]])
+                self.problems.append(found.problem(f"{name} has no option {error['loc'][-1]!r}"))
+                continue
+            places.setdefault(tuple(path), (found, []))[1].append(_told(error, found))
+        for steps, (found, texts) in places.items():
+            text = " or ".join(dict.fromkeys(texts))
+            self.problems.append(found.problem(f"{'.'.join([id_, *steps])} {text}{_got(found)}"))
+
+
+_models: dict[type[Stage], Any] = {}
+
+
+def model_of(kind: type[Stage]) -> Any:
+    """The pydantic adapter of a stage's options: a typed dict of them."""
+    if kind not in _models:
+        from pydantic import ConfigDict, Field, TypeAdapter
+        from typing_extensions import TypedDict  # before Python 3.12 pydantic needs this one
+
+        fields: dict[str, Any] = {}
+        for option in options(kind):
+            described: Any = Annotated.__class_getitem__((option.type, Field(description=option.help)))  # type: ignore[attr-defined]
+            fields[option.name] = described if option.required else NotRequired[described]
+        make: Any = TypedDict  # a class made of the stage's fields, which a type checker cannot follow
+        shape = make(kind.name, fields)
+        shape.__pydantic_config__ = ConfigDict(arbitrary_types_allowed=True)
+        _models[kind] = TypeAdapter(shape)
+    return _models[kind]
+
+
+def _told(error: Any, found: Node) -> str:
+    kind, context = error["type"], error.get("ctx", {})
+    if kind in _TYPES:
+        return f"must be {_TYPES[kind]}"
+    if kind == "literal_error":
+        words = str(context["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
+        near = did_you_mean(str(found.value), words) if isinstance(found.value, str) else ""
+        return f"must be {context['expected']}".replace("'", "") + near
+    if kind == "value_error":
+        return str(error["msg"]).removeprefix("Value error, ").split(", got ")[0]
+    return str(error["msg"])[:1].lower() + str(error["msg"])[1:]
+
+
+def _got(found: Node) -> str:
+    value = found.plain()
+    hint = ""
+    if isinstance(value, dict) and len(value) == 1 and next(iter(value.values())) is None:
+        hint = "; put quotes around a value with braces in it"
+    return f", got {value!r}{hint}"
+
+
+def _help(kind: type[Stage], name: Any, path: list[str]) -> str:
+    text = next((o.help for o in options(kind) if o.name == name and not path), "")
+    return f": {text}" if text else ""

@@ -1,0 +1,192 @@
+"""A YAML file as a tree that knows where everything stands, typed by YAML 1.2's core rules.
+
+PyYAML reads YAML 1.1, where `no` is False and `1:30` is 90: it is used here for the syntax alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from streamkit.errors import ConfigError, Problem
+
+_ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_WORDS: dict[str, Any] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf"), float("inf")),
+    "-.inf": float("-inf"),
+    ".nan": float("nan"),
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Node:
+    """One value of a YAML file and its place.
+
+    Attributes:
+        value: a scalar, a list of nodes, or a dict of nodes.
+        file: the file's name, as messages show it.
+        line, column: where the value begins, from 1.
+        keys: for a dict, where each key stands.
+    """
+
+    value: Any
+    file: str
+    line: int
+    column: int
+    keys: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def plain(self) -> Any:
+        """The value with plain lists, dicts and scalars inside."""
+        if isinstance(self.value, dict):
+            return {key: node.plain() for key, node in self.value.items()}
+        if isinstance(self.value, list):
+            return [node.plain() for node in self.value]
+        return self.value
+
+    def problem(self, text: str, key: str | None = None) -> Problem:
+        """A problem at this value, or at its key `key`."""
+        line, column = self.keys.get(key, (self.line, self.column)) if key is not None else (self.line, self.column)
+        return Problem(self.file, line, column, text)
+
+    def follow(self, path: Iterable[Any]) -> tuple[Node, list[str]]:
+        """Walk down `path` as far as the tree goes; return the node there and the steps taken."""
+        node, taken = self, []
+        for step in path:
+            value = node.value
+            inside = step in value if isinstance(value, dict) else isinstance(value, list) and step in range(len(value))
+            if not inside:
+                break
+            node = value[step]
+            taken.append(str(step))
+        return node, taken
+
+
+def load(text: str, file: str, environment: Mapping[str, str] | None = None) -> tuple[Node, list[Problem]]:
+    """Read a YAML text; return its tree and what is wrong with it (duplicate keys, unset variables).
+
+    Raises:
+        ConfigError: the text is not YAML.
+    """
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        told = f"not valid YAML: {error.problem or error.context}{_quote_hint(text, line)}"
+        raise ConfigError([Problem(file, line, column, told)]) from None
+    except yaml.YAMLError as error:
+        raise ConfigError([Problem(file, 1, 1, f"not valid YAML: {' '.join(str(error).split())}")]) from None
+    problems: list[Problem] = []
+    if root is None:
+        return Node({}, file, 1, 1), problems
+    return _Builder(file, os.environ if environment is None else environment, problems).build(root), problems
+
+
+def load_file(path: Path) -> tuple[Node, list[Problem]]:
+    """Read a YAML file, as `load` does. Raises ConfigError where it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file{near_files(path)}") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path} is a folder; name a YAML file in it") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not a text file: a pipeline is a YAML file in UTF-8") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    return load(text, str(path))
+
+
+def near_files(path: Path) -> str:
+    """`; did you mean ...?` for a file name that is nearly right, else nothing."""
+    if not path.parent.is_dir():
+        return f"; the folder {path.parent} does not exist either"
+    return did_you_mean(path.name, [p.name for p in path.parent.iterdir()])
+
+
+def did_you_mean(word: str, known: Iterable[str], all_if_few: bool = False) -> str:
+    """`; did you mean 'x'?` where a known word is near, else the known words if asked for, else nothing."""
+    known = list(known)
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; known: {', '.join(known)}" if all_if_few and known else ""
+
+
+def scalar(text: str) -> Any:
+    """Type a plain scalar by YAML 1.2's core schema (YAML 1.2.2, section 10.3.2)."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INT.fullmatch(text):
+        return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def _quote_hint(text: str, line: int) -> str:
+    lines = text.splitlines()
+    near = " ".join(lines[max(0, line - 2) : line])
+    if re.search(r"(?<![\w/.\"'-])[^\s\"']*\{\w+\}", near):
+        return "; put quotes around a value with braces in it, as in path: \"out/{source}.jsonl\""
+    return "; indent with spaces, not tabs" if "\t" in near else ""
+
+
+class _Builder:
+    """Turns PyYAML's nodes into ours."""
+
+    def __init__(self, file: str, environment: Mapping[str, str], problems: list[Problem]) -> None:
+        self.file, self.environment, self.problems = file, environment, problems
+        self._open: list[int] = []
+
+    def build(self, source: yaml.Node) -> Node:
+        node = Node(None, self.file, source.start_mark.line + 1, source.start_mark.column + 1)
+        if id(source) in self._open:
+            self.problems.append(node.problem("an alias cannot stand inside what it names"))
+            return node
+        self._open.append(id(source))
+        if isinstance(source, yaml.ScalarNode):
+            text = self._environment(source.value, node)
+            node.value = scalar(text) if source.style is None and source.tag != "tag:yaml.org,2002:str!" else text
+        elif isinstance(source, yaml.SequenceNode):
+            node.value = [self.build(item) for item in source.value]
+        else:
+            self._mapping(source, node)
+        self._open.pop()
+        return node
+
+    def _mapping(self, source: Any, node: Node) -> None:
+        node.value = {}
+        for key, value in source.value:
+            place = (key.start_mark.line + 1, key.start_mark.column + 1)
+            name = key.value if isinstance(key, yaml.ScalarNode) else ""
+            if not name:
+                self.problems.append(Problem(self.file, *place, "a key must be a word"))
+            elif name in node.value:
+                first = node.keys[name][0]
+                text = f"the key {name!r} is here twice, first in line {first}"
+                self.problems.append(Problem(self.file, *place, text))
+            else:
+                node.value[name], node.keys[name] = self.build(value), place
+
+    def _environment(self, text: str, node: Node) -> str:
+        def replace(match: re.Match[str]) -> str:
+            name, default = match[1], match[2]
+            value = self.environment.get(name)
+            if value is None and default is None:
+                self.problems.append(
+                    node.problem(f"the environment variable {name} is not set; set it, or write ${{{name}:-a default}}")
+                )
+            return (default or "") if value is None else value
+
+        return _ENV.sub(replace, text)

@@ -1,0 +1,71 @@
+"""Small videos made by PyAV for the tests."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+
+
+def scene(index: int, width: int, height: int) -> np.ndarray:
+    """A smooth RGB picture that differs from index to index and has no symmetry."""
+    y, x = np.mgrid[0:height, 0:width]
+    red = 255 * x / max(1, width - 1)
+    green = 255 * y / max(1, height - 1)
+    blue = 40 + 8 * (index % 20) + 0 * x
+    return np.stack([red, green, blue], -1).astype(np.uint8)
+
+
+def write(
+    path: Path, width: int = 64, height: int = 48, frames: int = 20, *, codec: str = "libx264", rate: int = 25,
+    pix_fmt: str = "yuv420p", rotation: int = 0, ticks: list[int] | None = None, options: dict | None = None,
+    format: str | None = None, first: int = 0, color_range: int | None = None, colorspace: int | None = None,
+) -> Path:  # fmt: skip
+    """Encode `frames` pictures. `ticks`: their times in 1/1000 s, for a variable rate."""
+    with av.open(str(path), "w", format=format) as output:
+        stream = output.add_stream(codec, rate=rate)
+        stream.width, stream.height, stream.pix_fmt = width, height, pix_fmt
+        if codec.startswith("libx26"):
+            stream.options = {"preset": "ultrafast", "x265-params": "log-level=none", **(options or {})}
+        else:
+            stream.options = options or {}
+        if color_range is not None:
+            stream.codec_context.color_range = color_range
+        if colorspace is not None:
+            stream.codec_context.colorspace = colorspace
+        if rotation:
+            stream.set_display_rotation(rotation)
+        if ticks is not None:
+            stream.codec_context.time_base = Fraction(1, 1000)
+        for i in range(frames):
+            frame = av.VideoFrame.from_ndarray(scene(first + i, width, height), format="rgb24").reformat(format=pix_fmt)
+            if ticks is not None:
+                frame.pts, frame.time_base = ticks[i], Fraction(1, 1000)
+            else:
+                frame.pts, frame.time_base = i, Fraction(1, rate)
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    return path
+
+
+def resized(folder: Path, suffix: str) -> Path:
+    """A bare H.264 stream, or one in MPEG-TS, that changes from 64x48 to 96x80 after 10 pictures."""
+    options = {"bf": "0"}
+    one = write(folder / "one.h264", 64, 48, 10, format="h264", options=options).read_bytes()
+    two = write(folder / "two.h264", 96, 80, 10, format="h264", options=options, first=10).read_bytes()
+    bare = folder / "both.h264"
+    bare.write_bytes(one + two)
+    if suffix == ".h264":
+        return bare
+    path = folder / f"both{suffix}"
+    with av.open(str(bare)) as given, av.open(str(path), "w") as output:
+        stream = output.add_stream_from_template(given.streams.video[0])
+        number = 0
+        for packet in given.demux(video=0):
+            if packet.size:
+                packet.time_base = Fraction(1, 25)
+                packet.pts = packet.dts = number
+                packet.stream = stream
+                output.mux(packet)
+                number += 1
+    return path

@@ -1,0 +1,129 @@
+"""Stand-ins for CuPy and PyNvVideoCodec, on the host: what NvDecoder does with them can be tested without a GPU.
+
+The decoder behaves as NVDEC was seen to: it wants Annex B, owns two output buffers that it overwrites, takes the first
+picture size for good, and keeps its last pictures until an empty packet comes.
+"""
+
+import ctypes
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import av
+import numpy as np
+
+
+class DeviceArray(np.ndarray):
+    """A host array whose `data` has a `ptr`, as CuPy's has."""
+
+    @property
+    def data(self):
+        return SimpleNamespace(ptr=self.ctypes.data)
+
+
+class Event:
+    def __init__(self, **options):
+        self.recorded = False
+
+    def record(self, stream):
+        self.recorded = True
+
+
+class Stream:
+    ptr = 7
+
+    def __init__(self, **options):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None
+
+    def synchronize(self):
+        pass
+
+
+def _copy(to, source, size, kind, stream):
+    ctypes.memmove(to, source, size)
+
+
+cupy = SimpleNamespace(
+    ndarray=DeviceArray,
+    uint8=np.uint8,
+    empty=lambda shape, dtype: np.empty(shape, dtype).view(DeviceArray),
+    cuda=SimpleNamespace(
+        Device=lambda index: nullcontext(),
+        Stream=Stream,
+        Event=Event,
+        driver=SimpleNamespace(ctxGetCurrent=lambda: 1),
+        runtime=SimpleNamespace(
+            memcpyAsync=_copy, memcpyDeviceToDevice=3, memGetInfo=lambda: (1 << 33, 1 << 34), setDevice=lambda index: None
+        ),
+    ),
+)
+
+
+class _Frame:
+    def __init__(self, pts, base, shape):
+        self._pts, self._base, self.shape = pts, base, shape
+
+    def getPTS(self):
+        return self._pts
+
+    def GetPtrToPlane(self, plane):
+        rows, columns = self.shape
+        return self._base + plane * (rows * 2 // 3 * columns)
+
+
+class _Session:
+    made = 0
+
+    def __init__(self, codec, **options):
+        type(self).made += 1
+        assert options["usedevicememory"] is True
+        assert options["cudastream"] == Stream.ptr
+        self._context = av.CodecContext.create({"H264": "h264", "HEVC": "hevc", "MPEG4": "mpeg4"}[codec], "r")
+        self._buffers: list[np.ndarray] = []
+        self._turn = 0
+
+    def Decode(self, packet):
+        if packet.bsl == 0:
+            frames = self._context.decode(None)
+            self._context.flush_buffers()
+        else:
+            data = ctypes.string_at(packet.bsl_data, packet.bsl)
+            assert data[:3] == b"\0\0\1" or data[:4] == b"\0\0\0\1", "not Annex B"
+            given = av.Packet(data)
+            given.pts = given.dts = packet.pts
+            frames = self._context.decode(given)
+        return [self._out(frame) for frame in frames]
+
+    def _out(self, frame):
+        picture = frame.reformat(format="nv12").to_ndarray()
+        if not self._buffers:
+            self._buffers = [np.empty_like(picture) for _ in range(8)]
+        buffer = self._buffers[self._turn % len(self._buffers)]
+        self._turn += 1
+        rows, columns = min(buffer.shape[0], picture.shape[0]), min(buffer.shape[1], picture.shape[1])
+        buffer[:] = 0
+        buffer[:rows, :columns] = picture[:rows, :columns]
+        return _Frame(frame.pts, buffer.ctypes.data, buffer.shape)
+
+
+class PacketData:
+    bsl_data = bsl = pts = decode_flag = 0
+
+
+nvc = SimpleNamespace(
+    PacketData=PacketData,
+    cudaVideoCodec=SimpleNamespace(H264="H264", HEVC="HEVC", MPEG4="MPEG4", VP9="VP9", AV1="AV1"),
+    cudaVideoChromaFormat=int,
+    CreateDecoder=lambda gpuid, codec, **options: _Session(codec, **options),
+    GetDecoderCaps=lambda gpuid, codec, chromaformat, bitdepth: {
+        "supported": int(codec != "AV1" and bitdepth == 8), "num_decoder_engines": 7, "width_max": 8192,
+        "height_max": 8192, "width_min": 48, "height_min": 16, "mb_num_max": 262144,
+    },
+    VideoPacketFlag=SimpleNamespace(ENDOFPICTURE=4),
+    DisplayDecodeLatencyType=SimpleNamespace(LOW=1),
+)  # fmt: skip

@@ -1,0 +1,143 @@
+import av
+import numpy as np
+import pytest
+from clips import write
+
+from streamkit.counters import Counters
+from streamkit.data import Device
+from streamkit.media.reader import Reader
+from streamkit.media.surfaces import SurfacePool
+
+VIDEOS = [
+    "ahmetozlu_pedestrian.mp4", "bench_1080p_h264.mp4", "bench_1080p_hevc.mp4", "bench_1080p_hevc_opengop.mp4",
+    "car-detection.mp4", "carnd_test_video.mp4", "one-by-one-person-detection.mp4", "vtest_480x360.mp4",
+    "codec/av1_video.mkv", "codec/bt2020_10bit.mp4", "codec/bt601_limited_range.mp4", "codec/bt709_full_range.mp4",
+    "codec/discard_first_keyframe.mp4", "codec/h264_10bits.mp4", "codec/h265_video.mp4", "codec/nasa_13013.mp4",
+    "codec/test_non_zero_start.mp4", "codec/testsrc2_av1_10bit.mp4", "codec/testsrc2_h265.mp4",
+    "codec/testsrc2_mpeg4.avi", "codec/testsrc2_vp8.webm", "codec/testsrc2_vp9.webm",
+]  # fmt: skip
+BIG = [name for name in VIDEOS if "1080p" in name]
+
+
+def ffmpeg_times(path):
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        stream.thread_type = "AUTO"
+        return [float(frame.pts * frame.time_base) for frame in container.decode(stream)]
+
+
+def read(path, device):
+    said, counters = [], Counters()
+    reader = Reader(str(path), device, SurfacePool(device), counters, said.append, threads=2)
+    try:
+        yield from (picture for _, picture in reader.pictures())
+    finally:
+        reader.close()
+    assert {n: c for n, c in counters.values.items() if n != "frames decoded on the cpu"} == {}
+    assert len(said) <= 1
+
+
+def test_the_list_is_whole(test_data):
+    folder = test_data / "videos"
+    assert {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} == set(VIDEOS)
+
+
+@pytest.mark.parametrize("name", [n for n in VIDEOS if n not in BIG[1:]])
+def test_every_picture_has_the_time_that_ffmpeg_gives(test_data, name):
+    path = test_data / "videos" / name
+    assert [picture.pts_s for picture in read(path, Device())] == ffmpeg_times(path)
+
+
+def test_a_variable_rate_stays_one(tmp_path):
+    ticks = [0, 40, 90, 100, 300, 301, 350, 1000]
+    path = write(tmp_path / "vfr.mkv", frames=8, ticks=ticks, options={"bf": "2"})
+    assert [p.pts_s for p in read(path, Device())] == [t / 1000 for t in ticks]
+
+
+def test_pictures_without_times_come_one_frame_time_apart(tmp_path):
+    path = write(tmp_path / "bare.h264", frames=5, format="h264")
+    assert [p.pts_s for p in read(path, Device())] == pytest.approx([0, 0.04, 0.08, 0.12, 0.16])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", VIDEOS)
+def test_the_gpu_gives_the_same_pictures_at_the_same_times(test_data, name):
+    path = test_data / "videos" / name
+    device = Device("cuda")
+    exact = not name.endswith("mpeg4.avi")  # MPEG-4's inverse transform is not laid down bit by bit
+    count = 0
+    for number, (one, other) in enumerate(zip(read(path, Device()), read(path, device), strict=True)):
+        assert other[:3] == one[:3]
+        assert other.surface.color == one.surface.color
+        count += 1
+        if number % 7 == 0:
+            other.surface.ready.synchronize()
+            got, want = other.surface.data.get(), one.surface.data
+            if exact:
+                np.testing.assert_array_equal(got, want)
+            else:
+                assert np.abs(got.astype(int) - want).max() <= 2
+    assert count > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rotation", [90, 180, 270])
+def test_the_gpu_turns_pictures_as_the_host_does(tmp_path, rotation):
+    path = write(tmp_path / "a.mp4", 128, 96, 5, rotation=rotation)
+    for one, other in zip(read(path, Device()), read(path, Device("cuda")), strict=True):
+        other.surface.ready.synchronize()
+        assert other[:3] == one[:3]
+        assert other.surface.color == one.surface.color
+        np.testing.assert_array_equal(other.surface.data.get(), one.surface.data)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("suffix", [".h264", ".ts"])
+def test_the_gpu_follows_a_new_size(tmp_path, suffix):
+    options = {"bf": "0"}
+    parts = [
+        write(tmp_path / f"{i}.h264", *size, 10, format="h264", options=options, first=10 * i).read_bytes()
+        for i, size in enumerate([(320, 240), (640, 368), (192, 160)])
+    ]
+    path = tmp_path / "all.h264"
+    path.write_bytes(b"".join(parts))
+    found = list(read(path, Device("cuda")))
+    assert [(p.width, p.height) for p in found] == [(320, 240)] * 10 + [(640, 368)] * 10 + [(192, 160)] * 10
+    for one, other in zip(read(path, Device()), found, strict=True):
+        other.surface.ready.synchronize()
+        np.testing.assert_array_equal(other.surface.data.get(), one.surface.data)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("444.mp4", {"pix_fmt": "yuv444p"}, "4:4:4"),
+        ("odd.mp4", {"width": 639, "height": 361, "pix_fmt": "yuv444p"}, "4:4:4"),
+        ("small.mp4", {"width": 16, "height": 16}, "NVDEC takes h264 from"),
+    ],
+)
+def test_what_nvdec_cannot_take_is_uploaded_and_said_once(tmp_path, name, options, words):
+    path = write(tmp_path / name, frames=6, **options)
+    said, counters, device = [], Counters(), Device("cuda")
+    reader = Reader(str(path), device, SurfacePool(device), counters, said.append)
+    pictures = [p for _, p in reader.pictures()]
+    reader.close()
+    assert len(said) == 1
+    assert words in said[0]
+    assert counters["frames decoded on the cpu"] == len(pictures) == 6
+    for one, other in zip(read(path, Device()), pictures, strict=True):
+        other.surface.ready.synchronize()
+        np.testing.assert_array_equal(other.surface.data.get(), one.surface.data)
+
+
+@pytest.mark.gpu
+def test_pictures_kept_are_not_overwritten(test_data):
+    path = test_data / "videos" / "vtest_480x360.mp4"
+    device = Device("cuda")
+    reader = Reader(str(path), device, SurfacePool(device, poison=True), Counters(), print)
+    kept = [picture for _, picture in zip(range(100), (p for _, p in reader.pictures()), strict=False)]
+    reader.close()
+    for one, other in zip(read(path, Device()), kept, strict=False):
+        other.surface.ready.synchronize()
+        np.testing.assert_array_equal(other.surface.data.get(), one.surface.data)

@@ -1,0 +1,144 @@
+import sys
+
+import fake_gpu
+import numpy as np
+import pytest
+from clips import resized, write
+
+from streamkit.counters import Counters
+from streamkit.data import Device
+from streamkit.media import nv_caps
+from streamkit.media.demux import Demuxer
+from streamkit.media.nv_decoder import NvDecoder
+from streamkit.media.reader import Reader
+from streamkit.media.surfaces import SurfacePool
+
+CPU, GPU = Device(), Device("cuda")
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", fake_gpu.cupy)
+    monkeypatch.setitem(sys.modules, "PyNvVideoCodec", fake_gpu.nvc)
+    nv_caps.capabilities.cache_clear()
+    fake_gpu._Session.made = 0
+    yield fake_gpu
+    nv_caps.capabilities.cache_clear()
+
+
+def read(path, device, loops=1, **options):
+    """Numbers, times, sizes and copies of the pixels of all pictures; the counts; what was said."""
+    said, counters = [], Counters()
+    pool = SurfacePool(device, poison=device is CPU)
+    reader = Reader(str(path), device, pool, counters, said.append, **options)
+    found = []
+    for _ in range(loops):
+        for number, picture in reader.pictures():
+            found.append((number, picture.pts_s, picture.width, picture.height, np.array(picture.surface.data)))
+            if device is GPU and picture.surface.ready is not None:
+                assert picture.surface.ready.recorded
+    decoder = reader._decoder
+    reader.close()
+    return found, dict(counters.values), said, decoder
+
+
+def same(one, other):
+    assert [p[:4] for p in one] == [p[:4] for p in other]
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a[4], b[4])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ahmetozlu_pedestrian.mp4", "codec/discard_first_keyframe.mp4", "codec/test_non_zero_start.mp4", "codec/nasa_13013.mp4"],
+)
+def test_the_way_through_nvdec_gives_what_ffmpeg_gives(fake, test_data, name):
+    host, *_ = read(test_data / "videos" / name, CPU)
+    device, counts, said, decoder = read(test_data / "videos" / name, GPU)
+    assert isinstance(decoder, NvDecoder)
+    same(device, host)
+    assert (counts, said) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("h264.mp4", {"options": {"bf": "2"}}),
+        ("h264.mkv", {"options": {"bf": "2"}}),
+        ("bare.h264", {"format": "h264", "options": {"bf": "2"}}),
+        ("mpeg4.avi", {"codec": "mpeg4", "options": {"bf": "2"}}),
+    ],
+)
+def test_containers(fake, tmp_path, name, options):
+    path = write(tmp_path / name, 64, 48, 30, **options)
+    same(read(path, GPU)[0], read(path, CPU)[0])
+
+
+@pytest.mark.parametrize("suffix", [".h264", ".ts"])
+def test_a_new_size_gets_a_new_session(fake, tmp_path, suffix):
+    path = resized(tmp_path, suffix)
+    device, counts, said, decoder = read(path, GPU)
+    assert [p[2:4] for p in device] == [(64, 48)] * 10 + [(96, 80)] * 10
+    same(device, read(path, CPU)[0])
+    assert fake.__dict__["_Session"].made == 2
+    assert (counts, said) == ({}, [])
+
+
+def test_turns_use_one_session(fake, tmp_path):
+    path = write(tmp_path / "a.mp4", frames=10)
+    device, *_ = read(path, GPU, loops=3)
+    assert [p[0] for p in device] == list(range(10)) * 3
+    assert fake._Session.made == 1
+
+
+def test_a_place_in_the_middle_after_an_unfinished_turn(fake, tmp_path):
+    path = write(tmp_path / "a.mp4", frames=50, options={"g": "10", "bf": "2"})
+    reader = Reader(str(path), GPU, SurfacePool(GPU), Counters(), print)
+    first = reader.pictures()
+    assert [next(first)[0] for _ in range(5)] == [0, 1, 2, 3, 4]
+    first.close()
+    assert [n for n, _ in reader.pictures(start_s=1.0, end_s=1.2)] == [25, 26, 27, 28, 29]
+    reader.close()
+
+
+def test_a_failing_session_is_counted_and_the_next_keyframe_goes_on(fake, tmp_path, monkeypatch):
+    path = write(tmp_path / "a.mp4", frames=30, options={"g": "10", "bf": "0"})
+    decode, calls = fake._Session.Decode, []
+
+    def sometimes(self, packet):
+        calls.append(packet)
+        if len(calls) == 5:
+            raise RuntimeError("cuvidDecodePicture failed")
+        return decode(self, packet)
+
+    monkeypatch.setattr(fake._Session, "Decode", sometimes)
+    reader = Reader(str(path), GPU, SurfacePool(GPU), counters := Counters(), print)
+    with pytest.raises(Exception, match="damaged"):
+        numbers = [round(p.pts_s * 25) for _, p in reader.pictures()]
+        numbers.append(0)
+    assert counters["packets not decodable"] == 1
+    assert fake._Session.made == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (("av1", 420, 8, 640, 360), "no av1"),
+        (("h264", 444, 8, 640, 360), "4:4:4"),
+        (("h264", 420, 10, 640, 360), "10 bits"),
+        (("h264", 420, 8, 641, 360), "odd"),
+        (("h264", 420, 8, 16, 16), "from 48x16"),
+        (("prores", 422, 10, 640, 360), "knows no prores"),
+        (("h264", 420, 8, 640, 360), None),
+    ],
+)
+def test_what_nvdec_takes(fake, given, reason):
+    why = nv_caps.unsupported(0, *given)
+    assert why is None if reason is None else reason in why
+
+
+def test_rotation_is_asked_of_the_keyframe(fake, tmp_path):
+    path = write(tmp_path / "a.mp4", 64, 48, 3, rotation=90)
+    decoder = NvDecoder(Demuxer(str(path)), GPU, SurfacePool(GPU), Counters(), None)
+    form = decoder._look(next(decoder._demuxer.packets()))
+    assert (form.width, form.height, form.rotation, form.bits, form.chroma) == (64, 48, 270, 8, 420)

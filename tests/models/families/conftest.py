@@ -1,0 +1,140 @@
+"""Outputs of every family: random ones, and those of real networks on real pictures."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+CLASSES = 5
+STRIDES = (8, 16, 32)
+
+
+def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int] = (96, 64)):
+    """Outputs such as a network of that family and form gives, for an input of width and height `size`."""
+    rng = np.random.default_rng(seed)
+    w, h = size
+    anchors = sum((w // s) * (h // s) for s in STRIDES)
+
+    def boxes(k):
+        corner = rng.uniform(-10, 70, (n, k, 2))
+        return np.concatenate([corner, corner + rng.uniform(2, 50, (n, k, 2))], axis=2)
+
+    def centred(k):
+        return np.concatenate([rng.uniform(0, 80, (n, k, 2)), rng.uniform(2, 40, (n, k, 2))], axis=2)
+
+    rows, scores, labels = boxes(60), rng.random((n, 60)), rng.integers(-1, CLASSES + 1, (n, 60))
+    if form == "yolox":
+        raw = rng.normal(0.5, 0.7, (n, anchors, 4))
+        made = {"output": np.concatenate([raw, rng.random((n, anchors, 1 + CLASSES))], axis=2)}
+    elif form == "yolov5":
+        made = {"output": np.concatenate([centred(200), rng.random((n, 200, 1 + CLASSES))], axis=2)}
+    elif form == "yolov8":
+        made = {"output0": np.concatenate([centred(300), rng.random((n, 300, CLASSES))], axis=2).transpose(0, 2, 1)}
+    elif form == "yolo_e2e":
+        made = {"output0": np.concatenate([rows, scores[..., None], labels[..., None]], axis=2)}
+    elif form == "detr":
+        made = {"labels": labels.astype(np.int64), "boxes": rows * 3, "scores": scores}
+    elif form == "detr raw":
+        made = {"logits": rng.normal(0, 2, (n, 60, CLASSES)), "pred_boxes": rng.uniform(0.05, 0.8, (n, 60, 4))}
+    elif form == "ssd openvino":
+        row = np.zeros((n, 60, 1))
+        made = {
+            "detection_out": np.concatenate([row, labels[..., None], scores[..., None], rows / 96], axis=2)[:, None]
+        }
+    elif form == "ssd tensorflow":
+        made = {"detection_boxes": rows / 96, "detection_scores": scores, "detection_classes": labels * 1.0}
+    elif form == "ssd torchvision":
+        made = {"boxes": rows, "labels": labels.astype(np.int64), "scores": scores}
+    else:
+        assert form == "yunet"
+        made = {}
+        for stride in STRIDES:
+            cells = (w // stride) * (h // stride)
+            for kind, width in (("cls", 1), ("obj", 1), ("bbox", 4), ("kps", 10)):
+                unit = rng.uniform(-0.1, 1.1, (n, cells, 1))
+                made[f"{kind}_{stride}"] = unit if width == 1 else rng.normal(0.3, 0.6, (n, cells, width))
+    return {
+        name: np.ascontiguousarray(value.astype(dtype) if value.dtype.kind == "f" else value)
+        for name, value in made.items()
+    }
+
+
+FORMS = (
+    "yolox", "yolov5", "yolov8", "yolo_e2e", "detr", "detr raw", "ssd openvino", "ssd tensorflow", "ssd torchvision",
+    "yunet",
+)  # fmt: skip
+
+REAL = {
+    # family: file, size, resize, anchor, rgb in 0..1
+    "yolox": ("yolox_nano_dyn.onnx", (416, 416), "top_left", False),
+    "yolov8": ("yolov8n_640_deq_dyn.onnx", (640, 640), "center", True),
+    "detr": ("deimv2_hgnetv2_atto_coco.onnx", (320, 320), "stretch", True),
+    "yunet": ("yunet_n_dynamic.onnx", (320, 320), "top_left", False),
+}
+
+
+class RealOutputs:
+    """What the real network of a family gives on the first pictures of the COCO set, batch by batch."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.pictures = sorted((data / "coco" / "val2017").glob("*.jpg"))
+        self._known: dict[tuple[str, int], SimpleNamespace] = {}
+
+    def __call__(self, family: str, n: int) -> SimpleNamespace:
+        if (family, n) not in self._known:
+            self._known[family, n] = self._run(family, n)
+        return self._known[family, n]
+
+    def _run(self, family: str, n: int) -> SimpleNamespace:
+        import cv2
+        import onnxruntime
+
+        onnxruntime.set_default_logger_severity(4)
+        file, size, placing, unit = REAL[family]
+        tensors, geometry, sizes = [], [], []
+        for path in self.pictures[:n]:
+            picture = cv2.imread(str(path))
+            high, wide = picture.shape[:2]
+            if placing == "stretch":
+                scale, start, tensor = (size[0] / wide, size[1] / high), (0, 0), cv2.resize(picture, size)
+            else:
+                least = min(size[0] / wide, size[1] / high)
+                w, h = round(wide * least), round(high * least)
+                start = ((size[0] - w) // 2, (size[1] - h) // 2) if placing == "center" else (0, 0)
+                tensor = np.full((size[1], size[0], 3), 114, np.uint8)
+                tensor[start[1] : start[1] + h, start[0] : start[0] + w] = cv2.resize(picture, (w, h))
+                scale = (w / wide, h / high)
+            tensors.append(tensor[..., ::-1].astype(np.float32) / 255 if unit else tensor.astype(np.float32))
+            geometry.append((*scale, *start))
+            sizes.append((wide, high))
+        session = onnxruntime.InferenceSession(self.data / "models" / file, providers=["CPUExecutionProvider"])
+        inputs = {session.get_inputs()[0].name: np.ascontiguousarray(np.stack(tensors).transpose(0, 3, 1, 2))}
+        if family == "detr":
+            inputs["orig_target_sizes"] = np.array(sizes, np.int64)
+        names = [output.name for output in session.get_outputs()]
+        return SimpleNamespace(
+            outputs=dict(zip(names, session.run(None, inputs), strict=True)),
+            geometry=np.array(geometry, np.float32),
+            sizes=np.array(sizes),
+            input_size=size,
+            classes=1 if family == "yunet" else 80,
+            ids=[int(path.stem) for path in self.pictures[:n]],
+        )
+
+
+@pytest.fixture(scope="session")
+def made():
+    """`random_outputs`."""
+    return random_outputs
+
+
+@pytest.fixture(scope="session")
+def real(test_data):
+    return RealOutputs(test_data)
+
+
+@pytest.fixture(params=FORMS)
+def form(request):
+    return request.param

@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+
+from streamkit.models.families import CAUSES, FAMILIES, ReadOptions, family, unpack
+
+SCORES = np.full(3, 0.5, np.float32)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_is_found_under_its_name(name):
+    assert family(name).name == name
+    assert isinstance(family(name).columns, dict)
+
+
+def test_an_unknown_family_is_named_with_what_was_meant():
+    with pytest.raises(ValueError, match=r"unknown family 'yolo8'; did you mean 'yolov8'\? The families are yolox, "):
+        family("yolo8")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"min_score": np.zeros(3)}, r"min_score must be float32, one for each class, got float64\[3\]"),
+        ({"min_score": np.zeros((0,), np.float32)}, "one for each class"),
+        ({"min_score": np.full(2, np.nan, np.float32)}, "got NaN"),
+        ({"iou": 1.5}, "iou must be from 0 to 1, got 1.5"),
+        ({"top_k": 0}, "top_k must be 1 or more, got 0"),
+        ({"min_size": 9, "max_size": 3}, r"min_size must be from 0 to max_size \(3\), got 9"),
+    ],
+)
+def test_options_out_of_range(options, text):
+    with pytest.raises(ValueError, match=text):
+        ReadOptions(**{"min_score": SCORES, **options})
+
+
+def faces(classes=1, **other):
+    shapes = {"cls": 1, "obj": 1, "bbox": 4, "kps": 10}
+    return {f"{kind}_{s}": ("N", None, width) for kind, width in shapes.items() for s in (8, 16, 32)} | other
+
+
+@pytest.mark.parametrize(
+    ("name", "outputs", "classes"),
+    [
+        ("yolox", {"output": ("N", 3549, 85)}, 80),
+        ("yolov5", {"output0": (1, 25200, 85), "raw": (1, 3, 80, 80, 85)}, 80),
+        ("yolov8", {"output0": (None, 84, 8400)}, 80),
+        ("yolov8", {"output0": ("N", "channels", "anchors")}, 80),
+        ("yolo_e2e", {"output0": (-1, 300, 6)}, 80),
+        ("detr", {"labels": ("N", 300), "boxes": ("N", 300, 4), "scores": ("N", 300)}, 80),
+        ("detr", {"logits": (1, 300, 80), "pred_boxes": (1, 300, 4)}, 80),
+        ("detr", {"dets": (1, 300, 4), "labels": (1, 300, 91)}, 91),
+        ("ssd", {"detection_out": (1, 1, 200, 7)}, 91),
+        ("ssd", {"detection_boxes": (1, 100, 4), "detection_scores": (1, 100), "detection_classes": (1, 100)}, 91),
+        ("ssd", {"boxes": ("K", 4), "labels": ("K",), "scores": ("K",)}, 91),
+        ("yunet", faces(), 1),
+    ],
+)
+def test_check_accepts(name, outputs, classes):
+    family(name).check(outputs, classes)
+
+
+@pytest.mark.parametrize(
+    ("name", "outputs", "classes", "text"),
+    [
+        ("yolox", {"output": (1, 3549, 85)}, 79, "holds 80 classes beside 5 other values, and the label list has 79"),
+        ("yolox", {"a": (1, 85), "b": (1, 2)}, 80, r"one output of 3 dimensions, .*; the network has a\[1, 85\], b"),
+        ("yolov5", {"output": (1, 6, 3)}, 80, "holds 0 classes"),
+        ("yolov8", {"output0": (1, 84, 8400)}, 81, "holds 80 classes beside 4 .* has 81; .* give the card the labels"),
+        ("yolov8", {}, 80, "the network has no outputs"),
+        ("yolo_e2e", {"output0": (1, 300, 7)}, 80, r"dimension 2 of output 'output0' must be 6 \(x1, y1"),
+        ("detr", {"labels": (1, 300), "boxes": (1, 300, 4)}, 80, "the network lacks scores and has labels"),
+        (
+            "detr",
+            {"labels": (1, 9), "boxes": (1, 9, 5), "scores": (1, 9)},
+            80,
+            "dimension 2 of output 'boxes' must be 4",
+        ),
+        (
+            "detr",
+            {"logits": (1, 300, 92), "pred_boxes": (1, 300, 4)},
+            91,
+            "holds 92 classes, and the label list has 91",
+        ),
+        ("detr", {"a": (1, 300, 80), "b": (1, 300, 4)}, 80, "boxes called pred_boxes or boxes or dets"),
+        ("ssd", {"detection_out": (1, 1, 200, 6)}, 91, "must be 7"),
+        ("ssd", {"boxes": (1, 10, 4), "scores": (1, 10)}, 91, "lacks labels"),
+        ("yunet", faces(kps_8=(1, 1, 8)), 1, "'kps_8' must be 10"),
+        ("yunet", faces(), 2, r"finds one class, and the label list has 2; give it \[face\]"),
+    ],
+)
+def test_check_refuses(name, outputs, classes, text):
+    with pytest.raises(ValueError, match=text):
+        family(name).check(outputs, classes)
+
+
+def test_reading_refuses_another_input_size():
+    output = {"output": np.zeros((1, 100, 8), np.float32)}
+    with pytest.raises(ValueError, match="has 100 anchors, and an input of 416x416 with strides 8, 16, 32 gives 3549"):
+        family("yolox").read(output, np.ones((1, 4), np.float32), np.ones((1, 2)), (416, 416), ReadOptions(SCORES))
+
+
+def test_reading_refuses_another_number_of_classes():
+    output = {"output": np.zeros((1, 9, 100), np.float32)}
+    with pytest.raises(ValueError, match="scores of 5 classes, min_score has 3"):
+        family("yolov8").read(output, np.ones((1, 4), np.float32), np.ones((1, 2)), (64, 64), ReadOptions(SCORES))
+
+
+def test_one_list_for_two_frames_is_refused():
+    output = {"detection_out": np.zeros((1, 1, 9, 7), np.float32)}
+    with pytest.raises(ValueError, match="2 frames gave one list of objects; run this network with batches of 1"):
+        family("ssd").read(output, np.ones((2, 4), np.float32), np.ones((2, 2)), (64, 64), ReadOptions(SCORES))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_extra_inputs(name):
+    inputs = family(name).extra_inputs(np.array([[640, 360], [1, 1]]), np)
+    if name != "detr":
+        assert inputs == {}
+        return
+    assert list(inputs) == ["orig_target_sizes"]
+    assert inputs["orig_target_sizes"].dtype == np.int64
+    assert inputs["orig_target_sizes"].tolist() == [[640, 360], [1, 1]]
+
+
+def test_unpack_makes_one_table_a_batch():
+    rows = np.arange(3 * 4 * 8, dtype=np.float32).reshape(3, 4, 8)
+    rows[:, :, 5] = 2
+    counts = np.zeros((3, 1 + len(CAUSES)), np.int32)
+    counts[:, 0] = 2, 0, 4
+    table = unpack(rows, counts, ("a", "b", "c"), {"tip": (2,)})
+    assert len(table) == 6
+    assert table.batch_row.tolist() == [0, 0, 2, 2, 2, 2]
+    assert table.row_id.tolist() == [0, 1, 2, 3, 4, 5]
+    assert table.label == ["c"] * 6
+    assert table.xyxy[2].tolist() == [64, 65, 66, 67]
+    assert table.score[2] == 68
+    assert table.extra["tip"].tolist()[2] == [70, 71]
+    assert [len(part) for part in table.split(3)] == [2, 0, 4]
+
+
+def test_unpack_of_nothing():
+    counts = np.zeros((2, 1 + len(CAUSES)), np.int32)
+    table = unpack(np.zeros((2, 5, 16), np.float32), counts, ("face",), {"landmarks": (5, 2)})
+    assert len(table) == 0
+    assert table.extra["landmarks"].shape == (0, 5, 2)

@@ -1,0 +1,257 @@
+"""Every family against a reference in plain loops, on random outputs and on those of real networks."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from streamkit.models.families import CAUSES, ReadOptions, family, unpack
+
+SIZE = (96, 64)
+CLASSES = 5
+
+
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x))
+
+
+def pyramid(size):
+    return [
+        (level, y * (size[0] // stride) + x, x, y, stride)
+        for level, stride in enumerate((8, 16, 32))
+        for y in range(size[1] // stride)
+        for x in range(size[0] // stride)
+    ]
+
+
+def around(cx, cy, w, h):
+    return [cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2]
+
+
+def anchors_of(form, outputs, frame, size, geometry, wh):
+    """Yield (score, class, box in network pixels, points) of each anchor of one frame."""
+    out = {name: value[frame].astype(float) for name, value in outputs.items() if len(value) > frame}
+    first = next(iter(out.values()))
+    if form == "yolox":
+        for row, (_, _, x, y, s) in zip(first.tolist(), pyramid(size), strict=True):
+            c = max(range(5, len(row)), key=lambda k: row[k])
+            box = around((row[0] + x) * s, (row[1] + y) * s, math.exp(row[2]) * s, math.exp(row[3]) * s)
+            yield row[4] * row[c], c - 5, box, []
+    elif form == "yolov5":
+        for row in first.tolist():
+            c = max(range(5, len(row)), key=lambda k: row[k])
+            yield row[4] * row[c], c - 5, around(*row[:4]), []
+    elif form == "yolov8":
+        for row in first.T.tolist():
+            c = max(range(4, len(row)), key=lambda k: row[k])
+            yield row[c], c - 4, around(*row[:4]), []
+    elif form == "yolo_e2e":
+        for *box, score, label in first.tolist():
+            yield score, int(label), box, []
+    elif form == "detr":
+        for label, box, score in zip(out["labels"], out["boxes"].tolist(), out["scores"], strict=True):
+            # Already source pixels: as network pixels of a stretched picture.
+            yield score, int(label), [v * geometry[i % 2] + geometry[2 + i % 2] for i, v in enumerate(box)], []
+    elif form == "detr raw":
+        for row, (cx, cy, w, h) in zip(out["logits"].tolist(), out["pred_boxes"].tolist(), strict=True):
+            c = max(range(len(row)), key=lambda k: row[k])
+            yield sigmoid(row[c]), c, around(cx * size[0], cy * size[1], w * size[0], h * size[1]), []
+    elif form == "ssd openvino":
+        for _, label, score, x1, y1, x2, y2 in first[0].tolist():
+            yield score, int(label), [x1 * size[0], y1 * size[1], x2 * size[0], y2 * size[1]], []
+    elif form == "ssd tensorflow":
+        found = zip(out["detection_boxes"], out["detection_scores"], out["detection_classes"], strict=True)
+        for (y1, x1, y2, x2), score, label in found:
+            yield score, int(label), [x1 * size[0], y1 * size[1], x2 * size[0], y2 * size[1]], []
+    elif form == "ssd torchvision":
+        for box, score, label in zip(out["boxes"].tolist(), out["scores"], out["labels"], strict=True):
+            yield score, int(label), box, []
+    else:
+        for _, k, x, y, s in pyramid(size):
+            cls, obj = (min(max(out[f"{kind}_{s}"][k, 0], 0), 1) for kind in ("cls", "obj"))
+            dx, dy, w, h = out[f"bbox_{s}"][k]
+            points = [(v + (x, y)[i % 2]) * s for i, v in enumerate(out[f"kps_{s}"][k].tolist())]
+            yield math.sqrt(cls * obj), 0, around((x + dx) * s, (y + dy) * s, math.exp(w) * s, math.exp(h) * s), points
+
+
+def overlap(a, b):
+    w, h = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    both = max(w, 0) * max(h, 0)
+    areas = [max(c[2] - c[0], 0) * max(c[3] - c[1], 0) for c in (a, b)]
+    return both / (sum(areas) - both) if both else 0
+
+
+def slow_read(form, outputs, frame, geometry, wh, size, options):
+    """The rows and the counts by cause that one frame must have."""
+    counts = dict.fromkeys(CAUSES, 0)
+    floor = options.min_score.min()
+    candidates = []
+    for anchor, (score, label, box, points) in enumerate(anchors_of(form, outputs, frame, size, geometry, wh)):
+        wanted = 0 <= label < len(options.min_score) and np.isfinite(options.min_score[label])
+        if score < floor or (wanted and score < options.min_score[label]):
+            counts["min_score"] += 1
+        elif not wanted:
+            counts["label"] += 1
+        else:
+            candidates.append((-score, anchor, label, box, points))
+    suppressing, rows = [], []
+    for negative, _, label, box, points in sorted(candidates):
+        same = [b for b in suppressing if options.agnostic or b[0] == label]
+        if form.split()[0] not in ("yolo_e2e", "detr", "ssd") and any(overlap(b, box) > options.iou for _, b in same):
+            counts["nms"] += 1
+            continue
+        if len(rows) == options.top_k:
+            counts["top_k"] += 1
+            continue
+        suppressing.append((label, box))
+        xy = [(v - geometry[2 + i % 2]) / geometry[i % 2] for i, v in enumerate(box + points)]
+        clipped = [min(max(v, 0), wh[i % 2]) for i, v in enumerate(xy[:4])]
+        w, h = clipped[2] - clipped[0], clipped[3] - clipped[1]
+        if w <= 0 or h <= 0:
+            counts["outside"] += 1
+        elif min(w, h) < options.min_size or max(w, h) > options.max_size:
+            counts["size"] += 1
+        else:
+            rows.append([*clipped, -negative, label, *xy[4:]])
+    return rows, [len(rows), *counts.values()]
+
+
+def table(rows, packed):
+    return np.array(rows).reshape(-1, packed.rows.shape[2])
+
+
+def per_class(form, **options):
+    """Different thresholds, and one class that is not wanted."""
+    least = np.array([0.2, 0.5, np.inf, 0.3, 0.6], np.float32)
+    return ReadOptions(least[:1] if form == "yunet" else least, **options)
+
+
+VIEWS = {
+    "plain": {},
+    "agnostic": {"agnostic": True, "iou": 0.2},
+    "few": {"top_k": 4},
+    "sizes": {"min_size": 12, "max_size": 60, "top_k": 9},
+}
+GEOMETRY = np.array([(0.5, 0.5, 0, 4), (0.25, 0.75, 3, 0), (2, 2, -8, 0)], np.float32)
+SIZES = np.array([(180, 110), (320, 80), (50, 30)])
+
+
+def frames_of(form):
+    geometry = GEOMETRY
+    if form == "detr":  # its boxes are source pixels of stretched pictures
+        geometry = np.concatenate([np.array(SIZE) / SIZES, np.zeros((3, 2))], axis=1).astype(np.float32)
+    return geometry, SIZES
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("view", VIEWS)
+def test_equals_the_plain_reference(form, view, dtype, made):
+    outputs, options, read = made(form, 4, dtype), per_class(form, **VIEWS[view]), family(form.split()[0])
+    geometry, sizes = frames_of(form)
+    packed = read.read(outputs, geometry, sizes, SIZE, options)  # the fourth frame is padding
+    assert packed.rows.dtype == np.float32
+    assert len(packed.counts) == 3
+    for frame in range(3):
+        rows, counts = slow_read(form, outputs, frame, geometry[frame], sizes[frame], SIZE, options)
+        assert packed.counts[frame].tolist() == counts
+        np.testing.assert_allclose(packed.rows[frame, : len(rows)], table(rows, packed), rtol=1e-4, atol=2e-3)
+        assert not packed.rows[frame, len(rows) :].any()
+    assert packed.counts[:, 0].any()
+
+
+def test_a_batch_equals_its_frames_one_by_one(form, made):
+    outputs, read = made(form, 3, np.float32), family(form.split()[0])
+    options = per_class(form, top_k=12)
+    geometry, sizes = frames_of(form)
+    whole = read.read(outputs, geometry, sizes, SIZE, options)
+    for i in range(3):
+        one = {name: value[i : i + 1] for name, value in outputs.items()}
+        alone = read.read(one, geometry[i : i + 1], sizes[i : i + 1], SIZE, options)
+        np.testing.assert_array_equal(alone.rows[0], whole.rows[i])
+        np.testing.assert_array_equal(alone.counts[0], whole.counts[i])
+
+
+@pytest.mark.parametrize("name", ["yolox", "yolov8", "detr", "yunet"])
+@pytest.mark.parametrize("min_score", [0.3, 0.05])
+def test_real_networks_equal_the_plain_reference(name, min_score, real):
+    run = real(name, 2)
+    options = ReadOptions(np.full(run.classes, min_score, np.float32))
+    packed = family(name).read(run.outputs, run.geometry, run.sizes, run.input_size, options)
+    for i in range(2):
+        rows, counts = slow_read(
+            name, run.outputs, i, run.geometry[i].tolist(), run.sizes[i].tolist(), run.input_size, options
+        )
+        assert packed.counts[i].tolist() == counts
+        np.testing.assert_allclose(packed.rows[i, : len(rows)], table(rows, packed), atol=0.02)
+
+
+@pytest.mark.parametrize(("name", "least"), [("yolox", 0.45), ("yolov8", 0.6), ("detr", 0.45)])
+def test_real_networks_find_what_is_in_the_pictures(name, least, real, test_data):
+    run = real(name, 12)
+    found = family(name).read(
+        run.outputs, run.geometry, run.sizes, run.input_size, ReadOptions(np.full(80, 0.3, np.float32))
+    )
+    annotations = json.loads(next((test_data / "coco" / "annotations").glob("*.json")).read_text())
+    category = {c["id"]: i for i, c in enumerate(sorted(annotations["categories"], key=lambda c: c["id"]))}
+    hits = total = 0
+    for truth in annotations["annotations"]:
+        if truth["image_id"] not in run.ids or truth["iscrowd"] or truth["area"] < 48**2:
+            continue
+        frame = run.ids.index(truth["image_id"])
+        x, y, w, h = truth["bbox"]
+        rows = found.rows[frame, : found.counts[frame, 0]].tolist()
+        total += 1
+        hits += any(
+            int(row[5]) == category[truth["category_id"]] and overlap(row[:4], [x, y, x + w, y + h]) > 0.5
+            for row in rows
+        )
+    assert total >= 20
+    assert hits / total >= least
+
+
+def test_letterboxed_detr_comes_back_to_source_pixels(made):
+    # A 200x100 picture in a 96x64 input: 96x48 below 8 rows of padding. The network was told 200x100, so it
+    # stretches its whole input, padding included, to that.
+    network = np.array([24, 20, 72, 44], np.float32)
+    given = network * np.array([200 / 96, 100 / 64] * 2)
+    outputs = {
+        "labels": np.zeros((1, 1), np.int64),
+        "boxes": given.astype(np.float32).reshape(1, 1, 4),
+        "scores": np.full((1, 1), 0.9, np.float32),
+    }
+    options = ReadOptions(np.full(1, 0.5, np.float32))
+    packed = family("detr").read(
+        outputs, np.array([[0.48, 0.48, 0, 8]], np.float32), np.array([[200, 100]]), SIZE, options
+    )
+    assert packed.rows[0, 0, :4].tolist() == pytest.approx([50, 25, 150, 75], abs=1e-3)
+
+
+def test_faces_carry_their_landmarks(real):
+    run = real("yunet", 32)
+    options = ReadOptions(np.full(1, 0.7, np.float32))
+    yunet = family("yunet")
+    packed = yunet.read(run.outputs, run.geometry, run.sizes, run.input_size, options)
+    table = unpack(packed.rows, packed.counts, ("face",), yunet.columns)
+    assert len(table) >= 3
+    points = table.extra["landmarks"]
+    assert points.shape == (len(table), 5, 2)
+    low, high = table.xyxy[:, None, :2], table.xyxy[:, None, 2:]
+    slack = (high - low) * 0.3
+    assert ((points > low - slack) & (points < high + slack)).all()
+    # Eyes above the corners of the mouth, for all but faces on their side.
+    assert (points[:, :2, 1].mean(axis=1) < points[:, 3:, 1].mean(axis=1)).mean() > 0.7
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_values_that_are_no_numbers_are_counted(bad, made):
+    outputs = made("yolox", 1, np.float32)
+    rows = outputs["output"][0]
+    rows[:, 4:] = 0.9
+    rows[3, 4] = np.nan  # objectness
+    rows[5, 7] = bad  # a class
+    rows[9, 0] = bad  # a box
+    rows[11, 2] = 1000  # exp overflows
+    packed = family("yolox").read(outputs, *(a[:1] for a in frames_of("yolox")), SIZE, per_class("yolox"))
+    assert packed.counts[0, 1 + CAUSES.index("not_finite")] == 4 if np.isnan(bad) else 3
+    assert np.isfinite(packed.rows).all()

@@ -1,0 +1,47 @@
+"""The kernels' text as it goes to the compiler."""
+
+from pathlib import Path
+
+import pytest
+
+from streamkit.ops.cuda import load
+
+FOLDER = Path(load.__file__).parent
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in FOLDER.glob("*.cu")))
+def test_a_file_stands_alone(file: str) -> None:
+    text = load.source(file)
+    assert 'extern "C" __global__' in text
+    assert '#include "' not in text  # own headers are in the text
+    assert text.startswith(f'#line 1 "{file}"\n')
+
+
+def test_headers_are_put_in_once_and_lines_keep_their_numbers(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "a.cu").write_text('first\n#include "b.cuh"\n  # include "c.cuh"\nlast\n')
+    (tmp_path / "b.cuh").write_text('#pragma once\n#include "c.cuh"\nb\n')
+    (tmp_path / "c.cuh").write_text("#pragma once\nc\n")
+    monkeypatch.setattr(load, "_FOLDER", tmp_path)
+    text = load.source.__wrapped__("a.cu")
+    lines, place, said = text.splitlines(), ("", 0), {}
+    for line in lines:
+        if line.startswith("#line "):
+            _, number, name = line.split()
+            place = (name.strip('"'), int(number))
+        else:
+            if line:
+                said[line] = place
+            place = (place[0], place[1] + 1)
+    assert said == {"first": ("a.cu", 1), "c": ("c.cuh", 2), "b": ("b.cuh", 3), "last": ("a.cu", 4)}
+
+
+def test_an_unknown_file_is_named_with_those_there_are() -> None:
+    with pytest.raises(FileNotFoundError, match=r"has no file 'nmss\.cu'; it has .*preprocess\.cu"):
+        load.source("nmss.cu")
+
+
+@pytest.mark.gpu
+def test_a_kernel_is_compiled_once() -> None:
+    one = load.kernel("preprocess.cu", "preprocess", ("OUT=float", "NHWC=0"))
+    assert load.kernel("preprocess.cu", "preprocess", ("OUT=float", "NHWC=0")) is one
+    assert load.kernel("preprocess.cu", "preprocess", ("OUT=__half", "NHWC=0")) is not one

@@ -1,0 +1,214 @@
+import numpy as np
+import pytest
+
+from streamkit.data import Color, Detections, Surface
+from streamkit.ops.annotate import Style, annotate
+from streamkit.ops.glyphs import Atlas
+from streamkit.ops.palette import stored
+
+QUIET = Style(labels=False, scores=False, tracks=False)
+
+
+def grey(height=360, width=640, color=None):
+    return Surface(np.full((height * 3 // 2, width), 128, np.uint8), color or Color())
+
+
+def objects(*boxes, frame=0, **columns):
+    n = len(boxes)
+    return Detections(
+        np.array(boxes, np.float32).reshape(n, 4),
+        np.full(n, 0.875, np.float32),
+        np.asarray(columns.pop("class_id", np.zeros(n)), np.int32),
+        np.full(n, frame, np.int32),
+        **columns,
+    )
+
+
+def lay(tables, style=QUIET, surfaces=None, atlas=None):
+    return annotate(surfaces or [grey()], tables if isinstance(tables, list) else [tables], style, atlas or Atlas())
+
+
+def place(mark):
+    return tuple(int(mark[name]) for name in ("x1", "y1", "x2", "y2"))
+
+
+@pytest.mark.parametrize(
+    ("box", "expected"),
+    [
+        ((10, 20, 50, 60), (10, 20, 52, 62)),
+        ((11, 21, 49, 59), (10, 20, 50, 60)),
+        ((0, 0, 640, 360), (0, 0, 640, 360)),
+        ((-50, -50, 20, 20), (0, 0, 22, 22)),
+        ((600, 300, 9000, 9000), (600, 300, 640, 360)),
+        ((-np.inf, 10, np.inf, 20), (0, 10, 640, 22)),
+        ((100, 100, 100, 100), (100, 100, 102, 102)),
+        ((640, 360, 640, 360), (638, 358, 640, 360)),
+        ((0, 0, 0, 0), (0, 0, 2, 2)),
+    ],
+)
+def test_outline_place(box, expected):
+    marks, ends = lay(objects(box))
+    assert ends == [1]
+    assert place(marks[0]) == expected
+    assert marks[0]["border"] == 2
+    assert marks[0]["sprite"] == -1
+
+
+@pytest.mark.parametrize(
+    "box",
+    [(-50, 10, -1, 20), (650, 10, 700, 20), (10, -9, 20, -1), (10, 361, 20, 400), (30, 10, 20, 40), (np.nan, 1, 2, 3)],
+)
+def test_boxes_that_are_not_in_the_picture_are_left_out(box):
+    marks, ends = lay(objects(box, (10, 10, 20, 20)))
+    assert ends == [1]
+    assert place(marks[0])[:2] == (10, 10)
+
+
+def test_outline_is_never_further_than_a_pixel_and_half_a_line_from_the_box():
+    rng = np.random.default_rng(1)
+    start = rng.uniform(20, 200, (300, 2))
+    boxes = np.hstack([start, start + rng.uniform(0, 140, (300, 2))]).astype(np.float32)
+    table = objects(*boxes)
+    marks, _ = lay(table)
+    order = np.argsort(boxes[:, 3], kind="stable")
+    found = np.array([place(m) for m in marks])
+    assert not (found % 2).any()
+    assert np.abs(found - (boxes[order] + [-1, -1, 1, 1])).max() <= 2  # 2 only where a box is thinner than a line
+    wide = (boxes[order, 2:] - boxes[order, :2]).min(1) > 2
+    assert np.abs(found - (boxes[order] + [-1, -1, 1, 1]))[wide].max() <= 1
+
+
+@pytest.mark.parametrize(("size", "line", "text"), [
+    ((360, 480), 2, 14), ((480, 640), 2, 16), ((1080, 1920), 4, 26), ((1920, 1080), 4, 26), ((2160, 3840), 8, 44),
+    ((2, 2), 2, 8),
+])  # fmt: skip
+def test_sizes_follow_the_picture(size, line, text):
+    atlas = Atlas()
+    marks, _ = lay(objects((0, 0, 2, 2)), Style(), [grey(*size)], atlas)
+    assert marks[0]["border"] == line
+    assert marks[1]["y2"] - marks[1]["y1"] == text
+
+
+def test_sizes_that_are_asked_for_are_made_even():
+    marks, _ = lay(objects((100, 100, 200, 200)), Style(thickness=3, text_size=21))
+    assert marks[0]["border"] == 4
+    assert marks[1]["y2"] - marks[1]["y1"] == 22
+
+
+@pytest.mark.parametrize(
+    ("style", "pieces"),
+    [
+        (Style(), ["car", "#7", "0.88"]),
+        (Style(labels=False), ["#7", "0.88"]),
+        (Style(scores=False), ["car", "#7"]),
+        (Style(tracks=False), ["car", "0.88"]),
+        (QUIET, []),
+    ],
+)
+def test_label_text(style, pieces):
+    atlas = Atlas()
+    table = objects((100, 100, 200, 200), track_id=np.array([7]), labels=("car",))
+    marks, _ = lay(table, style, atlas=atlas)
+    expected = [atlas.text(piece, 14) for piece in pieces]
+    assert marks["sprite"][1:].tolist() == [sprite for sprite, _ in expected]
+    assert (marks["x2"] - marks["x1"])[1:].tolist() == [width for _, width in expected]
+    assert marks["x1"][2:].tolist() == marks["x2"][1:-1].tolist(), "pieces stand side by side"
+
+
+def test_a_row_without_track_name_or_score_is_labelled_with_what_it_has():
+    atlas = Atlas()
+    table = objects((100, 100, 200, 200), track_id=np.array([-1]), class_id=[33], labels=("car",))
+    table.score[:] = np.nan
+    marks, _ = lay(table, Style(), atlas=atlas)
+    assert marks["sprite"].tolist() == [-1, atlas.text("33", 14)[0]]
+
+
+@pytest.mark.parametrize(
+    ("box", "x", "y"),
+    [
+        ((100, 100, 200, 200), "left", 86),
+        ((100, 3, 200, 200), "left", 2),  # no room above: inside
+        ((600, 100, 640, 200), "right", 86),  # moved left to be in the picture
+        ((0, 0, 640, 360), "left", 0),
+        ((100, 352, 200, 360), "left", 338),
+    ],
+)
+def test_label_stays_in_the_picture(box, x, y):
+    marks, _ = lay(objects(box, labels=("person",)), Style())
+    outline, first, last = marks[0], marks[1], marks[-1]
+    assert place(first)[1] == y
+    assert place(first)[0] == place(outline)[0] if x == "left" else place(last)[2] == 640
+    assert place(last)[2] <= 640
+
+
+@pytest.mark.parametrize("color", [Color("bt601", False), Color("bt709", True)])
+def test_colors_are_the_surfaces_own_and_stable(color):
+    fills, inks = stored(color)
+    table = objects((10, 60, 20, 70), (30, 60, 40, 71), (50, 60, 60, 72), class_id=[0, 3, 23], labels=("a",))
+    marks, _ = lay(table, Style(scores=False), [grey(color=color)])
+    assert (marks["color"][:3] & 0xFFFFFF).tolist() == fills[[0, 3, 3]].tolist()
+    assert (marks["color"][:3] >> 24).tolist() == [255, 255, 255]
+    assert marks["ink"][3:].tolist() == inks[[0, 3, 3]].tolist()
+
+
+def test_color_by_track_falls_back_to_the_class():
+    fills, _ = stored(Color())
+    table = objects((10, 10, 20, 20), (30, 10, 40, 21), class_id=[4, 5], track_id=np.array([41, -1]))
+    marks, _ = lay(table, Style(False, False, False, color="track"))
+    assert (marks["color"] & 0xFFFFFF).tolist() == fills[[1, 5]].tolist()
+
+
+def test_layers_tints_then_outlines_then_dots_then_labels():
+    points = np.full((2, 1, 2), 150, np.float32)
+    tables = [
+        objects((100, 100, 200, 200), (90, 90, 150, 150), labels=("a",)).with_columns(landmarks=points),
+        objects((10, 100, 50, 200), labels=("b",)),
+    ]
+    marks, ends = lay(tables, Style(fill=0.5, scores=False))
+    kinds = [
+        "label" if m["sprite"] >= 0 and m["color"] >> 24 else "dot" if m["sprite"] >= 0 else
+        "outline" if m["border"] else "tint" for m in marks
+    ]  # fmt: skip
+    assert kinds == ["tint"] * 3 + ["outline"] * 3 + ["dot"] * 2 + ["label"] * 3
+    assert ends == [11]
+    assert {int(m["color"] >> 24) for m in marks[:3]} == {128}
+    assert place(marks[3])[3] < place(marks[4])[3], "what stands lower comes later"
+
+
+def test_landmarks_outside_or_unknown_are_left_out():
+    points = np.array([[[50, 60], [np.nan, 3], [-4, 5], [700, 5], [0, 0]]], np.float32)
+    table = objects((10, 10, 100, 100)).with_columns(landmarks=points)
+    marks, _ = lay(table)
+    assert [place(m) for m in marks[1:]] == [(48, 58, 52, 62), (-2, -2, 2, 2)]
+
+
+def test_only_selects_by_name_or_number():
+    table = objects(*[(10, 10 + i, 20, 20 + i) for i in range(4)], class_id=[0, 1, 2, 9], labels=("a", "b", "c"))
+    marks, _ = lay(table, Style(False, False, False, only=("b", "9", "zebra")))
+    assert marks["y1"].tolist() == [10, 12]
+
+
+def test_frames_keep_their_own_marks():
+    surfaces = [grey(), None, grey(90, 120), grey()]
+    table = Detections.concat(
+        [objects((10, 10, 20, 20)), objects((1, 1, 9, 9)), objects((50, 50, 200, 60))], rows=[0, 1, 2]
+    )
+    marks, ends = lay(table, surfaces=surfaces)
+    assert ends == [1, 1, 2, 2]
+    assert place(marks[1]) == (50, 50, 120, 62)
+
+
+def test_nothing_to_draw():
+    marks, ends = lay([Detections.empty(), Detections.empty()], Style(), [grey(), grey()])
+    assert len(marks) == 0
+    assert ends == [0, 0]
+    assert lay([], Style())[1] == [0]
+
+
+def test_hundreds_of_boxes():
+    rng = np.random.default_rng(0)
+    start = rng.uniform(-50, 600, (500, 2))
+    table = objects(*np.hstack([start, start + rng.uniform(0, 90, (500, 2))]), labels=("car",))
+    marks, ends = lay(table, Style(fill=0.2))
+    assert ends == [len(marks)]
+    assert len(marks) > 500

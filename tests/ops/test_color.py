@@ -1,0 +1,184 @@
+"""Colour: against the standards' formulas written out, against known colours, and against FFmpeg."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from streamkit.counters import Counters
+from streamkit.data import Color, Surface
+from streamkit.ops.color import PICTURE, from_rgb, picture, rgb_to_yuv, to_rgb, yuv_to_rgb
+
+COLORS = [
+    Color(matrix, full_range, *siting)
+    for matrix, full_range, siting in itertools.product(
+        ("bt601", "bt709", "bt2020"), (False, True), ((0.0, 0.5), (0.5, 0.5), (0.0, 0.0))
+    )
+]
+WEIGHTS = {"bt601": (0.299, 0.587, 0.114), "bt709": (0.2126, 0.7152, 0.0722), "bt2020": (0.2627, 0.6780, 0.0593)}
+
+
+def noise(width: int, height: int, seed: int = 0) -> np.ndarray:
+    """NV12 data of random bytes that holds a picture of this size."""
+    rows, columns = (height + 1) // 2 * 3, (width + 1) // 2 * 2
+    return np.random.default_rng(seed).integers(0, 256, (rows, columns), dtype=np.uint8)
+
+
+def smooth(width: int, height: int) -> np.ndarray:
+    """An RGB picture without edges, its colours within every matrix's range."""
+    y, x = np.mgrid[:height, :width]
+    channels = (
+        120 + 60 * np.sin(x / width * 3) + 40 * np.cos(y / height * 2),
+        110 + 70 * np.cos(x / width * 4 + 1),
+        130 + 50 * np.sin((x / width + y / height) * 3),
+    )
+    return np.stack(channels, axis=-1).round().astype(np.uint8)
+
+
+def plainly(data: np.ndarray, color: Color, width: int, height: int) -> np.ndarray:
+    """A picture pixel by pixel in Python's floats, from the standards: E'R = E'Y + 2 (1 - KR) E'CR, and so on."""
+    kr, kg, kb = WEIGHTS[color.matrix]
+    rows = data.shape[0] * 2 // 3
+
+    def chroma(x: float, y: float, which: int) -> float:
+        x = min(max((x - color.chroma_x) / 2, 0), (width + 1) // 2 - 1)
+        y = min(max((y - color.chroma_y) / 2, 0), (height + 1) // 2 - 1)
+        total = 0.0
+        for j, wy in ((int(y), 1 - y % 1), (int(y) + 1, y % 1)):
+            for i, wx in ((int(x), 1 - x % 1), (int(x) + 1, x % 1)):
+                if wx * wy:
+                    total += wx * wy * float(data[rows + j, 2 * i + which])
+        return (total - 128) / (255 if color.full_range else 224)
+
+    out = np.empty((height, width, 3))
+    for y, x in np.ndindex(height, width):
+        luma = float(data[y, x]) / 255 if color.full_range else (float(data[y, x]) - 16) / 219
+        cb, cr = chroma(x, y, 0), chroma(x, y, 1)
+        red, blue = luma + 2 * (1 - kr) * cr, luma + 2 * (1 - kb) * cb
+        out[y, x] = red, (luma - kr * red - kb * blue) / kg, blue
+    return np.clip(out * 255, 0, 255)
+
+
+@pytest.mark.parametrize("color", COLORS, ids=str)
+@pytest.mark.parametrize(("width", "height"), [(12, 8), (7, 5), (1, 1), (2, 3)])
+def test_to_rgb_is_the_standards_formula(color: Color, width: int, height: int) -> None:
+    data = noise(width, height)
+    rgb = to_rgb(Surface(data, color), width, height)
+    assert rgb.shape == (height, width, 3)
+    assert rgb.dtype == np.uint8
+    assert np.abs(rgb - plainly(data, color, width, height)).max() <= 0.501
+
+
+@pytest.mark.parametrize(
+    ("matrix", "full_range", "rgb", "yuv"),
+    [
+        ("bt601", False, (255, 0, 0), (81, 90, 240)),
+        ("bt601", False, (0, 255, 0), (145, 54, 34)),
+        ("bt601", False, (0, 0, 255), (41, 240, 110)),
+        ("bt709", False, (255, 0, 0), (63, 102, 240)),
+        ("bt709", False, (0, 255, 0), (173, 42, 26)),
+        ("bt709", False, (0, 0, 255), (32, 240, 118)),
+        ("bt601", True, (255, 0, 0), (76, 85, 255)),
+        ("bt709", False, (255, 255, 255), (235, 128, 128)),
+        ("bt2020", False, (0, 0, 0), (16, 128, 128)),
+        ("bt2020", True, (255, 255, 255), (255, 128, 128)),
+    ],
+)
+def test_known_colours(matrix, full_range, rgb, yuv) -> None:
+    color = Color(matrix, full_range)
+    data = from_rgb(np.full((2, 2, 3), rgb, np.uint8), color)
+    assert (data[0, 0], data[2, 0], data[2, 1]) == yuv
+    assert np.abs(to_rgb(Surface(data, color), 2, 2)[0, 0].astype(int) - rgb).max() <= 2
+
+
+@pytest.mark.parametrize("color", COLORS, ids=str)
+def test_there_and_back(color: Color) -> None:
+    np.testing.assert_allclose(yuv_to_rgb(color)[:, :3] @ rgb_to_yuv(color)[:, :3], np.eye(3), atol=1e-12)
+    rgb = smooth(65, 47)
+    data = from_rgb(rgb, color)
+    assert data.shape == (72, 66)
+    assert data.flags.c_contiguous
+    back = to_rgb(Surface(data, color), 65, 47)
+    error = np.abs(back.astype(int) - rgb)
+    assert error.max() <= 6  # chroma at half the size
+    assert error.mean() < 0.9
+
+
+def test_odd_sizes_repeat_the_edge() -> None:
+    data = from_rgb(np.arange(27, dtype=np.uint8).reshape(3, 3, 3) * 9, Color())
+    assert data.shape == (6, 4)
+    assert (data[:4, 3] == data[:4, 2]).all()
+    assert (data[3] == data[2]).all()
+
+
+@pytest.mark.parametrize(
+    ("siting", "weights"),
+    [(0.0, {1: 0.25, 2: 0.5, 3: 0.25}), (0.5, {2: 0.5, 3: 0.5}), (1.0, {2: 0.25, 3: 0.5, 4: 0.25})],
+)
+def test_chroma_is_averaged_around_its_place(siting: float, weights: dict[int, float]) -> None:
+    for axis in (0, 1):
+        color = Color("bt601", True, *((siting, 0.5) if axis == 1 else (0.5, siting)))
+        for at in range(8):
+            rgb = np.zeros((8, 8, 3), np.uint8)
+            rgb[(slice(None), at) if axis == 1 else at] = (0, 0, 200)
+            cb = from_rgb(rgb, color)[8:, 0::2].astype(float) - 128
+            assert cb[1, 1] == pytest.approx(100 * weights.get(at, 0), abs=0.6)
+
+
+@pytest.mark.parametrize("color", [c for c in COLORS if (c.chroma_x, c.chroma_y) == (0.0, 0.5)], ids=str)
+def test_as_ffmpeg(color: Color) -> None:
+    av = pytest.importorskip("av")
+    from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
+
+    data = from_rgb(smooth(128, 96), color)
+    frame = av.VideoFrame.from_ndarray(data, format="nv12")
+    space = {"bt601": 5, "bt709": 1, "bt2020": 9}[color.matrix]
+    # Without these flags swscale's short cut makes white 253.
+    accurate = Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
+    theirs = VideoReformatter().reformat(
+        frame, format="rgb24", src_colorspace=space, dst_colorspace=space, interpolation=accurate,
+        src_color_range=ColorRange.JPEG if color.full_range else ColorRange.MPEG, dst_color_range=ColorRange.JPEG,
+    ).to_ndarray()  # fmt: skip
+    error = np.abs(to_rgb(Surface(data, color), 128, 96).astype(int) - theirs)
+    assert error.mean() < 1
+    assert error.max() <= 5
+
+
+@pytest.mark.parametrize(
+    "rgb", [np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3), np.float32), np.zeros((0, 4, 3), np.uint8)]
+)
+def test_from_rgb_refuses_what_is_no_picture(rgb: np.ndarray) -> None:
+    with pytest.raises(ValueError, match=r"needs a picture of shape \(h, w, 3\), uint8, got"):
+        from_rgb(rgb, Color())
+
+
+def test_a_surface_must_hold_the_picture() -> None:
+    surface = Surface(noise(8, 6), Color())
+    with pytest.raises(ValueError, match="a surface of 8x6 pixels cannot hold a picture of 10x6"):
+        to_rgb(surface, 10, 6)
+
+
+def test_nothing_is_counted_on_the_host() -> None:
+    counters = Counters()
+    to_rgb(Surface(noise(8, 6), Color()), 8, 6, counters)
+    assert counters["pixels to host"] == 0
+
+
+def test_the_kernels_record() -> None:
+    record = picture(Color("bt601", True, 0.5, 0.0), (48, 64), 63, 31)
+    assert PICTURE.itemsize == 64
+    assert [record[n].item() for n in ("width", "height", "pitch", "rows", "chroma_x", "chroma_y")] == [
+        63, 31, 64, 32, 0.5, 0.0,
+    ]  # fmt: skip
+    assert record["rv"] == np.float32(1.402)
+    assert record["y"] == 1
+
+
+@pytest.mark.gpu
+def test_a_copy_from_the_device_is_counted() -> None:
+    import cupy
+
+    data, counters = noise(64, 48), Counters()
+    ours = to_rgb(Surface(cupy.asarray(data), Color()), 63, 47, counters)
+    np.testing.assert_array_equal(ours, to_rgb(Surface(data, Color()), 63, 47))
+    assert counters["pixels to host"] == 1

@@ -1,0 +1,233 @@
+import numpy as np
+import pytest
+
+from streamkit.data import Color, Detections, Surface
+from streamkit.ops.annotate import Style, annotate
+from streamkit.ops.glyphs import Atlas
+from streamkit.ops.overlay import MARK, draw
+
+RED, BLUE = (90, 100, 240), (60, 230, 110)
+OPAQUE = 255
+
+
+def noise(height, width, seed=0, color=None):
+    rng = np.random.default_rng(seed)
+    return Surface(rng.integers(0, 256, (height * 3 // 2, width), dtype=np.uint8), color or Color())
+
+
+def packed(ycc, opacity=OPAQUE):
+    return ycc[0] | ycc[1] << 8 | ycc[2] << 16 | opacity << 24
+
+
+def mark(x1, y1, x2, y2, ycc=RED, border=0, opacity=OPAQUE, ink=0, sprite=-1):
+    return np.array([(x1, y1, x2, y2, border, packed(ycc, opacity), ink, sprite)], MARK)
+
+
+def channels(surface):
+    """(height, width, 3) int: each pixel's Y, and the Cb and Cr that it shares."""
+    data, height, width = surface.data.astype(int), surface.height, surface.width
+    pairs = data[height:].reshape(height // 2, width // 2, 2).repeat(2, 0).repeat(2, 1)
+    return np.dstack([data[:height], pairs])
+
+
+def mix(under, over, share):
+    return (under * (255 - share) + over * share + 127) // 255
+
+
+def plain(surface, marks, atlas):
+    """The oracle: pixel by pixel, as the table says."""
+    picture = channels(surface)
+    for x1, y1, x2, y2, border, color, ink, sprite in marks.tolist():
+        masks = atlas.masks(sprite, x2 - x1, y2 - y1) if sprite >= 0 else None
+        for y in range(max(y1, 0), min(y2, surface.height)):
+            for x in range(max(x1, 0), min(x2, surface.width)):
+                if border and x1 + border <= x < x2 - border and y1 + border <= y < y2 - border:
+                    continue
+                for channel in range(3):
+                    value = mix(picture[y, x, channel], color >> 8 * channel & 255, color >> 24)
+                    if masks:
+                        share = masks[1][(y - y1) // 2, (x - x1) // 2] if channel else masks[0][y - y1, x - x1]
+                        value = mix(value, ink >> 8 * channel & 255, int(share))
+                    picture[y, x, channel] = value
+    return picture
+
+
+def one(surface, marks, atlas=None, **options):
+    return draw([surface], marks, [len(marks)], atlas or Atlas(), **options)[0]
+
+
+# ------------------------------------------------------------------------------------------------------------- host
+
+
+@pytest.mark.parametrize(
+    "box",
+    [(10, 8, 30, 28), (-6, -4, 10, 12), (30, 20, 90, 80), (-10, -10, 100, 100), (0, 0, 2, 2), (8, 8, 8, 20)],
+    ids=["inside", "upper left", "lower right", "larger", "smallest", "no width"],
+)
+@pytest.mark.parametrize(("border", "opacity"), [(0, 255), (2, 255), (4, 255), (0, 100), (4, 77), (40, 255), (40, 9)])
+def test_rectangle_equals_pixel_by_pixel(box, border, opacity):
+    surface = noise(48, 64)
+    marks = mark(*box, border=border, opacity=opacity)
+    assert np.array_equal(channels(one(surface, marks)), plain(surface, marks, Atlas()))
+
+
+@pytest.mark.parametrize("opacity", [255, 0, 120])
+@pytest.mark.parametrize("place", [(10, 8), (-12, -6), (50, 40), (-200, 8), (400, 8)])
+def test_sprite_equals_pixel_by_pixel(place, opacity):
+    atlas, surface = Atlas(), noise(48, 64)
+    sprite, width = atlas.text("car 7", 14)
+    x, y = place
+    marks = mark(x, y, x + width, y + 14, opacity=opacity, ink=packed(BLUE), sprite=sprite)
+    assert np.array_equal(channels(one(surface, marks, atlas)), plain(surface, marks, atlas))
+
+
+def test_outside_of_a_mark_nothing_changes():
+    surface = noise(48, 64)
+    drawn = channels(one(surface, mark(10, 8, 30, 28, border=2)))
+    changed = (drawn != channels(surface)).any(axis=2)
+    rim = np.zeros((48, 64), bool)
+    rim[8:28, 10:30] = True
+    rim[10:26, 12:28] = False
+    assert not changed[~rim].any()
+    assert (drawn[rim] == RED).all()
+
+
+def test_later_marks_lie_on_top():
+    marks = np.concatenate([mark(0, 0, 20, 20), mark(10, 10, 30, 30, BLUE)])
+    drawn = channels(one(noise(48, 64), marks))
+    assert (drawn[15, 15] == BLUE).all()
+    assert (drawn[5, 5] == RED).all()
+
+
+def test_what_was_given_is_not_changed():
+    surface = noise(48, 64)
+    before = surface.data.copy()
+    drawn = one(surface, mark(0, 0, 20, 20))
+    assert drawn is not surface
+    assert drawn.color == surface.color
+    assert np.array_equal(surface.data, before)
+
+
+def test_in_place_draws_on_the_surface_itself():
+    surface = noise(48, 64)
+    assert one(surface, mark(0, 0, 20, 20), in_place=True) is surface
+    assert surface.data[0, 0] == RED[0]
+
+
+def test_in_place_on_a_read_only_array_makes_a_copy():
+    surface = noise(48, 64)
+    surface.data.setflags(write=False)
+    assert one(surface, mark(0, 0, 20, 20), in_place=True).data[0, 0] == RED[0]
+
+
+def test_pictures_without_marks_are_handed_through():
+    surfaces = [noise(48, 64, i) for i in range(3)]
+    drawn = draw(surfaces, mark(0, 0, 8, 8), [0, 1, 1], Atlas())
+    assert drawn[0] is surfaces[0]
+    assert drawn[1] is not surfaces[1]
+    assert drawn[2] is surfaces[2]
+    assert draw(surfaces, np.zeros(0, MARK), [0, 0, 0], Atlas()) == surfaces
+    assert draw([], np.zeros(0, MARK), [], Atlas()) == []
+
+
+@pytest.mark.parametrize("odd", [{"box": (1, 0, 4, 4)}, {"box": (0, 0, 4, 5)}, {"border": 1}])
+def test_odd_places_are_refused(odd):
+    with pytest.raises(ValueError, match="must be even"):
+        one(noise(48, 64), mark(*odd.get("box", (0, 0, 8, 8)), border=odd.get("border", 0)))
+
+
+@pytest.mark.parametrize("ends", [[], [0], [1, 1]])
+def test_ends_that_do_not_fit_are_refused(ends):
+    with pytest.raises(ValueError, match="one end a surface, the last 1"):
+        draw([noise(48, 64)], mark(0, 0, 4, 4), ends, Atlas())
+
+
+# -------------------------------------------------------------------------------------------------------------- GPU
+
+SIZES = [(360, 480), (360, 640), (1080, 1920), (2, 2), (64, 64), (66, 130), (432, 768), (720, 1280)]
+
+
+def crowd(frames, most, seed=3):
+    """A table of boxes, some partly or wholly outside, with landmarks, and the surfaces they lie on."""
+    rng = np.random.default_rng(seed)
+    surfaces, tables = [], []
+    for row in range(frames):
+        height, width = SIZES[row % len(SIZES)]
+        surfaces.append(noise(height, width, row, Color(("bt601", "bt709", "bt2020")[row % 3], row % 2 == 0)))
+        n = 0 if row == 5 else int(rng.integers(1, most))
+        start = rng.uniform(-0.2, 1.1, (n, 2)) * [width, height]
+        end = start + rng.uniform(0, 0.4, (n, 2)) * [width, height]
+        tables.append(
+            Detections(
+                np.hstack([start, end]).astype(np.float32),
+                rng.uniform(size=n).astype(np.float32),
+                rng.integers(0, 30, n).astype(np.int32),
+                np.full(n, row, np.int32),
+                rng.integers(-1, 5000, n),
+                ("person", "traffic light", "Straße"),
+                {"landmarks": np.repeat(start[:, None], 5, 1).astype(np.float32)},
+            )
+        )
+    return surfaces, Detections.concat(tables)
+
+
+def on_device(surfaces):
+    import cupy
+
+    return [Surface(cupy.asarray(s.data), s.color) for s in surfaces]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "style", [Style(), Style(fill=0.3, color="track", thickness=6, text_size=40)], ids=["", "fill"]
+)
+@pytest.mark.parametrize(("frames", "most"), [(1, 5), (32, 20), (8, 200)])
+def test_device_equals_host(style, frames, most):
+    surfaces, table = crowd(frames, most)
+    given = on_device(surfaces)
+    atlas = Atlas()
+    marks, ends = annotate(surfaces, [table], style, atlas)
+    expected = draw(surfaces, marks, ends, atlas)
+    found = draw(given, marks, ends, atlas)
+    for was, mine, theirs, device in zip(surfaces, expected, found, given, strict=True):
+        assert np.array_equal(theirs.data.get(), mine.data)
+        assert np.array_equal(device.data.get(), was.data), "what was given is not changed"
+        assert (theirs is device) == (mine is was)
+        assert (theirs.ready is None) == (theirs is device)
+
+
+@pytest.mark.gpu
+def test_device_in_place_equals_host():
+    surfaces, table = crowd(8, 20)
+    atlas, given = Atlas(), on_device(surfaces)
+    marks, ends = annotate(surfaces, [table], Style(), atlas)
+    found = draw(given, marks, ends, atlas, in_place=True)
+    assert all(a is b for a, b in zip(found, given, strict=True))
+    for theirs, mine in zip(found, draw(surfaces, marks, ends, atlas), strict=True):
+        assert np.array_equal(theirs.data.get(), mine.data)
+
+
+@pytest.mark.gpu
+def test_device_draws_a_batch_in_one_launch_on_the_current_stream(monkeypatch):
+    import cupy
+
+    from streamkit.ops.cuda import load
+
+    surfaces, table = crowd(32, 10)
+    launches = []
+    real = load.kernel
+
+    def counted(*names):
+        launches.append((names, cupy.cuda.get_current_stream().ptr))
+        return real(*names)
+
+    monkeypatch.setattr(load, "kernel", counted)
+    atlas = Atlas()
+    marks, ends = annotate(surfaces, [table], Style(), atlas)
+    expected = draw(surfaces, marks, ends, atlas)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        given = on_device(surfaces)
+        found = draw(given, marks, ends, atlas)
+        found[0].ready.synchronize()
+        assert launches == [(("overlay.cu", "overlay"), stream.ptr)]
+        assert all(np.array_equal(a.data.get(), b.data) for a, b in zip(found, expected, strict=True))

@@ -1,0 +1,132 @@
+import numpy as np
+import pytest
+
+from streamkit.data import Color
+from streamkit.ops import planes
+from streamkit.ops.color import from_rgb
+
+SIZES = [(8, 6), (7, 6), (8, 5), (7, 5), (2, 2), (1, 1), (64, 2)]
+
+
+def nv12(width, height, seed=0):
+    data = np.random.default_rng(seed).integers(0, 256, planes.nv12_shape(width, height), np.uint8)
+    rows = data.shape[0] * 2 // 3
+    if width % 2:
+        data[:rows, width] = data[:rows, width - 1]
+    if height % 2:
+        data[height] = np.concatenate([data[height - 1, :width], data[height - 1, width - 1 : width]])[: data.shape[1]]
+    return data
+
+
+def turned(data, width, height, rotation):
+    out = np.empty(planes.nv12_shape(*planes.rotated_size(width, height, rotation)), np.uint8)
+    planes.rotate(data, width, height, rotation, out)
+    return out
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("rotation", [90, 180, 270])
+def test_turning_there_and_back_changes_nothing(size, rotation):
+    data = nv12(*size)
+    there = turned(data, *size, rotation)
+    back = turned(there, *planes.rotated_size(*size, rotation), 360 - rotation)
+    np.testing.assert_array_equal(back, data)
+
+
+def test_a_quarter_turn_is_clockwise():
+    data = np.zeros((9, 4), np.uint8)  # 4 wide, 6 high
+    data[0] = [1, 2, 3, 4]
+    data[6] = [10, 20, 30, 40]
+    out = turned(data, 4, 6, 90)
+    assert out.shape == (6, 6)
+    assert out[:4, 5].tolist() == [1, 2, 3, 4]
+    assert out[4, 4:].tolist() == [10, 20]
+    assert out[5, 4:].tolist() == [30, 40]
+
+
+@pytest.mark.parametrize("size", [(64, 48), (63, 48), (64, 47), (63, 47)])
+@pytest.mark.parametrize("rotation", [90, 180, 270])
+def test_the_colours_stay_at_their_places(size, rotation):
+    from streamkit.data import Surface
+    from streamkit.ops.color import to_rgb
+
+    width, height = size
+    y, x = np.mgrid[0:height, 0:width]
+    rgb = np.stack([4 * x, 255 - 5 * y, 128 + 2 * x - 2 * y], -1).clip(0, 255).astype(np.uint8)
+    color = Color("bt601")
+    data = from_rgb(rgb, color)
+    upright = to_rgb(Surface(data, color), width, height)
+    new = planes.rotated_size(width, height, rotation)
+    surface = Surface(turned(data, width, height, rotation), planes.rotated_color(color, width, height, rotation))
+    got = to_rgb(surface, *new).astype(int)
+    assert np.abs(got - np.rot90(upright, -rotation // 90)).max() <= 1
+
+
+def test_narrowing_rounds_and_clips():
+    values = np.array([0, 1, 2, 5, 6, 1021, 1022, 1023], np.uint16)
+    assert planes.narrow(values, 10).tolist() == [0, 0, 1, 1, 2, 255, 255, 255]
+    assert planes.narrow(np.array([127, 128, 65407, 65535], np.uint16), 16).tolist() == [0, 1, 255, 255]
+
+
+def test_high_and_low_bits_narrow_alike():
+    low = np.arange(1024, dtype=np.uint16)
+    out = np.empty((1, 1024), np.uint8)
+    planes.narrow_p016((low << 6)[None], out)
+    np.testing.assert_array_equal(out[0], planes.narrow(low, 10))
+    np.testing.assert_array_equal(out[0], np.minimum((low + 2) >> 2, 255))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_odd_edges_are_repeated(size):
+    width, height = size
+    y = np.random.default_rng(1).integers(0, 256, (height, width), np.uint8)
+    chroma = np.full(((height + 1) // 2, (width + 1) // 2), 7, np.uint8)
+    out = np.empty(planes.nv12_shape(width, height), np.uint8)
+    planes.pack(y, chroma, chroma + 1, Color(), out)
+    rows = out.shape[0] * 2 // 3
+    np.testing.assert_array_equal(out[:rows], np.pad(y, ((0, height % 2), (0, width % 2)), "edge"))
+    assert (out[rows:, 0::2] == 7).all()
+    assert (out[rows:, 1::2] == 8).all()
+
+
+def test_merged_chroma_is_centred():
+    y = np.zeros((2, 2), np.uint8)
+    u = np.array([[10, 20], [30, 41]], np.uint8)
+    out = np.empty((3, 2), np.uint8)
+    color = planes.pack(y, u, u, Color("bt601", chroma_x=0, chroma_y=0), out)
+    assert out[2].tolist() == [25, 25]  # 25.25
+    assert (color.chroma_x, color.chroma_y) == (0.5, 0.5)
+
+
+def test_wrong_shapes_are_refused():
+    with pytest.raises(ValueError, match="needs NV12 data"):
+        planes.pack(np.zeros((4, 4), np.uint8), None, None, Color(), np.zeros((6, 6), np.uint8))
+    with pytest.raises(ValueError, match="turning 4x4 by 90"):
+        planes.rotate(np.zeros((6, 4), np.uint8), 4, 4, 90, np.zeros((6, 6), np.uint8))
+    with pytest.raises(ValueError, match="90, 180 or 270"):
+        planes.rotate(np.zeros((6, 4), np.uint8), 4, 4, 45, np.zeros((6, 4), np.uint8))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", [(8, 6), (2, 2), (640, 360), (626, 360), (66, 18)])
+@pytest.mark.parametrize("rotation", [90, 180, 270])
+def test_the_device_turns_alike(size, rotation):
+    import cupy
+
+    data = nv12(*size)
+    want = turned(data, *size, rotation)
+    out = cupy.empty(want.shape, cupy.uint8)
+    planes.rotate(cupy.asarray(data), *size, rotation, out)
+    np.testing.assert_array_equal(out.get(), want)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(3, 2), (540, 640), (3, 34), (540, 626)])
+def test_the_device_narrows_alike(shape):
+    import cupy
+
+    data = np.random.default_rng(2).integers(0, 65536, shape, np.uint16)
+    want, out = np.empty(shape, np.uint8), cupy.empty(shape, cupy.uint8)
+    planes.narrow_p016(data, want)
+    planes.narrow_p016(cupy.asarray(data), out)
+    np.testing.assert_array_equal(out.get(), want)

@@ -1,0 +1,277 @@
+"""Preprocess: the fast forms against the plain one, and the plain one against what users do with OpenCV."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from streamkit.data import Color, Surface
+from streamkit.ops.color import from_rgb
+from streamkit.ops.preprocess import InputSpec, geometry, preprocess, preprocess_reference
+
+LEFT, CENTRE, TOP_LEFT = Color(), Color("bt601", True, 0.5, 0.5), Color("bt2020", False, 0.0, 0.0)
+SIZES = [(1, 1), (2, 1), (1, 2), (5, 3), (3, 50), (33, 64), (64, 48), (101, 77), (200, 33), (320, 180)]
+IMAGENET = {"scale": 1 / 255, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+SPECS = {
+    "letterbox": InputSpec((75, 64)),
+    "up": InputSpec((224, 160), color="bgr", anchor="top_left"),
+    "stretch": InputSpec((32, 48), resize="stretch", **IMAGENET),
+    "crop": InputSpec((48, 40), resize="crop", resize_to=64, color="bgr", pad=(1.0, 2.0, 3.0), **IMAGENET),
+    "crop padded": InputSpec((64, 64), resize="crop", resize_to=32, anchor="center", pad=0),
+    "nhwc": InputSpec((75, 64), layout="nhwc", color="bgr", pad=(10.0, 20.0, 30.0)),
+    "f16": InputSpec((64, 64), dtype="f16", scale=1 / 255),
+    "f16 nhwc": InputSpec((64, 64), dtype="f16", layout="nhwc", scale=1 / 255),
+    "u8": InputSpec((64, 64), dtype="u8", layout="nhwc", pad=0),
+    "u8 nchw": InputSpec((64, 50), dtype="u8", mean=(10, 10, 10), color="bgr"),
+}
+
+
+def surface(width: int, height: int, color: Color = LEFT, seed: int = 0) -> Surface:
+    shape = ((height + 1) // 2 * 3, (width + 1) // 2 * 2)
+    return Surface(np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8), color)
+
+
+def levels(spec: InputSpec, error: np.ndarray) -> np.ndarray:
+    """A tensor's error in pixel levels, 0..255."""
+    shape = (3, 1, 1) if spec.layout == "nchw" else (3,)
+    return np.abs(error) / spec.affine()[0].reshape(shape)
+
+
+def tolerance(spec: InputSpec) -> float:
+    """The largest error in levels: a rounding of the dtype on top of the arithmetic."""
+    return {"f32": 0.01, "f16": 0.5, "u8": 1.0}[spec.dtype]
+
+
+@pytest.mark.parametrize("color", [LEFT, CENTRE, TOP_LEFT, Color(chroma_x=1.0, chroma_y=1.0)], ids=str)
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_host_equals_reference(spec: InputSpec, color: Color) -> None:
+    surfaces = [surface(*size, color, seed) for seed, size in enumerate(SIZES)]
+    tensor, scales = preprocess(surfaces, SIZES, spec)
+    reference = preprocess_reference(surfaces, SIZES, spec)
+    assert tensor.dtype == reference.dtype == spec.numpy_dtype
+    assert tensor.shape == reference.shape == spec.shape(len(SIZES))
+    error = levels(spec, tensor.astype(np.float64) - reference)
+    assert error.max() <= tolerance(spec)
+    assert error.mean() < 0.05
+    assert scales.dtype == np.float32
+    np.testing.assert_array_equal(scales, np.array([geometry(spec, *size) for size in SIZES], np.float32))
+
+
+@pytest.mark.parametrize(("size", "side"), [((1920, 1080), 640), ((1920, 1080), 256), ((1919, 1079), 416)])
+def test_large_pictures(size: tuple[int, int], side: int) -> None:
+    picture, spec = surface(*size), InputSpec((side, side))
+    error = np.abs(preprocess([picture], [size], spec)[0] - preprocess_reference([picture], [size], spec))
+    assert error.max() < 0.1
+    assert error.mean() < 0.005
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_a_batch_equals_its_frames_bit_for_bit(spec: InputSpec) -> None:
+    surfaces = [surface(*size, (LEFT, CENTRE)[seed % 2], seed) for seed, size in enumerate(SIZES)]
+    tensor = preprocess(surfaces, SIZES, spec)[0].copy()
+    for order in (range(len(SIZES)), reversed(range(len(SIZES)))):
+        for i in order:
+            np.testing.assert_array_equal(preprocess([surfaces[i]], [SIZES[i]], spec)[0][0], tensor[i])
+
+
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_rows_past_the_frames_are_padding(spec: InputSpec) -> None:
+    out = np.full(spec.shape(4), 77, spec.numpy_dtype)
+    tensor, scales = preprocess([surface(64, 48)], [(64, 48)], spec, batch=4, out=out)
+    assert tensor is out
+    assert scales.shape == (1, 4)
+    pad = spec.affine()[2].astype(spec.numpy_dtype)
+    rest = tensor[1:] if spec.layout == "nhwc" else tensor[1:].transpose(0, 2, 3, 1)
+    assert (rest == pad).all()
+    np.testing.assert_array_equal(tensor[0], preprocess([surface(64, 48)], [(64, 48)], spec)[0][0])
+    empty, scales = preprocess([], [], spec, batch=2)
+    assert empty.shape == spec.shape(2)
+    assert scales.shape == (0, 4)
+
+
+def test_padding_is_normalised_and_in_the_order_of_color() -> None:
+    black = np.zeros((10, 40, 3), np.uint8)
+    picture = Surface(from_rgb(black, LEFT), LEFT)
+    spec = InputSpec((40, 40), color="bgr", pad=(255.0, 51.0, 0.0), scale=1 / 255, mean=(0.5, 0, 0), std=(0.5, 1, 1))
+    tensor, _ = preprocess([picture], [(40, 10)], spec)
+    np.testing.assert_allclose(tensor[0, :, 0, 0], (1, 0.2, 0), atol=1e-6)
+    np.testing.assert_allclose(tensor[0, :, 20, 20], (-1, 0, 0), atol=1e-6)
+
+
+@pytest.mark.parametrize("color", ["rgb", "bgr"])
+@pytest.mark.parametrize(("size", "side"), [((480, 360), 416), ((640, 427), 320), ((200, 150), 416)])
+def test_as_users_do_it_with_opencv(size: tuple[int, int], side: int, color: str) -> None:
+    import cv2
+
+    (width, height), stated = size, Color("bt601")  # OpenCV's one matrix
+    y, x = np.mgrid[:height, :width]
+    rgb = np.stack([120 + 60 * np.sin(x / 40), 110 + 60 * np.cos(y / 30), 130 + 40 * np.sin((x + y) / 50)], -1)
+    data = from_rgb(rgb.round().astype(np.uint8), stated)
+    picture = cv2.cvtColor(data, cv2.COLOR_YUV2RGB_NV12 if color == "rgb" else cv2.COLOR_YUV2BGR_NV12)[:height, :width]
+    ratio = min(side / width, side / height)
+    across, down = round(width * ratio), round(height * ratio)
+    left, top = round((side - across) / 2 - 0.1), round((side - down) / 2 - 0.1)
+    small = cv2.resize(picture, (across, down), interpolation=cv2.INTER_LINEAR)
+    theirs = cv2.copyMakeBorder(
+        small, top, side - down - top, left, side - across - left, cv2.BORDER_CONSTANT, value=(114, 114, 114)
+    )
+    ours, _ = preprocess([Surface(data, stated)], [size], InputSpec((side, side), color=color))
+    error = np.abs(ours[0].transpose(1, 2, 0) - theirs)
+    assert error.max() <= 4
+    assert error.mean() <= 1
+
+
+def test_a_box_drawn_in_the_source_is_found_in_the_tensor() -> None:
+    rgb = np.zeros((120, 200, 3), np.uint8)
+    rgb[40:80, 60:160] = 255
+    spec = InputSpec((160, 128))
+    tensor, scales = preprocess([Surface(from_rgb(rgb, LEFT), LEFT)], [(200, 120)], spec)
+    ys, xs = np.nonzero(tensor[0, 1, 16:112] > 127)
+    scale_x, scale_y, offset_x, offset_y = scales[0]
+    box = [xs.min(), ys.min() + 16, xs.max() + 1, ys.max() + 17]
+    expected = [60 * scale_x + offset_x, 40 * scale_y + offset_y, 160 * scale_x + offset_x, 80 * scale_y + offset_y]
+    np.testing.assert_allclose(box, expected, atol=0.51)
+
+
+def test_the_padded_column_and_row_are_never_seen() -> None:
+    size, spec = (63, 47), InputSpec((64, 64))
+    clean = Surface(np.full((72, 64), 100, np.uint8), LEFT)
+    data = clean.data.copy()
+    data[:48, 63], data[47] = 255, 255
+    np.testing.assert_array_equal(
+        preprocess([Surface(data, LEFT)], [size], spec)[0], preprocess([clean], [size], spec)[0]
+    )
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    spec, wrong = InputSpec((64, 64)), []
+    expected = [preprocess_reference([surface(64, 48, seed=seed)], [(64, 48)], spec) for seed in range(4)]
+
+    def work(seed: int) -> None:
+        held = []
+        for _ in range(30):
+            held.append(preprocess([surface(64, 48, seed=seed)], [(64, 48)], spec)[0])
+            held = held[-3:]
+            wrong.extend(seed for tensor in held if np.abs(tensor - expected[seed]).max() > 0.01)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options", "message"),
+    [
+        ([(64, 48)], {}, "got 2 surfaces, 1 sizes and a batch of 2"),
+        ([(64, 48)] * 2, {"batch": 1}, "2 sizes and a batch of 1"),
+        ([(64, 48), (64, 50)], {}, "a surface of 64x48 pixels cannot hold a picture of 64x50"),
+        (
+            [(64, 48)] * 2,
+            {"out": np.empty((2, 3, 32, 33), np.float32)},
+            r"`out` to be C-contiguous float32\[2, 3, 32, 32\]",
+        ),
+        ([(64, 48)] * 2, {"out": np.empty((2, 3, 32, 32), np.float16)}, "got float16"),
+    ],
+)
+def test_what_does_not_fit_is_refused(sizes, options, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        preprocess([surface(64, 48)] * 2, sizes, InputSpec((32, 32)), **options)
+
+
+def test_what_the_kernel_is_told() -> None:
+    from streamkit.ops.preprocess_cuda import FRAME, SPEC, Plan
+
+    spec = InputSpec((416, 320), color="bgr", **IMAGENET)
+    packed, scales = Plan(spec).pack([surface(641, 427), surface(64, 48, CENTRE)], [(641, 427), (64, 48)], [7, 9], 3)
+    assert len(packed) == SPEC.itemsize + 3 * FRAME.itemsize
+    assert (SPEC.itemsize % 8, FRAME.itemsize % 8) == (0, 0)
+    header, frames = np.frombuffer(packed, SPEC, 1)[0], np.frombuffer(packed, FRAME, offset=SPEC.itemsize)
+    assert (header["width"], header["height"], header["bgr"]) == (416, 320, 1)
+    np.testing.assert_allclose(header["factor"], spec.affine()[0], rtol=1e-6)
+    assert frames["picture"]["data"].tolist() == [7, 9, 0]
+    assert frames["picture"]["pitch"].tolist() == [642, 64, 0]
+    assert frames["picture"]["rows"].tolist() == [428, 48, 0]
+    assert frames["new_width"].tolist() == [416, 416, 0]
+    np.testing.assert_allclose(frames["step_x"][:2] * scales[:, 0], 1, rtol=1e-6)
+    assert scales.tolist() == np.array([geometry(spec, 641, 427), geometry(spec, 64, 48)], np.float32).tolist()
+
+
+# ------------------------------------------------------------------------------------------------------------- GPU
+
+
+def on_device(pictures: list[Surface]) -> list[Surface]:
+    import cupy
+
+    return [Surface(cupy.asarray(picture.data), picture.color) for picture in pictures]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("color", [LEFT, CENTRE, TOP_LEFT], ids=str)
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_gpu_equals_reference(spec: InputSpec, color: Color) -> None:
+    import cupy
+
+    surfaces = [surface(*size, color, seed) for seed, size in enumerate(SIZES)]
+    batch = len(SIZES) + 2
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        devices = on_device(surfaces)
+        tensor, scales = preprocess(devices, SIZES, spec, batch=batch)
+        stream.synchronize()
+    assert isinstance(tensor, cupy.ndarray)
+    assert tensor.dtype == spec.numpy_dtype
+    assert isinstance(scales, np.ndarray)
+    error = levels(spec, tensor.get().astype(np.float64) - preprocess_reference(surfaces, SIZES, spec, batch=batch))
+    assert error.max() <= max(0.255, tolerance(spec))
+    assert error.mean() < 0.05
+    np.testing.assert_array_equal(scales, np.array([geometry(spec, *size) for size in SIZES], np.float32))
+
+
+@pytest.mark.gpu
+def test_gpu_batches_in_flight_do_not_mix() -> None:
+    import cupy
+
+    spec, size = InputSpec((320, 320), dtype="f16", scale=1 / 255), (640, 360)
+    pictures = [surface(*size, seed=seed) for seed in range(32)]
+    devices = on_device(pictures)
+    single = [preprocess([device], [size], spec)[0] for device in devices]
+    cupy.cuda.Device().synchronize()
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        order = np.random.default_rng(0).permutation
+        rounds = [order(32) for _ in range(20)]
+        tensors = [preprocess([devices[i] for i in rows], [size] * 32, spec)[0] for rows in rounds]  # none waited for
+        stream.synchronize()
+    for rows, tensor in zip(rounds, tensors, strict=True):
+        for row, i in enumerate(rows):
+            assert bool((tensor[row] == single[i][0]).all())
+
+
+@pytest.mark.gpu
+def test_gpu_waits_for_a_surface_that_is_not_ready() -> None:
+    import cupy
+
+    size, spec = (1280, 720), InputSpec((640, 640))
+    picture = surface(*size)
+    writer, reader = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
+    source = cupy.asarray(picture.data)
+    target = cupy.zeros_like(source)
+    cupy.cuda.Device().synchronize()
+    with writer:
+        busy = cupy.ones((4096, 4096), np.float32)
+        for _ in range(20):
+            busy = busy * np.float32(1.0001)
+        target[...] = source
+        ready = writer.record()
+    with reader:
+        tensor, _ = preprocess([Surface(target, picture.color, ready=ready)], [size], spec)
+        reader.synchronize()
+    assert np.abs(tensor.get() - preprocess_reference([picture], [size], spec)).max() < 0.255
+
+
+@pytest.mark.gpu
+def test_gpu_refuses_a_mix_of_host_and_device() -> None:
+    pictures = [surface(64, 48), surface(64, 48)]
+    with pytest.raises(ValueError, match="on one device"):
+        preprocess([*on_device(pictures[:1]), pictures[1]], [(64, 48)] * 2, InputSpec((32, 32)))

@@ -1,0 +1,40 @@
+"""Every way of resampling an axis gives the same values as interpolating sample by sample."""
+
+import numpy as np
+import pytest
+
+from streamkit.ops.resample import Axis, chroma_axis, resample
+from streamkit.ops.scratch import scratch
+
+
+def at(plane: np.ndarray, positions: np.ndarray, axis: int) -> np.ndarray:
+    return np.apply_along_axis(lambda line: np.interp(positions, np.arange(len(line)), line), axis, plane)
+
+
+@pytest.mark.parametrize("siting", [0.0, 0.25, 0.5, 1.0])
+@pytest.mark.parametrize(("size", "new_size"), [(1, 1), (1, 7), (2, 3), (9, 4), (10, 10), (11, 30), (64, 20), (65, 64)])
+def test_chroma(size: int, new_size: int, siting: float) -> None:
+    samples, other = (size + 1) // 2, 6
+    luma = np.clip((np.arange(new_size) + 0.5) * size / new_size - 0.5, 0, size - 1)
+    for axis in (0, 1):
+        shape = (samples, other) if axis == 0 else (other, samples)
+        plane = np.random.default_rng(size).integers(0, 256, shape, dtype=np.uint8)
+        axes = [chroma_axis(size, new_size, siting), Axis(other, other)]
+        across, down = axes[::-1] if axis == 0 else axes
+        with scratch() as new:
+            ours = resample(plane, across, down, new).copy()
+        np.testing.assert_allclose(ours, at(plane, (luma - siting) / 2, axis), atol=2e-4)
+
+
+@pytest.mark.parametrize("way", ["double", "gather"])
+def test_the_ways_agree(way: str) -> None:
+    assert chroma_axis(100, 80, 0.0).way == "double"
+    assert chroma_axis(100, 30, 0.0).way == "gather"
+    assert chroma_axis(100, 30, 0.5).way == "direct"
+    assert chroma_axis(101, 30, 0.5).way == "gather"
+    plane = np.random.default_rng(0).integers(0, 256, (40, 50), dtype=np.uint8)
+    luma = np.clip((np.arange(30) + 0.5) * 100 / 30 - 0.5, 0, 99)
+    across = Axis(100, 30, "double") if way == "double" else chroma_axis(100, 30, 0.0)
+    with scratch() as new:
+        ours = resample(plane, across, Axis(40, 40), new).copy()
+    np.testing.assert_allclose(ours, at(plane, luma / 2, 1), atol=2e-4)

@@ -1,0 +1,52 @@
+"""Memory that is used again: never while somebody holds it."""
+
+import numpy as np
+
+from streamkit.ops.scratch import Scratch, scratch, tensor
+
+
+def test_arrays_do_not_overlap_and_are_aligned() -> None:
+    new = Scratch()
+    for attempt in range(2):
+        arrays = [new((3, 5)), new((7,), np.uint8), new((2, 2, 2)), new((0, 4))]
+        for i, array in enumerate(arrays):
+            array[...] = i
+        assert [set(array.ravel().tolist()) for array in arrays] == [{0}, {1}, {2}, set()]
+        new.reset()
+        if attempt:
+            assert len({array.base is None for array in arrays}) == 1
+
+
+def test_memory_is_used_again() -> None:
+    new = Scratch()
+    new((100,))
+    new.reset()
+    first = new((100,))
+    new.used = 0
+    assert np.shares_memory(first, new((100,)))
+
+
+def test_two_at_once_are_two() -> None:
+    with scratch() as one, scratch() as two:
+        assert one is not two
+    with scratch() as again:
+        assert again in (one, two)
+
+
+def test_a_tensor_is_used_again_only_when_nobody_holds_it() -> None:
+    shape, dtype = (3, 12345), np.dtype(np.float32)
+    first = tensor(shape, dtype)
+    view = first[1:, 5:]
+    address = first.ctypes.data
+    assert not np.shares_memory(first, tensor(shape, dtype))
+    del first
+    others = [tensor(shape, dtype) for _ in range(3)]
+    assert not any(np.shares_memory(view, other) for other in others)
+    del view, others
+    assert address in [t.ctypes.data for t in [tensor(shape, dtype) for _ in range(4)]]
+
+
+def test_tensors_of_other_shapes_are_others() -> None:
+    assert tensor((2, 3), np.dtype(np.float32)).shape == (2, 3)
+    assert tensor((2, 3), np.dtype(np.float16)).dtype == np.float16
+    assert tensor((3, 2), np.dtype(np.float32)).shape == (3, 2)

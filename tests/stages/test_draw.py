@@ -1,0 +1,156 @@
+import numpy as np
+import pytest
+
+from streamkit.data import Batch, Color, Detections, Frame, Surface
+from streamkit.stage import BatchStage, options
+from streamkit.stages.draw import Draw
+
+
+def drawing(**options):
+    made = Draw(**options)
+    made.open()
+    return made
+
+
+def frame(height=360, width=640, value=100, source="a", **fields):
+    surface = Surface(np.full((-(-height // 2) * 3, width + width % 2), value, np.uint8), Color())
+    return Frame(source, 0, 0.0, width, height, surface, **fields)
+
+
+def table(*rows, labels=("person", "car")):
+    """Rows of (frame, class, x1, y1, x2, y2)."""
+    values = np.array(rows, np.float32).reshape(-1, 6)
+    return Detections(
+        np.ascontiguousarray(values[:, 2:]), np.full(len(values), 0.5, np.float32), values[:, 1].astype(np.int32),
+        values[:, 0].astype(np.int32), labels=labels,
+    )  # fmt: skip
+
+
+def test_a_new_surface_shows_the_objects_and_the_old_one_is_as_it_was():
+    given = frame()
+    old = given.surface
+    batch = drawing().process(Batch([given], tables={"detect": table((0, 1, 100, 100, 200, 200))}))
+    new = batch.frames[0].surface
+    assert new is not old
+    assert (old.data == 100).all()
+    rgb = batch.frames[0].rgb()
+    assert np.abs(rgb[150, 100].astype(int) - [0xFF, 0x9F, 0x1C]).max() <= 4
+    assert np.array_equal(rgb[150, 150], rgb[300, 500])
+
+
+def test_another_branch_sees_nothing():
+    batch = Batch([frame()], tables={"detect": table((0, 1, 100, 100, 200, 200))})
+    other = batch.fork()
+    drawing().process(batch)
+    assert (other.frames[0].surface.data == 100).all()
+
+
+def test_in_place_is_for_the_runner_alone():
+    assert "in_place" not in [option.name for option in options(Draw)]
+    stage, given = drawing(), frame()
+    stage.in_place = True
+    batch = stage.process(Batch([given], tables={"detect": table((0, 1, 100, 100, 200, 200))}))
+    assert batch.frames[0].surface is given.surface
+    assert (given.surface.data != 100).any()
+
+
+def test_frames_that_failed_or_have_no_pixels_or_objects_pass():
+    frames = [frame(error="broken"), frame(), frame(), frame()]
+    frames[1].surface = None
+    surfaces = [f.surface for f in frames]
+    found = table(*[(i, 0, 10, 10, 50, 50) for i in (0, 1, 3)])
+    batch = drawing().process(Batch(frames, tables={"detect": found}))
+    assert [f.surface is s for f, s in zip(batch.frames, surfaces, strict=True)] == [True, True, True, False]
+
+
+@pytest.mark.parametrize("tables", [{}, {"detect": Detections.empty()}])
+def test_nothing_found_copies_nothing(tables):
+    given = frame()
+    surface = given.surface
+    assert drawing().process(Batch([given], tables=tables)).frames[0].surface is surface
+
+
+def test_waits_for_a_table_on_its_way_and_draws_all_detectors():
+    tables = {
+        "detect": lambda: table((0, 0, 10, 50, 60, 90)),
+        "faces": table((0, 0, 300, 50, 360, 90), labels=("face",)),
+    }
+    batch = drawing().process(Batch([frame()], tables=tables))
+    luma = batch.frames[0].surface.data[:360]
+    assert (luma[70, :200] != 100).any()
+    assert (luma[70, 280:] != 100).any()
+
+
+@pytest.mark.parametrize(("height", "width"), [(101, 75), (1, 1), (2, 3), (35, 64)])
+def test_odd_and_tiny_pictures(height, width):
+    found = table((0, 0, 0, 0, width, height), (0, 1, 1, 1, 1, 1))
+    batch = drawing(fill=0.5).process(Batch([frame(height, width)], tables={"detect": found}))
+    assert (batch.frames[0].surface.data != 100).any()
+    assert batch.frames[0].rgb().shape == (height, width, 3)
+
+
+def test_a_batch_draws_as_its_frames_do_one_by_one():
+    sizes = [(360, 480), (120, 160), (360, 640), (90, 90)]
+    rows = [(i, i, 10 + i, 40, 70 + 3 * i, 80) for i in range(4)]
+    together = drawing().process(Batch([frame(*s) for s in sizes], tables={"detect": table(*rows)}))
+    for i, size in enumerate(sizes):
+        alone = drawing().process(Batch([frame(*size)], tables={"detect": table((0, *rows[i][1:]))}))
+        assert np.array_equal(alone.frames[0].surface.data, together.frames[i].surface.data)
+
+
+def test_options_reach_the_picture():
+    def picture(**options):
+        found = table((0, 0, 100, 100, 200, 200), (0, 1, 300, 100, 400, 200)).with_columns(track_id=np.array([5, 9]))
+        return drawing(**options).process(Batch([frame()], tables={"detect": found})).frames[0].surface.data
+
+    shown = [
+        picture(**options) for options in (
+            {}, {"labels": False}, {"scores": False}, {"tracks": False}, {"color": "track"}, {"thickness": 8},
+            {"text_size": 30}, {"fill": 0.5}, {"only": ("car",)},
+        )
+    ]  # fmt: skip
+    assert len({data.tobytes() for data in shown}) == len(shown)
+    assert (shown[-1][:360, :250] == 100).all(), "the person is not drawn"
+
+
+def test_every_option_has_help():
+    assert all(option.help for option in options(Draw))
+    assert issubclass(Draw, BatchStage)
+    assert Draw.reads == ("pixels",)
+
+
+def test_on_a_real_frame_only_the_drawing_changes(test_data):
+    av = pytest.importorskip("av")
+    from streamkit.ops.color import from_rgb
+
+    with av.open(str(test_data / "videos" / "vtest_480x360.mp4")) as container:
+        rgb = next(container.decode(video=0)).to_ndarray(format="rgb24")
+    surface = Surface(from_rgb(rgb, Color("bt601")), Color("bt601"))
+    given = Frame("street", 0, 0.0, 480, 360, surface)
+    before = given.rgb()
+    after = drawing().process(Batch([given], tables={"detect": table((0, 0, 200, 90, 232, 170))})).frames[0].rgb()
+    changed = (before != after).any(axis=2)
+    ys, xs = np.nonzero(changed)
+    assert ys.min() >= 73  # the label's row above, and a pixel that chroma interpolation may touch
+    assert ys.max() <= 173
+    assert xs.min() >= 196
+    assert not changed[96:164, 206:226].any(), "the inside of the box is clear"
+
+
+@pytest.mark.gpu
+def test_device_shows_what_the_host_shows():
+    import cupy
+
+    sizes = [(360, 480), (120, 160), (1080, 1920), (91, 75)] * 8
+    found = table(*[(i, i % 5, 10 + i, 40, 70 + 3 * i, 80) for i in range(32) if i != 7])
+    found = found.with_columns(landmarks=np.tile(found.xyxy[:, None, :2] + 9, (1, 5, 1)))
+    host = drawing(fill=0.2).process(Batch([frame(*s) for s in sizes], tables={"detect": found}))
+    frames = [frame(*s) for s in sizes]
+    for f in frames:
+        f.surface = Surface(cupy.asarray(f.surface.data), f.surface.color)
+    given = [f.surface for f in frames]
+    device = drawing(fill=0.2).process(Batch(frames, xp=cupy, tables={"detect": found}))
+    for mine, theirs, was in zip(host.frames, device.frames, given, strict=True):
+        assert np.array_equal(theirs.surface.data.get(), mine.surface.data)
+        assert (was.data == 100).all()
+    assert device.frames[7].surface is given[7]

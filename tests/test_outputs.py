@@ -1,0 +1,98 @@
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from streamkit.errors import OutputError
+from streamkit.outputs import WholeFile, beside, check_path, fill_path, fresh, output_error
+
+
+@pytest.mark.parametrize("path", ["a.jsonl", "out/{source}.mp4", "-", "/tmp/x"])
+def test_good_paths(path):
+    check_path(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [("", "must name a file"), ("out/", "must name a file"), ("out/{sorce}.mp4", "{sorce}"), ("{}.csv", "{}")],
+)
+def test_bad_paths(path, said):
+    with pytest.raises(ValueError, match=said):
+        check_path(path)
+
+
+def test_a_source_id_may_be_a_folder_but_not_lead_out():
+    assert fill_path("out/{source}.mp4", "cam/street") == "out/cam/street.mp4"
+    assert fill_path("out/all.jsonl", "../x") == "out/all.jsonl"
+    for id_ in ("../x", "/etc/x", "a/../../x"):
+        with pytest.raises(OutputError, match="leads out"):
+            fill_path("out/{source}.mp4", id_)
+
+
+def test_names_beside():
+    assert beside(Path("out/gate.mp4"), "2") == Path("out/gate-2.mp4")
+
+
+def test_fresh_names(tmp_path):
+    path = tmp_path / "a.jsonl"
+    assert fresh(path) == path
+    path.touch()
+    (tmp_path / "a-2.jsonl").touch()
+    assert fresh(path) == tmp_path / "a-3.jsonl"
+    assert fresh(path, "x") == tmp_path / "a-x.jsonl"
+
+
+def test_a_whole_file_appears_when_finished(tmp_path):
+    path = tmp_path / "deep" / "er" / "a.txt"
+    file = WholeFile(path)
+    file.begin().write_bytes(b"half")
+    assert not path.exists()
+    file.part.write_bytes(b"whole")
+    file.finish()
+    assert path.read_bytes() == b"whole"
+    assert os.listdir(path.parent) == ["a.txt"]
+
+
+def test_a_discarded_file_leaves_the_old_one(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"old")
+    file = WholeFile(path)
+    file.begin()
+    file.discard()
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_two_outputs_cannot_have_one_name(tmp_path):
+    first = WholeFile(tmp_path / "a.txt")
+    first.begin()
+    with pytest.raises(OutputError, match="another output"):
+        WholeFile(tmp_path / "a.txt").begin()
+    assert fresh(tmp_path / "a.txt") == tmp_path / "a-2.txt"
+    first.finish()
+    WholeFile(tmp_path / "a.txt").begin()
+
+
+def test_must_be_new(tmp_path):
+    (tmp_path / "a.txt").touch()
+    with pytest.raises(OutputError, match="it exists, and if_exists is fail"):
+        WholeFile(tmp_path / "a.txt", must_be_new=True).begin()
+    WholeFile(tmp_path / "b.txt", must_be_new=True).begin()
+
+
+def test_paths_that_cannot_be(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OutputError, match=r"file/a\.txt: a part of the path is a file"):
+        WholeFile(tmp_path / "file" / "a.txt").begin()
+    with pytest.raises(OutputError, match=r"folder: it is a folder"):
+        WholeFile(tmp_path / "folder").begin()
+    with pytest.raises(OutputError, match=r"cannot write /proc/nothing/a\.txt: "):
+        WholeFile("/proc/nothing/a.txt").begin()
+
+
+def test_errors_say_the_path_and_the_reason():
+    assert str(output_error("a/b", OSError(errno.ENOSPC, "No space"))) == "cannot write a/b: the disk is full"
+    assert str(output_error("a/b", OSError(errno.EIO, "Input/output error"))) == "cannot write a/b: Input/output error"
+    assert str(output_error("a/b", ValueError("two\nlines"))) == "cannot write a/b: two lines"
