@@ -230,7 +230,8 @@ class _Reader:
             self._source(id_, item, node)
 
     def _source(self, id_: str, item: Node, parent: Node) -> None:
-        from streamkit.stages.source import resolve
+        from streamkit.media.find import is_pattern, resolve
+        from streamkit.media.uris import is_path, local_path
 
         if item.value is None:
             self.problems.append(parent.problem(f"source {id_} needs a URI or a file", id_))
@@ -264,7 +265,7 @@ class _Reader:
             if values is None:
                 return
             self.config.sources.append(SourceConfig(one, kind, values, item))
-            if "://" not in one_uri and not Path(one_uri).exists():
+            if is_path(one_uri) and not is_pattern(one_uri) and not Path(local_path(one_uri)).exists():
                 self.config.warnings.append(uri.problem(f"source {one}: there is no file {one_uri}"))
 
     # ------------------------------------------------------------------------------------------------------- stages

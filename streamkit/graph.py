@@ -31,6 +31,7 @@ class Node:
         run: the runner's options.
         available: what can be read after it.
         place: where it stands in the YAML, for messages.
+        in_place: whether a stage that draws may draw on the surfaces it is given: nothing else reads them.
     """
 
     id: str
@@ -41,10 +42,7 @@ class Node:
     place: YamlNode
     readers: list[str] = field(default_factory=list)
     available: frozenset[str] = frozenset()
-
-    def make(self) -> Stage:
-        """A new instance."""
-        return self.type(**self.options)
+    in_place: bool = False
 
     @property
     def table(self) -> str:
@@ -98,6 +96,8 @@ def build(config: Config) -> Graph:
     if not problems:  # with an unknown stage about, what it would have written is not known
         _check_words(graph, problems)
         _check_sinks(graph, problems)
+        for node in ordered.values():
+            node.in_place = hasattr(node.type, "in_place") and _sole_reader(graph, node)
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
     return graph
@@ -178,6 +178,16 @@ def _order(nodes: dict[str, Node], problems: list[Problem]) -> dict[str, Node]:
     for node in done.values():
         node.inputs = [name for name in node.inputs if name == DECODE or name in done]
     return done
+
+
+def _sole_reader(graph: Graph, node: Node) -> bool:
+    """Whether the surfaces that come to `node` are read by no other branch, and kept by no sink on the way."""
+    while node.inputs != [DECODE]:
+        above = graph.nodes[node.inputs[0]]
+        if len(node.inputs) > 1 or len(above.readers) > 1 or issubclass(above.type, Sink):
+            return False
+        node = above
+    return len(graph.outputs) == 1
 
 
 def _check_words(graph: Graph, problems: list[Problem]) -> None:

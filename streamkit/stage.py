@@ -82,6 +82,14 @@ class Stage:
 class Source(Stage):
     """Makes frames, in order; ends by returning. One instance a source, on a thread of its own."""
 
+    @property
+    def unbounded(self) -> bool:
+        """Whether it keeps a pace of its own or has no end. Others, such as whole files, may wait for their turn."""
+        return False
+
+    def stop(self) -> None:
+        """Asked to end soon, from another thread: leave waits early. The runner takes no frame after it."""
+
     def frames(self) -> Iterator[Frame]:
         """Yield the frames in order."""
         raise NotImplementedError
@@ -251,15 +259,15 @@ _target: Registry = _decorated
 
 @dataclass_transform()
 def stage(
-    name: str, *, reads: str | tuple[str, ...] = (), writes: str | tuple[str, ...] = ()
+    name: str, *, reads: str | tuple[str, ...] | None = None, writes: str | tuple[str, ...] | None = None
 ) -> Callable[[_Kind], _Kind]:
     """Make a class a stage: a dataclass whose fields are options, known by `name`.
 
     Args:
         name: the word a YAML uses.
         reads: what must be there before it: `pixels`, `tensor`, `outputs`, `detections`, `track_id`, or the name of
-            an extra column.
-        writes: what it adds, in the same words, or `events`.
+            an extra column; where it is not given, what the class it derives from reads.
+        writes: what it adds, in the same words, or `events`; likewise.
     """
 
     def decorate(kind: _Kind) -> _Kind:
@@ -267,12 +275,18 @@ def stage(
             raise TypeError(f"stage {name!r}: {kind.__name__} must be one of the kinds {', '.join(KINDS)}")
         made: _Kind = dataclass(kind, eq=False)  # type: ignore[assignment]
         made.name = name
-        made.reads = (reads,) if isinstance(reads, str) else tuple(reads)
-        made.writes = (writes,) if isinstance(writes, str) else tuple(writes)
+        made.reads = _words(reads, made.reads)
+        made.writes = _words(writes, made.writes)
         _target.add(made)
         return made
 
     return decorate
+
+
+def _words(given: str | tuple[str, ...] | None, inherited: tuple[str, ...]) -> tuple[str, ...]:
+    if given is None:
+        return inherited
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def default_registry() -> Registry:

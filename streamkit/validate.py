@@ -72,10 +72,10 @@ class Options:
                 name = ".".join([id_, *path[:-1]])
                 self.problems.append(found.problem(f"{name} has no option {error['loc'][-1]!r}"))
                 continue
-            places.setdefault(tuple(path), (found, []))[1].append(_told(error, found))
+            places.setdefault(tuple(path), (found, []))[1].append(told(error, found))
         for steps, (found, texts) in places.items():
             text = " or ".join(dict.fromkeys(texts))
-            self.problems.append(found.problem(f"{'.'.join([id_, *steps])} {text}{_got(found)}"))
+            self.problems.append(found.problem(f"{'.'.join([id_, *steps])} {text}{got(found)}"))
 
 
 _models: dict[type[Stage], Any] = {}
@@ -98,7 +98,8 @@ def model_of(kind: type[Stage]) -> Any:
     return _models[kind]
 
 
-def _told(error: Any, found: Node) -> str:
+def told(error: Any, found: Node) -> str:
+    """What pydantic's `error` asks of the value at `found`, in this project's words."""
     kind, context = error["type"], error.get("ctx", {})
     if kind in _TYPES:
         return f"must be {_TYPES[kind]}"
@@ -111,7 +112,8 @@ def _told(error: Any, found: Node) -> str:
     return str(error["msg"])[:1].lower() + str(error["msg"])[1:]
 
 
-def _got(found: Node) -> str:
+def got(found: Node) -> str:
+    """`, got VALUE`, the end of a message."""
     value = found.plain()
     hint = ""
     if isinstance(value, dict) and len(value) == 1 and next(iter(value.values())) is None:

@@ -1,9 +1,21 @@
 """What every test may use: the folder of test data, and the skipping of what this machine cannot run."""
 
 import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+
+from streamkit.config import read_text
+from streamkit.data import Frame
+from streamkit.graph import build
+from streamkit.records import record
+from streamkit.runtime.device import choose
+from streamkit.runtime.run import Pipeline
+from streamkit.stage import Collecting, Sink, Stage, default_registry, stage
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -45,3 +57,48 @@ def test_data() -> Path:
 def root() -> Path:
     """The checkout."""
     return ROOT
+
+
+@dataclass
+class Outcome:
+    """What a run gave: its exit code, its report, and every frame's record by source, in order of arrival."""
+
+    code: int
+    report: dict[str, Any]
+    records: dict[str, list[dict[str, Any]]]
+    said: list[str]
+
+    def boxes(self, source: str) -> list[tuple[int, np.ndarray]]:
+        """(frame index, (n, 6) array of x1 y1 x2 y2 score class) of each record."""
+        rows = []
+        for one in self.records[source]:
+            found = [[*o["box"], o["score"], o["class_id"]] for o in one["objects"]]
+            rows.append((one["frame"], np.array(found, np.float64).reshape(-1, 6)))
+        return rows
+
+
+@pytest.fixture
+def run_pipeline(root: Path) -> Callable[..., Outcome]:
+    """Run a pipeline given as YAML text; its frames' records are collected by a sink named `collect`."""
+
+    def run(text: str, *, device: str = "cpu", extra: Sequence[type[Stage]] = (), limit: int | None = None) -> Outcome:
+        records: dict[str, list[dict[str, Any]]] = {}
+        registry = default_registry()
+        with Collecting(registry):
+
+            @stage("collect")
+            class Collect(Sink):
+                """Keep every record."""
+
+                def write(self, frame: Frame) -> None:
+                    records.setdefault(frame.source, []).append(record(frame))
+
+        for kind in extra:
+            registry.add(kind)
+        config = read_text(text, folder=root, registry=registry)
+        said: list[str] = []
+        running = Pipeline(build(config), choose(device, said.append), limit=limit, say=said.append)
+        code = running.run()
+        return Outcome(code, running.report(code), records, said)
+
+    return run

@@ -62,6 +62,8 @@ class Demuxer:
 
         self.uri = uri
         where, options = uri, {}
+        # PyAV 19 never fails on tags that are not UTF-8, and has no such argument
+        lenient: dict[str, Any] = {} if int(av.__version__.split(".")[0]) >= 19 else {"metadata_errors": "ignore"}
         if is_path(uri):
             where = local_path(uri)
         elif scheme(uri).startswith("rtsp"):
@@ -71,7 +73,7 @@ class Demuxer:
                 where,
                 options=options,
                 timeout=None if is_path(uri) else (timeout_s, timeout_s),
-                metadata_errors="ignore",
+                **lenient,
             )
         except (OSError, ValueError, av.FFmpegError) as error:
             raise SourceError(cannot_open(uri, error)) from error
@@ -168,3 +170,14 @@ def chroma_of(layout: Any) -> int:
         return 400
     ratio = parts[0].width // max(parts[1].width, 1), parts[0].height // max(parts[1].height, 1)
     return {(2, 2): 420, (2, 1): 422, (1, 1): 444}.get(ratio, 0)
+
+
+def twin(packet: Any) -> Any:
+    """A packet of the same bytes and times; never to be discarded."""
+    import av
+
+    copy = av.Packet(bytes(packet))
+    copy.pts, copy.dts, copy.time_base, copy.is_keyframe = packet.pts, packet.dts, packet.time_base, True
+    if packet.has_sidedata("new_extradata"):
+        copy.set_sidedata(packet.get_sidedata("new_extradata"))
+    return copy

@@ -3,8 +3,9 @@
 Three things NVDEC keeps silent about are taken care of here. Its output buffers are overwritten by the next call, so
 each picture is copied, on the device, into a pooled surface; decoder and copy use one CUDA stream, which keeps them in
 order without waiting. It goes on in the old size when the stream changes it, so keyframes are looked at (see
-`parameters`). And it has no notion of FFmpeg's discard flag, so packets carry a number instead of a time, and what
-belongs to the number is looked up when the picture comes out.
+`parameters`). And it has no notion of FFmpeg's discard flag, so what belongs to a packet is looked up by its time when
+the picture comes out. (It must be the time: NVDEC gives pictures, in the order shown, the packets' values in rising
+order, and so mixes up whatever else packets carry.)
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from streamkit.counters import Counters
 from streamkit.data import Color, Device, Surface
 from streamkit.errors import SourceError
 from streamkit.media.av_decoder import CENTRED, UNDECODABLE, AvDecoder
-from streamkit.media.demux import chroma_of
+from streamkit.media.demux import chroma_of, twin
 from streamkit.media.frames import Picture, color_of, rotation_of
 from streamkit.media.nv_caps import CODECS, nv_module, unsupported
 from streamkit.media.parameters import parameters
@@ -116,7 +117,7 @@ class NvDecoder:
                 pictures += self._push(part, part.pts, bool(part.is_discard))
             return pictures + self._flush()
         # a filter takes the packet's bytes away
-        keyframe = _twin(packet) if packet.is_keyframe else None
+        keyframe = twin(packet) if packet.is_keyframe else None
         for part in self._filter.filter(packet) if self._filter else [packet]:
             if keyframe is not None:
                 found = parameters(self._codec, bytes(part)) or self._parameters or b""
@@ -143,14 +144,15 @@ class NvDecoder:
 
     def _push(self, packet: Any, pts: int | None, discard: bool) -> list[Picture]:
         self._number += 1
-        self._sent[self._number] = pts, discard
+        key = self._number if pts is None else pts
+        self._sent[key] = pts, discard
         if len(self._sent) > 2 * _KEPT:  # pictures that never came
-            for number in [n for n in self._sent if n <= self._number - _KEPT]:
-                del self._sent[number]
+            for old in list(self._sent)[:_KEPT]:
+                del self._sent[old]
         data = self._nvc.PacketData()
         data.bsl_data = packet.buffer_ptr
         data.bsl = packet.size
-        data.pts = self._number
+        data.pts = key
         if self._low_delay:
             data.decode_flag = self._nvc.VideoPacketFlag.ENDOFPICTURE
         return self._run(data)
@@ -204,13 +206,10 @@ class NvDecoder:
         form = self._format
         assert form is not None  # a session begins with a keyframe, which sets it
         width, height = planes.rotated_size(form.width, form.height, form.rotation)
-        surface = self._pool.surface(
-            width, height, planes.rotated_color(form.color, form.width, form.height, form.rotation)
-        )
+        color = planes.rotated_color(form.color, form.width, form.height, form.rotation)
+        surface = self._pool.surface(width, height, color, self._stream)
         self._copy(frame, form, surface)
-        event = self._cupy.cuda.Event(disable_timing=True)
-        event.record(self._stream)
-        surface.ready = event
+        self._pool.written(surface, self._stream)
         return Picture(self._timing(pts), width, height, surface)
 
     def _copy(self, frame: Any, form: _Format, surface: Surface) -> None:
@@ -268,7 +267,7 @@ class NvDecoder:
 
         context = self._demuxer.stream.codec_context
         try:
-            frames = [*context.decode(_twin(keyframe)), *context.decode(None)]
+            frames = [*context.decode(twin(keyframe)), *context.decode(None)]
         except (ValueError, OSError, av.FFmpegError):
             return None
         finally:
@@ -291,14 +290,3 @@ class NvDecoder:
         info = self._demuxer.info
         color = Color("bt709" if info.height >= 720 else "bt601")
         return _Format(info.width, info.height, info.chroma, info.bit_depth, color, 0, False)
-
-
-def _twin(packet: Any) -> Any:
-    """A packet of the same bytes and times; never to be discarded."""
-    import av
-
-    twin = av.Packet(bytes(packet))
-    twin.pts, twin.dts, twin.time_base, twin.is_keyframe = packet.pts, packet.dts, packet.time_base, True
-    if packet.has_sidedata("new_extradata"):
-        twin.set_sidedata(packet.get_sidedata("new_extradata"))
-    return twin

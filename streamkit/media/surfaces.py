@@ -40,10 +40,17 @@ class SurfacePool:
         self.limit = _half_of_memory(device) if limit is None else limit
         self.poison = poison
         self._free: dict[tuple[int, int], deque[Array]] = {}
+        self._written: dict[int, Any] = {}  # the last writing event, by address, on a device
         self._made: deque[tuple[int, int]] = deque()  # the shape of every buffer alive, held or free
 
-    def surface(self, width: int, height: int, color: Color) -> Surface:
+    def surface(self, width: int, height: int, color: Color, stream: Any = None) -> Surface:
         """A surface for a picture of this size; its pixels are whatever was there, for the caller to write.
+
+        Args:
+            width: in pixels.
+            height: in pixels.
+            color: how the picture will have to be read.
+            stream: on a device, the CUDA stream that will write. Call `written` once the work is queued.
 
         Raises:
             DeviceError: the limit is reached, or the memory; the text says how many of each size are held.
@@ -53,7 +60,19 @@ class SurfacePool:
             data = self._free[shape].pop()
         except (KeyError, IndexError):
             data = self._allocate(shape)
+        if stream is not None:
+            # a surface that was dropped unread may still be being written by another stream
+            event = self._written.pop(data.data.ptr, None)
+            if event is not None:
+                stream.wait_event(event)
         return Surface(data, color, give_back=self._give_back)
+
+    def written(self, surface: Surface, stream: Any) -> None:
+        """Set `ready` to an event behind all that `stream` has to do by now."""
+        with self.device.xp.cuda.Device(self.device.index):
+            event = self.device.xp.cuda.Event(disable_timing=True)
+            event.record(stream)
+        surface.ready = self._written[surface.data.data.ptr] = event
 
     @property
     def held(self) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import struct
 from pathlib import Path
@@ -76,7 +77,7 @@ def _content_cause(file: Path) -> str | None:
 
 def _is_text(start: bytes) -> bool:
     try:
-        start[:-4].decode("utf-8")
+        codecs.getincrementaldecoder("utf-8")().decode(start)  # the last character may be cut
     except UnicodeDecodeError:
         return False
     return True

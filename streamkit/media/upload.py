@@ -32,7 +32,7 @@ class Upload:
     def __call__(self, surface: Surface) -> Surface:
         """The same picture on the device; its `ready` says when."""
         cupy, host = self._cupy, surface.data
-        up = self._pool.surface(surface.width, surface.height, surface.color)
+        up = self._pool.surface(surface.width, surface.height, surface.color, self._stream)
         with cupy.cuda.Device(self._index):
             staging = self._staging(host.nbytes)
             staged = np.frombuffer(staging, np.uint8, host.nbytes).reshape(host.shape)
@@ -41,10 +41,8 @@ class Upload:
                 up.data.data.ptr, staged.ctypes.data, host.nbytes, cupy.cuda.runtime.memcpyHostToDevice,
                 self._stream.ptr,
             )  # fmt: skip
-            event = cupy.cuda.Event(disable_timing=True)
-            event.record(self._stream)
-            self._ring[self._turn] = staging, event
-        up.ready = event
+            self._pool.written(up, self._stream)
+            self._ring[self._turn] = staging, up.ready
         return up
 
     def close(self) -> None:

@@ -54,7 +54,7 @@ class Report:
     def __str__(self) -> str:
         lines = [
             f"frames    {self.frames}",
-            f"tensor    largest error {self.tensor_max:.3f} of 255 levels (limit {TENSOR_LEVELS:g}), "
+            f"tensor    largest error {self.tensor_max:.4f} of 255 levels (limit {TENSOR_LEVELS:g}), "
             f"mean error against OpenCV's way {self.opencv_mean:.3f} (limit {OPENCV_LEVELS:g})",
         ]
         if self.objects is None:
@@ -62,7 +62,7 @@ class Report:
         else:
             lines.append(
                 f"objects   {self.objects}, {self.same:.1%} the same (at least {FOUND:.0%}); largest error "
-                f"{self.box_px:.3f} pixels, score {self.score:.5f}"
+                f"{self.box_px:.4f} pixels, score {self.score:.5f}"
             )
         return "\n".join([*lines, "passed" if self.passed else "FAILED"])
 
@@ -83,13 +83,21 @@ def check(card: Card, frames: Sequence[Frame], device: Device | None = None) -> 
         DeviceError: the device cannot be had.
     """
     from streamkit.models.network import check_model
-    from streamkit.models.session import Session
-    from streamkit.ops.preprocess import preprocess_reference
 
     device = device or Device()
     if not frames:
         raise ModelError(f"there are no frames to check {card.name} with")
     card = check_model(card)
+    if device.kind == "cpu":
+        return _check(card, frames, device)
+    with device.xp.cuda.Device(device.index), device.xp.cuda.Stream(non_blocking=True):
+        return _check(card, frames, device)
+
+
+def _check(card: Card, frames: Sequence[Frame], device: Device) -> Report:
+    from streamkit.models.session import Session
+    from streamkit.ops.preprocess import preprocess_reference
+
     spec, plain = card.input, Session(card.file, Device())
     margin = SCORE_F16 if spec.dtype == "f16" else SCORE
     per_level = spec.scale / np.array(spec.std).reshape((3, 1, 1) if spec.layout == "nchw" else 3)
@@ -159,10 +167,6 @@ class _Pipeline:
         from streamkit.models.session import Session
 
         self.card, self.xp, self.on_gpu = card, device.xp, device.kind == "cuda"
-        if self.on_gpu:
-            self.xp.cuda.Device(device.index).use()
-            self.stream = self.xp.cuda.Stream(non_blocking=True)
-            self.stream.use()
         self.session, self.family = Session(card.file, device), family(card.family)
         scores = np.full(max(1, len(card.labels)), card.score, np.float32)
         self.options = ReadOptions(scores, iou=card.iou)
@@ -187,6 +191,8 @@ class _Pipeline:
 def frames_of(paths: Sequence[Path], limit: int = 16) -> list[Frame]:
     """Frames to check with: pictures, and frames spread over videos, at most `limit` of each file.
 
+    They are made anew from RGB: what a file's own colours are is no matter here, both sides of a check see the same.
+
     Raises:
         SourceError: a file cannot be read.
     """
@@ -194,9 +200,7 @@ def frames_of(paths: Sequence[Path], limit: int = 16) -> list[Frame]:
     for path in paths:
         try:
             made = [_from_picture(path)] if path.suffix.lower() in PICTURES else _from_video(path, limit)
-        except OSError as error:  # PyAV's errors are OSErrors, or ValueErrors for what is no video
-            raise SourceError(f"{path} cannot be read: {error}") from None
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise SourceError(f"{path} cannot be read: {error}") from None
         found += made
     return [

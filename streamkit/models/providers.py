@@ -97,7 +97,8 @@ def open_session(file: Path, names: Sequence[str], provider_options: list[dict[s
         # ONNX Runtime's exceptions have no common base but Exception.
         if asked == [PROVIDERS["cpu"]]:
             raise ModelError(f"{file} cannot be loaded: {short(error)}") from None
-        raise DeviceError(f"{file.name} cannot be loaded on the GPU: {short(error)} {said.getvalue()}{_FIX}") from None
+        why = " ".join([short(error), *said.getvalue().split()])
+        raise DeviceError(f"{file.name} cannot be loaded with {', '.join(names)}: {why}. {_FIX}") from None
     lost = [name for name in asked if name not in session.get_providers()]
     if lost:
         why = " ".join([_why_not_loaded(lost[0]), *said.getvalue().split()])

@@ -35,7 +35,7 @@ def picture(surface: Surface, width: int, height: int) -> np.ndarray:
     red_weight, blue_weight = _LUMA[color.matrix]
     red, blue = luma + 2 * (1 - red_weight) * cr, luma + 2 * (1 - blue_weight) * cb
     green = (luma - red_weight * red - blue_weight * blue) / (1 - red_weight - blue_weight)
-    return np.clip(np.dstack([red, green, blue]), 0, 255).astype(np.float32)
+    return np.asarray(np.clip(np.dstack([red, green, blue]), 0, 255), np.float32)
 
 
 def _sample(plane: np.ndarray, down: np.ndarray, across: np.ndarray) -> np.ndarray:

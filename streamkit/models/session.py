@@ -101,7 +101,7 @@ class Session:
                 raise ValueError(f"the network's output {name!r} has no row for each picture: use batches of {step}")
         return {name: xp.concatenate([part[name] for part in parts])[:rows] for name in self.outputs}
 
-    def warm(self, batch_sizes: Sequence[int], size: tuple[int, int]) -> None:
+    def warm(self, batch_sizes: Sequence[int], size: tuple[int, int]) -> dict[str, tuple[int, ...]]:
         """Run every batch size once, the largest first, so that no later run waits for a search or an allocation.
 
         The CPU has nothing to search for: there the smallest is run, to meet a network that cannot run before the
@@ -110,17 +110,19 @@ class Session:
         Args:
             batch_sizes: all sizes that will come.
             size: width, height of the pictures.
+
+        Returns:
+            The shape of each output, as the last run gave it: a file may leave shapes open.
         """
+        outputs: dict[str, Array] = {}
         sizes = {self.fixed_batch} if self.fixed_batch is not None else set(batch_sizes)
         order = sorted(sizes, reverse=True) if self._gpu else [min(sizes)]
         for batch in order:
             feeds = {
                 name: self.device.xp.zeros(self._shape(name, batch, size), i.dtype) for name, i in self.inputs.items()
             }
-            if self._gpu:
-                self._gpu.warm(feeds)
-            else:
-                self._run(feeds)
+            outputs = self._gpu.warm(feeds) if self._gpu else self._run(feeds)
+        return {name: output.shape for name, output in outputs.items()}
 
     def _shape(self, name: str, batch: int, size: tuple[int, int]) -> tuple[int, ...]:
         if name == self.image_input:
@@ -197,12 +199,13 @@ class _Bound:
         graph = self.graphs.get(_shapes(there)) if self.graphs else None
         return graph.run(there) if graph else self._run(there)
 
-    def warm(self, feeds: Mapping[str, Array]) -> None:
-        """Run these shapes, wait, and capture a graph of them if graphs are wanted."""
+    def warm(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run these shapes, wait, and capture a graph of them if graphs are wanted; return the outputs."""
         outputs = self.run(feeds)
         if self.cuda_graph and _shapes(feeds) not in self.graphs:
             self.graphs[_shapes(feeds)] = _Graph(self, feeds, outputs, number=len(self.graphs) + 1)
         self.stream.synchronize()
+        return outputs
 
     def _on_device(self, name: str, feed: Array) -> Array:
         import cupy

@@ -87,7 +87,9 @@ class Batcher:
                 return None
         for position, frame in enumerate(frames):
             frame.position = position
-        batch = Batch(frames, self._xp, sequence=self._sequence, ended=tuple(ended))
+        well = [frame for frame in frames if frame.error is None]
+        failed = [frame for frame in frames if frame.error is not None]
+        batch = Batch(well, self._xp, sequence=self._sequence, failed=failed, ended=tuple(ended))
         self._sequence += 1
         return batch
 

@@ -161,3 +161,31 @@ def memory_used(device: Device) -> int | None:
     with cupy.cuda.Device(device.index):
         free, total = cupy.cuda.runtime.memGetInfo()
     return int(total - free)
+
+
+def describe_gpu(index: int) -> dict[str, Any]:
+    """Name, compute capability, free and total bytes of GPU `index`, and CUDA versions as (major, minor).
+
+    `driver` is the newest CUDA that the driver takes, `runtime` the one that CuPy runs with.
+    """
+    import cupy
+
+    runtime = cupy.cuda.runtime
+    with cupy.cuda.Device(index) as device:
+        free, total = runtime.memGetInfo()
+        name, capability = runtime.getDeviceProperties(index)["name"].decode(), str(device.compute_capability)
+    versions = {"driver": runtime.driverGetVersion(), "runtime": runtime.runtimeGetVersion()}
+    return {
+        "name": name,
+        "compute": f"{capability[:-1]}.{capability[-1:]}",
+        "free": int(free),
+        "total": int(total),
+        **{which: (number // 1000, number % 1000 // 10) for which, number in versions.items()},
+    }
+
+
+def gpu_count() -> int:
+    """How many GPUs there are to use; `gpu_trouble` says why there is none."""
+    import cupy
+
+    return int(cupy.cuda.runtime.getDeviceCount())

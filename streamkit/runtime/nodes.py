@@ -38,6 +38,8 @@ class Runner:
     def make(self, **replaced: Any) -> Stage:
         """A new instance, told its context but not opened."""
         stage = self.node.type(**{**self.node.options, **replaced})
+        if self.node.in_place:
+            stage.in_place = True  # type: ignore[attr-defined]
         stage.context = self._context(self.node.id)
         stage.context.counters = self.counters
         return stage

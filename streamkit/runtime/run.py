@@ -61,6 +61,7 @@ class Pipeline:
         self.detections = Counter[str]()
         self.events = Counter[str]()
         self.latency: dict[str, Histogram] = {}
+        self._reading: list[Source] = []
         self._said: set[str] = set()
         self._say_lock, self._count_lock = threading.Lock(), threading.Lock()
         self._say = say
@@ -104,6 +105,8 @@ class Pipeline:
     def stop(self) -> None:
         """Ask the sources to end; what is decoded goes through and every file is closed."""
         self.stopping = True
+        for source in list(self._reading):
+            source.stop()
 
     def fail(self, error: BaseException) -> None:
         """End the run because of `error`.
@@ -149,7 +152,7 @@ class Pipeline:
         files: deque[SourceConfig] = deque()
         for source in self.graph.sources:
             made = source.type(**source.options)
-            (paced if getattr(made, "realtime", False) else files).append(source)
+            (paced if isinstance(made, Source) and made.unbounded else files).append(source)
         self._batcher.expect(len(self.graph.sources))
         at_once = min(len(files), 32 if self.device.kind == "cuda" else max(4, 2 * cores()))
 
@@ -169,6 +172,7 @@ class Pipeline:
         state = self.states[source.id]
         made = source.type(**source.options)
         assert isinstance(made, Source)
+        self._reading.append(made)
         made.context = Context(source.id, self.device, self._sizes, 1, state.counters, self.say)
         self._batcher.begin(source.id)
         try:
@@ -199,6 +203,7 @@ class Pipeline:
             self.fail(error)
         finally:
             state.done = True
+            self._reading.remove(made)
             self._batcher.end(source.id)
 
     def _feed(self, outlet: Outlet) -> None:

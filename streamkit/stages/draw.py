@@ -12,7 +12,7 @@ from streamkit.ops.overlay import draw
 from streamkit.stage import BatchStage, Count, Score, stage
 
 
-@stage("draw", reads="pixels")
+@stage("draw", reads="pixels", writes="pixels")
 class Draw(BatchStage):
     """Draw what was found onto the pictures: boxes, labels, landmarks.
 

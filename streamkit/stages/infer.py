@@ -32,7 +32,7 @@ class Infer(BatchStage):
     def open(self) -> None:
         """Load the network and run every batch size once."""
         from streamkit.models.families import family
-        from streamkit.models.network import check_model
+        from streamkit.models.network import check_model, wrong
         from streamkit.models.session import Session
 
         card = check_model(self.model)
@@ -49,7 +49,11 @@ class Infer(BatchStage):
                 f"{card.file.name} takes {self._session.fixed_batch} picture(s) a run and no other number: larger "
                 "batches go through it in steps; export it with a dynamic batch for more speed"
             )
-        self._session.warm(self.context.batch_sizes, card.input.size)
+        shapes = self._session.warm(self.context.batch_sizes, card.input.size)
+        try:  # once more on what comes out: a file may leave the shapes of its outputs open
+            self._family.check(shapes, len(card.labels))
+        except ValueError as error:
+            raise wrong(card, str(error)) from None
 
     def process(self, batch: Batch) -> Batch:
         """Set `batch.outputs`; the tensor is let go."""

@@ -82,6 +82,11 @@ class Pictures(Source):
             more = f"; and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
             raise SourceError("; ".join(list(broken.values())[:_NAMED]) + more)
 
+    @property
+    def unbounded(self) -> bool:
+        """See `Source.unbounded`."""
+        return self.pace is not None or self.loop is True
+
     def stop(self) -> None:
         """End a wait for a frame's time; any thread may call it."""
         pacer: Pacer | None = getattr(self, "_pacer", None)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from streamkit.data import Frame
 from streamkit.media.find import resolve
+from streamkit.media.uris import is_live
 from streamkit.stage import Count, Seconds, Source, stage
 from streamkit.units import Unit
 
@@ -82,6 +83,11 @@ class VideoSource(Source):
                     if self._pacer.stopped:
                         return
                 yield frame
+
+    @property
+    def unbounded(self) -> bool:
+        """See `Source.unbounded`."""
+        return self.pace is not None or self.loop is True or is_live(self.uri)
 
     def stop(self) -> None:
         """End a wait for a frame's time; any thread may call it."""

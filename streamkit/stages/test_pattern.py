@@ -61,6 +61,11 @@ class TestPattern(Source):
                 yield frame
                 index += 1
 
+    @property
+    def unbounded(self) -> bool:
+        """See `Source.unbounded`."""
+        return self.pace is not None or not pattern_options(self.uri)["frames"]
+
     def stop(self) -> None:
         """End a wait for a frame's time; any thread may call it."""
         pacer: Pacer | None = getattr(self, "_pacer", None)

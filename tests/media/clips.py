@@ -19,10 +19,10 @@ def scene(index: int, width: int, height: int) -> np.ndarray:
 def write(
     path: Path, width: int = 64, height: int = 48, frames: int = 20, *, codec: str = "libx264", rate: int = 25,
     pix_fmt: str = "yuv420p", rotation: int = 0, ticks: list[int] | None = None, options: dict | None = None,
-    format: str | None = None, first: int = 0, color_range: int | None = None, colorspace: int | None = None,
+    muxer: str | None = None, first: int = 0, color_range: int | None = None, colorspace: int | None = None,
 ) -> Path:  # fmt: skip
     """Encode `frames` pictures. `ticks`: their times in 1/1000 s, for a variable rate."""
-    with av.open(str(path), "w", format=format) as output:
+    with av.open(str(path), "w", format=muxer) as output:
         stream = output.add_stream(codec, rate=rate)
         stream.width, stream.height, stream.pix_fmt = width, height, pix_fmt
         if codec.startswith("libx26"):
@@ -51,8 +51,8 @@ def write(
 def resized(folder: Path, suffix: str) -> Path:
     """A bare H.264 stream, or one in MPEG-TS, that changes from 64x48 to 96x80 after 10 pictures."""
     options = {"bf": "0"}
-    one = write(folder / "one.h264", 64, 48, 10, format="h264", options=options).read_bytes()
-    two = write(folder / "two.h264", 96, 80, 10, format="h264", options=options, first=10).read_bytes()
+    one = write(folder / "one.h264", 64, 48, 10, muxer="h264", options=options).read_bytes()
+    two = write(folder / "two.h264", 96, 80, 10, muxer="h264", options=options, first=10).read_bytes()
     bare = folder / "both.h264"
     bare.write_bytes(one + two)
     if suffix == ".h264":

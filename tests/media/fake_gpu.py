@@ -43,6 +43,9 @@ class Stream:
     def synchronize(self):
         pass
 
+    def wait_event(self, event):
+        assert event.recorded
+
 
 def _copy(to, source, size, kind, stream):
     ctypes.memmove(to, source, size)
@@ -58,7 +61,10 @@ cupy = SimpleNamespace(
         Event=Event,
         driver=SimpleNamespace(ctxGetCurrent=lambda: 1),
         runtime=SimpleNamespace(
-            memcpyAsync=_copy, memcpyDeviceToDevice=3, memGetInfo=lambda: (1 << 33, 1 << 34), setDevice=lambda index: None
+            memcpyAsync=_copy,
+            memcpyDeviceToDevice=3,
+            memGetInfo=lambda: (1 << 33, 1 << 34),
+            setDevice=lambda index: None,
         ),
     ),
 )

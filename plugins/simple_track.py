@@ -1,0 +1,65 @@
+"""The simplest tracker there is, to show a stage that works on batches and keeps something for each source."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from streamkit import Batch, Count, Score, StreamStage, stage
+from streamkit.ops.boxes import iou_matrix
+
+
+@dataclass
+class Tracks:
+    """The tracks of one source: their last boxes, and in how many frames since they were not seen."""
+
+    xyxy: np.ndarray = field(default_factory=lambda: np.zeros((0, 4), np.float32))
+    number: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    unseen: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    begun: int = 0
+
+
+@stage("simple_track", reads="detections", writes="track_id")
+class SimpleTrack(StreamStage):
+    """Number objects from frame to frame: each takes on the track whose last box it overlaps most.
+
+    No motion, no looks: objects that pass behind one another may swap their numbers.
+
+    Options:
+        min_iou: the least overlap of an object with a track's last box.
+        keep: for how many frames a track that is not seen is remembered.
+    """
+
+    min_iou: Score = 0.3
+    keep: Count = 10
+
+    def new_state(self, source: str) -> Tracks:
+        """No tracks yet."""
+        return Tracks()
+
+    def process(self, batch: Batch, states: dict[str, Tracks]) -> Batch:
+        """Add `track_id` to the objects of every frame."""
+        for name in batch.tables:
+            table = batch.table(name)
+            ids = np.full(len(table), -1, np.int64)
+            for row, frame in enumerate(batch.frames):
+                here = np.flatnonzero(table.batch_row == row)
+                ids[here] = self.match(states[frame.source], table.xyxy[here])
+            batch.tables[name] = table.with_columns(track_id=ids)
+        return batch
+
+    def match(self, tracks: Tracks, xyxy: np.ndarray) -> np.ndarray:
+        """The track of each box; the best pair goes first, and a box left over begins a track."""
+        ids = np.full(len(xyxy), -1, np.int64)
+        overlap = iou_matrix(xyxy, tracks.xyxy)
+        while overlap.size and overlap.max() >= max(self.min_iou, 1e-6):
+            box, track = np.unravel_index(overlap.argmax(), overlap.shape)
+            ids[box] = tracks.number[track]
+            overlap[box], overlap[:, track] = -1, -1
+        new = ids < 0
+        ids[new] = tracks.begun + np.arange(new.sum())
+        tracks.begun += int(new.sum())
+        kept = ~np.isin(tracks.number, ids) & (tracks.unseen < self.keep)
+        tracks.xyxy = np.concatenate([xyxy, tracks.xyxy[kept]])
+        tracks.number = np.concatenate([ids, tracks.number[kept]])
+        tracks.unseen = np.concatenate([np.zeros(len(ids), np.int64), tracks.unseen[kept] + 1])
+        return ids

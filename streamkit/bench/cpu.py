@@ -1,0 +1,285 @@
+"""`run.py bench cpu`: streamkit beside the loop a user would write, and what streamkit itself costs.
+
+Both sides run in turn, each in a process of its own, and the median counts; so what else the machine does meets both.
+The bars are set for two cores.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from streamkit.bench.compare import agreement, objects_by_frame
+from streamkit.errors import ConfigError
+
+VIDEO = "videos/vtest_480x360.mp4"
+_ROOT = Path(__file__).resolve().parents[2]
+_COMMAND = (sys.executable, "-c", "from streamkit.cli import main; main()")
+_IMPORT = "import numpy, time; t = time.perf_counter(); import streamkit; print(time.perf_counter() - t)"
+
+CARDS = {
+    "yolox-nano": """
+        {task: detect, family: yolox, file: FOLDER/yolox_nano_dyn.onnx, labels: coco, score: 0.25, iou: 0.45,
+        input: {size: [416, 416], resize: letterbox, anchor: top_left, pad: 114, color: bgr, scale: 1}}
+    """,
+    "yolov8n": """
+        {task: detect, family: yolov8, file: FOLDER/yolov8n_640_deq_dyn.onnx, labels: coco, score: 0.25, iou: 0.7,
+        input: {size: [640, 640], resize: letterbox, anchor: center, pad: 114, color: rgb, scale: 1/255}}
+    """,
+    # so small an input that 20,000 frames go through in half a minute
+    "yunet-64": """
+        {task: detect, family: yunet, file: FOLDER/yunet_n_dynamic.onnx, labels: face, score: 0.1, iou: 0.3,
+        input: {size: [64, 64], resize: stretch, color: bgr, scale: 1}}
+    """,
+}
+"""Cards for the networks of the data folder."""
+
+BARS = {"yolox-nano": 1.25, "yolov8n": 1.4}
+"""How many times as fast as the plain loop."""
+
+
+@dataclass(slots=True)
+class Figure:
+    """One thing measured, and the bar it must hold, if there is one."""
+
+    name: str
+    value: float
+    unit: str
+    least: float | None = None
+    most: float | None = None
+    detail: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def holds(self) -> bool:
+        """Whether it holds its bar."""
+        return (self.least is None or self.value >= self.least) and (self.most is None or self.value <= self.most)
+
+    def __str__(self) -> str:
+        bar = f" (at least {self.least:g})" if self.least is not None else ""
+        bar += f" (at most {self.most:g})" if self.most is not None else ""
+        return f"{self.name}: {self.value:.4g} {self.unit}{bar}{'' if self.holds else '  <-- MISSED'}"
+
+
+@dataclass(slots=True)
+class Bench:
+    """Runs the measurements.
+
+    Args:
+        data: a folder with `models/` and `videos/`.
+        folder: where cards, pipelines and outputs are written.
+        echo: takes lines of text for the user.
+        frames: frames of the video that each side reads; None for all.
+        turns: how often each side runs.
+        many: frames of the probes.
+    """
+
+    data: Path
+    folder: Path
+    echo: Callable[[str], None]
+    frames: int | None = 300
+    turns: int = 3
+    many: int = 20_000
+
+    def all(self) -> list[Figure]:
+        """Everything, each figure told as it is found."""
+        found: list[Figure] = []
+        steps: list[Callable[[], list[Figure]]] = [lambda name=name: self.speed(name) for name in BARS]  # type: ignore[misc]
+        for step in [*steps, self.graph_cost, self.memory, self.start]:
+            for figure in step():
+                self.echo(str(figure))
+                found.append(figure)
+        return found
+
+    def card(self, name: str) -> Path:
+        """Write the card of a network of the data folder; return its path."""
+        path = self.folder / f"{name}.yaml"
+        path.write_text(CARDS[name].replace("FOLDER", str((self.data / "models").resolve())), encoding="utf-8")
+        return path
+
+    def pipeline(self, name: str) -> tuple[Path, Path]:
+        """Write a pipeline of decode, detector and jsonl; return its path and that of its output."""
+        path, out = self.folder / f"{name}-pipeline.yaml", self.folder / f"{name}-streamkit.jsonl"
+        plan = {
+            "device": "cpu",
+            "sources": {"video": str((self.data / VIDEO).resolve())},
+            "stages": {"detect": {"model": str(self.card(name))}, "jsonl": {"path": str(out)}},
+        }
+        path.write_text(json.dumps(plan, indent=2), encoding="utf-8")
+        return path, out
+
+    def streamkit_side(self, name: str) -> dict[str, Any]:
+        """Run the pipeline once: frames, seconds from the first frame to the last, seconds before, memory."""
+        path, out = self.pipeline(name)
+        report = self.folder / f"{name}-report.json"
+        limit = () if self.frames is None else ("--limit", str(self.frames))
+        whole_s, memory_mb, _ = _measured([*_COMMAND, "run", str(path), "--report", str(report), *limit])
+        found = json.loads(report.read_text(encoding="utf-8"))
+        return {
+            "frames": found["frames"], "seconds": found["seconds"], "start_s": whole_s - found["seconds"],
+            "memory_mb": memory_mb, "out": out,
+        }  # fmt: skip
+
+    def plain_side(self, name: str) -> dict[str, Any]:
+        """Run the plain loop once; returns as `streamkit_side`."""
+        out = self.folder / f"{name}-plain.jsonl"
+        limit = () if self.frames is None else (str(self.frames),)
+        module = "streamkit.bench.plain_loop"
+        whole_s, memory_mb, said = _measured(
+            [sys.executable, "-m", module, str(self.data / VIDEO), str(self.card(name)), str(out), *limit]
+        )
+        found = json.loads(said.splitlines()[-1])
+        return {**found, "start_s": whole_s - found["seconds"], "memory_mb": memory_mb, "out": out}
+
+    def speed(self, name: str) -> list[Figure]:
+        """Frames a second of both sides, turn by turn, and whether they find the same."""
+        sides: dict[str, list[dict[str, Any]]] = {"plain": [], "streamkit": []}
+        for _ in range(self.turns):
+            sides["plain"].append(self.plain_side(name))
+            sides["streamkit"].append(self.streamkit_side(name))
+        rates = {side: [run["frames"] / run["seconds"] for run in runs] for side, runs in sides.items()}
+        ratios = [mine / plain for mine, plain in zip(rates["streamkit"], rates["plain"], strict=True)]
+        for side, runs in sides.items():
+            start_s, memory_mb = _median(runs, "start_s"), _median(runs, "memory_mb")
+            fps = statistics.median(rates[side])
+            self.echo(f"{name}, {side}: {fps:.1f} frames a second, start {start_s:.1f} s, {memory_mb:.0f} MB")
+        same = agreement(objects_by_frame(sides["streamkit"][-1]["out"]), objects_by_frame(sides["plain"][-1]["out"]))
+        self.echo(f"{name}, objects of score 0.3 or more: {same}")
+        detail = {"fps": rates, "ratios": ratios, **{s: _without_paths(runs) for s, runs in sides.items()}}
+        return [
+            Figure(f"{name}, speed", statistics.median(ratios), "times the plain loop", BARS[name], detail=detail),
+            Figure(f"{name}, objects in common", min(same.first_found, same.second_found) * 100, "%", 95),
+        ]
+
+    def graph_cost(self) -> list[Figure]:
+        """The graph's own time a frame, and that memory stays as it is."""
+        runs = [self._probe("cost", str(self.many)) for _ in range(self.turns)]
+        return [
+            Figure("graph alone", _median(runs, "us_per_frame"), "µs a frame", most=40, detail={"runs": runs}),
+            Figure("graph alone, CPU time", _median(runs, "cpu_us_per_frame"), "µs a frame"),
+            _growth("graph alone", runs[0]),
+        ]
+
+    def memory(self) -> list[Figure]:
+        """That memory stays as it is with real frames and a network."""
+        return [_growth("decode, network, jsonl", self._probe("memory", str(self.data / VIDEO),
+                str(self.card("yunet-64")), str(self.many)))]  # fmt: skip
+
+    def start(self) -> list[Figure]:
+        """What importing streamkit and checking a pipeline take."""
+        imported = [float(_output([sys.executable, "-c", _IMPORT])) for _ in range(2 * self.turns + 1)]
+        shipped = _ROOT / "pipeline.yaml"
+        path = shipped if shipped.is_file() else self.pipeline("yolox-nano")[0]
+        checked = [_measured([*_COMMAND, "check", str(path)])[0] for _ in range(self.turns)]
+        return [
+            Figure("import streamkit, after numpy", statistics.median(imported), "s", most=0.1),
+            Figure("check pipeline.yaml", statistics.median(checked), "s", most=1.5),
+        ]
+
+    def _probe(self, *arguments: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(_output([sys.executable, "-m", "streamkit.bench.probe", *arguments]))
+        return found
+
+
+def bench(data: Path | None, out: Path | None, echo: Callable[[str], None], **options: Any) -> int:
+    """Measure this machine's CPU.
+
+    Args:
+        data: a folder with `models/` and `videos/`; by default $STREAMKIT_TEST_DATA, or shared/data beside the
+            checkout.
+        out: a JSON file for the figures.
+        echo: takes lines of text for the user.
+        options: of `Bench`.
+
+    Returns:
+        0 where every bar holds, else 1.
+
+    Raises:
+        ConfigError: the data is not there.
+    """
+    data = data_folder(data)
+    echo(f"{_processor()}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}; the bars are for two")
+    with tempfile.TemporaryDirectory(prefix="streamkit-bench-") as folder:
+        figures = Bench(data, Path(folder), echo, **options).all()
+    if out is not None:
+        found = {"processor": _processor(), "cores": len(os.sched_getaffinity(0)), "figures": [*map(asdict, figures)]}
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    missed = [figure.name for figure in figures if not figure.holds]
+    echo(f"missed: {', '.join(missed)}" if missed else "every bar holds")
+    return 1 if missed else 0
+
+
+def data_folder(given: Path | None) -> Path:
+    """The folder of models and videos.
+
+    Raises:
+        ConfigError: it is not there, or not whole.
+    """
+    named = os.environ.get("STREAMKIT_TEST_DATA")
+    folder = given or (Path(named) if named else _ROOT.parent / "shared" / "data")
+    if not (folder / VIDEO).is_file():
+        raise ConfigError(
+            f"bench needs {VIDEO} and models/ in a folder, and {folder} does not have them; name the folder with "
+            "--data or in $STREAMKIT_TEST_DATA"
+        )
+    return folder
+
+
+def _measured(command: Sequence[str]) -> tuple[float, float, str]:
+    """Run a command: its seconds, its greatest memory in MB, what it said on standard output."""
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as trouble:
+        begun = time.perf_counter()
+        process = subprocess.Popen(command, stdout=said, stderr=trouble, env=_environment())
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - begun
+        process.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        trouble.seek(0)
+        if process.returncode:
+            text = trouble.read().decode(errors="replace")[-2000:]
+            raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}:\n{text}")
+        return seconds, usage.ru_maxrss * 1024 / 1e6, said.read().decode()
+
+
+def _output(command: Sequence[str]) -> str:
+    return _measured(command)[2]
+
+
+def _environment() -> dict[str, str]:
+    """The environment of this process, and with it a checkout that is not installed."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
+
+
+def _growth(name: str, run: dict[str, Any]) -> Figure:
+    """How much memory grew between the first tenth and the end of a probe."""
+    seen = {int(frame): value for frame, value in run["memory_mb"].items()}
+    last = max(seen)
+    first = max((frame for frame in seen if frame <= last // 10), default=min(seen))
+    # a page here and there, such as a counter's new key, is no growth
+    title = f"{name}, memory at frame {last:,} over that at {first:,}"
+    return Figure(title, seen[last] / seen[first], "times", most=1.02, detail={"memory_mb": seen})
+
+
+def _median(runs: Sequence[dict[str, Any]], name: str) -> float:
+    return float(statistics.median(run[name] for run in runs))
+
+
+def _without_paths(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in run.items() if name != "out"} for run in runs]
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return "unknown processor"
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown processor")

@@ -1,0 +1,115 @@
+"""The loop a user would write without streamkit, as the other side of the bench.
+
+OpenCV decodes and resizes, ONNX Runtime runs one picture at a time with its default options, OpenCV suppresses,
+`json.dumps` writes a line a frame. Written to be good of its kind: no copies that need not be, one vectorised reading.
+
+    python -m streamkit.bench.plain_loop VIDEO CARD OUT.jsonl [LIMIT]
+
+prints a JSON object: frames, seconds of the loop, seconds before it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+STRIDES = (8, 16, 32)
+
+
+def letterbox(image: np.ndarray, size: tuple[int, int], anchor: str) -> tuple[np.ndarray, float, int, int]:
+    """Fit a BGR picture (h, w, 3) into `size`, grey around it; also the scale and the offsets left and above."""
+    import cv2
+
+    height, width = image.shape[:2]
+    scale = min(size[0] / width, size[1] / height)
+    inner = round(width * scale), round(height * scale)
+    left, top = ((size[0] - inner[0]) // 2, (size[1] - inner[1]) // 2) if anchor == "center" else (0, 0)
+    resized = cv2.resize(image, inner, interpolation=cv2.INTER_LINEAR)
+    right, bottom = size[0] - inner[0] - left, size[1] - inner[1] - top
+    grey = (114, 114, 114)
+    return cv2.copyMakeBorder(resized, top, bottom, left, right, cv2.BORDER_CONSTANT, value=grey), scale, left, top
+
+
+def read_yolox(output: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Boxes (a, 4) as centre and size in network pixels, and scores (a, c), of a (1, a, 5 + c) output."""
+    cells, strides = [], []
+    for stride in STRIDES:
+        x, y = np.meshgrid(np.arange(size[0] // stride), np.arange(size[1] // stride))
+        cells.append(np.stack((x, y), 2).reshape(-1, 2))
+        strides.append(np.full((x.size, 1), stride))
+    grid, step = np.concatenate(cells), np.concatenate(strides)
+    rows = output[0]
+    boxes = np.concatenate([(rows[:, :2] + grid) * step, np.exp(rows[:, 2:4]) * step], axis=1)
+    return boxes, rows[:, 4:5] * rows[:, 5:]
+
+
+def read_yolov8(output: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """The same of a (1, 4 + c, a) output."""
+    rows = output[0].T
+    return rows[:, :4], rows[:, 4:]
+
+
+READERS = {"yolox": read_yolox, "yolov8": read_yolov8}
+
+
+def run(video: Path, card: Any, out: Path, limit: int | None = None) -> dict[str, float]:
+    """Run the loop; `card` is a `streamkit.models.card.Card` of one of `READERS`."""
+    import cv2
+    import onnxruntime
+
+    suppress: Any = cv2.dnn.NMSBoxesBatched  # its type stub asks for lists; it takes arrays, and faster
+    begun = time.perf_counter()
+    session = onnxruntime.InferenceSession(card.file, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    size, read = card.input.size, READERS[card.family]
+    capture = cv2.VideoCapture(str(video))
+    looped = time.perf_counter()
+    frames = 0
+    with out.open("w", encoding="utf-8") as file:
+        while limit is None or frames < limit:
+            ok, image = capture.read()
+            if not ok:
+                break
+            boxed, scale, left, top = letterbox(image, size, card.input.anchor)
+            if card.input.color == "rgb":
+                boxed = cv2.cvtColor(boxed, cv2.COLOR_BGR2RGB)
+            tensor = boxed.transpose(2, 0, 1)[None].astype(np.float32)
+            if card.input.scale != 1:
+                tensor *= np.float32(card.input.scale)
+            (output,) = session.run(None, {name: tensor})
+            boxes, scores = read(output, size)
+            class_id = scores.argmax(axis=1)
+            score = scores[np.arange(len(scores)), class_id]
+            found = np.flatnonzero(score >= card.score)
+            boxes, score, class_id = boxes[found], score[found], class_id[found]
+            boxes[:, :2] -= boxes[:, 2:] / 2
+            boxes[:, :2] -= (left, top)
+            boxes /= scale
+            kept = suppress(boxes, score, class_id, card.score, card.iou) if len(found) else ()
+            objects = []
+            height, width = image.shape[:2]
+            for i in kept:
+                x, y, w, h = boxes[i].tolist()
+                box = [max(x, 0.0), max(y, 0.0), min(x + w, width), min(y + h, height)]
+                one = {"box": [round(v, 2) for v in box], "score": round(float(score[i]), 4)}
+                objects.append({**one, "class_id": int(class_id[i]), "label": card.labels[class_id[i]]})
+            file.write(json.dumps({"frame": frames, "width": width, "height": height, "objects": objects}) + "\n")
+            frames += 1
+    return {"frames": frames, "seconds": time.perf_counter() - looped, "start_s": looped - begun}
+
+
+def main(arguments: list[str]) -> None:
+    """Run the loop as the command line says."""
+    from streamkit.models.card import load_card
+
+    video, card, out, *limit = arguments
+    print(json.dumps(run(Path(video), load_card(Path(card)), Path(out), int(limit[0]) if limit else None)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,139 @@
+"""What the stage classes say of themselves, for a terminal and for the README; `schema` tells it to editors."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import types
+import typing
+from typing import Annotated, Any, Literal, Union
+
+from streamkit.errors import ConfigError
+from streamkit.graph import kind_name
+from streamkit.schema import json_schema
+from streamkit.stage import Composite, Registry, Source, Stage, options, summary
+from streamkit.units import Model, Point, Unit
+from streamkit.yamlfile import did_you_mean
+
+__all__ = ["explain", "json_schema", "kind_of", "stage_list", "stage_table", "type_text"]
+
+_WIDTH = 100
+_ORDER = ("source", "composite", "batch", "stream", "frame", "sink")
+_KINDS = {
+    "source": "makes frames, in order; stands under sources",
+    "composite": "stands for several stages in a chain",
+    "batch": "works on whole batches, on the pipeline's device, and keeps nothing between them",
+    "stream": "sees every source's frames in order, all sources of a batch in one call, on the host",
+    "frame": "sees one source's frames in order, on the host",
+    "sink": "writes frames out, and hands on what it was given",
+}
+_UNITS = {"seconds": "duration, such as 10s", "bytes": "size, such as 100MB", "count": "whole number from 1"}
+_ALSO = (
+    "Every stage also takes `stage` (its type, where its id is another word), `from` (the ids it reads from; without "
+    "it the stage above) and `run` (queue, on_error: skip | stop, instances)."
+)
+_BASES: dict[Any, str] = {float: "number", int: "whole number", str: "text", bool: "true | false", Any: "anything"}
+
+
+def kind_of(kind: type[Stage]) -> str:
+    """The kind of a stage in one word: source, composite, batch, stream, frame, sink."""
+    return "composite" if issubclass(kind, Composite) else kind_name(kind)
+
+
+def stage_list(registry: Registry) -> str:
+    """All stages, one a line: name, kind, what it reads and writes, what it does; the way frames go, then by name."""
+    rows = [
+        (kind.name, kind_of(kind), f"{', '.join(kind.reads) or '-'} > {', '.join(kind.writes) or '-'}", summary(kind))
+        for kind in _sorted(registry)
+    ]
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
+    return "\n".join("  ".join([*map(str.ljust, row, widths), row[3]]) for row in rows)
+
+
+def stage_table(registry: Registry) -> str:
+    """The same as a Markdown table."""
+    head = ["| stage | kind | reads | writes | what it does |", "| --- | --- | --- | --- | --- |"]
+    return "\n".join([*head, *map(_row, _sorted(registry))])
+
+
+def explain(registry: Registry, name: str) -> str:
+    """What a stage does, its kind, and each option with its type, default and help.
+
+    Raises:
+        ConfigError: there is no such stage.
+    """
+    kind = _find(registry, name)
+    text = _text(kind)
+    where = kind_of(kind)
+    lines = [f"{name}: {text[0]}", *(line for part in text[1:] for line in ["", *textwrap.wrap(part, _WIDTH)]), ""]
+    lines.append(f"kind    {where}: {_KINDS[where]}")
+    words = {"reads": kind.reads, "writes": kind.writes}
+    lines.extend(f"{word:<7} {', '.join(found)}" for word, found in words.items() if found)
+    lines.append("options" if options(kind) else "options none")
+    for option in options(kind):
+        default = "required" if option.required else f"default {_yaml(option.default)}"
+        lines.append(f"  {option.name}: {type_text(option.type)}; {default}")
+        lines.extend(textwrap.wrap(option.help, _WIDTH, initial_indent="      ", subsequent_indent="      "))
+    if not issubclass(kind, Source):
+        lines += ["", *textwrap.wrap(_ALSO, _WIDTH)]
+    return "\n".join(lines)
+
+
+def type_text(kind: Any) -> str:
+    """An option's type in the words of a YAML: `number 0..1`, `duration, such as 10s`, `a | b`, `list of text`."""
+    if kind == Model:
+        return "model card"
+    if kind == Point:
+        return "point [x, y]"
+    origin, given = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        unit = next((m for m in given[1:] if isinstance(m, Unit)), None)
+        return type_text(given[0]) if unit is None else _UNITS.get(unit.name, f"{type_text(given[0])} ({unit.name})")
+    if origin is Literal:
+        return " | ".join(map(str, given))
+    if origin in (Union, types.UnionType):
+        return " or ".join(type_text(one) for one in given if one is not type(None))
+    if origin in (list, tuple) and (origin is list or given[-1:] == (...,)):
+        return f"list of {type_text(given[0])}"
+    if origin is tuple:
+        return f"[{', '.join(map(type_text, given))}]"
+    if origin is dict:
+        return f"mapping to {type_text(given[1])}"
+    if hasattr(kind, "__total__"):  # a TypedDict, also that of typing_extensions
+        fields = typing.get_type_hints(kind, include_extras=True)
+        return "{" + ", ".join(f"{name}: {type_text(one)}" for name, one in fields.items()) + "}"
+    return _BASES.get(kind) or str(getattr(kind, "__name__", kind))
+
+
+def _sorted(registry: Registry) -> list[type[Stage]]:
+    kinds = [kind for name in registry.names() if (kind := registry.get(name)) is not None]
+    return sorted(kinds, key=lambda kind: (_ORDER.index(kind_of(kind)), kind.name))
+
+
+def _row(kind: type[Stage]) -> str:
+    words = [f"`{kind.name}`", kind_of(kind), ", ".join(kind.reads), ", ".join(kind.writes), summary(kind)]
+    return f"| {' | '.join(word.replace('|', '&#124;') for word in words)} |"
+
+
+def _find(registry: Registry, name: str) -> type[Stage]:
+    kind = registry.get(name)
+    if kind is None:
+        near = did_you_mean(name, registry.names())
+        raise ConfigError(f"there is no stage {name!r}{near or '; run.py list shows all'}")
+    return kind
+
+
+def _text(kind: type[Stage]) -> list[str]:
+    """The paragraphs of a stage's docstring that stand before its options."""
+    doc = (kind.__doc__ or "").split("\nOptions:", 1)[0].split("\n    Options:", 1)[0]
+    parts = [" ".join(part.split()) for part in textwrap.dedent(doc).split("\n\n")]
+    return [part for part in parts if part] or ["(it has no description)"]
+
+
+def _yaml(value: Any) -> str:
+    """A default as one would write it."""
+    if value is None:
+        return "not set"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value if isinstance(value, str) and value else json.dumps(value, default=str)

@@ -1,0 +1,218 @@
+"""The JSON Schema of a pipeline's YAML, made from the stage classes, for an editor's completion and marks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from streamkit.stage import Composite, Registry, Source, Stage, options, summary
+from streamkit.units import Seconds
+from streamkit.validate import model_of
+
+_ENV = {"$ref": "#/$defs/environment"}
+_WORD = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_.-]*$"}
+_STAGE_ID = "^(?!decode$)[A-Za-z_][A-Za-z0-9_-]*$"
+_SOURCE_ID = "^[A-Za-z0-9_][A-Za-z0-9_./ -]*$"
+_URI_SOURCES = ("source", "pictures", "test_pattern")
+
+
+def json_schema(registry: Registry) -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a pipeline's YAML, for an editor's completion and marks.
+
+    It never refuses what `run.py check` takes; what only the whole graph can tell is left to `check`. Stages of
+    plugins are known where they are in the registry.
+    """
+    kinds = [kind for name in registry.names() if (kind := registry.get(name)) is not None]
+    sources = [kind for kind in kinds if issubclass(kind, Source)]
+    stages = [kind for kind in kinds if not issubclass(kind, Source)]
+    by_uri = [kind for kind in sources if kind.name in _URI_SOURCES]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "streamkit pipeline",
+        "type": "object",
+        "required": ["sources", "stages"],
+        "additionalProperties": False,
+        "properties": {
+            **_top(),
+            "sources": {
+                "description": "id: URI, or id: {uri: ..., options}",
+                "type": "object",
+                "minProperties": 1,
+                "propertyNames": {"pattern": _SOURCE_ID},
+                "additionalProperties": {
+                    "if": {"type": "object", "required": ["stage"]},
+                    "then": _by_stage(sources),
+                    "else": {"anyOf": [{"type": "string"}, *map(_reference, by_uri)]},
+                },
+            },
+            "stages": {
+                "description": "id: options; a chain in the order written",
+                "type": "object",
+                "minProperties": 1,
+                "propertyNames": {"pattern": _STAGE_ID},
+                "properties": {
+                    kind.name: {
+                        "description": summary(kind),
+                        "if": {"type": "object", "required": ["stage"]},
+                        "then": {"$ref": "#/$defs/named"},
+                        "else": _reference(kind),
+                    }
+                    for kind in stages
+                },
+                "additionalProperties": {"$ref": "#/$defs/named"},
+            },
+        },
+        "$defs": {
+            **_shared(),
+            "named": _by_stage(stages),
+            "insert": _insert(stages),
+            **{f"stage.{kind.name}": _options(kind) for kind in kinds},
+        },
+    }
+
+
+def _top() -> dict[str, Any]:
+    """The keys of a pipeline that are no stages."""
+    device = {"anyOf": [{"type": "string", "pattern": r"^(auto|cpu|cuda(:[0-9]+)?)$"}, _ENV]}
+    size = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 1024}, _ENV]}
+    wait = _value(_schema_of(Seconds, ""))
+    whole = {"type": "object", "properties": {"size": size, "max_wait": wait}, "additionalProperties": False}
+    return {
+        "device": {
+            "description": "auto takes a GPU where there is one; auto, cpu, cuda, cuda:1",
+            "anyOf": [device, {"type": "array", "items": device, "minItems": 1}],
+        },
+        "batch": {
+            "description": "frames a batch holds at most; {size, max_wait} also says how long its oldest waits",
+            "anyOf": [size, whole],
+        },
+        "plugins": {
+            "description": "files or folders with stages, relative to this file",
+            "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+        },
+        "tests": {
+            "description": "tests of this pipeline, for run.py test",
+            "type": "array",
+            "items": {"type": "object"},
+        },
+    }
+
+
+def _shared() -> dict[str, Any]:
+    """What every stage entry may hold."""
+    count = _value({"type": "integer", "minimum": 1})
+    return {
+        "environment": {"type": "string", "pattern": r"\$\{[A-Za-z_]"},
+        "from": {
+            "description": "ids of the stages to read from; decode is the decoded frames. Left out: the one above",
+            "anyOf": [_WORD, {"type": "array", "items": _WORD, "minItems": 1}],
+        },
+        "run": {
+            "description": "for the runner; the stage never sees it",
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "queue": {**count, "description": "batches that may wait before the stage"},
+                "on_error": {"enum": ["skip", "stop"], "description": "skip marks a frame that raises and goes on"},
+                "instances": {**count, "description": "copies of a batch stage side by side"},
+            },
+        },
+    }
+
+
+def _by_stage(kinds: Sequence[type[Stage]]) -> dict[str, Any]:
+    """An entry whose `stage` says what it is."""
+    return {
+        "type": "object",
+        "required": ["stage"],
+        "properties": {"stage": {"enum": [kind.name for kind in kinds]}},
+        "allOf": [
+            {"if": {"properties": {"stage": {"const": kind.name}}, "required": ["stage"]}, "then": _reference(kind)}
+            for kind in kinds
+        ],
+    }
+
+
+def _insert(kinds: Sequence[type[Stage]]) -> dict[str, Any]:
+    one = {
+        "type": "object",
+        "required": ["after", "stage"],
+        "properties": {"after": {"type": "string"}, "stage": {"enum": [kind.name for kind in kinds]}},
+    }
+    return {
+        "description": "{after: PART, stage: NAME, options}: a stage between the parts",
+        "anyOf": [one, {"type": "array", "items": one}],
+    }
+
+
+def _reference(kind: type[Stage]) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/stage.{kind.name}"}
+
+
+def _options(kind: type[Stage]) -> dict[str, Any]:
+    """The options of a stage with the keys that the runner reads beside them."""
+    schema = _schema_of(model_of(kind), f"stage.{kind.name}")
+    properties: dict[str, Any] = {}
+    for option in options(kind):
+        found = dict(_value(schema.get("properties", {}).get(option.name, {})))
+        if option.help:
+            found["description"] = option.help
+        if not option.required and option.default is not None and isinstance(option.default, (bool, int, float, str)):
+            found["default"] = option.default
+        properties[option.name] = found
+    reserved: dict[str, Any] = {"stage": {"const": kind.name}}
+    if not issubclass(kind, Source):
+        reserved |= {"from": {"$ref": "#/$defs/from"}, "run": {"$ref": "#/$defs/run"}}
+    if issubclass(kind, Composite):
+        reserved["insert"] = {"$ref": "#/$defs/insert"}
+    required = [option.name for option in options(kind) if option.required]
+    return {
+        "description": summary(kind),
+        "type": "object" if required or issubclass(kind, Source) else ["object", "null"],
+        "properties": {**properties, **reserved},
+        "required": required,
+        "additionalProperties": False,
+        **({"$defs": {name: _clean(one) for name, one in schema["$defs"].items()}} if "$defs" in schema else {}),
+    }
+
+
+def _schema_of(wanted: Any, at: str) -> dict[str, Any]:
+    """Ask pydantic for the schema of an adapter or a type; where JSON does not know a type, it is an open one."""
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticInvalidForJsonSchema
+
+    adapter = wanted if isinstance(wanted, TypeAdapter) else TypeAdapter(wanted)
+    try:
+        return dict(adapter.json_schema(ref_template=f"#/$defs/{at}/$defs/{{model}}"))
+    except PydanticInvalidForJsonSchema:
+        return {}
+
+
+def _value(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a value, which may also be `${NAME}` where it is a scalar and not any text anyway."""
+    found = _clean(schema)
+    choices = found.pop("anyOf", None)
+    several = [found] if choices is None else choices
+    if any(one.get("type") == "string" and not one.keys() & {"pattern", "enum", "const"} for one in several):
+        return _clean(schema)
+    if all(one.get("type") in ("object", "array", "null") or "$ref" in one or not one for one in several):
+        return _clean(schema)
+    return {"anyOf": [found, _ENV]} if choices is None else {**found, "anyOf": [*choices, _ENV]}
+
+
+def _clean(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Without pydantic's titles, which repeat the names; values inside may be `${NAME}` too."""
+    found: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "title":
+            continue
+        if key == "properties":
+            value = {name: _value(one) for name, one in value.items()}
+        elif key in ("items", "additionalProperties") and isinstance(value, dict):
+            value = _value(value)
+        elif key == "prefixItems":
+            value = [_value(one) for one in value]
+        elif key == "anyOf":
+            value = [_clean(one) for one in value]
+        found[key] = value
+    return found

@@ -1,0 +1,272 @@
+"""The test kit for stage authors: frames, detections, and a stage run on them without any pipeline.
+
+A test of a stage is an ordinary test:
+
+    from streamkit.testing import detections, frames, run_stage
+
+    def test_it_counts():
+        given = frames(2)
+        given[0].detections = detections([[10, 20, 30, 40]], label=["car"], track_id=[7])
+        first, second = run_stage(LineCounter(line=((0, 0), (0, 90))), given)
+        assert first.events == []
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamkit.data import Batch, Color, Detections, Frame, Surface
+from streamkit.stage import Composite, Context, Source, Stage
+
+if TYPE_CHECKING:
+    from streamkit.graph import Node
+
+__all__ = ["detections", "frames", "run_stage"]
+
+_GRAY = 128
+
+
+def frames(
+    n: int,
+    source: str = "test",
+    *,
+    width: int = 640,
+    height: int = 360,
+    step_s: float = 0.04,
+    pixels: bool | np.ndarray = False,
+    start: int = 0,
+) -> list[Frame]:
+    """Make `n` frames of one source, without detections.
+
+    Args:
+        n: how many.
+        source: the source's id.
+        width: in pixels.
+        height: in pixels.
+        step_s: seconds from frame to frame; frame i is at i x `step_s`.
+        pixels: False for none, True for a gray picture, or the picture of every frame: (height, width, 3) uint8 RGB,
+            which also says the size.
+        start: the first frame's index.
+    """
+    surface: Surface | None = None
+    if isinstance(pixels, np.ndarray):
+        from streamkit.ops.color import from_rgb
+
+        if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
+            found = f"{pixels.dtype}{list(pixels.shape)}"
+            raise ValueError(f"pixels must be uint8 of shape (height, width, 3), got {found}")
+        height, width = pixels.shape[:2]
+        surface = Surface(from_rgb(pixels, Color()), Color())
+    elif pixels:
+        surface = gray(width, height)
+    return [Frame(source, i, i * step_s, width, height, surface) for i in range(start, start + n)]
+
+
+def gray(width: int, height: int) -> Surface:
+    """A gray picture; odd sizes are padded to even ones, as a surface's are."""
+    return Surface(np.full(((height + height % 2) * 3 // 2, width + width % 2), _GRAY, np.uint8), Color())
+
+
+def detections(
+    xyxy: Any = (),
+    score: Any = None,
+    class_id: Any = None,
+    track_id: Any = None,
+    *,
+    label: Sequence[str] | None = None,
+    labels: Sequence[str] = (),
+    **extra: Any,
+) -> Detections:
+    """Make a table of n objects from plain lists.
+
+    Args:
+        xyxy: n boxes [x1, y1, x2, y2] in source pixels.
+        score: n scores; 1 if left out.
+        class_id: n classes, indices into `labels`; 0 if left out.
+        track_id: n tracks, -1 for none; no such column if left out.
+        label: n class names, instead of `class_id`.
+        labels: the names of all classes; those in `label`, in order of appearance, if left out.
+        extra: further columns of n rows.
+
+    Raises:
+        ValueError: a column has another length, both `label` and `class_id` are given, or a name is not in `labels`.
+    """
+    boxes = np.asarray(xyxy, np.float32).reshape(-1, 4)
+    if label is not None:
+        if class_id is not None:
+            raise ValueError("detections takes label or class_id, not both")
+        labels = tuple(labels) or tuple(dict.fromkeys(label))
+        unknown = [name for name in label if name not in labels]
+        if unknown:
+            raise ValueError(f"label {unknown[0]!r} is not among labels: {', '.join(labels)}")
+        class_id = [labels.index(name) for name in label]
+    n = len(boxes)
+    return Detections(
+        boxes,
+        np.ones(n, np.float32) if score is None else np.asarray(score, np.float32),
+        np.zeros(n, np.int32) if class_id is None else np.asarray(class_id, np.int32),
+        track_id=None if track_id is None else np.asarray(track_id, np.int64),
+        labels=tuple(labels),
+        extra={name: np.asarray(column) for name, column in extra.items()},
+    )
+
+
+def run_stage(
+    stage: Stage,
+    frames: Iterable[Frame] = (),
+    *,
+    batch: int | Sequence[int] = 4,
+    stage_id: str = "",
+    on_error: str = "stop",
+) -> list[Frame]:
+    """Run a stage of any kind on frames as a pipeline on the CPU would, from `open` to `close`.
+
+    Args:
+        stage: the stage. It is itself what runs; where the runner makes further instances, as of a frame stage for each
+            further source, they have the same options.
+        frames: the frames, of one source or of several in any order; none for a source. They stay as they are.
+        batch: frames a batch holds, or the sizes of the batches in turn.
+        stage_id: the stage's id; its name if left out.
+        on_error: `stop` raises what the stage raises; `skip` marks the frame, as a pipeline does by default.
+
+    Returns:
+        The frames after the stage, in the order given: a source's own, for a source.
+
+    Raises:
+        StageError: the stage raised; says on which frame. The stage's own error is its cause.
+    """
+    from streamkit.config import RunOptions
+    from streamkit.graph import Node
+    from streamkit.yamlfile import Node as Place
+
+    name = stage_id or stage.name
+    if isinstance(stage, Source):
+        return _run_source(stage, name)
+    options = {f.name: getattr(stage, f.name) for f in dataclasses.fields(stage) if f.init}  # type: ignore[arg-type]
+    run, place = RunOptions(on_error=on_error), Place({}, "test", 0, 0)
+    if isinstance(stage, Composite):
+        parts = [(f"{name}.{part.name}", part.type, part.options) for part in stage.parts()]
+    else:
+        parts = [(name, type(stage), options)]
+    nodes = [Node(one, kind, values, [], run, place) for one, kind, values in parts]
+    for above, node in itertools.pairwise(nodes):
+        node.inputs = [above.id]
+    return run_nodes(nodes, frames, batch=batch, first=None if isinstance(stage, Composite) else stage)
+
+
+def run_nodes(
+    nodes: Sequence[Node], frames: Iterable[Frame], *, batch: int | Sequence[int] = 4, first: Stage | None = None
+) -> list[Frame]:
+    """Run stages of a graph on frames, one after the other on this thread; `run_stage` says how.
+
+    Args:
+        nodes: the stages, each after all it reads from; what is not among them is left out of a stage's inputs, and a
+            stage with no input among them gets the frames.
+        frames: the frames.
+        batch: frames a batch holds, or the sizes of the batches in turn.
+        first: what the first instance of the first stage is to be.
+
+    Returns:
+        The frames after the last of `nodes`.
+    """
+    from streamkit.runtime.nodes import merge_batches, runner, split
+
+    given = list(frames)
+    sources = list(dict.fromkeys(frame.source for frame in given))
+    sizes = (batch,) if isinstance(batch, int) else tuple(batch)
+    runners = [runner(node, lambda name: _context(name, max(sizes)), _raise, sources) for node in nodes]
+    if first is not None:
+        _use(runners[0], first)
+    done: list[Frame] = []
+    opened = []
+    try:
+        for one in runners:
+            one.open()
+            opened.append(one)
+        for whole in _batches(given, sizes):
+            made: dict[str, Batch] = {}
+            for one in runners:
+                inputs = [made[name].fork() for name in one.node.inputs if name in made]
+                made[one.node.id] = one.run(merge_batches(inputs) if inputs else whole.fork())
+            last = made[nodes[-1].id] if nodes else whole
+            split(last)
+            done += sorted([*last.frames, *last.failed], key=lambda frame: frame.position)
+    finally:
+        for one in reversed(opened):
+            one.close()
+    return done
+
+
+def _run_source(stage: Source, name: str) -> list[Frame]:
+    stage.context = _context(name, 1)
+    stage.open()
+    try:
+        return list(stage.frames())
+    finally:
+        stage.close()
+
+
+def _context(name: str, size: int) -> Context:
+    return Context(name, batch_sizes=tuple(range(1, size + 1)))
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def _use(runner: Any, first: Stage) -> None:
+    """Let the runner's first instance be `first`, unless it asks for another path than `first` has."""
+    make: Callable[..., Stage] = runner.make
+    left = [first]
+
+    def instead(**replaced: Any) -> Stage:
+        made = make(**replaced)
+        if left and all(getattr(first, name) == value for name, value in replaced.items()):
+            context, made = made.context, left.pop()
+            made.context = context
+        return made
+
+    runner.make = instead
+
+
+def _batches(frames: Sequence[Frame], sizes: Sequence[int]) -> Iterator[Batch]:
+    """The frames in batches of these sizes in turn; each source ends with the batch that has its last frame."""
+    labels = _all_labels(frames)
+    last = {frame.source: i for i, frame in enumerate(frames)}
+    begin = sequence = 0
+    while begin < len(frames):
+        end = min(begin + sizes[sequence % len(sizes)], len(frames))
+        ended = tuple(source for source, i in last.items() if begin <= i < end)
+        whole = Batch(list(frames[begin:end]), sequence=sequence, ended=ended).fork()
+        for position, frame in enumerate(whole.frames):
+            frame.position = position
+        for name in dict.fromkeys(name for frame in whole.frames for name in frame.tables):
+            tables = [frame.tables.get(name, Detections.empty()) for frame in whole.frames]
+            same = [_with_labels(table, labels[name]) for table in tables]
+            whole.tables[name] = Detections.concat(same, rows=range(len(same)))
+        yield whole
+        begin, sequence = end, sequence + 1
+
+
+def _all_labels(frames: Sequence[Frame]) -> dict[str, tuple[str, ...]]:
+    """The class names of each detector over all frames: a pipeline's detector has the same ones on every frame."""
+    found: dict[str, dict[str, None]] = {}
+    for frame in frames:
+        for name, table in frame.tables.items():
+            found.setdefault(name, {}).update(dict.fromkeys(table.labels))
+    return {name: tuple(labels) for name, labels in found.items()}
+
+
+def _with_labels(table: Detections, labels: tuple[str, ...]) -> Detections:
+    """The table with its classes numbered as in `labels`."""
+    if table.labels == labels[: len(table.labels)]:
+        return table.with_columns(labels=labels)
+    number: Mapping[int, int] = {i: labels.index(name) for i, name in enumerate(table.labels)}
+    return table.with_columns(
+        labels=labels, class_id=np.array([number.get(c, c) for c in table.class_id.tolist()], np.int32)
+    )

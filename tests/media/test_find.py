@@ -1,0 +1,66 @@
+import pytest
+
+from streamkit.errors import SourceError
+from streamkit.media.find import matches, picture_files, resolve
+
+
+def touch(folder, *names):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+
+
+def test_single_things():
+    assert resolve("a", "clips/a.mp4") == [("a", "source", "clips/a.mp4")]
+    assert resolve("a", "http://h/*.mp4?x=[1]") == [("a", "source", "http://h/*.mp4?x=[1]")]
+    assert resolve("a", "test://?width=64") == [("a", "test_pattern", "test://?width=64")]
+    assert resolve("a", "one.JPG") == [("a", "pictures", "one.JPG")]
+
+
+def test_a_folder_of_videos_is_a_source_each(tmp_path):
+    touch(tmp_path, "v10.mp4", "v2.mp4", "notes.txt", "v2.mkv", "b c.mp4")
+    found = resolve("night", str(tmp_path))
+    assert [(i, t) for i, t, _ in found] == [
+        ("night/b_c", "source"), ("night/v2.mkv", "source"), ("night/v2.mp4", "source"), ("night/v10", "source"),
+    ]  # fmt: skip
+    assert len({i for i, _, _ in found}) == 4
+
+
+def test_equal_stems_get_numbers(tmp_path):
+    touch(tmp_path, "x/a.mp4", "y/a.mp4", "z/a.mp4")
+    found = resolve("s", str(tmp_path / "*" / "*.mp4"))
+    assert [i for i, _, _ in found] == ["s/a.mp4", "s/a.mp4-2", "s/a.mp4-3"]
+
+
+def test_pictures_are_one_source(tmp_path):
+    touch(tmp_path, "p2.jpg", "p10.png", "p1.jpg")
+    assert resolve("a", str(tmp_path)) == [("a", "pictures", str(tmp_path))]
+    assert [f.rsplit("/", 1)[1] for f in picture_files(str(tmp_path))] == ["p1.jpg", "p2.jpg", "p10.png"]
+    assert [f.rsplit("/", 1)[1] for f in picture_files(str(tmp_path / "p%d.jpg"))] == ["p1.jpg", "p2.jpg"]
+    assert resolve("a", str(tmp_path / "*.jpg"))[0][1] == "pictures"
+
+
+def test_a_file_whose_name_looks_like_a_pattern(tmp_path):
+    touch(tmp_path, "a[1].mp4")
+    assert resolve("a", str(tmp_path / "a[1].mp4")) == [("a", "source", str(tmp_path / "a[1].mp4"))]
+
+
+@pytest.mark.parametrize(
+    ("names", "pattern", "text"),
+    [
+        (["a.mp4", "b.jpg"], "", "holds 1 videos and 1 pictures"),
+        ([], "", "the folder .* holds no video and no picture$"),
+        (["a.txt"], "", "holds no video and no picture, among 1 files"),
+        (["a.txt"], "*.mp4", "the pattern .* holds no video and no picture"),
+    ],
+)
+def test_what_is_no_source(tmp_path, names, pattern, text):
+    touch(tmp_path, *names)
+    with pytest.raises(SourceError, match=text):
+        resolve("a", str(tmp_path / pattern) if pattern else str(tmp_path))
+    assert matches(str(tmp_path / "*.nothing")) == []
+
+
+def test_no_pictures(tmp_path):
+    with pytest.raises(SourceError, match="holds no picture"):
+        picture_files(str(tmp_path))

@@ -1,0 +1,112 @@
+import os
+
+import av
+import numpy as np
+import pytest
+from clips import write
+
+from streamkit.counters import Counters
+from streamkit.data import Device
+from streamkit.errors import SourceError
+from streamkit.media.reader import Reader
+from streamkit.media.surfaces import SurfacePool
+
+
+def failure(uri):
+    """How many pictures came, and the error."""
+    count, counters = 0, Counters()
+    with pytest.raises(SourceError) as caught:  # noqa: PT012  # pictures come before the error
+        reader = Reader(str(uri), Device(), SurfacePool(Device()), counters, print, timeout_s=2)
+        try:
+            for _ in reader.pictures():
+                count += 1
+        finally:
+            reader.close()
+    assert "\n" not in str(caught.value)
+    return count, str(caught.value), counters
+
+
+def test_nothing_there(tmp_path):
+    assert failure(tmp_path / "a.mp4")[:2] == (0, f"{tmp_path}/a.mp4: there is no such file")
+
+
+def test_a_folder(tmp_path):
+    assert "this is a folder" in failure(tmp_path)[1]
+
+
+def test_empty_and_text(tmp_path):
+    (tmp_path / "empty.mp4").touch()
+    (tmp_path / "text.mp4").write_text("Grüße, this is not a video\n" * 300)
+    assert "the file is empty" in failure(tmp_path / "empty.mp4")[1]
+    assert "not a video but a text" in failure(tmp_path / "text.mp4")[1]
+
+
+def test_bytes_of_no_kind(tmp_path):
+    (tmp_path / "a.mp4").write_bytes(bytes(range(256)) * 50)
+    assert "not a video that FFmpeg can read" in failure(tmp_path / "a.mp4")[1]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_no_permission(tmp_path):
+    path = write(tmp_path / "a.mp4")
+    path.chmod(0)
+    assert "no permission" in failure(path)[1]
+
+
+def test_no_video_stream(tmp_path):
+    path = tmp_path / "sound.mp4"
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("aac", rate=44100)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        frame.sample_rate = 44100
+        output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    assert failure(path)[1].endswith("has no video stream")
+
+
+def test_the_index_is_missing(tmp_path):
+    whole = write(tmp_path / "a.mp4", frames=50).read_bytes()
+    (tmp_path / "b.mp4").write_bytes(whole[: len(whole) // 2])
+    assert "index is missing (moov atom not found)" in failure(tmp_path / "b.mp4")[1]
+
+
+@pytest.mark.parametrize(("name", "counted"), [("a.mp4", True), ("a.mkv", False)])
+def test_cut_in_the_middle(tmp_path, name, counted):
+    options = {"bf": "0"}
+    path = tmp_path / name
+    if counted:
+        made = write(tmp_path / "made.mkv", frames=100, options=options)
+        with av.open(str(made)) as given, av.open(str(path), "w", options={"movflags": "faststart"}) as output:
+            stream = output.add_stream_from_template(given.streams.video[0])
+            for packet in given.demux(video=0):
+                if packet.size:
+                    packet.stream = stream
+                    output.mux(packet)
+    else:
+        write(path, frames=100, options=options)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) * 6 // 10])
+    count, text, _ = failure(path)
+    assert 20 < count < 95
+    assert "ends early" in text
+    assert "of 4.0 s could be read" in text
+    assert (f"{count} of 100 pictures" in text) == counted
+
+
+def test_flipped_bytes(test_data, tmp_path):
+    data = bytearray((test_data / "videos" / "vtest_480x360.mp4").read_bytes())
+    start = data.find(b"mdat") + 100
+    for i in range(start, len(data), 9973):
+        data[i] ^= 0xFF
+    path = tmp_path / "flip.mp4"
+    path.write_bytes(data)
+    count, text, counters = failure(path)
+    assert count > 700
+    assert "is damaged" in text
+    assert counters["decode errors concealed"] > 0
+
+
+def test_refused_and_masked():
+    text = failure("http://user:secret@127.0.0.1:9/a.mp4")[1]
+    assert text.startswith("http://user:***@127.0.0.1:9/a.mp4: connection refused")
+    assert "secret" not in text

@@ -1,0 +1,215 @@
+from pathlib import Path
+
+import pytest
+
+from streamkit.errors import ModelError
+from streamkit.models.card import find_card, list_cards, load_card, shipped_models
+from streamkit.models.labels import KNOWN
+
+GOOD = """\
+task: detect
+family: yolov8
+file: net.onnx
+input: {size: [640, 480], scale: 1/255, color: rgb}
+labels: [car, person]
+"""
+
+
+def write(folder: Path, text: str, name: str = "net.yaml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def problems(folder: Path, text: str) -> list[str]:
+    path = write(folder, text)
+    with pytest.raises(ModelError) as caught:
+        load_card(path)
+    return [str(problem).removeprefix(f"{path}:") for problem in caught.value.problems]
+
+
+def test_defaults(tmp_path):
+    card = load_card(write(tmp_path, GOOD))
+    assert (card.name, card.task, card.family, card.labels) == ("net", "detect", "yolov8", ("car", "person"))
+    assert card.file == tmp_path.resolve() / "net.onnx"
+    assert (card.score, card.iou, card.url, card.sha256, card.note) == (0.25, 0.45, "", "", "")
+    assert card.input.size == (640, 480)
+    assert card.input.scale == 1 / 255
+    assert (card.input.resize, card.input.anchor, card.input.pad) == ("letterbox", "center", 114)
+    assert (card.input.mean, card.input.std) == ((0, 0, 0), (1, 1, 1))
+
+
+ALL_KEYS = """\
+task: classify
+family: ssd
+file: sub/net.onnx
+url: https://example.org/net.onnx
+sha256: "SUM"
+input: {size: [224, 200], resize: crop, resize_to: 256, pad: [1, 2, 3], color: bgr, scale: 1e-2,
+        mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}
+labels: names.txt
+score: 0.5
+iou: 1
+license: MIT
+note: >-
+  in two
+  lines
+"""
+
+
+def test_all_keys(tmp_path):
+    write(tmp_path, "no\n\n  yes \n", "names.txt")
+    card = load_card(write(tmp_path, ALL_KEYS.replace("SUM", "Ab" * 32)))
+    assert card.labels == ("no", "yes")
+    assert card.file == tmp_path.resolve() / "sub" / "net.onnx"
+    assert card.sha256 == "ab" * 32
+    assert (card.input.resize, card.input.resize_to, card.input.pad) == ("crop", 256, (1, 2, 3))
+    assert (card.input.scale, card.input.mean, card.input.std[2]) == (0.01, (0.485, 0.456, 0.406), 0.225)
+    assert (card.score, card.iou, card.license, card.note) == (0.5, 1, "MIT", "in two lines")
+
+
+def test_every_problem_at_once(tmp_path):
+    found = problems(
+        tmp_path,
+        """\
+tsk: detect
+family: yolov9
+file: net.onnx
+url: ftp://example.org/x
+sha256: 12
+input: {size: [640], anchor: centre, scales: 2, pad: 300, std: 0, resize_to: 9}
+labels: cocoa
+score: 2
+license: Apache-2.0
+""",
+    )
+    assert found == [
+        "1:1: a card has no key 'tsk'; did you mean 'task'?",
+        "1:1: the key 'task' is missing",
+        "2:9: family must be one of detr, ssd, yolo_e2e, yolov5, yolov8, yolox, yunet, got 'yolov9'"
+        "; did you mean 'yolov8'?",
+        "4:6: url must begin with https:// or http://, got 'ftp://example.org/x'",
+        "5:9: sha256 must be text: put quotes around it",
+        "6:15: input.size must be [width, height] in pixels, got [640]",
+        "6:30: input.anchor must be one of center, top_left, got 'centre'; did you mean 'center'?",
+        "6:38: a card has no key 'input.scales'; did you mean 'scale'?",
+        "6:54: input.pad must be 0 to 255, got 300",
+        "6:64: input.std must be above 0, got 0",
+        "6:78: input.resize_to is for resize: crop, not letterbox",
+        f"7:9: labels 'cocoa' is neither a known list ({', '.join(KNOWN)}) nor a file: there is no "
+        f"{tmp_path / 'cocoa'}; did you mean 'coco'?",
+        "8:8: score must be 0 to 1, got 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("file: net.onnx\n", ""), "1:1: the key 'file' is missing"),
+        (("file: net.onnx", "file: [a]"), "3:7: file must be text, got ['a']"),
+        (("labels: [car, person]\n", ""), "1:1: the key 'labels' is missing"),
+        (("labels: [car, person]", "labels: []"), "5:9: labels must be a list of class names, got []"),
+        (("labels: [car, person]", "labels: [a, [b]]"), "5:9: labels must be a list of class names, got ['a', ['b']]"),
+        (("input: {size", "input: 4 #"), "4:8: input must be a mapping such as"),
+        (("size: [640, 480]", "pad: 0"), "4:8: the key 'input.size' is missing"),
+        (("size: [640, 480]", "size: [0, 2]"), "4:15: input.size must be a whole number of pixels, at least 1, got 0"),
+        (("1/255", "1/0"), "4:34: input.scale must be a number, or a fraction such as 1/255, got '1/0'"),
+        (("1/255", "-1"), "4:34: input.scale must be above 0, got -1"),
+        (("color: rgb", "mean: [1, 2]"), "4:47: input.mean must be one number or one for each of 3 channels"),
+        (("task: detect", "task: detect\ntask: pose"), "2:1: the key 'task' is here twice, first in line 1"),
+        (("family: yolov8", "family: yolov8\nurl: http://x.org/y"), "3:1: url needs sha256 beside it"),
+        (("family: yolov8", "family: yolov8\nsha256: 'abc'"), "3:9: sha256 must be 64 hexadecimal digits, got 'abc'"),
+        ((GOOD, "- 1"), "1:1: a card is a mapping"),
+        (("task: detect", "task: [detect"), "2:7: not valid YAML"),
+    ],
+)
+def test_problem(change, expected, tmp_path):
+    (found,) = problems(tmp_path, GOOD.replace(*change))
+    assert found.startswith(expected)
+
+
+def test_labels_file_that_is_empty(tmp_path):
+    write(tmp_path, "\n \n", "names.txt")
+    (found,) = problems(tmp_path, GOOD.replace("[car, person]", "names.txt"))
+    assert found == f"5:9: labels file {tmp_path / 'names.txt'} is empty: it must have one class name a line"
+
+
+def test_missing_card(tmp_path):
+    with pytest.raises(ModelError, match="there is no such file"):
+        load_card(tmp_path / "none.yaml")
+
+
+def test_tasks_without_labels(tmp_path):
+    text = GOOD.replace("labels: [car, person]\n", "").replace("detect", "embed")
+    assert load_card(write(tmp_path, text)).labels == ()
+
+
+# ------------------------------------------------------------------------------------------------------ finding cards
+
+
+@pytest.mark.parametrize("place", [".", "models"])
+@pytest.mark.parametrize("name", ["net", "yolox-nano"])
+def test_a_name_is_found_beside_the_yaml_first(name, place, tmp_path):
+    (tmp_path / place).mkdir(exist_ok=True)
+    path = write(tmp_path / place, GOOD, f"{name}.yaml")
+    assert find_card(name, tmp_path) == path
+
+
+def test_a_name_is_found_among_the_shipped(tmp_path):
+    assert find_card("yolox-nano", tmp_path) == shipped_models() / "yolox-nano.yaml"
+
+
+def test_a_path_is_relative_to_the_yaml(tmp_path):
+    (tmp_path / "cards").mkdir()
+    path = write(tmp_path / "cards", GOOD)
+    assert find_card("cards/net.yaml", tmp_path) == path
+    assert find_card("cards/net", tmp_path) == path
+    assert find_card(str(path), Path("/")) == path
+
+
+def test_a_card_that_is_not_there(tmp_path):
+    with pytest.raises(ModelError) as caught:
+        find_card("yolox-nan", tmp_path)
+    text = str(caught.value)
+    assert text.startswith("there is no model card yolox-nan.yaml in ")
+    assert str(tmp_path / "models") in text
+    assert str(shipped_models()) in text
+    assert text.endswith("; did you mean 'yolox-nano'?")
+    write(tmp_path, GOOD)
+    with pytest.raises(ModelError, match=r"there is no card .*nett.yaml; did you mean 'net.yaml'\?"):
+        find_card("nett.yaml", tmp_path)
+
+
+def test_a_network_is_no_card(tmp_path):
+    with pytest.raises(ModelError, match=r"'a/net.onnx' is a network, not a card: write a card net.yaml beside it"):
+        find_card("a/net.onnx", tmp_path)
+
+
+# ------------------------------------------------------------------------------------------------- the shipped cards
+
+
+@pytest.mark.parametrize("path", list_cards(), ids=lambda path: path.stem)
+def test_shipped_card(path):
+    card = load_card(path)
+    assert card.license
+    assert card.url or card.note or card.file.is_file()
+    assert bool(card.url) == bool(card.sha256)
+
+
+def test_the_public_networks_are_there():
+    names = {path.stem for path in list_cards()}
+    assert names >= {"yolox-nano", "yolox-tiny", "yolox-s", "yolov8n", "deimv2-atto", "yunet"}
+
+
+def test_label_lists():
+    assert len(KNOWN["coco"]) == len(set(KNOWN["coco"])) == 80
+    assert (KNOWN["coco"][0], KNOWN["coco"][79]) == ("person", "toothbrush")
+    assert len(KNOWN["voc"]) == 20
+    assert KNOWN["face"] == ("face",)
+
+
+def test_yunets_sum_is_the_published_files(test_data):
+    from streamkit.models.network import sha256
+
+    card = load_card(shipped_models() / "yunet.yaml")
+    assert sha256(test_data / "models" / "yunet_n_dynamic.onnx") == card.sha256

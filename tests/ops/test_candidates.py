@@ -1,0 +1,98 @@
+import numpy as np
+import pytest
+
+from streamkit.ops.candidates import Coding, best_class, cells, check_cells, given_class
+
+BOXES = np.tile(np.array([10, 20, 4, 8], np.float32), (1, 6, 1))
+
+
+def least(*scores):
+    return np.array(scores, np.float32)
+
+
+def read(scores, min_score, boxes=BOXES, **more):
+    scores = np.array(scores, np.float32)[None]
+    options = {"coding": Coding.XYXY, "input_size": (64, 32), **more}
+    return best_class(boxes[:, : scores.shape[1]], scores, min_score=min_score, **options)
+
+
+def test_the_best_class_decides_and_the_first_of_equals():
+    found = read([[0.2, 0.9], [0.7, 0.7], [0.1, 0.2]], least(0.3, 0.3))
+    assert found.class_id.tolist() == [1, 0]
+    assert found.score.tolist() == pytest.approx([0.9, 0.7])
+    assert found.removed.tolist() == [[1, 0, 0]]
+
+
+def test_a_class_has_its_own_threshold_and_no_second_choice():
+    # The second anchor's best class is under its threshold; that its other class would pass does not help it.
+    found = read([[0.5, 0.1], [0.5, 0.6]], least(0.4, 0.7))
+    assert found.class_id.tolist() == [0]
+    assert found.removed.tolist() == [[1, 0, 0]]
+
+
+def test_a_class_that_is_not_wanted_is_counted_only_where_the_score_would_do():
+    found = read([[0.9, 0.1], [0.2, 0.1], [0.1, 0.8]], least(np.inf, 0.5))
+    assert found.class_id.tolist() == [1]
+    assert found.removed.tolist() == [[1, 1, 0]]
+    nothing = read([[0.9, 0.1]], least(np.inf, np.inf))
+    assert len(nothing.score) == 0
+    assert nothing.removed.sum() == 1
+
+
+def test_a_score_at_the_threshold_is_enough():
+    assert len(read([[0.25]], least(0.25)).score) == 1
+
+
+@pytest.mark.parametrize("logit", [-800.0, -3.0, 0.0, 2.5, 800.0])
+def test_logits_go_through_the_sigmoid(logit):
+    found = read([[logit]], least(0.0), logits=True)
+    assert found.score[0] == pytest.approx(1 / (1 + np.exp(-np.float64(min(max(logit, -700), 700)))), abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("coding", "unit", "box"),
+    [
+        (Coding.XYXY, (1, 1), [10, 20, 4, 8]),
+        (Coding.YXYX, (2, 3), [40, 30, 16, 12]),
+        (Coding.CXCYWH, (1, 1), [8, 16, 12, 24]),
+        (Coding.CXCYWH, (0.5, 2), [4, 32, 6, 48]),
+    ],
+)
+def test_codings(coding, unit, box):
+    assert read([[0.9]], least(0.5), coding=coding, unit=unit).xyxy.tolist() == [box]
+
+
+def test_grid_coding_of_each_level():
+    # 64x32: 8x4 cells of 8, 4x2 of 16, 2x1 of 32.
+    x, y, stride = cells((64, 32))
+    assert [stride.tolist().count(s) for s in (8, 16, 32)] == [32, 8, 2]
+    assert (x[9], y[9]) == (1, 1)
+    assert (x[32 + 7], y[32 + 7]) == (3, 1)
+    assert (x[41], y[41], stride[41]) == (1, 0, 32)
+    values, scores = np.zeros((1, 42, 4), np.float32), np.ones((1, 42, 1), np.float32)
+    values[..., 0] = 0.5
+    found = best_class(values, scores, min_score=least(0.5), coding=Coding.GRID, input_size=(64, 32))
+    assert found.xyxy[9].tolist() == [8, 4, 16, 12]
+    assert found.xyxy[41].tolist() == [32, -16, 64, 16]
+
+
+def test_objectness_multiplies():
+    scores = np.array([[[0.5], [0.9]]], np.float32)
+    objectness = np.array([[0.9, 0.5]], np.float32)
+    found = best_class(BOXES[:, :2], scores, objectness, min_score=least(0.45), coding=Coding.XYXY, input_size=(64, 32))
+    assert found.score.tolist() == [np.float32(0.5) * np.float32(0.9)] * 2
+
+
+@pytest.mark.parametrize("label", [-1, 2, 300, 1e30, np.nan, -np.inf])
+def test_a_label_outside_the_list_is_counted(label):
+    labels = np.array([[1, label]], np.float64)
+    found = given_class(BOXES[:, :2], np.full((1, 2), 0.9, np.float32), labels, min_score=least(0.5, 0.5))
+    assert found.class_id.tolist() == [1]
+    assert found.removed.tolist() == [[0, 1, 0]]
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="scores of 2 classes, min_score has 3; they must match"):
+        read([[0.1, 0.2]], least(0, 0, 0))
+    with pytest.raises(ValueError, match="10 anchors, and an input of 64x32 with strides 8, 16, 32 gives 42"):
+        check_cells(10, (64, 32))

@@ -1,0 +1,222 @@
+import functools
+import http.server
+import itertools
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from streamkit.data import Device
+from streamkit.errors import SourceError
+from streamkit.stage import Context, default_registry, options
+from streamkit.stages.source import VideoSource
+from streamkit.validate import model_of
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "media"))
+from clips import write  # the path is set just above
+
+
+def frames(uri, **given):
+    source = VideoSource(uri=str(uri), **given)
+    source.context = Context(id="cam")
+    return source.frames()
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    """50 pictures, 25 a second, a keyframe every 10, B frames."""
+    return write(tmp_path_factory.mktemp("clips") / "a.mp4", frames=50, options={"g": "10", "bf": "2"})
+
+
+def test_a_frame_says_what_it_is(clip):
+    first, second, *rest = frames(clip)
+    assert (first.source, first.index, first.pts_s, first.width, first.height) == ("cam", 0, 0.0, 64, 48)
+    assert (second.index, second.pts_s, second.due_s, second.time_s) == (1, 0.04, None, None)
+    assert first.surface.data.shape == (72, 64)
+    assert len(rest) == 48
+
+
+@pytest.mark.parametrize(
+    ("given", "indices"),
+    [
+        ({"start": 1.0}, list(range(25, 50))),
+        ({"start": 1.01}, list(range(26, 50))),
+        ({"start": 0.4, "end": 0.6}, list(range(10, 15))),
+        ({"end": 0.2}, list(range(5))),
+        ({"every": 20}, [0, 20, 40]),
+        ({"every": 10, "start": 0.6}, [20, 30, 40]),
+        ({"fps": 5.0}, list(range(0, 50, 5))),
+        ({"fps": 10.0, "end": 0.5}, [0, 3, 5, 8, 10]),
+        ({"fps": 100.0, "end": 0.2}, list(range(5))),
+        ({"start": 9.0}, []),
+        ({"loop": 2, "end": 0.08}, [0, 1, 2, 3]),
+    ],
+)
+def test_what_is_taken(clip, given, indices):
+    found = list(frames(clip, **given))
+    assert [f.index for f in found] == indices
+    assert [f.pts_s for f in found] == pytest.approx([i / 25 for i in indices])
+
+
+def test_a_start_in_the_middle_shows_the_same_pixels(clip):
+    whole = {f.index: f.surface.data.copy() for f in frames(clip)}
+    for frame in frames(clip, start=0.9):
+        assert (frame.surface.data == whole[frame.index]).all()
+
+
+def test_on_a_loop_index_and_time_go_on(clip):
+    found = list(frames(clip, loop=3))
+    assert [f.index for f in found] == list(range(150))
+    assert [f.pts_s for f in found] == pytest.approx([i / 25 for i in range(150)])
+    assert (found[0].surface.data == found[50].surface.data).all()
+
+
+def test_an_endless_loop_is_closed(clip):
+    endless = frames(clip, loop=True)
+    assert [next(endless).index for _ in range(120)][-1] == 119
+    endless.close()
+
+
+def test_a_loop_over_nothing_ends(clip):
+    assert list(frames(clip, loop=True, start=9.0)) == []
+
+
+def test_a_time_that_does_not_start_at_zero(test_data):
+    path = test_data / "videos" / "codec" / "test_non_zero_start.mp4"
+    found = list(frames(path, start=0.2))
+    assert [f.index for f in found] == list(range(6, 12))
+    assert found[0].pts_s == pytest.approx(8.3330078125 + 0.2)
+
+
+def test_a_file_plays_as_a_camera_would(clip):
+    begin = time.monotonic()
+    found = []
+    for frame in frames(clip, pace=100.0, end=0.4, phase=3):
+        assert time.monotonic() >= frame.due_s
+        found.append(frame)
+    steps = [b.due_s - a.due_s for a, b in itertools.pairwise(found)]
+    assert steps == pytest.approx([0.01] * 9)
+    assert begin <= found[0].due_s
+    assert time.monotonic() - begin >= 0.09
+
+
+def test_realtime_keeps_the_videos_own_times(tmp_path):
+    path = write(tmp_path / "a.mkv", frames=4, ticks=[0, 10, 50, 90])
+    due = [f.due_s for f in frames(path, pace="realtime")]
+    assert [d - due[0] for d in due] == pytest.approx([0, 0.01, 0.05, 0.09])
+
+
+def test_the_phase_is_of_the_seed_and_the_source():
+    from streamkit.media.pacing import Pacer
+
+    def phase(seed, source):
+        pacer = Pacer("realtime", 0.04, seed, source)
+        return pacer.due_s(0, 0.0) - time.monotonic()
+
+    assert phase(1, "a") == pytest.approx(phase(1, "a"), abs=1e-3)
+    assert len({round(phase(1, name), 3) for name in "abcdefgh"}) > 3
+    assert all(-1e-3 < phase(None, "a") < 0.04 for _ in range(20))
+
+
+def test_stop_ends_a_wait(clip):
+    source = VideoSource(uri=str(clip), pace=0.01, phase=0)
+    source.context = Context(id="cam")
+    made = source.frames()
+    timer = threading.Timer(0.2, source.stop)
+    timer.start()
+    begin = time.monotonic()
+    assert list(made) == []
+    assert time.monotonic() - begin < 5
+    timer.join()
+
+
+def test_closing_gives_everything_back(clip):
+    from streamkit.media.surfaces import shared_pool
+
+    keep = shared_pool(Device())
+    made = frames(clip)
+    frame = next(made)
+    made.close()
+    del frame, made
+    assert "64x48" not in keep.held
+
+
+def test_options_are_read_with_their_units():
+    values = model_of(VideoSource).validate_python(
+        {"uri": "a", "start": "500ms", "end": "1min", "loop": 3, "pace": "realtime", "fps": 12}
+    )
+    assert values == {"uri": "a", "start": 0.5, "end": 60.0, "loop": 3, "pace": "realtime", "fps": 12.0}
+    assert model_of(VideoSource).validate_python({"uri": "a", "loop": True, "pace": 25})["loop"] is True
+    for wrong in ({"fps": 0}, {"every": 0}, {"loop": -2}, {"pace": "fast"}, {"pace": -1}):
+        with pytest.raises(ValueError, match="validation error"):
+            model_of(VideoSource).validate_python({"uri": "a", **wrong})
+
+
+def test_sources_are_registered_and_described():
+    registry = default_registry()
+    for name in ("source", "pictures", "test_pattern"):
+        kind = registry.get(name)
+        assert kind is not None
+        assert all(option.help for option in options(kind)), name
+
+
+@pytest.fixture
+def server(clip):
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *given):
+            pass
+
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(clip.parent))
+    ) as running:
+        running.daemon_threads = True
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_port}"
+        running.shutdown()
+        thread.join()
+
+
+def test_over_http(server):
+    found = list(frames(f"{server}/a.mp4"))
+    assert [f.index for f in found] == list(range(50))
+    assert found[0].time_s is None
+
+
+def test_over_http_not_there(server):
+    with pytest.raises(SourceError, match=r"no such address \(404\)"):
+        list(frames(f"{server}/b.mp4"))
+
+
+def test_hls(server, clip):
+    import av
+
+    folder = clip.parent / "hls"
+    folder.mkdir(exist_ok=True)
+    with (
+        av.open(str(clip)) as given,
+        av.open(str(folder / "a.m3u8"), "w", format="hls", options={"hls_time": "1", "hls_list_size": "0"}) as output,
+    ):
+        stream = output.add_stream_from_template(given.streams.video[0])
+        for packet in given.demux(video=0):
+            if packet.size:
+                packet.stream = stream
+                output.mux(packet)
+    found = list(frames(f"{server}/hls/a.m3u8"))
+    assert [f.index for f in found] == list(range(50))
+
+
+@pytest.mark.gpu
+def test_many_sources_on_the_device(test_data):
+    import numpy as np
+
+    path = test_data / "videos" / "vtest_480x360.mp4"
+    source = VideoSource(uri=str(path), loop=2, end=4.0, start=1.0)
+    source.context = Context(id="cam", device=Device("cuda"))
+    host = list(frames(path, loop=2, end=4.0, start=1.0))
+    for one, other in zip(host, source.frames(), strict=True):
+        assert (other.index, other.pts_s) == (one.index, one.pts_s)
+        other.surface.ready.synchronize()
+        np.testing.assert_array_equal(other.surface.data.get(), one.surface.data)

@@ -1,0 +1,178 @@
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkit.errors import ConfigError
+from streamkit.yamlfile import Node, did_you_mean, load, load_file, scalar
+
+
+def plain(text, **environment):
+    node, problems = load(text, "x.yaml", environment)
+    assert problems == []
+    return node.plain()
+
+
+def told(text, **environment):
+    _, problems = load(text, "x.yaml", environment)
+    return [str(problem) for problem in problems]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        # YAML 1.2 core schema: null, true and false in three spellings, and nothing else by another name
+        ("~", None), ("null", None), ("Null", None), ("NULL", None), ("", None), ("nULL", "nULL"),
+        ("true", True), ("True", True), ("TRUE", True), ("tRUE", "tRUE"), ("false", False),
+        ("yes", "yes"), ("no", "no"), ("on", "on"), ("off", "off"), ("y", "y"), ("N", "N"),
+        # numbers
+        ("0", 0), ("-12", -12), ("+7", 7), ("007", 7), ("0o17", 15), ("0xFF", 255), ("0b11", "0b11"),
+        ("1e-3", 0.001), ("1E5", 1e5), ("1.5", 1.5), (".5", 0.5), ("1.", 1.0), ("-2.5e+3", -2500.0),
+        (".inf", math.inf), ("-.inf", -math.inf), ("+.inf", math.inf),
+        # what YAML 1.1 read as something else
+        ("1:30", "1:30"), ("12:30:45", "12:30:45"), ("1_000", "1_000"), ("2026-11-20", "2026-11-20"), ("=", "="),
+        ("1e", "1e"), (".", "."), ("-", "-"), ("0o8", "0o8"), ("0xZZ", "0xZZ"), ("1.2.3", "1.2.3"), ("10s", "10s"),
+        ("inf", "inf"), ("nan", "nan"),
+    ],
+)  # fmt: skip
+def test_scalars_are_typed_by_yaml_1_2(text, value):
+    found = scalar(text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_nan():
+    assert math.isnan(scalar(".nan"))
+
+
+def test_quotes_and_the_str_tag_make_text():
+    assert plain("a: '5'\nb: \"true\"\nc: !!str 7\nd: |\n  1\n") == {"a": "5", "b": "true", "c": "7", "d": "1\n"}
+
+
+@given(st.integers())
+def test_every_whole_number_is_read_back(number):
+    assert scalar(str(number)) == number
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_float_is_read_back(number):
+    assert scalar(repr(number)) == number
+    assert isinstance(scalar(repr(number)), float)
+
+
+def test_values_and_keys_know_their_places():
+    node, _ = load("a: 1\nb:\n  - x\n  - {c: 2}\n", "x.yaml")
+    assert node.keys == {"a": (1, 1), "b": (2, 1)}
+    inner, path = node.follow(["b", 1, "c", "more"])
+    assert (inner.value, inner.line, inner.column, path) == (2, 4, 9, ["b", "1", "c"])
+    assert str(node.problem("oh", "b")) == "x.yaml:2:1: oh"
+    assert str(inner.problem("oh")) == "x.yaml:4:9: oh"
+    assert node.follow(["b", 7])[1] == ["b"]
+
+
+def test_a_key_that_is_there_twice():
+    assert told("stages:\n  draw: {}\n  jsonl: {}\n  draw: {a: 1}\n") == [
+        "x.yaml:4:3: the key 'draw' is here twice, first in line 2"
+    ]
+
+
+@pytest.mark.parametrize("text", ["? [a, b]\n: 1\n", "{}: 1", "'': 1"])
+def test_a_key_must_be_a_word(text):
+    assert told(text) == [told(text)[0]]
+    assert told(text)[0].endswith("a key must be a word")
+
+
+def test_keys_stay_text_whatever_they_look_like():
+    assert plain("{on: 1, 5: 2, null: 3}") == {"on": 1, "5": 2, "null": 3}
+
+
+def test_anchors_and_aliases():
+    assert plain("a: &x [1, 2]\nb: *x\n") == {"a": [1, 2], "b": [1, 2]}
+    assert told("a: &x [*x]\n") == ["x.yaml:1:4: an alias cannot stand inside what it names"]
+
+
+def test_an_empty_file_is_an_empty_mapping():
+    assert plain("") == {}
+    assert plain("# nothing\n") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "hint"),
+    [
+        ("a: [1, 2\n", "x.yaml:2:1: not valid YAML: ", ""),
+        ("a: 1\n b: 2\n", "x.yaml:2:3: not valid YAML: ", ""),
+        ("a:\n\t- b\n", "x.yaml:2:1: not valid YAML: ", "; indent with spaces, not tabs"),
+        ("a: @b\n", "x.yaml:1:4: not valid YAML: ", ""),
+        ("a: *nothing\n", "x.yaml:1:4: not valid YAML: ", ""),
+        ("v: {path: {source}.mp4, x: 1}\n", "x.yaml:1:19: not valid YAML: ", "put quotes around a value with braces"),
+        ("v: {path: out/{source}.mp4}\n", "x.yaml:1:", "put quotes around a value with braces"),
+        ("a: \x01\n", "x.yaml:1:1: not valid YAML: ", ""),
+        ("a: 1\n---\nb: 2\n", "x.yaml:2:1: not valid YAML: ", ""),
+    ],
+)
+def test_what_is_not_yaml_is_told_with_its_place(text, start, hint):
+    with pytest.raises(ConfigError) as caught:
+        load(text, "x.yaml")
+    (problem,) = map(str, caught.value.problems)
+    assert problem.startswith(start)
+    assert hint in problem
+    assert "\n" not in problem
+
+
+def test_the_environment_is_read_before_scalars_are_typed():
+    text = "a: ${N}\nb: rtsp://u:${PW}@h/${N:-1}\nc: ${GONE:-7}\nd: '${N}'\ne: ${EMPTY:-x}\nf: ${GONE:-}\ng: $N ${}\n"
+    assert plain(text, N="5", PW="secret", EMPTY="") == {
+        "a": 5, "b": "rtsp://u:secret@h/5", "c": 7, "d": "5", "e": "", "f": None, "g": "$N ${}",
+    } or plain(text, N="5", PW="secret", EMPTY="")["e"] is None  # fmt: skip
+
+
+def test_an_environment_variable_cannot_bring_structure():
+    assert plain("a: ${X}", X="[1, 2]") == {"a": "[1, 2]"}
+    assert plain("a: ${X}", X="b: c") == {"a": "b: c"}
+
+
+def test_a_variable_that_is_not_set():
+    assert told("a:\n  b: x${NO_SUCH}\n") == [
+        "x.yaml:2:6: the environment variable NO_SUCH is not set; set it, or write ${NO_SUCH:-a default}"
+    ]
+
+
+def test_files(tmp_path):
+    (tmp_path / "pipeline.yaml").write_text("a: ä\n", encoding="utf-8")
+    assert load_file(tmp_path / "pipeline.yaml")[0].plain() == {"a": "ä"}
+    (tmp_path / "latin").write_bytes(b"a: \xe4\n")
+    for name, text in (
+        ("pipelin.yaml", "there is no such file; did you mean 'pipeline.yaml'?"),
+        ("no/x.yaml", "no/x.yaml: there is no such file; the folder"),
+        ("", "is a folder; name a YAML file in it"),
+        ("latin", "is not a text file: a pipeline is a YAML file in UTF-8"),
+    ):
+        with pytest.raises(ConfigError, match="") as caught:
+            load_file(tmp_path / name)
+        assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "all_if_few", "text"),
+    [
+        ("min_scor", ["min_score", "iou"], False, "; did you mean 'min_score'?"),
+        ("zebra", ["min_score", "iou"], False, ""),
+        ("zebra", ["min_score", "iou"], True, "; known: min_score, iou"),
+        ("x", [], True, ""),
+    ],
+)
+def test_did_you_mean(word, known, all_if_few, text):
+    assert did_you_mean(word, known, all_if_few) == text
+
+
+def test_plain_goes_all_the_way_down():
+    node = Node({"a": Node([Node(1, "", 1, 1), Node({"b": Node(None, "", 1, 1)}, "", 1, 1)], "", 1, 1)}, "", 1, 1)
+    assert node.plain() == {"a": [1, {"b": None}]}
+
+
+def test_a_byte_order_mark_and_windows_lines_are_no_trouble(tmp_path):
+    path = Path(tmp_path / "w.yaml")
+    path.write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
+    assert load_file(path)[0].plain() == {"a": 1, "b": 2}
