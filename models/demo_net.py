@@ -69,7 +69,7 @@ class DemoNet(nn.Module):
         self.heads = nn.ModuleList([nn.Conv2d(n, 4 + classes, 1) for n in (32, b, 64)])
         for head in self.heads:
             nn.init.zeros_(head.bias)
-            nn.init.constant_(head.bias[4:], -6.0)          # almost every place is empty
+            nn.init.constant_(head.bias[4:], -6.0)  # almost every place is empty
         rows = [torch.meshgrid(torch.arange(HEIGHT // s), torch.arange(WIDTH // s), indexing="ij") for s in STRIDES]
         grid = [(torch.stack([x, y], -1).view(-1, 2) + 0.5) * s for (y, x), s in zip(rows, STRIDES, strict=True)]
         self.register_buffer("grid", torch.cat(grid).T.contiguous().float(), persistent=False)
@@ -107,7 +107,7 @@ def ciou(a: Tensor, b: Tensor, complete: bool = True) -> Tensor:
     aspect = 0.405 * (torch.atan(wh_a[..., 0] / wh_a[..., 1]) - torch.atan(wh_b[..., 0] / wh_b[..., 1])) ** 2
     with torch.no_grad():
         share = aspect / (1 - iou + aspect + 1e-6)
-    return iou - centre / ((hull ** 2).sum(-1) + 1e-6) - share * aspect
+    return iou - centre / ((hull**2).sum(-1) + 1e-6) - share * aspect
 
 
 class Loss:
@@ -123,7 +123,7 @@ class Loss:
 
     def __call__(self, far: Tensor, logits: Tensor, boxes: Tensor, labels: Tensor) -> Tensor:
         """The loss of a batch, one number, from what `DemoNet.raw` gave."""
-        far, logits = far.transpose(1, 2), logits.transpose(1, 2)   # (N, A, 4), (N, A, C)
+        far, logits = far.transpose(1, 2), logits.transpose(1, 2)  # (N, A, 4), (N, A, C)
         guess = torch.cat([self.grid - far[..., :2], self.grid + far[..., 2:]], -1)
         owner, quality, spare = self._assign(guess.detach(), logits.detach().sigmoid(), boxes, labels)
         taken = owner >= 0
@@ -140,14 +140,14 @@ class Loss:
     def _assign(self, guess: Tensor, scores: Tensor, boxes: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """For each place, (N, A): its object or -1, its target score, whether it lies in an ignored object."""
         centre, half = (boxes[..., :2] + boxes[..., 2:]) / 2, (boxes[..., 2:] - boxes[..., :2]) / 2
-        off = (self.grid - centre[:, :, None]).abs()                                    # (N, M, A, 2)
+        off = (self.grid - centre[:, :, None]).abs()  # (N, M, A, 2)
         inside = (off <= half[:, :, None]).all(-1)
         spare = (inside & (labels == -2)[..., None]).any(1)
-        wide = torch.maximum(half[:, :, None], self.stride[:, None])        # a small object still has places
+        wide = torch.maximum(half[:, :, None], self.stride[:, None])  # a small object still has places
         allowed = (off <= wide).all(-1) & (labels >= 0)[..., None]
         iou = ciou(guess[:, None], boxes[:, :, None], complete=False)
         index = labels.clamp(min=0)[..., None].expand(-1, -1, scores.shape[1])
-        fit = scores.transpose(1, 2).gather(1, index) ** self.alpha * iou ** self.beta + 1e-9 * (1 - off.sum(-1) / 1024)
+        fit = scores.transpose(1, 2).gather(1, index) ** self.alpha * iou**self.beta + 1e-9 * (1 - off.sum(-1) / 1024)
         fit = torch.where(allowed, fit, torch.zeros_like(fit))
         best = fit.topk(self.top, dim=2)
         chosen = torch.zeros_like(allowed).scatter_(2, best.indices, best.values > 0)
@@ -165,5 +165,13 @@ class Loss:
 def export(net: DemoNet, path: str) -> None:
     """Write the network as ONNX opset 17 with a dynamic batch."""
     net = net.eval().float().cpu()
-    torch.onnx.export(net, (torch.zeros(1, 3, HEIGHT, WIDTH),), path, input_names=["images"], output_names=["output0"],
-                      dynamic_axes={"images": {0: "N"}, "output0": {0: "N"}}, opset_version=17, dynamo=False)
+    torch.onnx.export(
+        net,
+        (torch.zeros(1, 3, HEIGHT, WIDTH),),
+        path,
+        input_names=["images"],
+        output_names=["output0"],
+        dynamic_axes={"images": {0: "N"}, "output0": {0: "N"}},
+        opset_version=17,
+        dynamo=False,
+    )

@@ -38,8 +38,8 @@ from samples.draw_street import draw, plan  # noqa: E402
 from samples.score import MIN_SIDE, box_iou, ignored, mean_average_precision  # noqa: E402
 
 PAD = 114 / 255
-TOP = (HEIGHT - 360) // 2                                   # rows of padding above a 640 x 360 picture
-ROOM = 32                                                   # objects a frame at most
+TOP = (HEIGHT - 360) // 2  # rows of padding above a 640 x 360 picture
+ROOM = 32  # objects a frame at most
 
 
 def film(seed: int, first: int, count: int, check: bool) -> tuple[np.ndarray, list[dict]]:
@@ -121,8 +121,9 @@ def train(net: DemoNet, lessons: tuple[Tensor, Tensor, Tensor], minutes: float, 
     while (done := (time.monotonic() - start) / (60 * minutes)) < 1:
         pick = torch.randint(len(pictures), (batch,), device=device)
         most = int((labels[pick] != -1).sum(1).max())
-        images, targets, kinds = augment(pictures[pick], boxes[pick][:, :most], labels[pick][:, :most],
-                                         1.0 if done < 0.8 else 0.0)
+        images, targets, kinds = augment(
+            pictures[pick], boxes[pick][:, :most], labels[pick][:, :most], 1.0 if done < 0.8 else 0.0
+        )
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1, (step + 1) / 300) * (0.01 + 0.99 * (1 + math.cos(math.pi * done)) / 2)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
@@ -150,7 +151,7 @@ def detect(net: DemoNet, pictures: np.ndarray, iou: float, score: float = 0.01) 
     device, found = next(net.parameters()).device, []
     for chunk in np.array_split(pictures, max(len(pictures) // 25, 1)):
         images = torch.full((len(chunk), 3, HEIGHT, WIDTH), PAD, device=device)
-        images[:, :, TOP:TOP + 360] = torch.from_numpy(chunk).to(device).permute(0, 3, 1, 2).float() / 255
+        images[:, :, TOP : TOP + 360] = torch.from_numpy(chunk).to(device).permute(0, 3, 1, 2).float() / 255
         for out in net(images).cpu().numpy():
             rows = []
             for c in range(net.classes):

@@ -36,7 +36,7 @@ from samples.scene import BLOCK_S, Scene, plan
 
 HERE = Path(__file__).resolve().parent
 SEED = 7
-BT709, LIMITED = 1, 1                                       # codes of H.273, as FFmpeg has them
+BT709, LIMITED = 1, 1  # codes of H.273, as FFmpeg has them
 
 
 def truth(scene: Scene, frames: range | None = None) -> list[dict]:
@@ -67,7 +67,7 @@ def encode(pictures: Iterator[np.ndarray], out: str | Path, fps: float, size: tu
         stream.width, stream.height = size
         stream.pix_fmt = "yuv420p"
         codec = stream.codec_context
-        codec.gop_size, codec.thread_count = 50, 1          # one thread: the same file on every machine
+        codec.gop_size, codec.thread_count = 50, 1  # one thread: the same file on every machine
         codec.colorspace = codec.color_primaries = codec.color_trc = BT709
         codec.color_range = LIMITED
         for n, picture in enumerate(pictures):

@@ -14,7 +14,7 @@ import numpy as np
 from samples.scene import Actor, Camera, Scene
 from samples.sprites import Part, disc, limb, shade
 
-SHIFT = 6                                                   # fractional bits of the coordinates given to OpenCV
+SHIFT = 6  # fractional bits of the coordinates given to OpenCV
 HAZE = np.array([198, 206, 214], np.float32)
 
 
@@ -38,12 +38,12 @@ def fill(parts: list[Part], points: np.ndarray, distance: float) -> Patch:
     for contours, colour in parts:
         shapes = []
         for contour in contours:
-            shapes.append(fixed[at:at + len(contour)])
+            shapes.append(fixed[at : at + len(contour)])
             at += len(contour)
         cv2.fillPoly(canvas, shapes, [max(c, 2.0) for c in colour], cv2.LINE_8, SHIFT)
     cover = cv2.resize((canvas[..., 0] > 0).astype(np.float32), (w, h), interpolation=cv2.INTER_AREA)
     rgb = cv2.resize(canvas, (w, h), interpolation=cv2.INTER_AREA).astype(np.float32)
-    rgb *= np.linspace(1.10, 0.86, h, dtype=np.float32)[:, None, None]      # the sky lights from above
+    rgb *= np.linspace(1.10, 0.86, h, dtype=np.float32)[:, None, None]  # the sky lights from above
     haze = 1 - np.exp(-distance / 140)
     rgb += haze * (HAZE * cover[..., None] - rgb)
     return Patch(int(low[0]), int(low[1]), rgb, cover)
@@ -71,7 +71,7 @@ class Painter:
         """Frame i as RGB (h, w, 3) uint8, and its objects with `visible`."""
         patches, objects = self._patches(i)
         picture = self.ground * (1 - self._shadows(i))[..., None]
-        for patch in patches[::-1]:                         # far to near
+        for patch in patches[::-1]:  # far to near
             y, x, part = self._inside(patch)
             if part is not None:
                 region = picture[y, x]
@@ -132,10 +132,10 @@ class Painter:
         wave = np.sin(2 * np.pi * t / self.beat + self.phase)
         gain = self.level * (1 + self.swing * wave) * (1 + self.tint + 0.02 * wave * np.array([1, 0, -1]))
         shift = int(t * 25 * self.drift) % (3 * w)
-        picture *= self.clouds[:, shift:shift + w, None]
+        picture *= self.clouds[:, shift : shift + w, None]
         picture *= gain.astype(np.float32)
         dy, dx = np.random.default_rng([self.scene.seed, i]).integers(0, 64, 2)
-        picture += self.noise[dy:dy + h, dx:dx + w]
+        picture += self.noise[dy : dy + h, dx : dx + w]
         return np.clip(picture + 0.5, 0, 255).astype(np.uint8)
 
 
@@ -145,8 +145,11 @@ def _background(scene: Scene, rng: np.random.Generator) -> np.ndarray:
     big = Camera(cam.width * 2, cam.height * 2, cam.focal * 2, cam.lift, cam.horizon * 2)
     w, h, line = big.width, big.height, scene.lines
     sky = np.linspace(0, 1, h)[:, None, None] ** 0.5
-    picture = np.ascontiguousarray(np.broadcast_to(
-        (np.array([126, 164, 206]) * (1 - sky) + np.array([224, 228, 230]) * sky), (h, w, 3)).astype(np.uint8))
+    picture = np.ascontiguousarray(
+        np.broadcast_to((np.array([126, 164, 206]) * (1 - sky) + np.array([224, 228, 230]) * sky), (h, w, 3)).astype(
+            np.uint8
+        )
+    )
 
     def tone(colour: tuple[int, int, int]) -> tuple[float, ...]:
         return tuple(float(c) for c in np.array(colour) + rng.normal(0, 6) + rng.normal(0, 3, 3))
@@ -154,7 +157,7 @@ def _background(scene: Scene, rng: np.random.Generator) -> np.ndarray:
     def quad(points: list[tuple[float, float]], colour: tuple[float, ...]) -> None:
         cv2.fillPoly(picture, [np.rint(np.array(points) * 64).astype(np.int32)], colour, cv2.LINE_AA, SHIFT)
 
-    def level(z: float, x: float) -> tuple[float, float]:   # the street line of depth z at picture column x
+    def level(z: float, x: float) -> tuple[float, float]:  # the street line of depth z at picture column x
         return x, big.horizon + big.lift * (big.focal - scene.slope * (x - w / 2)) / z
 
     def strip(near: float, far: float, colour: tuple[float, ...]) -> None:
@@ -188,19 +191,31 @@ def _background(scene: Scene, rng: np.random.Generator) -> np.ndarray:
     for z in np.arange(line["kerb"] + 0.4, line["far_kerb"] - 0.5, 0.95):
         mark(scene.zebra - 1.7, scene.zebra + 1.7, z, z + 0.5, white)
     for x in (scene.zebra - 2.3, scene.zebra + 2.2):
-        mark(x, x + 0.22, *((line["kerb"] + .2, line["middle"] - .1) if x < scene.zebra else
-                            (line["middle"] + .1, line["far_kerb"] - .2)), white)
-    mark(scene.zebra + rng.uniform(4, 7), scene.zebra + 8, 7.0, 7.7, shade(road, 0.82))         # a mended patch
+        mark(
+            x,
+            x + 0.22,
+            *(
+                (line["kerb"] + 0.2, line["middle"] - 0.1)
+                if x < scene.zebra
+                else (line["middle"] + 0.1, line["far_kerb"] - 0.2)
+            ),
+            white,
+        )
+    mark(scene.zebra + rng.uniform(4, 7), scene.zebra + 8, 7.0, 7.7, shade(road, 0.82))  # a mended patch
     _houses(quad, big, scene, rng)
     size = (cam.width, cam.height)
     picture = cv2.resize(picture, size, interpolation=cv2.INTER_AREA).astype(np.float32)
     grain = rng.normal(0, 1, (cam.height, cam.width, 1)).astype(np.float32)
     blotch = cv2.resize(rng.normal(0, 1, (24, 40)).astype(np.float32), size, interpolation=cv2.INTER_CUBIC)
     rows = np.arange(cam.height, dtype=np.float32)[:, None, None] > cam.horizon * 1.45
-    shadow = np.zeros((cam.height, cam.width), np.uint8)    # of a house behind the camera
+    shadow = np.zeros((cam.height, cam.width), np.uint8)  # of a house behind the camera
     edge = rng.uniform(0.1, 0.9) * cam.width
-    corners = [(edge, 400 * cam.height // 360), (edge + rng.uniform(-160, 160), cam.height * 0.45),
-               (cam.width * 2, cam.height * 0.45), (cam.width * 2, cam.height * 2)]
+    corners = [
+        (edge, 400 * cam.height // 360),
+        (edge + rng.uniform(-160, 160), cam.height * 0.45),
+        (cam.width * 2, cam.height * 0.45),
+        (cam.width * 2, cam.height * 2),
+    ]
     cv2.fillPoly(shadow, [np.array(corners, np.int32)], 255)
     shade_map = 1 - rng.uniform(0.1, 0.35) * cv2.GaussianBlur(shadow, (0, 0), 5).astype(np.float32)[..., None] / 255
     return picture * np.where(rows, shade_map * (1 + 0.035 * grain + 0.03 * blotch[..., None]), 1)
@@ -208,8 +223,15 @@ def _background(scene: Scene, rng: np.random.Generator) -> np.ndarray:
 
 def _houses(quad, big: Camera, scene: Scene, rng: np.random.Generator) -> None:
     """A row of house fronts along the far side, each with windows, a door and a shop's awning."""
-    walls = [(172, 112, 88), (206, 190, 160), (150, 132, 120), (188, 172, 168), (120, 112, 112), (214, 204, 188),
-             (164, 142, 104)]
+    walls = [
+        (172, 112, 88),
+        (206, 190, 160),
+        (150, 132, 120),
+        (188, 172, 168),
+        (120, 112, 112),
+        (214, 204, 188),
+        (164, 142, 104),
+    ]
     z, x = scene.lines["houses"], -52.0
 
     def face(x0: float, x1: float, up0: float, up1: float, colour: tuple[float, ...]) -> None:
@@ -240,6 +262,7 @@ def _houses(quad, big: Camera, scene: Scene, rng: np.random.Generator) -> None:
 
 def _trees_and_lamps(scene: Scene, rng: np.random.Generator) -> list[tuple[float, Patch]]:
     """What stands in the way: (distance, patch) of every tree and lamp post."""
+
     def put(parts: list[Part], x: float, z: float) -> tuple[float, Patch]:
         px, py, scale = scene.camera.project(x, z + scene.slope * x)
         points = np.concatenate([c for part in parts for c in part.contours]) * (scale, -scale) + (px, py)
@@ -255,9 +278,11 @@ def _trees_and_lamps(scene: Scene, rng: np.random.Generator) -> list[tuple[float
             parts.append(Part((leaves,), shade(green, light)))
         return parts
 
-    lamp = [Part((limb((0, 0), (0, 4.6), 0.07, 0.045),), (52, 56, 60)),
-            Part((limb((0, 4.6), (0.9, 4.75), 0.05),), (52, 56, 60)),
-            Part((limb((0.6, 4.70), (1.05, 4.74), 0.09),), (206, 206, 196))]
+    lamp = [
+        Part((limb((0, 0), (0, 4.6), 0.07, 0.045),), (52, 56, 60)),
+        Part((limb((0, 4.6), (0.9, 4.75), 0.05),), (52, 56, 60)),
+        Part((limb((0.6, 4.70), (1.05, 4.74), 0.09),), (206, 206, 196)),
+    ]
     still = [put(lamp, x, 12.75) for x in np.array([-9.0, 6.0]) + rng.uniform(-1.5, 1.5, 2)]
     for x in rng.permutation([-19.0, -11.0, -3.0, 6.0, 14.0])[:3] + rng.uniform(-2, 2, 3):
         still.append(put(tree(rng.uniform(4.6, 6.2)), x, rng.uniform(24.2, 26.8)))

@@ -59,11 +59,11 @@ class Actor:
     def __post_init__(self) -> None:
         step = np.diff(self.ground, axis=0, prepend=2 * self.ground[:1] - self.ground[1:2])
         self.travelled = np.cumsum(np.hypot(step[:, 0], step[:, 1]))
-        kernel = np.ones(9) / 9                             # turning takes a third of a second
+        kernel = np.ones(9) / 9  # turning takes a third of a second
         dx, dz = (np.convolve(np.pad(s, 4, mode="edge"), kernel, "valid") for s in step.T)
         self.turn = dz / np.maximum(np.hypot(dx, dz), 1e-9)
         self.facing = np.where(dx < -1e-6, -1.0, 1.0)
-        for i in np.flatnonzero(np.abs(dx) <= 1e-6):      # who stands still keeps looking where it looked
+        for i in np.flatnonzero(np.abs(dx) <= 1e-6):  # who stands still keeps looking where it looked
             self.facing[i] = self.facing[i - 1] if i else 1.0
 
     def outline(self, i: int, camera: Camera) -> tuple[list[Part], np.ndarray]:
@@ -94,17 +94,24 @@ class Scene:
         for actor in self.actors:
             x, _, scale = self.camera.project(*actor.ground[i])
             if not -3 * scale < x < self.camera.width + 3 * scale:
-                continue                                    # nothing is longer than 6 m
+                continue  # nothing is longer than 6 m
             _, points = actor.outline(i, self.camera)
             box = np.clip(np.concatenate([points.min(0), points.max(0)]), 0, limit)
             if box[2] - box[0] >= 1 and box[3] - box[1] >= 1:
-                found.append({"id": actor.id, "label": actor.look.kind, "class_id": CLASSES.index(actor.look.kind),
-                              "box": [round(float(v), 2) for v in box]})
+                found.append(
+                    {
+                        "id": actor.id,
+                        "label": actor.look.kind,
+                        "class_id": CLASSES.index(actor.look.kind),
+                        "box": [round(float(v), 2) for v in box],
+                    }
+                )
         return found
 
 
-def plan(seed: int, seconds: float = BLOCK_S, fps: float = 25.0, size: tuple[int, int] = (640, 360),
-         check: bool = True) -> Scene:
+def plan(
+    seed: int, seconds: float = BLOCK_S, fps: float = 25.0, size: tuple[int, int] = (640, 360), check: bool = True
+) -> Scene:
     """Plan the scene of one seed. The promises hold from 15 seconds on; `check=False` takes the first draft."""
     for attempt in range(200):
         scene = _plan(np.random.default_rng([seed, attempt]), seed, seconds, fps, size)
@@ -113,8 +120,9 @@ def plan(seed: int, seconds: float = BLOCK_S, fps: float = 25.0, size: tuple[int
     raise RuntimeError(f"no plan found for seed {seed}")
 
 
-def occlusions(frames: Iterable[dict], fps: float, iou: float = 0.5,
-               seconds: float = 0.5) -> list[tuple[int, int, int, int]]:
+def occlusions(
+    frames: Iterable[dict], fps: float, iou: float = 0.5, seconds: float = 0.5
+) -> list[tuple[int, int, int, int]]:
     """Every (id, id, first frame, last frame) during which two boxes keep an IoU above `iou` for `seconds` or more."""
     running: dict[tuple[int, int], list[int]] = {}
     done = []
@@ -139,17 +147,25 @@ def box_iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _keeps_promises(scene: Scene) -> bool:
-    step = 3                                                # every third frame shows what half a second holds
+    step = 3  # every third frame shows what half a second holds
     length = scene.frames if scene.frames >= 15 * scene.fps else len(scene.actors[0].ground)
     frames = [{"frame": i // step, "objects": scene.objects(i)} for i in range(0, length, step)]
     unit = scene.camera.width / 640
-    sides = [max(o["box"][2] - o["box"][0], o["box"][3] - o["box"][1]) / unit for f in frames for o in f["objects"]
-             if o["box"][0] > 0 and o["box"][2] < scene.camera.width and o["box"][3] < scene.camera.height]
+    sides = [
+        max(o["box"][2] - o["box"][0], o["box"][3] - o["box"][1]) / unit
+        for f in frames
+        for o in f["objects"]
+        if o["box"][0] > 0 and o["box"][2] < scene.camera.width and o["box"][3] < scene.camera.height
+    ]
     seen = {(o["id"], o["label"]) for f in frames for o in f["objects"]}
     whole = [s for s in sides if s >= 12]
-    return (len(seen) >= 8 and {label for _, label in seen} == set(CLASSES)
-            and min(whole) <= 14 and 180 <= max(sides) <= 212
-            and len(occlusions(frames, scene.fps / step, 0.52, 0.64)) >= 3)
+    return (
+        len(seen) >= 8
+        and {label for _, label in seen} == set(CLASSES)
+        and min(whole) <= 14
+        and 180 <= max(sides) <= 212
+        and len(occlusions(frames, scene.fps / step, 0.52, 0.64)) >= 3
+    )
 
 
 def _plan(rng: np.random.Generator, seed: int, seconds: float, fps: float, size: tuple[int, int]) -> Scene:
@@ -159,8 +175,17 @@ def _plan(rng: np.random.Generator, seed: int, seconds: float, fps: float, size:
     camera = Camera(width, height, 300 * unit, lift, horizon)
     slope = float(rng.uniform(-0.07, 0.07))
     zebra = float(rng.uniform(-3.0, 3.0))
-    lines = {"kerb": 5.9, "middle": 9.0, "far_kerb": 12.3, "park": 15.6, "path": 19.6, "path_end": 23.2,
-             "far_road": 28.4, "far_road_end": 34.4, "houses": 42.5}
+    lines = {
+        "kerb": 5.9,
+        "middle": 9.0,
+        "far_kerb": 12.3,
+        "park": 15.6,
+        "path": 19.6,
+        "path_end": 23.2,
+        "far_road": 28.4,
+        "far_road_end": 34.4,
+        "houses": 42.5,
+    }
     blocks = math.ceil(max(seconds, BLOCK_S) / BLOCK_S)
     clock = np.arange(round(blocks * BLOCK_S * fps)) / fps
     actors = [actor for b in range(blocks) for actor in _block(rng, clock - b * BLOCK_S, camera, slope, zebra)]
@@ -175,20 +200,22 @@ def _block(rng: np.random.Generator, t: np.ndarray, camera: Camera, slope: float
     """The traffic of 16 seconds; `t` (frames,) is the time since the block's start."""
     u = rng.uniform
 
-    def lane(look: Look, z: float, way: int, speed: float, at: float, x: float,
-             stop: tuple[float, float] | None = None) -> Actor:
+    def lane(
+        look: Look, z: float, way: int, speed: float, at: float, x: float, stop: tuple[float, float] | None = None
+    ) -> Actor:
         """Along the street at depth z, being at X = x at time `at`; `stop`: stands there from, until."""
         if stop is None:
             gone = speed * (t - at)
-        else:                                               # brake in 2.4 s, go again in 3 s
+        else:  # brake in 2.4 s, go again in 3 s
             g = 1 - np.clip((t - stop[0] + 2.4) / 2.4, 0, 1) + np.clip((t - stop[1]) / 3.0, 0, 1)
             gone = np.cumsum(speed * g) * (t[1] - t[0])
             gone -= np.interp(stop[0] + 0.1, t, gone)
         xs = x + way * gone
         return Actor(look, np.stack([xs, z + slope * xs], 1))
 
-    def pair(kind: str, z: tuple[float, float], way: int, speed: float, slip: float,
-             style: int | None = None) -> Iterator[Actor]:
+    def pair(
+        kind: str, z: tuple[float, float], way: int, speed: float, slip: float, style: int | None = None
+    ) -> Iterator[Actor]:
         """Two of a kind going the same way, one slowly overtaking the other, in front of or behind it."""
         at, where = u(3.5, 12.0), u(-0.5, 0.5)
         for depth, extra in zip(z, rng.permutation([slip, -slip]), strict=True):
@@ -205,7 +232,7 @@ def _block(rng: np.random.Generator, t: np.ndarray, camera: Camera, slope: float
         return Actor(random_look("person", rng), np.stack([np.interp(s, far, p[:, 0]), np.interp(s, far, p[:, 1])], 1))
 
     way = lambda: int(rng.choice([-1, 1]))  # noqa: E731
-    green = u(5.0, 6.2)                                     # when people start to cross; cars keep out for 7 s
+    green = u(5.0, 6.2)  # when people start to cross; cars keep out for 7 s
     car = lambda style=None: random_look("car", rng, style)  # noqa: E731
     yield lane(car(), 7.35, 1, u(6, 8), u(0.6, 1.6), zebra)
     yield lane(car(1), 7.35, 1, u(6, 8), 0, zebra - 4.6, (green, green + 6.6))
@@ -217,13 +244,13 @@ def _block(rng: np.random.Generator, t: np.ndarray, camera: Camera, slope: float
         yield lane(car(), 10.7, -1, u(6, 9), green + u(7.6, 9), zebra)
     far_way = way()
     yield from pair("car", (30.2, 32.5), far_way, u(7.5, 9), u(1.2, 1.8), int(rng.choice([0, 1, 3])))
-    for shift in (-u(3.8, 5), u(4.2, 5.5)):                 # one before, one behind, at their own times
+    for shift in (-u(3.8, 5), u(4.2, 5.5)):  # one before, one behind, at their own times
         yield lane(car(), float(rng.choice([30.2, 32.5])), far_way, u(8, 9), 8 + shift * 1.7, u(-12, 12))
 
     side = u(2.0, 6.0)
-    for n in range(3):                                      # across the street: two one way, one the other
+    for n in range(3):  # across the street: two one way, one the other
         x, start = zebra + u(-1.1, 1.1), green + u(0.2, 0.9)
-        points = [(x + way() * 30, u(12.8, 13.4)), (x, u(12.8, 13.2)), (x + u(-.3, .3), 5.55), (x + way() * 12, 5.5)]
+        points = [(x + way() * 30, u(12.8, 13.4)), (x, u(12.8, 13.2)), (x + u(-0.3, 0.3), 5.55), (x + way() * 12, 5.5)]
         if n == 2:
             yield walk(points[::-1], u(1.35, 1.55), start, 1)
         else:

@@ -18,8 +18,8 @@ import numpy as np
 
 from samples.scene import box_iou
 
-MIN_VISIBLE = 0.3                                           # share of the object's area
-MIN_SIDE = 12.0                                             # pixels, longer side of the box
+MIN_VISIBLE = 0.3  # share of the object's area
+MIN_SIDE = 12.0  # pixels, longer side of the box
 
 
 def ignored(item: dict) -> bool:
@@ -28,8 +28,9 @@ def ignored(item: dict) -> bool:
     return item["visible"] < MIN_VISIBLE or max(x2 - x1, y2 - y1) < MIN_SIDE
 
 
-def mean_average_precision(truth: Sequence[dict], found: Iterable[np.ndarray], classes: int = 3,
-                           iou: float = 0.5) -> tuple[float, list[float]]:
+def mean_average_precision(
+    truth: Sequence[dict], found: Iterable[np.ndarray], classes: int = 3, iou: float = 0.5
+) -> tuple[float, list[float]]:
     """MAP and the average precision of each class (nan where a class has no objects).
 
     `truth`: one record a frame, as `draw_street.py` writes them. `found`: for each frame in the same order the

@@ -21,11 +21,31 @@ _HALF = np.stack([np.cos(np.linspace(0, np.pi, 7)), np.sin(np.linspace(0, np.pi,
 
 SKIN = [(236, 188, 150), (198, 140, 100), (141, 92, 62), (224, 172, 130), (92, 60, 44)]
 HAIR = [(36, 28, 24), (92, 60, 36), (150, 110, 60), (120, 120, 122), (60, 34, 30)]
-CLOTH = [(178, 44, 48), (38, 70, 140), (230, 196, 70), (46, 120, 78), (236, 236, 232), (34, 36, 44), (128, 64, 130),
-         (222, 120, 50), (110, 160, 200), (120, 124, 118)]
+CLOTH = [
+    (178, 44, 48),
+    (38, 70, 140),
+    (230, 196, 70),
+    (46, 120, 78),
+    (236, 236, 232),
+    (34, 36, 44),
+    (128, 64, 130),
+    (222, 120, 50),
+    (110, 160, 200),
+    (120, 124, 118),
+]
 TROUSERS = [(40, 50, 84), (36, 36, 40), (108, 96, 78), (84, 88, 96), (150, 140, 120)]
-PAINT = [(176, 28, 36), (226, 226, 224), (32, 34, 38), (130, 136, 142), (30, 72, 136), (196, 166, 40), (44, 104, 74),
-         (150, 84, 40), (188, 200, 206), (88, 30, 60)]
+PAINT = [
+    (176, 28, 36),
+    (226, 226, 224),
+    (32, 34, 38),
+    (130, 136, 142),
+    (30, 72, 136),
+    (196, 166, 40),
+    (44, 104, 74),
+    (150, 84, 40),
+    (188, 200, 206),
+    (88, 30, 60),
+]
 TYRE, GLASS, CHROME = (26, 26, 28), (58, 76, 92), (176, 180, 184)
 
 
@@ -49,6 +69,7 @@ class Look:
 
 def random_look(kind: str, rng: np.random.Generator, style: int | None = None) -> Look:
     """Choose the looks of one object of class `kind`; `style` is a car's body: 0 hatchback, 1 saloon, 2 van, 3 SUV."""
+
     def pick(table: list[tuple[int, int, int]]) -> Colour:
         colour = np.array(table[rng.integers(len(table))]) + rng.normal(0, 9, 3)
         return tuple(float(c) for c in np.clip(colour, 4, 250))  # type: ignore[return-value]
@@ -85,7 +106,7 @@ def limb(a: tuple[float, float], b: tuple[float, float], ra: float, rb: float | 
     rb = ra if rb is None else rb
     dx, dy = b[0] - a[0], b[1] - a[1]
     n = max(float(np.hypot(dx, dy)), 1e-6)
-    c, s = dy / n, -dx / n                                  # the half circle starts at right angles to the bar
+    c, s = dy / n, -dx / n  # the half circle starts at right angles to the bar
     turn = np.array([[c, s], [-s, c]])
     return np.concatenate([_HALF @ turn * rb + b, -_HALF @ turn * ra + a])
 
@@ -121,8 +142,18 @@ def _person(look: Look, travelled: float, turn: float) -> list[Part]:
         knee = _knee(start, foot, 0.248 * h) if turn < 0.5 else ((start[0] + foot[0]) / 2, (start[1] + foot[1]) / 2)
         parts.append(Part((limb(start, knee, 0.055 * h, 0.042 * h),), shade(legs, tone)))
         parts.append(Part((limb(knee, foot, 0.042 * h, 0.03 * h),), shade(legs, tone * 0.95)))
-        parts.append(Part((limb((foot[0] - 0.02 * h, foot[1] - 0.008 * h),
-                                (foot[0] + 0.065 * h * side, foot[1] - 0.010 * h), 0.02 * h),), (36, 30, 28)))
+        parts.append(
+            Part(
+                (
+                    limb(
+                        (foot[0] - 0.02 * h, foot[1] - 0.008 * h),
+                        (foot[0] + 0.065 * h * side, foot[1] - 0.010 * h),
+                        0.02 * h,
+                    ),
+                ),
+                (36, 30, 28),
+            )
+        )
 
     def arm(angle: float, tone: float, apart: float) -> None:
         start = (neck[0] + apart, 0.775 * h)
@@ -138,7 +169,7 @@ def _person(look: Look, travelled: float, turn: float) -> list[Part]:
         sack = [(-0.17 * h, 0.56 * h), (-0.16 * h, 0.79 * h), (0, 0.80 * h), (0, 0.55 * h)]
         parts.append(Part((rounded(sack),), bag))
     leg(step, 1.0, apart)
-    if look.style == 2:                                     # a coat down to the knee
+    if look.style == 2:  # a coat down to the knee
         coat = [(-wide * 1.25, 0.34 * h), (-wide, 0.60 * h), (wide, 0.60 * h), (wide * 1.3, 0.34 * h)]
         parts.append(Part((rounded(coat, 1),), shade(top, 0.86)))
     parts.append(Part((limb(neck, (neck[0] + 0.012 * h, 0.86 * h), 0.035 * h),), shade(skin, 0.8)))
@@ -183,8 +214,14 @@ def _bike(look: Look, travelled: float) -> list[Part]:
     leg(turn + np.pi, 0.66)
     wheel(rear[0])
     wheel(front[0])
-    for a, b in ((rear, crank), (rear, (-0.19, 0.76)), (crank, seat), (crank, (0.32, 0.74)),
-                 ((-0.19, 0.74), (0.31, 0.80)), (front, bar)):
+    for a, b in (
+        (rear, crank),
+        (rear, (-0.19, 0.76)),
+        (crank, seat),
+        (crank, (0.32, 0.74)),
+        ((-0.19, 0.74), (0.31, 0.80)),
+        (front, bar),
+    ):
         tube(a, b)
     parts.append(Part((limb((-0.32, 0.88), (-0.14, 0.88), 0.035),), TYRE))
     leg(turn, 1.0)
@@ -204,21 +241,74 @@ def _bike(look: Look, travelled: float) -> list[Part]:
 
 # Outlines at length 1 and height in metres: body, and the glass in it.
 _BODIES = (
-    ([(-.50, .28), (-.50, .78), (-.485, .95), (-.40, 1.38), (-.30, 1.47), (.05, 1.47), (.22, 1.02), (.42, .90),
-      (.49, .74), (.50, .30)],
-     [[(-.41, .97), (-.355, 1.34), (-.16, 1.37), (-.16, .97)],
-      [(-.13, .97), (-.13, 1.37), (.04, 1.37), (.175, .97)]]),
-    ([(-.50, .30), (-.50, .80), (-.48, .96), (-.34, 1.00), (-.20, 1.42), (.04, 1.44), (.21, .98), (.43, .87),
-      (.495, .70), (.50, .30)],
-     [[(-.30, .99), (-.185, 1.34), (-.07, 1.36), (-.07, .98)],
-      [(-.045, .98), (-.045, 1.36), (.03, 1.35), (.165, .97)]]),
-    ([(-.50, .30), (-.50, 1.20), (-.485, 1.90), (-.44, 1.98), (.18, 1.98), (.34, 1.18), (.47, .98), (.50, .74),
-      (.50, .30)],
-     [[(.075, 1.14), (.075, 1.78), (.17, 1.78), (.295, 1.14)]]),
-    ([(-.50, .36), (-.50, .95), (-.48, 1.20), (-.44, 1.66), (-.36, 1.72), (.06, 1.72), (.20, 1.18), (.43, 1.08),
-      (.49, .90), (.50, .38)],
-     [[(-.43, 1.16), (-.40, 1.56), (-.18, 1.60), (-.18, 1.15)],
-      [(-.15, 1.15), (-.15, 1.60), (.03, 1.60), (.155, 1.15)]]),
+    (
+        [
+            (-0.50, 0.28),
+            (-0.50, 0.78),
+            (-0.485, 0.95),
+            (-0.40, 1.38),
+            (-0.30, 1.47),
+            (0.05, 1.47),
+            (0.22, 1.02),
+            (0.42, 0.90),
+            (0.49, 0.74),
+            (0.50, 0.30),
+        ],
+        [
+            [(-0.41, 0.97), (-0.355, 1.34), (-0.16, 1.37), (-0.16, 0.97)],
+            [(-0.13, 0.97), (-0.13, 1.37), (0.04, 1.37), (0.175, 0.97)],
+        ],
+    ),
+    (
+        [
+            (-0.50, 0.30),
+            (-0.50, 0.80),
+            (-0.48, 0.96),
+            (-0.34, 1.00),
+            (-0.20, 1.42),
+            (0.04, 1.44),
+            (0.21, 0.98),
+            (0.43, 0.87),
+            (0.495, 0.70),
+            (0.50, 0.30),
+        ],
+        [
+            [(-0.30, 0.99), (-0.185, 1.34), (-0.07, 1.36), (-0.07, 0.98)],
+            [(-0.045, 0.98), (-0.045, 1.36), (0.03, 1.35), (0.165, 0.97)],
+        ],
+    ),
+    (
+        [
+            (-0.50, 0.30),
+            (-0.50, 1.20),
+            (-0.485, 1.90),
+            (-0.44, 1.98),
+            (0.18, 1.98),
+            (0.34, 1.18),
+            (0.47, 0.98),
+            (0.50, 0.74),
+            (0.50, 0.30),
+        ],
+        [[(0.075, 1.14), (0.075, 1.78), (0.17, 1.78), (0.295, 1.14)]],
+    ),
+    (
+        [
+            (-0.50, 0.36),
+            (-0.50, 0.95),
+            (-0.48, 1.20),
+            (-0.44, 1.66),
+            (-0.36, 1.72),
+            (0.06, 1.72),
+            (0.20, 1.18),
+            (0.43, 1.08),
+            (0.49, 0.90),
+            (0.50, 0.38),
+        ],
+        [
+            [(-0.43, 1.16), (-0.40, 1.56), (-0.18, 1.60), (-0.18, 1.15)],
+            [(-0.15, 1.15), (-0.15, 1.60), (0.03, 1.60), (0.155, 1.15)],
+        ],
+    ),
 )
 
 
@@ -228,28 +318,28 @@ def _car(look: Look, travelled: float) -> list[Part]:
     stretch = lambda points: rounded([(x * size, y) for x, y in points])  # noqa: E731
     body, r = stretch(outline), (0.35 if look.style == 3 else 0.32)
     roof = max(y for _, y in outline)
-    under = rounded([(-.47 * size, .16), (-.47 * size, .5), (.47 * size, .5), (.47 * size, .16)], 1)
+    under = rounded([(-0.47 * size, 0.16), (-0.47 * size, 0.5), (0.47 * size, 0.5), (0.47 * size, 0.16)], 1)
     parts = [Part((under,), (24, 24, 26)), Part((body,), paint)]
     parts.append(Part((body[body[:, 1] > roof - 0.12],), shade(paint, 1.28)))
     parts.append(Part((np.stack([body[:, 0], np.clip(body[:, 1], 0, 0.50)], 1),), shade(paint, 0.62)))
     belt = 0.74
-    parts.append(Part((limb((-.485 * size, belt), (.475 * size, belt - 0.03), 0.022),), shade(paint, 1.3)))
+    parts.append(Part((limb((-0.485 * size, belt), (0.475 * size, belt - 0.03), 0.022),), shade(paint, 1.3)))
     for window in windows:
         glass = stretch(window)
         parts.append(Part((glass,), GLASS))
         parts.append(Part((glass[glass[:, 1] > glass[:, 1].mean() + 0.12],), (116, 140, 158)))
     for x in (-0.02, -0.20) if look.style != 2 else (0.05, -0.22):
-        parts.append(Part((limb((x * size, .42), (x * size, .93), 0.012),), shade(paint, 0.55)))
-        parts.append(Part((limb((x * size - .22, .86), (x * size - .10, .86), 0.02),), shade(paint, 0.5)))
-    parts.append(Part((limb((.455 * size, .70), (.482 * size, .66), 0.065),), (250, 244, 214)))
-    parts.append(Part((limb((-.487 * size, .80), (-.487 * size, .70), 0.05),), (206, 30, 34)))
-    for x in (-.31 * size, .32 * size):
-        parts.append(Part((disc(x, r + .03, r + .07),), (20, 20, 22)))
+        parts.append(Part((limb((x * size, 0.42), (x * size, 0.93), 0.012),), shade(paint, 0.55)))
+        parts.append(Part((limb((x * size - 0.22, 0.86), (x * size - 0.10, 0.86), 0.02),), shade(paint, 0.5)))
+    parts.append(Part((limb((0.455 * size, 0.70), (0.482 * size, 0.66), 0.065),), (250, 244, 214)))
+    parts.append(Part((limb((-0.487 * size, 0.80), (-0.487 * size, 0.70), 0.05),), (206, 30, 34)))
+    for x in (-0.31 * size, 0.32 * size):
+        parts.append(Part((disc(x, r + 0.03, r + 0.07),), (20, 20, 22)))
         parts.append(Part((disc(x, r, r),), TYRE))
         parts.append(Part((disc(x, r, r * 0.64),), CHROME))
         for i in range(5):
             a = -travelled / r + i * 2 * np.pi / 5
-            spoke = limb((x, r), (x + .58 * r * np.cos(a), r + .58 * r * np.sin(a)), 0.028)
+            spoke = limb((x, r), (x + 0.58 * r * np.cos(a), r + 0.58 * r * np.sin(a)), 0.028)
             parts.append(Part((spoke,), (96, 98, 102)))
         parts.append(Part((disc(x, r, r * 0.16),), (60, 60, 64)))
     return parts

@@ -1,4 +1,4 @@
-"""The command: `run.py`, and `streamkit` where the package is installed. Each subcommand is a few lines over a module."""
+"""The command: `run.py`, or `streamkit` where it is installed. Each subcommand is a few lines over a module."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ def run(pipeline: Path, set_: tuple[str, ...], device: str | None, limit: int | 
     display = Display()
     config = _read(pipeline, set_, device)
     graph = build(config)
+    _keep_stdout()
     running = Pipeline(graph, choose(config.device, display.say), limit=limit, say=display.say)
     _handle_signals(running, display)
     code = 1
@@ -79,9 +80,11 @@ def check(pipeline: Path, set_: tuple[str, ...], device: str | None) -> int:
     """Check a pipeline without running it: every problem with its line and column."""
     from streamkit.graph import build
     from streamkit.stage import BatchStage
+    from streamkit.testcases import read_tests
 
     config = _read(pipeline, set_, device)
     graph = build(config)
+    read_tests(graph)
     for model in {id(m): m for n in graph.nodes.values() if (m := n.options.get("model"))}.values():
         _check_model(model)
     for warning in config.warnings:
@@ -193,12 +196,14 @@ def models_pull(names: tuple[str, ...]) -> int:
 @_DEVICE
 def models_check(name: str, frames: tuple[Path, ...], device: str | None) -> int:
     """Compare a card's tensor and boxes with a plain CPU reference on real frames."""
-    from streamkit.models.card import find_card, load_card
+    from streamkit.models.card import find_card, load_card, shipped_models
     from streamkit.models.check import check as compare
+    from streamkit.models.check import frames_of
     from streamkit.runtime.device import choose
 
-    report = compare(load_card(find_card(name, Path())), frames, choose(device or "cpu", click.echo))
-    click.echo(report.text())
+    shown = frames_of(frames or [shipped_models().parent / "samples" / "street.mp4"])
+    report = compare(load_card(find_card(name, Path())), shown, choose(device or "cpu", click.echo))
+    click.echo(str(report))
     return 0 if report.passed else 1
 
 
@@ -242,6 +247,14 @@ def _check_model(card: Any) -> None:
     from streamkit.models.network import check_model
 
     check_model(card)
+
+
+def _keep_stdout() -> None:
+    """Leave standard output to records: the decoder's library prints there on its own, which goes to stderr instead."""
+    sys.stdout.flush()
+    mine = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
+    os.dup2(2, 1)
+    sys.stdout = mine
 
 
 def _handle_signals(running: Any, display: Any) -> None:

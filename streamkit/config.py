@@ -155,8 +155,12 @@ def _replace(root: Node, name: str, text: str, problems: list[Problem]) -> None:
             known = node.value if isinstance(node.value, dict) else {}
             problems.append(Problem("--set", 0, 0, f"{name}: there is no {step!r}{did_you_mean(step, known)}"))
             return
+    if path[:1] == ["sources"] and len(path) == 2 and isinstance(node.value, str):
+        node.value = {"uri": Node(node.value, node.file, node.line, node.column)}
     if not isinstance(node.value, dict):
-        node.value = {"uri": node}
+        where = ".".join(path) or "the file"
+        problems.append(Problem("--set", 0, 0, f"{name}: {where} is not a mapping, so {last} cannot be set in it"))
+        return
     value, more = load(text, f"--set {name}") if text[:1] in "[{" else (Node(scalar(text), f"--set {name}", 0, 0), [])
     problems.extend(more)
     value.line = value.column = 0
@@ -285,7 +289,7 @@ class _Reader:
                 text = "decode is the id of the decoded frames" if id_ == DECODE else "letters, digits, _ and - only"
                 self.problems.append(node.problem(f"a stage cannot have the id {id_!r}: {text}", id_))
             made = self._stage(id_, item, node, above, ids)
-            if made is not None:
+            if made is not None and id_ != DECODE:
                 self.config.stages.append(made)
             above = id_
 
@@ -330,7 +334,7 @@ class _Reader:
                 self.problems.append(item.problem(f"{id_}.from: a stage cannot read from itself"))
         if not items:
             self.problems.append(wired.problem(f"{id_}.from names no stage; leave it out to take the one above"))
-        return [str(item.value) for item in items]
+        return [str(item.value) for item in items if item.value != id_]
 
     def _run_options(self, node: Node | None, id_: str) -> RunOptions:
         options = RunOptions()

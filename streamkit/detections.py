@@ -81,9 +81,7 @@ class Detections:
     @classmethod
     def empty(cls, labels: Sequence[str] = (), xp: Any = np) -> Detections:
         """A table with no rows, on the host or, with `xp=cupy`, on the device."""
-        return cls(
-            xp.zeros((0, 4), np.float32), xp.zeros(0, np.float32), xp.zeros(0, np.int32), labels=tuple(labels)
-        )
+        return cls(xp.zeros((0, 4), np.float32), xp.zeros(0, np.float32), xp.zeros(0, np.int32), labels=tuple(labels))
 
     def __len__(self) -> int:
         return len(self.xyxy)
@@ -149,9 +147,7 @@ class Detections:
         labels = max((t.labels for t in tables), key=len)
         tracked = any(t.track_id is not None for t in tables)
         names = list(dict.fromkeys(name for t in tables for name in t.extra))
-        batch_row = [
-            t.batch_row if rows is None else xp.full(len(t), rows[i], np.int32) for i, t in enumerate(tables)
-        ]
+        batch_row = [t.batch_row if rows is None else xp.full(len(t), rows[i], np.int32) for i, t in enumerate(tables)]
         return Detections._unchecked(
             xp.concatenate([t.xyxy for t in tables]),
             xp.concatenate([t.score for t in tables]),

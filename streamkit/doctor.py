@@ -21,7 +21,7 @@ from streamkit.errors import describe
 from streamkit.finding import GIB, ONNXRUNTIMES, UNINSTALL, Finding, install, installed
 
 _IMPORTS = {"opencv-python-headless": "cv2", "pyyaml": "yaml"}
-_BASE = ("av", "click", "numpy", "opencv-python-headless", "orjson", "pydantic", "pyyaml", "rich")
+_BASE = ("av", "click", "numpy", "opencv-python-headless", "orjson", "pydantic", "pyyaml", "rich", "typing-extensions")
 
 
 def examine(echo: Callable[[str], None]) -> int:

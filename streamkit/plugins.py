@@ -30,7 +30,12 @@ def _load(file: Path, registry: Registry) -> None:
     loaded = sys.modules.get(name)
     if loaded is not None:  # a second pipeline of the same process: the classes are there already
         for value in list(vars(loaded).values()):
-            if isinstance(value, type) and issubclass(value, Stage) and value.__module__ == name and getattr(value, "name", None):
+            if (
+                isinstance(value, type)
+                and issubclass(value, Stage)
+                and value.__module__ == name
+                and getattr(value, "name", None)
+            ):
                 registry.add(value)
         return
     spec = importlib.util.spec_from_file_location(name, file)

@@ -1,4 +1,4 @@
-"""What a run tells the user: progress bars on a terminal, plain lines elsewhere, a summary at the end. All on stderr."""
+"""What a run tells the user, on stderr: progress bars on a terminal, plain lines elsewhere, a summary at the end."""
 
 from __future__ import annotations
 
@@ -73,8 +73,10 @@ def _line(running: Any) -> str:
 
 def _summary(report: dict[str, Any]) -> Iterator[str]:
     rate = report["frames_per_s"]
-    yield f"{report['frames']} frames in {report['seconds']:.1f} s" + (f", {rate:.1f} a second" if rate else "") + (
-        f", on {report['device']}"
+    yield (
+        f"{report['frames']} frames in {report['seconds']:.1f} s"
+        + (f", {rate:.1f} a second" if rate else "")
+        + (f", on {report['device']}")
     )
     for title in ("detections", "events", "counts"):
         if report[title]:

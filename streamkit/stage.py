@@ -21,6 +21,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar, dataclass_transform
@@ -230,7 +231,7 @@ class Registry:
     def add(self, kind: type[Stage]) -> None:
         """Add a stage under its name; a second claim to the name is refused."""
         known = self._stages.get(kind.name)
-        if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+        if known is not None and _origin(known) != _origin(kind):
             raise ConfigError(
                 f"two stages claim the name {kind.name!r}: {_where(known)} and {_where(kind)}; rename one of them"
             )
@@ -247,6 +248,12 @@ class Registry:
     def copy(self) -> Registry:
         """A registry of its own with the same stages."""
         return Registry(self._stages)
+
+
+def _origin(kind: type[Stage]) -> tuple[str, str]:
+    """The file and name of a class: a plugin that a test has imported as well is still the same one."""
+    module = sys.modules.get(kind.__module__)
+    return getattr(module, "__file__", None) or kind.__module__, kind.__qualname__
 
 
 def _where(kind: type[Stage]) -> str:

@@ -2,7 +2,9 @@
 
 A test of a stage is an ordinary test:
 
-    from streamkit.testing import detections, frames, run_stage
+    from streamkit.testing import detections, frames, plugin_stages, run_stage
+
+    LineCounter = plugin_stages("plugins/line_counter.py")["line_counter"]
 
     def test_it_counts():
         given = frames(2)
@@ -16,17 +18,18 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from streamkit.data import Batch, Color, Detections, Frame, Surface
-from streamkit.stage import Composite, Context, Source, Stage
+from streamkit.stage import Composite, Context, Registry, Source, Stage
 
 if TYPE_CHECKING:
     from streamkit.graph import Node
 
-__all__ = ["detections", "frames", "run_stage"]
+__all__ = ["detections", "frames", "plugin_stages", "run_stage"]
 
 _GRAY = 128
 
@@ -114,6 +117,19 @@ def detections(
         labels=tuple(labels),
         extra={name: np.asarray(column) for name, column in extra.items()},
     )
+
+
+def plugin_stages(path: str | Path) -> dict[str, type[Stage]]:
+    """The stages of a plugin file, or of a folder of them, by name.
+
+    Raises:
+        ConfigError: there is nothing there, or a file cannot be loaded.
+    """
+    from streamkit.plugins import load_plugins
+
+    registry = Registry()
+    load_plugins(Path(path), registry)
+    return {name: kind for name in registry.names() if (kind := registry.get(name)) is not None}
 
 
 def run_stage(

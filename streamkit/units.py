@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 _DURATION = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-_QUANTITY = re.compile(r"\s*([0-9.]+(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z]+)\s*")
+_QUANTITY = re.compile(r"\s*((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z]+)\s*")
 
 
 def seconds(value: Any) -> float:
@@ -77,7 +77,7 @@ class Unit:
         return value
 
 
-_NUMBER = r"^\s*[0-9.]+([eE][-+]?[0-9]+)?\s*"
+_NUMBER = r"^\s*([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?\s*"
 
 Score = Annotated[float, Unit("0..1", minimum=0, maximum=1)]
 """A score or a share, 0 to 1."""

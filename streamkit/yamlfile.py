@@ -56,9 +56,11 @@ class Node:
         return self.value
 
     def problem(self, text: str, key: str | None = None) -> Problem:
-        """A problem at this value, or at its key `key`."""
+        """A problem at this value, or at its key `key`; secrets of addresses in the text are masked."""
+        from streamkit.media.uris import mask
+
         line, column = self.keys.get(key, (self.line, self.column)) if key is not None else (self.line, self.column)
-        return Problem(self.file, line, column, text)
+        return Problem(self.file, line, column, mask(text))
 
     def follow(self, path: Iterable[Any]) -> tuple[Node, list[str]]:
         """Walk down `path` as far as the tree goes; return the node there and the steps taken."""
@@ -80,7 +82,7 @@ def load(text: str, file: str, environment: Mapping[str, str] | None = None) -> 
         ConfigError: the text is not YAML.
     """
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
@@ -138,8 +140,18 @@ def _quote_hint(text: str, line: int) -> str:
     lines = text.splitlines()
     near = " ".join(lines[max(0, line - 2) : line])
     if re.search(r"(?<![\w/.\"'-])[^\s\"']*\{\w+\}", near):
-        return "; put quotes around a value with braces in it, as in path: \"out/{source}.jsonl\""
+        return '; put quotes around a value with braces in it, as in path: "out/{source}.jsonl"'
     return "; indent with spaces, not tabs" if "\t" in near else ""
+
+
+_PLAIN, _TAGS = "plain", "tag:yaml.org,2002:"
+
+
+class _Loader(yaml.SafeLoader):
+    """Leaves scalars as they are, so that one with the tag !!str can be told from one without a tag."""
+
+    DEFAULT_SCALAR_TAG = _PLAIN  # type: ignore[misc]
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
 
 
 class _Builder:
@@ -155,9 +167,11 @@ class _Builder:
             self.problems.append(node.problem("an alias cannot stand inside what it names"))
             return node
         self._open.append(id(source))
+        if source.tag != _PLAIN and not source.tag.startswith(_TAGS):
+            self.problems.append(node.problem(f"the tag {source.tag} means nothing here; leave it out"))
         if isinstance(source, yaml.ScalarNode):
             text = self._environment(source.value, node)
-            node.value = scalar(text) if source.style is None and source.tag != "tag:yaml.org,2002:str!" else text
+            node.value = scalar(text) if source.style is None and source.tag != _TAGS + "str" else text
         elif isinstance(source, yaml.SequenceNode):
             node.value = [self.build(item) for item in source.value]
         else:
@@ -187,6 +201,6 @@ class _Builder:
                 self.problems.append(
                     node.problem(f"the environment variable {name} is not set; set it, or write ${{{name}:-a default}}")
                 )
-            return (default or "") if value is None else value
+            return default if not value and default is not None else value or ""
 
         return _ENV.sub(replace, text)

@@ -67,7 +67,7 @@ def hits(found, n=LIMIT):
     wanted = got = 0
     for true, record in zip(truth, found, strict=True):
         for car in true["objects"]:
-            x1, y1, x2, y2 = car["box"]
+            x1, _, x2, _ = car["box"]
             if car["label"] == "car" and car["visible"] > 0.9 and x2 - x1 > 30:
                 wanted += 1
                 got += any(o["label"] == "car" and iou(o["box"], car["box"]) > 0.5 for o in record["objects"])
@@ -83,7 +83,8 @@ def iou(a, b):
 
 def test_there_is_an_example_for_each_idea():
     assert {path.stem for path in EXAMPLES} == {
-        "pipeline", "detect", "annotated_video", "several_sources", "branches", "plugin", "line_counter", "csv", "insert",
+        "pipeline", "detect", "annotated_video", "several_sources", "branches", "plugin", "line_counter",
+        "csv", "insert",
     }  # fmt: skip
 
 

@@ -126,7 +126,9 @@ def test_the_parts_of_a_composite_read_what_is_there_and_write_what_it_promises(
 
 def runnable():
     """Stages that objects can be given to: those that need no tensor."""
-    return [p for p in all_stages(BatchStage, StreamStage, FrameStage) if not {"tensor", "outputs"} & {*p.values[0].reads}]
+    return [
+        p for p in all_stages(BatchStage, StreamStage, FrameStage) if not {"tensor", "outputs"} & {*p.values[0].reads}
+    ]
 
 
 def given(boxes, tracked):

@@ -229,7 +229,14 @@ def test_a_stream_stage_has_a_state_for_each_source():
 def test_a_sink_is_told_of_every_end_and_closed():
     sink = Collect()
     done = run_stage(sink, [*frames(2, "a"), *frames(1, "b")], batch=2)
-    assert sink.kept == [("a", 0, None), ("a", 1, None), ("a", "end", None), ("b", 0, None), ("b", "end", None), "closed"]
+    assert sink.kept == [
+        ("a", 0, None),
+        ("a", 1, None),
+        ("a", "end", None),
+        ("b", 0, None),
+        ("b", "end", None),
+        "closed",
+    ]
     assert [f.index for f in done] == [0, 1, 0]
 
 

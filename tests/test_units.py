@@ -9,16 +9,28 @@ from streamkit.units import Bytes, Count, Pixels, Point, Score, Seconds, seconds
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("10s", 10.0), ("200ms", 0.2), ("5min", 300.0), ("1h", 3600.0), ("2d", 172800.0), ("1.5 s", 1.5), (" 3s ", 3.0),
-        ("1e2ms", 0.1), (7, 7.0), (0.25, 0.25), (0, 0.0), ("0s", 0.0),
+        ("10s", 10.0),
+        ("200ms", 0.2),
+        ("5min", 300.0),
+        ("1h", 3600.0),
+        ("2d", 172800.0),
+        ("1.5 s", 1.5),
+        (" 3s ", 3.0),
+        ("1e2ms", 0.1),
+        (7, 7.0),
+        (0.25, 0.25),
+        (0, 0.0),
+        ("0s", 0.0),
     ],
-)  # fmt: skip
+)
 def test_seconds(text, value):
     assert seconds(text) == pytest.approx(value)
     assert isinstance(seconds(text), float)
 
 
-@pytest.mark.parametrize("text", ["10", "s", "10 sec", "10S", "-5s", -1, True, None, [1], "1:30", "nan", "1..5s", "", "5m"])
+@pytest.mark.parametrize(
+    "text", ["10", "s", "10 sec", "10S", "-5s", -1, True, None, [1], "1:30", "nan", "1..5s", "", "5m"]
+)
 def test_what_is_no_duration(text):
     with pytest.raises(ValueError, match=r"must be a duration such as 10s, 200ms or 5min \(a bare number is seconds\)"):
         seconds(text)
@@ -32,7 +44,15 @@ def test_no_duration_is_endless(value):
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("100MB", 100_000_000), ("2GiB", 2 * 1024**3), ("1KiB", 1024), ("5B", 5), ("1.5KB", 1500), (42, 42), ("1TB", 10**12)],
+    [
+        ("100MB", 100_000_000),
+        ("2GiB", 2 * 1024**3),
+        ("1KiB", 1024),
+        ("5B", 5),
+        ("1.5KB", 1500),
+        (42, 42),
+        ("1TB", 10**12),
+    ],
 )
 def test_bytes(text, value):
     assert size_bytes(text) == value
@@ -57,11 +77,19 @@ def check(kind, text):
 @pytest.mark.parametrize(
     ("kind", "text", "value"),
     [
-        (Score, "0", 0.0), (Score, "1", 1.0), (Score, "0.4", 0.4), (Seconds, '"5min"', 300.0), (Seconds, "2", 2.0),
-        (Bytes, '"1KB"', 1000), (Pixels, "0", 0.0), (Count, "1", 1), (Point, "[1, 2.5]", (1.0, 2.5)),
-        (Score | None, "null", None), (Seconds | None, '"1s"', 1.0),
+        (Score, "0", 0.0),
+        (Score, "1", 1.0),
+        (Score, "0.4", 0.4),
+        (Seconds, '"5min"', 300.0),
+        (Seconds, "2", 2.0),
+        (Bytes, '"1KB"', 1000),
+        (Pixels, "0", 0.0),
+        (Count, "1", 1),
+        (Point, "[1, 2.5]", (1.0, 2.5)),
+        (Score | None, "null", None),
+        (Seconds | None, '"1s"', 1.0),
     ],
-)  # fmt: skip
+)
 def test_options_take(kind, text, value):
     assert check(kind, text) == value
 
@@ -69,13 +97,23 @@ def test_options_take(kind, text, value):
 @pytest.mark.parametrize(
     ("kind", "text", "message"),
     [
-        (Score, "1.5", "must be 0 to 1, got 1.5"), (Score, "-0.1", "must be 0 to 1, got -0.1"), (Score, '"0.4"', "valid number"),
-        (Score, "NaN", "must be 0 to 1, got nan"), (Score, "true", "valid number"), (Pixels, "-1", "must be at least 0, got -1"),
-        (Count, "0", "must be at least 1, got 0"), (Count, "2.5", "valid integer"), (Count, "true", "valid integer"),
-        (Seconds, '"soon"', "must be a duration"), (Seconds, "-1", "must be a duration"), (Bytes, '"big"', "must be a size"),
-        (Point, "[1]", "required"), (Point, "[1, 2, 3]", "at most 2 items"), (Point, '"1,2"', "valid tuple"),
+        (Score, "1.5", "must be 0 to 1, got 1.5"),
+        (Score, "-0.1", "must be 0 to 1, got -0.1"),
+        (Score, '"0.4"', "valid number"),
+        (Score, "NaN", "must be 0 to 1, got nan"),
+        (Score, "true", "valid number"),
+        (Pixels, "-1", "must be at least 0, got -1"),
+        (Count, "0", "must be at least 1, got 0"),
+        (Count, "2.5", "valid integer"),
+        (Count, "true", "valid integer"),
+        (Seconds, '"soon"', "must be a duration"),
+        (Seconds, "-1", "must be a duration"),
+        (Bytes, '"big"', "must be a size"),
+        (Point, "[1]", "required"),
+        (Point, "[1, 2, 3]", "at most 2 items"),
+        (Point, '"1,2"', "valid array"),
     ],
-)  # fmt: skip
+)
 def test_options_refuse(kind, text, message):
     with pytest.raises(ValidationError) as caught:
         check(kind, text)

@@ -62,6 +62,13 @@ def test_every_float_is_read_back(number):
     assert isinstance(scalar(repr(number)), float)
 
 
+def test_a_tag_that_means_nothing_is_refused():
+    assert told("a: !include other.yaml\nb: !!str 5\nc: !!int 5\nd: !x [1]\n") == [
+        "x.yaml:1:4: the tag !include means nothing here; leave it out",
+        "x.yaml:4:4: the tag !x means nothing here; leave it out",
+    ]
+
+
 def test_values_and_keys_know_their_places():
     node, _ = load("a: 1\nb:\n  - x\n  - {c: 2}\n", "x.yaml")
     assert node.keys == {"a": (1, 1), "b": (2, 1)}
@@ -124,8 +131,8 @@ def test_what_is_not_yaml_is_told_with_its_place(text, start, hint):
 def test_the_environment_is_read_before_scalars_are_typed():
     text = "a: ${N}\nb: rtsp://u:${PW}@h/${N:-1}\nc: ${GONE:-7}\nd: '${N}'\ne: ${EMPTY:-x}\nf: ${GONE:-}\ng: $N ${}\n"
     assert plain(text, N="5", PW="secret", EMPTY="") == {
-        "a": 5, "b": "rtsp://u:secret@h/5", "c": 7, "d": "5", "e": "", "f": None, "g": "$N ${}",
-    } or plain(text, N="5", PW="secret", EMPTY="")["e"] is None  # fmt: skip
+        "a": 5, "b": "rtsp://u:secret@h/5", "c": 7, "d": "5", "e": "x", "f": None, "g": "$N ${}",
+    }  # fmt: skip
 
 
 def test_an_environment_variable_cannot_bring_structure():
@@ -149,7 +156,7 @@ def test_files(tmp_path):
         ("", "is a folder; name a YAML file in it"),
         ("latin", "is not a text file: a pipeline is a YAML file in UTF-8"),
     ):
-        with pytest.raises(ConfigError, match="") as caught:
+        with pytest.raises(ConfigError) as caught:
             load_file(tmp_path / name)
         assert text in str(caught.value)
 

@@ -57,7 +57,8 @@ def test_a_test_that_fails_says_where_it_is_and_what_was_expected_and_what_came(
         "ok    in",
         "FAIL  out (pipeline.yaml:16:5)",
         "      events: expected [{kind: crossed, data: {direction: out}}]",
-        "              got      [{kind: crossed, stage: crossing, source: street, frame: 1, track_id: 7, data: {direction: in}}]",
+        "              got      "
+        "[{kind: crossed, stage: crossing, source: street, frame: 1, track_id: 7, data: {direction: in}}]",
         "      count: expected 3, got 2",
         "1 of 2 tests passed",
     ]
@@ -203,7 +204,7 @@ def test_no_tests_is_said():
 )  # fmt: skip
 def test_every_mistake_in_a_test_is_told_with_its_place(lines, told):
     found = problems(one(*lines))
-    assert [text.split("pipeline.yaml:", 1)[1] for text in found][0] == told, found
+    assert found[0].split("pipeline.yaml:", 1)[1] == told, found
     if not told.endswith("needs expect"):
         assert len(found) == 1
 

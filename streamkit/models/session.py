@@ -6,7 +6,7 @@ on the CUDA stream that was current when the session was made, and a run returns
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +69,13 @@ class Session:
             raise DeviceError("cuda_graph needs device: cuda")
         names = tuple(providers) or (("cuda", "cpu") if device.kind == "cuda" else ("cpu",))
         stream = _own_stream(device) if device.kind == "cuda" else 0
-        self._session = open_session(file, names, provider_options(names, device, stream, cuda_graph, tf32), threads)
+        options = provider_options(names, device, stream, cuda_graph, tf32)
+        self._open: Callable[[], Any] = lambda: open_session(file, names, options, threads)
+        self._session = self._open()
         self.nodes = nodes_by_provider(self._session)
-        self._gpu = _Bound(self._session, self.info, device.index, cuda_graph) if device.kind == "cuda" else None
+        self._cuda_graph = cuda_graph
+        self._gpu = self._bind(self._session) if device.kind == "cuda" else None
+        self._by_batch: dict[int, _Bound] = {}
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run a batch.
@@ -104,7 +108,9 @@ class Session:
     def warm(self, batch_sizes: Sequence[int], size: tuple[int, int]) -> dict[str, tuple[int, ...]]:
         """Run every batch size once, the largest first, so that no later run waits for a search or an allocation.
 
-        The CPU has nothing to search for: there the smallest is run, to meet a network that cannot run before the
+        On a GPU each size gets an ONNX Runtime session, with weights of its own: a session keeps cuDNN's plans for the
+        shape it ran last and no other, and making them again takes seconds. The CPU has nothing to search for: there
+        the smallest is run, to meet a network that cannot run before the
         first frame does.
 
         Args:
@@ -121,8 +127,15 @@ class Session:
             feeds = {
                 name: self.device.xp.zeros(self._shape(name, batch, size), i.dtype) for name, i in self.inputs.items()
             }
-            outputs = self._gpu.warm(feeds) if self._gpu else self._run(feeds)
+            if self._gpu:
+                bound = self._by_batch[batch] = self._bind(self._open()) if self._by_batch else self._gpu
+                outputs = bound.warm(feeds)
+            else:
+                outputs = self._run(feeds)
         return {name: output.shape for name, output in outputs.items()}
+
+    def _bind(self, session: Any) -> _Bound:
+        return _Bound(session, self.info, self.device.index, self._cuda_graph)
 
     def _shape(self, name: str, batch: int, size: tuple[int, int]) -> tuple[int, ...]:
         if name == self.image_input:
@@ -133,7 +146,7 @@ class Session:
 
     def _run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         if self._gpu:
-            return self._gpu.run(feeds)
+            return self._by_batch.get(len(feeds[self.image_input]), self._gpu).run(feeds)
         return dict(zip(self.outputs, self._session.run(None, feeds), strict=True))
 
     def _checked(self, feeds: Mapping[str, Array]) -> dict[str, Array]:

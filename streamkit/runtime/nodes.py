@@ -299,9 +299,7 @@ class SinkRunner(Runner):
                 self._fail(error if isinstance(error, StreamkitError) else OutputError(describe(error)))
 
 
-def runner(
-    node: Node, context: MakeContext, fail: Callable[[BaseException], None], sources: Sequence[str]
-) -> Runner:
+def runner(node: Node, context: MakeContext, fail: Callable[[BaseException], None], sources: Sequence[str]) -> Runner:
     """The runner for a node's kind."""
     if issubclass(node.type, Sink):
         return SinkRunner(node, context, fail, sources)

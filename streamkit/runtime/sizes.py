@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from streamkit.data import Device
 from streamkit.graph import Node
 
-_CPU_BATCH, _GPU_BATCH = 4, 32
+_CPU_BATCH, _GPU_BATCH = 3, 32
 
 
 def cores() -> int:
@@ -22,15 +22,13 @@ def cores() -> int:
 def batch_sizes(largest: int | None, device: Device) -> tuple[int, ...]:
     """The sizes a batch may be padded to, rising.
 
-    On a GPU a few powers of two, since each is warmed; on the CPU every size, since padding would cost time.
+    On a GPU the largest and a quarter of it, since each costs seconds of warming and a copy of the network's weights;
+    on the CPU every size, since padding would cost time.
     """
     if device.kind == "cpu":
         return tuple(range(1, (largest or _CPU_BATCH) + 1))
     top = largest or _GPU_BATCH
-    sizes = {top}
-    while len(sizes) < 6 and min(sizes) > 1:
-        sizes.add(-(-min(sizes) // 2))
-    return tuple(sorted(sizes))
+    return tuple(sorted({top, max(1, top // 4)})) if top >= 16 else (top,)
 
 
 def instances(nodes: Sequence[Node], device: Device) -> int:

@@ -49,6 +49,11 @@ class Infer(BatchStage):
                 f"{card.file.name} takes {self._session.fixed_batch} picture(s) a run and no other number: larger "
                 "batches go through it in steps; export it with a dynamic batch for more speed"
             )
+        elsewhere = {name: n for name, n in self._session.nodes.items() if name.startswith("CPU")}
+        if self.context.device.kind == "cuda" and elsewhere:
+            count = sum(elsewhere.values())
+            self.context.counters.add("network nodes on the cpu", count)
+            self.context.say(f"{card.file.name}: {count} of its nodes run on the CPU, with a copy there and back")
         shapes = self._session.warm(self.context.batch_sizes, card.input.size)
         try:  # once more on what comes out: a file may leave the shapes of its outputs open
             self._family.check(shapes, len(card.labels))

@@ -1,26 +1,14 @@
 """The worked plugin, tested as a stage author would: no pipeline, no video, no YAML."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
-from streamkit.testing import detections, frames, run_stage
+from streamkit.testing import detections, frames, plugin_stages, run_stage
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(f"tested_{name}", ROOT / "plugins" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-LineCounter = load("line_counter").LineCounter
-SimpleTrack = load("simple_track").SimpleTrack
-CountObjects = load("count_objects").CountObjects
-HideRegion = load("hide_region").HideRegion
+STAGES = plugin_stages(Path(__file__).resolve().parents[2] / "plugins")
+LineCounter, SimpleTrack = STAGES["line_counter"], STAGES["simple_track"]
+CountObjects, HideRegion = STAGES["count_objects"], STAGES["hide_region"]
 
 
 def walk(*feet, track=7, source="test"):

@@ -18,8 +18,8 @@ from samples.draw_street import SEED, draw, truth  # noqa: E402
 from samples.scene import box_iou, occlusions, plan  # noqa: E402
 from samples.score import ignored, mean_average_precision  # noqa: E402
 
-FRESH = 42                                                  # no training scene (1000 and up), no sample
-WIDTH, HEIGHT, TOP = 640, 384, 12                           # network input, and its padding over a 640 x 360 picture
+FRESH = 42  # no training scene (1000 and up), no sample
+WIDTH, HEIGHT, TOP = 640, 384, 12  # network input, and its padding over a 640 x 360 picture
 
 
 planned = functools.cache(plan)
@@ -75,7 +75,7 @@ def test_shipped_truth_fits_the_shipped_film():
         frames = [(float(f.pts * f.time_base), (f.colorspace, f.color_range)) for f in film.decode(stream)]
     assert [r["frame"] for r in records] == list(range(len(frames)))
     assert [r["pts_s"] for r in records] == pytest.approx([pts for pts, _ in frames])
-    assert {tags for _, tags in frames} == {(1, 1)}         # BT.709, limited range
+    assert {tags for _, tags in frames} == {(1, 1)}  # BT.709, limited range
     assert len(occlusions(records, 25.0)) >= 3
     for item in (o for record in records for o in record["objects"]):
         x1, y1, x2, y2 = item["box"]
@@ -112,7 +112,7 @@ def non_maximum_suppression(output, score, iou):
         boxes = np.stack([cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2], 1)
         kept = []
         for n in range(len(boxes)):
-            if not (box_iou(boxes[n:n + 1], boxes[kept]) > iou).any():
+            if not (box_iou(boxes[n : n + 1], boxes[kept]) > iou).any():
                 kept.append(n)
         boxes = np.clip(boxes[kept], 0, [640, 360, 640, 360])
         rows.append(np.column_stack([boxes, scores[order][kept], np.full(len(kept), c)]))
@@ -139,7 +139,7 @@ def demo():
 def test_demo_model_gives_the_same_in_a_batch(demo):
     images = np.random.default_rng(0).random((3, 3, HEIGHT, WIDTH), np.float32)
     assert demo(images).shape == (3, 7, 20160)
-    alone = np.concatenate([demo(images[n:n + 1]) for n in range(3)])
+    alone = np.concatenate([demo(images[n : n + 1]) for n in range(3)])
     np.testing.assert_allclose(demo(images), alone, rtol=1e-4, atol=1e-3)
 
 

@@ -1,0 +1,110 @@
+"""The bench's pieces on few frames; nothing here is timed."""
+
+import json
+import os
+
+import pytest
+
+from streamkit.bench import cpu, probe
+from streamkit.bench.compare import agreement, objects_by_frame
+from streamkit.errors import ConfigError
+
+
+def thing(box=(10, 10, 50, 50), score=0.8, class_id=0):
+    return {"box": list(box), "score": score, "class_id": class_id}
+
+
+@pytest.mark.parametrize(
+    ("other", "found"),
+    [
+        (thing(), 1),
+        (thing(box=(11, 10, 50, 50)), 1),
+        (thing(box=(15, 10, 50, 50)), 0),
+        (thing(score=0.76), 1),
+        (thing(score=0.74), 0),
+        (thing(class_id=1), 0),
+    ],
+)
+def test_an_object_is_found_where_class_box_and_score_agree(other, found):
+    assert agreement([[thing()]], [[other]]).first_found == found
+
+
+def test_agreement_counts_both_ways_and_looks_only_for_scores_from_0_3():
+    first = [[thing(), thing(box=(60, 60, 90, 90))], [thing(score=0.2)], []]
+    second = [[thing()], [], [thing(score=0.29)]]
+    same = agreement(first, second)
+    assert (same.first_found, same.second_found, same.objects) == (0.5, 1.0, (2, 1))
+
+
+def test_an_object_just_under_the_score_still_counts_as_the_other_sides():
+    assert agreement([[thing(score=0.31)]], [[thing(score=0.28)]]).first_found == 1
+
+
+def test_agreement_refuses_sides_of_different_length():
+    with pytest.raises(ValueError, match="the same frames, got 1 and 2"):
+        agreement([[]], [[], []])
+
+
+@pytest.mark.parametrize(
+    ("figure", "holds", "text"),
+    [
+        (cpu.Figure("speed", 1.3, "times", least=1.25), True, "speed: 1.3 times (at least 1.25)"),
+        (cpu.Figure("speed", 1.2, "times", least=1.25), False, "speed: 1.2 times (at least 1.25)  <-- MISSED"),
+        (cpu.Figure("cost", 40.5, "µs", most=40), False, "cost: 40.5 µs (at most 40)  <-- MISSED"),
+        (cpu.Figure("cost", 99, "µs"), True, "cost: 99 µs"),
+    ],
+)
+def test_a_figure_says_whether_it_holds_its_bar(figure, holds, text):
+    assert (figure.holds, str(figure)) == (holds, text)
+
+
+def test_stages_that_do_nothing_run_to_the_end():
+    found = probe.graph_cost(3_000)
+    assert found["frames"] == 3_000
+    assert found["us_per_frame"] > 0
+    assert sorted(found["memory_mb"]) == [1_000, 2_000, 3_000]
+    assert all(value > 1 for value in found["memory_mb"].values())
+
+
+def test_growth_compares_the_end_with_the_first_tenth():
+    seen = {str(frame): 100.0 + (frame == 20_000) * 5 for frame in range(1_000, 21_000, 1_000)}
+    figure = cpu._growth("probe", {"memory_mb": seen})
+    assert figure.name == "probe, memory at frame 20,000 over that at 2,000"
+    assert (figure.value, figure.holds) == (1.05, False)
+
+
+def test_missing_data_is_told(tmp_path):
+    with pytest.raises(ConfigError, match="--data"):
+        cpu.data_folder(tmp_path)
+
+
+def test_a_command_that_fails_is_told_with_what_it_said():
+    with pytest.raises(RuntimeError, match=r"ended with 1:\n(.|\n)*ZeroDivisionError"):
+        cpu._measured([cpu.sys.executable, "-c", "1 / 0"])
+
+
+def test_memory_is_watched_while_real_frames_go_through(test_data, tmp_path):
+    bench = cpu.Bench(test_data, tmp_path, print)
+    out = tmp_path / "out.jsonl"
+    found = probe.memory(test_data / cpu.VIDEO, bench.card("yunet-64"), 1_000, out)
+    assert sorted(found["memory_mb"]) == [1_000]
+    assert [json.loads(line)["frame"] for line in out.read_text().splitlines()] == list(range(1_000))
+
+
+@pytest.mark.parametrize("name", list(cpu.BARS))
+def test_plain_loop_and_pipeline_find_the_same(name, test_data, tmp_path):
+    bench = cpu.Bench(test_data, tmp_path, print, frames=20)
+    sides = [bench.streamkit_side(name), bench.plain_side(name)]
+    for side in sides:
+        assert side["frames"] == 20
+        assert side["seconds"] > 0
+        assert side["start_s"] > 0
+        assert 30 < side["memory_mb"] < 2_000
+    mine, plain = (objects_by_frame(side["out"]) for side in sides)
+    same = agreement(mine, plain)
+    assert min(same.objects) > 100
+    assert min(same.first_found, same.second_found) > 0.95
+
+
+def test_the_children_find_a_checkout_that_is_not_installed():
+    assert cpu._environment()["PYTHONPATH"].split(os.pathsep)[0] == str(cpu._ROOT)

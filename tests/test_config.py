@@ -1,0 +1,345 @@
+from pathlib import Path
+
+import pytest
+
+from streamkit.config import dump, read, read_text
+from streamkit.errors import ConfigError
+from streamkit.graph import build
+
+ROOT = Path(__file__).resolve().parents[1]
+SMALL = "sources: {a: samples/street.mp4}\nstages:\n  detect: {model: demo}\n  jsonl: {path: out/a.jsonl}\n"
+
+
+@pytest.fixture(autouse=True)
+def _in_the_checkout(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def config(text, folder=ROOT):
+    return read_text(text, folder=folder)
+
+
+def problems(text, folder=ROOT):
+    """Every problem of the file and of its graph, without the file's name."""
+    made = config(text, folder)
+    try:
+        build(made)
+    except ConfigError as error:
+        return [str(problem).removeprefix("pipeline.yaml:") for problem in error.problems]
+    return []
+
+
+def with_stages(*lines):
+    return "sources: {a: samples/street.mp4}\nstages:\n" + "".join(f"  {line}\n" for line in lines)
+
+
+def test_a_pipeline_is_read():
+    made = config(
+        "device: cpu\nbatch: {size: 8, max_wait: 100ms}\n"
+        + SMALL.replace("{model: demo}", "{model: demo, min_score: 0.4}")
+    )
+    assert made.problems == made.warnings == []
+    assert made.device == "cpu"
+    assert (made.batch.size, made.batch.max_wait_s) == (8, pytest.approx(0.1))
+    assert [(s.id, s.type.name, s.options) for s in made.sources] == [("a", "source", {"uri": "samples/street.mp4"})]
+    detect, jsonl = made.stages
+    assert (detect.id, detect.inputs, detect.options["min_score"]) == ("detect", ["decode"], 0.4)
+    assert detect.options["model"].name == "demo"
+    assert (jsonl.inputs, jsonl.options) == (["detect"], {"path": "out/a.jsonl"})
+    assert (jsonl.run.queue, jsonl.run.on_error, jsonl.run.instances) == (4, "skip", None)
+
+
+def test_what_belongs_to_the_runner_does_not_reach_the_stage():
+    made = config(
+        with_stages("mine: {stage: draw, from: decode, run: {queue: 9, on_error: stop, instances: 2}, fill: 0.5}")
+    )
+    (stage,) = made.stages
+    assert (stage.id, stage.type.name, stage.options) == ("mine", "draw", {"fill": 0.5})
+    assert (stage.run.queue, stage.run.on_error, stage.run.instances) == (9, "stop", 2)
+
+
+def test_batch_may_be_a_number():
+    assert config("batch: 16\n" + SMALL).batch.size == 16
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        # keys, stages and options that there are not
+        ("devise: cpu\n" + SMALL, "1:1: unknown key 'devise'; did you mean 'device'?"),
+        ("zebra: 1\n" + SMALL, "1:1: unknown key 'zebra'; known: device, batch, plugins, sources, stages, tests"),
+        (with_stages("detct: {model: demo}"), "3:3: unknown stage 'detct'; did you mean 'detect'?"),
+        (with_stages("x: {stage: detct, model: demo}"), "3:14: unknown stage 'detct'; did you mean 'detect'?"),
+        (
+            with_stages("detect: {model: demo, min_scor: 1}"),
+            "3:25: detect has no option 'min_scor'; did you mean 'min_score'?",
+        ),
+        (with_stages("draw: {fil: 0.5}"), "3:10: draw has no option 'fil'; did you mean 'fill'?"),
+        (with_stages("draw: {run: {que: 2}}"), "3:16: draw.run has no option 'que'; did you mean 'queue'?"),
+        ("batch: {siz: 2}\n" + SMALL, "1:9: batch has no option 'siz'; did you mean 'size'?"),
+        (
+            "sources: {a: {uri: x.mp4, lop: true}}\nstages: {draw: {}}",
+            "1:27: source has no option 'lop'; did you mean 'loop'?",
+        ),
+        # twice
+        (with_stages("draw: {}", "draw: {}"), "4:3: the key 'draw' is here twice, first in line 3"),
+        # wrong types and units
+        (
+            with_stages("detect: {model: demo, min_score: 2}"),
+            "3:36: detect.min_score must be 0 to 1 or must be a mapping, got 2",
+        ),
+        (with_stages("detect: {model: demo, top_k: many}"), "3:32: detect.top_k must be a whole number, got 'many'"),
+        (with_stages("detect: {model: demo, top_k: 0}"), "3:32: detect.top_k must be at least 1, got 0"),
+        (with_stages("detect: {model: demo, labels: car}"), "3:33: detect.labels must be a list, got 'car'"),
+        (with_stages("draw: {labels: yes}"), "3:18: draw.labels must be true or false, got 'yes'"),
+        (
+            with_stages("draw: {color: classs}"),
+            "3:17: draw.color must be class or track; did you mean 'class'?, got 'classs'",
+        ),
+        (with_stages("video: {path: 5}"), "3:17: video.path must be text, got 5"),
+        (
+            with_stages("video: {path: out/a.mp4, segment: soon}"),
+            "3:37: video.segment must be a duration such as 10s, 200ms or 5min (a bare number is seconds), got 'soon'",
+        ),
+        (
+            "sources: {a: {uri: x.mp4, start: 1:30}}\nstages: {draw: {}}",
+            "1:34: a.start must be a duration such as 10s, 200ms or 5min (a bare number is seconds), got '1:30'",
+        ),
+        (
+            with_stages("jsonl: {path: a.jsonl, rotate: {size: 100mb}}"),
+            "3:41: jsonl.rotate.size must be a size such as 100MB (a bare number is bytes), got '100mb'",
+        ),
+        (with_stages("jsonl: {path: a.jsonl, rotate: {siz: 100MB}}"), "jsonl.rotate has no option 'siz'"),
+        (with_stages("draw: 5"), "3:9: the options of draw must be a mapping, got 5"),
+        (with_stages("draw: {run: 5}"), "3:15: draw.run must be a mapping, such as {on_error: stop}"),
+        (with_stages("draw: {run: {queue: 0}}"), "3:23: draw.run.queue must be a whole number from 1, got 0"),
+        (with_stages("draw: {run: {queue: true}}"), "3:23: draw.run.queue must be a whole number from 1, got True"),
+        (with_stages("draw: {run: {on_error: ignore}}"), "3:26: draw.run.on_error must be skip or stop, got 'ignore'"),
+        ("device: gpu\n" + SMALL, "1:9: device must be auto, cpu, cuda, cuda:N, or a list of cuda devices, got 'gpu'"),
+        (
+            "device: [cuda:0, 1]\n" + SMALL,
+            "1:9: device must be auto, cpu, cuda, cuda:N, or a list of cuda devices, got 1",
+        ),
+        ("batch: many\n" + SMALL, "1:8: batch.size must be a whole number from 1 to 1024, got 'many'"),
+        ("batch: {max_wait: soon}\n" + SMALL, "1:19: batch.max_wait must be a duration such as"),
+        # what is needed
+        (with_stages("detect: {}"), "3:11: detect.model is required: the model's card"),
+        (with_stages("jsonl: {}"), "3:10: jsonl.path is required: the file, such as"),
+        ("stages: {draw: {}}", "1:1: a pipeline needs sources: an id and a URI for each"),
+        ("sources: {a: x.mp4}", "1:1: a pipeline needs stages, such as detect and jsonl"),
+        ("sources: {a: }\nstages: {draw: {}}", "1:11: source a needs a URI or a file"),
+        ("sources: {a: {loop: true}}\nstages: {draw: {}}", "1:14: source a needs a URI as text"),
+        ("sources: [x.mp4]\nstages: {draw: {}}", "1:10: sources must be a mapping"),
+        ("sources: {a: x.mp4}\nstages: [draw]", "2:9: stages must be a mapping"),
+        ("[1, 2]", "1:1: a pipeline is a mapping with the keys device"),
+        # ids
+        (
+            with_stages("decode: {stage: draw}"),
+            "3:3: a stage cannot have the id 'decode': decode is the id of the decoded frames",
+        ),
+        (with_stages("a.b: {stage: draw}"), "3:3: a stage cannot have the id 'a.b': letters, digits, _ and - only"),
+        (
+            "sources: {'a?b': x.mp4}\nstages: {draw: {}}",
+            "1:11: a source id is made of letters, digits and _ - . /, got 'a?b'",
+        ),
+        # things in the wrong place
+        (with_stages("x: {stage: source, uri: a.mp4}"), "3:3: source is a source; it stands under sources"),
+        ("sources: {a: {stage: draw}}\nstages: {draw: {}}", "1:22: 'draw' is a stage, not a source"),
+        (
+            with_stages("draw: {insert: {after: x, stage: draw}}"),
+            "3:3: insert belongs to a composite such as detect, not to draw",
+        ),
+        ("tests: 5\n" + SMALL, "1:8: tests must be a list of tests"),
+        # files that are missing
+        (with_stages("detect: {model: dmo}"), "3:19: detect: there is no model card dmo.yaml in"),
+        (with_stages("detect: {model: cards/x.yaml}"), "3:19: detect: there is no card"),
+        ("plugins: [plugns]\n" + SMALL, "1:11: there is no plugin file or folder"),
+        # labels that the model does not have
+        (
+            with_stages("detect: {model: demo, labels: [caar]}"),
+            "3:11: detect: demo has no class 'caar'; did you mean 'car'?",
+        ),
+        (
+            with_stages("detect: {model: demo, min_score: {caar: 0.5}}"),
+            "3:11: detect: demo has no class 'caar'; did you mean 'car'?",
+        ),
+        # wiring
+        (
+            with_stages("draw: {from: detct}", "detect: {from: decode, model: demo}"),
+            "3:16: draw.from: there is no stage 'detct'; did you mean 'detect'?",
+        ),
+        (with_stages("draw: {from: draw}"), "3:16: draw.from: a stage cannot read from itself"),
+        (with_stages("draw: {from: []}"), "3:16: draw.from names no stage; leave it out to take the one above"),
+        (
+            with_stages("detect: {model: demo, insert: {after: preproces, stage: draw}}"),
+            "detect has no part 'preproces'; did you mean 'preprocess'?; its parts: preprocess, infer, postprocess",
+        ),
+        (
+            with_stages("detect: {model: demo, insert: {stage: draw}}"),
+            "3:33: detect.insert needs {after: PART, stage: NAME} and its options",
+        ),
+        # one file for two
+        (
+            "sources: {a: samples/street.mp4, b: samples/street.mp4}\nstages: {video: {path: out/a.mp4}}",
+            '2:24: video: 2 sources into the one file out/a.mp4; write "{source}" into the path',
+        ),
+        (
+            with_stages("jsonl: {path: out/a}", "x: {stage: jsonl, path: out/a}"),
+            "4:27: x: jsonl writes out/a already; give it a path of its own",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(text, told):
+    found = problems(text)
+    assert len(found) == 1, found
+    assert told in found[0]
+    assert found[0][0].isdigit()
+
+
+def test_everything_is_told_at_once_in_the_order_of_the_file():
+    text = (
+        "devise: cpu\nplugins: [no_such]\nsources:\n  a: {uri: x.mp4, loop: maybe}\n  b:\nstages:\n"
+        "  detct: {model: demo}\n  draw: {fil: 1, fill: 2}\n  jsonl: {from: nowhere}\n  draw: {}\n"
+    )
+    found = problems(text)
+    assert [int(line.split(":")[0]) for line in found] == [1, 2, 4, 5, 7, 8, 8, 9, 9, 10]
+    with pytest.raises(ConfigError) as caught:
+        build(config(text))
+    assert str(caught.value).count("\n") == len(found) - 1
+    assert str(caught.value).startswith("pipeline.yaml:1:1: unknown key 'devise'")
+
+
+def test_braces_without_quotes_are_told_to_be_quoted():
+    assert problems(with_stages("jsonl:", "  path: {source}"))[0].startswith("4:11: jsonl.path must be text")
+    assert "put quotes around a value with braces in it" in problems(with_stages("jsonl:", "  path: {source}"))[0]
+    with pytest.raises(ConfigError, match="put quotes around a value with braces in it"):
+        config(with_stages("jsonl: {path: {source}.jsonl}"))
+
+
+def test_the_problems_of_a_card_are_told_in_the_card(tmp_path):
+    (tmp_path / "bad.yaml").write_text(
+        "task: detect\nfamily: yolov9000\nfile: x.onnx\ninput: {size: [1]}\nlabels: coco\n"
+    )
+    found = problems(with_stages("detect: {model: bad}"), tmp_path)
+    assert len(found) >= 2
+    assert any("bad.yaml:2:9" in text for text in found)
+    assert any("bad.yaml:4:" in text for text in found)
+
+
+def test_a_video_that_is_not_there_is_a_warning_only():
+    made = config("sources: {a: no/such.mp4}\nstages: {draw: {}}")
+    assert made.problems == []
+    assert [str(w) for w in made.warnings] == ["pipeline.yaml:1:14: source a: there is no file no/such.mp4"]
+    assert dump(made) == "pipeline.yaml:1:14: source a: there is no file no/such.mp4 (warning)"
+
+
+def test_a_folder_of_videos_makes_a_source_of_each(tmp_path):
+    for name in ("b.mp4", "a10.mp4", "a2.mp4", "notes.txt"):
+        (tmp_path / name).write_bytes(b"x")
+    made = config(f"sources: {{cam: {tmp_path}}}\nstages: {{draw: {{}}}}")
+    assert [source.id for source in made.sources] == ["cam/a2", "cam/a10", "cam/b"]
+    assert config(f'sources: {{cam: "{tmp_path}/a*.mp4"}}\nstages: {{draw: {{}}}}').sources[1].id == "cam/a10"
+
+
+def test_an_empty_folder_is_a_problem(tmp_path):
+    (found,) = problems(f"sources: {{cam: {tmp_path}}}\nstages: {{draw: {{}}}}")
+    assert found.startswith("1:16: source cam: the folder")
+    assert "holds no video and no picture" in found
+
+
+def test_cards_and_plugins_are_found_beside_the_file(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from streamkit import FrameStage, stage\n\n\n"
+        "@stage('beside')\nclass Beside(FrameStage):\n    '''Do nothing.'''\n"
+    )
+    card = (ROOT / "models" / "demo.yaml").read_text().replace("demo.onnx", str(ROOT / "models" / "demo.onnx"))
+    (tmp_path / "own.yaml").write_text(card)
+    text = "plugins: mine.py\n" + with_stages("detect: {model: own}", "beside: {}")
+    (tmp_path / "p.yaml").write_text(text)
+    made = read(tmp_path / "p.yaml")
+    assert made.problems == []
+    assert made.stages[0].options["model"].path == tmp_path / "own.yaml"
+    assert made.stages[1].type.name == "beside"
+
+
+def test_the_environment_and_its_defaults(monkeypatch):
+    monkeypatch.setenv("STREAMKIT_TEST_SCORE", "0.7")
+    monkeypatch.delenv("STREAMKIT_TEST_GONE", raising=False)
+    text = with_stages("detect:", "  model: ${STREAMKIT_TEST_GONE:-demo}", "  min_score: ${STREAMKIT_TEST_SCORE}")
+    made = config(text)
+    assert made.problems == []
+    assert made.stages[0].options["min_score"] == 0.7
+    found = problems(text.replace(":-demo", ""))
+    assert any(told.startswith("4:12: the environment variable STREAMKIT_TEST_GONE is not set") for told in found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sources: {a: {uri: 'rtsp://u:SECRET@h/1', loop: 'rtsp://u:SECRET@h/1'}}\nstages: {draw: {}}",
+        "sources: {a: {uri: ['rtsp://u:SECRET@h/1']}}\nstages: {draw: {}}",
+        "sources: {a: 'rtsp://u:SECRET@h/1'}\nstages: {draw: 'rtsp://u:SECRET@h/1'}",
+        "sources: {a: 'test://u:SECRET@h/?framez=1', 'rtsp://u:SECRET@h': x}\nstages: {draw: {}}",
+        "sources: {a: x}\nstages: {x: {stage: 'rtsp://u:SECRET@h/1', from: 'rtsp://u:SECRET@h/1'}}",
+        "device: 'rtsp://u:SECRET@h'\nsources: {a: x}\nstages: {draw: {color: 'http://h/?token=SECRET'}}",
+    ],
+)
+def test_secrets_are_in_no_message(text):
+    assert "SECRET" not in "".join(problems(text))
+    assert "SECRET" not in dump(config(text))
+
+
+# --------------------------------------------------------------------------------------------------------- --set
+
+
+def read_with(tmp_path, **values):
+    path = tmp_path / "p.yaml"
+    path.write_text(SMALL)
+    return read(path, set_={name.replace("__", "."): value for name, value in values.items()})
+
+
+def test_set_replaces_and_adds(tmp_path):
+    made = read_with(
+        tmp_path, stages__detect__min_score="0.5", stages__detect__labels="[car]", device="cpu", batch="3",
+        sources__b="samples/street.mp4", sources__a__loop="2",
+    )  # fmt: skip
+    assert made.problems == []
+    assert made.stages[0].options["min_score"] == 0.5
+    assert made.stages[0].options["labels"] == ["car"]
+    assert (made.device, made.batch.size) == ("cpu", 3)
+    assert [source.id for source in made.sources] == ["a", "b"]
+    assert made.sources[0].options == {"uri": "samples/street.mp4", "loop": 2}
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (
+            {"stages__detct__min_score": "1"},
+            "--set: stages.detct.min_score: there is no 'detct'; did you mean 'detect'?",
+        ),
+        (
+            {"stage__detect__min_score": "1"},
+            "--set: stage.detect.min_score: there is no 'stage'; did you mean 'stages'?",
+        ),
+        ({"stages__detect__min_scor": "1"}, "detect has no option 'min_scor'; did you mean 'min_score'?"),
+        ({"stages__detect__min_score": "two"}, "--set stages.detect.min_score: detect.min_score must be"),
+        ({"device__x": "1"}, "--set: device.x: there is no 'device'"),
+        ({"sources__a__uri__x": "1"}, "--set: sources.a.uri.x: there is no 'uri'"),
+        ({"stages__detect__model__x": "1"}, "stages.detect.model is not a mapping, so x cannot be set in it"),
+        ({"devise": "cpu"}, "unknown key 'devise'; did you mean 'device'?"),
+    ],
+)
+def test_what_is_wrong_in_set_is_told(tmp_path, values, told):
+    found = [str(problem) for problem in read_with(tmp_path, **values).problems]
+    assert len(found) == 1
+    assert told in found[0]
+
+
+def test_the_device_of_the_command_goes_before_the_files(tmp_path):
+    path = tmp_path / "p.yaml"
+    path.write_text("device: cuda:3\n" + SMALL)
+    assert read(path, device="cpu").device == "cpu"
+    assert read(path).device == "cuda:3"
+    (problem,) = read(path, device="gpu").problems
+    assert str(problem).startswith("--device: device must be auto, cpu, cuda")

@@ -1,0 +1,111 @@
+import importlib
+from pathlib import Path
+
+import pytest
+
+from streamkit.errors import ConfigError
+from streamkit.plugins import load_plugins
+from streamkit.stage import Collecting, Registry, default_registry
+
+ROOT = Path(__file__).resolve().parents[1]
+GOOD = "from streamkit import FrameStage, stage\n\n\n@stage({name!r})\nclass Made(FrameStage):\n    '''Do nothing.'''\n"
+
+
+def load(path, registry=None):
+    registry = registry or Registry()
+    load_plugins(path, registry)
+    return registry.names()
+
+
+def test_a_file_and_a_folder(tmp_path):
+    for name in ("one", "two", "_hidden"):
+        (tmp_path / f"{name}.py").write_text(GOOD.format(name=name))
+    (tmp_path / "notes.txt").write_text("no Python")
+    assert load(tmp_path / "one.py") == ["one"]
+    assert load(tmp_path) == ["one", "two"]
+
+
+def test_a_second_registry_gets_the_same_classes(tmp_path):
+    (tmp_path / "p.py").write_text(GOOD.format(name="p"))
+    first, second = Registry(), Registry()
+    load_plugins(tmp_path, first)
+    load_plugins(tmp_path, second)
+    assert first.get("p") is second.get("p") is not None
+
+
+def test_files_of_one_name_in_two_folders(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "p.py").write_text(GOOD.format(name=folder))
+    registry = Registry()
+    load_plugins(tmp_path / "a", registry)
+    load_plugins(tmp_path / "b", registry)
+    assert registry.names() == ["a", "b"]
+
+
+def test_plugins_stay_out_of_the_built_in_stages(tmp_path):
+    (tmp_path / "p.py").write_text(GOOD.format(name="outside"))
+    load(tmp_path)
+    assert default_registry().get("outside") is None
+
+
+def test_those_that_ship():
+    assert load(ROOT / "plugins", default_registry()) == sorted(
+        [*default_registry().names(), "count_objects", "hide_region", "line_counter", "simple_track"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import nothing_of_that_name\n", r"p\.py:1 cannot be loaded: ModuleNotFoundError: No module named"),
+        ("x = 1\n\ny = x +\n", r"p\.py:3 cannot be loaded: SyntaxError: invalid syntax"),
+        ("def f():\n    raise ValueError('deep')\n\n\nf()\n", r"p\.py:2 cannot be loaded: ValueError: deep"),
+        (
+            GOOD.format(name="draw"),
+            r"two stages claim the name 'draw': Draw in streamkit\.stages\.draw and Made in streamkit_plugin_p",
+        ),
+        (
+            GOOD.format(name="x").replace("(FrameStage)", ""),
+            r"p\.py:4 cannot be loaded: TypeError: stage 'x': Made must be one of the kinds",
+        ),
+    ],
+)
+def test_a_plugin_that_cannot_be_loaded(tmp_path, text, told):
+    (tmp_path / "p.py").write_text(text)
+    for _ in range(2):  # nothing half loaded is left behind
+        with pytest.raises(ConfigError, match=told):
+            load(tmp_path, default_registry())
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    (tmp_path / "line_counter.py").write_text("")
+    with pytest.raises(
+        ConfigError, match=r"there is no plugin file or folder .*line_conter\.py; did you mean 'line_counter\.py'\?"
+    ):
+        load(tmp_path / "line_conter.py")
+
+
+def test_a_plugin_may_have_dataclasses_and_annotations_of_its_own(tmp_path):
+    (tmp_path / "p.py").write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n\n"
+        "from streamkit import FrameStage, Score, stage\n\n\n"
+        "@dataclass\nclass State:\n    n: int = 0\n\n\n"
+        "@stage('annotated')\nclass Made(FrameStage):\n    '''Do nothing.'''\n\n    share: Score = 0.5\n"
+    )
+    from streamkit.stage import options
+
+    registry = Registry()
+    load_plugins(tmp_path, registry)
+    (option,) = options(registry.get("annotated"))
+    assert (option.name, option.default) == ("share", 0.5)
+
+
+def test_a_plugin_that_a_test_imports_as_well_is_the_same_one(tmp_path, monkeypatch):
+    (tmp_path / "imported_too.py").write_text(GOOD.format(name="imported_too"))
+    monkeypatch.syspath_prepend(tmp_path)
+    registry = Registry()
+    with Collecting(registry):
+        importlib.import_module("imported_too")
+    load_plugins(tmp_path, registry)
+    assert registry.names() == ["imported_too"]

@@ -1,0 +1,149 @@
+from dataclasses import field
+from typing import Literal
+
+import pytest
+
+from streamkit import BatchStage, FrameStage, Point, Score, Seconds
+from streamkit.errors import ConfigError
+from streamkit.stage import Collecting, Registry, default_registry, options, stage, summary
+
+
+@pytest.fixture
+def registry():
+    with Collecting(Registry()) as made:
+        yield made
+
+
+def make(name="probe", **words):
+    @stage(name, **words)
+    class Probe(FrameStage):
+        """Look at things.
+
+        More about it.
+
+        Options:
+            line: the line's two ends,
+                in pixels: x, then y.
+            min_score: the least score.
+            color: one of two.
+
+        After the options.
+        """
+
+        line: tuple[Point, Point]
+        min_score: Score = 0.25
+        wait: Seconds | None = None
+        color: Literal["class", "track"] = "class"
+        names: list[str] = field(default_factory=list)
+        seen: int = field(default=0, init=False)
+
+    return Probe
+
+
+def test_the_class_is_the_config(registry):
+    kind = make(reads="track_id", writes=("events", "speed"))
+    made = kind(line=((0, 0), (1, 1)), min_score=0.5)
+    assert (made.line, made.min_score, made.color, made.names, made.seen) == (((0, 0), (1, 1)), 0.5, "class", [], 0)
+    assert (kind.name, kind.reads, kind.writes) == ("probe", ("track_id",), ("events", "speed"))
+    assert registry.get("probe") is kind
+    with pytest.raises(TypeError, match="seen"):
+        kind(line=((0, 0), (1, 1)), seen=1)
+    with pytest.raises(TypeError, match="line"):
+        kind()
+
+
+def test_options_have_types_defaults_and_help(registry):
+    kind = make()
+    found = {option.name: option for option in options(kind)}
+    assert list(found) == ["line", "min_score", "wait", "color", "names"]
+    assert found["line"].required
+    assert found["line"].help == "the line's two ends, in pixels: x, then y."
+    assert found["min_score"].help == "the least score."
+    assert found["color"].help == "one of two."
+    assert (found["min_score"].default, found["names"].default, found["wait"].help) == (0.25, [], "")
+    assert not found["wait"].required
+    assert summary(kind) == "Look at things."
+
+
+def test_instances_do_not_share_defaults(registry):
+    kind = make()
+    a, b = kind(line=((0, 0), (1, 1))), kind(line=((0, 0), (1, 1)))
+    a.names.append("x")
+    assert b.names == []
+    assert a != b
+
+
+def test_options_of_a_base_class_are_there_too(registry):
+    @stage("child")
+    class Child(make()):
+        """Look closer.
+
+        Options:
+            depth: how close.
+        """
+
+        depth: int = 1
+
+    assert {o.name: o.help for o in options(Child)}["depth"] == "how close."
+    assert {o.name: o.help for o in options(Child)}["min_score"] == "the least score."
+
+
+def test_a_name_has_one_owner(registry):
+    make("mine")
+
+    with pytest.raises(ConfigError, match=r"two stages claim the name 'mine': .*Probe in .*; rename one of them"):
+
+        @stage("mine")
+        class Other(BatchStage):
+            """Another."""
+
+
+def test_the_same_class_may_come_again(registry):
+    make("mine")
+    second = make("mine")
+    assert registry.get("mine") is second
+
+
+def test_a_stage_must_be_of_a_kind(registry):
+    with pytest.raises(
+        TypeError, match="stage 'loose': Loose must be one of the kinds Source, BatchStage, StreamStage"
+    ):
+
+        @stage("loose")
+        class Loose:
+            """Nothing."""
+
+
+def test_a_registry_is_a_value(registry):
+    kind = make()
+    copy = registry.copy()
+    with Collecting(copy):
+        make("second")
+    assert registry.names() == ["probe"]
+    assert copy.names() == ["probe", "second"]
+    assert copy.get("probe") is kind
+    assert registry.get("second") is None
+
+
+def test_what_is_collected_does_not_reach_the_built_in_stages(registry):
+    make("only_here")
+    assert default_registry().get("only_here") is None
+
+
+def test_collecting_ends_also_when_something_raises():
+    before = default_registry().names()
+    inner = Registry()
+    with pytest.raises(RuntimeError), Collecting(inner):
+        raise RuntimeError
+    with Collecting(Registry()) as other:
+        make("after")
+    assert inner.names() == []
+    assert other.names() == ["after"]
+    assert default_registry().names() == before
+
+
+def test_the_built_in_stages_are_there():
+    assert {
+        "source", "pictures", "test_pattern", "detect", "preprocess", "infer", "postprocess", "draw", "video",
+        "jsonl", "csv",
+    } <= set(default_registry().names())  # fmt: skip
