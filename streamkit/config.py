@@ -151,6 +151,8 @@ def _replace(root: Node, name: str, text: str, problems: list[Problem]) -> None:
             node = node.value[step]
             if node.value is None:
                 node.value = {}
+        elif node is root and step == "batch" and isinstance(root.value, dict):
+            root.value[step] = node = Node({}, f"--set {name}", 0, 0)
         else:
             known = node.value if isinstance(node.value, dict) else {}
             problems.append(Problem("--set", 0, 0, f"{name}: there is no {step!r}{did_you_mean(step, known)}"))

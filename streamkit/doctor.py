@@ -20,7 +20,7 @@ from streamkit.doctor_gpu import driver, gpus
 from streamkit.errors import describe
 from streamkit.finding import GIB, ONNXRUNTIMES, UNINSTALL, Finding, install, installed
 
-_IMPORTS = {"opencv-python-headless": "cv2", "pyyaml": "yaml"}
+_IMPORTS = {"opencv-python-headless": "cv2", "pyyaml": "yaml", "typing-extensions": "typing_extensions"}
 _BASE = ("av", "click", "numpy", "opencv-python-headless", "orjson", "pydantic", "pyyaml", "rich", "typing-extensions")
 
 

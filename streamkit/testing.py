@@ -190,7 +190,8 @@ def run_nodes(
     Returns:
         The frames after the last of `nodes`.
     """
-    from streamkit.runtime.nodes import merge_batches, runner, split
+    from streamkit.runtime.nodes import runner
+    from streamkit.runtime.tables import merge_batches, split
 
     given = list(frames)
     sources = list(dict.fromkeys(frame.source for frame in given))

@@ -67,6 +67,7 @@ def open_session(file: Path, names: Sequence[str], provider_options: list[dict[s
     """
     import onnxruntime as ort
 
+    ort.set_default_logger_severity(3)  # or it warns, with every session, of a kind of plugin that nobody asked for
     said = io.StringIO()
     asked = [PROVIDERS[name] for name in names]
     missing = [name for name in asked if name not in ort.get_available_providers()]

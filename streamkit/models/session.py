@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from streamkit.models.network import ModelInfo, TensorInfo, check_model, inspect
 from streamkit.models.providers import PROVIDERS, nodes_by_provider, open_session, provider_options
 
 __all__ = ["PROVIDERS", "ModelInfo", "Session", "TensorInfo", "check_model", "inspect"]
+
+
+_cpu_sessions: WeakValueDictionary[Any, Any] = WeakValueDictionary()
 
 
 class Session:
@@ -71,7 +75,7 @@ class Session:
         stream = _own_stream(device) if device.kind == "cuda" else 0
         options = provider_options(names, device, stream, cuda_graph, tf32)
         self._open: Callable[[], Any] = lambda: open_session(file, names, options, threads)
-        self._session = self._open()
+        self._session = self._shared(file, threads) if device.kind == "cpu" else self._open()
         self.nodes = nodes_by_provider(self._session)
         self._cuda_graph = cuda_graph
         self._gpu = self._bind(self._session) if device.kind == "cuda" else None
@@ -133,6 +137,14 @@ class Session:
             else:
                 outputs = self._run(feeds)
         return {name: output.shape for name, output in outputs.items()}
+
+    def _shared(self, file: Path, threads: int) -> Any:
+        """The ONNX Runtime session of all that run this file on the CPU: runs side by side share its weights."""
+        key = (file, file.stat().st_mtime_ns, threads)
+        found = _cpu_sessions.get(key)
+        if found is None:
+            found = _cpu_sessions[key] = self._open()
+        return found
 
     def _bind(self, session: Any) -> _Bound:
         return _Bound(session, self.info, self.device.index, self._cuda_graph)

@@ -122,8 +122,8 @@ class Batcher:
             return bool(self._ended) or (not self._running and not self._expected)
         if not self._running and not self._expected:
             return True
-        if all(len(self._waiting[source]) >= self._share() for source in self._running):
-            return bool(self._running)
+        if self._running and all(len(self._waiting[source]) >= self._share() for source in self._running):
+            return True
         return time.monotonic() - self._oldest() >= self._max_wait_s
 
     def _patience(self) -> float | None:

@@ -12,7 +12,8 @@ from streamkit.data import Batch, Device
 from streamkit.graph import Graph, Node
 from streamkit.runtime.channel import Aborted, Channel, Outlet
 from streamkit.runtime.device import LaneDevice, lane_device
-from streamkit.runtime.nodes import Runner, merge_batches
+from streamkit.runtime.nodes import Runner
+from streamkit.runtime.tables import merge_batches
 from streamkit.stage import Sink
 
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from streamkit.counters import Counters
-from streamkit.data import Batch, Detections, Frame
+from streamkit.data import Batch, Frame
 from streamkit.errors import OutputError, StageError, StreamkitError, describe
 from streamkit.graph import Node
 from streamkit.outputs import fill_path
+from streamkit.runtime.tables import join, split
 from streamkit.stage import BatchStage, Context, FrameStage, Sink, Stage, StreamStage
 
 MakeContext = Callable[[str], Context]
@@ -51,6 +52,7 @@ class Runner:
         """Run the stage on a batch of any length, also none."""
         if batch.frames:
             begun = time.perf_counter()
+            self.mark(batch.frames)
             self.meter.frames += len(batch.frames)
             self.meter.batches += 1
             batch = self._guarded(batch)
@@ -58,6 +60,11 @@ class Runner:
         for source in batch.ended:
             self.end(source)
         return batch
+
+    def mark(self, frames: Sequence[Frame]) -> None:
+        """Tell frames which stage is at work on them, and where it counts."""
+        for frame in frames:
+            frame.stage, frame.counters = self.node.id, self.counters
 
     def end(self, source: str) -> None:
         """No frame of `source` will come any more."""
@@ -156,7 +163,6 @@ class StreamRunner(Runner):
         """Call the stage with the states of the sources in the batch."""
         assert self.stage is not None
         for frame in batch.frames:
-            frame.stage, frame.counters = self.node.id, self.counters
             if frame.source not in self.states:
                 self.states[frame.source] = self.stage.new_state(frame.source)
         return self.stage.process(batch, self.states)
@@ -184,7 +190,6 @@ class FrameRunner(Runner):
         before = [dict(frame.tables) for frame in batch.frames]
         errors: dict[int, Exception] = {}
         for row, frame in enumerate(batch.frames):
-            frame.stage, frame.counters = self.node.id, self.counters
             try:
                 self._instance(frame.source).process(frame)
             except StreamkitError:
@@ -244,6 +249,7 @@ class SinkRunner(Runner):
         split(batch)
         frames = batch.frames
         if batch.failed:
+            self.mark(batch.failed)
             frames = sorted([*batch.frames, *batch.failed], key=lambda frame: frame.position)
         errors: dict[int, Exception] = {}
         for frame in frames:
@@ -284,11 +290,16 @@ class SinkRunner(Runner):
         path = self._path(source)
         instance, users = self._instances.get(path), self._users.get(path, set())
         users.discard(source)
-        if instance is not None:
+        if instance is None:
+            return
+        try:
             instance.end(source)
             if not users:
                 del self._instances[path]
                 instance.close()
+        except OutputError as error:  # the other files are still to be written
+            self._dead.add(path)
+            self._fail(error)
 
     def close(self) -> None:
         """Close what is left, also where one of them cannot be."""
@@ -307,58 +318,3 @@ def runner(node: Node, context: MakeContext, fail: Callable[[BaseException], Non
         if issubclass(node.type, kind):
             return made(node, context, fail)
     raise TypeError(f"{node.id}: a stage of kind {node.type.__name__} cannot stand under stages")
-
-
-def split(batch: Batch) -> None:
-    """Give every frame its share of the batch's tables."""
-    for name in batch.tables:
-        table = batch.table(name)
-        for frame, part in zip(batch.frames, table.split(len(batch.frames)), strict=True):
-            frame.tables[name] = part
-
-
-def join(batch: Batch, before: list[dict[str, Detections]]) -> None:
-    """Make the batch's tables of the frames' where a stage changed them."""
-    names = dict.fromkeys([*batch.tables, *(name for frame in batch.frames for name in frame.tables)])
-    for name in names:
-        if any(frame.tables.get(name) is not old.get(name) for frame, old in zip(batch.frames, before, strict=True)):
-            found = [frame.tables.get(name) for frame in batch.frames]
-            parts = [Detections.empty() if table is None else table for table in found]
-            batch.tables[name] = Detections.concat(parts, rows=range(len(parts)))
-
-
-def merge_batches(batches: Sequence[Batch]) -> Batch:
-    """Put several forms of one batch, as branches made them, side by side: equal tables are one, events kept once."""
-    from streamkit.detections import merge
-
-    first = batches[0]
-    lost = {frame.position for batch in batches for frame in batch.failed}
-    whole = [_without(batch, lost) for batch in batches]
-    result = whole[0]
-    for other in whole[1:]:
-        for name in other.tables:
-            mine = result.table(name) if name in result.tables else None
-            result.tables[name] = other.table(name) if mine is None else merge(mine, other.table(name))
-        for frame, twin in zip(result.frames, other.frames, strict=True):
-            _add_events(frame, twin)
-    failed: dict[int, Frame] = {}
-    for batch in batches:
-        for frame in batch.failed:
-            known = failed.setdefault(frame.position, frame)
-            if known is not frame:
-                _add_events(known, frame)
-    result.failed, result.ended, result.sequence = list(failed.values()), first.ended, first.sequence
-    return result
-
-
-def _add_events(frame: Frame, twin: Frame) -> None:
-    known = {id(event) for event in frame.events}
-    frame.events.extend(event for event in twin.events if id(event) not in known)
-
-
-def _without(batch: Batch, lost: set[int]) -> Batch:
-    """The batch without the frames at these positions."""
-    kept = [row for row, frame in enumerate(batch.frames) if frame.position not in lost]
-    if len(kept) == len(batch.frames):
-        return batch
-    return batch.take(kept) if kept else Batch([], batch.xp)

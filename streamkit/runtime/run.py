@@ -16,10 +16,11 @@ from streamkit.errors import OutputError, SourceError, StreamkitError, describe
 from streamkit.graph import Graph, Node
 from streamkit.runtime.batcher import Batcher
 from streamkit.runtime.channel import Aborted, Outlet
+from streamkit.runtime.host import settle
 from streamkit.runtime.lane import Lane, Worker, connect, partition
 from streamkit.runtime.metrics import Histogram, StageMeter
 from streamkit.runtime.nodes import Runner, runner
-from streamkit.runtime.sizes import batch_sizes, cores, instances
+from streamkit.runtime.sizes import batch_sizes, batches_ahead, cores, instances
 from streamkit.stage import Context, Sink, Source
 
 
@@ -68,7 +69,8 @@ class Pipeline:
         self._runners: list[tuple[Node, Runner]] = []
         self._contexts: dict[str, Context] = {}
         self._sizes = batch_sizes(graph.config.batch.size, device)
-        self._batcher = Batcher(self._sizes[-1], graph.config.batch.max_wait_s, device.xp)
+        ahead = batches_ahead(device)
+        self._batcher = Batcher(self._sizes[-1], graph.config.batch.max_wait_s, device.xp, ahead)
         self._lanes = partition(graph)
         for lane in self._lanes:
             lane.workers = instances(lane.nodes, device)
@@ -84,11 +86,15 @@ class Pipeline:
         Raises:
             StreamkitError: the run could not begin, or could not go on.
         """
+        settle()
         self._open_lanes()
         begun = time.perf_counter()
-        sources = self._start_sources()
-        feeder = _thread("batcher", lambda: self._feed(self._decoded))
-        for thread in [*sources, feeder, *(t for lane in self._lanes for t in lane.threads)]:
+        threads: list[threading.Thread] = []
+        if self.fatal is None:
+            threads = [*self._start_sources(), _thread("batcher", lambda: self._feed(self._decoded))]
+        else:
+            self._abort()
+        for thread in [*threads, *(t for lane in self._lanes for t in lane.threads)]:
             _join(thread)
         self.seconds = time.perf_counter() - begun
         if isinstance(self.fatal, StreamkitError):
@@ -117,8 +123,11 @@ class Pipeline:
         with self._say_lock:
             if self.fatal is None:
                 self.fatal = error
-        if isinstance(error, OutputError):
-            return
+        if not isinstance(error, OutputError):
+            self._abort()
+
+    def _abort(self) -> None:
+        """Drop what is under way and wake every thread that waits."""
         self._batcher.abort()
         for lane in self._lanes:
             for channel in lane.inputs:
@@ -225,39 +234,41 @@ class Pipeline:
         threads = 1 if self.device.kind == "cpu" else cores()
         return Context(id_, self.device, self._sizes, threads, Counters(), self.say, self._addresses)
 
-    def _end_nodes(self) -> dict[int, tuple[str, bool]]:
-        """By lane: the id under which its batches are counted, and whether it counts objects for all."""
-        ends: dict[int, tuple[str, bool]] = {}
+    def _end_nodes(self) -> dict[int, tuple[str, set[str]]]:
+        """By lane: the id under which its batches are counted, and the stages whose objects and events it counts.
+
+        Branches see the same objects and events: the first end below a stage counts them for all.
+        """
+        ends: dict[int, tuple[str, set[str]]] = {}
         claimed: set[str] = set()
         for lane in self._lanes:
             last = lane.nodes[-1]
             if issubclass(last.type, Sink) or not last.readers:
-                tables = {name.split(".")[0] for name in self._above(last)}
-                ends[id(lane)] = (last.id, not tables <= claimed or not claimed)
-                claimed |= tables
+                own = self._above(last) - claimed
+                ends[id(lane)] = (last.id, own)
+                claimed |= own
         return ends
 
     def _above(self, node: Node) -> set[str]:
-        """Ids of the detectors above a stage."""
-        found: set[str] = set()
+        """Ids of a stage and of all above it, and the tables of the detectors among them."""
+        found = {node.id} | ({node.table} if "detections" in node.type.writes else set())
         for name in node.inputs:
             if (above := self.graph.nodes.get(name)) is not None:
-                found |= self._above(above) | ({above.id} if "detections" in above.type.writes else set())
+                found |= self._above(above)
         return found
 
     def _count(self, lane: Lane, batch: Batch) -> None:
         end = self._ends.get(id(lane))
         if end is None:
             return
-        name, objects = end
+        name, own = end
         now = time.monotonic()
         frames = [*batch.frames, *batch.failed]
         with self._count_lock:
             self.finished[name] += len(frames)
-            if objects:
-                for table in batch.tables:
-                    self.detections[table] += len(batch.table(table))
-                self.events.update(event.kind for frame in frames for event in frame.events)
+            for table in own.intersection(batch.tables):
+                self.detections[table] += len(batch.table(table))
+            self.events.update(event.kind for frame in frames for event in frame.events if event.stage in own)
             for frame in frames:
                 if frame.due_s is not None:
                     self.latency.setdefault(name, Histogram()).add(now - frame.due_s)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from streamkit.data import Device
 from streamkit.graph import Node
 
-_CPU_BATCH, _GPU_BATCH = 3, 32
+_CPU_BATCH, _GPU_BATCH = 2, 32
 
 
 def cores() -> int:
@@ -29,6 +29,14 @@ def batch_sizes(largest: int | None, device: Device) -> tuple[int, ...]:
         return tuple(range(1, (largest or _CPU_BATCH) + 1))
     top = largest or _GPU_BATCH
     return tuple(sorted({top, max(1, top // 4)})) if top >= 16 else (top,)
+
+
+def batches_ahead(device: Device) -> int:
+    """How many batches of frames may wait before the batcher makes the sources wait.
+
+    Small batches need more of them, or threads take turns at every frame; on a GPU they are device memory.
+    """
+    return 4 if device.kind == "cpu" else 2
 
 
 def instances(nodes: Sequence[Node], device: Device) -> int:

@@ -53,7 +53,8 @@ class Infer(BatchStage):
         if self.context.device.kind == "cuda" and elsewhere:
             count = sum(elsewhere.values())
             self.context.counters.add("network nodes on the cpu", count)
-            self.context.say(f"{card.file.name}: {count} of its nodes run on the CPU, with a copy there and back")
+            if count > sum(self._session.nodes.values()) // 10:  # a few are arithmetic on shapes, which costs nothing
+                self.context.say(f"{card.file.name}: {count} of its nodes run on the CPU, with copies there and back")
         shapes = self._session.warm(self.context.batch_sizes, card.input.size)
         try:  # once more on what comes out: a file may leave the shapes of its outputs open
             self._family.check(shapes, len(card.labels))

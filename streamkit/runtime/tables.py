@@ -1,0 +1,61 @@
+"""A batch's tables as its frames' own and back, and the forms of one batch put together where branches meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streamkit.data import Batch, Detections, Frame, merge
+
+
+def split(batch: Batch) -> None:
+    """Give every frame its share of the batch's tables."""
+    for name in batch.tables:
+        table = batch.table(name)
+        for frame, part in zip(batch.frames, table.split(len(batch.frames)), strict=True):
+            frame.tables[name] = part
+
+
+def join(batch: Batch, before: list[dict[str, Detections]]) -> None:
+    """Make the batch's tables of the frames' where a stage changed them."""
+    names = dict.fromkeys([*batch.tables, *(name for frame in batch.frames for name in frame.tables)])
+    for name in names:
+        if any(frame.tables.get(name) is not old.get(name) for frame, old in zip(batch.frames, before, strict=True)):
+            found = [frame.tables.get(name) for frame in batch.frames]
+            parts = [Detections.empty() if table is None else table for table in found]
+            batch.tables[name] = Detections.concat(parts, rows=range(len(parts)))
+
+
+def merge_batches(batches: Sequence[Batch]) -> Batch:
+    """Put several forms of one batch, as branches made them, side by side: equal tables are one, events kept once."""
+    first = batches[0]
+    lost = {frame.position for batch in batches for frame in batch.failed}
+    whole = [_without(batch, lost) for batch in batches]
+    result = whole[0]
+    for other in whole[1:]:
+        for name in other.tables:
+            mine = result.table(name) if name in result.tables else None
+            result.tables[name] = other.table(name) if mine is None else merge(mine, other.table(name))
+        for frame, twin in zip(result.frames, other.frames, strict=True):
+            _add_events(frame, twin)
+    failed: dict[int, Frame] = {}
+    for batch in batches:
+        for frame in batch.failed:
+            known = failed.setdefault(frame.position, frame)
+            if known is not frame:
+                _add_events(known, frame)
+    result.failed, result.ended, result.sequence = list(failed.values()), first.ended, first.sequence
+    result.ready = first.ready
+    return result
+
+
+def _add_events(frame: Frame, twin: Frame) -> None:
+    known = {id(event) for event in frame.events}
+    frame.events.extend(event for event in twin.events if id(event) not in known)
+
+
+def _without(batch: Batch, lost: set[int]) -> Batch:
+    """The batch without the frames at these positions."""
+    kept = [row for row, frame in enumerate(batch.frames) if frame.position not in lost]
+    if len(kept) == len(batch.frames):
+        return batch
+    return batch.take(kept) if kept else Batch([], batch.xp)
