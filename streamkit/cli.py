@@ -6,12 +6,13 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from streamkit.errors import ConfigError, DeviceError, MissingPackage, StreamkitError
+from streamkit.errors import ConfigError, DeviceError, MissingPackage, Problem, StreamkitError
 
 _FILE = click.argument("pipeline", type=click.Path(path_type=Path))
 _SET = click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="replace a value of the YAML")
@@ -29,7 +30,10 @@ class _Group(click.Group):
         except click.UsageError as error:
             from streamkit.yamlfile import did_you_mean
 
-            raise click.UsageError(f"{error.message}{did_you_mean(args[0], self.commands)}", context) from None
+            told = f"{error.message.rstrip('.')}{did_you_mean(args[0], self.commands)}"
+            if Path(args[0]).is_file():
+                told = f"{args[0]} is no pipeline; name a YAML in which it stands under sources, such as pipeline.yaml"
+            raise click.UsageError(told, context) from None
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -67,8 +71,7 @@ def run(pipeline: Path, set_: tuple[str, ...], device: str | None, limit: int | 
     found = running.report(code)
     display.summary(found)
     if report is not None:
-        report.parent.mkdir(parents=True, exist_ok=True)
-        report.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        _write_report(report, found)
     return code
 
 
@@ -85,8 +88,7 @@ def check(pipeline: Path, set_: tuple[str, ...], device: str | None) -> int:
     config = _read(pipeline, set_, device)
     graph = build(config)
     read_tests(graph)
-    for model in {id(m): m for n in graph.nodes.values() if (m := n.options.get("model"))}.values():
-        _check_model(model)
+    _check_models({id(m): m for n in graph.nodes.values() if (m := n.options.get("model"))}.values())
     for warning in config.warnings:
         click.echo(f"{warning} (warning)", err=True)
     on_device = sum(issubclass(node.type, BatchStage) for node in graph.nodes.values())
@@ -243,10 +245,28 @@ def _registry(plugins: tuple[Path, ...]) -> Any:
     return registry
 
 
-def _check_model(card: Any) -> None:
+def _check_models(cards: Iterable[Any]) -> None:
+    """Look at each card's network; raise what is wrong with all of them."""
     from streamkit.models.network import check_model
 
-    check_model(card)
+    problems: list[Problem] = []
+    for card in cards:
+        try:
+            check_model(card)
+        except ConfigError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise ConfigError(problems)
+
+
+def _write_report(path: Path, found: dict[str, Any]) -> None:
+    from streamkit.outputs import output_error
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise output_error(path, error) from None
 
 
 def _keep_stdout() -> None:

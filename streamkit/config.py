@@ -128,7 +128,8 @@ def _read(
         return config
     for key in root.value:
         if key not in _TOP:
-            problems.append(root.problem(f"unknown key {key!r}{did_you_mean(key, _TOP, all_if_few=True)}", key))
+            way = "; it stands under a stage" if key == "run" else did_you_mean(key, _TOP, all_if_few=True)
+            problems.append(root.problem(f"unknown key {key!r}{way}", key))
     reader = _Reader(config, root)
     reader.device(device)
     reader.batch()
@@ -146,7 +147,10 @@ def _read(
 def _replace(root: Node, name: str, text: str, problems: list[Problem]) -> None:
     """Put one `--set NAME=VALUE` into the tree."""
     node, (*path, last) = root, name.split(".")
-    for step in path:
+    for depth, step in enumerate(path):
+        if depth > 1 and isinstance(node.value, dict) and node.value.get(step) is None:
+            node.value[step] = Node({}, f"--set {name}", 0, 0)  # an option such as run, which is checked below
+            node.keys[step] = (0, 0)
         if isinstance(node.value, dict) and step in node.value:
             node = node.value[step]
             if node.value is None:
@@ -239,6 +243,8 @@ class _Reader:
         from streamkit.media.find import is_pattern, resolve
         from streamkit.media.uris import is_path, local_path
 
+        if item.value is None and any((p.line, p.column) == (item.line, item.column) for p in self.problems):
+            return  # its variable is not set, which is told
         if item.value is None:
             self.problems.append(parent.problem(f"source {id_} needs a URI or a file", id_))
             return
@@ -253,7 +259,10 @@ class _Reader:
             return
         uri = options.get("uri")
         if uri is None or not isinstance(uri.value, str):
-            self.problems.append(item.problem(f"source {id_} needs a URI as text, {{uri: ...}}"))
+            meant = next((f"; write uri, not {key}" for key in options if did_you_mean(key, ["uri"])), "")
+            self.problems.append(
+                item.problem(f"source {id_} needs a URI as text, {{uri: ...}}{meant if uri is None else ''}")
+            )
             return
         try:
             found = resolve(id_, uri.value)
@@ -290,8 +299,10 @@ class _Reader:
             if id_ == DECODE or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", id_):
                 text = "decode is the id of the decoded frames" if id_ == DECODE else "letters, digits, _ and - only"
                 self.problems.append(node.problem(f"a stage cannot have the id {id_!r}: {text}", id_))
+            if id_ == DECODE:
+                continue
             made = self._stage(id_, item, node, above, ids)
-            if made is not None and id_ != DECODE:
+            if made is not None:
                 self.config.stages.append(made)
             above = id_
 
@@ -320,7 +331,8 @@ class _Reader:
         kind = self.config.registry.get(str(node.value))
         if kind is None:
             names = [n for n in self.config.registry.names() if issubclass(self.config.registry.get(n) or Stage, base)]
-            self.problems.append(node.problem(f"unknown stage {node.value!r}{did_you_mean(str(node.value), names)}"))
+            way = did_you_mean(str(node.value), names) or "; run.py list shows what there is, plugins: adds to it"
+            self.problems.append(node.problem(f"unknown stage {node.value!r}{way}"))
         elif not issubclass(kind, base):
             self.problems.append(node.problem(f"{node.value!r} is a stage, not a source"))
             return None
@@ -330,13 +342,19 @@ class _Reader:
         items = wired.value if isinstance(wired.value, list) else [wired]
         for item in items:
             if item.value not in ids and str(item.value).split(".")[0] not in ids:
-                self.problems.append(item.problem(f"{id_}.from: there is no stage {item.value!r}"
-                                                  f"{did_you_mean(str(item.value), ids)}"))  # fmt: skip
+                way = f"; read {DECODE}, the frames of all sources" if item.value in self._source_ids() else (
+                    did_you_mean(str(item.value), ids)
+                )  # fmt: skip
+                self.problems.append(item.problem(f"{id_}.from: there is no stage {item.value!r}{way}"))
             elif item.value == id_:
                 self.problems.append(item.problem(f"{id_}.from: a stage cannot read from itself"))
         if not items:
             self.problems.append(wired.problem(f"{id_}.from names no stage; leave it out to take the one above"))
         return [str(item.value) for item in items if item.value != id_]
+
+    def _source_ids(self) -> list[str]:
+        node = self.root.value.get("sources")
+        return list(node.value) if node is not None and isinstance(node.value, dict) else []
 
     def _run_options(self, node: Node | None, id_: str) -> RunOptions:
         options = RunOptions()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from streamkit.yamlfile import did_you_mean
 
 _PRODUCERS = {
     "tensor": "preprocess", "outputs": "infer", "detections": "a detector such as detect",
-    "track_id": "track", "pixels": "a source with pictures",
+    "track_id": "a tracker", "pixels": "a source with pictures",
 }  # fmt: skip
 
 
@@ -199,8 +200,11 @@ def _check_words(graph: Graph, problems: list[Problem]) -> None:
         for word in node.type.reads:
             if word not in above:
                 text = f"{node.id} reads {word}, which no earlier stage writes{_who(word)}"
+                if word == "tensor" and "outputs" in above:
+                    text = f"{node.id} reads tensor, which infer uses up; put it between preprocess and infer"
                 problems.append(node.place.problem(text))
-        node.available = above | frozenset(node.type.writes)
+        used: set[str] = {"tensor"} if "tensor" in node.type.reads and "outputs" in node.type.writes else set()
+        node.available = above - used | frozenset(node.type.writes)
 
 
 def _who(word: str) -> str:
@@ -208,21 +212,22 @@ def _who(word: str) -> str:
 
 
 def _check_sinks(graph: Graph, problems: list[Problem]) -> None:
-    """Refuse two sinks, or two sources, that would write one file."""
-    claimed: dict[str, str] = {}
+    """Refuse two sinks, or two sources, that would write one file, and two formats on standard output."""
+    claimed: dict[str, Node] = {}
     for node in graph.nodes.values():
         path = node.options.get("path")
-        if not issubclass(node.type, Sink) or not isinstance(path, str) or path == "-":
+        if not issubclass(node.type, Sink) or not isinstance(path, str):
             continue
         place = node.place.follow(["path"])[0]
         if getattr(node.type, "one_source", False) and "{source}" not in path and len(graph.sources) > 1:
             problems.append(place.problem(
                 f"{node.id}: {len(graph.sources)} sources into the one file {path}; write \"{{source}}\" into the path"
             ))  # fmt: skip
-        if path in claimed:
-            text = f"{node.id}: {claimed[path]} writes {path} already; give it a path of its own"
+        file, name = os.path.normpath(path), "standard output" if path == "-" else path
+        if file in claimed and (path != "-" or claimed[file].type is not node.type):
+            text = f"{node.id}: {claimed[file].id} writes {name} already; give it a path of its own"
             problems.append(place.problem(text))
-        claimed[path] = node.id
+        claimed[file] = node
 
 
 # --------------------------------------------------------------------------------------------------------- pictures

@@ -26,9 +26,11 @@ _REASONS = {
 
 
 def check_path(path: str) -> None:
-    """Refuse a path that is empty, names a folder, or has a placeholder other than `{source}`; raise ValueError."""
+    """Refuse a path that is no file's name, or has a placeholder other than `{source}`; raise ValueError."""
     if not path or path.endswith("/"):
         raise ValueError(f"path must name a file, got {path!r}")
+    if "\0" in path:
+        raise ValueError(f"path cannot hold a zero character, got {path!r}")
     for name in re.findall(r"\{(\w*)\}", path):
         if name != "source":
             raise ValueError(f"path knows the placeholder {{source}} only, got {{{name}}} in {path!r}")

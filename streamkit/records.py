@@ -21,7 +21,7 @@ SCHEMA = "streamkit/1"
 
 
 def record(frame: Frame) -> dict[str, Any]:
-    """The frame as a plain dict, as DESIGN's records are.
+    """The frame as a plain dict, in the order of the schema's keys.
 
     `objects` and `events` are always there, be they empty; `time`, `error`, and an object's `label`, `track_id`,
     `stage` and further columns only where there is a value. Tables must be on the host.

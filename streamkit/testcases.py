@@ -14,7 +14,7 @@ from streamkit.graph import Graph, Node
 from streamkit.stage import Sink
 from streamkit.testing import detections, gray
 from streamkit.units import Count, Score, Seconds
-from streamkit.validate import got, told
+from streamkit.validate import got, meant, told
 from streamkit.yamlfile import Node as Place
 from streamkit.yamlfile import did_you_mean
 
@@ -175,8 +175,8 @@ def _problem(place: Place, error: Any) -> Problem:
         keys = [f.name for f in dataclasses.fields(kind)]  # type: ignore[arg-type]
         text = f"{'.'.join(steps[:-1]) or 'a test'} has no key {error['loc'][-1]!r}"
         return holder.problem(text + did_you_mean(str(error["loc"][-1]), keys, all_if_few=True), error["loc"][-1])
-    asked = told(error, found)
-    return found.problem(f"{name} {asked}{got(found) if asked.startswith('must be') else ''}")
+    asked = told(error)
+    return found.problem(f"{name} {asked}{got(found) if asked.startswith('must be') else ''}{meant(error, found)}")
 
 
 class _Reader:

@@ -55,7 +55,7 @@ class Options:
 
     def _report(self, kind: type[Stage], node: Node, id_: str, errors: list[Any]) -> None:
         """One problem for each place; where a value may be of several types, what each type wants."""
-        places: dict[tuple[str, ...], tuple[Node, list[str]]] = {}
+        places: dict[tuple[str, ...], tuple[Node, list[str], list[str]]] = {}
         for error in errors:
             cause = error.get("ctx", {}).get("error")
             if isinstance(cause, CardProblems):
@@ -72,10 +72,13 @@ class Options:
                 name = ".".join([id_, *path[:-1]])
                 self.problems.append(found.problem(f"{name} has no option {error['loc'][-1]!r}"))
                 continue
-            places.setdefault(tuple(path), (found, []))[1].append(told(error, found))
-        for steps, (found, texts) in places.items():
-            text = " or ".join(dict.fromkeys(texts))
-            self.problems.append(found.problem(f"{'.'.join([id_, *steps])} {text}{got(found)}"))
+            _, texts, nears = places.setdefault(tuple(path), (found, [], []))
+            texts.append(told(error))
+            nears.append(meant(error, found))
+        for steps, (found, texts, nears) in places.items():
+            first, *others = dict.fromkeys(texts)
+            text = " or ".join([first, *(other.removeprefix("must be ") for other in others)])
+            self.problems.append(found.problem(f"{'.'.join([id_, *steps])} {text}{got(found)}{''.join(nears)}"))
 
 
 _models: dict[type[Stage], Any] = {}
@@ -98,18 +101,25 @@ def model_of(kind: type[Stage]) -> Any:
     return _models[kind]
 
 
-def told(error: Any, found: Node) -> str:
-    """What pydantic's `error` asks of the value at `found`, in this project's words."""
+def told(error: Any) -> str:
+    """What pydantic's `error` asks of a value, in this project's words."""
     kind, context = error["type"], error.get("ctx", {})
     if kind in _TYPES:
         return f"must be {_TYPES[kind]}"
     if kind == "literal_error":
-        words = str(context["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
-        near = did_you_mean(str(found.value), words) if isinstance(found.value, str) else ""
-        return f"must be {context['expected']}".replace("'", "") + near
+        return f"must be {context['expected']}".replace("'", "")
+    if kind == "too_long":
+        return f"must be a list of {context['max_length']}"
     if kind == "value_error":
         return str(error["msg"]).removeprefix("Value error, ").split(", got ")[0]
     return str(error["msg"])[:1].lower() + str(error["msg"])[1:]
+
+
+def meant(error: Any, found: Node) -> str:
+    """`; did you mean ...?` where the value at `found` is nearly a word that pydantic's `error` asks for."""
+    if error["type"] != "literal_error" or not isinstance(found.value, str):
+        return ""
+    return did_you_mean(found.value, str(error["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", "))
 
 
 def got(found: Node) -> str:

@@ -86,7 +86,7 @@ def load(text: str, file: str, environment: Mapping[str, str] | None = None) -> 
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        told = f"not valid YAML: {error.problem or error.context}{_quote_hint(text, line)}"
+        told = f"not valid YAML: {_syntax(error, line)}{_quote_hint(text, line)}"
         raise ConfigError([Problem(file, line, column, told)]) from None
     except yaml.YAMLError as error:
         raise ConfigError([Problem(file, 1, 1, f"not valid YAML: {' '.join(str(error).split())}")]) from None
@@ -136,6 +136,14 @@ def scalar(text: str) -> Any:
     return float(text) if _FLOAT.fullmatch(text) else text
 
 
+def _syntax(error: yaml.MarkedYAMLError, line: int) -> str:
+    """PyYAML's words for what is wrong, with the line in which the part began that is not ended."""
+    told, begun = error.problem or str(error.context), error.context_mark
+    if told.startswith("but "):
+        return f"{error.context}, {told}"
+    return f"{told}, {error.context} from line {begun.line + 1} on" if begun and begun.line + 1 < line else told
+
+
 def _quote_hint(text: str, line: int) -> str:
     lines = text.splitlines()
     near = " ".join(lines[max(0, line - 2) : line])
@@ -145,6 +153,7 @@ def _quote_hint(text: str, line: int) -> str:
 
 
 _PLAIN, _TAGS = "plain", "tag:yaml.org,2002:"
+_KNOWN_TAGS = {_PLAIN, *(_TAGS + name for name in ("str", "int", "float", "bool", "null", "seq", "map"))}
 
 
 class _Loader(yaml.SafeLoader):
@@ -167,8 +176,9 @@ class _Builder:
             self.problems.append(node.problem("an alias cannot stand inside what it names"))
             return node
         self._open.append(id(source))
-        if source.tag != _PLAIN and not source.tag.startswith(_TAGS):
-            self.problems.append(node.problem(f"the tag {source.tag} means nothing here; leave it out"))
+        if source.tag not in _KNOWN_TAGS:
+            tag = source.tag.replace(_TAGS, "!!")
+            self.problems.append(node.problem(f"the tag {tag} means nothing here; leave it out"))
         if isinstance(source, yaml.ScalarNode):
             text = self._environment(source.value, node)
             node.value = scalar(text) if source.style is None and source.tag != _TAGS + "str" else text
@@ -186,6 +196,9 @@ class _Builder:
             name = key.value if isinstance(key, yaml.ScalarNode) else ""
             if not name:
                 self.problems.append(Problem(self.file, *place, "a key must be a word"))
+            elif name == "<<":
+                text = "YAML's merge key << is not read here; write the options out, or give them as an alias: *name"
+                self.problems.append(Problem(self.file, *place, text))
             elif name in node.value:
                 first = node.keys[name][0]
                 text = f"the key {name!r} is here twice, first in line {first}"

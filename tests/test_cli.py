@@ -150,6 +150,38 @@ def test_a_wrong_yaml_is_exit_2(root: Path, tmp_path: Path, change: tuple[str, s
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("chek", "pipeline.yaml"), "No such command 'chek'; did you mean 'check'?"),
+        (("samples/street.mp4",), "samples/street.mp4 is no pipeline; name a YAML in which it stands under sources"),
+    ],
+)
+def test_a_wrong_command_says_what_was_meant(root: Path, args: tuple[str, ...], told: str) -> None:
+    done = command(root, *args)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_check_tells_every_network_that_is_not_there(root: Path, tmp_path: Path) -> None:
+    card = "task: detect\nfamily: yolox\nfile: {0}.onnx\ninput: {{size: [64, 64]}}\nlabels: [a]\nlicense: none\n"
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.yaml").write_text(card.format(name))
+    text = "sources: {a: 'test://'}\nstages:\n  one: {stage: detect, model: one}\n  two: {stage: detect, model: two}\n"
+    done = command(root, "check", write(tmp_path, text))
+    assert done.returncode == 2
+    assert [name in done.stderr for name in ("one.onnx is not there", "two.onnx is not there")] == [True, True]
+
+
+def test_a_report_that_cannot_be_written(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    text = f"sources: {{a: 'test://?frames=2'}}\nstages: {{jsonl: {{path: '{tmp_path}/a.jsonl'}}}}\n"
+    done = command(root, write(tmp_path, text), "--device", "cpu", "--report", tmp_path / "file" / "r.json")
+    assert done.returncode == 1
+    assert f"cannot write {tmp_path}/file/r.json: a part of the path is a file" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_not_an_onnx_file_and_a_wrong_label_list(root: Path, tmp_path: Path) -> None:
     card = (root / "models/demo.yaml").read_text()
     text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out").replace("demo", "mine")

@@ -68,6 +68,8 @@ def test_batch_may_be_a_number():
         # keys, stages and options that there are not
         ("devise: cpu\n" + SMALL, "1:1: unknown key 'devise'; did you mean 'device'?"),
         ("zebra: 1\n" + SMALL, "1:1: unknown key 'zebra'; known: device, batch, plugins, sources, stages, tests"),
+        ("run: {on_error: stop}\n" + SMALL, "1:1: unknown key 'run'; it stands under a stage"),
+        (with_stages("zebra: {}"), "3:3: unknown stage 'zebra'; run.py list shows what there is, plugins: adds to it"),
         (with_stages("detct: {model: demo}"), "3:3: unknown stage 'detct'; did you mean 'detect'?"),
         (with_stages("x: {stage: detct, model: demo}"), "3:14: unknown stage 'detct'; did you mean 'detect'?"),
         (
@@ -86,15 +88,16 @@ def test_batch_may_be_a_number():
         # wrong types and units
         (
             with_stages("detect: {model: demo, min_score: 2}"),
-            "3:36: detect.min_score must be 0 to 1 or must be a mapping, got 2",
+            "3:36: detect.min_score must be 0 to 1 or a mapping, got 2",
         ),
         (with_stages("detect: {model: demo, top_k: many}"), "3:32: detect.top_k must be a whole number, got 'many'"),
+        (with_stages("detect: {model: demo, threads: -3}"), "3:34: detect.threads must be at least 1, got -3"),
         (with_stages("detect: {model: demo, top_k: 0}"), "3:32: detect.top_k must be at least 1, got 0"),
         (with_stages("detect: {model: demo, labels: car}"), "3:33: detect.labels must be a list, got 'car'"),
         (with_stages("draw: {labels: yes}"), "3:18: draw.labels must be true or false, got 'yes'"),
         (
             with_stages("draw: {color: classs}"),
-            "3:17: draw.color must be class or track; did you mean 'class'?, got 'classs'",
+            "3:17: draw.color must be class or track, got 'classs'; did you mean 'class'?",
         ),
         (with_stages("video: {path: 5}"), "3:17: video.path must be text, got 5"),
         (
@@ -129,6 +132,16 @@ def test_batch_may_be_a_number():
         ("sources: {a: x.mp4}", "1:1: a pipeline needs stages, such as detect and jsonl"),
         ("sources: {a: }\nstages: {draw: {}}", "1:11: source a needs a URI or a file"),
         ("sources: {a: {loop: true}}\nstages: {draw: {}}", "1:14: source a needs a URI as text"),
+        ("sources: {a: {url: x.mp4}}\nstages: {draw: {}}", "as text, {uri: ...}; write uri, not url"),
+        ("sources:\n  a: ${NO_SUCH}\nstages: {draw: {}}", "2:6: the environment variable NO_SUCH is not set"),
+        (
+            "sources: {a: {uri: x.mp4, start: 10, end: 5}}\nstages: {draw: {}}",
+            "1:14: a: end must be after start, got start 10 s and end 5 s",
+        ),
+        (
+            "sources: {a: 'test://?size=640'}\nstages: {draw: {}}",
+            "1:14: a: test://?size=640: a test pattern has no parameter 'size', only width, height, fps, frames",
+        ),
         ("sources: [x.mp4]\nstages: {draw: {}}", "1:10: sources must be a mapping"),
         ("sources: {a: x.mp4}\nstages: [draw]", "2:9: stages must be a mapping"),
         ("[1, 2]", "1:1: a pipeline is a mapping with the keys device"),
@@ -137,6 +150,7 @@ def test_batch_may_be_a_number():
             with_stages("decode: {stage: draw}"),
             "3:3: a stage cannot have the id 'decode': decode is the id of the decoded frames",
         ),
+        (with_stages("decode: {}"), "3:3: a stage cannot have the id 'decode'"),
         (with_stages("a.b: {stage: draw}"), "3:3: a stage cannot have the id 'a.b': letters, digits, _ and - only"),
         (
             "sources: {'a?b': x.mp4}\nstages: {draw: {}}",
@@ -163,7 +177,12 @@ def test_batch_may_be_a_number():
             with_stages("detect: {model: demo, min_score: {caar: 0.5}}"),
             "3:11: detect: demo has no class 'caar'; did you mean 'car'?",
         ),
+        (
+            with_stages("detect: {model: demo, labels: [caar, bus], min_score: {bik: 0.5}}"),
+            "demo has no class 'caar'; did you mean 'car'? and no class 'bus' and no class 'bik'; did you mean 'bike'?",
+        ),
         # wiring
+        (with_stages("draw: {from: a}"), "draw.from: there is no stage 'a'; read decode, the frames of all sources"),
         (
             with_stages("draw: {from: detct}", "detect: {from: decode, model: demo}"),
             "3:16: draw.from: there is no stage 'detct'; did you mean 'detect'?",
@@ -186,6 +205,10 @@ def test_batch_may_be_a_number():
         (
             with_stages("jsonl: {path: out/a}", "x: {stage: jsonl, path: out/a}"),
             "4:27: x: jsonl writes out/a already; give it a path of its own",
+        ),
+        (
+            with_stages("jsonl: {path: out/a}", "x: {stage: csv, path: ./out//a}"),
+            "4:25: x: jsonl writes ./out//a already; give it a path of its own",
         ),
     ],
 )
@@ -301,11 +324,12 @@ def read_with(tmp_path, **values):
 def test_set_replaces_and_adds(tmp_path):
     made = read_with(
         tmp_path, stages__detect__min_score="0.5", stages__detect__labels="[car]", device="cpu", batch="3",
-        sources__b="samples/street.mp4", sources__a__loop="2",
+        sources__b="samples/street.mp4", sources__a__loop="2", stages__jsonl__run__on_error="stop",
     )  # fmt: skip
     assert made.problems == []
     assert made.stages[0].options["min_score"] == 0.5
     assert made.stages[0].options["labels"] == ["car"]
+    assert made.stages[1].run.on_error == "stop"
     assert (made.device, made.batch.size) == ("cpu", 3)
     assert [source.id for source in made.sources] == ["a", "b"]
     assert made.sources[0].options == {"uri": "samples/street.mp4", "loop": 2}
@@ -322,6 +346,7 @@ def test_set_replaces_and_adds(tmp_path):
             {"stage__detect__min_score": "1"},
             "--set: stage.detect.min_score: there is no 'stage'; did you mean 'stages'?",
         ),
+        ({"stages__jsonl__rn__on_error": "stop"}, "jsonl has no option 'rn'"),
         ({"stages__detect__min_scor": "1"}, "detect has no option 'min_scor'; did you mean 'min_score'?"),
         ({"stages__detect__min_score": "two"}, "--set stages.detect.min_score: detect.min_score must be"),
         ({"device__x": "1"}, "--set: device.x: there is no 'device'"),

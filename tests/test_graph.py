@@ -32,6 +32,13 @@ with Collecting(REGISTRY):
         def process(self, batch: Batch) -> Batch:
             return batch
 
+    @stage("shade", reads="tensor")
+    class Shade(BatchStage):
+        """Change the tensor."""
+
+        def process(self, batch: Batch) -> Batch:
+            return batch
+
 
 @pytest.fixture(autouse=True)
 def _in_the_checkout(monkeypatch):
@@ -66,7 +73,7 @@ def test_a_chain_in_the_order_written():
     assert made.aliases == {"detect": "detect.postprocess"}
     assert [node.id for node in made.ends] == ["jsonl"]
     assert made.nodes["track"].readers == ["draw"]
-    assert made.nodes["jsonl"].available == {"pixels", "tensor", "outputs", "detections", "track_id"}
+    assert made.nodes["jsonl"].available == {"pixels", "outputs", "detections", "track_id"}
     assert made.nodes["detect.infer"].table == "detect"
 
 
@@ -111,9 +118,13 @@ def test_a_stage_between_the_parts_of_a_composite():
             ["track: {}"],
             "3:10: track reads detections, which no earlier stage writes; put a detector such as detect above it",
         ),
-        ([DETECT, "zone: {}"], "4:9: zone reads track_id, which no earlier stage writes; put track above it"),
+        ([DETECT, "zone: {}"], "4:9: zone reads track_id, which no earlier stage writes; put a tracker above it"),
         ([DETECT, "track: {}", "dwell: {}"], "5:10: dwell reads zone, which no earlier stage writes"),
         (["infer: {model: demo}"], "3:10: infer reads tensor, which no earlier stage writes; put preprocess above it"),
+        (
+            ["detect: {model: demo, insert: {after: postprocess, stage: shade}}"],
+            "3:11: detect.shade reads tensor, which infer uses up; put it between preprocess and infer",
+        ),
         ([DETECT, "track: {from: decode}"], "4:10: track reads detections, which no earlier stage writes"),
     ],
 )
@@ -179,7 +190,8 @@ def test_outputs_of_their_own():
     assert graph('video: {path: "out/{source}.mp4"}', sources="{a: samples/street.mp4, b: x.mp4}")
     assert graph("jsonl: {path: out/a}", sources="{a: samples/street.mp4, b: x.mp4}")
     assert "video writes out/a.mp4 already" in told("video: {path: out/a.mp4}", "csv: {path: out/a.mp4}")[0]
-    assert graph('jsonl: {path: "-"}', 'csv: {path: "-"}')
+    assert graph('jsonl: {path: "-"}', 'more: {stage: jsonl, path: "-"}')
+    assert "csv: jsonl writes standard output already" in told('jsonl: {path: "-"}', 'csv: {path: "-"}')[0]
 
 
 def test_kinds_in_a_word():

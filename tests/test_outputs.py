@@ -15,7 +15,13 @@ def test_good_paths(path):
 
 @pytest.mark.parametrize(
     ("path", "said"),
-    [("", "must name a file"), ("out/", "must name a file"), ("out/{sorce}.mp4", "{sorce}"), ("{}.csv", "{}")],
+    [
+        ("", "must name a file"),
+        ("out/", "must name a file"),
+        ("out/{sorce}.mp4", "{sorce}"),
+        ("{}.csv", "{}"),
+        ("a\0b", "a zero character"),
+    ],
 )
 def test_bad_paths(path, said):
     with pytest.raises(ValueError, match=said):

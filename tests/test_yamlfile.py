@@ -63,9 +63,10 @@ def test_every_float_is_read_back(number):
 
 
 def test_a_tag_that_means_nothing_is_refused():
-    assert told("a: !include other.yaml\nb: !!str 5\nc: !!int 5\nd: !x [1]\n") == [
+    assert told("a: !include other.yaml\nb: !!str 5\nc: !!int 5\nd: !x [1]\ne: !!python/name:os.system ''\n") == [
         "x.yaml:1:4: the tag !include means nothing here; leave it out",
         "x.yaml:4:4: the tag !x means nothing here; leave it out",
+        "x.yaml:5:4: the tag !!python/name:os.system means nothing here; leave it out",
     ]
 
 
@@ -100,6 +101,11 @@ def test_anchors_and_aliases():
     assert told("a: &x [*x]\n") == ["x.yaml:1:4: an alias cannot stand inside what it names"]
 
 
+def test_a_merge_key_is_refused_with_the_way_out():
+    (text,) = told("a: &x {b: 1}\nc: {<<: *x, d: 2}\n")
+    assert text.startswith("x.yaml:2:5: YAML's merge key << is not read here; write the options out")
+
+
 def test_an_empty_file_is_an_empty_mapping():
     assert plain("") == {}
     assert plain("# nothing\n") == {}
@@ -116,7 +122,8 @@ def test_an_empty_file_is_an_empty_mapping():
         ("v: {path: {source}.mp4, x: 1}\n", "x.yaml:1:19: not valid YAML: ", "put quotes around a value with braces"),
         ("v: {path: out/{source}.mp4}\n", "x.yaml:1:", "put quotes around a value with braces"),
         ("a: \x01\n", "x.yaml:1:1: not valid YAML: ", ""),
-        ("a: 1\n---\nb: 2\n", "x.yaml:2:1: not valid YAML: ", ""),
+        ("a: 1\n---\nb: 2\n", "x.yaml:2:1: not valid YAML: expected a single document in the stream, but found", ""),
+        ('a: 1\nb: "x\nc: 1\n', "x.yaml:4:1: not valid YAML: found unexpected end", "quoted scalar from line 2 on"),
     ],
 )
 def test_what_is_not_yaml_is_told_with_its_place(text, start, hint):

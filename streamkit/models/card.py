@@ -1,12 +1,13 @@
 """A model card: all that is needed to get the authors' own result from raw frames.
 
-A card is a YAML file beside the network (DESIGN, section 8); this module reads and finds cards. Whether the network's
-file fits its card is `check_model`'s business, in `session.py`.
+A card is a YAML file beside the network; this module reads and finds cards. Whether the network's file fits its card is
+`check_model`'s business, in `network.py`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -148,9 +149,14 @@ def find_card(name: str, folder: Path | None = None) -> Path:
         for suffix in (".yaml", ".yml"):
             if (place / (name + suffix)).is_file():
                 return place / (name + suffix)
-    known = [card.stem for place in places for card in list_cards(place)]
+    known = [card.stem for place in places for card in list_cards(place) if _looks_like_a_card(card)]
     looked = ", ".join(str(place) for place in places)
     raise ModelError(f"there is no model card {name}.yaml in {looked}{did_you_mean(name, known, all_if_few=True)}")
+
+
+def _looks_like_a_card(path: Path) -> bool:
+    """Whether a YAML file is a card: pipelines often lie in the same folder."""
+    return re.search(r"^family:", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE) is not None
 
 
 def _siblings(path: Path) -> list[str]:

@@ -21,7 +21,7 @@ TENSOR_LEVELS = 1.0
 OPENCV_LEVELS = 0.5
 """Mean error against OpenCV's resize of the RGB picture, in levels. Single values differ more where colours clip."""
 BOX_IOU, SCORE, SCORE_F16 = 0.99, 0.005, 0.01
-"""What makes an object the same (DESIGN, section 2)."""
+"""What makes an object the same on both sides."""
 FOUND = 0.99
 """The share of objects that must be the same; the rest may sit at a threshold."""
 
@@ -201,7 +201,7 @@ def frames_of(paths: Sequence[Path], limit: int = 16) -> list[Frame]:
         try:
             made = [_from_picture(path)] if path.suffix.lower() in PICTURES else _from_video(path, limit)
         except (OSError, ValueError) as error:
-            raise SourceError(f"{path} cannot be read: {error}") from None
+            raise SourceError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
         found += made
     return [
         Frame(path.name, i, 0.0, width, height, Surface(data, color))

@@ -63,22 +63,36 @@ class Channel:
 class Outlet:
     """Where the workers of a lane put their batches: back in order, and to every reader.
 
-    The first reader gets the batch itself, each further one a fork of it.
+    The first reader gets the batch itself, each further one a fork of it. A worker that is far ahead of a slow one
+    waits for it, so that what is held here stays bounded.
     """
 
     def __init__(self, readers: Sequence[Channel], workers: int) -> None:
         self._readers, self._workers = readers, workers
+        self._ahead = 4 * workers
         self._next = 0
         self._early: list[tuple[int, Batch]] = []
-        self._lock = threading.Lock()
+        self._aborted = False
+        self._changed = threading.Condition()
 
     def put(self, batch: Batch) -> None:
-        """Hand on a batch, when all before it have been."""
-        with self._lock:
+        """Hand on a batch, when all before it have been. Raises Aborted."""
+        with self._changed:
+            while batch.sequence > self._next and len(self._early) >= self._ahead and not self._aborted:
+                self._changed.wait()
+            if self._aborted:
+                raise Aborted
             heapq.heappush(self._early, (batch.sequence, batch))
             while self._early and self._early[0][0] == self._next:
                 self._deliver(heapq.heappop(self._early)[1])
                 self._next += 1
+            self._changed.notify_all()
+
+    def abort(self) -> None:
+        """Wake the workers that wait here with Aborted."""
+        with self._changed:
+            self._aborted = True
+            self._changed.notify_all()
 
     def _deliver(self, batch: Batch) -> None:
         forks = [batch.fork() for _ in self._readers[1:]]
@@ -87,7 +101,7 @@ class Outlet:
 
     def close(self) -> None:
         """One worker is done; when all are, the readers are told."""
-        with self._lock:
+        with self._changed:
             self._workers -= 1
             if self._workers == 0:
                 for reader in self._readers:

@@ -78,7 +78,7 @@ class Runner:
 
     def _guarded(self, batch: Batch) -> Batch:
         try:
-            return self.process(batch)
+            return self._processed(batch)
         except StreamkitError:
             raise
         except Exception as error:
@@ -86,13 +86,23 @@ class Runner:
                 return self.failed(batch, {0: error})
         return self._one_by_one(batch)
 
+    def _processed(self, batch: Batch) -> Batch:
+        """Call the stage; a batch that it made anew gets what only the runner knows."""
+        made = self.process(batch)
+        if not isinstance(made, Batch):
+            raise TypeError(f"{self.node.type.__name__}.process must return a Batch, got {type(made).__name__}")
+        if made is not batch and made.sequence != batch.sequence:
+            made.sequence, made.ended, made.ready = batch.sequence, batch.ended, batch.ready
+            made.failed = made.failed or batch.failed
+        return made
+
     def _one_by_one(self, batch: Batch) -> Batch:
         """Run the stage again on each frame alone, and join what goes well."""
         parts: list[Batch] = []
         errors: dict[int, Exception] = {}
         for row in range(len(batch.frames)):
             try:
-                parts.append(self.process(batch.take([row])))
+                parts.append(self._processed(batch.take([row])))
             except StreamkitError:
                 raise
             except Exception as error:

@@ -129,9 +129,10 @@ class Pipeline:
     def _abort(self) -> None:
         """Drop what is under way and wake every thread that waits."""
         self._batcher.abort()
-        for lane in self._lanes:
-            for channel in lane.inputs:
-                channel.abort()
+        for channel in [channel for lane in self._lanes for channel in lane.inputs]:
+            channel.abort()
+        for outlet in [self._decoded, *(lane.outlet for lane in self._lanes)]:
+            outlet.abort()
 
     def say(self, text: str) -> None:
         """Tell the user, each text once."""

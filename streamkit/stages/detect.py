@@ -41,7 +41,7 @@ class Detect(Composite):
     min_size: Pixels = 0.0
     max_size: Pixels | None = None
     providers: tuple[Literal["tensorrt", "cuda", "cpu"], ...] = ()
-    threads: int | None = None
+    threads: Count | None = None
     cuda_graph: bool = False
 
     def __post_init__(self) -> None:

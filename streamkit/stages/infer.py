@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from streamkit.data import Batch
-from streamkit.stage import BatchStage, stage
+from streamkit.stage import BatchStage, Count, stage
 from streamkit.units import Model
 
 
@@ -26,7 +26,7 @@ class Infer(BatchStage):
 
     model: Model
     providers: tuple[Literal["tensorrt", "cuda", "cpu"], ...] = ()
-    threads: int | None = None
+    threads: Count | None = None
     cuda_graph: bool = False
 
     def open(self) -> None:

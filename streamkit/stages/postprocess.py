@@ -43,9 +43,10 @@ class Postprocess(BatchStage):
     def __post_init__(self) -> None:
         """Refuse labels that the model does not have."""
         named = [*(self.labels or []), *(self.min_score if isinstance(self.min_score, dict) else [])]
-        for name in named:
-            if name not in self.model.labels:
-                raise ValueError(f"{self.model.name} has no class {name!r}{did_you_mean(name, self.model.labels)}")
+        known = self.model.labels
+        unknown = [f"no class {name!r}{did_you_mean(name, known)}" for name in named if name not in known]
+        if unknown:
+            raise ValueError(f"{self.model.name} has {' and '.join(unknown)}")
 
     def open(self) -> None:
         """Work out the threshold of each class."""

@@ -55,6 +55,11 @@ class VideoSource(Source):
     phase: int | None = None
     timeout: Seconds = 15.0
 
+    def __post_init__(self) -> None:
+        """Refuse a part of the video that holds nothing."""
+        if self.end is not None and self.end <= self.start:
+            raise ValueError(f"end must be after start, got start {self.start:g} s and end {self.end:g} s")
+
     def frames(self) -> Iterator[Frame]:
         """Yield the frames in order.
 

@@ -35,6 +35,13 @@ class TestPattern(Source):
     pace: Literal["realtime"] | Rate | None = None
     phase: int | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse parameters that there are not."""
+        try:
+            pattern_options(self.uri)
+        except SourceError as error:
+            raise ValueError(str(error)) from None
+
     def frames(self) -> Iterator[Frame]:
         """Yield the frames in order."""
         from streamkit.media.pacing import Pacer

@@ -175,6 +175,11 @@ def test_a_card_that_is_not_there(tmp_path):
     assert str(tmp_path / "models") in text
     assert str(shipped_models()) in text
     assert text.endswith("; did you mean 'yolox-nano'?")
+    write(tmp_path, GOOD, "mine.yaml")
+    write(tmp_path, "sources: {a: b.mp4}\n", "pipeline.yaml")
+    with pytest.raises(ModelError, match=r"; known: mine, .*demo") as caught:
+        find_card("zebra", tmp_path)
+    assert "pipeline" not in str(caught.value).partition("known: ")[2]  # a pipeline beside the cards is none of them
     write(tmp_path, GOOD)
     with pytest.raises(ModelError, match=r"there is no card .*nett.yaml; did you mean 'net.yaml'\?"):
         find_card("nett.yaml", tmp_path)

@@ -100,6 +100,9 @@ def test_frames_that_cannot_be_read(tmp_path):
     for name in ("a.mp4", "a.jpg"):
         with pytest.raises(SourceError, match=f"{name} cannot be read"):
             frames_of([tmp_path / name])
+    with pytest.raises(SourceError, match=r"^[^\[]*a.mp4 cannot be read: No such file or directory$"):
+        frames_of([tmp_path / "a.mp4"])
+    for name in ("a.mp4", "a.jpg"):
         (tmp_path / name).write_text("no video, no picture")
         with pytest.raises(SourceError, match=f"{name} cannot be read"):
             frames_of([tmp_path / name])

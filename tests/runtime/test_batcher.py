@@ -4,6 +4,7 @@ import random
 import threading
 import time
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -268,10 +269,7 @@ def test_nothing_is_lost_doubled_or_reordered(seed):
             batcher.put(source, frame(source, index, "bad" if own.random() < 0.1 else None))
         batcher.end(source)
 
-    threads = [
-        in_thread(lambda s=source, n=n, own=random.Random(f"{seed}{source}"): run(s, n, own))
-        for source, n in counts.items()
-    ]
+    threads = [in_thread(partial(run, source, n, random.Random(f"{seed}{source}"))) for source, n in counts.items()]
     batches: list[Batch] = []
     reader = in_thread(lambda: batches.extend(drain(batcher)))
     reader.join(30)

@@ -186,3 +186,32 @@ def test_what_one_branch_does_another_does_not_see():
         assert [(lost.index, lost.events) for lost in other.failed] == [(9, [])]
     assert others[0].frames[0] is not others[1].frames[0]
     assert others[0].table("detect") is others[1].table("detect")  # what nobody changes is not copied
+
+
+def test_a_worker_far_ahead_of_a_slow_one_waits() -> None:
+    channel = Channel(100)
+    outlet = Outlet([channel], 1)
+    done: list[int] = []
+
+    def ahead() -> None:
+        for number in range(1, 9):
+            outlet.put(Batch([], sequence=number))
+            done.append(number)
+
+    thread = threading.Thread(target=ahead, daemon=True)
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive()
+    assert done == [1, 2, 3, 4]
+    outlet.put(Batch([], sequence=0))
+    thread.join(5)
+    assert [taken.sequence for taken in (channel.get() for _ in range(9)) if taken is not None] == list(range(9))
+
+
+def test_abort_wakes_a_worker_that_waits_for_its_turn() -> None:
+    outlet = Outlet([Channel(100)], 1)
+    for number in range(1, 5):
+        outlet.put(Batch([], sequence=number))
+    threading.Timer(0.1, outlet.abort).start()
+    with pytest.raises(Aborted):
+        outlet.put(Batch([], sequence=9))

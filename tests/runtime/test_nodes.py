@@ -162,7 +162,7 @@ with Collecting(Registry()):
                 raise self.raises(f"in {where}")
 
 
-# ----------------------------------------------------------------------------------------------------- batches that raise
+# ------------------------------------------------------------------------------------------------ batches that raise
 
 
 def test_a_good_batch_goes_through_in_one_call():
@@ -197,7 +197,8 @@ def test_a_batch_that_raises_is_tried_frame_by_frame_and_joined():
 
 
 @pytest.mark.parametrize(
-    ("bad", "left", "rows"), [(["b0"], "a0 a1", [0, 0, 1, 1, 1]), (["a0"], "b0 a1", [0, 1, 1, 1]), (["a1", "a0"], "b0", [0])]
+    ("bad", "left", "rows"),
+    [(["b0"], "a0 a1", [0, 0, 1, 1, 1]), (["a0"], "b0 a1", [0, 1, 1, 1]), (["a1", "a0"], "b0", [0])]
 )  # fmt: skip
 def test_frames_that_raise_leave_the_rows(bad, left, rows):
     rig = Rig(Picky, bad=tuple(bad))
@@ -266,7 +267,7 @@ def test_every_kind_of_stage_knows_itself_and_its_counters_on_each_frame():
             assert frame.counters is rig.runner.counters
 
 
-# ------------------------------------------------------------------------------------------------------- frame by frame
+# -------------------------------------------------------------------------------------------------- frame by frame
 
 
 def test_a_frame_stage_has_an_instance_a_source_closed_at_its_end():
@@ -329,7 +330,7 @@ def test_a_stream_stages_state_is_made_once_and_dropped_with_its_source():
     assert log[-1] == "close"
 
 
-# ----------------------------------------------------------------------------------------------------------------- sinks
+# ------------------------------------------------------------------------------------------------------------ sinks
 
 
 def test_a_sink_has_an_instance_a_path():
@@ -410,7 +411,7 @@ def test_a_file_that_cannot_be_ended_stops_no_other(where):
     rig(batch("a0 b0", ended="a"))
     rig(batch("b1", ended="b"))
     rig.runner.close()
-    assert [str(error) for error in rig.failures if isinstance(error, OutputError)][0] == f"in {where}"
+    assert next(str(error) for error in rig.failures if isinstance(error, OutputError)) == f"in {where}"
     assert {"close a", "close b", "end b b"} <= set(log)
     assert [entry[1] for entry in log if isinstance(entry, tuple)] == ["a0", "b0", "b1"]
 
@@ -425,7 +426,7 @@ def test_close_always_runs_for_every_path(raises):
     assert [type(error) for error in rig.failures] == [OutputError]
 
 
-# -------------------------------------------------------------------------------------------------------------- branches
+# --------------------------------------------------------------------------------------------------------- branches
 
 
 def fork_pair(change: Callable[[Batch], Any]) -> tuple[Batch, Batch]:
