@@ -92,7 +92,8 @@ def check(pipeline: Path, set_: tuple[str, ...], device: str | None) -> int:
     for warning in config.warnings:
         click.echo(f"{warning} (warning)", err=True)
     on_device = sum(issubclass(node.type, BatchStage) for node in graph.nodes.values())
-    click.echo(f"{pipeline}: ok, {len(graph.sources)} sources, {len(graph.nodes)} stages ({on_device} on the device)")
+    sources = f"{len(graph.sources)} source{'s' * (len(graph.sources) != 1)}"
+    click.echo(f"{pipeline}: ok, {sources}, {len(graph.nodes)} stages ({on_device} on the device)")
     return 0
 
 

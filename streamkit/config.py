@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from streamkit.errors import ConfigError, Problem
+from streamkit.plan import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig
 from streamkit.plugins import load_plugins
 from streamkit.stage import Composite, Registry, Source, Stage, default_registry
 from streamkit.units import seconds
@@ -17,79 +17,6 @@ from streamkit.yamlfile import Node, did_you_mean, load, load_file, scalar
 
 _TOP = ("device", "batch", "plugins", "sources", "stages", "tests")
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./ -]*")
-DECODE = "decode"
-
-
-@dataclass(slots=True)
-class RunOptions:
-    """What a stage's `run:` says; for the runner, the stage never sees it.
-
-    Attributes:
-        queue: batches that may wait before the stage.
-        on_error: `skip` marks a frame that raises and goes on; `stop` ends the run.
-        instances: copies of a batch stage that work side by side; None leaves it to the runner.
-    """
-
-    queue: int = 4
-    on_error: str = "skip"
-    instances: int | None = None
-
-
-@dataclass(slots=True)
-class BatchOptions:
-    """`batch:` in the YAML: frames a batch holds at most, and how long its oldest may wait for more."""
-
-    size: int | None = None
-    max_wait_s: float = 0.04
-
-
-@dataclass(slots=True)
-class SourceConfig:
-    """One source: its id, its stage class, and that stage's options."""
-
-    id: str
-    type: type[Stage]
-    options: dict[str, Any]
-    node: Node
-
-
-@dataclass(slots=True)
-class StageConfig:
-    """One entry of `stages:`."""
-
-    id: str
-    type: type[Stage]
-    options: dict[str, Any]
-    inputs: list[str]
-    run: RunOptions
-    insert: list[Insert]
-    node: Node
-
-
-@dataclass(slots=True)
-class Insert:
-    """A stage put between the parts of a composite."""
-
-    after: str
-    type: type[Stage]
-    options: dict[str, Any]
-    node: Node
-
-
-@dataclass(slots=True)
-class Config:
-    """A pipeline as its YAML says it, checked but for what only the graph can tell."""
-
-    file: str
-    folder: Path
-    registry: Registry
-    device: str | list[str] = "auto"
-    batch: BatchOptions = field(default_factory=BatchOptions)
-    sources: list[SourceConfig] = field(default_factory=list)
-    stages: list[StageConfig] = field(default_factory=list)
-    tests: list[Node] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    warnings: list[Problem] = field(default_factory=list)
 
 
 def read(
@@ -184,9 +111,12 @@ class _Reader:
         node = self.root.value.get("device")
         value = override or (node.plain() if node is not None else "auto")
         many = value if isinstance(value, list) else [value]
+        if len(many) != 1 and node is not None:
+            self.problems.append(node.problem("this version runs a pipeline on one device; name one"))
+            return
         for name in many:
             if not isinstance(name, str) or not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
-                told = f"device must be auto, cpu, cuda, cuda:N, or a list of cuda devices, got {name!r}"
+                told = f"device must be auto, cpu, cuda or cuda:N, got {name!r}"
                 at = Problem("--device", 0, 0, told) if override or node is None else node.problem(told)
                 self.problems.append(at)
                 return

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamkit.config import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig
 from streamkit.errors import ConfigError, Problem
+from streamkit.plan import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig
 from streamkit.stage import BatchStage, Composite, FrameStage, Sink, Stage, StreamStage
 from streamkit.yamlfile import Node as YamlNode
 from streamkit.yamlfile import did_you_mean
@@ -223,11 +223,22 @@ def _check_sinks(graph: Graph, problems: list[Problem]) -> None:
             problems.append(place.problem(
                 f"{node.id}: {len(graph.sources)} sources into the one file {path}; write \"{{source}}\" into the path"
             ))  # fmt: skip
+        if node.options.get("encoder") == "copy" and _drawn(graph, node):
+            text = (
+                "encoder: copy takes the source's own packets, without what is drawn above it; read from decode instead"
+            )
+            problems.append(node.place.follow(["encoder"])[0].problem(f"{node.id}: {text}"))
         file, name = os.path.normpath(path), "standard output" if path == "-" else path
         if file in claimed and (path != "-" or claimed[file].type is not node.type):
             text = f"{node.id}: {claimed[file].id} writes {name} already; give it a path of its own"
             problems.append(place.problem(text))
         claimed[file] = node
+
+
+def _drawn(graph: Graph, node: Node) -> bool:
+    """Whether a stage above changes the pictures."""
+    above = [graph.nodes[name] for name in node.inputs if name != DECODE]
+    return any("pixels" in one.type.writes or _drawn(graph, one) for one in above)
 
 
 # --------------------------------------------------------------------------------------------------------- pictures

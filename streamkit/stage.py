@@ -134,6 +134,12 @@ class FrameStage(Stage):
 class Sink(Stage):
     """Comes last: writes frames out, in order for each source; hands on what it was given."""
 
+    def probe(self) -> None:
+        """Refuse what cannot work here, such as an encoder that is not there: before the first frame, and not opened.
+
+        An instance for a path with `{source}` in it is opened when that source's first frame comes.
+        """
+
     def write(self, frame: Frame) -> None:
         """Write one frame."""
         raise NotImplementedError

@@ -156,8 +156,8 @@ def run_stage(
     Raises:
         StageError: the stage raised; says on which frame. The stage's own error is its cause.
     """
-    from streamkit.config import RunOptions
     from streamkit.graph import Node
+    from streamkit.plan import RunOptions
     from streamkit.yamlfile import Node as Place
 
     name = stage_id or stage.name

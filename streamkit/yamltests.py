@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from streamkit.config import Config
 from streamkit.data import Event, Frame
 from streamkit.errors import ConfigError, StageError
 from streamkit.graph import build
+from streamkit.plan import Config
 from streamkit.testcases import Expect, Happened, Test, read_tests
 from streamkit.testing import run_nodes
 

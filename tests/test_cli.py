@@ -236,6 +236,14 @@ def test_a_full_disk_leaves_no_half_file(root: Path, tmp_path: Path) -> None:
     assert not video.exists() or decoded(video) > 0
 
 
+def test_an_encoder_that_is_not_there_is_exit_2(root: Path, tmp_path: Path) -> None:
+    text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out")
+    done = command(root, write(tmp_path, text), "--device", "cpu", "--set", "stages.video.encoder=nvenc")
+    assert done.returncode == 2
+    assert done.stderr.count("encoder: nvenc needs the pictures on a GPU") == 1
+    assert not list((tmp_path / "out").glob("*"))
+
+
 RAISING = '''
 from streamkit import FrameStage, stage
 
@@ -259,8 +267,9 @@ def test_a_stage_that_raises(root: Path, tmp_path: Path, on_error: str) -> None:
     done = command(root, path, "--device", "cpu", "--limit", 20, "--report", tmp_path / "r.json")
     assert done.returncode == 1, done.stderr
     assert "raising failed on street frame 3 (0.12 s): ValueError: no such luck" in done.stderr
+    rows = records(tmp_path / "out/street.jsonl")
+    assert [r["frame"] for r in rows][:4] == [0, 1, 2, 3]  # nothing already decoded is lost
     if on_error == "skip":
-        rows = records(tmp_path / "out/street.jsonl")
         assert [r["frame"] for r in rows] == list(range(20))
         assert [r["frame"] for r in rows if "error" in r] == [3, 8, 13, 18]
         assert json.loads((tmp_path / "r.json").read_text())["stages"]["raising"]["failed"] == 4

@@ -20,6 +20,7 @@ FORBIDDEN = {
     "errors.py": ["data", "stages", "models", "media", "ops", "runtime", "graph", "config", "stage", "cli"],
     "units.py": ["stages", "media", "ops", "runtime", "graph", "config", "stage", "cli"],
     "stage.py": ["models", "media", "ops", "runtime", "graph", "config", "cli"],
+    "plan.py": ["models", "media", "ops", "runtime", "graph", "config", "cli"],
     "config.py": ["runtime", "graph", "cli"],
     "graph.py": ["runtime", "cli"],
     "ops/": ["stages", "models", "media", "runtime", "graph", "config", "stage", "cli"],
@@ -101,7 +102,7 @@ def test_heavy_packages_are_imported_where_they_are_used(name):
 
 @pytest.mark.parametrize("name", FILES)
 def test_no_file_is_longer_than_a_reader_likes(name):
-    most = {"config.py": 400}.get(name, 350)
+    most = 350
     assert len((PACKAGE / name).read_text().splitlines()) <= most
 
 

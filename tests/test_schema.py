@@ -55,7 +55,7 @@ GOOD = {
     + "stages: {detect: {model: demo, insert: {after: preprocess, stage: draw, labels: false}}}",
     "a list of inserts": SOURCES + "stages: {detect: {model: demo, insert: [{after: infer, stage: draw}]}}",
     "device and batch": "device: cuda:1\nbatch: {size: 8, max_wait: 20ms}\n" + DETECT % "",
-    "devices": "device: ['cuda:0', 'cuda:1']\nbatch: 16\n" + DETECT % "",
+    "devices": "device: ['cuda:0']\nbatch: 16\n" + DETECT % "",
     "the environment": "batch: ${SIZE:-4}\n"
     + SOURCES
     + "stages:\n  detect:\n    model: demo\n    min_score: ${SCORE:-0.5}\n    agnostic: ${AG:-true}\n",

@@ -8,6 +8,7 @@ tensor is free when nothing refers to it, and neither the pool nor CuPy's alloca
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -49,7 +50,9 @@ def gpu_trouble(index: int = 0) -> str | None:
     try:
         import cupy
     except ImportError:
-        return "the package cupy is missing; pip install 'streamkit[gpu]'"
+        if not _driver():
+            return "there is no NVIDIA driver on this machine"
+        return "the package cupy is missing; pip install 'streamkit[gpu]' in place of 'streamkit[cpu]'"
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except Exception as error:
@@ -63,6 +66,15 @@ def gpu_trouble(index: int = 0) -> str | None:
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
         return "the onnxruntime installed has no CUDA provider; pip uninstall onnxruntime, pip install 'streamkit[gpu]'"
     return None
+
+
+def _driver() -> bool:
+    """Whether NVIDIA's driver is there."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 class LaneDevice:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamkit.config import DECODE
 from streamkit.data import Batch, Device
 from streamkit.graph import Graph, Node
+from streamkit.plan import DECODE
 from streamkit.runtime.channel import Aborted, Channel, Outlet
 from streamkit.runtime.device import LaneDevice, lane_device
 from streamkit.runtime.nodes import Runner

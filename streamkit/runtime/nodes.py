@@ -20,6 +20,8 @@ from streamkit.stage import BatchStage, Context, FrameStage, Sink, Stage, Stream
 
 MakeContext = Callable[[str], Context]
 
+_TOLD = 20  # failed frames of a stage that are told one by one
+
 
 class Runner:
     """One node of the graph on one thread.
@@ -121,12 +123,16 @@ class Runner:
         for row, error in errors.items():
             frame = batch.frames[row]
             told = StageError(self.node.id, error, frame)
-            if self.node.run.on_error == "stop":
-                raise told from error
             frame.error = str(told)
             self.meter.failed += 1
             self.counters.add("frames failed")
-        self._context(self.node.id).say(str(told))
+            if self.node.run.on_error == "stop":
+                told.__cause__ = error
+                self._fail(told)
+            elif self.meter.failed <= _TOLD:
+                self._context(self.node.id).say(str(told))
+            elif self.meter.failed == _TOLD + 1:
+                self._context(self.node.id).say(f"{self.node.id}: further frames fail; the report counts them")
         well = [row for row in range(len(batch.frames)) if row not in errors]
         kept = batch.take(well) if well else Batch([], batch.xp, sequence=batch.sequence)
         kept.failed = [*batch.failed, *(batch.frames[row] for row in errors)]
@@ -251,8 +257,13 @@ class SinkRunner(Runner):
     def open(self) -> None:
         """Open what all sources share, so that a folder that cannot be written is known before the first frame."""
         path = self.node.options.get("path")
+        first = self._sources[0] if self._sources else ""
         if not isinstance(path, str) or "{source}" not in path:
-            self._instance(self._sources[0] if self._sources else "")
+            self._instance(first)
+            return
+        probed = self.make(path=self._path(first))
+        assert isinstance(probed, Sink)
+        probed.probe()
 
     def process(self, batch: Batch) -> Batch:
         """Write every frame of the batch, failed ones too, in order."""
@@ -269,6 +280,8 @@ class SinkRunner(Runner):
             except OutputError as error:
                 self._dead.add(self._path(frame.source))
                 self._fail(error)
+            except StreamkitError:
+                raise
             except Exception as error:
                 row = next((i for i, f in enumerate(batch.frames) if f is frame), None)
                 if row is not None:

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamkit.config import SourceConfig
 from streamkit.counters import Counters
 from streamkit.data import Batch, Device
-from streamkit.errors import OutputError, SourceError, StreamkitError, describe
+from streamkit.errors import OutputError, SourceError, StageError, StreamkitError, describe
 from streamkit.graph import Graph, Node
+from streamkit.plan import SourceConfig
 from streamkit.runtime.batcher import Batcher
 from streamkit.runtime.channel import Aborted, Outlet
 from streamkit.runtime.host import settle
@@ -117,13 +117,13 @@ class Pipeline:
     def fail(self, error: BaseException) -> None:
         """End the run because of `error`.
 
-        An output that cannot be written ends the sources, and what is decoded still goes to the other outputs;
-        anything else drops what is under way. Either way every output is closed.
+        An output that cannot be written, or a frame that fails where `on_error` is `stop`, ends the sources; what is
+        decoded still goes to the outputs. Anything else drops what is under way. Either way every output is closed.
         """
         with self._say_lock:
             if self.fatal is None:
                 self.fatal = error
-        if not isinstance(error, OutputError):
+        if not isinstance(error, (OutputError, StageError)):
             self._abort()
 
     def _abort(self) -> None:
@@ -172,7 +172,12 @@ class Pipeline:
                     source = files.popleft()
                 except IndexError:
                     return
-                self._read(source)
+                if self.stopping or self.fatal is not None:
+                    self.states[source.id].done = True
+                    self._batcher.begin(source.id)
+                    self._batcher.end(source.id)
+                else:
+                    self._read(source)
 
         threads = [_thread(f"source/{s.id}", lambda s=s: self._read(s)) for s in paced]  # type: ignore[misc]
         return threads + [_thread(f"source/{n}", work) for n in range(at_once)]

@@ -94,6 +94,10 @@ class Video(Sink):
 
     # ------------------------------------------------------------------------------------------------------- calls
 
+    def probe(self) -> None:
+        """Refuse an encoder that is not there."""
+        self._choose()
+
     def open(self) -> None:
         """Choose the encoder, and check that the file can be written.
 

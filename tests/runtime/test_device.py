@@ -63,7 +63,7 @@ def no_driver() -> int:
 @pytest.mark.parametrize(
     ("cupy", "ort", "index", "trouble"),
     [
-        (None, None, 0, "the package cupy is missing; pip install 'streamkit[gpu]'"),
+        (None, None, 0, ("the package cupy is missing; pip install 'streamkit[gpu]'", "there is no NVIDIA driver")),
         (no_driver, None, 0, "no NVIDIA GPU or driver (cudaErrorNoDevice: no CUDA-capable device)"),
         (lambda: 2, ["CUDAExecutionProvider"], 2, "there is no GPU 2, only 2"),
         (lambda: 2, None, 1, "the package onnxruntime-gpu is missing; pip install 'streamkit[gpu]'"),

@@ -4,9 +4,10 @@ import threading
 
 import pytest
 
-from streamkit.config import DECODE, read_text
+from streamkit.config import read_text
 from streamkit.data import Batch, Device, Frame
 from streamkit.graph import build
+from streamkit.plan import DECODE
 from streamkit.runtime.channel import Channel, Outlet
 from streamkit.runtime.lane import Lane, Worker, connect, partition
 from streamkit.runtime.nodes import Runner

@@ -430,7 +430,7 @@ def test_on_error_stop_ends_the_run(run):
     with pytest.raises(StreamkitError, match=r"find failed on a frame 3 \(0\.12 s\): ValueError: a bad one"):
         run({"a": "{stage: gray, frames_: 5000}"}, "find: {bad: 3, run: {on_error: stop}}", "keep: {}")
     assert ("close", "a") in LOG
-    assert len(kept()) < 4
+    assert 4 <= len(kept()) < 1000  # what was decoded goes to the outputs, and no more is
 
 
 @pytest.mark.parametrize("error", [StreamkitError, RuntimeError])

@@ -2,9 +2,9 @@ import os
 
 import pytest
 
-from streamkit.config import RunOptions
 from streamkit.data import Device
 from streamkit.graph import Node
+from streamkit.plan import RunOptions
 from streamkit.runtime import sizes
 from streamkit.stage import BatchStage, FrameStage, Sink, StreamStage
 
