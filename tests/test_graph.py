@@ -224,6 +224,6 @@ def test_mermaid_has_a_dotted_arrow_where_host_and_device_meet():
 
 def test_copying_packets_below_what_draws_is_refused() -> None:
     text = "sources: {a: samples/street.mp4}\nstages:\n  draw: {}\n  video: {path: 'o/{source}.mp4', encoder: copy}\n"
-    with pytest.raises(ConfigError, match="4:46: video: encoder: copy takes the source's own packets"):
+    with pytest.raises(ConfigError, match="4:44: video: encoder: copy takes the source's own packets"):
         build(read_text(text))
     build(read_text(text.replace("draw", "meta").replace("  meta: {}\n", "")))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from streamkit.errors import SourceError
-from streamkit.media.uris import is_path, local_path, mask, scheme
+from streamkit.media.uris import check_scheme, is_path, local_path, mask, scheme
 
 PICTURES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
 VIDEOS = frozenset(
@@ -27,8 +27,9 @@ def resolve(source: str, uri: str) -> list[tuple[str, str, str]]:
     of pictures is a single source. Anything else is one video, which need not exist yet: that is for the run to find.
 
     Raises:
-        SourceError: a folder or pattern holds no video or picture, or both.
+        SourceError: a folder or pattern holds no video or picture, or both; or the address is of no known kind.
     """
+    check_scheme(uri)
     if scheme(uri) == "test":
         return [(source, "test_pattern", uri)]
     if not is_path(uri):

@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import re
 
+from streamkit.errors import SourceError
+
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _USERINFO = re.compile(r"(?<=://)([^/\s@:]*)(:[^/\s]*)?@")
 _SECRET = re.compile(
     r"([?&;](?:[\w.-]*(?:password|passwd|pwd|token|secret|key|signature|sig|auth)[\w.-]*)=)[^&#;\s]+", re.IGNORECASE
 )
 _LIVE = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "tcp", "srt", "mms", "mmsh"})
+_KNOWN = ("file", "http", "https", "hls", *sorted(_LIVE), "test")
 
 
 def scheme(uri: str) -> str:
     """The scheme of a URI in lower case; empty for a path."""
     match = _SCHEME.match(uri)
     return match[1].lower() if match else ""
+
+
+def check_scheme(uri: str) -> None:
+    """Refuse an address of no known kind; a path passes.
+
+    Raises:
+        SourceError: nobody here knows its scheme.
+    """
+    from streamkit.yamlfile import did_you_mean
+
+    word = scheme(uri)
+    if word and word not in _KNOWN:
+        swapped = [known for known in _KNOWN if sorted(known) == sorted(word)]  # rstp is nearer to rtsp than to rtp
+        way = did_you_mean(word, swapped or _KNOWN, all_if_few=True)
+        raise SourceError(f"{mask(uri)}: there is no scheme {word}://{way}")
 
 
 def is_path(uri: str) -> bool:

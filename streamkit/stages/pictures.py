@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from streamkit.data import Color, Frame, Surface
 from streamkit.errors import SourceError
-from streamkit.stage import Count, Source, stage
+from streamkit.media.thinning import check_part, nothing_taken, numbers, thinned
+from streamkit.stage import Count, Seconds, Source, stage
 from streamkit.stages.source import Rate
 
 if TYPE_CHECKING:
@@ -27,10 +28,16 @@ class Pictures(Source):
     Each is turned upright as its EXIF data say. One that cannot be read becomes a frame that has failed; the others go
     on, and the source fails at the end.
 
+    A frame's `index` is the picture's number, also where `start`, `every` or `fps` leave pictures out; on a loop index
+    and time go on rising.
+
     Options:
         uri: a folder, a pattern such as shots/*.jpg or shots/%04d.png, or one file.
         rate: frames a second, for the frames' times.
         loop: take them again and again, or so many times.
+        start: leave out what comes before, counted from the first picture.
+        end: leave out what comes after, counted from the first picture.
+        fps: thin out to at most so many frames a second, evenly.
         every: take every n-th picture only.
         pace: hand them out as a camera would, at their own times (realtime) or at so many frames a second.
         phase: the pace's phase is random; a number makes it the same in every run.
@@ -39,15 +46,22 @@ class Pictures(Source):
     uri: str
     rate: Rate = 1.0
     loop: bool | Count = False
+    start: Seconds = 0.0
+    end: Seconds | None = None
+    fps: Rate | None = None
     every: Count = 1
     pace: Literal["realtime"] | Rate | None = None
     phase: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a part of the pictures that holds nothing."""
+        check_part(self.start, self.end)
 
     def frames(self) -> Iterator[Frame]:
         """Yield the frames in order.
 
         Raises:
-            SourceError: there is no picture, or, after the last one, some could not be read.
+            SourceError: there is no picture or none was taken, or, after the last one, some could not be read.
         """
         from streamkit.media.find import picture_files
         from streamkit.media.pacing import Pacer
@@ -56,28 +70,28 @@ class Pictures(Source):
         context = self.context
         files = picture_files(self.uri)
         self._pacer = None if self.pace is None else Pacer(self.pace, 1 / self.rate, self.phase, context.id)
-        turns = 1 if self.loop is False else math.inf if self.loop is True else self.loop
         broken: dict[str, str] = {}
-        index = -1
+        none = True
         with place(context.device) as put:
-            while (index + 1) // len(files) < turns:
-                index += 1
-                if index % self.every:
-                    continue
-                name = files[index % len(files)]
+            for index, name, pts_s in thinned(self._looped(files), self.every, self.fps):
+                none = False
                 try:
                     data, width, height = read_picture(name)
-                    frame = Frame(context.id, index, index / self.rate, width, height, put(Surface(data, _JPEG)))
+                    frame = Frame(context.id, index, pts_s, width, height, put(Surface(data, _JPEG)))
                 except SourceError as error:
                     context.counters.add("pictures that cannot be read")
                     broken[name] = str(error)
-                    frame = Frame(context.id, index, index / self.rate, 0, 0, error=str(error))
+                    frame = Frame(context.id, index, pts_s, 0, 0, error=str(error))
                 if self._pacer is not None:
                     frame.due_s = self._pacer.due_s(index, frame.pts_s)
                     self._pacer.wait(frame.due_s)
                     if self._pacer.stopped:
                         return
                 yield frame
+        if none:
+            length_s = len(files) / self.rate
+            what = f"the row of pictures ({len(files)})"
+            raise nothing_taken(self.uri, what, length_s, self.start, self.end, self.every)
         if broken:
             more = f"; and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
             raise SourceError("; ".join(list(broken.values())[:_NAMED]) + more)
@@ -92,6 +106,13 @@ class Pictures(Source):
         pacer: Pacer | None = getattr(self, "_pacer", None)
         if pacer is not None:
             pacer.stopped = True
+
+    def _looped(self, files: list[str]) -> Iterator[tuple[int, str, float]]:
+        """The index, file and time of the pictures of every turn; index and time go on rising."""
+        part = numbers(len(files), self.rate, self.start, self.end)
+        turns = itertools.count() if self.loop is True else range(int(self.loop) or 1)
+        for index, number in enumerate((n for _ in turns for n in part) if part else (), part.start):
+            yield index, files[number], index / self.rate
 
 
 def read_picture(name: str) -> tuple[np.ndarray, int, int]:

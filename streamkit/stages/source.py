@@ -9,8 +9,10 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from streamkit.data import Frame
+from streamkit.errors import SourceError
 from streamkit.media.find import resolve
-from streamkit.media.uris import is_live
+from streamkit.media.thinning import check_part, nothing_taken, thinned
+from streamkit.media.uris import check_scheme, is_live, mask
 from streamkit.stage import Count, Seconds, Source, stage
 from streamkit.units import Unit
 
@@ -56,15 +58,19 @@ class VideoSource(Source):
     timeout: Seconds = 15.0
 
     def __post_init__(self) -> None:
-        """Refuse a part of the video that holds nothing."""
-        if self.end is not None and self.end <= self.start:
-            raise ValueError(f"end must be after start, got start {self.start:g} s and end {self.end:g} s")
+        """Refuse a part of the video that holds nothing, and an address of no known kind."""
+        check_part(self.start, self.end)
+        try:
+            check_scheme(self.uri)
+        except SourceError as error:
+            raise ValueError(str(error)) from None
 
     def frames(self) -> Iterator[Frame]:
         """Yield the frames in order.
 
         Raises:
-            SourceError: the video cannot be opened or read on, is damaged or ends early; after the last good frame.
+            SourceError: the video cannot be opened or read on, is damaged or ends early, after the last good frame;
+                or not one picture was taken.
         """
         from streamkit.media.pacing import Pacer
         from streamkit.media.reader import Reader
@@ -78,7 +84,9 @@ class VideoSource(Source):
         with closing(reader):
             self._pacer = None if self.pace is None else Pacer(self.pace, reader.step_s, self.phase, context.id)
             live = reader.info.live
-            for index, picture, pts_s in self._thinned(reader):
+            none = True
+            for index, picture, pts_s in thinned(self._looped(reader), self.every, self.fps):
+                none = False
                 frame = Frame(context.id, index, pts_s, picture.width, picture.height, picture.surface)
                 if live:
                     frame.time_s, frame.due_s = time.time(), time.monotonic()
@@ -88,6 +96,9 @@ class VideoSource(Source):
                     if self._pacer.stopped:
                         return
                 yield frame
+            if none:
+                length_s = reader.info.duration_s
+                raise nothing_taken(mask(self.uri), "the video", length_s, self.start, self.end, self.every)
 
     @property
     def unbounded(self) -> bool:
@@ -99,20 +110,6 @@ class VideoSource(Source):
         pacer: Pacer | None = getattr(self, "_pacer", None)
         if pacer is not None:
             pacer.stopped = True
-
-    def _thinned(self, reader: Reader) -> Iterator[tuple[int, Picture, float]]:
-        """The pictures that `every` and `fps` leave."""
-        slot, first_s = -1, None
-        for index, picture, pts_s in self._looped(reader):
-            if index % self.every:
-                continue
-            if self.fps is not None:
-                first_s = pts_s if first_s is None else first_s
-                due = math.floor((pts_s - first_s) * self.fps + 1e-6)
-                if due <= slot:
-                    continue
-                slot = due
-            yield index, picture, pts_s
 
     def _looped(self, reader: Reader) -> Iterator[tuple[int, Picture, float]]:
         """The pictures of every turn, with index and time that go on rising."""

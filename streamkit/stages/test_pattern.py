@@ -8,8 +8,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 from streamkit.data import Color, Device, Frame
 from streamkit.errors import SourceError
-from streamkit.stage import Source, stage
+from streamkit.media.thinning import check_part, nothing_taken, numbers, thinned
+from streamkit.media.uris import mask, scheme
+from streamkit.stage import Count, Seconds, Source, stage
 from streamkit.stages.source import Rate
+from streamkit.yamlfile import did_you_mean
 
 if TYPE_CHECKING:
     from streamkit.media.pacing import Pacer
@@ -25,6 +28,10 @@ class TestPattern(Source):
 
     Options:
         uri: "test://?width=640&height=360&fps=25&frames=250", any of them left out; frames=0 goes on for ever.
+        start: leave out what comes before, counted from the first picture.
+        end: leave out what comes after, counted from the first picture.
+        fps: thin out to at most so many frames a second, evenly.
+        every: take every n-th picture only.
         pace: hand the frames out as a camera would, at their own times (realtime) or at so many frames a second.
         phase: the pace's phase is random; a number makes it the same in every run.
     """
@@ -32,18 +39,27 @@ class TestPattern(Source):
     __test__ = False  # not one of pytest's
 
     uri: str = "test://"
+    start: Seconds = 0.0
+    end: Seconds | None = None
+    fps: Rate | None = None
+    every: Count = 1
     pace: Literal["realtime"] | Rate | None = None
     phase: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse parameters that there are not."""
+        """Refuse parameters that there are not, and a part that holds nothing."""
+        check_part(self.start, self.end)
         try:
             pattern_options(self.uri)
         except SourceError as error:
             raise ValueError(str(error)) from None
 
     def frames(self) -> Iterator[Frame]:
-        """Yield the frames in order."""
+        """Yield the frames in order.
+
+        Raises:
+            SourceError: not one picture was taken.
+        """
         from streamkit.media.pacing import Pacer
         from streamkit.media.surfaces import shared_pool
         from streamkit.media.upload import place
@@ -53,12 +69,15 @@ class TestPattern(Source):
         paint = _Painter(width, height)
         host = shared_pool(Device("cpu"))
         self._pacer = None if self.pace is None else Pacer(self.pace, 1 / rate, self.phase, context.id)
-        index = 0
+        count = int(want["frames"]) or None
+        every_one = ((n, None, n / rate) for n in numbers(count, rate, self.start, self.end))
+        none = True
         with place(context.device) as put:
-            while not want["frames"] or index < want["frames"]:
+            for index, _, pts_s in thinned(every_one, self.every, self.fps):
+                none = False
                 surface = host.surface(width, height, _COLOR)
                 paint(index, surface.data)
-                frame = Frame(context.id, index, index / rate, width, height, put(surface))
+                frame = Frame(context.id, index, pts_s, width, height, put(surface))
                 del surface
                 if self._pacer is not None:
                     frame.due_s = self._pacer.due_s(index, frame.pts_s)
@@ -66,12 +85,14 @@ class TestPattern(Source):
                     if self._pacer.stopped:
                         return
                 yield frame
-                index += 1
+        if none:
+            length_s = None if count is None else count / rate
+            raise nothing_taken(mask(self.uri), "the pattern", length_s, self.start, self.end, self.every)
 
     @property
     def unbounded(self) -> bool:
         """See `Source.unbounded`."""
-        return self.pace is not None or not pattern_options(self.uri)["frames"]
+        return self.pace is not None or (self.end is None and not pattern_options(self.uri)["frames"])
 
     def stop(self) -> None:
         """End a wait for a frame's time; any thread may call it."""
@@ -84,9 +105,14 @@ def pattern_options(uri: str) -> dict[str, float]:
     """Width, height, fps and frames of a `test://` address.
 
     Raises:
-        SourceError: it names another parameter, or a value out of range.
+        SourceError: it names another parameter or anything else, or a value out of range.
     """
     found: dict[str, float] = dict(_DEFAULTS)
+    parts = urlsplit(uri)
+    word = (parts.netloc + parts.path).strip("/")
+    if scheme(uri) != "test" or word or parts.fragment:
+        way = did_you_mean(word.partition("=")[0], found)
+        raise SourceError(f"{mask(uri)}: after test:// come only parameters, as in test://?width=640&height=360{way}")
     for name, text in parse_qsl(urlsplit(uri).query, keep_blank_values=True):
         if name not in found:
             raise SourceError(f"{uri}: a test pattern has no parameter {name!r}, only {', '.join(found)}")

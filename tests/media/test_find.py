@@ -61,6 +61,11 @@ def test_what_is_no_source(tmp_path, names, pattern, text):
     assert matches(str(tmp_path / "*.nothing")) == []
 
 
+def test_an_unknown_scheme():
+    with pytest.raises(SourceError, match="no scheme htp://; did you mean 'http'"):
+        resolve("a", "htp://x")
+
+
 def test_no_pictures(tmp_path):
     with pytest.raises(SourceError, match="holds no picture"):
         picture_files(str(tmp_path))

@@ -1,6 +1,7 @@
 import pytest
 
-from streamkit.media.uris import is_live, is_path, local_path, mask, scheme
+from streamkit.errors import SourceError
+from streamkit.media.uris import check_scheme, is_live, is_path, local_path, mask, scheme
 
 
 @pytest.mark.parametrize(
@@ -28,3 +29,26 @@ def test_kinds():
     assert local_path("file:///a.mp4") == "/a.mp4"
     assert is_live("rtsp://h/s")
     assert not is_live("http://h/a.mp4")
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["a.mp4", "/dev/video0", "C:\\a", "test://"]
+    + [f"{s}://h/a" for s in ("file", "http", "HTTPS", "hls", "rtsp", "rtsps", "rtmp", "rtmps")]
+    + [f"{s}://h/a" for s in ("udp", "tcp", "srt", "rtp")],
+)
+def test_known_schemes(uri):
+    check_scheme(uri)
+
+
+@pytest.mark.parametrize(
+    ("uri", "text"),
+    [
+        ("htp://x", "^htp://x: there is no scheme htp://; did you mean 'http'"),
+        ("rstp://u:secret@h/s", r"^rstp://u:\*\*\*@h/s: there is no scheme rstp://; did you mean 'rtsp'"),
+        ("zzz://x", "there is no scheme zzz://; known: file, http, "),
+    ],
+)
+def test_unknown_schemes(uri, text):
+    with pytest.raises(SourceError, match=text):
+        check_scheme(uri)

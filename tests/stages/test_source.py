@@ -50,7 +50,6 @@ def test_a_frame_says_what_it_is(clip):
         ({"fps": 5.0}, list(range(0, 50, 5))),
         ({"fps": 10.0, "end": 0.5}, [0, 3, 5, 8, 10]),
         ({"fps": 100.0, "end": 0.2}, list(range(5))),
-        ({"start": 9.0}, []),
         ({"loop": 2, "end": 0.08}, [0, 1, 2, 3]),
     ],
 )
@@ -79,8 +78,25 @@ def test_an_endless_loop_is_closed(clip):
     endless.close()
 
 
-def test_a_loop_over_nothing_ends(clip):
-    assert list(frames(clip, loop=True, start=9.0)) == []
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"start": 100.0}, r"a\.mp4: no picture between start 100 s and end; the video is 2 s long$"),
+        ({"start": 9.0, "loop": True}, "no picture between start 9 s and end; the video"),
+        ({"start": 0.01, "end": 0.03}, r"between start 0\.01 s and end 0\.03 s; the video"),
+        ({"start": 1.8, "every": 30}, r"no picture whose number is a multiple of every, 30, between start 1\.8 s"),
+    ],
+)
+def test_not_one_picture_is_an_error(clip, given, text):
+    with pytest.raises(SourceError, match=text):
+        list(frames(clip, **given))
+
+
+def test_what_no_video_can_be():
+    with pytest.raises(ValueError, match="end must be after start, got start 3 s and end 3 s"):
+        VideoSource(uri="a.mp4", start=3.0, end=3.0)
+    with pytest.raises(ValueError, match="did you mean 'rtsp'"):
+        VideoSource(uri="rstp://h/s")
 
 
 def test_a_time_that_does_not_start_at_zero(test_data):

@@ -56,6 +56,61 @@ def test_every_takes_some(tmp_path):
     assert [f.index for f in frames(tmp_path, every=2)[1]] == [0, 2, 4]
 
 
+TAKEN = [
+    ({"start": 1.0}, range(2, 12)),
+    ({"start": 1.01}, range(3, 12)),
+    ({"start": 1.0, "end": 2.0}, [2, 3]),
+    ({"end": 1.5}, [0, 1, 2]),
+    ({"start": 1.5, "every": 4}, [4, 8]),
+    ({"fps": 1.0}, [0, 2, 4, 6, 8, 10]),
+    ({"fps": 1.0, "start": 1.5, "end": 4.0}, [3, 5, 7]),
+    ({"fps": 1.0, "every": 3}, [0, 3, 6, 9]),
+]
+NOTHING = [
+    ({"start": 100.0}, r"no picture between start 100 s and end; the .* is 6 s long$"),
+    ({"start": 0.1, "end": 0.4}, r"between start 0\.1 s and end 0\.4 s; the"),
+    ({"start": 4.5, "every": 10, "end": 5.0}, r"multiple of every, 10, between start 4\.5 s and end 5 s"),
+]
+
+
+@pytest.fixture(scope="module")
+def dozen(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dozen")
+    for i in range(12):
+        write(folder / f"{i}.png", picture(shade=20 * i))
+    return folder
+
+
+@pytest.mark.parametrize(("given", "indices"), TAKEN)
+def test_what_is_taken(dozen, given, indices):
+    for made in (frames(dozen, rate=2.0, **given)[1], pattern("test://?width=16&height=16&fps=2&frames=12", **given)):
+        assert [(f.index, f.pts_s) for f in made] == [(i, i / 2) for i in indices]
+
+
+def test_a_part_shows_its_own_pictures_in_every_turn(dozen):
+    found = list(frames(dozen, rate=2.0, start=1.0, end=2.0, loop=2)[1])
+    assert [(f.index, f.pts_s) for f in found] == [(2, 1.0), (3, 1.5), (4, 2.0), (5, 2.5)]
+    assert [int(to_rgb(f.surface, 40, 30)[0, 0, 2]) for f in found] == pytest.approx([40, 60] * 2, abs=4)
+
+
+@pytest.mark.parametrize(("given", "text"), NOTHING)
+def test_not_one_picture_is_an_error(dozen, given, text):
+    for made in (frames(dozen, rate=2.0, **given)[1], pattern("test://?width=16&height=16&fps=2&frames=12", **given)):
+        with pytest.raises(SourceError, match=text):
+            next(made)
+
+
+def test_an_endless_loop_over_nothing_ends(dozen):
+    with pytest.raises(SourceError, match="no picture between start 100 s and end"):
+        next(frames(dozen, loop=True, start=100.0)[1])
+
+
+@pytest.mark.parametrize("kind", [Pictures, TestPattern])
+def test_an_end_before_the_start(kind):
+    with pytest.raises(ValueError, match="end must be after start, got start 2 s and end 1 s"):
+        kind(uri="test://", start=2.0, end=1.0)
+
+
 def test_exif_turns_the_picture(tmp_path):
     write(tmp_path / "a.jpg", picture(40, 30))
     data = (tmp_path / "a.jpg").read_bytes()
@@ -115,12 +170,22 @@ def test_a_pattern_without_an_end():
     made = pattern("test://?width=16&height=16&frames=0")
     assert [next(made).index for _ in range(300)][-1] == 299
     made.close()
+    assert TestPattern(uri="test://?frames=0").unbounded
+
+
+def test_an_endless_pattern_with_an_end():
+    given = {"start": 20.0, "end": 20.2}
+    assert [f.index for f in pattern("test://?width=16&height=16&frames=0", **given)] == list(range(500, 505))
+    assert not TestPattern(uri="test://?frames=0", **given).unbounded
 
 
 @pytest.mark.parametrize(
     ("uri", "text"),
     [
         ("test://?widht=3", "no parameter 'widht', only width"),
+        ("test://pattrn", r"test://pattrn: after test:// come only parameters, as in test://\?width=640&height=360$"),
+        ("test://widht=3", "only parameters, .*did you mean 'width'"),
+        ("clip.mp4", "only parameters"),
         ("test://?width=x", "width must be a number from 2 up, got 'x'"),
         ("test://?frames=1.5", "frames must be"),
         ("test://?fps=0", "fps must be"),
