@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from streamkit.data import Device
 from streamkit.graph import Node
 
-_CPU_BATCH, _GPU_BATCH = 2, 32
+_CPU_BATCH, _GPU_BATCH = 3, 32
 
 
 def cores() -> int:
