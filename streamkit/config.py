@@ -321,8 +321,3 @@ class _Reader:
             values = self.validate(kind, place, f"{id_}.{kind.name}")
             if values is not None:
                 yield Insert(str(after.value), kind, values, after)
-
-
-def dump(config: Config) -> str:
-    """The problems and warnings of a configuration, one a line."""
-    return "\n".join([*map(str, sorted(config.problems)), *(f"{w} (warning)" for w in config.warnings)])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -163,16 +162,6 @@ def lane_device(device: Device, on_device: bool) -> LaneDevice:
     if device.kind == "cpu":
         return LaneDevice()
     return CudaLane(device) if on_device else HostLane()
-
-
-def memory_used(device: Device) -> int | None:
-    """Bytes of device memory in use by everyone, or None on the CPU."""
-    if device.kind == "cpu":
-        return None
-    cupy = sys.modules["cupy"]
-    with cupy.cuda.Device(device.index):
-        free, total = cupy.cuda.runtime.memGetInfo()
-    return int(total - free)
 
 
 def describe_gpu(index: int) -> dict[str, Any]:

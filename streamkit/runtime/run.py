@@ -67,7 +67,6 @@ class Pipeline:
         self._say_lock, self._count_lock = threading.Lock(), threading.Lock()
         self._say = say
         self._runners: list[tuple[Node, Runner]] = []
-        self._contexts: dict[str, Context] = {}
         self._sizes = batch_sizes(graph.config.batch.size, device)
         ahead = batches_ahead(device)
         self._batcher = Batcher(self._sizes[-1], graph.config.batch.max_wait_s, device.xp, ahead)
