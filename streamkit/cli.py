@@ -6,17 +6,17 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from streamkit.errors import ConfigError, DeviceError, MissingPackage, Problem, StreamkitError
+from streamkit.cli_bench import bench, capacity
+from streamkit.errors import ConfigError, DeviceError, MissingPackage, StreamkitError
 
 _FILE = click.argument("pipeline", type=click.Path(path_type=Path))
 _SET = click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="replace a value of the YAML")
-_DEVICE = click.option("--device", help="replace the YAML's device: auto, cpu, cuda, cuda:N")
+_DEVICE = click.option("--device", help="replace the YAML's device: auto, cpu, cuda, cuda:N, or several: cuda:0,cuda:1")
 
 
 class _Group(click.Group):
@@ -48,18 +48,27 @@ def cli() -> None:
 @_DEVICE
 @click.option("--limit", type=click.IntRange(min=1), help="frames per source at most")
 @click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="write what the run did as JSON")
-def run(pipeline: Path, set_: tuple[str, ...], device: str | None, limit: int | None, report: Path | None) -> int:
+@click.option("--profile", type=click.Path(path_type=Path, dir_okay=False), help="write a timeline; Perfetto opens it")
+def run(
+    pipeline: Path, set_: tuple[str, ...], device: str | None, limit: int | None, report: Path | None,
+    profile: Path | None,
+) -> int:  # fmt: skip
     """Run a pipeline."""
+    from streamkit.check import check_networks
     from streamkit.graph import build
+    from streamkit.outputs import report_file
     from streamkit.progress import Display
-    from streamkit.runtime.device import choose
-    from streamkit.runtime.run import Pipeline
+    from streamkit.runtime.fleet import prepare
+    from streamkit.runtime.trace import Trace
 
     display = Display()
     config = _read(pipeline, set_, device)
     graph = build(config)
+    check_networks(graph)
+    write_report = None if report is None else report_file(report)
+    trace = None if profile is None else Trace(profile)
     _keep_stdout()
-    running = Pipeline(graph, choose(config.device, display.say), limit=limit, say=display.say)
+    running = prepare(graph, pipeline, _pairs(set_), limit=limit, say=display.say, trace=trace)
     _handle_signals(running, display)
     code = 1
     with display.watching(running):
@@ -70,8 +79,10 @@ def run(pipeline: Path, set_: tuple[str, ...], device: str | None, limit: int | 
             display.error(str(error))
     found = running.report(code)
     display.summary(found)
-    if report is not None:
-        _write_report(report, found)
+    for text in trace.finish() if trace is not None else []:
+        display.say(text)
+    if write_report is not None:
+        write_report(json.dumps(found, indent=2) + "\n")
     return code
 
 
@@ -81,14 +92,13 @@ def run(pipeline: Path, set_: tuple[str, ...], device: str | None, limit: int | 
 @_DEVICE
 def check(pipeline: Path, set_: tuple[str, ...], device: str | None) -> int:
     """Check a pipeline without running it: every problem with its line and column."""
-    from streamkit.graph import build
+    from streamkit.check import check as checked
+    from streamkit.runtime.sharing import share_out
     from streamkit.stage import BatchStage
-    from streamkit.testcases import read_tests
 
     config = _read(pipeline, set_, device)
-    graph = build(config)
-    read_tests(graph)
-    _check_models({id(m): m for n in graph.nodes.values() if (m := n.options.get("model"))}.values())
+    graph = checked(config)
+    share_out(graph)
     for warning in config.warnings:
         click.echo(f"{warning} (warning)", err=True)
     on_device = sum(issubclass(node.type, BatchStage) for node in graph.nodes.values())
@@ -106,11 +116,14 @@ def graph(pipeline: Path, set_: tuple[str, ...], device: str | None, format_: st
     """Show a pipeline's stages, what reads from what, and where host and device meet."""
     from streamkit.graph import as_mermaid, as_text, build
     from streamkit.runtime.device import choose
+    from streamkit.runtime.sharing import share_out
 
-    config = _read(pipeline, set_, device)
-    built = build(config)
-    chosen = str(choose(config.device, lambda text: click.echo(text, err=True)))
-    click.echo((as_text if format_ == "text" else as_mermaid)(built, chosen))
+    built = build(_read(pipeline, set_, device))
+    shares = share_out(built)
+    chosen = [str(choose(name, lambda text: click.echo(text, err=True))) for name, _ in shares]
+    click.echo((as_text if format_ == "text" else as_mermaid)(built, ", ".join(dict.fromkeys(chosen))))
+    for name, (_, sources) in zip(chosen, shares, strict=True) if len(shares) > 1 and format_ == "text" else ():
+        click.echo(f"process on {name}: {', '.join(sources)}")
     return 0
 
 
@@ -210,15 +223,8 @@ def models_check(name: str, frames: tuple[Path, ...], device: str | None) -> int
     return 0 if report.passed else 1
 
 
-@cli.command()
-@click.argument("what", type=click.Choice(["cpu"]))
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="write the figures as JSON")
-@click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="a folder with models/ and videos/")
-def bench(what: str, out: Path | None, data: Path | None) -> int:
-    """Measure this machine: `cpu` against the plain loop a user would write."""
-    from streamkit.bench.cpu import bench as measure
-
-    return measure(data, out, click.echo)
+cli.add_command(bench)
+cli.add_command(capacity)
 
 
 # ------------------------------------------------------------------------------------------------------------ helpers
@@ -227,13 +233,17 @@ def bench(what: str, out: Path | None, data: Path | None) -> int:
 def _read(pipeline: Path, set_: tuple[str, ...], device: str | None) -> Any:
     from streamkit.config import read
 
+    return read(pipeline, set_=_pairs(set_), device=device)
+
+
+def _pairs(set_: tuple[str, ...]) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for item in set_:
         name, equals, value = item.partition("=")
         if not equals:
             raise ConfigError(f"--set {item}: write NAME=VALUE, such as --set stages.detect.min_score=0.5")
         pairs[name] = value
-    return read(pipeline, set_=pairs, device=device)
+    return pairs
 
 
 def _registry(plugins: tuple[Path, ...]) -> Any:
@@ -246,30 +256,6 @@ def _registry(plugins: tuple[Path, ...]) -> Any:
     return registry
 
 
-def _check_models(cards: Iterable[Any]) -> None:
-    """Look at each card's network; raise what is wrong with all of them."""
-    from streamkit.models.network import check_model
-
-    problems: list[Problem] = []
-    for card in cards:
-        try:
-            check_model(card)
-        except ConfigError as error:
-            problems.extend(error.problems)
-    if problems:
-        raise ConfigError(problems)
-
-
-def _write_report(path: Path, found: dict[str, Any]) -> None:
-    from streamkit.outputs import output_error
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise output_error(path, error) from None
-
-
 def _keep_stdout() -> None:
     """Leave standard output to records: the decoder's library prints there on its own, which goes to stderr instead."""
     sys.stdout.flush()
@@ -280,9 +266,12 @@ def _keep_stdout() -> None:
 
 def _handle_signals(running: Any, display: Any) -> None:
     """The first Ctrl-C or SIGTERM drains and closes; a second one stops at once."""
+    from streamkit.outputs import discard_all
 
     def on_signal(number: int, _: object) -> None:
         if running.stopping:
+            running.stop()  # which ends its processes, where it has some
+            discard_all()
             os._exit(130)
         display.say("stopping: what is decoded is finished and every file closed; once more stops at once")
         running.stop()

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.errors import ConfigError, Problem
+from streamkit.fault import Fault
 from streamkit.plan import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig
 from streamkit.plugins import load_plugins
 from streamkit.stage import Composite, Registry, Source, Stage, default_registry
 from streamkit.units import seconds
 from streamkit.validate import Options
-from streamkit.yamlfile import Node, did_you_mean, load, load_file, scalar
+from streamkit.yamlfile import Node, did_you_mean, load, load_file, nearest, scalar
 
 _TOP = ("device", "batch", "plugins", "sources", "stages", "tests")
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./ -]*")
@@ -53,6 +54,11 @@ def _read(
     if not isinstance(root.value, dict):
         problems.append(root.problem(f"a pipeline is a mapping with the keys {', '.join(_TOP)}"))
         return config
+    if "family" in root.value and not root.value.keys() & {"sources", "stages"}:
+        from streamkit.models.card import called
+
+        problems.append(root.problem(f"this is a model card, not a pipeline; run.py models check {called(path)}"))
+        return config
     for key in root.value:
         if key not in _TOP:
             way = "; it stands under a stage" if key == "run" else did_you_mean(key, _TOP, all_if_few=True)
@@ -74,7 +80,11 @@ def _read(
 def _replace(root: Node, name: str, text: str, problems: list[Problem]) -> None:
     """Put one `--set NAME=VALUE` into the tree."""
     node, (*path, last) = root, name.split(".")
-    for depth, step in enumerate(path):
+    for depth, step in enumerate([*path, last]):
+        if depth == 2 and path[0] == "sources" and isinstance(node.value, str):
+            node.value = {"uri": Node(node.value, node.file, node.line, node.column)}
+        if depth == len(path):
+            break
         if depth > 1 and isinstance(node.value, dict) and node.value.get(step) is None:
             node.value[step] = Node({}, f"--set {name}", 0, 0)  # an option such as run, which is checked below
             node.keys[step] = (0, 0)
@@ -88,8 +98,6 @@ def _replace(root: Node, name: str, text: str, problems: list[Problem]) -> None:
             known = node.value if isinstance(node.value, dict) else {}
             problems.append(Problem("--set", 0, 0, f"{name}: there is no {step!r}{did_you_mean(step, known)}"))
             return
-    if path[:1] == ["sources"] and len(path) == 2 and isinstance(node.value, str):
-        node.value = {"uri": Node(node.value, node.file, node.line, node.column)}
     if not isinstance(node.value, dict):
         where = ".".join(path) or "the file"
         problems.append(Problem("--set", 0, 0, f"{name}: {where} is not a mapping, so {last} cannot be set in it"))
@@ -109,17 +117,19 @@ class _Reader:
 
     def device(self, override: str | None) -> None:
         node = self.root.value.get("device")
-        value = override or (node.plain() if node is not None else "auto")
+        value: Any = override or (node.plain() if node is not None else "auto")
+        if override and "," in override:
+            value = [name.strip() for name in override.split(",")]
         many = value if isinstance(value, list) else [value]
-        if len(many) != 1 and node is not None:
-            self.problems.append(node.problem("this version runs a pipeline on one device; name one"))
-            return
+        told = None if many else "device names none; leave it out for auto"
         for name in many:
             if not isinstance(name, str) or not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
                 told = f"device must be auto, cpu, cuda or cuda:N, got {name!r}"
-                at = Problem("--device", 0, 0, told) if override or node is None else node.problem(told)
-                self.problems.append(at)
-                return
+            elif name == "auto" and len(many) > 1:
+                told = "auto chooses one device; in a list name each, as in [cuda:0, cuda:1]"
+        if told:
+            self.problems.append(Problem("--device", 0, 0, told) if override or node is None else node.problem(told))
+            return
         self.config.device = value
 
     def batch(self) -> None:
@@ -153,15 +163,22 @@ class _Reader:
             except ConfigError as error:
                 self.problems.extend(item.problem(p.text) for p in error.problems)
 
+    def _part(self, key: str, needs: str, form: str) -> Node | None:
+        """The mapping under a key that a pipeline needs; where there is none, that is told, but for a misspelt key."""
+        node: Node | None = self.root.value.get(key)
+        if node is not None and node.value and isinstance(node.value, dict):
+            return node
+        if node is not None and node.value:
+            self.problems.append(node.problem(f"{key} must be a mapping: {form}"))
+        elif node is not None or not any(nearest(k, _TOP) == key for k in self.root.value if k not in _TOP):
+            self.problems.append((node or self.root).problem(f"a pipeline needs {needs}"))
+        return None
+
     # ------------------------------------------------------------------------------------------------------ sources
 
     def sources(self) -> None:
-        node = self.root.value.get("sources")
-        if node is None or not node.value:
-            self.problems.append((node or self.root).problem("a pipeline needs sources: an id and a URI for each"))
-            return
-        if not isinstance(node.value, dict):
-            self.problems.append(node.problem("sources must be a mapping: each source an id and its URI"))
+        node = self._part("sources", "sources: an id and a URI for each", "each source an id and its URI")
+        if node is None:
             return
         for id_, item in node.value.items():
             if not _ID.fullmatch(id_):
@@ -170,8 +187,7 @@ class _Reader:
             self._source(id_, item, node)
 
     def _source(self, id_: str, item: Node, parent: Node) -> None:
-        from streamkit.media.find import is_pattern, resolve
-        from streamkit.media.uris import is_path, local_path
+        from streamkit.media.find import missing, resolve
 
         if item.value is None and any((p.line, p.column) == (item.line, item.column) for p in self.problems):
             return  # its variable is not set, which is told
@@ -179,13 +195,14 @@ class _Reader:
             self.problems.append(parent.problem(f"source {id_} needs a URI or a file", id_))
             return
         options = dict(item.value) if isinstance(item.value, dict) else {"uri": item}
-        named = options.pop("stage", None)
+        named, fault_node = options.pop("stage", None), options.pop("fault", None)
+        fault = None if fault_node is None else self._fault(fault_node, id_)
         if named is not None:
             kind = self._kind(named, Source)
             if kind is not None:
                 values = self.validate(kind, Node(options, item.file, item.line, item.column, item.keys), id_)
                 if values is not None:
-                    self.config.sources.append(SourceConfig(id_, kind, values, item))
+                    self.config.sources.append(SourceConfig(id_, kind, values, item, fault))
             return
         uri = options.get("uri")
         if uri is None or not isinstance(uri.value, str):
@@ -209,19 +226,22 @@ class _Reader:
             values = self.validate(kind, mine, id_)
             if values is None:
                 return
-            self.config.sources.append(SourceConfig(one, kind, values, item))
-            if is_path(one_uri) and not is_pattern(one_uri) and not Path(local_path(one_uri)).exists():
-                self.config.warnings.append(uri.problem(f"source {one}: there is no file {one_uri}"))
+            self.config.sources.append(SourceConfig(one, kind, values, item, fault))
+            if (told := missing(one_uri)) is not None:
+                self.config.warnings.append(uri.problem(f"source {one}: {told}"))
+
+    def _fault(self, node: Node, id_: str) -> Fault | None:
+        if not isinstance(node.value, dict):
+            self.problems.append(node.problem(f"{id_}.fault must be a mapping, such as {{fail: 5s}}"))
+            return None
+        values = self.validate(Fault, node, f"{id_}.fault")
+        return None if values is None else Fault(**values)
 
     # ------------------------------------------------------------------------------------------------------- stages
 
     def stages(self) -> None:
-        node = self.root.value.get("stages")
-        if node is None or not node.value:
-            self.problems.append((node or self.root).problem("a pipeline needs stages, such as detect and jsonl"))
-            return
-        if not isinstance(node.value, dict):
-            self.problems.append(node.problem("stages must be a mapping: each stage an id and its options"))
+        node = self._part("stages", "stages, such as detect and jsonl", "each stage an id and its options")
+        if node is None:
             return
         above = DECODE
         ids = [DECODE, *node.value]

@@ -45,12 +45,14 @@ class Surface:
             interleaved Cb and Cr. Height and width are even: odd pictures are padded by repeating the edge.
         color: how to read it.
         ready: a CUDA event after which `data` is written, or None when it is already (always None on the host).
+        turn: where known, the address of the CUDA stream that writes it, and a number that rises along that stream.
+        awaited: whether a stream that goes on until the surface is free has waited for `ready`.
     """
 
-    __slots__ = ("__weakref__", "_give_back", "color", "data", "ready")
+    __slots__ = ("__weakref__", "_give_back", "awaited", "color", "data", "ready", "turn")
 
     def __init__(
-        self, data: Array, color: Color, *, ready: Any = None, give_back: Callable[[Array], None] | None = None
+        self, data: Array, color: Color, *, ready: Any = None, give_back: Callable[[Array, Any], None] | None = None
     ) -> None:
         if data.ndim != 2 or data.dtype != np.uint8 or data.shape[0] % 3 or data.shape[1] % 2:
             raise ValueError(
@@ -60,6 +62,8 @@ class Surface:
         self.data = data
         self.color = color
         self.ready = ready
+        self.turn: tuple[int, int] | None = None
+        self.awaited = False
         self._give_back = give_back
 
     @property
@@ -75,7 +79,7 @@ class Surface:
     def __del__(self) -> None:
         give_back = getattr(self, "_give_back", None)
         if give_back is not None:
-            give_back(self.data)
+            give_back(self.data, None if self.awaited else self.ready)
 
     def __repr__(self) -> str:
         return f"Surface({shape_text(self.data)}, {self.color})"

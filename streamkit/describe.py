@@ -6,9 +6,10 @@ import json
 import textwrap
 import types
 import typing
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal, NotRequired, Required, Union
 
 from streamkit.errors import ConfigError
+from streamkit.fault import Fault
 from streamkit.graph import kind_name
 from streamkit.schema import json_schema
 from streamkit.stage import Composite, Registry, Source, Stage, options, summary
@@ -27,10 +28,17 @@ _KINDS = {
     "frame": "sees one source's frames in order, on the host",
     "sink": "writes frames out, and hands on what it was given",
 }
-_UNITS = {"seconds": "duration, such as 10s", "bytes": "size, such as 100MB", "count": "whole number from 1"}
+_UNITS = {
+    "seconds": "duration, such as 10s", "bytes": "size, such as 100MB", "count": "whole number from 1",
+    "times": "duration or list of them", "frame numbers": "frame number or list of them",
+}  # fmt: skip
 _ALSO = (
     "Every stage also takes `stage` (its type, where its id is another word), `from` (the ids it reads from; without "
     "it the stage above) and `run` (queue, on_error: skip | stop, instances)."
+)
+_ALSO_SOURCE = (
+    "Every source also takes `stage` (its type, where its address does not tell), and `fault`, which lets it go wrong "
+    "on purpose; `explain fault` shows how."
 )
 _BASES: dict[Any, str] = {float: "number", int: "whole number", str: "text", bool: "true | false", Any: "anything"}
 
@@ -57,26 +65,37 @@ def stage_table(registry: Registry) -> str:
 
 
 def explain(registry: Registry, name: str) -> str:
-    """What a stage does, its kind, and each option with its type, default and help.
+    """What a stage does, its kind, and each option with its type, default and help; likewise for `fault`.
 
     Raises:
         ConfigError: there is no such stage.
     """
+    if name == Fault.name and registry.get(name) is None:
+        return "\n".join([*_head(Fault), *_option_lines(Fault)])
     kind = _find(registry, name)
-    text = _text(kind)
     where = kind_of(kind)
-    lines = [f"{name}: {text[0]}", *(line for part in text[1:] for line in ["", *textwrap.wrap(part, _WIDTH)]), ""]
+    lines = _head(kind)
     lines.append(f"kind    {where}: {_KINDS[where]}")
     words = {"reads": kind.reads, "writes": kind.writes}
     lines.extend(f"{word:<7} {', '.join(found)}" for word, found in words.items() if found)
-    lines.append("options" if options(kind) else "options none")
+    lines += _option_lines(kind)
+    lines += ["", *textwrap.wrap(_ALSO_SOURCE if issubclass(kind, Source) else _ALSO, _WIDTH)]
+    return "\n".join(lines)
+
+
+def _head(kind: type[Any]) -> list[str]:
+    text = _text(kind)
+    return [f"{kind.name}: {text[0]}", *(line for part in text[1:] for line in ["", *textwrap.wrap(part, _WIDTH)]), ""]
+
+
+def _option_lines(kind: type[Any]) -> list[str]:
+    lines = ["options" if options(kind) else "options none"]
     for option in options(kind):
         default = "required" if option.required else f"default {_yaml(option.default)}"
-        lines.append(f"  {option.name}: {type_text(option.type)}; {default}")
+        one = f"{option.name}: {type_text(option.type)}; {default}"
+        lines.extend(textwrap.wrap(one, _WIDTH, initial_indent="  ", subsequent_indent="      "))
         lines.extend(textwrap.wrap(option.help, _WIDTH, initial_indent="      ", subsequent_indent="      "))
-    if not issubclass(kind, Source):
-        lines += ["", *textwrap.wrap(_ALSO, _WIDTH)]
-    return "\n".join(lines)
+    return lines
 
 
 def type_text(kind: Any) -> str:
@@ -89,6 +108,8 @@ def type_text(kind: Any) -> str:
     if origin is Annotated:
         unit = next((m for m in given[1:] if isinstance(m, Unit)), None)
         return type_text(given[0]) if unit is None else _UNITS.get(unit.name, f"{type_text(given[0])} ({unit.name})")
+    if origin in (Required, NotRequired):
+        return type_text(given[0])
     if origin is Literal:
         return " | ".join(map(str, given))
     if origin in (Union, types.UnionType):
@@ -123,7 +144,7 @@ def _find(registry: Registry, name: str) -> type[Stage]:
     return kind
 
 
-def _text(kind: type[Stage]) -> list[str]:
+def _text(kind: type[Any]) -> list[str]:
     """The paragraphs of a stage's docstring that stand before its options."""
     doc = (kind.__doc__ or "").split("\nOptions:", 1)[0].split("\n    Options:", 1)[0]
     parts = [" ".join(part.split()) for part in textwrap.dedent(doc).split("\n\n")]

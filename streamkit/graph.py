@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamkit.errors import ConfigError, Problem
+from streamkit.media.uris import mask
 from streamkit.plan import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig
 from streamkit.stage import BatchStage, Composite, FrameStage, Sink, Stage, StreamStage
 from streamkit.yamlfile import Node as YamlNode
@@ -267,8 +268,8 @@ def crossings(graph: Graph, node: Node) -> list[str]:
 
 
 def as_text(graph: Graph, device: str) -> str:
-    """The graph for a terminal: sources, then each stage with what it reads from, then the crossings."""
-    lines = [f"{source.id}: {source.type.name}" for source in graph.sources]
+    """The graph for a terminal: sources with their addresses, secrets masked; each stage with its inputs; crossings."""
+    lines = [f"{source.id}: {mask(str(source.options.get('uri', source.type.name)))}" for source in graph.sources]
     width = max((len(node.id) for node in graph.nodes.values()), default=0)
     lines.append(f"{DECODE:<{width}}  frames    {device}")
     for node in graph.nodes.values():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import errno
 import os
 import re
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 from streamkit.errors import OutputError
@@ -67,6 +70,48 @@ def fresh(path: Path, tag: str = "") -> Path:
         number += 1
         found = beside(first, str(number))
     return found
+
+
+def report_file(path: Path) -> Callable[[str], None]:
+    """Make sure that a report or profile can be written, before the run that it is of; return what writes its text.
+
+    The file is whole or not there; a pipe or device is written to directly.
+
+    Raises:
+        OutputError: it cannot be written; the function returned raises it too.
+    """
+    direct = path.exists() and not path.is_file() and not path.is_dir()
+    file = WholeFile(path)
+    if not direct:
+        file.begin()
+        atexit.register(_unlink, file)  # of a run that does not come to its end
+
+    def write(text: str) -> None:
+        try:
+            (path if direct else file.part).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise output_error(path, error) from error
+        if not direct:
+            file.finish()
+
+    return write
+
+
+def discard_all() -> None:
+    """Remove the part files of this process, for one that ends at once; nothing is raised and nothing waited for."""
+    for _ in range(3):  # threads that go on may begin or finish a file meanwhile
+        try:
+            files = list(_claims.values())
+        except RuntimeError:
+            continue
+        for file in files:
+            _unlink(file)
+        return
+
+
+def _unlink(file: WholeFile) -> None:
+    with contextlib.suppress(OSError):
+        file.part.unlink()
 
 
 _claims: weakref.WeakValueDictionary[str, WholeFile] = weakref.WeakValueDictionary()

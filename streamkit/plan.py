@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.errors import Problem
+from streamkit.fault import Fault
 from streamkit.stage import Registry, Stage
 from streamkit.yamlfile import Node
 
@@ -39,12 +40,13 @@ class BatchOptions:
 
 @dataclass(slots=True)
 class SourceConfig:
-    """One source: its id, its stage class, and that stage's options."""
+    """One source: its id, its stage class, that stage's options, and for the runner its faults on purpose."""
 
     id: str
     type: type[Stage]
     options: dict[str, Any]
     node: Node
+    fault: Fault | None = None
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from streamkit.data import Detections, Event, Frame
+from streamkit.data import Batch, Detections, Event, Frame
 
 SCHEMA = "streamkit/1"
 
@@ -26,6 +26,47 @@ def record(frame: Frame) -> dict[str, Any]:
     `objects` and `events` are always there, be they empty; `time`, `error`, and an object's `label`, `track_id`,
     `stage` and further columns only where there is a value. Tables must be on the host.
     """
+    tables = frame.tables
+    objects: list[dict[str, Any]] = []
+    for stage, table in tables.items():
+        if len(table):
+            limits = _limits(frame.width, frame.height)
+            objects += _objects(table, limits, stage if len(tables) > 1 else None)
+    return _record(frame, objects)
+
+
+def line(frame: Frame) -> bytes:
+    """The frame's record as one line of JSON in UTF-8, with its newline."""
+    return _line(record(frame))
+
+
+def lines(frames: Iterable[Frame]) -> list[bytes]:
+    """One line of JSON for each frame."""
+    return [line(frame) for frame in frames]
+
+
+def batch_lines(batch: Batch) -> list[bytes]:
+    """One line of JSON for each of a batch's frames, from the batch's tables, in a few operations for all of them."""
+    frames = batch.frames
+    objects: list[list[dict[str, Any]]] = [[] for _ in frames]
+    several = len(batch.tables) > 1
+    for stage in batch.tables:
+        table = batch.table(stage)
+        if not len(table):
+            continue
+        rows = table.batch_row
+        if len(rows) > 1 and (rows[1:] < rows[:-1]).any():
+            table = table[np.argsort(rows, kind="stable")]
+            rows = table.batch_row
+        limits = np.concatenate([_limits(frame.width, frame.height) for frame in frames]).reshape(-1, 5)[rows]
+        made = _objects(table, limits, stage if several else None)
+        ends = np.searchsorted(rows, np.arange(len(frames) + 1)).tolist()
+        for row, found in enumerate(objects):
+            found += made[ends[row] : ends[row + 1]]
+    return [_line(_record(frame, found)) for frame, found in zip(frames, objects, strict=True)]
+
+
+def _record(frame: Frame, objects: list[dict[str, Any]]) -> dict[str, Any]:
     made: dict[str, Any] = {
         "schema": SCHEMA,
         "source": frame.source,
@@ -38,28 +79,16 @@ def record(frame: Frame) -> dict[str, Any]:
     made["height"] = frame.height
     if frame.error is not None:
         made["error"] = frame.error
-    tables = frame.tables
-    objects: list[dict[str, Any]] = []
-    for stage, table in tables.items():
-        if len(table):
-            objects += _objects(table, frame.width, frame.height, stage if len(tables) > 1 else None)
     made["objects"] = objects
     made["events"] = [_event(event) for event in frame.events]
     return made
 
 
-def line(frame: Frame) -> bytes:
-    """The frame's record as one line of JSON in UTF-8, with its newline."""
-    made = record(frame)
+def _line(made: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(made, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
     except TypeError:  # a value that JSON does not have: a record with it as text is better than no record
         return orjson.dumps(_plain(made), option=orjson.OPT_APPEND_NEWLINE)
-
-
-def lines(frames: Iterable[Frame]) -> list[bytes]:
-    """One line of JSON for each frame."""
-    return [line(frame) for frame in frames]
 
 
 def wall_clock(time_s: float) -> str:
@@ -67,7 +96,7 @@ def wall_clock(time_s: float) -> str:
     return datetime.fromtimestamp(time_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-# One row of numbers is x1, y1, x2, y2, score; all objects of a frame are rounded and clipped in a handful of calls,
+# One row of numbers is x1, y1, x2, y2, score; all objects of a table are rounded and clipped in a handful of calls,
 # because Python's own cost a frame is what limits a fast pipeline.
 _STEPS = np.array([100, 100, 100, 100, 10000], np.float64)
 
@@ -77,14 +106,14 @@ def _limits(width: int, height: int) -> np.ndarray:
     return np.array([width, height, width, height, np.inf], np.float64) * _STEPS
 
 
-def _objects(table: Detections, width: int, height: int, stage: str | None) -> list[dict[str, Any]]:
+def _objects(table: Detections, limits: np.ndarray, stage: str | None) -> list[dict[str, Any]]:
     numbers = np.empty((len(table), 5), np.float64)
     numbers[:, :4] = table.xyxy
     numbers[:, 4] = table.score
     numbers *= _STEPS
     np.rint(numbers, out=numbers)
     np.maximum(numbers, 0.0, out=numbers)
-    np.minimum(numbers, _limits(width, height), out=numbers)
+    np.minimum(numbers, limits, out=numbers)
     numbers /= _STEPS
     ids = table.class_id.tolist()
     names = _names(table.labels, ids)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from streamkit.fault import Fault
 from streamkit.stage import Composite, Registry, Source, Stage, options, summary
 from streamkit.units import Seconds
 from streamkit.validate import model_of
@@ -66,6 +67,7 @@ def json_schema(registry: Registry) -> dict[str, Any]:
             **_shared(),
             "named": _by_stage(stages),
             "insert": _insert(stages),
+            "fault": _fault(),
             **{f"stage.{kind.name}": _options(kind) for kind in kinds},
         },
     }
@@ -79,7 +81,7 @@ def _top() -> dict[str, Any]:
     whole = {"type": "object", "properties": {"size": size, "max_wait": wait}, "additionalProperties": False}
     return {
         "device": {
-            "description": "auto takes a GPU where there is one; auto, cpu, cuda, cuda:1",
+            "description": "auto takes a GPU where there is one; auto, cpu, cuda, cuda:1, or several: [cuda:0, cuda:1]",
             "anyOf": [device, {"type": "array", "items": device, "minItems": 1}],
         },
         "batch": {
@@ -151,17 +153,11 @@ def _reference(kind: type[Stage]) -> dict[str, Any]:
 
 def _options(kind: type[Stage]) -> dict[str, Any]:
     """The options of a stage with the keys that the runner reads beside them."""
-    schema = _schema_of(model_of(kind), f"stage.{kind.name}")
-    properties: dict[str, Any] = {}
-    for option in options(kind):
-        found = dict(_value(schema.get("properties", {}).get(option.name, {})))
-        if option.help:
-            found["description"] = option.help
-        if not option.required and option.default is not None and isinstance(option.default, (bool, int, float, str)):
-            found["default"] = option.default
-        properties[option.name] = found
+    properties, shared = _properties(kind, f"stage.{kind.name}")
     reserved: dict[str, Any] = {"stage": {"const": kind.name}}
-    if not issubclass(kind, Source):
+    if issubclass(kind, Source):
+        reserved["fault"] = {"$ref": "#/$defs/fault"}
+    else:
         reserved |= {"from": {"$ref": "#/$defs/from"}, "run": {"$ref": "#/$defs/run"}}
     if issubclass(kind, Composite):
         reserved["insert"] = {"$ref": "#/$defs/insert"}
@@ -172,8 +168,36 @@ def _options(kind: type[Stage]) -> dict[str, Any]:
         "properties": {**properties, **reserved},
         "required": required,
         "additionalProperties": False,
-        **({"$defs": {name: _clean(one) for name, one in schema["$defs"].items()}} if "$defs" in schema else {}),
+        **shared,
     }
+
+
+def _fault() -> dict[str, Any]:
+    """What `fault` under a source may hold."""
+    properties, shared = _properties(Fault, "fault")
+    return {
+        "description": summary(Fault),
+        "type": "object",
+        "minProperties": 1,
+        "properties": properties,
+        "additionalProperties": False,
+        **shared,
+    }
+
+
+def _properties(kind: type[Any], at: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The schemas of the options of `kind`, by name, and the definitions that they share, as a keyword."""
+    schema = _schema_of(model_of(kind), at)
+    properties: dict[str, Any] = {}
+    for option in options(kind):
+        found = dict(_value(schema.get("properties", {}).get(option.name, {})))
+        if option.help:
+            found["description"] = option.help
+        if not option.required and option.default is not None and isinstance(option.default, (bool, int, float, str)):
+            found["default"] = option.default
+        properties[option.name] = found
+    shared = {"$defs": {name: _clean(one) for name, one in schema["$defs"].items()}} if "$defs" in schema else {}
+    return properties, shared
 
 
 def _schema_of(wanted: Any, at: str) -> dict[str, Any]:

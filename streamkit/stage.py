@@ -18,25 +18,24 @@ runner. Built-in stages and plugins come in by the same door:
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
+from streamkit.ahead import Ahead, Later
 from streamkit.counters import Counters
 from streamkit.data import Batch, Device, Frame
 from streamkit.errors import ConfigError
+from streamkit.options import Option, options, summary
+from streamkit.spans import Spans
 from streamkit.units import Bytes, Count, Pixels, Point, Score, Seconds
 
 __all__ = [
     "BatchStage", "Bytes", "Composite", "Context", "Count", "FrameStage", "Option", "Part", "Pixels", "Point",
-    "Registry", "Score", "Seconds", "Sink", "Source", "Stage", "StreamStage", "default_registry", "stage",
+    "Registry", "Score", "Seconds", "Sink", "Source", "Stage", "StreamStage", "default_registry", "options", "stage",
+    "summary",
 ]  # fmt: skip
-
-_REQUIRED = dataclasses.MISSING
 
 
 @dataclass(slots=True)
@@ -51,6 +50,11 @@ class Context:
         counters: for anything that must not happen silently.
         say: report a message to the user, once for each text.
         addresses: the address of each source by its id, for what reads a source's own packets.
+        spans: for what should stand in the timeline of a run with `--profile`.
+        on_packet: for a source that `reads_packets`: to be called with each `av.Packet` before it is decoded; it may
+            change the packet's bytes in place.
+        ahead: for parts of a source's work that can be done before their turn comes.
+        later: for what need not be there when the first frame comes.
     """
 
     id: str = ""
@@ -60,6 +64,10 @@ class Context:
     counters: Counters = field(default_factory=Counters)
     say: Callable[[str], None] = lambda text: None
     addresses: Mapping[str, str] = field(default_factory=dict)
+    spans: Spans = field(default_factory=Spans)
+    on_packet: Callable[[Any], None] | None = None
+    ahead: Ahead = field(default_factory=Ahead)
+    later: type[Later[Any]] = Later
 
 
 class Stage:
@@ -81,7 +89,12 @@ class Stage:
 
 
 class Source(Stage):
-    """Makes frames, in order; ends by returning. One instance a source, on a thread of its own."""
+    """Makes frames, in order; ends by returning. One instance a source, on a thread of its own.
+
+    `reads_packets` says that it decodes packets and calls `context.on_packet` with each.
+    """
+
+    reads_packets: ClassVar[bool] = False
 
     @property
     def unbounded(self) -> bool:
@@ -111,7 +124,8 @@ class BatchStage(Stage):
 class StreamStage(Stage):
     """Sees every source's frames in order, all sources of a batch in one call; on the host.
 
-    `states` holds one state object a source, made by `new_state`, dropped when the source ends.
+    `states` holds one state object a source, made by `new_state`, dropped when the source ends. With several devices
+    each has an instance of its own, which sees the sources of its device only.
     """
 
     def new_state(self, source: str) -> Any:
@@ -132,7 +146,10 @@ class FrameStage(Stage):
 
 
 class Sink(Stage):
-    """Comes last: writes frames out, in order for each source; hands on what it was given."""
+    """Comes last: writes frames out, in order for each source; hands on what it was given.
+
+    A sink that can make what it writes for a whole batch at once, which is faster than frame by frame, has `encode`.
+    """
 
     def probe(self) -> None:
         """Refuse what cannot work here, such as an encoder that is not there: before the first frame, and not opened.
@@ -142,6 +159,18 @@ class Sink(Stage):
 
     def write(self, frame: Frame) -> None:
         """Write one frame."""
+        raise NotImplementedError
+
+    @staticmethod
+    def encode(batch: Batch) -> list[Any] | None:
+        """What is to be written for each frame, made for all at once; `write_encoded` then takes the place of `write`.
+
+        The batch's tables are on the host, and the frames' own are not filled. None where a sink has no such way.
+        """
+        return None
+
+    def write_encoded(self, frame: Frame, encoded: Any) -> None:
+        """Write what `encode` made for this frame."""
         raise NotImplementedError
 
     def end(self, source: str) -> None:
@@ -170,57 +199,6 @@ class Composite(Stage):
 KINDS: dict[str, type[Stage]] = {
     kind.__name__: kind for kind in (Source, BatchStage, StreamStage, FrameStage, Sink, Composite)
 }
-
-
-# --------------------------------------------------------------------------------------------------------- options
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option of a stage, as `explain` and the JSON Schema show it."""
-
-    name: str
-    type: Any
-    default: Any
-    help: str
-
-    @property
-    def required(self) -> bool:
-        """Whether a YAML must set it."""
-        return self.default is _REQUIRED
-
-
-def options(kind: type[Stage]) -> list[Option]:
-    """The options of a stage class: its dataclass fields that a constructor takes, with their help."""
-    texts, hints = _option_help(kind), _hints(kind)
-    found = []
-    for f in dataclasses.fields(kind):  # type: ignore[arg-type]  # `stage` made it a dataclass
-        if f.init:
-            made = f.default_factory() if f.default_factory is not _REQUIRED else f.default
-            found.append(Option(f.name, hints[f.name], made, texts.get(f.name, "")))
-    return found
-
-
-def summary(kind: type[Stage]) -> str:
-    """The first line of a stage's docstring."""
-    return (inspect.getdoc(kind) or "").split("\n", 1)[0]
-
-
-def _hints(kind: type[Stage]) -> dict[str, Any]:
-    import typing
-
-    return typing.get_type_hints(kind, include_extras=True)
-
-
-def _option_help(kind: type[Stage]) -> dict[str, str]:
-    """Read the `Options:` part of the docstrings of a class and its bases."""
-    texts: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        doc = inspect.cleandoc(base.__dict__.get("__doc__") or "")
-        match = re.search(r"^Options:\n((?:[ \t]+.*\n?|\n)*)", doc, re.MULTILINE)
-        for name, text in re.findall(r"^ {4}(\w+): ((?:.|\n(?! {4}\w+: ))*)", match[1] if match else "", re.MULTILINE):
-            texts[name] = " ".join(text.split())
-    return texts
 
 
 # -------------------------------------------------------------------------------------------------------- registry

@@ -16,9 +16,10 @@ from streamkit.testing import detections, gray
 from streamkit.units import Count, Score, Seconds
 from streamkit.validate import got, meant, told
 from streamkit.yamlfile import Node as Place
-from streamkit.yamlfile import did_you_mean
+from streamkit.yamlfile import did_you_mean, nearest
 
 _STEP_S = 0.04
+_UNKNOWN = "unexpected_keyword_argument"
 _FORBID: dict[str, Any] = {"extra": "forbid"}
 
 
@@ -138,12 +139,21 @@ def read_tests(graph: Graph) -> list[Test]:
     problems: list[Problem] = []
     tests = []
     for place in graph.config.tests:
-        written = _written(place, problems)
+        written, reader = _written(place, problems), _Reader(graph, place, problems)
+        nodes = reader.nodes()
         if written is not None:
-            tests.append(_Reader(graph, place, written, problems).read())
+            tests.append(reader.read(written, nodes))
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
     return tests
+
+
+def form_problems(tests: Sequence[Place]) -> list[Problem]:
+    """What is wrong with the form of these tests, whatever graph they are for."""
+    problems: list[Problem] = []
+    for place in tests:
+        _written(place, problems)
+    return list(dict.fromkeys(problems))
 
 
 def _written(place: Place, problems: list[Problem]) -> Written | None:
@@ -157,7 +167,12 @@ def _written(place: Place, problems: list[Problem]) -> Written | None:
     try:
         return TypeAdapter(Written).validate_json(json.dumps(place.plain()), strict=True)
     except ValidationError as error:
-        problems.extend(_problem(place, one) for one in error.errors(include_url=False))
+        found = error.errors(include_url=False)
+        misspelt = {
+            (*loc[:-1], nearest(str(loc[-1]), _keys(place, loc)))
+            for loc in (one["loc"] for one in found if one["type"] == _UNKNOWN)
+        }
+        problems.extend(_problem(place, one) for one in found if one["type"] != "missing" or one["loc"] not in misspelt)
         return None
 
 
@@ -167,38 +182,52 @@ def _problem(place: Place, error: Any) -> Problem:
     name = ".".join(steps) or "a test"
     if error["type"] == "missing":
         return found.problem(f"{name} needs {error['loc'][-1]}")
-    if error["type"] == "unexpected_keyword_argument":
-        holder, above = place.follow(error["loc"][:-1])
-        kind = {"given": Given, "objects": Objects, "events": Happened, "expect": Expect}.get(
-            next((step for step in reversed(above) if not step.isdigit()), ""), Written
-        )
-        keys = [f.name for f in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    if error["type"] == _UNKNOWN:
+        holder, _ = place.follow(error["loc"][:-1])
+        keys = _keys(place, error["loc"])
         text = f"{'.'.join(steps[:-1]) or 'a test'} has no key {error['loc'][-1]!r}"
         return holder.problem(text + did_you_mean(str(error["loc"][-1]), keys, all_if_few=True), error["loc"][-1])
     asked = told(error)
     return found.problem(f"{name} {asked}{got(found) if asked.startswith('must be') else ''}{meant(error, found)}")
 
 
+def _keys(place: Place, path: tuple[Any, ...]) -> list[str]:
+    """The keys that may stand beside the one at the end of `path`."""
+    _, above = place.follow(path[:-1])
+    kind = {"given": Given, "objects": Objects, "events": Happened, "expect": Expect}.get(
+        next((step for step in reversed(above) if not step.isdigit()), ""), Written
+    )
+    return [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+
+
 class _Reader:
     """Puts one test into the graph."""
 
-    def __init__(self, graph: Graph, place: Place, written: Written, problems: list[Problem]) -> None:
-        self.graph, self.place, self.written, self.problems = graph, place, written, problems
+    def __init__(self, graph: Graph, place: Place, problems: list[Problem]) -> None:
+        self.graph, self.place, self.problems = graph, place, problems
 
-    def read(self) -> Test:
-        written = self.written
-        first = self._stage("insert_at", written.insert_at)
-        last = self._stage("extract_from", written.extract_from or written.insert_at) if first is not None else None
-        nodes = self._between(first, last) if first is not None and last is not None else []
-        frames = self._frames(self._detector(nodes[0])) if nodes else []
+    def nodes(self) -> list[Node]:
+        """The stages to run; none where their names are wrong. The rest of the test may be of any form."""
+        keys = self.place.value if isinstance(self.place.value, dict) else {}
+        begin, end = (keys.get(key, Place(None, "", 0, 0)) for key in ("insert_at", "extract_from"))
+        end = begin if end.value is None else end
+        if not isinstance(begin.value, str) or not isinstance(end.value, str):
+            return []
+        first = self._stage("insert_at", begin)
+        last = self._stage("extract_from", end) if first is not None or end is not begin else None
+        return self._between(first, last) if first is not None and last is not None else []
+
+    def read(self, written: Written, nodes: list[Node]) -> Test:
+        """Make the test of these stages."""
+        frames = self._frames(written, self._detector(nodes[0])) if nodes else []
         if frames:
             self._check_words(nodes, frames)
-        self._check_expected()
+        self._check_expected(written)
         return Test(written.name, self.place, nodes, frames, written.expect)
 
-    def _stage(self, key: str, name: str) -> str | None:
+    def _stage(self, key: str, place: Place) -> str | None:
         """The stage of the graph that is meant: of a composite its first part, or its last to take out behind."""
-        place = self.place.value.get(key, self.place.value["insert_at"])
+        name: str = place.value
         nodes, aliases = self.graph.nodes, self.graph.aliases
         if name not in nodes and name not in aliases:
             near = did_you_mean(name, [*aliases, *nodes])
@@ -238,14 +267,14 @@ class _Reader:
             todo += [above for above in (node.inputs if node is not None else ()) if above not in todo]
         return first
 
-    def _frames(self, detector: Node) -> list[Frame]:
+    def _frames(self, written: Written, detector: Node) -> list[Frame]:
         card = detector.options.get("model")
         labels = tuple(getattr(card, "labels", ()))
         found: dict[str, list[Frame]] = {}
         frames = []
-        if not self.written.given:
+        if not written.given:
             self.problems.append(self.place.value["given"].problem("given has no frame"))
-        for i, given in enumerate(self.written.given):
+        for i, given in enumerate(written.given):
             for row, name in enumerate(given.label or ()):
                 if labels and name not in labels:
                     place = self.place.follow(("given", i, "label", row))[0]
@@ -281,8 +310,8 @@ class _Reader:
                     self.problems.append(self.place.value["given"].problem(text))
             there.update(node.type.writes)
 
-    def _check_expected(self) -> None:
-        expect, n = self.written.expect, len(self.written.given)
+    def _check_expected(self, written: Written) -> None:
+        expect, n = written.expect, len(written.given)
         for name in ("objects", "count"):
             value = getattr(expect, name)
             if isinstance(value, list) and len(value) != n:

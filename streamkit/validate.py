@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, NotRequired, get_args, get_type_hints
 
 from streamkit.errors import Problem
-from streamkit.stage import Stage, options
+from streamkit.stage import options
 from streamkit.units import CardProblems
-from streamkit.yamlfile import Node, did_you_mean
+from streamkit.yamlfile import Node, did_you_mean, nearest
 
 _TYPES = {
     "float_type": "a number", "int_type": "a whole number", "int_from_float": "a whole number", "string_type": "text",
     "bool_type": "true or false", "list_type": "a list", "tuple_type": "a list", "dict_type": "a mapping",
     "none_required": "nothing", "model_type": "a mapping", "dataclass_type": "a mapping",
+}  # fmt: skip
+_OTHER_NAMES = {
+    "h265": "hevc", "h.265": "hevc", "x265": "hevc", "h.264": "h264", "x264": "h264", "avc": "h264",
 }  # fmt: skip
 
 
@@ -29,20 +32,26 @@ class Options:
     def __init__(self, folder: Path, problems: list[Problem]) -> None:
         self.folder, self.problems = folder, problems
 
-    def __call__(self, kind: type[Stage], node: Node, id_: str) -> dict[str, Any] | None:
-        """Check the options of `kind` under the stage id `id_`; return the values, or None where something is wrong."""
+    def __call__(self, kind: type[Any], node: Node, id_: str) -> dict[str, Any] | None:
+        """Check the options of `kind` under the stage id `id_`; return the values, or None where something is wrong.
+
+        `kind` is a stage, or another dataclass with a `name` that a YAML fills, such as `Fault`.
+        """
         from pydantic import ValidationError
 
         known = {option.name: option for option in options(kind)}
         before = len(self.problems)
-        for key in [key for key in node.value if key not in known]:
+        unknown = [key for key in node.value if key not in known]
+        for key in unknown:
             text = f"{kind.name} has no option {key!r}{did_you_mean(key, known)}"
             self.problems.append(node.problem(text, key))
         given = {key: item.plain() for key, item in node.value.items() if key in known}
         try:
             values = model_of(kind).validate_json(json.dumps(given), strict=True, context={"folder": self.folder})
         except ValidationError as error:
-            self._report(kind, node, id_, error.errors(include_url=False))
+            misspelt = {(nearest(key, known),) for key in unknown}
+            found = [e for e in error.errors(include_url=False) if e["type"] != "missing" or e["loc"] not in misspelt]
+            self._report(kind, node, id_, found)
             return None
         if len(self.problems) > before:
             return None
@@ -53,7 +62,7 @@ class Options:
             return None
         return {name: values[name] for name in given}
 
-    def _report(self, kind: type[Stage], node: Node, id_: str, errors: list[Any]) -> None:
+    def _report(self, kind: type[Any], node: Node, id_: str, errors: list[Any]) -> None:
         """One problem for each place; where a value may be of several types, what each type wants."""
         places: dict[tuple[str, ...], tuple[Node, list[str], list[str]]] = {}
         for error in errors:
@@ -69,8 +78,10 @@ class Options:
                 self.problems.append(where.problem(f"{name} is required{_help(kind, error['loc'][-1], path)}"))
                 continue
             if error["type"] == "extra_forbidden":
-                name = ".".join([id_, *path[:-1]])
-                self.problems.append(found.problem(f"{name} has no option {error['loc'][-1]!r}"))
+                parent, taken = node.follow(error["loc"][:-1])
+                key, name = str(error["loc"][-1]), ".".join([id_, *taken])
+                way = did_you_mean(key, _keys(kind, error["loc"]))
+                self.problems.append(parent.problem(f"{name} has no option {key!r}{way}", key))
                 continue
             _, texts, nears = places.setdefault(tuple(path), (found, [], []))
             texts.append(told(error))
@@ -81,10 +92,10 @@ class Options:
             self.problems.append(found.problem(f"{'.'.join([id_, *steps])} {text}{got(found)}{''.join(nears)}"))
 
 
-_models: dict[type[Stage], Any] = {}
+_models: dict[type[Any], Any] = {}
 
 
-def model_of(kind: type[Stage]) -> Any:
+def model_of(kind: type[Any]) -> Any:
     """The pydantic adapter of a stage's options: a typed dict of them."""
     if kind not in _models:
         from pydantic import ConfigDict, Field, TypeAdapter
@@ -116,10 +127,12 @@ def told(error: Any) -> str:
 
 
 def meant(error: Any, found: Node) -> str:
-    """`; did you mean ...?` where the value at `found` is nearly a word that pydantic's `error` asks for."""
+    """`; did you mean ...?` where the value at `found` is nearly a word that `error` asks for, or means the same."""
     if error["type"] != "literal_error" or not isinstance(found.value, str):
         return ""
-    return did_you_mean(found.value, str(error["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", "))
+    words = str(error["ctx"]["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
+    other = _OTHER_NAMES.get(found.value.lower())
+    return f"; did you mean {other!r}?" if other in words else did_you_mean(found.value, words)
 
 
 def got(found: Node) -> str:
@@ -131,6 +144,17 @@ def got(found: Node) -> str:
     return f", got {value!r}{hint}"
 
 
-def _help(kind: type[Stage], name: Any, path: list[str]) -> str:
+def _keys(kind: type[Any], path: tuple[Any, ...]) -> list[str]:
+    """The keys that may stand in the mapping that is the option at the head of `path`."""
+    left = [option.type for option in options(kind) if option.name == path[0]]
+    while left:
+        one = left.pop()
+        if hasattr(one, "__total__"):  # a TypedDict, also that of typing_extensions
+            return list(get_type_hints(one))
+        left.extend(get_args(one))
+    return []
+
+
+def _help(kind: type[Any], name: Any, path: list[str]) -> str:
     text = next((o.help for o in options(kind) if o.name == name and not path), "")
     return f": {text}" if text else ""

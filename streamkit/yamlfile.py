@@ -121,10 +121,16 @@ def near_files(path: Path) -> str:
 def did_you_mean(word: str, known: Iterable[str], all_if_few: bool = False) -> str:
     """`; did you mean 'x'?` where a known word is near, else the known words if asked for, else nothing."""
     known = list(known)
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    if near:
-        return f"; did you mean {near[0]!r}?"
+    near = nearest(word, known)
+    if near is not None:
+        return f"; did you mean {near!r}?"
     return f"; known: {', '.join(known)}" if all_if_few and known else ""
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` is nearly, or None."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return near[0] if near else None
 
 
 def scalar(text: str) -> Any:

@@ -1,6 +1,7 @@
 """What every test may use: the folder of test data, and the skipping of what this machine cannot run."""
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,9 @@ from streamkit.runtime.run import Pipeline
 from streamkit.stage import Collecting, Sink, Stage, default_registry, stage
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from rtsp import proxy, rtsp, rtsp_there  # noqa: E402, F401  fixtures; the path is set just above
 
 
 def _gpu_missing() -> str | None:

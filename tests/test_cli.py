@@ -163,23 +163,51 @@ def test_a_wrong_command_says_what_was_meant(root: Path, args: tuple[str, ...], 
     assert told in done.stderr
 
 
-def test_check_tells_every_network_that_is_not_there(root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("subcommand", ["run", "check"])
+def test_every_network_that_is_not_there_is_told_at_its_line(root: Path, tmp_path: Path, subcommand: str) -> None:
     card = "task: detect\nfamily: yolox\nfile: {0}.onnx\ninput: {{size: [64, 64]}}\nlabels: [a]\nlicense: none\n"
     for name in ("one", "two"):
         (tmp_path / f"{name}.yaml").write_text(card.format(name))
     text = "sources: {a: 'test://'}\nstages:\n  one: {stage: detect, model: one}\n  two: {stage: detect, model: two}\n"
-    done = command(root, "check", write(tmp_path, text))
+    done = command(root, subcommand, write(tmp_path, text), "--device", "cpu")
     assert done.returncode == 2
-    assert [name in done.stderr for name in ("one.onnx is not there", "two.onnx is not there")] == [True, True]
+    lines = done.stderr.splitlines()
+    for line, (number, name) in zip(lines, ((3, "one"), (4, "two")), strict=True):
+        assert line.startswith(f"{tmp_path}/p.yaml:{number}:31: {name}: model card {name} ")
+        assert f"its file {tmp_path}/{name}.onnx is not there" in line
 
 
-def test_a_report_that_cannot_be_written(root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["", "sources: {a: 'test://', b: 'no/such/*.mp4'}", "sources: {b: no/such.mp4}"])
+def test_a_pattern_without_a_match_fails_alone_as_a_missing_file_does(root: Path, tmp_path: Path, place: str) -> None:
+    sources = place or f"sources: {{a: 'test://?frames=3', b: {tmp_path}/none}}"
+    (tmp_path / "none").mkdir()
+    path = write(tmp_path, f"{sources}\nstages: {{jsonl: {{path: '{tmp_path}/{{source}}.jsonl'}}}}\n")
+    checked = command(root, "check", path)
+    assert checked.returncode == 0
+    assert checked.stderr.count("(warning)") == 1
+    assert "source b: " in checked.stderr
+    done = command(root, path, "--device", "cpu", "--limit", 3)
+    assert done.returncode == 1
+    assert "source b failed: " in done.stderr
+    assert (tmp_path / "a.jsonl").exists() == ("a: " in sources)
+
+
+def test_a_report_that_cannot_be_written_is_told_before_the_first_frame(root: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     text = f"sources: {{a: 'test://?frames=2'}}\nstages: {{jsonl: {{path: '{tmp_path}/a.jsonl'}}}}\n"
     done = command(root, write(tmp_path, text), "--device", "cpu", "--report", tmp_path / "file" / "r.json")
     assert done.returncode == 1
-    assert f"cannot write {tmp_path}/file/r.json: a part of the path is a file" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert (
+        done.stderr == f"cannot write {tmp_path}/file/r.json: a part of the path is a file where a folder is needed\n"
+    )
+    assert not (tmp_path / "a.jsonl").exists()
+
+
+def test_a_run_that_does_not_begin_leaves_no_report(root: Path, tmp_path: Path) -> None:
+    text = f"sources: {{a: 'test://?frames=2'}}\nstages: {{jsonl: {{path: '{tmp_path}/a.jsonl'}}}}\n"
+    done = command(root, write(tmp_path, text), "--device", "cuda", "--report", tmp_path / "r.json")
+    assert done.returncode == 2
+    assert os.listdir(tmp_path) == ["p.yaml"]
 
 
 def test_not_an_onnx_file_and_a_wrong_label_list(root: Path, tmp_path: Path) -> None:
@@ -257,6 +285,20 @@ class Raising(FrameStage):
 '''
 
 
+SLOW = '''
+import time
+
+from streamkit import FrameStage, stage
+
+@stage("slow")
+class Slow(FrameStage):
+    """Take two seconds for a frame."""
+
+    def process(self, frame):
+        time.sleep(2)
+'''
+
+
 @pytest.mark.parametrize("on_error", ["skip", "stop"])
 def test_a_stage_that_raises(root: Path, tmp_path: Path, on_error: str) -> None:
     (tmp_path / "raising.py").write_text(RAISING)
@@ -275,19 +317,73 @@ def test_a_stage_that_raises(root: Path, tmp_path: Path, on_error: str) -> None:
         assert json.loads((tmp_path / "r.json").read_text())["stages"]["raising"]["failed"] == 4
 
 
+def begun(line: list[str], root: Path, folder: Path) -> subprocess.Popen[str]:
+    """A run that has begun to write its video."""
+    running = subprocess.Popen(line, cwd=root, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list(folder.glob("out/.street.mp4*")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    time.sleep(2)
+    return running
+
+
+def test_a_second_signal_stops_at_once_and_leaves_no_part_files(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    sources = "  street: {uri: samples/street.mp4, loop: true}"
+    text = PIPELINE.format(sources=sources, out=tmp_path / "out").replace("  draw: {}", "  slow: {}\n  draw: {}")
+    path = write(tmp_path, f"plugins: [slow.py]\nbatch: 1\n{text}")
+    line = [sys.executable, str(root / "run.py"), str(path), "--device", "cpu", "--report", str(tmp_path / "r.json")]
+    with begun(line, root, tmp_path) as running:
+        assert sorted(part.name for part in tmp_path.rglob(".*.part")) == [
+            ".r.json.part", ".street.jsonl.part", ".street.mp4.part",
+        ]  # fmt: skip
+        running.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert running.poll() is None  # it drains, a frame in two seconds
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=2) == 130
+    assert not list(tmp_path.rglob(".*.part"))
+    assert not list((tmp_path / "out").iterdir())
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_drains_and_closes(root: Path, tmp_path: Path, number: int) -> None:
     sources = "  street: {uri: samples/street.mp4, loop: true, pace: 20}"
     path = write(tmp_path, PIPELINE.format(sources=sources, out=tmp_path / "out"))
     line = [sys.executable, str(root / "run.py"), str(path), "--device", "cpu", "--report", str(tmp_path / "r.json")]
-    running = subprocess.Popen(line, cwd=root, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not list((tmp_path).glob("out/.street.mp4*")) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    time.sleep(2)
+    running = begun(line, root, tmp_path)
     running.send_signal(number)
     _, told = running.communicate(timeout=30)
     assert running.returncode == 130, told
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["sources"]["street"]["frames"] == report["frames"] > 0
     assert len(records(tmp_path / "out/street.jsonl")) == report["frames"] == decoded(tmp_path / "out/street.mp4")
+
+
+def test_a_profile_is_whole_also_after_ctrl_c(root: Path, tmp_path: Path) -> None:
+    sources = "  street: {uri: samples/street.mp4, loop: true, pace: 20}"
+    path = write(tmp_path, PIPELINE.format(sources=sources, out=tmp_path / "out"))
+    profile = tmp_path / "new/folder/p.json"
+    line = [sys.executable, str(root / "run.py"), str(path), "--device", "cpu", "--profile", str(profile)]
+    running = subprocess.Popen(line, cwd=root, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list((tmp_path).glob("out/.street.mp4*")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not profile.exists(), "it appears when it is whole"
+    time.sleep(2)
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate(timeout=30)
+    assert running.returncode == 130, told
+    found = json.loads(profile.read_text())
+    assert {"decode", "wait for the pace", "detect.infer", "video"} <= {e["name"] for e in found["traceEvents"]}
+    assert f"profile: {profile}, " in told
+    assert found["otherData"]["limit"] == told.splitlines()[-1]
+    assert not list(profile.parent.glob(".*"))
+
+
+def test_a_profile_that_cannot_be_written_is_known_before_the_first_frame(root: Path, tmp_path: Path) -> None:
+    path = write(tmp_path, PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out"))
+    done = command(root, path, "--device", "cpu", "--profile", path / "p.json")
+    assert done.returncode == 1
+    assert done.stderr == f"cannot write {path}/p.json: a part of the path is a file where a folder is needed\n"
+    assert not (tmp_path / "out").exists()

@@ -83,6 +83,11 @@ def test_batch_may_be_a_number():
             "sources: {a: {uri: x.mp4, lop: true}}\nstages: {draw: {}}",
             "1:27: source has no option 'lop'; did you mean 'loop'?",
         ),
+        # a needed one, misspelt: told once
+        (with_stages("detect: {modl: demo}"), "3:12: detect has no option 'modl'; did you mean 'model'?"),
+        (with_stages("jsonl: {pat: a.jsonl}"), "3:11: jsonl has no option 'pat'; did you mean 'path'?"),
+        ("source: {a: x.mp4}\nstages: {draw: {}}", "1:1: unknown key 'source'; did you mean 'sources'?"),
+        ("sources: {a: x.mp4}\nstage: {draw: {}}", "2:1: unknown key 'stage'; did you mean 'stages'?"),
         # twice
         (with_stages("draw: {}", "draw: {}"), "4:3: the key 'draw' is here twice, first in line 3"),
         # wrong types and units
@@ -99,6 +104,14 @@ def test_batch_may_be_a_number():
             with_stages("draw: {color: classs}"),
             "3:17: draw.color must be class or track, got 'classs'; did you mean 'class'?",
         ),
+        (
+            with_stages("video: {path: a.mp4, codec: h265}"),
+            "3:31: video.codec must be h264 or hevc, got 'h265'; did you mean 'hevc'?",
+        ),
+        (with_stages("video: {path: a.mp4, codec: x265}"), "got 'x265'; did you mean 'hevc'?"),
+        (with_stages("video: {path: a.mp4, codec: X264}"), "got 'X264'; did you mean 'h264'?"),
+        (with_stages("video: {path: a.mp4, codec: avc}"), "got 'avc'; did you mean 'h264'?"),
+        (with_stages("video: {path: a.mp4, codec: hev}"), "got 'hev'; did you mean 'hevc'?"),
         (with_stages("video: {path: 5}"), "3:17: video.path must be text, got 5"),
         (
             with_stages("video: {path: out/a.mp4, segment: soon}"),
@@ -120,7 +133,9 @@ def test_batch_may_be_a_number():
         (with_stages("draw: {run: {on_error: ignore}}"), "3:26: draw.run.on_error must be skip or stop, got 'ignore'"),
         ("device: gpu\n" + SMALL, "1:9: device must be auto, cpu, cuda or cuda:N, got 'gpu'"),
         ("device: [1]\n" + SMALL, "1:9: device must be auto, cpu, cuda or cuda:N, got 1"),
-        ("device: [cuda:0, cuda:1]\n" + SMALL, "1:9: this version runs a pipeline on one device; name one"),
+        ("device: [cuda:0, gpu]\n" + SMALL, "1:9: device must be auto, cpu, cuda or cuda:N, got 'gpu'"),
+        ("device: [cuda:0, auto]\n" + SMALL, "1:9: auto chooses one device; in a list name each, as in [cuda:0"),
+        ("device: []\n" + SMALL, "1:9: device names none; leave it out for auto"),
         ("batch: many\n" + SMALL, "1:8: batch.size must be a whole number from 1 to 1024, got 'many'"),
         ("batch: {max_wait: soon}\n" + SMALL, "1:19: batch.max_wait must be a duration such as"),
         # what is needed
@@ -261,10 +276,34 @@ def test_a_folder_of_videos_makes_a_source_of_each(tmp_path):
     assert config(f'sources: {{cam: "{tmp_path}/a*.mp4"}}\nstages: {{draw: {{}}}}').sources[1].id == "cam/a10"
 
 
-def test_an_empty_folder_is_a_problem(tmp_path):
+def test_a_folder_or_pattern_with_nothing_in_it_is_a_warning_only(tmp_path):
+    (tmp_path / "notes.txt").touch()
+    told = {
+        tmp_path: "the folder holds no video and no picture, among 1 files",
+        f"{tmp_path}/*.mp4": "the pattern holds no video and no picture",
+        f"{tmp_path}/%04d.jpg": "the pattern holds no video and no picture",
+    }
+    for uri, text in told.items():
+        made = config(f'sources: {{cam: {{uri: "{uri}"}}}}\nstages: {{draw: {{}}}}')
+        assert made.problems == []
+        assert [s.id for s in made.sources] == ["cam"]
+        assert [str(w) for w in made.warnings] == [f"pipeline.yaml:1:22: source cam: {uri}: {text}"]
+
+
+def test_a_folder_of_videos_and_pictures_is_a_problem(tmp_path):
+    for name in ("a.mp4", "b.jpg"):
+        (tmp_path / name).touch()
     (found,) = problems(f"sources: {{cam: {tmp_path}}}\nstages: {{draw: {{}}}}")
-    assert found.startswith("1:16: source cam: the folder")
-    assert "holds no video and no picture" in found
+    assert found.startswith(f"1:16: source cam: {tmp_path} holds 1 videos and 1 pictures; name one kind")
+
+
+def test_a_model_card_is_no_pipeline(tmp_path):
+    (problem,) = read(ROOT / "models" / "demo.yaml").problems
+    assert problem.text == "this is a model card, not a pipeline; run.py models check demo"
+    own = tmp_path / "own.yaml"
+    own.write_text((ROOT / "models" / "demo.yaml").read_text())
+    (problem,) = read(own).problems
+    assert problem.text.endswith(f"run.py models check {own}")
 
 
 def test_cards_and_plugins_are_found_beside_the_file(tmp_path):
@@ -309,6 +348,44 @@ def test_secrets_are_in_no_message(text):
     assert "SECRET" not in "".join(map(str, config(text).warnings))
 
 
+# -------------------------------------------------------------------------------------------------------- faults
+
+
+def test_a_fault_belongs_to_the_runner():
+    made = config(
+        "sources:\n  a: {uri: samples/street.mp4, end: 4s, fault: {fail: 5s, seed: 7}}\n"
+        "  b: {stage: test_pattern, fault: {away: {every: 1min, for: 3s, random: true}}}\n"
+        "  c: {uri: samples/*.mp4, fault: {still: {at: [1, 2s], for: 500ms}}}\n  d: samples/street.mp4\n"
+        "stages: {draw: {}}\n"
+    )
+    assert made.problems == []
+    faults = {source.id: source.fault for source in made.sources}
+    assert made.sources[0].options == {"uri": "samples/street.mp4", "end": 4.0}
+    assert (faults["a"].fail, faults["a"].seed) == ({"at": 5.0}, 7)
+    assert faults["b"].away == {"every": 60.0, "for": 3.0, "random": True}
+    assert faults["c/street"].still == {"at": [1.0, 2.0], "for": 0.5}
+    assert faults["d"] is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("{frezee: 5s}", "2:36: fault has no option 'frezee'; did you mean 'freeze'?"),
+        ("{freeze: {att: 5s, for: 1s}}", "2:45: a.fault.freeze has no option 'att'; did you mean 'at'?"),
+        ("{away: {at: 5s}}", "2:42: a.fault.away.for is required"),
+        ("{fail: soon}", "2:42: a.fault.fail must be a duration such as 10s"),
+        ("{still: {every: 2s, for: 2s}}", "2:35: a.fault: still.for must be less than every"),
+        ("{corrupt: {at: 1s, for: 1s, share: 3}}", "2:70: a.fault.corrupt.share must be 0 to 1, got 3"),
+        ("5s", "2:35: a.fault must be a mapping, such as {fail: 5s}"),
+        ("{}", "2:35: a.fault: no fault is set; name one of fail, freeze, still, corrupt, away"),
+    ],
+)
+@pytest.mark.parametrize("uri", ["uri: samples/xy.mp4", "stage: test_pattern"])
+def test_what_is_wrong_in_a_fault_is_told(fault, told, uri):
+    (found,) = problems(f"sources:\n  a: {{{uri}, fault: {fault}}}\nstages: {{draw: {{}}}}\n")
+    assert found.startswith(told)
+
+
 # --------------------------------------------------------------------------------------------------------- --set
 
 
@@ -321,7 +398,8 @@ def read_with(tmp_path, **values):
 def test_set_replaces_and_adds(tmp_path):
     made = read_with(
         tmp_path, stages__detect__min_score="0.5", stages__detect__labels="[car]", device="cpu", batch="3",
-        sources__b="samples/street.mp4", sources__a__loop="2", stages__jsonl__run__on_error="stop",
+        sources__b="samples/street.mp4", sources__a__loop="2", sources__a__fault__fail="5s",
+        stages__jsonl__run__on_error="stop",
     )  # fmt: skip
     assert made.problems == []
     assert made.stages[0].options["min_score"] == 0.5
@@ -330,6 +408,14 @@ def test_set_replaces_and_adds(tmp_path):
     assert (made.device, made.batch.size) == ("cpu", 3)
     assert [source.id for source in made.sources] == ["a", "b"]
     assert made.sources[0].options == {"uri": "samples/street.mp4", "loop": 2}
+    assert made.sources[0].fault.fail == {"at": 5.0}
+
+
+def test_set_gives_a_fault_to_a_source_that_is_only_an_address(tmp_path):
+    made = read_with(tmp_path, sources__a__fault__freeze="{at: 1s, for: 2s}")
+    assert made.problems == []
+    assert made.sources[0].options == {"uri": "samples/street.mp4"}
+    assert made.sources[0].fault.freeze == {"at": 1.0, "for": 2.0}
 
 
 @pytest.mark.parametrize(
@@ -347,7 +433,7 @@ def test_set_replaces_and_adds(tmp_path):
         ({"stages__detect__min_scor": "1"}, "detect has no option 'min_scor'; did you mean 'min_score'?"),
         ({"stages__detect__min_score": "two"}, "--set stages.detect.min_score: detect.min_score must be"),
         ({"device__x": "1"}, "--set: device.x: there is no 'device'"),
-        ({"sources__a__uri__x": "1"}, "--set: sources.a.uri.x: there is no 'uri'"),
+        ({"sources__a__uri__x": "1"}, "sources.a.uri is not a mapping, so x cannot be set in it"),
         ({"stages__detect__model__x": "1"}, "stages.detect.model is not a mapping, so x cannot be set in it"),
         ({"devise": "cpu"}, "unknown key 'devise'; did you mean 'device'?"),
     ],
@@ -363,5 +449,7 @@ def test_the_device_of_the_command_goes_before_the_files(tmp_path):
     path.write_text("device: cuda:3\n" + SMALL)
     assert read(path, device="cpu").device == "cpu"
     assert read(path).device == "cuda:3"
+    assert read(path, device="cuda:0, cuda:1").device == ["cuda:0", "cuda:1"]
+    assert read(path, set_={"device": "[cpu,cuda:1]"}).device == ["cpu", "cuda:1"]
     (problem,) = read(path, device="gpu").problems
     assert str(problem).startswith("--device: device must be auto, cpu, cuda")

@@ -29,7 +29,7 @@ def test_a_surface_refuses_what_is_no_nv12(data):
 
 def test_a_surface_is_given_back_when_its_last_reader_lets_go():
     back = []
-    surface = Surface(np.zeros((6, 4), np.uint8), Color(), give_back=back.append)
+    surface = Surface(np.zeros((6, 4), np.uint8), Color(), give_back=lambda data, pending: back.append(data))
     assert (surface.width, surface.height) == (4, 4)
     first, second = Frame("a", 0, 0.0, 4, 4, surface), Frame("a", 1, 0.0, 4, 4, surface)
     del surface, first
@@ -38,6 +38,18 @@ def test_a_surface_is_given_back_when_its_last_reader_lets_go():
     del second
     gc.collect()
     assert len(back) == 1
+
+
+@pytest.mark.parametrize(("awaited", "told"), [(False, "event"), (True, None)])
+def test_a_surface_for_which_nobody_waited_says_so_when_it_is_given_back(awaited, told):
+    back = []
+    made = Surface(
+        np.zeros((6, 4), np.uint8), Color(), ready="event", give_back=lambda data, pending: back.append(pending)
+    )
+    made.awaited = awaited
+    del made
+    gc.collect()
+    assert back == [told]
 
 
 def test_a_frame_has_one_table_or_all_of_several():

@@ -55,6 +55,18 @@ def test_every_built_in_stage_and_option_is_explained(name: str) -> None:
             assert lines[number + 1].startswith("      "), f"the option {line.strip()!r} has no help"
 
 
+def test_faults_are_explained_as_an_option_of_every_source() -> None:
+    told = explain(BUILT_IN, "fault")
+    assert told.startswith("fault: Let a source go wrong on purpose")
+    for name in ("fail", "freeze", "still", "corrupt", "away", "seed"):
+        assert f"\n  {name}: " in told
+    assert "away: {at: duration or list of them, every: duration, such as 10s, random: true | false, for:" in told
+    assert max(map(len, told.split("\n"))) <= 110
+    for name in ("source", "pictures", "test_pattern"):
+        assert "`explain fault` shows how" in " ".join(explain(BUILT_IN, name).split())
+    assert "`fault`" not in explain(BUILT_IN, "draw")
+
+
 def test_explain_tells_text_kind_words_and_options() -> None:
     told = explain(registry_of(Gate), "gate").split("\n")
     assert told[:3] == ["gate: Say who goes through a | gate.", "", "It counts both ways, one track once."]

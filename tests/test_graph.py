@@ -203,7 +203,7 @@ def test_kinds_in_a_word():
 def test_the_text_shows_stages_and_crossings():
     made = graph(DETECT, "track: {}", "draw: {}", 'video: {path: "out/{source}.mp4"}')
     text = as_text(made, "cuda:0").splitlines()
-    assert text[0] == "a: source"
+    assert text[0] == "a: samples/street.mp4"
     assert any(
         line.split() == ["track", "stream", "host", "from", "detect.postprocess", "adds", "track_id"] for line in text
     )
@@ -211,6 +211,11 @@ def test_the_text_shows_stages_and_crossings():
     assert "crossing  detect.postprocess -> track: the table goes from device to host, one copy a batch" in text
     assert not any("crossing" in line for line in as_text(made, "cpu").splitlines())
     assert len(crossings(made, made.nodes["video"])) == 1
+
+
+def test_the_text_shows_where_frames_come_from_and_no_password():
+    made = graph("draw: {}", sources="{gate: 'rtsp://user:SECRET@10.0.0.7/a?token=SECRET', t: 'test://'}")
+    assert as_text(made, "cpu").splitlines()[:2] == ["gate: rtsp://user:***@10.0.0.7/a?token=***", "t: test://"]
 
 
 def test_mermaid_has_a_dotted_arrow_where_host_and_device_meet():

@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 
 from streamkit.errors import OutputError
-from streamkit.outputs import WholeFile, beside, check_path, fill_path, fresh, output_error
+from streamkit.outputs import (
+    WholeFile,
+    beside,
+    check_path,
+    discard_all,
+    fill_path,
+    fresh,
+    output_error,
+    report_file,
+)
 
 
 @pytest.mark.parametrize("path", ["a.jsonl", "out/{source}.mp4", "-", "/tmp/x"])
@@ -85,6 +94,41 @@ def test_must_be_new(tmp_path):
     with pytest.raises(OutputError, match="it exists, and if_exists is fail"):
         WholeFile(tmp_path / "a.txt", must_be_new=True).begin()
     WholeFile(tmp_path / "b.txt", must_be_new=True).begin()
+
+
+def test_a_report_is_probed_and_then_whole(tmp_path):
+    path = tmp_path / "deep" / "r.json"
+    write = report_file(path)
+    assert os.listdir(path.parent) == [".r.json.part"]
+    with pytest.raises(OutputError, match="another output"):
+        WholeFile(path).begin()
+    write("{}\n")
+    assert path.read_text() == "{}\n"
+    assert os.listdir(path.parent) == ["r.json"]
+    with pytest.raises(OutputError, match=r"deep: it is a folder"):
+        report_file(path.parent)
+    assert report_file(Path("/dev/null"))("x") is None
+
+
+def test_a_report_that_cannot_be_written_later_leaves_the_old_one(tmp_path):
+    path = tmp_path / "r.json"
+    path.write_text("old")
+    write = report_file(path)
+    (tmp_path / ".r.json.part").unlink()
+    (tmp_path / ".r.json.part").mkdir()
+    with pytest.raises(OutputError, match=r"cannot write .*r\.json: it is a folder"):
+        write("new")
+    assert path.read_text() == "old"
+
+
+def test_at_an_end_at_once_no_part_file_is_left(tmp_path):
+    whole, other, gone = (WholeFile(tmp_path / name) for name in ("a.txt", "b.txt", "c.txt"))
+    for file in (whole, other, gone):
+        file.begin()
+    whole.finish()
+    gone.part.unlink()
+    discard_all()
+    assert os.listdir(tmp_path) == ["a.txt"]
 
 
 def test_paths_that_cannot_be(tmp_path):

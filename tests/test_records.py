@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from streamkit.data import Detections, Event, Frame
-from streamkit.records import SCHEMA, line, lines, record, wall_clock
+from streamkit.data import Batch, Detections, Event, Frame
+from streamkit.records import SCHEMA, batch_lines, line, lines, record, wall_clock
 
 
 def table(boxes, score=None, class_id=None, labels=("person", "car", "bus"), **columns):
@@ -204,3 +204,50 @@ def test_any_frame_gives_a_valid_record(one):
         for value, limit in zip(found["box"], (one.width, one.height) * 2, strict=True):
             assert value is None or 0 <= value <= limit
         assert ("stage" in found) == (len(one.tables) > 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    objects=st.lists(st.integers(0, 5), min_size=1, max_size=6),
+    tracked=st.booleans(),
+    faces=st.booleans(),
+    shuffled=st.booleans(),
+    seed=st.integers(0, 2**31),
+)
+def test_a_batchs_lines_are_those_of_its_frames(objects, tracked, faces, shuffled, seed):
+    rng = np.random.default_rng(seed)
+    sizes = [(int(w), int(h)) for w, h in rng.integers(8, 4000, (len(objects), 2))]
+    rows = np.repeat(np.arange(len(objects), dtype=np.int32), objects)
+    if shuffled:
+        rows = rng.permutation(rows)
+
+    def found(labels, **columns):
+        n = len(rows)
+        made = table(
+            rng.uniform(-50, 4100, (n, 4)),
+            rng.random(n),
+            rng.integers(-1, 4, n),
+            labels=labels,
+            **({"track_id": rng.integers(-1, 3, n)} if tracked else {}),
+            **columns,
+        )
+        return made.with_columns(batch_row=rows)
+
+    tables = {"detect": found(("person", "car", "bus"))}
+    if faces:
+        tables["faces"] = found((), age=rng.choice([np.nan, 1.5, 30.25], len(rows)).astype(np.float32))
+    frames = [
+        frame(source=f"s{i % 2}", index=i, width=w, height=h, events=[Event("seen", "x", "s", i, 0.0)] if i % 3 else [])
+        for i, (w, h) in enumerate(sizes)
+    ]
+    whole = batch_lines(Batch(frames, tables=dict(tables)))
+    for name, one in tables.items():
+        for each, part in zip(frames, one.split(len(frames)), strict=True):
+            each.tables[name] = part
+    assert whole == lines(frames)
+
+
+def test_a_batch_of_nothing_has_no_lines():
+    assert batch_lines(Batch([])) == []
+    assert batch_lines(Batch([], tables={"detect": Detections.empty()})) == []
+    assert [json.loads(one)["objects"] for one in batch_lines(Batch([frame(), frame()]))] == [[], []]

@@ -60,6 +60,11 @@ GOOD = {
     + SOURCES
     + "stages:\n  detect:\n    model: demo\n    min_score: ${SCORE:-0.5}\n    agnostic: ${AG:-true}\n",
     "tests": DETECT % "" + "tests: [{name: it counts}]\n",
+    "faults": "sources:\n  a: {uri: x.mp4, fault: {fail: 5s, freeze: {at: 3, for: 2s}, seed: 7}}\n"
+    "  b: {stage: test_pattern, fault: {fail: {frame: [3, 9], at: [1s, 2]}, still: {every: 1min, for: 5s}}}\n"
+    "  c: {uri: s/*.png, fault: {corrupt: {every: 10s, for: 0.5s, random: true, share: 0.1}, away: {at: 0, for: 3s}}}\n"
+    "  d: {uri: x.mp4, fault: {fail: '${WHEN:-3s}', freeze: {at: '${WHEN:-3s}', for: '${HOW:-2s}'}}}\n"
+    "stages: {draw: {}}\n",
 }  # fmt: skip
 BAD = {
     "no stages": SOURCES,
@@ -79,6 +84,12 @@ BAD = {
     "a stage called decode": SOURCES + "stages: {decode: {stage: draw}}",
     "a source as a stage": SOURCES + "stages: {a: {stage: source, uri: x.mp4}}",
     "an insert into no composite": SOURCES + "stages: {draw: {insert: {after: a, stage: draw}}}",
+    "an unknown fault": "sources: {a: {uri: x.mp4, fault: {frezee: {at: 1s, for: 1s}}}}\nstages: {draw: {}}",
+    "no fault": "sources: {a: {uri: x.mp4, fault: {}}}\nstages: {draw: {}}",
+    "an unknown word in a fault": "sources: {a: {uri: x.mp4, fault: {fail: {att: 1s}}}}\nstages: {draw: {}}",
+    "a fault without an end": "sources: {a: {uri: x.mp4, fault: {away: {at: 1s}}}}\nstages: {draw: {}}",
+    "a fault at no time": "sources: {a: {uri: x.mp4, fault: {fail: soon}}}\nstages: {draw: {}}",
+    "a fault of a stage": SOURCES + "stages: {draw: {fault: {fail: 1s}}}",
     "a device that is none": "device: gpu\n" + DETECT % "",
     "a batch of none": "batch: 0\n" + DETECT % "",
 }

@@ -89,7 +89,7 @@ def test_it_has_a_name_a_summary_and_help_for_every_option(kind):
 
 @pytest.mark.parametrize("kind", all_stages())
 def test_its_docstring_describes_no_option_that_there_is_not(kind):
-    from streamkit.stage import _option_help
+    from streamkit.options import _option_help
 
     assert set(_option_help(kind)) <= {option.name for option in options(kind)}
 

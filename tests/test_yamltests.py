@@ -168,6 +168,10 @@ def test_no_tests_is_said():
          "14:19: extract_from: crossing does not come after busy"),
         (["name: x", "insert_at: crossing", "givn: []", GIVEN, "expect: {count: 2}"],
          "14:5: a test has no key 'givn'; did you mean 'given'?"),
+        (["name: x", "insert_att: crossing", GIVEN, "expect: {count: 2}"],
+         "13:5: a test has no key 'insert_att'; did you mean 'insert_at'?"),
+        (["name: x", "insert_at: crossing", "givn: [{}]", "expect: {count: 2}"],
+         "14:5: a test has no key 'givn'; did you mean 'given'?"),
         (["name: x", "insert_at: crossing", "given: []", "expect: {count: 2}"], "14:12: given has no frame"),
         (["name: x", "insert_at: crossing", "given: 3", "expect: {count: 2}"], "14:12: given must be a list, got 3"),
         (["name: x", "insert_at: crossing", "given: [{track_id: [7], xyxi: []}]", "expect: {count: 2}"],
@@ -216,11 +220,29 @@ def test_all_mistakes_of_all_tests_are_told_at_once():
         + one("name: y", "insert_at: crosing", GIVEN, "expect: {count: 2}")
     )
     text = "\n".join(found)
+    assert "14:16: insert_at: there is no stage 'croos'" in text  # whatever else is wrong in that test
     assert "12:5: a test must be a mapping with the keys name, insert_at, extract_from, given, expect, got 5" in text
     assert "15:14: given has no key 'scor'; did you mean 'score'?" in text
     assert "given.xyxy" in text
     assert "16:21: expect.count must be" in text
     assert "18:16: insert_at: there is no stage 'crosing'" in text
+
+
+def test_the_stages_of_a_test_are_looked_at_whatever_its_form():
+    assert problems(
+        one("name: 5", "insert_at: busy", "extract_from: crosing", "given: no", "expect: {count: 2}")
+        + one("name: x", "insert_at: [detect]", "extract_from: all", GIVEN, "expect: {count: 2}")
+    ) == [
+        "pipeline.yaml:12:11: name must be text, got 5",
+        "pipeline.yaml:14:19: extract_from: there is no stage 'crosing'; did you mean 'crossing'?",
+        "pipeline.yaml:15:12: given must be a list, got 'no'",
+        "pipeline.yaml:18:16: insert_at must be text, got ['detect']",
+    ]  # fmt: skip
+
+
+def test_extract_from_may_be_left_empty():
+    code, said = run(one("name: in", "insert_at: crossing", "extract_from: ~", GIVEN, f"expect: {{{IN}}}"))
+    assert code == 0, said
 
 
 def test_a_pipeline_that_is_wrong_is_told_as_check_tells_it():

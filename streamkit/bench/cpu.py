@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from streamkit.bench.child import environment
 from streamkit.bench.compare import agreement, objects_by_frame
 from streamkit.errors import ConfigError
 
@@ -238,7 +239,7 @@ def _measured(command: Sequence[str]) -> tuple[float, float, str]:
     """Run a command: its seconds, its greatest memory in MB, what it said on standard output."""
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as trouble:
         begun = time.perf_counter()
-        process = subprocess.Popen(command, stdout=said, stderr=trouble, env=_environment())
+        process = subprocess.Popen(command, stdout=said, stderr=trouble, env=environment())
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - begun
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -252,11 +253,6 @@ def _measured(command: Sequence[str]) -> tuple[float, float, str]:
 
 def _output(command: Sequence[str]) -> str:
     return _measured(command)[2]
-
-
-def _environment() -> dict[str, str]:
-    """The environment of this process, and with it a checkout that is not installed."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
 
 def _growth(name: str, run: dict[str, Any]) -> Figure:

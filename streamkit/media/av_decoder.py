@@ -51,13 +51,17 @@ class AvDecoder:
             self._context.thread_type = "SLICE" if self._low_delay else "AUTO"
         self._centred = demuxer.info.codec in CENTRED
         self._timing = Timing(demuxer)
+        self._hidden: set[int] = set()
 
-    def decode(self, packet: Any | None) -> list[Picture]:
+    def decode(self, packet: Any | None, *, hidden: bool = False) -> list[Picture]:
         """The pictures that are whole once `packet` (an `av.Packet`) is in; None at the end gives the last ones.
 
-        A packet that cannot be decoded is counted, and decoding goes on.
+        A packet that cannot be decoded is counted, and decoding goes on. The picture of a hidden one is left out.
         """
         import av
+
+        if hidden and packet is not None:
+            self._hidden.add(packet.pts)
 
         try:
             frames = self._context.decode(packet)
@@ -66,7 +70,7 @@ class AvDecoder:
                 return []
             self._counters.add(UNDECODABLE)
             return []
-        return [self._picture(frame) for frame in frames]
+        return [self._picture(frame) for frame in frames if frame.pts not in self._hidden]
 
     def close(self) -> None:
         """Let go of the codec's memory."""

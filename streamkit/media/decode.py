@@ -21,8 +21,11 @@ __all__ = ["Decoder", "Picture", "open_decoder"]
 class Decoder(Protocol):
     """Packets in decode order in, pictures in the order shown out."""
 
-    def decode(self, packet: Any | None) -> list[Picture]:
-        """The pictures that are whole once `packet` (an `av.Packet`) is in; None at the end gives the last ones."""
+    def decode(self, packet: Any | None, *, hidden: bool = False) -> list[Picture]:
+        """The pictures that are whole once `packet` (an `av.Packet`) is in; None at the end gives the last ones.
+
+        The picture of a hidden packet, which must have a time of its own, is decoded and left out.
+        """
 
     def restart(self, demuxer: Demuxer) -> None:
         """Go on with another demuxer, or the same one after a seek."""

@@ -172,6 +172,15 @@ def chroma_of(layout: Any) -> int:
     return {(2, 2): 420, (2, 1): 422, (1, 1): 444}.get(ratio, 0)
 
 
+def headed(packet: Any, headers: bytes) -> Any:
+    """A packet with more bytes in front, and the same times; never to be discarded."""
+    import av
+
+    longer = av.Packet(headers + bytes(packet))
+    longer.pts, longer.dts, longer.time_base, longer.is_keyframe = packet.pts, packet.dts, packet.time_base, True
+    return longer
+
+
 def twin(packet: Any) -> Any:
     """A packet of the same bytes and times; never to be discarded."""
     import av

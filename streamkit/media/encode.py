@@ -15,6 +15,7 @@ import numpy as np
 
 from streamkit.counters import Counters
 from streamkit.data import Array, Color, Surface, array_module
+from streamkit.ops import traffic
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
@@ -75,6 +76,7 @@ def host_pixels(surface: Surface, counters: Counters, into: Array | None = None)
         if surface.ready is not None:
             stream.wait_event(surface.ready)
         counters.add("pixels to host")
+        traffic.fetched(surface.data.nbytes)
         return surface.data.get(stream=stream, out=into)  # type: ignore[no-any-return]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 from streamkit.errors import SourceError
@@ -24,10 +23,11 @@ def resolve(source: str, uri: str) -> list[tuple[str, str, str]]:
     """The sources that one entry of `sources:` stands for, each as id, stage name and URI.
 
     `test://` is the test pattern. A folder or a pattern of videos is one source a file, with the id `<id>/<stem>`; one
-    of pictures is a single source. Anything else is one video, which need not exist yet: that is for the run to find.
+    of pictures is a single source. Anything else is one video. What is not there is for the run to find: a missing
+    file, and a folder or pattern that holds no video and no picture, is one source that fails by itself.
 
     Raises:
-        SourceError: a folder or pattern holds no video or picture, or both; or the address is of no known kind.
+        SourceError: a folder or pattern holds both videos and pictures; or the address is of no known kind.
     """
     check_scheme(uri)
     if scheme(uri) == "test":
@@ -35,25 +35,47 @@ def resolve(source: str, uri: str) -> list[tuple[str, str, str]]:
     if not is_path(uri):
         return [(source, "source", uri)]
     path = local_path(uri)
-    if Path(path).is_dir():
-        files: Iterable[str] = (str(p) for p in sorted(Path(path).iterdir(), key=natural) if p.is_file())
-        where = f"the folder {path}"
-    elif is_pattern(path):
-        files, where = matches(path), f"the pattern {path}"
-    else:
-        return [(source, "pictures" if Path(path).suffix.lower() in PICTURES else "source", uri)]
-    files = list(files)
+    single = [(source, "pictures" if Path(path).suffix.lower() in PICTURES else "source", uri)]
+    files = _inside(path)
+    if files is None:
+        return single
     pictures = [f for f in files if Path(f).suffix.lower() in PICTURES]
     videos = [f for f in files if Path(f).suffix.lower() in VIDEOS]
     if pictures and videos:
         raise SourceError(
-            f"{where} holds {len(videos)} videos and {len(pictures)} pictures; name one kind, such as *.mp4"
+            f"{path} holds {len(videos)} videos and {len(pictures)} pictures; name one kind, such as *.mp4"
         )
     if pictures:
         return [(source, "pictures", uri)]
     if not videos:
-        raise SourceError(f"{where} holds no video and no picture" + (f", among {len(files)} files" if files else ""))
+        return single
     return [(f"{source}/{stem}", "source", file) for stem, file in zip(_unique(videos), videos, strict=True)]
+
+
+def missing(uri: str) -> str | None:
+    """What a run will not find: the file at a path, or any in a folder or pattern. None where it finds something."""
+    if not is_path(uri):
+        return None
+    path = local_path(uri)
+    if (nothing := nothing_in(path)) is not None:
+        return f"{path}: {nothing}"
+    return None if _inside(path) or Path(path).exists() else f"there is no file {path}"
+
+
+def nothing_in(path: str) -> str | None:
+    """That a folder or pattern holds nothing to read; None for one that does, and for any other path."""
+    files = _inside(path)
+    if files is None or any(Path(f).suffix.lower() in VIDEOS | PICTURES for f in files):
+        return None
+    what = "folder" if Path(path).is_dir() else "pattern"
+    return f"the {what} holds no video and no picture" + (f", among {len(files)} files" if files else "")
+
+
+def _inside(path: str) -> list[str] | None:
+    """The files of a folder or pattern, in natural order; None where the path is neither."""
+    if Path(path).is_dir():
+        return [str(p) for p in sorted(Path(path).iterdir(), key=natural) if p.is_file()]
+    return matches(path) if is_pattern(path) else None
 
 
 def is_pattern(path: str) -> bool:

@@ -10,6 +10,7 @@ order, and so mixes up whatever else packets carry.)
 
 from __future__ import annotations
 
+from _thread import get_ident
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,13 +19,17 @@ import numpy as np
 from streamkit.counters import Counters
 from streamkit.data import Color, Device, Surface
 from streamkit.errors import SourceError
-from streamkit.media.av_decoder import CENTRED, UNDECODABLE, AvDecoder
-from streamkit.media.demux import chroma_of, twin
+from streamkit.media import nv_report, nv_sessions
+from streamkit.media.annexb import rewriter
+from streamkit.media.av_decoder import CENTRED, CONCEALED, UNDECODABLE, AvDecoder
+from streamkit.media.demux import chroma_of, headed, twin
 from streamkit.media.frames import Picture, color_of, rotation_of
-from streamkit.media.nv_caps import CODECS, nv_module, unsupported
+from streamkit.media.keyframes import annexb_headers
+from streamkit.media.nv_caps import nv_module, unsupported
 from streamkit.media.parameters import parameters
 from streamkit.media.timing import Timing
 from streamkit.ops import planes
+from streamkit.ops.cuda import driver
 
 if TYPE_CHECKING:
     from streamkit.media.demux import Demuxer
@@ -79,15 +84,16 @@ class NvDecoder:
         why = unsupported(device.index, info.codec, info.chroma, info.bit_depth, info.width, info.height)
         if why:
             raise NvUnsupported(why)
+        nv_report.install()
         self._nvc, self._cupy = module, device.xp
         self._device, self._pool, self._counters, self._fall_back = device, pool, counters, fall_back
         self._low_delay = low_delay
-        with self._cupy.cuda.Device(device.index):
-            self._stream = self._cupy.cuda.Stream(non_blocking=True)
-        self._session: Any = None
+        self._kept: nv_sessions.Session | None = None
+        self._session: Any = None  # its decoder
+        self._stream: Any = None
         self._format: _Format | None = None
         self._scratch: Any = None
-        self._number = 0
+        self._thread, self._number = 0, 0
         self._sent: dict[int, tuple[int | None, bool]] = {}
         self._failures = 0
         self._parameters: bytes | None = None
@@ -102,47 +108,60 @@ class NvDecoder:
         self._demuxer, self._codec = demuxer, demuxer.info.codec
         name = _FILTERS.get(self._codec)
         self._filter = av.BitStreamFilterContext(name, demuxer.stream) if name else None
+        extradata = demuxer.stream.codec_context.extradata
+        self._rewriter = rewriter(self._codec, extradata)
+        self._headers = annexb_headers(self._codec, bytes(extradata or b""))
         self._timing = Timing(demuxer)
         self._sent.clear()
         self._waiting = True  # for a keyframe
         self._software: AvDecoder | None = None
 
-    def decode(self, packet: Any | None) -> list[Picture]:
-        """The pictures that are whole once `packet` (an `av.Packet`) is in; None at the end gives the last ones."""
+    def decode(self, packet: Any | None, *, hidden: bool = False) -> list[Picture]:
+        """The pictures that are whole once `packet` (an `av.Packet`) is in; None at the end gives the last ones.
+
+        The picture of a hidden packet is left out.
+        """
         if self._software is not None:
-            return self._software.decode(packet)
+            return self._software.decode(packet, hidden=hidden)
         pictures: list[Picture] = []
         if packet is None:
             for part in self._filter.filter(None) if self._filter and not self._waiting else []:
-                pictures += self._push(part, part.pts, bool(part.is_discard))
+                pictures += self._push(part.buffer_ptr, part.size, part.pts, part.is_discard)
             return pictures + self._flush()
+        if self._rewriter is not None and not (packet.is_keyframe or self._waiting) and self._rewriter.rewrite(packet):
+            return self._push(self._rewriter.address, packet.size, packet.pts, hidden or packet.is_discard)
         # a filter takes the packet's bytes away
         keyframe = twin(packet) if packet.is_keyframe else None
         for part in self._filter.filter(packet) if self._filter else [packet]:
+            discard = hidden or part.is_discard
             if keyframe is not None:
-                found = parameters(self._codec, bytes(part)) or self._parameters or b""
+                named = parameters(self._codec, bytes(part))
+                if self._waiting and not named and self._headers:  # a session may know other ones, or none
+                    part = headed(part, self._headers)
+                    named = parameters(self._codec, self._headers)
+                found = named or self._parameters or b""
                 if found != self._parameters:
                     self._parameters = found
                     pictures += self._enter_format(keyframe)
                     if self._software is not None:
-                        return pictures + self._software.decode(keyframe)
+                        return pictures + self._software.decode(keyframe, hidden=hidden)
                 self._waiting = False
             if self._waiting:
                 self._counters.add("packets before a keyframe")
                 continue
-            pictures += self._push(part, part.pts, bool(part.is_discard))
+            pictures += self._push(part.buffer_ptr, part.size, part.pts, discard)
         return pictures
 
     def close(self) -> None:
-        """End the session; surfaces that were handed out live on."""
-        self._stream.synchronize()
-        self._session = self._scratch = self._filter = None
+        """Leave the session to another video; surfaces that were handed out live on."""
+        self._leave_session()
+        self._scratch = self._filter = None
         if self._software is not None:
             self._software.close()
 
     # ------------------------------------------------------------------------------------------------- the session
 
-    def _push(self, packet: Any, pts: int | None, discard: bool) -> list[Picture]:
+    def _push(self, address: int, size: int, pts: int | None, discard: bool) -> list[Picture]:
         self._number += 1
         key = self._number if pts is None else pts
         self._sent[key] = pts, discard
@@ -150,9 +169,7 @@ class NvDecoder:
             for old in list(self._sent)[:_KEPT]:
                 del self._sent[old]
         data = self._nvc.PacketData()
-        data.bsl_data = packet.buffer_ptr
-        data.bsl = packet.size
-        data.pts = key
+        data.bsl_data, data.bsl, data.pts = address, size, key
         if self._low_delay:
             data.decode_flag = self._nvc.VideoPacketFlag.ENDOFPICTURE
         return self._run(data)
@@ -160,17 +177,23 @@ class NvDecoder:
     def _flush(self) -> list[Picture]:
         if self._session is None:
             return []
-        end = self._nvc.PacketData()
-        end.bsl_data, end.bsl, end.pts = 0, 0, 0
-        pictures = self._run(end)
+        pictures = self._run(self._end())
         self._sent.clear()
         return pictures
+
+    def _end(self) -> Any:
+        """The empty packet that makes a session give its last pictures."""
+        end = self._nvc.PacketData()
+        end.bsl_data, end.bsl, end.pts = 0, 0, 0
+        return end
 
     def _run(self, data: Any) -> list[Picture]:
         try:
             if self._session is None:
                 self._session = self._new_session()
             frames = self._session.Decode(data)
+            if nv_report.damaged and (damaged := nv_report.take()):
+                self._counters.add(CONCEALED, damaged)
         except Exception as error:  # PyNvVideoCodec's types differ by version, all mean a failed decoder
             self._counters.add(UNDECODABLE)
             self._session, self._waiting, self._parameters = None, True, None
@@ -181,23 +204,32 @@ class NvDecoder:
         if not frames:
             return []
         self._failures = 0
-        with self._cupy.cuda.Device(self._device.index), self._stream:
-            made = [self._picture(frame) for frame in frames]
+        if get_ident() != self._thread:
+            self._cupy.cuda.Device(self._device.index).use()
+            self._thread = get_ident()
+        made = [self._picture(frame) for frame in frames]
         return [picture for picture in made if picture is not None]
 
     def _new_session(self) -> Any:
-        options: dict[str, Any] = {}
-        if self._low_delay:
-            options["latency"] = self._nvc.DisplayDecodeLatencyType.LOW
-        with self._cupy.cuda.Device(self._device.index):
-            return self._nvc.CreateDecoder(
-                gpuid=self._device.index,
-                codec=getattr(self._nvc.cudaVideoCodec, CODECS[self._codec]),
-                cudacontext=self._cupy.cuda.driver.ctxGetCurrent(),
-                cudastream=self._stream.ptr,
-                usedevicememory=True,
-                **options,
-            )
+        """The decoder of a session that another video has left, or of a new one."""
+        form = self._format
+        assert form is not None  # a session begins with a keyframe, which sets it
+        kind = nv_sessions.Kind(
+            self._device.index, self._codec, *form[:4], low_delay=self._low_delay, parameters=self._parameters or b""
+        )
+        self._kept, reused = nv_sessions.obtain(kind, self._nvc)
+        self._counters.add("decoders reused" if reused else "decoders made")
+        self._stream = self._kept.stream
+        return self._kept.decoder
+
+    def _leave_session(self) -> None:
+        """Leave the session to another video, emptied, unless it failed."""
+        session, failed = self._kept, self._session is None
+        self._kept = self._session = None
+        if session is not None and not failed:
+            nv_sessions.leave(session, self._end() if self._sent else None)
+            nv_report.take()  # what it said of pictures that nobody wants
+            self._sent.clear()
 
     def _picture(self, frame: Any) -> Picture | None:
         pts, discard = self._sent.pop(frame.getPTS(), (None, False))
@@ -205,31 +237,29 @@ class NvDecoder:
             return None
         form = self._format
         assert form is not None  # a session begins with a keyframe, which sets it
-        width, height = planes.rotated_size(form.width, form.height, form.rotation)
-        color = planes.rotated_color(form.color, form.width, form.height, form.rotation)
+        width, height, color = self._shown
         surface = self._pool.surface(width, height, color, self._stream)
-        self._copy(frame, form, surface)
-        self._pool.written(surface, self._stream)
-        return Picture(self._timing(pts), width, height, surface)
-
-    def _copy(self, frame: Any, form: _Format, surface: Surface) -> None:
-        """Queue the copy of a decoder's buffer, which is NV12 or P016 without gaps, on this decoder's stream."""
-        cupy = self._cupy
-        base, sample = int(frame.GetPtrToPlane(0)), 2 if form.bits > 8 else 1
-        if int(frame.GetPtrToPlane(1)) - base != form.width * form.height * sample:
+        base = frame.GetPtrToPlane(0)
+        if frame.GetPtrToPlane(1) - base != form.width * form.height * (2 if form.bits > 8 else 1):
             raise SourceError(
                 f"NVDEC gave a picture of shape {list(frame.shape)} where {form.width}x{form.height} of {form.bits} "
                 "bits was due"
             )
-        size = surface.data.nbytes * sample
-        if sample == 1 and not form.rotation:
-            cupy.cuda.runtime.memcpyAsync(
-                surface.data.data.ptr, base, size, cupy.cuda.runtime.memcpyDeviceToDevice, self._stream.ptr
-            )
-            return
+        if form.bits == 8 and not form.rotation:
+            driver.copy(surface.data.data.ptr, base, surface.data.nbytes, self._stream)
+        else:
+            with self._stream:
+                self._convert(frame, base, form, surface)
+        self._pool.written(surface, self._stream)
+        return Picture(self._timing(pts), width, height, surface)
+
+    def _convert(self, frame: Any, base: int, form: _Format, surface: Surface) -> None:
+        """Queue the narrowing and turning of a decoder's buffer, NV12 or P016 without gaps."""
+        cupy = self._cupy
+        sample = 2 if form.bits > 8 else 1
         shape = planes.nv12_shape(form.width, form.height)
-        memory = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(base, size, frame, self._device.index), 0)
-        data = cupy.ndarray(shape, np.uint16 if sample == 2 else np.uint8, memory)
+        memory = cupy.cuda.UnownedMemory(base, shape[0] * shape[1] * sample, frame, self._device.index)
+        data = cupy.ndarray(shape, np.uint16 if sample == 2 else np.uint8, cupy.cuda.MemoryPointer(memory, 0))
         if sample == 2:
             narrow = surface.data
             if form.rotation:
@@ -256,9 +286,10 @@ class NvDecoder:
             self._software = self._fall_back(self._demuxer, why)
             return pictures
         if self._format is not None and self._format[:4] != form[:4]:
-            self._stream.synchronize()
-            self._session = None
+            self._leave_session()
         self._format = form
+        color = planes.rotated_color(form.color, form.width, form.height, form.rotation)
+        self._shown = *planes.rotated_size(form.width, form.height, form.rotation), color
         return pictures
 
     def _look(self, keyframe: Any) -> _Format | None:

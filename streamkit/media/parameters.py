@@ -26,7 +26,7 @@ def parameters(codec: str, data: bytes) -> bytes:
     return find(data) if find else b""
 
 
-def _units(data: bytes) -> Iterator[bytes]:
+def units(data: bytes) -> Iterator[bytes]:
     """The pieces between start codes."""
     at = data.find(_START)
     while at >= 0:
@@ -37,7 +37,7 @@ def _units(data: bytes) -> Iterator[bytes]:
 
 def _h264(data: bytes) -> bytes:
     found = []
-    for unit in _units(data):
+    for unit in units(data):
         kind = unit[0] & 31 if unit else 0
         if kind in (1, 5):  # a slice: parameters come before
             break
@@ -48,7 +48,7 @@ def _h264(data: bytes) -> bytes:
 
 def _hevc(data: bytes) -> bytes:
     found = []
-    for unit in _units(data):
+    for unit in units(data):
         kind = unit[0] >> 1 & 63 if unit else 0
         if unit and kind < 32:  # a slice
             break
@@ -58,11 +58,11 @@ def _hevc(data: bytes) -> bytes:
 
 
 def _mpeg4(data: bytes) -> bytes:
-    return b"".join(unit for unit in _units(data[:4096]) if unit and 0x20 <= unit[0] <= 0x2F)
+    return b"".join(unit for unit in units(data[:4096]) if unit and 0x20 <= unit[0] <= 0x2F)
 
 
 def _mpeg12(data: bytes) -> bytes:
-    return b"".join(unit[:4] for unit in _units(data[:4096]) if unit and unit[0] == 0xB3)
+    return b"".join(unit[:4] for unit in units(data[:4096]) if unit and unit[0] == 0xB3)
 
 
 def _vp8(data: bytes) -> bytes:

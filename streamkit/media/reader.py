@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from typing import Any
 
+from streamkit.ahead import Ahead
 from streamkit.counters import Counters
 from streamkit.data import Device
 from streamkit.errors import SourceError
 from streamkit.media.av_decoder import CONCEALED, UNDECODABLE
-from streamkit.media.decode import Picture, open_decoder
+from streamkit.media.decode import Decoder, Picture, open_decoder
 from streamkit.media.demux import Demuxer
+from streamkit.media.split import Decoders, Split, how_many
 from streamkit.media.surfaces import SurfacePool
 from streamkit.media.uris import mask
+from streamkit.spans import Spans
 
 LOST = "pictures lost in decoding"
 # codecs whose every packet shows one picture
@@ -22,7 +27,7 @@ _SLACK_S = 1e-6
 
 
 class Reader:
-    """Reads one video, maybe several times, with one decoder.
+    """Reads one video, maybe several times, with one decoder or several.
 
     Args:
         uri: a path or an address.
@@ -33,6 +38,10 @@ class Reader:
         threads: for decoding on the CPU.
         low_delay: pictures as soon as they are whole; for live sources and those that play at their own pace.
         timeout_s: how long a network peer may be silent.
+        spans: the thread's place in a run's timeline; waiting for a live source's packets is shown.
+        on_packet: called with each `av.Packet` before it is decoded; may change its bytes in place.
+        decoders: how many decode a file at once, or `auto`; what comes out is the same.
+        ahead: does that.
 
     Raises:
         SourceError: it cannot be opened.
@@ -41,8 +50,11 @@ class Reader:
     def __init__(
         self, uri: str, device: Device, pool: SurfacePool, counters: Counters, say: Callable[[str], None], *,
         threads: int = 1, low_delay: bool = False, timeout_s: float = 15.0,
+        spans: Spans | None = None, on_packet: Callable[[Any], None] | None = None,
+        decoders: Decoders = 1, ahead: Ahead | None = None,
     ) -> None:  # fmt: skip
-        self._uri, self._timeout_s, self._counters = uri, timeout_s, counters
+        self._uri, self._timeout_s, self._counters, self._on_packet = uri, timeout_s, counters, on_packet
+        self._spans = spans or Spans()
         self._demuxer = Demuxer(uri, timeout_s=timeout_s)
         self.info = self._demuxer.info
         self.step_s = 1.0 / (self.info.average_rate or 25.0)
@@ -50,9 +62,23 @@ class Reader:
         self._shown = 0
         self._last_s: float | None = None
         self._counts: dict[float, tuple[int, float]] = {}
-        self._decoder = open_decoder(
-            self._demuxer, device, pool, counters, say, threads=threads, low_delay=low_delay or self.info.live
-        )
+        self._decoder: Decoder | None = None
+        self._split: Split | None = None
+        ahead = ahead or Ahead()
+        count = how_many(decoders, self.info, device, ahead)
+        if count == 1:
+            if decoders not in (1, "auto"):
+                say(f"{mask(uri)} is decoded by one decoder: a {self.info.codec} video cannot be cut at its keyframes")
+            self._decoder = open_decoder(
+                self._demuxer, device, pool, counters, say, threads=threads, low_delay=low_delay or self.info.live
+            )
+            return
+
+        def another(counts: Counters) -> tuple[Demuxer, Decoder]:
+            demuxer = Demuxer(uri, timeout_s=timeout_s)
+            return demuxer, open_decoder(demuxer, device, pool, counts, say)
+
+        self._split = Split(uri, count, another, pool, counters, ahead, say if decoders != "auto" else _quiet)
 
     def pictures(self, start_s: float = 0.0, end_s: float | None = None) -> Iterator[tuple[int, Picture]]:
         """The pictures and their numbers in the video, from 0, in the order shown.
@@ -78,23 +104,40 @@ class Reader:
         self._check(whole=not start_s, damage=self._damage() - damage)
 
     def close(self) -> None:
-        """Close the decoder and the file."""
-        self._decoder.close()
+        """Close the decoders and the file."""
+        for one in (self._decoder, self._split):
+            if one is not None:
+                one.close()
         self._demuxer.close()
 
-    def _decoded(self) -> Iterator[Picture]:
+    def _decoded(self) -> Generator[Picture]:
         """What is left of the video; what was decoded before reading failed comes out before the error."""
+        packets = self._packets()
+        pictures = self._one_by_one(packets) if self._split is None else self._split.pictures(packets, self._demuxer)
+        with closing(pictures):
+            for picture in pictures:
+                self._shown, self._last_s = self._shown + 1, picture.pts_s
+                yield picture
+
+    def _packets(self) -> Iterator[Any]:
+        packets: Iterable[Any] = self._demuxer.packets()
+        if self.info.live:
+            packets = self._spans.each("wait for packets", packets, waiting=True)
+        for packet in packets:
+            if self._on_packet is not None:
+                self._on_packet(packet)
+            yield packet
+
+    def _one_by_one(self, packets: Iterable[Any]) -> Generator[Picture]:
+        """The pictures of these packets, from one decoder."""
+        assert self._decoder is not None
         trouble = None
         try:
-            for packet in self._demuxer.packets():
-                for picture in self._decoder.decode(packet):
-                    self._shown, self._last_s = self._shown + 1, picture.pts_s
-                    yield picture
+            for packet in packets:
+                yield from self._decoder.decode(packet)
         except SourceError as error:
             trouble = error
-        for picture in self._decoder.decode(None):
-            self._shown, self._last_s = self._shown + 1, picture.pts_s
-            yield picture
+        yield from self._decoder.decode(None)
         if trouble is not None:
             raise trouble
 
@@ -102,14 +145,15 @@ class Reader:
         """The pictures from a time on, with their numbers: by a seek, or by reading through where that fails."""
         found = self._count_before(begin)
         if found is not None and self._demuxer.seek(begin):
-            self._decoder.restart(self._demuxer)
-            decoded = self._decoded()
-            first = next(decoded, None)
-            if first is not None and first.pts_s <= found[1] + _SLACK_S:
-                rest = itertools.chain([first], decoded)
-                del first
-                yield from enumerate((p for p in rest if p.pts_s >= begin), found[0])
-                return
+            if self._decoder is not None:
+                self._decoder.restart(self._demuxer)
+            with closing(self._decoded()) as decoded:
+                first = next(decoded, None)
+                if first is not None and first.pts_s <= found[1] + _SLACK_S:
+                    rest = itertools.chain([first], decoded)
+                    del first
+                    yield from enumerate((p for p in rest if p.pts_s >= begin), found[0])
+                    return
         self._reopen()
         for number, picture in enumerate(self._decoded()):
             if picture.pts_s >= begin:
@@ -142,7 +186,8 @@ class Reader:
     def _reopen(self) -> None:
         self._demuxer.close()
         self._demuxer = Demuxer(self._uri, timeout_s=self._timeout_s)
-        self._decoder.restart(self._demuxer)
+        if self._decoder is not None:
+            self._decoder.restart(self._demuxer)
 
     def _damage(self) -> int:
         return sum(self._counters[name] for name in (CONCEALED, UNDECODABLE))
@@ -174,3 +219,7 @@ class Reader:
             raise SourceError(
                 f"{name} is damaged: {max(damage, demuxer.damaged)} of its pictures were lost or patched up"
             )
+
+
+def _quiet(text: str) -> None:
+    """Nobody asked for more than one decoder."""

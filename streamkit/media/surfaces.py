@@ -7,6 +7,7 @@ reader; a buffer that comes out of the pool may be written at once.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter, deque
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 
 from streamkit.data import Array, Color, Device, Surface, array_module
 from streamkit.errors import DeviceError
+from streamkit.ops.cuda import driver
 from streamkit.ops.planes import nv12_shape
 
 _POISON = 0x5A
@@ -40,7 +42,9 @@ class SurfacePool:
         self.limit = _half_of_memory(device) if limit is None else limit
         self.poison = poison
         self._free: dict[tuple[int, int], deque[Array]] = {}
-        self._written: dict[int, Any] = {}  # the last writing event, by address, on a device
+        self._events: dict[int, Any] = {}  # on a device, each buffer's event behind its last writing, by address
+        self._pending: dict[int, Any] = {}  # those of free buffers for which nobody has waited
+        self._turns = itertools.count()
         self._made: deque[tuple[int, int]] = deque()  # the shape of every buffer alive, held or free
 
     def surface(self, width: int, height: int, color: Color, stream: Any = None) -> Surface:
@@ -62,17 +66,23 @@ class SurfacePool:
             data = self._allocate(shape)
         if stream is not None:
             # a surface that was dropped unread may still be being written by another stream
-            event = self._written.pop(data.data.ptr, None)
-            if event is not None:
-                stream.wait_event(event)
+            pending = self._pending.pop(data.data.ptr, None)
+            if pending is not None:
+                driver.wait(stream, pending)
         return Surface(data, color, give_back=self._give_back)
 
     def written(self, surface: Surface, stream: Any) -> None:
-        """Set `ready` to an event behind all that `stream` has to do by now."""
-        with self.device.xp.cuda.Device(self.device.index):
-            event = self.device.xp.cuda.Event(disable_timing=True)
-            event.record(stream)
-        surface.ready = self._written[surface.data.data.ptr] = event
+        """Set `ready` to an event behind all that `stream` has to do by now.
+
+        The event is the buffer's own, used again with it: nobody has it but those who have the surface.
+        """
+        address = surface.data.data.ptr
+        event = self._events.get(address)
+        if event is None:
+            with self.device.xp.cuda.Device(self.device.index):
+                event = self._events[address] = self.device.xp.cuda.Event(disable_timing=True)
+        driver.record(event, stream)
+        surface.ready, surface.turn = event, (stream.ptr, next(self._turns))
 
     @property
     def held(self) -> dict[str, int]:
@@ -91,17 +101,22 @@ class SurfacePool:
         for shape, free in list(self._free.items()):
             while free:
                 try:
-                    free.pop()
+                    data = free.pop()
+                    if self.device.kind != "cpu":
+                        self._events.pop(data.data.ptr, None)
+                        self._pending.pop(data.data.ptr, None)
                     self._made.remove(shape)
                 except (IndexError, ValueError):  # another thread took it
                     break
 
-    def _give_back(self, data: Array) -> None:
+    def _give_back(self, data: Array, pending: Any) -> None:
         # runs in whichever thread dropped the surface, maybe inside the garbage collector: nothing here may block
         if self.poison:
             data.fill(_POISON)
             if array_module(data) is not np:
                 array_module(data).cuda.get_current_stream().synchronize()
+        if pending is not None:
+            self._pending[data.data.ptr] = pending
         self._free.setdefault(data.shape, deque()).append(data)
 
     def _allocate(self, shape: tuple[int, int]) -> Array:

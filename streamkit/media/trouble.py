@@ -7,6 +7,7 @@ import os
 import struct
 from pathlib import Path
 
+from streamkit.media.find import nothing_in
 from streamkit.media.uris import is_path, local_path, mask
 
 _HTTP = {
@@ -35,6 +36,8 @@ def cannot_read(uri: str, error: Exception) -> str:
 def _file_cause(path: str, error: Exception) -> str:
     file = Path(path)
     try:
+        if (nothing := nothing_in(path)) is not None:
+            return nothing
         if file.is_dir():
             return "this is a folder, not a video"
         if not file.exists():

@@ -10,6 +10,7 @@ import numpy as np
 
 from streamkit.data import Device, Surface
 from streamkit.media.surfaces import SurfacePool, shared_pool
+from streamkit.ops import traffic
 
 _BUFFERS = 4
 
@@ -42,6 +43,7 @@ class Upload:
                 self._stream.ptr,
             )  # fmt: skip
             self._pool.written(up, self._stream)
+            traffic.sent(host.nbytes)
             self._ring[self._turn] = staging, up.ready
         return up
 

@@ -102,7 +102,7 @@ def load_card(path: Path) -> Card:
     labels = reader.get("labels", lambda value: values.labels(value, card.path.parent), *default)
     if card.url and not card.sha256 and "sha256" in reader.unset:
         problems.append(root.problem("url needs sha256 beside it, the sum that the fetched file must have", "url"))
-    reader.refuse_others()
+    reader.finish()
     if problems:
         raise ModelError(list(dict.fromkeys(problems)))
     return dataclasses.replace(card, labels=labels)
@@ -154,6 +154,14 @@ def find_card(name: str, folder: Path | None = None) -> Path:
     raise ModelError(f"there is no model card {name}.yaml in {looked}{did_you_mean(name, known, all_if_few=True)}")
 
 
+def called(path: Path) -> str:
+    """What the command calls the card at `path`: its name where that finds it, else its path."""
+    try:
+        return path.stem if find_card(path.stem).samefile(path) else str(path)
+    except (ModelError, OSError):
+        return str(path)
+
+
 def _looks_like_a_card(path: Path) -> bool:
     """Whether a YAML file is a card: pipelines often lie in the same folder."""
     return re.search(r"^family:", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE) is not None
@@ -190,5 +198,5 @@ def _input(card: Reader) -> InputSpec:
         "mean": reader.get("mean", values.per_channel(values.number), (0.0, 0.0, 0.0)),
         "std": reader.get("std", values.per_channel(values.above_zero), (1.0, 1.0, 1.0)),
     }
-    reader.refuse_others()
+    reader.finish()
     return InputSpec(**found)

@@ -34,8 +34,7 @@ class Report:
         frames: how many frames were compared.
         tensor_max: largest error of the tensor against the exact rule, in levels of 0..255.
         opencv_mean: mean error of the tensor against OpenCV's way, in levels.
-        objects: objects of the reference, those within `SCORE` of the threshold left out; None where the family has
-            no plain reference.
+        objects: objects of the reference, those within `SCORE` of the threshold left out.
         same: how many of them the pipeline has too, and how many of the pipeline's the reference has.
         box_px: largest error of an edge among the pairs, in source pixels.
         score: largest error of a score among the pairs.
@@ -45,7 +44,7 @@ class Report:
     frames: int
     tensor_max: float
     opencv_mean: float
-    objects: int | None
+    objects: int
     same: float
     box_px: float
     score: float
@@ -56,15 +55,11 @@ class Report:
             f"frames    {self.frames}",
             f"tensor    largest error {self.tensor_max:.4f} of 255 levels (limit {TENSOR_LEVELS:g}), "
             f"mean error against OpenCV's way {self.opencv_mean:.3f} (limit {OPENCV_LEVELS:g})",
+            f"objects   {self.objects}, {self.same:.1%} the same (at least {FOUND:.0%}); largest error "
+            f"{self.box_px:.4f} pixels, score {self.score:.5f}",
+            "passed" if self.passed else "FAILED",
         ]
-        if self.objects is None:
-            lines.append("objects   not compared: this family has no plain reference")
-        else:
-            lines.append(
-                f"objects   {self.objects}, {self.same:.1%} the same (at least {FOUND:.0%}); largest error "
-                f"{self.box_px:.4f} pixels, score {self.score:.5f}"
-            )
-        return "\n".join([*lines, "passed" if self.passed else "FAILED"])
+        return "\n".join(lines)
 
 
 def check(card: Card, frames: Sequence[Frame], device: Device | None = None) -> Report:
@@ -113,20 +108,18 @@ def _check(card: Card, frames: Sequence[Frame], device: Device) -> Report:
         wide = tensor.astype(np.float64)
         tensor_max = max(tensor_max, float((np.abs(wide - exact) / per_level).max()))
         opencv_sum += float((np.abs(wide - ours) / per_level).mean())
-        if card.family in reference.READERS:
-            feeds = {plain.image_input: tensor, **_extra(card, size)}
-            place = tuple(geometry[0].tolist())
-            rows = reference.objects(
-                card.family, plain.run(feeds), place, size, spec, min_score=card.score - margin, iou=card.iou
-            )
-            counts += _compare(rows, table, card.score + margin, margin, errors)
+        feeds = {plain.image_input: tensor, **_extra(card, size)}
+        place = tuple(geometry[0].tolist())
+        rows = reference.objects(
+            card.family, plain.run(feeds), place, size, spec, min_score=card.score - margin, iou=card.iou
+        )
+        counts += _compare(rows, table, card.score + margin, margin, errors)
     expected, found, given, right = counts.tolist()
     same = (found + right) / (expected + given) if expected + given else 1.0
     box_px, score = (max(column) for column in zip(*errors, strict=True))
     opencv_mean = opencv_sum / len(frames)
     passed = tensor_max <= TENSOR_LEVELS and opencv_mean <= OPENCV_LEVELS and same >= FOUND
-    objects = expected if card.family in reference.READERS else None
-    return Report(len(frames), tensor_max, opencv_mean, objects, same, box_px, score, passed)
+    return Report(len(frames), tensor_max, opencv_mean, expected, same, box_px, score, passed)
 
 
 def _extra(card: Card, size: tuple[int, int]) -> dict[str, Any]:

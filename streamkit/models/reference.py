@@ -112,7 +112,9 @@ def objects(
         iou: of non-max suppression within a class.
     """
     read, suppress = READERS[family]
-    rows = read({name: np.asarray(value, np.float64)[0] for name, value in outputs.items()}, spec, size)
+    alone = "boxes" in outputs and outputs["boxes"].ndim == 2  # torchvision's export for one picture
+    values = {name: np.asarray(value, np.float64) for name, value in outputs.items()}
+    rows = read(values if alone else {name: value[0] for name, value in values.items()}, spec, size)
     rows = rows[rows[:, 4] >= min_score]
     rows = rows[np.argsort(-rows[:, 4], kind="stable")]
     if suppress:
@@ -183,6 +185,23 @@ def _detr(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarra
     return rows
 
 
+def _ssd(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+    (wide, high), names = spec.size, outputs.keys()
+    if {"detection_boxes", "detection_scores", "detection_classes"} <= names:
+        boxes, scores, labels = (outputs[f"detection_{kind}"] for kind in ("boxes", "scores", "classes"))
+        said = int(outputs["num_detections"].item()) if "num_detections" in names else len(boxes)
+        top, left, bottom, right = boxes.T
+        return np.column_stack([left * wide, top * high, right * wide, bottom * high, scores, labels])[:said]
+    if {"bboxes", "scores", "labels"} <= names:
+        return np.column_stack([outputs["bboxes"] * (wide, high, wide, high), outputs["scores"], outputs["labels"]])
+    if {"boxes", "scores", "labels"} <= names:
+        return np.column_stack([outputs["boxes"], outputs["scores"], outputs["labels"]])
+    rows = next(value for value in outputs.values() if value.ndim == 3)[0]
+    ends = np.flatnonzero(rows[:, 0] < 0)  # OpenVINO's sign that no more come
+    rows = rows[: ends[0]] if len(ends) else rows
+    return np.column_stack([rows[:, 3:] * (wide, high, wide, high), rows[:, 2], rows[:, 1]])
+
+
 def _yunet(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
     found = []
     for stride in (8, 16, 32):
@@ -198,6 +217,7 @@ READERS: dict[str, tuple[Callable[[Outputs, InputSpec, tuple[int, int]], np.ndar
     "yolov8": (_yolov8, True),
     "yolo_e2e": (_yolo_e2e, False),
     "detr": (_detr, False),
+    "ssd": (_ssd, False),
     "yunet": (_yunet, True),
 }
-"""How each family's output is read, and whether non-max suppression follows. `ssd` has no plain form here."""
+"""How each family's output is read, and whether non-max suppression follows."""

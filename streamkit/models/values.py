@@ -11,7 +11,7 @@ from typing import Any
 
 from streamkit.errors import Problem
 from streamkit.models.labels import KNOWN
-from streamkit.yamlfile import Node, did_you_mean
+from streamkit.yamlfile import Node, did_you_mean, nearest
 
 
 class Reader:
@@ -22,6 +22,7 @@ class Reader:
         self.values: dict[str, Node] = dict(node.value) if isinstance(node.value, dict) else {}
         self.known: list[str] = []
         self.unset: list[str] = []
+        self.needed: list[str] = []
 
     def get(self, key: str, read: Callable[[Any], Any], *default: Any) -> Any:
         """The checked value of `key`. Where it is missing or wrong, the default or None."""
@@ -29,7 +30,7 @@ class Reader:
         if key not in self.values:
             self.unset.append(key)
             if not default:
-                self.problems.append(self.node.problem(f"the key '{self.prefix}{key}' is missing"))
+                self.needed.append(key)
             return default[0] if default else None
         node = self.values[key]
         try:
@@ -38,12 +39,16 @@ class Reader:
             self.problems.append(node.problem(f"{self.prefix}{key} {error}"))
             return default[0] if default else None
 
-    def refuse_others(self) -> None:
-        """Report every key that nobody asked for."""
-        for key in self.values:
-            if key not in self.known:
-                told = did_you_mean(key, self.known, all_if_few=True)
-                self.problems.append(self.node.problem(f"a card has no key '{self.prefix}{key}'{told}", key))
+    def finish(self) -> None:
+        """Report every key that nobody asked for, and those that are missing but for the ones that are misspelt."""
+        others = [key for key in self.values if key not in self.known]
+        for key in others:
+            told = did_you_mean(key, self.known, all_if_few=True)
+            self.problems.append(self.node.problem(f"a card has no key '{self.prefix}{key}'{told}", key))
+        meant = {nearest(key, self.known) for key in others}
+        for key in self.needed:
+            if key not in meant:
+                self.problems.append(self.node.problem(f"the key '{self.prefix}{key}' is missing"))
 
 
 def text(value: Any) -> str:

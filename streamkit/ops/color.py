@@ -15,6 +15,7 @@ import numpy as np
 
 from streamkit.counters import Counters
 from streamkit.data import Color, Surface, array_module
+from streamkit.ops import traffic
 from streamkit.ops.resample import Axis, chroma_axis, resample
 from streamkit.ops.scratch import Scratch, scratch
 
@@ -135,6 +136,7 @@ def to_rgb(surface: Surface, width: int, height: int, counters: Counters | None 
         if surface.ready is not None:
             surface.ready.synchronize()
         data = data.get()
+        traffic.fetched(data.nbytes)
         if counters is not None:
             counters.add("pixels to host")
     a = yuv_to_rgb(surface.color)

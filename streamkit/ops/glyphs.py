@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from streamkit.ops import traffic
+
 _FINER = 4  # sprites are drawn this much larger, then averaged
 _CAPITAL = 0.56  # a capital's share of a label's height
 _WEIGHT = 0.14  # a stroke's share of a capital's height
@@ -72,6 +74,7 @@ class Atlas:
             self._device, self._sent = cupy.empty(self.data.size, np.uint8), 0
         if self._sent < self.used:
             self._device[self._sent : self.used] = cupy.asarray(self.data[self._sent : self.used])
+            traffic.sent(self.used - self._sent)
             self._sent = self.used
         return self._device
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from streamkit.data import Surface, array_module
+from streamkit.ops import traffic
 from streamkit.ops.glyphs import Atlas
 
 MARK = np.dtype(
@@ -94,6 +95,7 @@ def _draw_on_device(
     table = np.array(frames, FRAME)
     # One copy for both tables; CuPy stages it in pinned memory, so nothing waits here.
     sent = cupy.asarray(np.concatenate([table.view(np.uint8), np.ascontiguousarray(marks).view(np.uint8)]))
+    traffic.sent(sent.nbytes)
     split = table.nbytes
     grid = (-(-int(table["width"].max()) // _TILE), -(-int(table["height"].max()) // _TILE), len(frames))
     kernel("overlay.cu", "overlay")(grid, (_THREADS,), (sent[:split], sent[split:], atlas.on_device()))

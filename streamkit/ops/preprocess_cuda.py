@@ -15,7 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamkit.data import Array, Color, Surface
+from streamkit.ops import traffic
 from streamkit.ops.color import PICTURE, picture
+from streamkit.ops.cuda import driver
 from streamkit.ops.letterbox import InputSpec, geometry, placement
 
 SPEC = np.dtype(
@@ -55,8 +57,7 @@ def fill(out: Array, surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int
     if len(out) == 0:
         return np.zeros((0, 4), np.float32)
     stream = cupy.cuda.get_current_stream()
-    for ready in {id(s.ready): s.ready for s in surfaces if s.ready is not None}.values():
-        stream.wait_event(ready)
+    driver.wait_for(stream, surfaces)
 
     packed, scales = _plan(spec).pack(surfaces, sizes, [s.data.data.ptr for s in surfaces], len(out))
     launch = kernel("preprocess.cu", "preprocess", (f"OUT={_OUT[spec.dtype]}", f"NHWC={int(spec.layout == 'nhwc')}"))
@@ -148,8 +149,9 @@ class _Staging:
 
         self._host[: len(packed)] = np.frombuffer(packed, np.uint8)
         runtime.memcpyAsync(self.device.data.ptr, self._pinned.ptr, len(packed), runtime.memcpyHostToDevice, stream.ptr)
+        traffic.sent(len(packed))
 
     def give_back(self, stream: Any) -> None:
         """Let the next batch have it once `stream` has come here."""
-        self._done.record(stream)
+        driver.record(self._done, stream)
         self._free[self._key].append(self)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from streamkit.data import Array, array_module
+from streamkit.ops import traffic
 
 
 def fetch(arrays: Sequence[Array]) -> Callable[[], list[np.ndarray]]:
@@ -23,12 +24,15 @@ def fetch(arrays: Sequence[Array]) -> Callable[[], list[np.ndarray]]:
         return lambda: list(arrays)
     import cupyx
 
+    from streamkit.ops.cuda import driver
+
     flat = [xp.ascontiguousarray(a).reshape(-1).view(xp.uint8) for a in arrays]
     packed = flat[0] if len(flat) == 1 else xp.concatenate(flat)
     pinned = cupyx.empty_pinned(packed.shape, np.uint8)
     packed.get(out=pinned, blocking=False)
-    done = xp.cuda.Event(disable_timing=True)
-    done.record()
+    traffic.fetched(packed.nbytes)
+    done = xp.cuda.Event(block=True, disable_timing=True)
+    driver.record(done, xp.cuda.get_current_stream())
     layouts = [(a.dtype, a.shape, a.nbytes) for a in arrays]
     device = [packed]  # held until the copy is over
 

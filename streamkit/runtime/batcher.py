@@ -1,4 +1,7 @@
-"""Makes batches of the frames of all sources: full, or as old as a frame may wait; never waiting for all sources."""
+"""Makes batches of the frames of all sources: full, or as old as a frame may wait; never waiting for all sources.
+
+Here, and nowhere else, are frames dropped, and only those of live sources: a camera does not wait.
+"""
 
 from __future__ import annotations
 
@@ -7,122 +10,213 @@ import time
 from collections import deque
 from typing import Any
 
+from streamkit.counters import Counters
 from streamkit.data import Batch, Frame
 from streamkit.runtime.channel import Aborted
+
+TOO_OLD, QUEUE_FULL = "dropped: too old", "dropped: queue full"
+LIVE_LATENCY_S = 1.0
+"""How old a live frame may be when it leaves in a batch, where the YAML does not say."""
+
+
+class Inlet:
+    """Where one source puts its frames. Made by `Batcher.begin`.
+
+    Attributes:
+        source: the source's id.
+        drops: how many of its frames were dropped, by cause; changed under the batcher's lock.
+    """
+
+    __slots__ = ("_batcher", "drops", "ended", "room", "source", "waiting")
+
+    def __init__(self, batcher: Batcher, source: str, room: threading.Condition, drops: Counters) -> None:
+        self._batcher, self.source, self.room, self.drops = batcher, source, room, drops
+        self.waiting: deque[tuple[float, Frame]] = deque()
+        self.ended = False
+
+    def put(self, frame: Frame) -> None:
+        """Add a frame. Too many wait already: one without a due time waits, another takes the place of the oldest.
+
+        Raises:
+            Aborted: the run is given up, or the source was ended from outside.
+        """
+        self._batcher._put(self, frame)
+
+    def end(self) -> None:
+        """No frame will come any more; what waits still goes its way. A second call does nothing."""
+        self._batcher._end(self)
 
 
 class Batcher:
     """Collects frames from the sources' threads, fairly: one of each ready source in turn.
 
     A batch leaves when `size` frames are there, when its oldest has waited `max_wait_s`, when every source that still
-    runs has as many waiting as it may, or when all sources have ended. Nothing is dropped: a source waits.
+    runs has as many waiting as it may, or when all sources have ended. A frame with a due time (live and paced sources)
+    is dropped, and counted, when it is older than `max_latency_s` on leaving, or when a newer one needs its place; one
+    without is never dropped: its source waits.
 
     Args:
         size: frames in a batch at most.
         max_wait_s: how long a frame waits for others, in seconds.
         xp: the array module of the pipeline's device.
         ahead: batches that may wait here before sources are made to wait.
+        max_latency_s: how old a frame with a due time may be when it leaves, in seconds.
+
+    Attributes:
+        inlets: the sources that are not through yet, by id.
     """
 
-    def __init__(self, size: int, max_wait_s: float, xp: Any, ahead: int = 2) -> None:
+    def __init__(
+        self, size: int, max_wait_s: float, xp: Any, ahead: int = 2, max_latency_s: float = LIVE_LATENCY_S
+    ) -> None:
         self._size, self._max_wait_s, self._xp, self._ahead = size, max_wait_s, xp, ahead
-        self._waiting: dict[str, deque[tuple[float, Frame]]] = {}
-        self._ready: deque[str] = deque()
-        self._running: set[str] = set()
-        self._ended: list[str] = []
-        self._queued = 0
-        self._expected = 0
-        self._sequence = 0
-        self._aborted = False
-        self._changed = threading.Condition()
+        self._max_latency_s = max_latency_s
+        self.inlets: dict[str, Inlet] = {}
+        self._ready: deque[Inlet] = deque()
+        self._ended: list[Inlet] = []
+        self._running = self._queued = self._expected = self._sequence = 0
+        self._aborted = self._over = False
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)  # for `next`, and for a source that takes another's id
 
-    def expect(self, sources: int) -> None:
-        """`sources` more will begin; `next` does not end before all of them have."""
+    def expect(self, sources: int) -> bool:
+        """`sources` more will begin, or fewer: `next` does not end before all of them have. False: it has ended."""
         with self._changed:
+            if self._over:
+                return False
             self._expected += sources
+            self._changed.notify_all()
+            return True
 
-    def begin(self, source: str) -> None:
-        """A source will put frames."""
-        with self._changed:
-            self._running.add(source)
-            self._expected -= 1
-            self._waiting[source] = deque()
+    def begin(self, source: str, drops: Counters | None = None) -> Inlet:
+        """One of the expected sources will put frames; waits until an earlier one of its id is through.
 
-    def put(self, source: str, frame: Frame) -> None:
-        """Add a frame; wait while too many of this source wait already. Raises Aborted."""
+        Each inlet has a condition of its own for room: waking all sources at every batch would cost more than their
+        frames.
+
+        Raises:
+            Aborted: the run is given up.
+        """
         with self._changed:
-            waiting = self._waiting[source]
-            while len(waiting) >= self._share() and not self._aborted:
+            while source in self.inlets and not self._aborted:
                 self._changed.wait()
             if self._aborted:
                 raise Aborted
+            self._running += 1
+            self._expected -= 1
+            made = Inlet(self, source, threading.Condition(self._lock), Counters() if drops is None else drops)
+            self.inlets[source] = made
+            return made
+
+    def _put(self, inlet: Inlet, frame: Frame) -> None:
+        with self._changed:
+            waiting = inlet.waiting
+            if frame.due_s is None:
+                while len(waiting) >= self._share() and not self._aborted and not inlet.ended:
+                    inlet.room.wait()
+            if self._aborted or inlet.ended:
+                raise Aborted
+            while len(waiting) >= self._share():
+                waiting.popleft()
+                self._queued -= 1
+                inlet.drops.add(QUEUE_FULL)
             if not waiting:
-                self._ready.append(source)
+                self._ready.append(inlet)
             waiting.append((time.monotonic(), frame))
             self._queued += 1
             if self._queued == 1 or self._queued >= self._size or len(waiting) >= self._share():
                 self._changed.notify_all()
 
-    def end(self, source: str) -> None:
-        """No frame of `source` will come any more."""
+    def _end(self, inlet: Inlet) -> None:
         with self._changed:
-            self._running.discard(source)
-            self._ended.append(source)
-            self._changed.notify_all()
+            if inlet.ended:
+                return
+            inlet.ended = True
+            self._running -= 1
+            self._ended.append(inlet)
+            self._wake_all()  # the others may have more waiting now
 
     def next(self) -> Batch | None:
         """The next batch, waited for; None when all sources have ended. Raises Aborted."""
         with self._changed:
-            while not self._due():
-                self._changed.wait(self._patience())
-            if self._aborted:
-                raise Aborted
-            frames = [self._take() for _ in range(min(self._size, self._queued))]
-            ended = [source for source in self._ended if not self._waiting[source]]
-            for source in ended:
-                self._ended.remove(source)
-                del self._waiting[source]
-            self._changed.notify_all()
-            if not frames and not ended and not self._running and not self._expected:
-                return None
+            while True:
+                while not self._due():
+                    self._changed.wait(self._patience())
+                if self._aborted:
+                    raise Aborted
+                frames = self._take()
+                ended = [inlet for inlet in self._ended if not inlet.waiting]
+                for inlet in ended:
+                    self._ended.remove(inlet)
+                    del self.inlets[inlet.source]
+                if ended:
+                    self._changed.notify_all()
+                if frames or ended:
+                    break
+                if self._idle() and not self._queued:
+                    self._over = True
+                    return None
         for position, frame in enumerate(frames):
             frame.position = position
         well = [frame for frame in frames if frame.error is None]
         failed = [frame for frame in frames if frame.error is not None]
-        batch = Batch(well, self._xp, sequence=self._sequence, failed=failed, ended=tuple(ended))
+        told = tuple(inlet.source for inlet in ended)
+        batch = Batch(well, self._xp, sequence=self._sequence, failed=failed, ended=told)
         self._sequence += 1
         return batch
+
+    @property
+    def waiting(self) -> int:
+        """How many frames wait here."""
+        return self._queued
 
     def abort(self) -> None:
         """Wake every thread that waits here with Aborted."""
         with self._changed:
             self._aborted = True
-            self._changed.notify_all()
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        self._changed.notify_all()
+        for inlet in self.inlets.values():
+            inlet.room.notify_all()
 
     def _share(self) -> int:
         """How many frames of one source may wait."""
-        return max(2, -(-self._ahead * self._size // max(1, len(self._running))))
+        return max(2, -(-self._ahead * self._size // max(1, self._running)))
 
-    def _take(self) -> Frame:
-        source = self._ready.popleft()
-        waiting = self._waiting[source]
-        frame = waiting.popleft()[1]
-        if waiting:
-            self._ready.append(source)
-        self._queued -= 1
-        return frame
+    def _take(self) -> list[Frame]:
+        """Up to a batch of frames that are young enough, one of each ready source in turn."""
+        frames: list[Frame] = []
+        oldest = time.monotonic() - self._max_latency_s
+        while self._ready and len(frames) < self._size:
+            inlet = self._ready.popleft()
+            waiting = inlet.waiting
+            while waiting:
+                frame = waiting.popleft()[1]
+                self._queued -= 1
+                if frame.due_s is None or frame.due_s >= oldest:
+                    frames.append(frame)
+                    break
+                inlet.drops.add(TOO_OLD)
+            if waiting:
+                self._ready.append(inlet)
+            inlet.room.notify()
+        return frames
+
+    def _idle(self) -> bool:
+        """Whether no source runs, and none will."""
+        return not self._running and self._expected <= 0
 
     def _oldest(self) -> float:
-        return min(self._waiting[source][0][0] for source in self._ready)
+        return min(inlet.waiting[0][0] for inlet in self._ready)
 
     def _due(self) -> bool:
-        if self._aborted or self._queued >= self._size:
+        if self._aborted or self._queued >= self._size or self._idle():
             return True
         if self._queued == 0:
-            return bool(self._ended) or (not self._running and not self._expected)
-        if not self._running and not self._expected:
-            return True
-        if self._running and all(len(self._waiting[source]) >= self._share() for source in self._running):
+            return bool(self._ended)
+        if self._running and all(inlet.ended or len(inlet.waiting) >= self._share() for inlet in self.inlets.values()):
             return True
         return time.monotonic() - self._oldest() >= self._max_wait_s
 

@@ -46,6 +46,11 @@ class Channel:
             self._changed.notify_all()
             return batch
 
+    @property
+    def waiting(self) -> int:
+        """How many batches wait here."""
+        return len(self._items)
+
     def close(self) -> None:
         """No batch will come any more."""
         with self._changed:

@@ -26,11 +26,11 @@ def choose(wanted: str | list[str], say: Callable[[str], None]) -> Device:
 
     Raises:
         DeviceError: a GPU is asked for and there is none, or a package is missing.
-        ConfigError: several devices are asked for.
+        ConfigError: several devices are asked for; `fleet.prepare` is for those.
     """
     if isinstance(wanted, list):
         if len(wanted) != 1:
-            raise ConfigError(f"device: {wanted}: this version runs a pipeline on one device; name one")
+            raise ConfigError(f"device: {wanted}: this takes one device; name one")
         wanted = wanted[0]
     if wanted == "cpu":
         return Device("cpu")
@@ -127,18 +127,22 @@ class CudaLane(LaneDevice):
 
     def receive(self, batch: Batch) -> None:
         """Make the stream wait for the batch and for the decoders' copies."""
+        from streamkit.ops.cuda import driver
+
         if batch.ready is not None:
-            self._stream.wait_event(batch.ready)
-        for frame in batch.frames:
-            surface = frame.surface
-            if surface is not None and surface.ready is not None:
-                self._stream.wait_event(surface.ready)
+            driver.wait(self._stream, batch.ready)
+        surfaces = [frame.surface for frame in batch.frames if frame.surface is not None]
+        driver.wait_for(self._stream, surfaces)
+        for surface in surfaces:
+            surface.awaited = True
         self._reading = _held(batch)
 
     def hand_on(self, batch: Batch) -> None:
         """Record an event after the lane's work; keep what it read until the GPU is past it."""
-        event = self._cupy.cuda.Event(disable_timing=True)
-        event.record(self._stream)
+        from streamkit.ops.cuda import driver
+
+        event = self._cupy.cuda.Event(block=True, disable_timing=True)  # who waits for it leaves the core to decoders
+        driver.record(event, self._stream)
         batch.ready = event
         self._kept.append((event, (self._reading, _held(batch))))
         while self._kept and (self._kept[0][0].done or len(self._kept) > _IN_FLIGHT):

@@ -14,6 +14,7 @@ from streamkit.runtime.channel import Aborted, Channel, Outlet
 from streamkit.runtime.device import LaneDevice, lane_device
 from streamkit.runtime.nodes import Runner
 from streamkit.runtime.tables import merge_batches
+from streamkit.spans import Spans
 from streamkit.stage import Sink
 
 
@@ -88,6 +89,7 @@ class Worker:
         ready: called once when every stage is open.
         fail: takes an error that ends the run.
         finished: called with each batch at the end of the graph.
+        spans: gives the calling thread's place in the run's timeline.
     """
 
     def __init__(
@@ -98,10 +100,12 @@ class Worker:
         ready: Callable[[], None],
         fail: Callable[[BaseException], None],
         finished: Callable[[Lane, Batch], None],
+        spans: Callable[[], Spans] = Spans,
     ) -> None:
         self.lane, self.runners = lane, runners
-        self._ready, self._fail, self._finished = ready, fail, finished
+        self._ready, self._fail, self._finished, self._spans = ready, fail, finished, spans
         self._device: LaneDevice = lane_device(device, lane.on_device)
+        self._stream_on = device if lane.on_device else None
 
     def __call__(self) -> None:
         """Open the stages, run batches through them until there are no more, close the stages."""
@@ -111,7 +115,7 @@ class Worker:
                 try:
                     for runner in self.runners:
                         opened.append(runner)
-                        runner.open()
+                        self._spans().call(f"open {runner.node.id}", runner.open)()
                     self._ready()
                     self._loop()
                 except Aborted:
@@ -127,13 +131,19 @@ class Worker:
             self.lane.outlet.close()
 
     def _loop(self) -> None:
-        while (batch := self._next()) is not None:
-            self._device.receive(batch)
-            for runner in self.runners:
-                batch = runner.run(batch)
-            self._device.hand_on(batch)
+        spans = self._spans()
+        take = spans.call("wait for input", self._next, waiting=True)
+        receive = spans.call("wait for the GPU", self._device.receive, waiting=True)
+        stages = [spans.stage(runner.node.id, runner.run, self._stream_on) for runner in self.runners]
+        hand_on = spans.call("wait for the GPU", self._device.hand_on, waiting=True)
+        put = spans.call("wait for output", self.lane.outlet.put, waiting=True)
+        while (batch := take()) is not None:
+            receive(batch)
+            for run in stages:
+                batch = run(batch)
+            hand_on(batch)
             self._finished(self.lane, batch)
-            self.lane.outlet.put(batch)
+            put(batch)
             del batch  # or this thread would hold the pictures while it waits for the next
 
     def _next(self) -> Batch | None:
@@ -144,6 +154,7 @@ class Worker:
 
     def _close(self, opened: Sequence[Runner]) -> None:
         self._device.settle()
+        self._spans().close()
         for runner in opened:
             try:
                 runner.close()

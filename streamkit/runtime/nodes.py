@@ -12,9 +12,8 @@ from typing import Any
 
 from streamkit.counters import Counters
 from streamkit.data import Batch, Frame
-from streamkit.errors import OutputError, StageError, StreamkitError, describe
+from streamkit.errors import StageError, StreamkitError
 from streamkit.graph import Node
-from streamkit.outputs import fill_path
 from streamkit.runtime.tables import join, split
 from streamkit.stage import BatchStage, Context, FrameStage, Sink, Stage, StreamStage
 
@@ -121,23 +120,25 @@ class Runner:
     def failed(self, batch: Batch, errors: dict[int, Exception]) -> Batch:
         """Mark the frames of these rows failed and take them out; end the run where `on_error` is `stop`."""
         for row, error in errors.items():
-            frame = batch.frames[row]
-            told = StageError(self.node.id, error, frame)
-            frame.error = str(told)
-            self.meter.failed += 1
-            self.counters.add("frames failed")
-            if self.node.run.on_error == "stop":
-                told.__cause__ = error
-                self._fail(told)
-            elif self.meter.failed <= _TOLD:
-                self._context(self.node.id).say(str(told))
-            elif self.meter.failed == _TOLD + 1:
-                self._context(self.node.id).say(f"{self.node.id}: further frames fail; the report counts them")
+            self._tell(batch.frames[row], error)
         well = [row for row in range(len(batch.frames)) if row not in errors]
         kept = batch.take(well) if well else Batch([], batch.xp, sequence=batch.sequence)
         kept.failed = [*batch.failed, *(batch.frames[row] for row in errors)]
         kept.ended, kept.ready = batch.ended, batch.ready
         return kept
+
+    def _tell(self, frame: Frame, error: Exception) -> None:
+        told = StageError(self.node.id, error, frame)
+        frame.error = frame.error or str(told)
+        self.meter.failed += 1
+        self.counters.add("frames failed")
+        if self.node.run.on_error == "stop":
+            told.__cause__ = error
+            self._fail(told)
+        elif self.meter.failed <= _TOLD:
+            self._context(self.node.id).say(str(told))
+        elif self.meter.failed == _TOLD + 1:
+            self._context(self.node.id).say(f"{self.node.id}: further frames fail; the report counts them")
 
 
 class BatchRunner(Runner):
@@ -236,106 +237,11 @@ class FrameRunner(Runner):
             self.end(source)
 
 
-class SinkRunner(Runner):
-    """Runs a sink: one instance for each distinct path.
-
-    Args:
-        sources: the ids of all sources, known before the start.
-    """
-
-    def __init__(
-        self, node: Node, context: MakeContext, fail: Callable[[BaseException], None], sources: Sequence[str]
-    ) -> None:
-        super().__init__(node, context, fail)
-        self._sources = sources
-        self._dead: set[Any] = set()
-        self._instances: dict[Any, Sink] = {}
-        self._users: dict[Any, set[str]] = {}
-        for source in sources:
-            self._users.setdefault(self._path(source), set()).add(source)
-
-    def open(self) -> None:
-        """Open what all sources share, so that a folder that cannot be written is known before the first frame."""
-        path = self.node.options.get("path")
-        first = self._sources[0] if self._sources else ""
-        if not isinstance(path, str) or "{source}" not in path:
-            self._instance(first)
-            return
-        probed = self.make(path=self._path(first))
-        assert isinstance(probed, Sink)
-        probed.probe()
-
-    def process(self, batch: Batch) -> Batch:
-        """Write every frame of the batch, failed ones too, in order."""
-        split(batch)
-        frames = batch.frames
-        if batch.failed:
-            self.mark(batch.failed)
-            frames = sorted([*batch.frames, *batch.failed], key=lambda frame: frame.position)
-        errors: dict[int, Exception] = {}
-        for frame in frames:
-            try:
-                if self._path(frame.source) not in self._dead:
-                    self._instance(frame.source).write(frame)
-            except OutputError as error:
-                self._dead.add(self._path(frame.source))
-                self._fail(error)
-            except StreamkitError:
-                raise
-            except Exception as error:
-                row = next((i for i, f in enumerate(batch.frames) if f is frame), None)
-                if row is not None:
-                    errors[row] = error
-        return self.failed(batch, errors) if errors else batch
-
-    def run(self, batch: Batch) -> Batch:
-        """Also write batches of failed frames alone."""
-        if batch.failed and not batch.frames:
-            self.process(batch)
-        return super().run(batch)
-
-    def _path(self, source: str) -> Any:
-        path = self.node.options.get("path")
-        return fill_path(path, source) if isinstance(path, str) else path
-
-    def _instance(self, source: str) -> Sink:
-        path = self._path(source)
-        found = self._instances.get(path)
-        if found is None:
-            made = self.make(**({"path": path} if path is not None else {}))
-            assert isinstance(made, Sink)
-            made.open()
-            found = self._instances[path] = made
-        return found
-
-    def end(self, source: str) -> None:
-        """Tell the source's instance; close it when no other source uses it."""
-        path = self._path(source)
-        instance, users = self._instances.get(path), self._users.get(path, set())
-        users.discard(source)
-        if instance is None:
-            return
-        try:
-            instance.end(source)
-            if not users:
-                del self._instances[path]
-                instance.close()
-        except OutputError as error:  # the other files are still to be written
-            self._dead.add(path)
-            self._fail(error)
-
-    def close(self) -> None:
-        """Close what is left, also where one of them cannot be."""
-        for path in list(self._instances):
-            try:
-                self._instances.pop(path).close()
-            except Exception as error:
-                self._fail(error if isinstance(error, StreamkitError) else OutputError(describe(error)))
-
-
 def runner(node: Node, context: MakeContext, fail: Callable[[BaseException], None], sources: Sequence[str]) -> Runner:
     """The runner for a node's kind."""
     if issubclass(node.type, Sink):
+        from streamkit.runtime.sinks import SinkRunner
+
         return SinkRunner(node, context, fail, sources)
     for kind, made in ((BatchStage, BatchRunner), (StreamStage, StreamRunner), (FrameStage, FrameRunner)):
         if issubclass(node.type, kind):

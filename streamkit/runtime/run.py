@@ -14,13 +14,18 @@ from streamkit.data import Batch, Device
 from streamkit.errors import OutputError, SourceError, StageError, StreamkitError, describe
 from streamkit.graph import Graph, Node
 from streamkit.plan import SourceConfig
+from streamkit.runtime.ahead import Threads
+from streamkit.runtime.background import Beside, join, start
 from streamkit.runtime.batcher import Batcher
 from streamkit.runtime.channel import Aborted, Outlet
+from streamkit.runtime.faulty import FaultySource, faults_of, faults_told
 from streamkit.runtime.host import settle
 from streamkit.runtime.lane import Lane, Worker, connect, partition
 from streamkit.runtime.metrics import Histogram, StageMeter
 from streamkit.runtime.nodes import Runner, runner
-from streamkit.runtime.sizes import batch_sizes, batches_ahead, cores, instances
+from streamkit.runtime.sizes import batch_sizes, batches_ahead, cores, files_at_once, instances
+from streamkit.runtime.trace import Trace
+from streamkit.spans import Spans
 from streamkit.stage import Context, Sink, Source
 
 
@@ -48,13 +53,16 @@ class Pipeline:
         device: where.
         limit: frames per source at most.
         say: takes messages for the user, each text once.
+        trace: takes the run's timeline; `Trace.finish` writes it afterwards.
     """
 
     def __init__(
-        self, graph: Graph, device: Device, *, limit: int | None = None, say: Callable[[str], None] = print
-    ) -> None:
+        self, graph: Graph, device: Device, *, limit: int | None = None, say: Callable[[str], None] = print,
+        trace: Trace | None = None,
+    ) -> None:  # fmt: skip
         self.graph, self.device, self.limit = graph, device, limit
         self.states = {source.id: SourceState() for source in graph.sources}
+        self._faults = faults_of(graph.sources)
         self.fatal: BaseException | None = None
         self.stopping = False
         self.seconds = 0.0
@@ -65,7 +73,8 @@ class Pipeline:
         self._reading: list[Source] = []
         self._said: set[str] = set()
         self._say_lock, self._count_lock = threading.Lock(), threading.Lock()
-        self._say = say
+        self._say, self._trace = say, trace
+        self._spans: Callable[[], Spans] = Spans if trace is None else trace.here
         self._runners: list[tuple[Node, Runner]] = []
         self._sizes = batch_sizes(graph.config.batch.size, device)
         ahead = batches_ahead(device)
@@ -86,15 +95,19 @@ class Pipeline:
             StreamkitError: the run could not begin, or could not go on.
         """
         settle()
+        if self._faults:
+            self.say(faults_told(self._faults))
         self._open_lanes()
+        if self._trace is not None:
+            self._trace.start(self._lanes, self._batcher)
         begun = time.perf_counter()
         threads: list[threading.Thread] = []
         if self.fatal is None:
-            threads = [*self._start_sources(), _thread("batcher", lambda: self._feed(self._decoded))]
+            threads = [*self._start_sources(), start("batcher", lambda: self._feed(self._decoded))]
         else:
             self._abort()
         for thread in [*threads, *(t for lane in self._lanes for t in lane.threads)]:
-            _join(thread)
+            join(thread)
         self.seconds = time.perf_counter() - begun
         if isinstance(self.fatal, StreamkitError):
             raise self.fatal
@@ -149,8 +162,8 @@ class Pipeline:
                 runners = [runner(node, self._context, self.fail, list(self.states)) for node in lane.nodes]
                 self._runners.extend(zip(lane.nodes, runners, strict=True))
                 once = _once(ready.release)
-                worker = Worker(lane, runners, self.device, once, self.fail, self._count)
-                lane.threads.append(_thread(f"{lane.nodes[0].id}/{number}", worker))
+                worker = Worker(lane, runners, self.device, once, self.fail, self._count, self._spans)
+                lane.threads.append(start(f"{lane.nodes[0].id}/{number}", worker))
                 ready.acquire()
                 if self.fatal is not None:
                     return
@@ -163,7 +176,7 @@ class Pipeline:
             made = source.type(**source.options)
             (paced if isinstance(made, Source) and made.unbounded else files).append(source)
         self._batcher.expect(len(self.graph.sources))
-        at_once = min(len(files), 32 if self.device.kind == "cuda" else max(4, 2 * cores()))
+        at_once = min(len(files), files_at_once(self.device))
 
         def work() -> None:
             while True:
@@ -178,27 +191,31 @@ class Pipeline:
                 else:
                     self._read(source)
 
-        threads = [_thread(f"source/{s.id}", lambda s=s: self._read(s)) for s in paced]  # type: ignore[misc]
-        return threads + [_thread(f"source/{n}", work) for n in range(at_once)]
+        threads = [start(f"source/{s.id}", lambda s=s: self._read(s)) for s in paced]  # type: ignore[misc]
+        return threads + [start(f"source/{n}", work) for n in range(at_once)]
 
     def _read(self, source: SourceConfig) -> None:
         """Bring the frames of one source to the batcher; whatever it raises is its own failure."""
         state = self.states[source.id]
         made = source.type(**source.options)
         assert isinstance(made, Source)
+        if source.id in self._faults:
+            made = FaultySource(made, self._faults[source.id])
         self._reading.append(made)
-        made.context = Context(source.id, self.device, self._sizes, 1, state.counters, self.say)
+        spans, ahead = self._spans(), Threads(self.device, len(self.states), self._spans)
+        put = spans.call("wait for the batcher", self._batcher.put, waiting=True)
+        made.context = Context(source.id, self.device, self._sizes, 1, state.counters, self.say, {}, spans, ahead=ahead)
         self._batcher.begin(source.id)
         try:
             made.open()
             try:
-                frames = made.frames()
+                frames = spans.each("decode", made.frames(), about={"source": source.id})
                 for frame in frames:
                     if self.stopping or self.fatal is not None:
                         break
                     if self.limit is not None and state.frames >= self.limit:
                         break
-                    self._batcher.put(source.id, frame)
+                    put(source.id, frame)
                     state.frames += 1
                     del frame
                     if state.frames == self.limit:
@@ -222,9 +239,12 @@ class Pipeline:
 
     def _feed(self, outlet: Outlet) -> None:
         """Bring batches from the batcher to the lanes."""
+        spans = self._spans()
+        take = spans.call("wait for frames", self._batcher.next, waiting=True)
+        put = spans.call("wait for output", outlet.put, waiting=True)
         try:
-            while (batch := self._batcher.next()) is not None:
-                outlet.put(batch)
+            while (batch := take()) is not None:
+                put(batch)
                 del batch
         except Aborted:
             pass
@@ -236,8 +256,8 @@ class Pipeline:
     # ------------------------------------------------------------------------------------------------- counting
 
     def _context(self, id_: str) -> Context:
-        threads = 1 if self.device.kind == "cpu" else cores()
-        return Context(id_, self.device, self._sizes, threads, Counters(), self.say, self._addresses)
+        given = 1 if self.device.kind == "cpu" else cores(), Counters(), self.say, self._addresses, self._spans()
+        return Context(id_, self.device, self._sizes, *given, later=Beside)
 
     def _end_nodes(self) -> dict[int, tuple[str, set[str]]]:
         """By lane: the id under which its batches are counted, and the stages whose objects and events it counts.
@@ -306,18 +326,6 @@ class Pipeline:
                 for name, state in self.states.items()
             },
         }
-
-
-def _thread(name: str, target: Callable[[], None]) -> threading.Thread:
-    thread = threading.Thread(target=target, name=name, daemon=True)
-    thread.start()
-    return thread
-
-
-def _join(thread: threading.Thread) -> None:
-    """Wait for a thread, awake often enough that signals are handled."""
-    while thread.is_alive():
-        thread.join(0.2)
 
 
 def _once(call: Callable[[], Any]) -> Callable[[], None]:

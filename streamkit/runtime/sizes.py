@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from streamkit.data import Device
 from streamkit.graph import Node
 
-_CPU_BATCH, _GPU_BATCH = 3, 32
+_CPU_BATCH, _GPU_BATCH = 3, 64
 
 
 def cores() -> int:
@@ -29,6 +29,11 @@ def batch_sizes(largest: int | None, device: Device) -> tuple[int, ...]:
         return tuple(range(1, (largest or _CPU_BATCH) + 1))
     top = largest or _GPU_BATCH
     return tuple(sorted({top, max(1, top // 4)})) if top >= 16 else (top,)
+
+
+def files_at_once(device: Device) -> int:
+    """How many sources without a pace of their own are read at once, at most."""
+    return 32 if device.kind == "cuda" else max(4, 2 * cores())
 
 
 def batches_ahead(device: Device) -> int:

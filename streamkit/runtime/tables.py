@@ -26,7 +26,10 @@ def join(batch: Batch, before: list[dict[str, Detections]]) -> None:
 
 
 def merge_batches(batches: Sequence[Batch]) -> Batch:
-    """Put several forms of one batch, as branches made them, side by side: equal tables are one, events kept once."""
+    """Put several forms of one batch, as branches made them, side by side: equal tables are one, events kept once.
+
+    A frame that failed in one of them has failed; it keeps the events of all.
+    """
     first = batches[0]
     lost = {frame.position for batch in batches for frame in batch.failed}
     whole = [_without(batch, lost) for batch in batches]
@@ -37,12 +40,11 @@ def merge_batches(batches: Sequence[Batch]) -> Batch:
             result.tables[name] = other.table(name) if mine is None else merge(mine, other.table(name))
         for frame, twin in zip(result.frames, other.frames, strict=True):
             _add_events(frame, twin)
-    failed: dict[int, Frame] = {}
-    for batch in batches:
-        for frame in batch.failed:
-            known = failed.setdefault(frame.position, frame)
-            if known is not frame:
-                _add_events(known, frame)
+    failed = {frame.position: frame for batch in reversed(batches) for frame in batch.failed}
+    for frame in [frame for batch in batches if failed for frame in [*batch.failed, *batch.frames]]:
+        known = failed.get(frame.position, frame)
+        if known is not frame:  # it failed in another branch, or in both: what happened on it stays
+            _add_events(known, frame)
     result.failed, result.ended, result.sequence = list(failed.values()), first.ended, first.sequence
     result.ready = first.ready
     return result

@@ -29,7 +29,8 @@ class Detect(Composite):
         max_size: drop boxes whose longer side is above this, in source pixels.
         providers: ONNX Runtime's providers, first choice first; by default `cuda` on a GPU and `cpu` without one.
         threads: CPU threads for one run; by default the machine's cores shared among the instances.
-        cuda_graph: replay a CUDA graph for each batch size; faster for small networks, not possible for all.
+        cuda_graph: replay a CUDA graph for each batch size; faster for small networks, not possible for all. The first
+            frame then waits until the network is ready as it is fastest.
     """
 
     model: Model

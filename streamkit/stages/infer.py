@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from streamkit.data import Batch
 from streamkit.stage import BatchStage, Count, stage
 from streamkit.units import Model
+
+if TYPE_CHECKING:
+    from streamkit.ahead import Later
+    from streamkit.models.session import Session
 
 
 @stage("infer", reads="tensor", writes="outputs")
@@ -21,7 +26,8 @@ class Infer(BatchStage):
         model: the card of the network.
         providers: ONNX Runtime's providers, first choice first; by default `cuda` on a GPU and `cpu` without one.
         threads: CPU threads for one run; by default the machine's cores shared among the instances.
-        cuda_graph: replay a CUDA graph for each batch size; faster for small networks, not possible for all.
+        cuda_graph: replay a CUDA graph for each batch size; faster for small networks, not possible for all. The first
+            frame then waits until the network is ready as it is fastest.
     """
 
     model: Model
@@ -30,41 +36,70 @@ class Infer(BatchStage):
     cuda_graph: bool = False
 
     def open(self) -> None:
-        """Load the network and run every batch size once."""
+        """Load the network and run every batch size once.
+
+        On a GPU, finding the best way to run each convolution takes seconds a batch size. So the first batches go
+        through the network as it is ready soonest, slowly, until it is ready as it is fastest.
+        """
         from streamkit.models.families import family
-        from streamkit.models.network import check_model, wrong
+        from streamkit.models.network import check_model
+        from streamkit.models.session import on_this_stream
+
+        self._card = check_model(self.model)
+        self._family = family(self._card.family)
+        device = self.context.device
+        self._tuned: Later[Session] | None = None
+        soon = device.kind == "cuda" and not self.cuda_graph
+        self._session = self._load(quick=soon)
+        if soon:
+            tune = on_this_stream(self._load, device)
+            self._tuned = self.context.later(lambda dropped: tune(dropped=dropped))
+        self._say()
+
+    def _load(self, *, quick: bool = False, dropped: Callable[[], bool] = lambda: False) -> Session:
+        from streamkit.models.network import wrong
         from streamkit.models.session import Session
 
-        card = check_model(self.model)
-        self._family = family(card.family)
-        self._session = Session(
+        card = self._card
+        session = Session(
             card.file,
             self.context.device,
             providers=self.providers,
             threads=self.threads or self.context.threads,
             cuda_graph=self.cuda_graph,
+            quick=quick,
         )
-        if self._session.fixed_batch is not None:
-            self.context.say(
-                f"{card.file.name} takes {self._session.fixed_batch} picture(s) a run and no other number: larger "
-                "batches go through it in steps; export it with a dynamic batch for more speed"
-            )
-        elsewhere = {name: n for name, n in self._session.nodes.items() if name.startswith("CPU")}
-        if self.context.device.kind == "cuda" and elsewhere:
-            count = sum(elsewhere.values())
-            self.context.counters.add("network nodes on the cpu", count)
-            if count > sum(self._session.nodes.values()) // 10:  # a few are arithmetic on shapes, which costs nothing
-                self.context.say(f"{card.file.name}: {count} of its nodes run on the CPU, with copies there and back")
-        shapes = self._session.warm(self.context.batch_sizes, card.input.size)
+        shapes = session.warm(self.context.batch_sizes, card.input.size, dropped)
         try:  # once more on what comes out: a file may leave the shapes of its outputs open
             self._family.check(shapes, len(card.labels))
         except ValueError as error:
             raise wrong(card, str(error)) from None
+        return session
+
+    def _say(self) -> None:
+        """Tell what of this network costs speed."""
+        session, name = self._session, self._card.file.name
+        if session.fixed_batch is not None:
+            self.context.say(
+                f"{name} takes {session.fixed_batch} picture(s) a run and no other number: larger "
+                "batches go through it in steps; export it with a dynamic batch for more speed"
+            )
+        elsewhere = {name: n for name, n in session.nodes.items() if name.startswith("CPU")}
+        if self.context.device.kind == "cuda" and elsewhere:
+            count = sum(elsewhere.values())
+            self.context.counters.add("network nodes on the cpu", count)
+            if count > sum(session.nodes.values()) // 10:  # a few are arithmetic on shapes, which costs nothing
+                self.context.say(f"{name}: {count} of its nodes run on the CPU, with copies there and back")
 
     def process(self, batch: Batch) -> Batch:
         """Set `batch.outputs`; the tensor is let go."""
         if batch.tensor is None:
             raise ValueError("infer needs a tensor; put preprocess before it")
+        if self._tuned is not None:
+            if self._tuned.ready:
+                self._session, self._tuned = self._tuned.result(), None
+            else:
+                self.context.counters.add("batches before the network was tuned")
         sizes = np.ones((len(batch.tensor), 2), np.int64)
         sizes[: len(batch)] = [(frame.width, frame.height) for frame in batch.frames]
         feeds = {
@@ -77,4 +112,7 @@ class Infer(BatchStage):
 
     def close(self) -> None:
         """Let go of the network."""
+        if (tuned := self.__dict__.get("_tuned")) is not None:
+            tuned.drop()
         self.__dict__.pop("_session", None)
+        self.__dict__.pop("_tuned", None)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from streamkit.data import Frame
+from streamkit.data import Batch, Frame
 from streamkit.lines import LineFile, Rotate
 from streamkit.outputs import check_path
-from streamkit.records import line
+from streamkit.records import batch_lines, line
 from streamkit.stage import Sink, stage
 
 
@@ -46,9 +46,18 @@ class Jsonl(Sink):
         )
         self.lines.open()
 
+    @staticmethod
+    def encode(batch: Batch) -> list[bytes]:
+        """See `Sink.encode`."""
+        return batch_lines(batch)
+
     def write(self, frame: Frame) -> None:
         """Write the frame's record."""
         self.lines.write(line(frame), frame.time_s)
+
+    def write_encoded(self, frame: Frame, encoded: bytes) -> None:
+        """Write the frame's record, made with those of its batch."""
+        self.lines.write(encoded, frame.time_s)
 
     def end(self, source: str) -> None:
         """Let a reader see the source's last frames now."""

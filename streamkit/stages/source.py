@@ -6,13 +6,13 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from streamkit.data import Frame
 from streamkit.errors import SourceError
 from streamkit.media.find import resolve
 from streamkit.media.thinning import check_part, nothing_taken, thinned
-from streamkit.media.uris import check_scheme, is_live, mask
+from streamkit.media.uris import check_scheme, is_live, is_path, mask
 from streamkit.stage import Count, Seconds, Source, stage
 from streamkit.units import Unit
 
@@ -45,7 +45,11 @@ class VideoSource(Source):
             latency is measured from its due time.
         phase: the pace's phase is random; a number makes it the same in every run.
         timeout: how long a network peer may be silent.
+        decoders: cut a file at its keyframes and decode so many parts of it at once; auto takes what the device has for
+            each source, and fewer for a short file. The frames are the same, and in order.
     """
+
+    reads_packets: ClassVar[bool] = True
 
     uri: str
     loop: bool | Count = False
@@ -56,14 +60,20 @@ class VideoSource(Source):
     pace: Literal["realtime"] | Rate | None = None
     phase: int | None = None
     timeout: Seconds = 15.0
+    decoders: Literal["auto"] | Count = 1
 
     def __post_init__(self) -> None:
-        """Refuse a part of the video that holds nothing, and an address of no known kind."""
+        """Refuse a part of the video that holds nothing, an address of no known kind, and decoders that are no use."""
         check_part(self.start, self.end)
         try:
             check_scheme(self.uri)
         except SourceError as error:
             raise ValueError(str(error)) from None
+        if self.decoders not in (1, "auto"):
+            if not is_path(self.uri):
+                raise ValueError(f"decoders must be 1 or auto: only a file can be cut, got {mask(self.uri)}")
+            if self.pace is not None:
+                raise ValueError(f"decoders must be 1 or auto for a source with a pace, got {self.decoders}")
 
     def frames(self) -> Iterator[Frame]:
         """Yield the frames in order.
@@ -80,9 +90,13 @@ class VideoSource(Source):
         reader = Reader(
             self.uri, context.device, shared_pool(context.device), context.counters, context.say,
             threads=context.threads, low_delay=self.pace is not None, timeout_s=self.timeout,
+            spans=context.spans, on_packet=context.on_packet,
+            decoders=self.decoders if is_path(self.uri) and self.pace is None else 1, ahead=context.ahead,
         )  # fmt: skip
         with closing(reader):
             self._pacer = None if self.pace is None else Pacer(self.pace, reader.step_s, self.phase, context.id)
+            if self._pacer is not None:
+                wait = context.spans.call("wait for the pace", self._pacer.wait, waiting=True)
             live = reader.info.live
             none = True
             for index, picture, pts_s in thinned(self._looped(reader), self.every, self.fps):
@@ -92,7 +106,7 @@ class VideoSource(Source):
                     frame.time_s, frame.due_s = time.time(), time.monotonic()
                 elif self._pacer is not None:
                     frame.due_s = self._pacer.due_s(index, pts_s)
-                    self._pacer.wait(frame.due_s)
+                    wait(frame.due_s)
                     if self._pacer.stopped:
                         return
                 yield frame

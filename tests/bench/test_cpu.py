@@ -1,7 +1,6 @@
 """The bench's pieces on few frames; nothing here is timed."""
 
 import json
-import os
 
 import pytest
 
@@ -104,7 +103,3 @@ def test_plain_loop_and_pipeline_find_the_same(name, test_data, tmp_path):
     same = agreement(mine, plain)
     assert min(same.objects) > 100
     assert min(same.first_found, same.second_found) > 0.95
-
-
-def test_the_children_find_a_checkout_that_is_not_installed():
-    assert cpu._environment()["PYTHONPATH"].split(os.pathsep)[0] == str(cpu._ROOT)

@@ -5,7 +5,6 @@ picture size for good, and keeps its last pictures until an empty packet comes.
 """
 
 import ctypes
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import av
@@ -47,6 +46,20 @@ class Stream:
         assert event.recorded
 
 
+class Device:
+    def __init__(self, index):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None
+
+    def use(self):
+        pass
+
+
 def _copy(to, source, size, kind, stream):
     ctypes.memmove(to, source, size)
 
@@ -56,7 +69,7 @@ cupy = SimpleNamespace(
     uint8=np.uint8,
     empty=lambda shape, dtype: np.empty(shape, dtype).view(DeviceArray),
     cuda=SimpleNamespace(
-        Device=lambda index: nullcontext(),
+        Device=Device,
         Stream=Stream,
         Event=Event,
         driver=SimpleNamespace(ctxGetCurrent=lambda: 1),

@@ -1,7 +1,7 @@
 import pytest
 
 from streamkit.errors import SourceError
-from streamkit.media.find import matches, picture_files, resolve
+from streamkit.media.find import matches, missing, nothing_in, picture_files, resolve
 
 
 def touch(folder, *names):
@@ -48,17 +48,33 @@ def test_a_file_whose_name_looks_like_a_pattern(tmp_path):
 @pytest.mark.parametrize(
     ("names", "pattern", "text"),
     [
-        (["a.mp4", "b.jpg"], "", "holds 1 videos and 1 pictures"),
-        ([], "", "the folder .* holds no video and no picture$"),
-        (["a.txt"], "", "holds no video and no picture, among 1 files"),
-        (["a.txt"], "*.mp4", "the pattern .* holds no video and no picture"),
+        ([], "", "the folder holds no video and no picture"),
+        (["a.txt"], "", "the folder holds no video and no picture, among 1 files"),
+        (["a.txt"], "*.mp4", "the pattern holds no video and no picture"),
+        (["a.mp4"], "*.jpg", "the pattern holds no video and no picture"),
+        ([], "a.mp4", None),
     ],
 )
-def test_what_is_no_source(tmp_path, names, pattern, text):
+def test_what_is_not_there_is_one_source_for_the_run_to_fail(tmp_path, names, pattern, text):
     touch(tmp_path, *names)
-    with pytest.raises(SourceError, match=text):
-        resolve("a", str(tmp_path / pattern) if pattern else str(tmp_path))
+    path = str(tmp_path / pattern) if pattern else str(tmp_path)
+    assert resolve("a", path) == [("a", "pictures" if pattern == "*.jpg" else "source", path)]
+    assert nothing_in(path) == text
+    assert missing(path) == (f"there is no file {path}" if text is None else f"{path}: {text}")
     assert matches(str(tmp_path / "*.nothing")) == []
+
+
+def test_what_is_there_is_not_missing(tmp_path):
+    touch(tmp_path, "a.mp4", "notes.txt")
+    for path in (tmp_path, tmp_path / "*.mp4", tmp_path / "a.mp4", tmp_path / "notes.txt"):
+        assert missing(str(path)) is None
+    assert missing("http://host/*.mp4") is missing("test://") is None
+
+
+def test_videos_beside_pictures_are_refused(tmp_path):
+    touch(tmp_path, "a.mp4", "b.jpg")
+    with pytest.raises(SourceError, match="holds 1 videos and 1 pictures; name one kind"):
+        resolve("a", str(tmp_path))
 
 
 def test_an_unknown_scheme():

@@ -4,15 +4,17 @@ import fake_gpu
 import numpy as np
 import pytest
 from clips import resized, write
+from test_keyframes import X264
 
 from streamkit.counters import Counters
 from streamkit.data import Device
 from streamkit.errors import SourceError
-from streamkit.media import nv_caps
+from streamkit.media import nv_caps, nv_sessions, pieces
 from streamkit.media.demux import Demuxer
 from streamkit.media.nv_decoder import NvDecoder
 from streamkit.media.reader import Reader
 from streamkit.media.surfaces import SurfacePool
+from streamkit.runtime.ahead import Threads
 
 CPU, GPU = Device(), Device("cuda")
 
@@ -21,10 +23,13 @@ CPU, GPU = Device(), Device("cuda")
 def fake(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", fake_gpu.cupy)
     monkeypatch.setitem(sys.modules, "PyNvVideoCodec", fake_gpu.nvc)
+    monkeypatch.setattr("streamkit.ops.cuda.driver._calls", lambda: None)
     nv_caps.capabilities.cache_clear()
+    nv_sessions.clear()
     fake_gpu._Session.made = 0
     yield fake_gpu
     nv_caps.capabilities.cache_clear()
+    nv_sessions.clear()
 
 
 def read(path, device, loops=1, **options):
@@ -63,7 +68,7 @@ def test_the_way_through_nvdec_gives_what_ffmpeg_gives(fake, test_data, name):
     device, counts, said, decoder = read(test_data / "videos" / name, GPU)
     assert isinstance(decoder, NvDecoder)
     same(device, host)
-    assert (counts, said) == ({}, [])
+    assert (counts, said) == ({"decoders made": 1}, [])
 
 
 @pytest.mark.parametrize(
@@ -87,7 +92,7 @@ def test_a_new_size_gets_a_new_session(fake, tmp_path, suffix):
     assert [p[2:4] for p in device] == [(64, 48)] * 10 + [(96, 80)] * 10
     same(device, read(path, CPU)[0])
     assert fake._Session.made == 2
-    assert (counts, said) == ({}, [])
+    assert (counts, said) == ({"decoders made": 2}, [])
 
 
 def test_turns_use_one_session(fake, tmp_path):
@@ -123,6 +128,66 @@ def test_a_failing_session_is_counted_and_the_next_keyframe_goes_on(fake, tmp_pa
         list(reader.pictures())
     assert counters["packets not decodable"] == 1
     assert fake._Session.made == 2
+
+
+def test_a_session_goes_to_the_next_file_of_its_kind(fake, tmp_path):
+    one = write(tmp_path / "one.mp4", frames=20, options={"bf": "2"})
+    other = write(tmp_path / "other.mp4", frames=20, options={"bf": "2"}, first=7)
+    larger = write(tmp_path / "larger.mp4", 96, 80, frames=20, options={"bf": "2"})
+    counts = []
+    for path in (one, other, larger, one, larger):
+        device, counted, _, _ = read(path, GPU)
+        same(device, read(path, CPU)[0])
+        counts.append(counted)
+    made, reused = {"decoders made": 1}, {"decoders reused": 1}
+    assert counts == [made, reused, made, reused, reused]
+    assert fake._Session.made == 2
+
+
+def test_a_session_left_in_the_middle_is_empty_for_the_next_file(fake, tmp_path):
+    path = write(tmp_path / "a.mp4", frames=30, options={"bf": "2"})
+    reader = Reader(str(path), GPU, SurfacePool(GPU), Counters(), print)
+    pictures = reader.pictures()
+    assert next(pictures)[0] == 0
+    pictures.close()
+    reader.close()
+    same(read(path, GPU)[0], read(path, CPU)[0])
+    assert fake._Session.made == 1
+
+
+def test_a_session_that_failed_serves_nobody_else(fake, tmp_path, monkeypatch):
+    path = write(tmp_path / "a.mp4", frames=10, options={"bf": "0"})
+
+    def fails(self, packet):
+        raise RuntimeError("cuvidDecodePicture failed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fake._Session, "Decode", fails)
+        with pytest.raises(SourceError):
+            read(path, GPU)
+    made = fake._Session.made
+    assert not nv_sessions._idle
+    same(read(path, GPU)[0], read(path, CPU)[0])
+    assert fake._Session.made == made + 1
+
+
+def test_a_session_learns_the_parameters_of_a_place_without_them(fake, tmp_path):
+    path = write(tmp_path / "a.mp4", 128, 96, 80, options=X264)
+    host = [n for n, _ in Reader(str(path), CPU, SurfacePool(CPU), Counters(), print).pictures(start_s=2.0)]
+    reader = Reader(str(path), GPU, SurfacePool(GPU), Counters(), print)
+    assert [n for n, _ in reader.pictures(start_s=2.0)] == host == list(range(50, 80))
+    reader.close()
+
+
+@pytest.mark.parametrize("name", ["open.mp4", "open.ts"])
+@pytest.mark.parametrize("shortest", [2, 32])
+def test_a_file_over_several_sessions(fake, tmp_path, monkeypatch, name, shortest):
+    monkeypatch.setattr(pieces, "_SHORTEST", shortest)
+    path = write(tmp_path / name, 128, 96, 120, options=X264)
+    device, counts, said, _ = read(path, GPU, decoders=3, ahead=Threads(GPU, 1))
+    same(device, read(path, CPU)[0])
+    assert 1 <= counts.pop("decoders made") <= 3
+    assert (counts, said) == ({}, [])
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,9 @@ def test_nothing_there(tmp_path):
 
 
 def test_a_folder(tmp_path):
+    assert failure(tmp_path)[1] == f"{tmp_path}: the folder holds no video and no picture"
+    assert failure(f"{tmp_path}/*.mp4")[1] == f"{tmp_path}/*.mp4: the pattern holds no video and no picture"
+    (tmp_path / "a.mp4").touch()
     assert "this is a folder" in failure(tmp_path)[1]
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from streamkit.errors import ModelError
-from streamkit.models.card import find_card, list_cards, load_card, shipped_models
+from streamkit.models.card import called, find_card, list_cards, load_card, shipped_models
 from streamkit.models.labels import KNOWN
 
 GOOD = """\
@@ -85,7 +85,6 @@ license: Apache-2.0
     )
     assert found == [
         "1:1: a card has no key 'tsk'; did you mean 'task'?",
-        "1:1: the key 'task' is missing",
         "2:9: family must be one of detr, ssd, yolo_e2e, yolov5, yolov8, yolox, yunet, got 'yolov9'"
         "; did you mean 'yolov8'?",
         "4:6: url must begin with https:// or http://, got 'ftp://example.org/x'",
@@ -126,6 +125,13 @@ license: Apache-2.0
 def test_problem(change, expected, tmp_path):
     (found,) = problems(tmp_path, GOOD.replace(*change))
     assert found.startswith(expected)
+
+
+def test_what_the_command_calls_a_card(tmp_path):
+    shipped = shipped_models() / "demo.yaml"
+    assert called(shipped) == "demo"
+    assert called(write(tmp_path, shipped.read_text(), "demo.yaml")) == f"{tmp_path}/demo.yaml"
+    assert called(write(tmp_path, shipped.read_text(), "own.yaml")) == f"{tmp_path}/own.yaml"
 
 
 def test_labels_file_that_is_empty(tmp_path):

@@ -1,5 +1,6 @@
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from streamkit.errors import ModelError, SourceError
 from streamkit.models import reference
 from streamkit.models.card import Card, find_card, list_cards, load_card
 from streamkit.models.check import check, frames_of
+from streamkit.models.families import FAMILIES
+from streamkit.ops.letterbox import InputSpec
 
 FILES = {
     "yolox-nano": "yolox_nano_dyn.onnx",
@@ -44,6 +47,108 @@ def test_the_test_datas_networks_pass(name, device, frames, test_data):
 def test_every_card_whose_file_is_at_hand_passes(path, frames):
     report = check(load_card(path), frames)
     assert report.passed, str(report)
+
+
+def ssd_like(form: str, test_data: Path, folder: Path) -> Card:
+    """A real detector, its outputs brought into a form of `ssd`."""
+    onnx = pytest.importorskip("onnx")
+    helper, numpy_helper = onnx.helper, onnx.numpy_helper
+    model = onnx.load(test_data / "models" / FILES["deimv2-atto"])
+    graph = model.graph
+    del graph.input[1]  # the size that boxes are scaled to: it becomes a part of the network
+    wide = 320 if form.startswith("torchvision") else 1
+    graph.initializer.append(numpy_helper.from_array(np.full((1, 2), wide, np.int64), "orig_target_sizes"))
+    del graph.output[:]
+
+    def node(kind: str, given: list[str], made: str, **attributes) -> None:
+        graph.node.append(helper.make_node(kind, given, [made], **attributes))
+
+    def constant(name: str, value: Any) -> None:
+        graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
+
+    def output(name: str, kind: int, shape: list) -> None:
+        graph.output.append(helper.make_tensor_value_info(name, kind, shape))
+
+    if form == "tensorflow":
+        constant("yxyx", [1, 0, 3, 2])
+        node("Gather", ["boxes", "yxyx"], "detection_boxes", axis=2)
+        node("Identity", ["scores"], "detection_scores")
+        node("Cast", ["labels"], "detection_classes", to=1)
+        output("detection_boxes", 1, [1, "K", 4])
+        output("detection_scores", 1, [1, "K"])
+        output("detection_classes", 1, [1, "K"])
+    elif form == "zoo":
+        node("Identity", ["boxes"], "bboxes")
+        output("bboxes", 1, [1, "K", 4])
+        output("scores", 1, [1, "K"])
+        output("labels", 7, [1, "K"])
+    elif form == "torchvision without a batch":
+        constant("first", [0])
+        for old, new in (("boxes", "boxes1"), ("scores", "scores1"), ("labels", "labels1")):
+            for one in graph.node:
+                one.output[:] = [new if name == old else name for name in one.output]
+                one.input[:] = [new if name == old else name for name in one.input]
+            node("Squeeze", [new, "first"], old)
+        output("boxes", 1, ["K", 4])
+        output("scores", 1, ["K"])
+        output("labels", 7, ["K"])
+    elif form == "torchvision":
+        output("boxes", 1, [1, "K", 4])
+        output("scores", 1, [1, "K"])
+        output("labels", 7, [1, "K"])
+    else:
+        assert form == "openvino"
+        constant("zero", np.float32(0))
+        constant("columns", [2])
+        constant("one", [1])
+        node("Cast", ["labels"], "label", to=1)
+        node("Mul", ["label", "zero"], "picture")
+        for name in ("picture", "label", "scores"):
+            node("Unsqueeze", [name, "columns"], f"{name}_column")
+        node("Concat", ["picture_column", "label_column", "scores_column", "boxes"], "rows", axis=2)
+        node("Unsqueeze", ["rows", "one"], "detection_out")
+        output("detection_out", 1, [1, 1, "K", 7])
+    onnx.save(model, folder / "ssd.onnx")
+    card = load_card(find_card("deimv2-atto"))
+    return dataclasses.replace(card.with_file(folder / "ssd.onnx"), family="ssd")
+
+
+SSD_FORMS = ["openvino", "tensorflow", "zoo", "torchvision", "torchvision without a batch"]
+
+
+@pytest.mark.parametrize("form", SSD_FORMS)
+def test_every_form_of_ssd_passes(form, frames, test_data, tmp_path):
+    report = check(ssd_like(form, test_data, tmp_path), frames)
+    assert report.passed, str(report)
+    assert report.objects > 3
+
+
+BOX, LABEL = [8.0, 12.0, 32.0, 36.0], 2  # network pixels of 64 x 48; (1/8, 1/4, 1/2, 3/4) of it
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        {"detection_out": [
+            [[[0, LABEL, 0.9, 1 / 8, 1 / 4, 1 / 2, 3 / 4], [-1, 0, 0, 0, 0, 0, 0], [0, 1, 1, 0, 0, 1, 1]]]
+        ]},
+        {"detection_boxes": [[[1 / 4, 1 / 8, 3 / 4, 1 / 2], [0, 0, 1, 1]]], "detection_scores": [[0.9, 1.0]],
+         "detection_classes": [[LABEL, 1]], "num_detections": [1]},
+        {"bboxes": [[[1 / 8, 1 / 4, 1 / 2, 3 / 4]]], "scores": [[0.9]], "labels": [[LABEL]]},
+        {"boxes": [[BOX]], "scores": [[0.9]], "labels": [[LABEL]]},
+        {"boxes": [BOX], "scores": [0.9], "labels": [LABEL]},
+    ],
+    ids=SSD_FORMS,
+)  # fmt: skip
+def test_reference_reads_ssd_and_stops_where_the_network_says(outputs):
+    arrays = {name: np.array(value) for name, value in outputs.items()}
+    spec = InputSpec(size=(64, 48))
+    found = reference.objects("ssd", arrays, (0.5, 0.25, 4.0, 2.0), (128, 96), spec, min_score=0.5, iou=0.5)
+    np.testing.assert_allclose(found, [[8, 40, 56, 96, 0.9, LABEL]])
+
+
+def test_every_family_has_a_plain_reference():
+    assert set(reference.READERS) == set(FAMILIES)
 
 
 def test_a_wrong_tensor_is_found(frames, test_data, monkeypatch):

@@ -136,7 +136,7 @@ def lane(log, monkeypatch):
     cuda = SimpleNamespace(
         Device=contextlib.nullcontext,
         Stream=lambda non_blocking: Stream(log, non_blocking),
-        Event=lambda disable_timing: Event(log, disable_timing),
+        Event=lambda block, disable_timing: Event(log, disable_timing),
     )
     monkeypatch.setitem(sys.modules, "cupy", module("cupy", cuda=cuda, ndarray=type("ndarray", (), {})))
     made = lane_device(Device("cuda"), True)

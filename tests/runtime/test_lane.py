@@ -110,6 +110,7 @@ class Fake(Runner):
     """A runner that notes what it is asked."""
 
     def __init__(self, log, trouble=""):
+        self.node = graph("device_a:").nodes["device_a"]
         self.log, self.trouble = log, trouble
 
     def open(self):

@@ -1,5 +1,6 @@
 """One stage at a time: what it raises, whose state it keeps, when it is opened and closed."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -396,6 +397,19 @@ def test_a_batch_of_failed_frames_alone_is_written_and_ends_its_sources():
     assert log == ["open a", ("a", "a1", "broken", 0), "end a a", "close a"]
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_failed_frame_that_cannot_be_written_either_is_counted_and_told(alone):
+    log: Log = []
+    rig = Rig(Writer, log=log, bad=("b9",), raises=RuntimeError)
+    lost = Frame("b", 9, 0.9, 64, 48, error="late", position=3)
+    found = rig(Batch([], failed=[lost]) if alone else dataclasses.replace(batch("a0 a1"), failed=[lost]))
+    assert [entry[1] for entry in log[1:]] == ([] if alone else ["a0", "a1"])
+    assert found.failed == [lost]
+    assert lost.error == "late"  # the first reason stays
+    assert (rig.runner.meter.failed, rig.runner.counters["frames failed"]) == (1, 1)
+    assert rig.said == ["it failed on b frame 9 (0.90 s): RuntimeError: cannot write"]
+
+
 def test_a_frame_that_cannot_be_written_is_marked_and_the_rest_written():
     log: Log = []
     rig = Rig(Writer, log=log, bad=("b0",), raises=RuntimeError)
@@ -490,6 +504,22 @@ def test_a_frame_that_failed_in_one_branch_has_failed_where_they_meet():
     np.testing.assert_array_equal(found.table("detect").batch_row, [0])
     assert (found.ended, found.sequence) == (("a",), 5)
     assert found.ready is ready  # whoever reads on must still wait for the device
+
+
+def test_a_frame_that_failed_keeps_the_events_of_every_branch():
+    given = batch("a0 b0 a1", rows=(1, 1, 1))
+    given.frames[1].emit("above")
+    forks = [given, given.fork(), given.fork(), given.fork()]
+    for number, one in enumerate(forks[1:]):
+        for frame in one.frames:
+            frame.emit("own", n=number)
+    broken = [Rig(Picky, bad=("b0",))(one) for one in forks[1:3]]
+    found = merge_batches([forks[0], *broken, forks[3]])
+    (lost,) = found.failed
+    assert lost.error
+    told = [(event.kind, event.data.get("n")) for event in lost.events]
+    assert sorted(told, key=str) == sorted([("above", None), ("own", 0), ("own", 1), ("own", 2)], key=str)
+    assert [[event.data.get("n") for event in frame.events] for frame in found.frames] == [[0, 1, 2]] * 2
 
 
 def test_when_the_branches_have_lost_every_frame_between_them():

@@ -17,7 +17,7 @@ CPU, GPU = Device("cpu"), Device("cuda")
         (None, CPU, tuple(range(1, sizes._CPU_BATCH + 1))),
         (1, CPU, (1,)),
         (5, CPU, (1, 2, 3, 4, 5)),
-        (None, GPU, (8, 32)),
+        (None, GPU, (16, 64)),
         (64, GPU, (16, 64)),
         (16, GPU, (4, 16)),
         (15, GPU, (15,)),

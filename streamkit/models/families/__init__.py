@@ -26,7 +26,7 @@ def family(name: str) -> Family:
 
     if name not in FAMILIES:
         close = difflib.get_close_matches(name, FAMILIES, 1)
-        meant = f"; did you mean {close[0]!r}?" if close else ""
+        meant = f"; did you mean {close[0]!r}?" if close else "."
         raise ValueError(f"unknown family {name!r}{meant} The families are {', '.join(FAMILIES)}")
     found: Family = import_module(f"streamkit.models.families.{name}").FAMILY
     return found

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from streamkit.data import Array
+from streamkit.ops import traffic
 from streamkit.ops.candidates import FACE_OUTPUTS, FACE_POINTS, STRIDES, Coding
 from streamkit.ops.cuda.load import kernel
 
@@ -152,4 +153,5 @@ def _uploaded(values: bytes, shape: tuple[int, ...], dtype: Any, device: int, st
     """One copy for each stream: a copy is ordered with the kernels of its own stream only."""
     import cupy
 
+    traffic.sent(len(values))
     return cupy.asarray(np.frombuffer(values, dtype).reshape(shape))

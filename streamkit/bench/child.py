@@ -1,0 +1,59 @@
+"""Runs a module of the bench in a process of its own and reads what it prints, object by object, as it comes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def environment() -> dict[str, str]:
+    """The environment of this process, and with it a checkout that is not installed."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
+
+
+def lines(module: str, *arguments: str) -> Generator[dict[str, Any], None, None]:
+    """Run `python -m module arguments` and yield each JSON object that it prints on a line of its own.
+
+    Other lines, which libraries print on their own, are passed over. A caller that leaves early ends the process.
+
+    Raises:
+        RuntimeError: it ended with another code than 0; says what it wrote to standard error last.
+    """
+    with tempfile.TemporaryFile() as trouble:
+        command = [sys.executable, "-m", module, *arguments]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=trouble, env=environment(), text=True)
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if line.startswith("{"):
+                    yield json.loads(line)
+            code = process.wait()
+        finally:
+            process.stdout.close()
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        if code:
+            trouble.seek(0)
+            told = trouble.read().decode(errors="replace")[-2000:]
+            raise RuntimeError(f"{module} ended with {code}:\n{told}")
+
+
+def telling() -> Callable[[Any], None]:
+    """What prints an object for the parent. What libraries print on their own goes to standard error from now on."""
+    sys.stdout.flush()
+    mine = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def tell(found: Any) -> None:
+        print(json.dumps(found), file=mine, flush=True)
+
+    return tell

@@ -1,0 +1,88 @@
+"""A pipeline with many copies of its sources, each at its own pace, that writes nothing of the user's over."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+from streamkit.errors import ConfigError
+from streamkit.plan import DECODE, Config, SourceConfig
+from streamkit.stage import Sink, options
+
+
+def multiply(config: Config, streams: int, pace: float | None, outputs: Path, say: Callable[[str], None]) -> None:
+    """Replace a configuration's sources by paced copies of them, and its outputs by files in a folder.
+
+    Copies take turns: with two sources and five streams there are three of the first. They play without end, each with
+    a phase of its own, as cameras do. Sinks that write files write `outputs/STAGE/{source}`; others would send to
+    somebody, so they are left out, and that is said.
+
+    Args:
+        config: changed in place.
+        streams: how many copies.
+        pace: frames a second of each; None for the YAML's pace, or the video's own times.
+        outputs: a folder.
+        say: takes a line for each sink that is left out.
+
+    Raises:
+        ConfigError: the sources cannot keep a pace.
+    """
+    if config.problems:
+        raise ConfigError(list(config.problems))
+    kinds = list(config.sources)
+    for source in kinds:
+        if "pace" not in {option.name for option in options(source.type)}:
+            raise ConfigError(
+                f"source {source.id} is a {source.type.name}, which has no pace: capacity counts streams that come as "
+                "from cameras; name a video"
+            )
+    config.sources = []
+    for number in range(streams):
+        source = kinds[number % len(kinds)]
+        own = {"pace": pace or source.options.get("pace") or "realtime", "phase": None}
+        if "loop" in {option.name for option in options(source.type)}:
+            own["loop"] = True
+        changed = {**source.options, **own}
+        config.sources.append(dataclasses.replace(source, id=f"{source.id}-{number}", options=changed))
+    _keep_apart(config, outputs, say)
+
+
+def due_a_second(source: SourceConfig, pace: float | None) -> float | None:
+    """How many frames a second a paced copy of a source has to give; None where that is not known beforehand.
+
+    Raises:
+        SourceError: the video cannot be opened.
+    """
+    from streamkit.media.demux import Demuxer
+
+    if source.type.name != "source":
+        return None
+    given = source.options
+    demuxer = Demuxer(str(given["uri"]))
+    own = demuxer.info.average_rate
+    demuxer.close()
+    if own is None:
+        return None
+    given_pace = given.get("pace")
+    rate = pace or (given_pace if isinstance(given_pace, (int, float)) else own)
+    thinned = min(1.0, given["fps"] / own) if given.get("fps") else 1.0
+    return float(rate * thinned / given.get("every", 1))
+
+
+def _keep_apart(config: Config, outputs: Path, say: Callable[[str], None]) -> None:
+    """Send what sinks write to `outputs`; take those out that do not write files."""
+    instead: dict[str, list[str]] = {}
+    kept = []
+    for stage in config.stages:
+        stage.inputs = [name for given in stage.inputs for name in instead.get(given, [given])]
+        path = stage.options.get("path")
+        if not issubclass(stage.type, Sink):
+            kept.append(stage)
+        elif isinstance(path, str):
+            stage.options = {**stage.options, "path": str(outputs / stage.id / f"{{source}}{Path(path).suffix}")}
+            kept.append(stage)
+        else:
+            say(f"{stage.id} is left out: it does not write to a file, and copies of a stream are not for its readers")
+            instead[stage.id] = stage.inputs or [DECODE]
+    config.stages = kept

@@ -1,0 +1,321 @@
+"""`run.py bench gpu`: what each part of a pipeline can do alone, what the whole does, and what it is that binds.
+
+The parts are measured in one process (`limits.py`), each run of the whole in a process of its own (`trial.py`), so that
+start and memory are its own. Every source reads the same file: the clip's packets again and again, in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from streamkit.bench import limits, trial
+from streamkit.bench.child import lines
+from streamkit.bench.clips import lengthen, scratch_folder
+from streamkit.bench.networks import network
+from streamkit.bench.table import HEAD, Row, a_source, best, binding
+from streamkit.errors import StreamkitError
+from streamkit.runtime.sizes import cores
+
+_FOR_PARTS = 0.4  # of the time there is
+_REALTIME_FPS = 30
+_DECODERS = 7
+
+
+@dataclass(slots=True)
+class Options:
+    """What to measure.
+
+    Attributes:
+        clips: a video for each codec's name.
+        data: the folder with `models/`, for the network where `model` is None.
+        model: a card.
+        dtype: of the data folder's network.
+        device: `cuda` or `cuda:N`; `cpu` measures the same on the CPU.
+        batches: batch sizes.
+        sources: numbers of sources.
+        seconds: for each measurement.
+        max_s: what does not fit into so many seconds is left out, and said.
+        realtime: numbers of sources that play at 30 frames a second; asked for, they are never left out.
+        grid: every batch size with every number of sources, and not one row and one column.
+        frames: the least length of the file that sources read.
+        set_: values of the pipeline to replace, such as `stages.detect.cuda_graph`.
+    """
+
+    clips: dict[str, Path]
+    data: Path | None = None
+    model: str | None = None
+    dtype: Literal["f16", "f32"] = "f16"
+    device: str = "cuda"
+    batches: tuple[int, ...] = (8, 32, 64, 128)
+    sources: tuple[int, ...] = (1, 7, 14, 32)
+    seconds: float = 3.0
+    max_s: float = 360.0
+    realtime: tuple[int, ...] = ()
+    grid: bool = False
+    frames: int = 6000
+    set_: dict[str, str] = field(default_factory=dict)
+
+    def quick(self) -> Options:
+        """The same in a minute: one batch size, one number of sources."""
+        self.batches = (max((n for n in self.batches if n <= 64), default=min(self.batches)),)
+        self.sources = (min(self.sources, key=lambda n: abs(n - 14)),)
+        self.seconds, self.max_s, self.frames = min(self.seconds, 1.5), 60.0, min(self.frames, 3000)
+        return self
+
+
+class Bench:
+    """Runs the measurements, and tells each as it is made.
+
+    Args:
+        options: what to measure.
+        folder: where clips, cards and records are written.
+        echo: takes lines of text.
+    """
+
+    def __init__(self, options: Options, folder: Path, echo: Callable[[str], None]) -> None:
+        self.options, self.folder, self.echo = options, folder, echo
+        self.rows: list[Row] = []
+        self.left_out: list[str] = []
+        self.machine: dict[str, Any] = {}
+        self.clips: dict[str, Path] = {}
+        self.packet_bytes: dict[str, float] = {}
+        self._begun, self._last = time.monotonic(), dict[str, float]()
+        self.model, self.network = network(options.model, options.data, folder, options.dtype)
+
+    def all(self) -> None:
+        """Everything that there is time for."""
+        for codec, clip in self.options.clips.items():
+            self.clips[codec] = self.folder / f"{codec}{clip.suffix}"
+            count = lengthen(clip, self.clips[codec], self.options.frames)
+            self.packet_bytes[codec] = round(self.clips[codec].stat().st_size / count, 1)
+        packets = ", ".join(f"{size:,.0f} bytes a frame in {codec}" for codec, size in self.packet_bytes.items())
+        self._check()
+        self.echo(f"{self.network}; packets {packets}")
+        self.echo(HEAD)
+        self._parts()
+        for batch in self.options.batches:
+            for codec in self.clips:
+                self._whole(codec, self._base(codec), batch)
+        for sources in self.options.sources:
+            for codec in self.clips:
+                if sources != self._base(codec):
+                    for batch in self.options.batches if self.options.grid else (self._best_batch(codec),):
+                        self._whole(codec, sources, batch)
+        for codec in self.clips:
+            for decoders in (1, _DECODERS):
+                self._whole(codec, 1, self._best_batch(codec), f"one file, {decoders} decoders", decoders)
+            self._whole(codec, self._base(codec), self._best_batch(codec), "decode + preprocess")
+        for sources in self.options.realtime:
+            for codec in self.clips:
+                self._whole(codec, sources, 0, "paced")
+
+    def _check(self) -> None:
+        """Tell what is wrong with the pipeline, such as an option that `set_` misspells, before anything runs."""
+        from streamkit.check import check_networks
+        from streamkit.config import read
+        from streamkit.graph import build
+
+        path = self._pipeline(next(iter(self.clips)), 1)
+        check_networks(build(read(path, set_=self.options.set_, device=self.options.device)))
+
+    # ------------------------------------------------------------------------------------------------------- parts
+
+    def _parts(self) -> None:
+        """Each part alone."""
+        options = self.options
+        spec = limits.Spec(
+            {codec: str(clip) for codec, clip in self.clips.items()}, list(options.sources), list(options.batches),
+            str(self._pipeline(next(iter(self.clips)), 1)), options.set_, options.device, options.seconds,
+        )  # fmt: skip
+        path = self.folder / "limits.json"
+        path.write_text(json.dumps(asdict(spec)), encoding="utf-8")
+        with closing(lines("streamkit.bench.limits", str(path))) as told:
+            for found in told:
+                if "error" in found:
+                    raise StreamkitError(found["error"])
+                if "machine" in found:
+                    self.machine = found["machine"]
+                    continue
+                row = Row(**found)
+                self._add(row)
+                enough = row.what == "postprocess" and row.batch != options.batches[-1]
+                if enough and self._spent() > _FOR_PARTS * options.max_s:
+                    self._leave_out(f"parts alone with batches over {row.batch}")
+                    return
+
+    # ---------------------------------------------------------------------------------------------------- the whole
+
+    def _whole(self, codec: str, sources: int, batch: int, what: str = "whole", decoders: int | None = None) -> None:
+        """One run, in a process of its own; left out where there is no time for it."""
+        options, title = self.options, f"{what}, {codec}, {sources} sources, batch {batch or 'by default'}"
+        expected_s = self._last.get(what) or self._last.get("whole", 0.0)
+        if what != "paced" and self._spent() + expected_s > options.max_s:
+            self._leave_out(title)
+            return
+        begun = time.monotonic()
+        stages = ("preprocess",) if what == "decode + preprocess" else ("detect", "jsonl")
+        pace = _REALTIME_FPS if what == "paced" else None
+        path = self._pipeline(codec, sources, batch, stages=stages, pace=pace, decoders=decoders)
+        spec = trial.Spec(
+            str(path), options.set_ if "detect" in stages else {}, options.device, seconds=options.seconds
+        )
+        if pace is not None:
+            spec.seconds, spec.settle_s, spec.start_s = max(5.0, spec.seconds), 2.0, 60.0 + sources / 4
+        found = trial.measure(spec, self.folder)
+        if "jsonl" in stages and not found.error:
+            self._check_records(found)
+        row = Row(what, found.fps, codec, sources, batch, found=found)
+        if not found.error:
+            decode = best(self.rows, what="decode", codec=codec, sources=sources) if not decoders else None
+            network = best(self.rows, what="infer", batch=batch) if "detect" in stages else None
+            row.uses = binding(
+                found, cores(), decoder=decode.fps if decode else None, network=network.fps if network else None
+            )
+            row.of_limit = self._of_limit(codec, found.fps) if "detect" in stages and pace is None else None
+        self._add(row)
+        self._last[what] = time.monotonic() - begun
+
+    def _pipeline(
+        self, codec: str, sources: int, batch: int = 0, *, stages: tuple[str, ...] = ("detect", "jsonl"),
+        pace: int | None = None, decoders: int | None = None,
+    ) -> Path:  # fmt: skip
+        """Write the pipeline of a run; return its path."""
+        source: dict[str, Any] = {"uri": str(self.clips[codec]), "loop": True}
+        source |= {"pace": pace} if pace else {}
+        source |= {"decoders": decoders} if decoders else {}
+        known = {
+            "preprocess": {"model": self.model},
+            "detect": {"model": self.model},
+            "jsonl": {"path": str(self._out / "{source}.jsonl")},
+        }
+        plan: dict[str, Any] = {
+            "sources": {f"s{number:03d}": source for number in range(sources)},
+            "stages": {name: known[name] for name in stages},
+        }
+        if batch:
+            plan["batch"] = {"size": batch}
+        path = self.folder / "pipeline.yaml"
+        path.write_text(json.dumps(plan), encoding="utf-8")
+        return path
+
+    def _check_records(self, found: trial.Found) -> None:
+        """Every frame must have its record; the files make room for the next run."""
+        written = sum(path.read_bytes().count(b"\n") for path in self._out.glob("*.jsonl"))
+        shutil.rmtree(self._out, ignore_errors=True)
+        if written != found.frames_in_all:
+            found.error = f"{written} records of {found.frames_in_all} frames were written"
+
+    @property
+    def _out(self) -> Path:
+        return self.folder / "out"
+
+    # ------------------------------------------------------------------------------------------------- what was found
+
+    def _base(self, codec: str) -> int:
+        """The fewest sources whose decoders come within 3 % of the fastest."""
+        decoded = [row for row in self.rows if row.what == "decode" and row.codec == codec]
+        top = max((row.fps for row in decoded), default=0.0)
+        return min((row.sources for row in decoded if row.fps >= 0.97 * top), default=self.options.sources[0])
+
+    def _best_batch(self, codec: str) -> int:
+        found = best(self.rows, what="whole", codec=codec)
+        return found.batch if found and found.fps else self.options.batches[0]
+
+    def _of_limit(self, codec: str, fps: float) -> float | None:
+        """A speed over the lesser of decoding alone and inference alone, each at its best."""
+        parts = best(self.rows, what="decode", codec=codec), best(self.rows, what="infer")
+        known = [row.fps for row in parts if row is not None]
+        return round(fps / min(known), 4) if len(known) == 2 and min(known) else None
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        """The figures that count, by codec."""
+        told = {}
+        for codec in self.clips:
+            whole = best(self.rows, what="whole", codec=codec)
+            if whole is None or not whole.fps or whole.found is None:
+                continue
+            decode, infer = best(self.rows, what="decode", codec=codec), best(self.rows, what="infer")
+            like = {"what": "whole", "codec": codec, "batch": whole.batch}
+            told[codec] = {
+                "whole_fps": whole.fps, "sources": whole.sources, "batch": whole.batch,
+                "decode_fps": decode and decode.fps, "infer_fps": infer and infer.fps, "of_limit": whole.of_limit,
+                "binds": next(iter(whole.uses), None), "uses": whole.uses, "lock_free": whole.found.lock_free,
+                "to_device_bytes": whole.found.to_device, "to_host_bytes": whole.found.to_host,
+                "packet_bytes": self.packet_bytes[codec], "start_s": whole.found.start_s,
+                "device_mb_a_source": a_source(self.rows, "device_mb", **like),
+                "host_mb_a_source": a_source(self.rows, "host_mb", **like),
+            }  # fmt: skip
+        return told
+
+    def _add(self, row: Row) -> None:
+        self.rows.append(row)
+        self.echo(str(row))
+
+    def _leave_out(self, what: str) -> None:
+        self.left_out.append(what)
+        self.echo(f"left out: {what}")
+
+    def _spent(self) -> float:
+        return time.monotonic() - self._begun
+
+
+def bench(options: Options, out: Path | None, echo: Callable[[str], None]) -> int:
+    """Measure this machine's GPU.
+
+    Args:
+        options: what to measure.
+        out: a JSON file for everything that was found.
+        echo: takes lines of text.
+
+    Returns:
+        0, or 1 where a run failed.
+
+    Raises:
+        DeviceError: there is no such GPU; says what is missing.
+        ConfigError: clips or network are not there, or the pipeline is wrong.
+    """
+    from streamkit.outputs import report_file
+    from streamkit.runtime.device import choose
+
+    choose(options.device, echo)
+    write = None if out is None else report_file(out)
+    with scratch_folder() as name:
+        made = Bench(options, Path(name), echo)
+        made.all()
+        found = made.summary()
+    for codec, one in found.items():
+        echo(_told(codec, one))
+    if write is not None:
+        clips = {codec: str(path) for codec, path in options.clips.items()}
+        settings = {**asdict(options), "clips": clips, "data": None if options.data is None else str(options.data)}
+        told: dict[str, Any] = {
+            "schema": "streamkit-bench/1",
+            "machine": made.machine,
+            "network": made.network,
+            "settings": settings,
+        }
+        told |= {"summary": found, "rows": [asdict(row) for row in made.rows], "left_out": made.left_out}
+        write(json.dumps(told, indent=2) + "\n")
+    return 1 if any(row.found is not None and row.found.error for row in made.rows) else 0
+
+
+def _told(codec: str, one: dict[str, Any]) -> str:
+    """The summary of a codec in a line."""
+    text = f"{codec}: {one['whole_fps']:,.0f} frames/s ({one['sources']} sources, batch {one['batch']})"
+    if one["of_limit"] is not None:
+        text += (
+            f", {one['of_limit']:.1%} of the lesser of decoding alone ({one['decode_fps']:,.0f}) and inference alone "
+            f"({one['infer_fps']:,.0f})"
+        )
+    text += f"; most used: {one['binds']}"
+    for kind in ("device", "host"):
+        if one[f"{kind}_mb_a_source"] is not None:
+            text += f"; {one[f'{kind}_mb_a_source']:,.0f} MB of {kind} memory for each further source"
+    return text

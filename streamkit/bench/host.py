@@ -1,0 +1,27 @@
+"""How busy the machine's own cores are, whoever uses them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def core_times() -> tuple[float, float] | None:
+    """Seconds that the cores of this process were at work, and seconds of all of them, since the machine began.
+
+    Work of other processes and of other guests of the host counts: those seconds were not to be had. None where the
+    system does not say.
+    """
+    try:
+        lines = Path("/proc/stat").read_text().splitlines()
+        mine, tick = os.sched_getaffinity(0), os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError, ValueError):
+        return None
+    busy = whole = 0
+    for line in lines:
+        name, *fields = line.split()
+        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in mine:
+            times = [int(one) for one in fields[:8]]  # user nice system idle iowait irq softirq steal
+            whole += sum(times)
+            busy += sum(times) - times[3] - times[4]
+    return (busy / tick, whole / tick) if whole else None

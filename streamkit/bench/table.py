@@ -1,0 +1,97 @@
+"""The rows of `bench gpu`: a part or the whole of a pipeline, how fast it was, and what it used most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamkit.bench.trial import Found
+
+HEAD = (
+    f"{'what':<20} {'codec':<5} {'sources':>7} {'batch':>5} {'frames/s':>9} {'of limit':>8} {'lock free':>9} "
+    f"{'cores':>5} {'B to dev':>8} {'B to host':>9} {'dev MB':>7} {'host MB':>7} {'start s':>7}  most used"
+)
+
+
+@dataclass(slots=True)
+class Row:
+    """One measurement.
+
+    Attributes:
+        what: `decode`, `preprocess`, `infer` or `postprocess` alone, `decode + preprocess`, `whole`, `paced`, or
+            `one file, N decoders`.
+        fps: frames a second.
+        codec: of the video; empty where it does not matter.
+        sources: how many; 0 for stages alone.
+        batch: frames a batch at most; 0 for decoding alone, and where the pipeline's own default was used.
+        of_limit: frames a second over the lesser of decoding alone and inference alone, each at its best.
+        uses: shares of what a run used, 0 to 1, the most used first; `binding` gives them.
+        found: all that a run gave; None for parts alone.
+    """
+
+    what: str
+    fps: float
+    codec: str = ""
+    sources: int = 0
+    batch: int = 0
+    of_limit: float | None = None
+    uses: dict[str, float] = field(default_factory=dict)
+    found: Found | None = None
+
+    def __str__(self) -> str:
+        head = f"{self.what:<20} {self.codec:<5} {self.sources or '':>7} {self.batch or '':>5}"
+        found = self.found
+        if found is not None and found.error:
+            return f"{head}  failed: {found.error}"
+        text = f"{head} {self.fps:>9,.0f} {_percent(self.of_limit):>8}"
+        if found is None:
+            return text.rstrip()
+        text += (
+            f" {_percent(found.lock_free):>9} {found.cores_used:>5.1f} {found.to_device:>8.0f} {found.to_host:>9.0f}"
+        )
+        text += f" {found.device_mb or 0:>7,.0f} {found.host_mb:>7,.0f} {found.start_s:>7.1f}"
+        most = next(iter(self.uses.items()), None)
+        text += f"  {most[0]} {most[1]:.0%}" if most else ""
+        if found.latency:
+            late = ", ".join(f"{name[:-3]} {value:.0f} ms" for name, value in found.latency.items())
+            text += f"; {found.dropped} dropped, {late}"
+        return text
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"
+
+
+def binding(found: Found, cores: int, **of: float | None) -> dict[str, float]:
+    """Shares of what a run used, the most used first: the first is what binds.
+
+    Args:
+        found: the run's figures.
+        cores: CPU cores there are.
+        of: the speed of a part alone in frames a second, such as `decoder=8000`, where it is known.
+    """
+    shares = {name: found.fps / fps for name, fps in of.items() if fps}
+    if found.lock_free is not None:
+        shares["lock"] = 1.0 - found.lock_free
+    shares["cores"] = max(found.cores_used / cores, found.cores_busy or 0.0)
+    return {name: round(share, 3) for name, share in sorted(shares.items(), key=lambda item: -item[1])}
+
+
+def best(rows: Iterable[Row], **like: Any) -> Row | None:
+    """The fastest of the rows whose attributes are as given; None where there is none."""
+    fitting = [row for row in rows if all(getattr(row, name) == value for name, value in like.items())]
+    return max(fitting, key=lambda row: row.fps, default=None)
+
+
+def a_source(rows: Iterable[Row], attribute: str, **like: Any) -> float | None:
+    """How much an attribute of `Found` grows with each source beyond the first; None where it cannot be told."""
+    seen = {
+        row.sources: getattr(row.found, attribute)
+        for row in rows
+        if row.found is not None and not row.found.error and all(getattr(row, n) == v for n, v in like.items())
+    }
+    few, many = min(seen, default=0), max(seen, default=0)
+    if few == many or seen[few] is None or seen[many] is None:
+        return None
+    return float(round((seen[many] - seen[few]) / (many - few), 2))

@@ -1,0 +1,291 @@
+"""Runs a pipeline in a process of its own and measures it once it is in its stride.
+
+    python -m streamkit.bench.trial SPEC.json
+
+prints a `Found` as JSON. It waits until every source has given a frame and the first records are out, and `settle_s`
+more; then it measures for `seconds`, stops the sources, and lets what is decoded go through to the files. Start and end
+are in no rate. `measure` is the parent's side.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamkit.bench.child import lines, telling
+from streamkit.bench.copies import multiply
+from streamkit.bench.host import core_times
+from streamkit.bench.lock import LockWatch
+from streamkit.bench.nvml import Nvml
+from streamkit.bench.probe import resident_mb
+from streamkit.data import Device
+from streamkit.errors import StreamkitError, describe
+from streamkit.runtime.background import Stopped, side_by_side
+
+_LOOK_S = 0.1
+
+
+@dataclass(slots=True)
+class Spec:
+    """What to run, and how to measure it.
+
+    Attributes:
+        pipeline: a YAML file.
+        set_: values that replace the file's, as `--set` gives them.
+        device: replaces the file's.
+        streams: run so many paced copies of its sources, outputs to `outputs`; None runs the file as it is.
+        pace: frames a second of a copy; None for the video's own times.
+        outputs: the folder for what copies write.
+        seconds: how long to measure.
+        settle_s: how long to let it run before.
+        start_s: how long a start may take.
+        begun_s: when the parent began the process, on the monotonic clock; filled by `measure`.
+    """
+
+    pipeline: str
+    set_: dict[str, str] = field(default_factory=dict)
+    device: str | None = None
+    streams: int | None = None
+    pace: float | None = None
+    outputs: str = ""
+    seconds: float = 3.0
+    settle_s: float = 0.5
+    start_s: float = 90.0
+    begun_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Found:
+    """What a trial gave. Everything but `start_s` and `frames_in_all` belongs to the measured time.
+
+    Attributes:
+        error: why there are no figures, or None.
+        fps: frames a second that came to the end of the graph.
+        seconds: how long was measured.
+        start_s: from the beginning of the process to the first record.
+        frames_in_all: frames of the whole run, which its records should be.
+        dropped: frames dropped.
+        latency: p50_ms, p95_ms and p99_ms from the time a frame was due, of the end that is last; paced sources only.
+        lock_free: the share of moments at which the interpreter's lock was free.
+        cores_used: CPU time a second of all threads.
+        cores_busy: the share of the cores' time, 0 to 1, in which anybody used them; None where it is not known.
+        gpu: the share of time in which the GPU ran kernels, as NVML says; `decoder` likewise.
+        to_device: bytes a frame from host to device, but for the packets, which NVDEC's driver copies.
+        to_host: bytes a frame from device to host.
+        host_mb: memory of the process in RAM, MB, at the end.
+        device_mb: device memory in use, whoever uses it, MB, at the end; `device_total_mb` is all there is.
+        stages: by stage, the share of its threads' time in which it was at work.
+        counts: the run's counters.
+        said: what the run told the user.
+    """
+
+    error: str | None = None
+    fps: float = 0.0
+    seconds: float = 0.0
+    start_s: float = 0.0
+    frames_in_all: int = 0
+    dropped: int = 0
+    latency: dict[str, float] = field(default_factory=dict)
+    lock_free: float | None = None
+    cores_used: float = 0.0
+    cores_busy: float | None = None
+    gpu: float | None = None
+    decoder: float | None = None
+    to_device: float = 0.0
+    to_host: float = 0.0
+    host_mb: float = 0.0
+    device_mb: float | None = None
+    device_total_mb: float | None = None
+    stages: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+
+
+def measure(spec: Spec, folder: Path) -> Found:
+    """Run a trial in a process of its own; what goes wrong there is `Found.error`.
+
+    Args:
+        spec: what to run.
+        folder: where the specification is written for the child.
+    """
+    spec.begun_s = time.monotonic()
+    path = folder / "trial.json"
+    path.write_text(json.dumps(asdict(spec)), encoding="utf-8")
+    try:
+        return Found(**list(lines("streamkit.bench.trial", str(path)))[-1])
+    except (RuntimeError, IndexError) as error:  # it died: out of memory, a driver
+        return Found(error=str(error))
+
+
+def run(spec: Spec) -> Found:
+    """Run a trial in this process."""
+    from streamkit.config import read
+    from streamkit.graph import build
+    from streamkit.runtime.device import choose
+    from streamkit.runtime.run import Pipeline
+
+    found = Found()
+    try:
+        config = read(Path(spec.pipeline), set_=spec.set_, device=spec.device)
+        if spec.streams is not None:
+            multiply(config, spec.streams, spec.pace, Path(spec.outputs), found.said.append)
+        pipeline = Pipeline(build(config), choose(config.device, found.said.append), say=found.said.append)
+        observer = _Observer(spec, pipeline, found)
+        with side_by_side(observer):
+            code = pipeline.run()
+    except StreamkitError as error:
+        found.error = str(error)
+        return found
+    found.frames_in_all = pipeline.frames
+    found.counts = pipeline.report(code)["counts"]
+    failed = [f"{name}: {state.error}" for name, state in pipeline.states.items() if state.error]
+    if failed:
+        found.error = "; ".join(failed[:3])
+    elif not found.seconds and found.error is None:
+        found.error = f"it ended after {pipeline.frames} frames, before it could be measured"
+    return found
+
+
+@dataclass(slots=True)
+class _Moment:
+    """What has been counted by some moment."""
+
+    at_s: float
+    cpu_s: float
+    frames: int
+    dropped: int
+    cores: tuple[float, float] | None
+    traffic: tuple[int, int]
+    busy_s: dict[str, float]
+    latency: dict[str, np.ndarray]
+
+
+class _Observer:
+    """Watches a run from a thread of its own, and stops it when it has seen enough."""
+
+    def __init__(self, spec: Spec, pipeline: Any, found: Found) -> None:
+        self._spec, self._pipeline, self._found = spec, pipeline, found
+
+    def __call__(self, stopped: Stopped) -> None:
+        try:
+            if self._started(stopped):
+                self._measure(stopped)
+        finally:
+            self._pipeline.stop()
+
+    def _started(self, stopped: Stopped) -> bool:
+        """Wait for every source and the first records; False where they do not come."""
+        spec, states = self._spec, self._pipeline.states
+        until = time.monotonic() + spec.start_s
+        while not stopped() and time.monotonic() < until:
+            if self._pipeline.frames and not self._found.start_s:
+                self._found.start_s = round(time.monotonic() - spec.begun_s, 3)
+            if any(state.done for state in states.values()):
+                return False
+            if self._found.start_s and all(state.frames for state in states.values()):
+                return _sleep(spec.settle_s, stopped)
+            time.sleep(0.005)
+        if not stopped():
+            late = sum(not state.frames for state in states.values())
+            self._found.error = f"{late} of {len(states)} sources gave no frame within {spec.start_s:g} s"
+        return False
+
+    def _measure(self, stopped: Stopped) -> None:
+        device: Device = self._pipeline.device
+        nvml, uses = Nvml(device.index) if device.kind == "cuda" else None, []
+        watch = LockWatch()
+        before = self._moment()
+        with side_by_side(watch):
+            until = before.at_s + self._spec.seconds
+            while not stopped() and (left := until - time.monotonic()) > 0:
+                time.sleep(min(left, _LOOK_S))
+                if nvml is not None:
+                    uses.append(nvml.use())
+        after = self._moment()
+        if stopped():
+            self._found.error = "a source ended while it was measured"
+            return
+        found, seconds = self._found, after.at_s - before.at_s
+        frames = after.frames - before.frames
+        found.seconds, found.fps = round(seconds, 3), round(frames / seconds, 2)
+        found.dropped = after.dropped - before.dropped
+        found.latency = _latency(before.latency, after.latency)
+        found.lock_free = None if watch.free is None else round(watch.free, 4)
+        found.cores_used = round((after.cpu_s - before.cpu_s) / seconds, 2)
+        found.to_device, found.to_host = (
+            round((new - old) / max(1, frames), 1) for new, old in zip(after.traffic, before.traffic, strict=True)
+        )
+        if before.cores is not None and after.cores is not None:
+            busy_s, whole_s = (new - old for new, old in zip(after.cores, before.cores, strict=True))
+            found.cores_busy = round(busy_s / whole_s, 3) if whole_s else None
+        found.host_mb = round(resident_mb(), 1)
+        found.stages = {
+            name: round((busy_s - before.busy_s.get(name, 0.0)) / seconds, 3) for name, busy_s in after.busy_s.items()
+        }
+        if nvml is not None:
+            from streamkit.runtime.device import describe_gpu
+
+            nvml.close()
+            found.gpu, found.decoder = _mean([use.gpu for use in uses]), _mean([use.decoder for use in uses])
+            memory = describe_gpu(device.index)
+            found.device_mb = round((memory["total"] - memory["free"]) / 1e6, 1)
+            found.device_total_mb = round(memory["total"] / 1e6, 1)
+
+    def _moment(self) -> _Moment:
+        from streamkit.ops.traffic import so_far
+
+        report = self._pipeline.report(0)
+        busy = {name: stage["seconds"] / stage["instances"] for name, stage in report["stages"].items()}
+        latency = {name: found.counts.copy() for name, found in list(self._pipeline.latency.items())}
+        dropped = sum(n for name, n in report["counts"].items() if "dropped" in name)
+        return _Moment(
+            time.monotonic(), time.process_time(), self._pipeline.frames, dropped, core_times(), so_far(), busy, latency
+        )
+
+
+def _sleep(seconds: float, stopped: Stopped) -> bool:
+    """Sleep; False where it was cut short."""
+    until = time.monotonic() + seconds
+    while not stopped() and (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, _LOOK_S))
+    return not stopped()
+
+
+def _latency(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> dict[str, float]:
+    """p50, p95 and p99 of what was added in between, of the end of the graph where p95 is highest."""
+    from streamkit.runtime.metrics import Histogram
+
+    found = []
+    for name, counts in after.items():
+        histogram = Histogram()
+        histogram.counts = counts - before[name] if name in before else counts
+        if histogram.counts.any():
+            found.append(histogram.summary())
+    return max(found, key=lambda one: one["p95_ms"], default={})
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(sum(known) / len(known), 3) if known else None
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run what the file says."""
+    tell = telling()
+    spec = Spec(**json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
+    try:
+        found = run(spec)
+    except Exception as error:  # the parent is to know, whatever it is
+        found = Found(error=describe(error))
+    tell(asdict(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,124 @@
+"""The commands that measure: `run.py bench` and `run.py capacity`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+from streamkit.errors import ConfigError
+
+_OUT = click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="write the figures as JSON")
+_DATA = click.option(
+    "--data", type=click.Path(path_type=Path, file_okay=False), help="a folder with models/ and videos/"
+)
+_SET = click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="replace a value of the pipeline")
+
+
+class _Numbers(click.ParamType):
+    """Whole numbers from 1, as in 8,32,64."""
+
+    name = "N,N,..."
+
+    def convert(
+        self, value: object, param: click.Parameter | None, context: click.Context | None
+    ) -> tuple[int, ...]:  # fmt: skip
+        if isinstance(value, tuple):
+            return value
+        try:
+            found = tuple(int(one) for one in str(value).split(","))
+        except ValueError:
+            found = (0,)
+        if min(found) < 1:
+            self.fail(
+                f"{value!r}: write whole numbers from 1 with commas between them, such as 8,32,64", param, context
+            )
+        return found
+
+
+@click.group()
+def bench() -> None:
+    """Measure this machine."""
+
+
+@bench.command("cpu")
+@_OUT
+@_DATA
+def bench_cpu(out: Path | None, data: Path | None) -> int:
+    """Measure the CPU, against the plain loop a user would write."""
+    from streamkit.bench.cpu import bench as measure
+
+    return measure(data, out, click.echo)
+
+
+@bench.command("gpu")
+@_OUT
+@_DATA
+@click.option("--clip", "clips", multiple=True, metavar="CODEC=FILE", help="a video in place of the data folder's")
+@click.option("--codecs", default="h264,hevc", show_default=True, help="which of the data folder's clips")
+@click.option("--model", metavar="CARD", help="a network in place of the data folder's YOLOX-nano")
+@click.option("--dtype", type=click.Choice(["f16", "f32"]), default="f16", show_default=True, help="of YOLOX-nano")
+@click.option("--batches", type=_Numbers(), default="8,32,64,128", show_default=True, help="batch sizes")
+@click.option("--sources", type=_Numbers(), default="1,7,14,32", show_default=True, help="numbers of sources")
+@click.option("--grid", is_flag=True, help="every batch size with every number of sources; takes longer")
+@click.option("--realtime", type=_Numbers(), default=(), help="also so many sources that play at 30 frames a second")
+@click.option("--seconds", type=click.FloatRange(min=0.2), default=3.0, show_default=True, help="of each measurement")
+@click.option("--max", "max_s", type=click.FloatRange(min=1), default=360.0, show_default=True,
+              help="leave out what does not fit into so many seconds")  # fmt: skip
+@click.option("--quick", is_flag=True, help="one batch size and one number of sources, in a minute")
+@click.option("--device", default="cuda", show_default=True, help="cuda or cuda:N; cpu to see the same there")
+@_SET
+def bench_gpu(
+    out: Path | None, data: Path | None, clips: tuple[str, ...], codecs: str, model: str | None, dtype: str,
+    batches: tuple[int, ...], sources: tuple[int, ...], grid: bool, realtime: tuple[int, ...], seconds: float,
+    max_s: float, quick: bool, device: str, set_: tuple[str, ...],
+) -> int:  # fmt: skip
+    """Measure a GPU: decoding, preprocessing, inference and postprocessing alone, and the whole with its records."""
+    from streamkit.bench.clips import clip_of
+    from streamkit.bench.cpu import data_folder
+    from streamkit.bench.gpu import Options
+    from streamkit.bench.gpu import bench as measure
+    from streamkit.cli import _pairs
+    from streamkit.runtime.device import choose
+
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise ConfigError(f"--device must be cuda, cuda:N or cpu: bench gpu measures one; got {device!r}")
+    choose(device, click.echo)  # no GPU: that comes before what else is missing
+    if not all("=" in clip for clip in clips):
+        raise ConfigError("--clip: write CODEC=FILE, such as --clip hevc=gate.mp4")
+    own = {codec: Path(path) for codec, path in _pairs(clips).items()}
+    missing = [str(path) for path in own.values() if not path.is_file()]
+    if missing:
+        raise ConfigError(f"--clip: there is no {' and no '.join(missing)}")
+    folder = None if own and model else data_folder(data)
+    videos = own or {codec: clip_of(codec, folder) for codec in codecs.split(",") if folder is not None}
+    options = Options(
+        videos, folder, model, "f16" if dtype == "f16" else "f32", device, batches, sources, seconds, max_s, realtime,
+        grid, set_=_pairs(set_),
+    )  # fmt: skip
+    return measure(options.quick() if quick else options, out, click.echo)
+
+
+@click.command()
+@click.argument("pipeline", type=click.Path(path_type=Path))
+@_SET
+@click.option("--device", help="replace the YAML's device: auto, cpu, cuda, cuda:N")
+@click.option("--fps", type=click.FloatRange(min=0.001), help="frames a second of a stream; by default the video's own")
+@click.option("--max-latency", "max_latency_ms", type=click.FloatRange(min=1), default=150.0, show_default=True,
+              help="milliseconds from when a frame is due, 95th percentile")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(min=0.5), default=4.0, show_default=True, help="of each measurement")
+@click.option("--start", type=click.IntRange(min=1), default=1, show_default=True, help="streams to begin with")
+@click.option("--most", type=click.IntRange(min=1), default=1024, show_default=True, help="streams to end with")
+@_OUT
+def capacity(
+    pipeline: Path, set_: tuple[str, ...], device: str | None, fps: float | None, max_latency_ms: float,
+    seconds: float, start: int, most: int, out: Path | None,
+) -> int:  # fmt: skip
+    """Find how many streams of a pipeline's kind fit on this device, and what gives out first."""
+    from streamkit.bench.capacity import Options
+    from streamkit.bench.capacity import capacity as measure
+    from streamkit.cli import _pairs
+
+    options = Options(fps, max_latency_ms / 1e3, seconds, start=start, most=most)
+    return measure(pipeline, _pairs(set_), device, options, out, click.echo)

@@ -1,0 +1,83 @@
+"""What NVDEC says of damaged pictures, which PyNvVideoCodec prints and does not return.
+
+A picture whose data is damaged comes out patched up, and the only sign of it is a line that the library's C code
+prints from within `Decode`. So the process's C `stdout` is made a stream whose writes come here: that line is noted
+under the thread that is decoding, and everything else goes on to standard error, where it does not mix with records.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from _thread import get_ident
+from collections import deque
+from typing import Any
+
+_LINE = b"Decode Error occurred"
+_BY_CALLER = 2  # FSETLOCKING_BYCALLER of <stdio_ext.h>
+_UNBUFFERED = 2  # _IONBF of <stdio.h>
+
+_Write = ctypes.CFUNCTYPE(ctypes.c_ssize_t, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+class _Functions(ctypes.Structure):
+    """`cookie_io_functions_t` of fopencookie(3)."""
+
+    _fields_ = (
+        ("read", ctypes.c_void_p),
+        ("write", _Write),
+        ("seek", ctypes.c_void_p),
+        ("close", ctypes.c_void_p),
+    )
+
+
+damaged: deque[int] = deque()
+"""The threads whose `Decode` met a damaged picture, an entry a picture. Mostly empty: look before you call `take`."""
+
+_installed: list[Any] = []  # keeps the callback alive; C has its address
+
+
+def install() -> bool:
+    """Listen from now on; False where this C library has no such streams."""
+    if _installed:
+        return True
+    try:
+        libc = ctypes.CDLL(None)
+        stdout = ctypes.c_void_p.in_dll(libc, "stdout")
+        libc.fopencookie.restype = ctypes.c_void_p
+        libc.fopencookie.argtypes = ctypes.c_void_p, ctypes.c_char_p, _Functions
+        functions = _Functions(None, _Write(_heard), None, None)
+        stream = libc.fopencookie(None, b"w", functions)
+        lock, buffer = libc.__fsetlocking, libc.setvbuf
+    except (OSError, AttributeError, ValueError):
+        return False
+    if not stream:
+        return False
+    # without a lock of its own: a thread that holds Python's lock must not wait here for one that waits for Python's
+    lock(ctypes.c_void_p(stream), _BY_CALLER)
+    buffer(ctypes.c_void_p(stream), None, _UNBUFFERED, 0)
+    libc.fflush(stdout)
+    _installed.append((functions, stdout.value))
+    stdout.value = stream
+    return True
+
+
+def take() -> int:
+    """How many damaged pictures this thread has met since it last asked."""
+    mine, found = get_ident(), 0
+    for _ in range(len(damaged)):
+        thread = damaged.popleft()
+        if thread == mine:
+            found += 1
+        else:
+            damaged.append(thread)
+    return found
+
+
+def _heard(_: Any, address: int, size: int) -> int:
+    text = ctypes.string_at(address, size)
+    if _LINE in text:
+        damaged.extend([get_ident()] * text.count(_LINE))
+    else:
+        os.write(2, text)
+    return size

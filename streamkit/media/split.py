@@ -1,0 +1,97 @@
+"""One file over several decoders: its pieces are decoded side by side and come out in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Literal
+
+from streamkit.counters import Counters
+from streamkit.data import Device
+from streamkit.media.keyframes import CUTTABLE
+from streamkit.media.nv_caps import capabilities, unsupported
+from streamkit.media.pieces import Cut, PieceDecoder
+from streamkit.media.uris import mask
+from streamkit.ops.planes import nv12_shape
+
+if TYPE_CHECKING:
+    from streamkit.ahead import Ahead
+    from streamkit.media.decode import Decoder, Picture
+    from streamkit.media.demux import Demuxer, StreamInfo
+    from streamkit.media.surfaces import SurfacePool
+
+Decoders = int | Literal["auto"]
+
+_DEEPEST, _SHALLOWEST = 256, 8  # pictures of a piece that wait for its turn
+_WORTH_IT = 100  # pictures of a video for each decoder that `auto` takes
+
+
+class Split:
+    """Decodes a file with several decoders.
+
+    Args:
+        uri: a path.
+        count: how many decoders.
+        open_: makes one of them, and the demuxer whose stream it is for; called when it is first needed, on any thread.
+        pool: where their surfaces come from.
+        counters: takes what the decoders count, as their pictures come out.
+        ahead: does the work.
+        say: takes why the decoders are not all used.
+    """
+
+    def __init__(
+        self, uri: str, count: int, open_: Callable[[Counters], tuple[Demuxer, Decoder]], pool: SurfacePool,
+        counters: Counters, ahead: Ahead, say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._uri, self._pool, self._counters, self._ahead, self._say = uri, pool, counters, ahead, say
+        self._decoders = [PieceDecoder(open_, replays=pool.device.kind == "cpu") for _ in range(count)]
+
+    def pictures(self, packets: Iterable[Any], demuxer: Demuxer) -> Generator[Picture]:
+        """The pictures of `packets`, in the order shown, as one decoder would give them.
+
+        Raises:
+            SourceError: reading failed, or a decoder for good; raised after the last good picture.
+        """
+        cut = Cut(packets, demuxer, lambda why: self._say(f"{mask(self._uri)} is decoded {why}"))
+        depth = self._depth(demuxer.info)
+        results: Any = self._ahead.run(iter(cut), self._decoders, depth)
+        with closing(results):
+            for pictures, counts in results:
+                for name, n in counts.items():
+                    self._counters.add(name, n)
+                yield from pictures
+        if cut.trouble is not None:
+            raise cut.trouble
+
+    def close(self) -> None:
+        """Close the decoders."""
+        for decoder in self._decoders:
+            decoder.close()
+
+    def _depth(self, info: StreamInfo) -> int:
+        """How many pictures of a piece may wait: all sources together get a quarter of the pool."""
+        rows, columns = nv12_shape(max(1, info.width), max(1, info.height))
+        share = self._pool.limit // 4 // self._ahead.sources // (len(self._decoders) + 2)
+        return max(_SHALLOWEST, min(_DEEPEST, share // (rows * columns)))
+
+
+def how_many(wanted: Decoders, info: StreamInfo, device: Device, ahead: Ahead) -> int:
+    """How many decoders a file gets.
+
+    Args:
+        wanted: a number, or `auto`: this file's share of what the device has, fewer where the file is short.
+        info: what the container says.
+        device: where the pictures go.
+        ahead: how many sources and cores there are.
+    """
+    if info.live or info.codec not in CUTTABLE:
+        return 1
+    if wanted != "auto":
+        return wanted
+    engines = ahead.cores
+    if device.kind == "cuda":
+        why = unsupported(device.index, info.codec, info.chroma, info.bit_depth, info.width, info.height)
+        if why is None:
+            engines = capabilities(device.index, info.codec, info.bit_depth).get("num_decoder_engines", 1)
+    frames = info.frames or round((info.duration_s or 0.0) * (info.average_rate or 25.0))
+    return max(1, min(engines // ahead.sources, frames // _WORTH_IT))

@@ -1,0 +1,89 @@
+"""The few calls of CUDA's driver that are made once a picture, without giving the interpreter's lock away.
+
+CuPy lets the lock go around every call of CUDA, as it must for calls that wait. These only queue work and take about a
+microsecond; taking the lock back among dozens of decoding threads takes ten times that. Where the driver's library
+cannot be called this way, CuPy's own calls do the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from streamkit.data import Surface
+
+_DEVICE_TO_DEVICE = 3
+
+
+def copy(to: int, source: int, size: int, stream: Any) -> None:
+    """Queue a copy on the device, in the order of `stream`.
+
+    Args:
+        to: the address to write.
+        source: the address to read.
+        size: in bytes.
+        stream: a CuPy stream of the current device.
+    """
+    calls = _calls()
+    if calls is None:
+        import cupy
+
+        cupy.cuda.runtime.memcpyAsync(to, source, size, _DEVICE_TO_DEVICE, stream.ptr)
+    else:
+        _check(calls.cuMemcpyDtoDAsync_v2(to, source, size, stream.ptr))
+
+
+def record(event: Any, stream: Any) -> None:
+    """Put a CuPy event behind all that `stream` has to do by now."""
+    calls = _calls()
+    if calls is None:
+        event.record(stream)
+    else:
+        _check(calls.cuEventRecord(event.ptr, stream.ptr))
+
+
+def wait(stream: Any, event: Any) -> None:
+    """Make `stream` wait for a CuPy event."""
+    calls = _calls()
+    if calls is None:
+        stream.wait_event(event)
+    else:
+        _check(calls.cuStreamWaitEvent(stream.ptr, event.ptr, 0))
+
+
+def wait_for(stream: Any, surfaces: Iterable[Surface]) -> None:
+    """Make `stream` wait until these are written: once for each stream that writes them, for the last it writes."""
+    last: dict[Any, Surface] = {}
+    for surface in surfaces:
+        if surface.ready is None:
+            continue
+        turn = surface.turn
+        if turn is None:
+            last[id(surface)] = surface
+            continue
+        writer = turn[0]
+        known = last.get(writer)
+        if known is None or known.turn < turn:  # type: ignore[operator]  # of this writer, so it has a turn
+            last[writer] = surface
+    for surface in last.values():
+        wait(stream, surface.ready)
+
+
+@lru_cache(maxsize=1)
+def _calls() -> Any:
+    """The driver's library, called with the lock held; None where there is none."""
+    try:
+        library = ctypes.PyDLL("libcuda.so.1")
+        library.cuMemcpyDtoDAsync_v2.argtypes = ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p
+        library.cuEventRecord.argtypes = ctypes.c_void_p, ctypes.c_void_p
+        library.cuStreamWaitEvent.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint
+    except (OSError, AttributeError):
+        return None
+    return library
+
+
+def _check(code: int) -> None:
+    if code:
+        raise RuntimeError(f"CUDA's driver refused a call with error {code}; run.py doctor says more of this GPU")

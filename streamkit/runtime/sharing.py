@@ -1,0 +1,40 @@
+"""Which device has which sources, and which sinks its sources have in common with those of another."""
+
+from __future__ import annotations
+
+from streamkit.errors import ConfigError
+from streamkit.graph import Graph, Node
+from streamkit.stage import Sink
+
+
+def share_out(graph: Graph) -> list[tuple[str, list[str]]]:
+    """Each device of the pipeline with the ids of its sources: in turn, in the order of the YAML.
+
+    Devices that no source is left for are not among them.
+
+    Raises:
+        ConfigError: a sink that needs pixels would get them from several processes.
+    """
+    wanted = graph.config.device
+    devices = wanted if isinstance(wanted, list) else [wanted]
+    sources = [source.id for source in graph.sources]
+    count = max(1, min(len(devices), len(sources)))
+    shares = [(device, sources[i :: len(devices)]) for i, device in enumerate(devices[:count])]
+    if len(shares) > 1:
+        problems = [
+            node.place.problem(
+                f"{node.id} reads pixels of sources on several devices, and pixels never leave theirs; write "
+                '"{source}" into its path, so that each source has its own, or name one device'
+            )
+            for node in shared_sinks(graph)
+            if "pixels" in node.type.reads
+        ]
+        if problems:
+            raise ConfigError(problems)
+    return shares
+
+
+def shared_sinks(graph: Graph) -> list[Node]:
+    """The sinks of which several sources have one instance: those without `{source}` in their path."""
+    sinks = [node for node in graph.nodes.values() if issubclass(node.type, Sink)]
+    return [node for node in sinks if "{source}" not in str(node.options.get("path"))]

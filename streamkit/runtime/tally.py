@@ -1,0 +1,87 @@
+"""What the processes of a fleet count, and the one report made of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamkit.runtime.metrics import Histogram
+
+_KNOWN = {
+    "schema", "device", "exit_code", "frames", "seconds", "frames_per_s", "detections", "events", "counts", "stages",
+    "latency", "sources",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one process has counted so far.
+
+    Attributes:
+        report: its `Pipeline.report`; the parent process's has only what its sinks add.
+        finished: frames that came to the end of the graph, by the stage that is its end.
+        latency: by the same stages.
+        done: ids of the sources that have been read to their end.
+    """
+
+    report: dict[str, Any] = field(default_factory=dict)
+    finished: dict[str, int] = field(default_factory=dict)
+    latency: dict[str, Histogram] = field(default_factory=dict)
+    done: tuple[str, ...] = ()
+
+
+def frames_done(tallies: Iterable[Tally]) -> int:
+    """Frames that have come to the end of the graph."""
+    total: Counter[str] = Counter()
+    for tally in tallies:
+        for name, frames in tally.finished.items():
+            total[name] += frames
+    return min(total.values(), default=0)
+
+
+def add_up(tallies: Sequence[Tally]) -> dict[str, Any]:
+    """The sums of `frames`, `detections`, `events`, `counts`, `stages` and `latency`, as a report has them."""
+    reports = [tally.report for tally in tallies]
+    found: dict[str, Any] = {"frames": frames_done(tallies)}
+    for key in ("detections", "events", "counts"):
+        found[key] = _sum(report.get(key, {}) for report in reports)
+    found["counts"] = dict(sorted(found["counts"].items()))
+    stages: dict[str, list[dict[str, Any]]] = {}
+    for report in reports:
+        for name, stage in report.get("stages", {}).items():
+            stages.setdefault(name, []).append(stage)
+    found["stages"] = {name: _stage(parts) for name, parts in stages.items()}
+    latency: dict[str, Histogram] = {}
+    for tally in tallies:
+        for name, histogram in tally.latency.items():
+            latency.setdefault(name, Histogram()).counts += histogram.counts
+    found["latency"] = {name: histogram.summary() for name, histogram in latency.items()}
+    return found
+
+
+def own(tally: Tally) -> dict[str, Any]:
+    """What a process says of itself: its time and rate, and what a merged report has no sum for."""
+    keys = ("exit_code", "frames", "seconds", "frames_per_s")
+    kept: dict[str, Any] = {key: tally.report[key] for key in keys if key in tally.report}
+    return {**kept, **{key: value for key, value in tally.report.items() if key not in _KNOWN}}
+
+
+def _sum(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part)
+    return dict(total)
+
+
+def _stage(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    frames, seconds = (sum(part[key] for part in parts) for key in ("frames", "seconds"))
+    found = {
+        "frames": frames,
+        "instances": sum(part["instances"] for part in parts),
+        "seconds": round(seconds, 3),
+        "us_per_frame": round(seconds / frames * 1e6, 1) if frames else None,
+    }
+    failed = sum(part.get("failed", 0) for part in parts)
+    return {**found, "failed": failed} if failed else found

@@ -1,0 +1,115 @@
+"""How many streams fit: the search, the verdict, and the whole on the pipeline that ships."""
+
+import json
+
+import pytest
+
+from streamkit.bench.capacity import Attempt, Options, Search, capacity, gives_out, largest, used
+from streamkit.bench.trial import Found
+from streamkit.errors import ConfigError, SourceError
+
+GOOD = {"p50_ms": 20.0, "p95_ms": 60.0, "p99_ms": 80.0}
+
+
+@pytest.mark.parametrize("start", [1, 8, 100])
+@pytest.mark.parametrize("limit", [0, 1, 2, 3, 7, 37, 150, 1024, 5000])
+def test_the_search_ends_within_a_sixteenth_below(limit, start):
+    asked = []
+
+    def fits(number):
+        asked.append(number)
+        return number <= limit
+
+    found = largest(fits, start, 1024)
+    true = min(limit, 1024)
+    assert found <= true
+    assert true - found < max(1, found // 16) or found == true
+    assert len(asked) == len(set(asked)) <= 16
+    assert max(asked) <= 1024
+
+
+def test_the_most_is_never_passed():
+    asked = []
+    assert largest(lambda number: not asked.append(number), 1, 5) == 5
+    assert asked == [1, 2, 4, 5]
+
+
+def search(tmp_path, rates=(25.0, 10.0), **options):
+    return Search(tmp_path / "pipeline.yaml", {}, "cpu", Options(**options), rates, tmp_path, print)
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (Found(fps=60, latency=GOOD), None),
+        (Found(fps=58.3, latency=GOOD), None),
+        (Found(fps=58.0, latency=GOOD), "fall behind, 60 frames/s are due"),
+        (Found(fps=60, latency=GOOD, dropped=2), "2 frames were dropped"),
+        (Found(fps=60, latency={**GOOD, "p95_ms": 151}), "late, more than 150 ms"),
+        (Found(fps=60), "no frame came through"),
+        (Found(error="no room for a surface"), "no room for a surface"),
+    ],
+)
+def test_what_keeps_three_streams_of_two_kinds_from_fitting(found, told, tmp_path):
+    trouble = search(tmp_path)._trouble(3, found)
+    assert trouble is None if told is None else told in trouble
+
+
+def test_shares_that_could_be_measured_come_in_order():
+    found = Found(
+        cores_used=6.0, cores_busy=0.9, lock_free=0.3, gpu=0.5, decoder=0.97, device_mb=30, device_total_mb=120
+    )
+    names = ["decoder", "cores", "interpreter lock", "GPU", "device memory"]
+    assert list(used(found, 16)) == names
+    assert used(Found(cores_used=1.0), 2) == {"cores": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("trouble", "found", "shares", "told"),
+    [
+        ("late", Found(), {"decoder": 0.97, "cores": 0.4}, "decoder"),
+        ("late", Found(stages={"detect.infer": 0.95, "jsonl": 0.1}), {"cores": 0.4}, "the thread of detect.infer"),
+        ("late", Found(stages={"jsonl": 0.1}), {"cores": 0.4}, "latency: nothing"),
+        ("no room", Found(error="no room for a surface of 1920x1080"), {"cores": 0.0}, "device memory"),
+        ("died", Found(error="it died"), {"cores": 0.0}, "it died"),
+        (None, Found(), {"cores": 0.99}, "nothing up to 8 streams"),
+    ],
+)
+def test_what_gives_out_first(trouble, found, shares, told):
+    assert gives_out(Attempt(8, trouble, found), shares).startswith(told)
+
+
+def test_the_pipeline_that_ships_is_measured_and_its_outputs_left_alone(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "samples").symlink_to(root / "samples")
+    told, out = [], tmp_path / "answer.json"
+    options = Options(fps=2.0, max_latency_s=30.0, seconds=1.5, settle_s=0.2, most=2)
+    code = capacity(root / "pipeline.yaml", {"batch.max_wait": "10ms"}, "cpu", options, out, told.append)
+    assert code == 0, told
+    answer = json.loads(out.read_text())
+    assert answer["streams"] == 2
+    assert [attempt["streams"] for attempt in answer["attempts"]] == [1, 2]
+    assert answer["gives_out"] == "nothing up to 2 streams"
+    assert 0 < answer["shares"]["cores"] <= 1.1
+    assert told[-1].startswith("2 streams fit; what gives out first: nothing up to 2 streams")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["answer.json", "samples"]
+
+
+def test_not_one_stream_in_no_time(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    told = []
+    options = Options(fps=2.0, max_latency_s=0.0001, seconds=0.5, settle_s=0.1)
+    assert capacity(root / "pipeline.yaml", {}, "cpu", options, None, told.append) == 1
+    assert "late" in told[1]
+    assert told[-1].startswith("0 streams fit")
+
+
+def test_what_is_wrong_is_told_before_anything_runs(root, tmp_path):
+    path = tmp_path / "pipeline.yaml"
+    path.write_text("{sources: {a: nothing.mp4}, stages: {jsonl: {path: a.jsonl}}}")
+    with pytest.raises(SourceError, match=r"nothing.mp4"):
+        capacity(path, {}, "cpu", Options(), None, print)
+    with pytest.raises(ConfigError, match=r"no 'x'"):
+        capacity(path, {"stages.x.y": "1"}, "cpu", Options(), None, print)
+    with pytest.raises(ConfigError, match="--start 4 is above --most 2"):
+        capacity(path, {}, "cpu", Options(start=4, most=2), None, print)

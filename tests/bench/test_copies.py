@@ -1,0 +1,95 @@
+"""Many paced copies of a pipeline's sources, whose outputs go elsewhere."""
+
+from pathlib import Path
+
+import pytest
+
+from streamkit.bench.copies import due_a_second, multiply
+from streamkit.config import read_text
+from streamkit.data import Frame
+from streamkit.errors import ConfigError
+from streamkit.graph import build
+from streamkit.stage import Collecting, Sink, Source, default_registry, stage
+
+
+def config(root, text):
+    registry = default_registry()
+    with Collecting(registry):
+
+        @stage("send")
+        class Send(Sink):
+            """Sends frames to somebody."""
+
+            def write(self, frame: Frame) -> None:
+                raise AssertionError
+
+        @stage("still")
+        class Still(Source):
+            """A plugin's source."""
+
+            uri: str
+
+            def frames(self):
+                raise AssertionError
+
+    return read_text(text, folder=root, registry=registry)
+
+
+def test_copies_take_turns_and_keep_their_own_options(root, tmp_path):
+    made = config(root, """
+        sources:
+          street: {uri: samples/street.mp4, every: 2}
+          test: {stage: test_pattern, uri: "test://"}
+        stages: {jsonl: {path: "out/all.jsonl"}}
+    """)  # fmt: skip
+    multiply(made, 3, 10.0, tmp_path, print)
+    assert [source.id for source in made.sources] == ["street-0", "test-1", "street-2"]
+    street, test, _ = (source.options for source in made.sources)
+    assert (street["pace"], street["loop"], street["every"]) == (10.0, True, 2)
+    assert test["pace"] == 10.0
+    assert "loop" not in test
+    build(made)
+
+
+def test_the_yaml_has_a_say_in_the_pace(root, tmp_path):
+    text = "{sources: {a: {uri: samples/street.mp4, pace: 5}, b: samples/street.mp4}, stages: {jsonl: {path: a.jsonl}}}"
+    made = config(root, text)
+    multiply(made, 2, None, tmp_path, print)
+    assert [source.options["pace"] for source in made.sources] == [5, "realtime"]
+
+
+def test_files_go_to_a_folder_and_other_sinks_are_left_out(root, tmp_path):
+    made = config(root, """
+        sources: {street: samples/street.mp4}
+        stages:
+          draw: {from: decode}
+          send: {}
+          video: {path: "out/street.mp4"}
+          jsonl: {from: [send], path: "-"}
+    """)  # fmt: skip
+    told = []
+    multiply(made, 2, None, tmp_path, told.append)
+    graph = build(made)
+    paths = {node.id: node.options["path"] for node in graph.nodes.values() if "path" in node.options}
+    assert paths == {"video": str(tmp_path / "video" / "{source}.mp4"), "jsonl": str(tmp_path / "jsonl" / "{source}")}
+    assert [graph.nodes[name].inputs for name in ("video", "jsonl")] == [["draw"], ["draw"]]
+    assert len(told) == 1
+    assert told[0].startswith("send is left out")
+
+
+def test_a_source_without_a_pace_is_refused(root, tmp_path):
+    made = config(root, "{sources: {a: {stage: still, uri: x}}, stages: {jsonl: {path: a.jsonl}}}")
+    assert not made.problems
+    with pytest.raises(ConfigError, match="source a is a still, which has no pace"):
+        multiply(made, 2, None, tmp_path, print)
+
+
+@pytest.mark.parametrize(
+    ("options", "pace", "due"),
+    [("", None, 25), (", every: 5", None, 5), (", fps: 10", None, 10), (", pace: 30", None, 30), ("", 12, 12)],
+)
+def test_frames_that_are_due(root, options, pace, due):
+    text = (
+        f"{{sources: {{a: {{uri: {Path(root)}/samples/street.mp4{options}}}}}, stages: {{jsonl: {{path: a.jsonl}}}}}}"
+    )
+    assert due_a_second(config(root, text).sources[0], pace) == pytest.approx(due)

@@ -1,0 +1,128 @@
+"""`bench gpu`: the same measurements on few frames on the CPU, and in their quick form on a GPU."""
+
+import json
+
+import pytest
+
+from streamkit.bench import gpu
+from streamkit.bench.nvml import Nvml, Use
+from streamkit.bench.table import Row
+from streamkit.errors import ConfigError, DeviceError
+
+
+def options(root, **changed):
+    given = {
+        "clips": {"h264": root / "samples" / "street.mp4"}, "model": "demo", "device": "cpu", "batches": (2, 3),
+        "sources": (1, 2), "seconds": 0.3, "frames": 500,
+    }  # fmt: skip
+    return gpu.Options(**{**given, **changed})
+
+
+@pytest.mark.slow
+def test_parts_and_whole_are_measured_and_every_frame_has_its_record(root, tmp_path):
+    told, out = [], tmp_path / "bench.json"
+    code = gpu.bench(options(root, batches=(2,), realtime=(1,)), out, told.append)
+    assert code == 0, told
+    found = json.loads(out.read_text())
+    rows = found["rows"]
+    kinds = [(row["what"], row["sources"], row["batch"]) for row in rows]
+    parts = [("preprocess", 0, 2), ("infer", 0, 2), ("postprocess", 0, 2)]
+    assert kinds[:5] == [("decode", 1, 0), ("decode", 2, 0), *parts]
+    whole = [row for row in rows if row["what"] == "whole"]
+    assert {row["batch"] for row in whole} == {2}
+    assert {row["sources"] for row in whole} == {1, 2}
+    assert {"one file, 1 decoders", "one file, 7 decoders", "decode + preprocess", "paced"} <= {k[0] for k in kinds}
+    assert all(row["fps"] > 0 for row in rows)
+    best = found["summary"]["h264"]
+    parts = [max(row["fps"] for row in rows if row["what"] == what) for what in ("decode", "infer")]
+    assert best["of_limit"] == pytest.approx(best["whole_fps"] / min(parts), abs=1e-3)
+    assert best["binds"] == max(best["uses"], key=best["uses"].get)
+    assert best["packet_bytes"] > 100
+    assert best["host_mb_a_source"] is not None
+    assert found["left_out"] == []
+    assert found["machine"]["gpu"] is None
+    assert told[1] == gpu.HEAD
+    assert told[-1].startswith("h264: ")
+
+
+def test_what_there_is_no_time_for_is_left_out_and_said(root, tmp_path):
+    told = []
+    made = gpu.Bench(options(root, max_s=0.1), tmp_path, told.append)
+    made.all()
+    assert [row.what for row in made.rows] == ["decode", "decode", "preprocess", "infer", "postprocess"]
+    assert made.left_out[0] == "parts alone with batches over 2"
+    assert {"whole, h264, 1 sources, batch 2", "whole, h264, 2 sources, batch 2"} & set(made.left_out)
+    assert all(f"left out: {one}" in told for one in made.left_out)
+
+
+def test_a_record_that_is_missing_is_an_error(root, tmp_path):
+    made = gpu.Bench(options(root), tmp_path, print)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "s000.jsonl").write_text("{}\n{}\n")
+    found = gpu.trial.Found(frames_in_all=3)
+    made._check_records(found)
+    assert found.error == "2 records of 3 frames were written"
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_base_is_the_fewest_sources_that_are_fast_enough(root, tmp_path):
+    made = gpu.Bench(options(root), tmp_path, print)
+    speeds = {1: 1300, 7: 7900, 14: 8000, 32: 7990}
+    made.rows = [Row("decode", fps, "hevc", sources) for sources, fps in speeds.items()]
+    assert made._base("hevc") == 7
+
+
+def test_the_best_batch_is_that_of_the_fastest_run(root, tmp_path):
+    made = gpu.Bench(options(root), tmp_path, print)
+    assert made._best_batch("hevc") == 2
+    made.rows = [Row("whole", fps, "hevc", 7, batch) for batch, fps in {8: 3000, 64: 7000, 128: 6500}.items()]
+    assert made._best_batch("hevc") == 64
+
+
+def test_the_quick_form_has_one_batch_size():
+    quick = gpu.Options({}).quick()
+    assert (quick.batches, quick.sources, quick.max_s) == ((64,), (14,), 60.0)
+
+
+def test_a_misspelt_option_is_told_before_anything_runs(root, tmp_path):
+    with pytest.raises(ConfigError, match="cuda_grap"):
+        gpu.bench(options(root, set_={"stages.detect.cuda_grap": "true"}), None, print)
+
+
+def test_without_a_gpu_it_says_what_is_missing(root):
+    try:
+        import cupy
+
+        cupy.cuda.runtime.getDeviceCount()
+    except Exception:
+        with pytest.raises(DeviceError, match=r"run.py doctor says more"):
+            gpu.bench(options(root, device="cuda"), None, print)
+        assert Nvml(0).use() == Use()
+    else:
+        pytest.skip("there is a GPU")
+
+
+@pytest.mark.gpu
+def test_the_driver_says_how_busy_the_gpu_is():
+    nvml = Nvml(0)
+    use = nvml.use()
+    nvml.close()
+    assert use.gpu is not None
+    assert 0 <= use.gpu <= 1
+    assert use.decoder is not None
+    assert 0 <= use.decoder <= 1
+    assert nvml.use() == Use()
+
+
+@pytest.mark.gpu
+def test_a_run_on_the_gpu_is_measured(root, tmp_path):
+    made = gpu.Bench(options(root, device="cuda", batches=(8,), sources=(2,), seconds=0.5), tmp_path, print)
+    made._parts()
+    made.clips = {"h264": root / "samples" / "street.mp4"}
+    made._whole("h264", 2, 8)
+    found = made.rows[-1].found
+    assert found.error is None
+    assert found.device_mb > 100
+    assert 0 < found.to_device < 2_000
+    assert 0 < found.to_host < 20_000
+    assert found.counts.get("pixels to host", 0) == 0

@@ -1,0 +1,78 @@
+"""The parts of a pipeline alone, on the CPU."""
+
+import json
+
+import pytest
+
+from streamkit.bench import limits
+from streamkit.bench.child import lines
+from streamkit.config import read_text
+from streamkit.data import Device
+from streamkit.errors import SourceError
+from streamkit.graph import build
+
+CPU = Device("cpu")
+
+
+@pytest.fixture
+def street(root):
+    return str(root / "samples" / "street.mp4")
+
+
+def plan(street, stages):
+    return json.dumps({"device": "cpu", "sources": {"a": street}, "stages": stages})
+
+
+def test_readers_go_round_and_count(street):
+    assert limits.decode_alone(street, CPU, 2, 0.5) > 50
+
+
+def test_a_clip_that_cannot_be_read_is_an_error(tmp_path):
+    with pytest.raises(SourceError, match=r"none.mp4"):
+        limits.decode_alone(str(tmp_path / "none.mp4"), CPU, 2, 0.2)
+
+
+def test_every_part_of_a_detector_is_measured(street, root):
+    graph = build(read_text(plan(street, {"detect": {"model": "demo"}}), folder=root))
+    found = list(limits.stages_alone(graph, street, CPU, 3, 0.2))
+    assert [(one.what, one.batch) for one in found] == [("preprocess", 3), ("infer", 3), ("postprocess", 3)]
+    assert all(one.fps > 10 for one in found)
+    assert found[2].fps > found[1].fps
+
+
+def test_a_pipeline_may_end_before_the_network(street, root):
+    graph = build(read_text(plan(street, {"preprocess": {"model": "demo"}}), folder=root))
+    assert [one.what for one in limits.stages_alone(graph, street, CPU, 2, 0.1)] == ["preprocess"]
+
+
+def test_more_pictures_than_the_clip_has(street):
+    frames = limits.pictures(street, CPU, 405)
+    assert [frame.index for frame in frames] == [*range(400), *range(5)]
+
+
+def test_the_child_tells_the_machine_and_each_part(street, tmp_path, root):
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(plan(street, {"detect": {"model": str(root / "models" / "demo.yaml")}}))
+    spec = {
+        "clips": {"h264": street},
+        "sources": [1],
+        "batches": [2],
+        "pipeline": str(path),
+        "device": "cpu",
+        "seconds": 0.2,
+    }
+    (tmp_path / "limits.json").write_text(json.dumps(spec))
+    machine, *found = lines("streamkit.bench.limits", str(tmp_path / "limits.json"))
+    assert machine["machine"]["gpu"] is None
+    assert machine["machine"]["cores"] >= 1
+    assert [one["what"] for one in found] == ["decode", "preprocess", "infer", "postprocess"]
+
+
+@pytest.mark.gpu
+def test_parts_alone_on_the_gpu(street, root):
+    device = Device("cuda")
+    assert limits.decode_alone(street, device, 2, 0.5) > 100
+    graph = build(read_text(plan(street, {"detect": {"model": "demo"}}).replace('"cpu"', '"cuda"'), folder=root))
+    found = list(limits.stages_alone(graph, street, device, 8, 0.3))
+    assert [one.what for one in found] == ["preprocess", "infer", "postprocess"]
+    assert all(one.fps > 100 for one in found)

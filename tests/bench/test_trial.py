@@ -1,0 +1,68 @@
+"""A run measured in its stride, in this process and in one of its own."""
+
+import json
+
+import pytest
+
+from streamkit.bench import trial
+
+PATTERN = "test://?width=64&height=48&fps=50&frames=0"
+
+
+def pipeline(tmp_path, stages=None, uri=PATTERN, **source):
+    stages = stages or {"jsonl": {"path": str(tmp_path / "{source}.jsonl")}}
+    plan = {"device": "cpu", "sources": {"a": {"stage": "test_pattern", "uri": uri, **source}}, "stages": stages}
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(json.dumps(plan))
+    return str(path)
+
+
+def test_frames_a_second_are_those_of_the_pace_and_every_one_is_written(tmp_path):
+    spec = trial.Spec(pipeline(tmp_path, pace="realtime"), seconds=1.0, settle_s=0.2)
+    found = trial.measure(spec, tmp_path)
+    assert found.error is None
+    assert found.fps == pytest.approx(50, rel=0.15)
+    assert found.seconds == pytest.approx(1.0, abs=0.3)
+    assert found.frames_in_all > 50
+    assert len((tmp_path / "a.jsonl").read_text().splitlines()) == found.frames_in_all
+    assert 0.1 < found.start_s < 30
+    assert 0 < found.latency["p50_ms"] <= found.latency["p95_ms"] <= found.latency["p99_ms"]
+    assert found.cores_used > 0
+    assert found.host_mb > 20
+    assert (found.to_device, found.to_host, found.dropped, found.gpu, found.device_mb) == (0, 0, 0, None, None)
+    assert set(found.stages) == {"jsonl"}
+
+
+def test_copies_write_to_their_folder(tmp_path):
+    outputs = tmp_path / "out"
+    spec = trial.Spec(pipeline(tmp_path), streams=3, pace=20.0, outputs=str(outputs), seconds=0.5, settle_s=0.1)
+    found = trial.run(spec)
+    assert found.error is None
+    assert found.fps == pytest.approx(60, rel=0.25)
+    assert sorted(path.name for path in (outputs / "jsonl").iterdir()) == ["a-0.jsonl", "a-1.jsonl", "a-2.jsonl"]
+    assert not list(tmp_path.glob("*.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ({"uri": "test://?frames=3"}, "before it could be measured"),
+        ({"uri": PATTERN, "pace": 0.2}, "1 of 1 sources gave no frame within 0.3 s"),
+    ],
+)
+def test_a_run_that_cannot_be_measured_says_so(source, told, tmp_path):
+    found = trial.run(trial.Spec(pipeline(tmp_path, phase=3, **source), seconds=0.5, start_s=0.3))
+    assert found.fps == 0
+    assert told in found.error
+
+
+def test_what_is_wrong_in_the_child_is_the_answer(tmp_path):
+    found = trial.measure(trial.Spec(pipeline(tmp_path, stages={"detekt": {}})), tmp_path)
+    assert "unknown stage 'detekt'" in found.error
+
+
+def test_a_child_that_dies_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "numpy.py").write_text("raise SystemExit(3)")
+    monkeypatch.setattr("streamkit.bench.child._ROOT", tmp_path)  # else the checkout's own packages come first
+    assert "ended with 3" in trial.measure(trial.Spec("pipeline.yaml"), tmp_path).error

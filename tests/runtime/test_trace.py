@@ -1,0 +1,387 @@
+"""What a run's timeline shows: every thread, its work and its waiting, as they were, in a file that viewers take."""
+
+import json
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamkit.config import read, read_text
+from streamkit.counters import Counters
+from streamkit.data import Batch, Color, Device, Frame, Surface
+from streamkit.errors import OutputError
+from streamkit.graph import build
+from streamkit.media.reader import Reader
+from streamkit.media.surfaces import SurfacePool
+from streamkit.runtime.ahead import Threads
+from streamkit.runtime.run import Pipeline
+from streamkit.runtime.trace import Event, Log, Trace
+from streamkit.stage import BatchStage, Collecting, Registry, Sink, Source, default_registry, stage
+
+OWN = Registry()
+
+with Collecting(OWN):
+
+    @stage("gray", writes="pixels")
+    class Gray(Source):
+        """Gray frames, each made in a time of its own."""
+
+        count: int = 6
+        takes_s: float = 0.0
+
+        def frames(self) -> Iterator[Frame]:
+            wait = self.context.spans.call("wait for the light", time.sleep, waiting=True)
+            for index in range(self.count):
+                wait(self.takes_s)
+                surface = Surface(np.full((72, 64), 128, np.uint8), Color())
+                yield Frame(self.context.id, index, index / 25, 64, 48, surface)
+
+    @stage("look", reads="pixels")
+    class Look(BatchStage):
+        """Sleeps, works, or fails."""
+
+        sleeps_s: float = 0.0
+        works_s: float = 0.0
+        fails: bool = False
+
+        def process(self, batch: Batch) -> Batch:
+            if self.fails:
+                raise ValueError("it cannot be seen")
+            time.sleep(self.sleeps_s)
+            until = time.thread_time() + self.works_s
+            while time.thread_time() < until:
+                pass
+            return batch
+
+    @stage("take")
+    class Take(Sink):
+        """Takes its time over a frame."""
+
+        sleeps_s: float = 0.0
+
+        def write(self, frame: Frame) -> None:
+            time.sleep(self.sleeps_s)
+
+
+def run(path: Path, text: str, **kept: Any) -> tuple[Pipeline, dict[str, Any], list[str]]:
+    """Run a pipeline with a timeline; give the run, the file's content, and what is told."""
+    trace = Trace(path, **kept)
+    running = Pipeline(build(read_text(text, registry=OWN)), Device("cpu"), say=lambda text: None, trace=trace)
+    running.run()
+    told = trace.finish()
+    return running, check(json.loads(path.read_text())), told
+
+
+def check(found: dict[str, Any]) -> dict[str, Any]:
+    """The content, once it is found to keep the format's rules."""
+    named = {(e["pid"], e["tid"]) for e in found["traceEvents"] if e["ph"] == "M" and e["name"] == "thread_name"}
+    assert {e["ph"] for e in found["traceEvents"]} <= set("XCMi")
+    open_until: dict[tuple[int, int], list[float]] = {}
+    for event in sorted(spans(found), key=lambda e: (e["ts"], -e["dur"])):
+        at = event["pid"], event["tid"]
+        assert at in named
+        assert event["dur"] >= 0
+        assert event["cat"] in ("work", "wait", "stage", "gpu")
+        ended = round(event["ts"] + event["dur"], 3)
+        outer = open_until.setdefault(at, [])
+        while outer and outer[-1] <= event["ts"]:
+            outer.pop()
+        assert not outer or ended <= outer[-1], f"{event} ends after the span that it is in"
+        outer.append(ended)
+    for event in found["traceEvents"]:
+        if event["ph"] == "C":
+            assert event["args"]["waiting"] >= 0
+        assert event["ph"] == "M" or event["ts"] >= 0
+        assert isinstance(event["pid"], int)
+        assert isinstance(event["name"], str)
+    return found
+
+
+def spans(found: dict[str, Any], name: str | None = None, track: str | None = None) -> list[dict[str, Any]]:
+    tracks = {
+        (e["pid"], e["tid"]): e["args"]["name"]
+        for e in found["traceEvents"]
+        if e["ph"] == "M"
+        if e["name"] == "thread_name"
+    }
+    return [
+        e for e in found["traceEvents"]
+        if e["ph"] == "X" and name in (None, e["name"]) and track in (None, tracks[e["pid"], e["tid"]])
+    ]  # fmt: skip
+
+
+CHAIN = """
+batch: {{size: 2, max_wait: 5}}
+sources:
+  cam: {{stage: gray, {gray}}}
+stages:
+  look: {{{look}}}
+  take: {{{take}}}
+"""
+
+
+def chain(gray: str = "count: 6", look: str = "", take: str = "") -> str:
+    return CHAIN.format(gray=gray, look=look, take=take)
+
+
+def test_every_thread_has_its_track_and_every_batch_its_spans(tmp_path):
+    _, found, _ = run(tmp_path / "t.json", chain())
+    tracks = {e["args"]["name"] for e in found["traceEvents"] if e["name"] == "thread_name"}
+    assert {"source/0", "batcher", "look/0", "take/0"} <= tracks
+    for name in ("look", "take"):
+        ran = [e["args"] for e in spans(found, name) if e["args"]["frames"]]
+        assert sorted(ran, key=lambda a: a["batch"]) == [{"batch": n, "frames": 2} for n in range(3)]
+    decoded = spans(found, "decode", "source/0")
+    assert len(decoded) == 7, "six frames and the end"
+    assert {e["args"]["source"] for e in decoded} == {"cam"}
+    assert len(spans(found, "open take", "take/0")) == 1
+
+
+def test_spans_take_as_long_as_the_work_did(tmp_path):
+    _, found, _ = run(tmp_path / "t.json", chain(look="sleeps_s: 0.03, works_s: 0.02"))
+    ran = [e for e in spans(found, "look") if e["args"]["frames"]]
+    assert len(ran) == 3
+    for one in ran:
+        assert one["dur"] >= 50e3
+        assert 20e3 <= one["tdur"] < 0.8 * one["dur"], "what it slept is not time on a core"
+    assert spans(found, "take")[0]["ts"] >= ran[0]["ts"] + ran[0]["dur"], (
+        "a batch is not written before it is looked at"
+    )
+
+
+def test_a_wait_within_a_span_is_shown_and_is_no_work(tmp_path):
+    _, found, told = run(tmp_path / "t.json", chain(gray="count: 6, takes_s: 0.03"))
+    waits = spans(found, "wait for the light", "source/0")
+    decoded = spans(found, "decode", "source/0")
+    assert len(waits) == 6
+    assert all(any(d["ts"] <= w["ts"] and w["dur"] <= d["dur"] for d in decoded) for w in waits)
+    share = found["otherData"]["shares of time"]["source"]
+    assert share["wait for the light"] > 0.8
+    assert share["decode"] < 0.2
+    assert found["otherData"]["limit"] == told[-1]
+
+
+@pytest.mark.parametrize(
+    ("slow", "says"),
+    [
+        ({"look": "works_s: 0.04"}, r"look is busy \d+ % of the time.*: this stage is the limit"),
+        (
+            {"take": "sleeps_s: 0.03"},
+            r"take is busy \d+ % of the time: writing is the limit; \d+ % of its work is wait",
+        ),
+    ],
+)
+def test_the_limit_is_named(tmp_path, slow, says):
+    _, found, told = run(tmp_path / "t.json", chain("count: 24", **slow))
+    assert re.match(says, told[-1]), told
+    name = next(iter(slow))
+    assert found["otherData"]["shares of time"][name]["busy"] > 0.7
+    assert found["otherData"]["shares of time"]["source"]["busy"] < 0.5, "it waited for room"
+
+
+def test_queues_are_counted(tmp_path):
+    _, found, _ = run(tmp_path / "t.json", chain("count: 40", take="sleeps_s: 0.01"))
+    lengths: dict[str, list[int]] = {}
+    for event in found["traceEvents"]:
+        if event["ph"] == "C":
+            lengths.setdefault(event["name"], []).append(event["args"]["waiting"])
+    assert max(lengths["batches from look to take"]) == 4, (
+        "the queue before the slow stage is full, as `run.queue` says"
+    )
+    assert max(lengths["frames in the batcher"]) >= 2
+
+
+def test_a_long_run_keeps_its_beginning_and_its_end(tmp_path):
+    _, found, told = run(tmp_path / "t.json", chain("count: 400"), keep=60)
+    kept = [e for e in found["traceEvents"] if e["ph"] in "XC"]
+    assert len(kept) == 60
+    left = found["otherData"]["events left out"]
+    assert left > 400
+    assert any(f"{left:,} events in the middle are left out" in line for line in told)
+    gap = [e for e in found["traceEvents"] if e["ph"] == "i"]
+    assert [f"{left:,} events are left out here"] == [e["name"] for e in gap]
+    assert spans(found, "open look")
+    assert max(e["ts"] + e.get("dur", 0) for e in kept) > gap[0]["ts"]
+    assert found["otherData"]["shares of time"]["source"]["threads"] == 1, "sums are of the whole run"
+
+
+def test_the_log_counts_what_it_lets_go():
+    log = Log(10)
+    threads = [
+        threading.Thread(target=lambda: [log.add(Event(0, "work", "x", 0, 0, None, None)) for _ in range(500)])
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    first, last, dropped = log.kept()
+    assert len(first) + len(last) + dropped == 2000
+    assert len(last) == 5
+    assert 5 <= len(first) <= 8, "threads that come at once may all see room"
+
+
+def test_tracks_are_as_many_as_threads_at_a_time(tmp_path):
+    trace, tracks = Trace(tmp_path / "t.json"), []
+    together = threading.Barrier(2)
+
+    def work(meet: bool) -> None:
+        track = trace.here()
+        tracks.append(track)
+        if meet:
+            together.wait(10)
+        assert trace.here() is track
+        track.close()
+
+    for meet in (False, False, True, True, False):
+        threads = [threading.Thread(target=work, args=(meet,), name="ahead/0") for _ in range(1 + meet)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(tracks) == 7
+    assert len(trace.tracks) == len(set(tracks)) == 2
+    trace.finish()
+
+
+def test_a_video_decoded_in_pieces_shows_the_threads_that_do_it(tmp_path):
+    def worker(part: int) -> Iterator[int]:
+        for number in range(3):
+            time.sleep(0.02)
+            yield 10 * part + number
+
+    trace = Trace(tmp_path / "t.json")
+    made = Threads(Device("cpu"), 1, trace.here).run(iter(range(6)), [worker, worker], 1)
+    assert list(made) == [10 * part + number for part in range(6) for number in range(3)]
+    trace.finish()
+    found = check(json.loads((tmp_path / "t.json").read_text()))
+    for track in ("ahead/0", "ahead/1"):
+        assert sum(e["dur"] for e in spans(found, "decode", track)) > 100e3
+    assert spans(found, "wait for its turn"), "the later of two parts waits"
+    assert spans(found, "wait for decoding", threading.current_thread().name)
+
+
+def test_a_failing_stage_leaves_whole_spans(tmp_path):
+    running, found, _ = run(tmp_path / "t.json", chain(look="fails: true"))
+    assert running.report(1)["stages"]["look"]["failed"] == 6
+    assert len([e for e in spans(found, "look") if e["args"]["frames"]]) == 3
+
+
+def test_a_run_that_cannot_begin_still_writes_what_there_was(tmp_path):
+    trace = Trace(tmp_path / "t.json")
+    text = "sources: {cam: {stage: gray}}\nstages: {jsonl: {path: " + str(tmp_path) + "}}"
+    registry = default_registry()
+    registry.add(Gray)
+    running = Pipeline(build(read_text(text, registry=registry)), Device("cpu"), say=lambda text: None, trace=trace)
+    with pytest.raises(OutputError):
+        running.run()
+    lines = trace.finish()
+    assert spans(check(json.loads((tmp_path / "t.json").read_text())), "open jsonl")
+    assert len(lines) == 1, "nothing ran: nothing was the limit"
+
+
+def test_without_a_trace_nothing_is_wrapped():
+    running = Pipeline(build(read_text(chain(), registry=OWN)), Device("cpu"), say=lambda text: None)
+    spans_ = running._spans()
+    assert spans_.call("wait", running.run, waiting=True) == running.run
+    assert running.run() == 0
+
+
+def test_a_path_that_cannot_be_written_is_known_at_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match=r"cannot write .*t\.json: a part of the path is a file"):
+        Trace(tmp_path / "file" / "t.json")
+    with pytest.raises(OutputError, match="it is a folder"):
+        Trace(tmp_path)
+
+
+def test_ranges_for_nsight_where_its_package_is_there(tmp_path, monkeypatch):
+    pushed: dict[str, list[str]] = {}
+    popped: dict[str, int] = {}
+    nvtx = ModuleType("nvtx")
+
+    def push_range(name: str) -> None:
+        pushed.setdefault(threading.current_thread().name, []).append(name)
+
+    def pop_range() -> None:
+        here = threading.current_thread().name
+        popped[here] = popped.get(here, 0) + 1
+
+    nvtx.push_range, nvtx.pop_range = push_range, pop_range  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "nvtx", nvtx)
+    run(tmp_path / "t.json", chain())
+    assert {name: len(names) for name, names in pushed.items()} == popped
+    assert pushed["look/0"].count("look") >= 1
+    assert set(pushed) >= {"source/0", "batcher", "take/0"}
+
+
+def test_the_pipeline_that_ships(tmp_path, root, monkeypatch):
+    monkeypatch.chdir(root)
+    outputs = {"stages.video.path": str(tmp_path / "s.mp4"), "stages.jsonl.path": str(tmp_path / "s.jsonl")}
+    trace = Trace(tmp_path / "t.json")
+    graph = build(read(root / "pipeline.yaml", set_=outputs))
+    running = Pipeline(graph, Device("cpu"), limit=24, say=lambda text: None, trace=trace)
+    assert running.run() == 0
+    told = trace.finish()
+    found = check(json.loads((tmp_path / "t.json").read_text()))
+    for name in ("detect.preprocess", "detect.infer", "detect.postprocess", "draw", "video", "jsonl"):
+        assert sum(e["args"]["frames"] for e in spans(found, name)) == 24
+    assert len(spans(found, "decode", "source/0")) == 24
+    for name, stage_ in running.report(0)["stages"].items():
+        seconds = sum(e["dur"] for e in spans(found, name)) / 1e6
+        assert seconds >= stage_["seconds"] - 0.001
+        if name == "detect.infer":  # nothing to close when a source ends
+            assert seconds == pytest.approx(stage_["seconds"], rel=0.05, abs=0.02)
+    batches = [{e["args"]["batch"]: e for e in spans(found, n)} for n in ("detect.infer", "draw", "video", "jsonl")]
+    for one in batches[0]:
+        if all(one in other for other in batches):
+            ends = [other[one]["ts"] + other[one]["dur"] for other in batches]
+            begins = [other[one]["ts"] for other in batches]
+            assert all(end <= begin for end, begin in zip(ends[:-1], begins[1:], strict=True)), (
+                "a batch is in one place"
+            )
+    assert "busy" in told[-1]
+
+
+def test_a_live_source_waits_for_its_packets(tmp_path, root):
+    trace, device = Trace(tmp_path / "t.json"), Device("cpu")
+    reader = Reader(
+        str(root / "samples/street.mp4"), device, SurfacePool(device), Counters(), print, spans=trace.here()
+    )  # fmt: skip
+    reader.info = replace(reader.info, live=True)
+    with closing(reader):
+        shown = sum(1 for _ in reader.pictures())
+    waits = [event for event in trace.log.kept()[0] if event.name == "wait for packets"]
+    assert 0 < len(waits) <= shown + 1, "one a packet; those under 10 µs are not shown"
+    trace.finish()
+
+
+@pytest.mark.gpu
+def test_the_gpu_has_tracks_of_its_own(tmp_path, root, monkeypatch):
+    monkeypatch.chdir(root)
+    outputs = {"stages.video.encoder": "x264", "stages.video.path": str(tmp_path / "s.mp4")}
+    outputs["stages.jsonl.path"] = str(tmp_path / "s.jsonl")
+    trace = Trace(tmp_path / "t.json")
+    graph = build(read(root / "pipeline.yaml", set_=outputs))
+    assert Pipeline(graph, Device("cuda"), say=lambda text: None, trace=trace).run() == 0
+    trace.finish()
+    found = check(json.loads((tmp_path / "t.json").read_text()))
+    processes = {e["args"]["name"]: e["pid"] for e in found["traceEvents"] if e["name"] == "process_name"}
+    assert set(processes) == {"streamkit", "cuda:0"}
+    for name in ("detect.preprocess", "detect.infer", "detect.postprocess"):
+        host = {e["args"]["batch"]: e for e in spans(found, name) if e["cat"] == "stage"}
+        gpu = {e["args"]["batch"]: e for e in spans(found, name) if e["cat"] == "gpu"}
+        assert set(gpu) == set(host)
+        assert {e["pid"] for e in gpu.values()} == {processes["cuda:0"]}
+        for number, one in gpu.items():
+            assert one["ts"] > host[number]["ts"] - 200, "the GPU does not begin before the host says so"
+            assert one["dur"] > 0

@@ -1,0 +1,52 @@
+"""The commands that measure, as the user types them."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def run(root, *arguments):
+    command = [sys.executable, str(root / "run.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=root, timeout=120)
+
+
+def test_bench_gpu_without_a_gpu_exits_with_2_and_names_the_doctor(root):
+    try:
+        import cupy
+
+        cupy.cuda.runtime.getDeviceCount()
+    except Exception:
+        done = run(root, "bench", "gpu")
+        assert done.returncode == 2
+        assert "device cuda cannot be used: " in done.stderr
+        assert "run.py doctor says more" in done.stderr
+    else:
+        pytest.skip("there is a GPU")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["bench", "gpu", "--batches", "8,x"], "write whole numbers from 1"),
+        (["bench", "gpu", "--sources", "0"], "write whole numbers from 1"),
+        (["bench", "gpu", "--device", "cpu", "--clip", "h264=none.mp4", "--model", "demo"], "there is no none.mp4"),
+        (["bench", "gpu", "--device", "cpu", "--data", "samples"], "bench needs"),
+        (["bench", "gpu", "--device", "cuda:0,cuda:1"], "bench gpu measures one"),
+        (["capacity", "pipeline.yaml", "--device", "cuda:0,cuda:1"], "capacity measures one device"),
+        (["capacity", "nothing.yaml"], "nothing.yaml: there is no such file"),
+        (["capacity", "pipeline.yaml", "--set", "stages.detect.min_scor=1"], "min_score"),
+        (["capacity", "pipeline.yaml", "--fps", "0"], "fps"),
+    ],
+)
+def test_wrong_arguments_exit_with_2(arguments, told, root):
+    done = run(root, *arguments)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_both_kinds_of_bench_are_named(root):
+    done = run(root, "bench", "--help")
+    assert done.returncode == 0
+    assert "cpu" in done.stdout
+    assert "gpu" in done.stdout
