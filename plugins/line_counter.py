@@ -16,6 +16,8 @@ class LineCounter(FrameStage):
         line: the line's two ends, [[x, y], [x, y]] in source pixels.
     """
 
+    emits = ("crossed",)
+
     line: tuple[Point, Point]
     feet: dict[int, Point] = field(default_factory=dict, init=False)  # where each track was last
 

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from streamkit.cli_bench import bench, capacity
+from streamkit.cli_serve import serve
 from streamkit.errors import ConfigError, DeviceError, MissingPackage, StreamkitError
 
 _FILE = click.argument("pipeline", type=click.Path(path_type=Path))
@@ -49,33 +50,45 @@ def cli() -> None:
 @click.option("--limit", type=click.IntRange(min=1), help="frames per source at most")
 @click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="write what the run did as JSON")
 @click.option("--profile", type=click.Path(path_type=Path, dir_okay=False), help="write a timeline; Perfetto opens it")
+@click.option("--watch", is_flag=True, help="follow edits of the YAML, and go on when no source is left")
 def run(
     pipeline: Path, set_: tuple[str, ...], device: str | None, limit: int | None, report: Path | None,
-    profile: Path | None,
+    profile: Path | None, watch: bool,
 ) -> int:  # fmt: skip
     """Run a pipeline."""
     from streamkit.check import check_networks
     from streamkit.graph import build
-    from streamkit.outputs import report_file
+    from streamkit.outputs import discard_all, report_file
     from streamkit.progress import Display
     from streamkit.runtime.fleet import prepare
+    from streamkit.runtime.reload import watching
     from streamkit.runtime.trace import Trace
 
     display = Display()
-    config = _read(pipeline, set_, device)
-    graph = build(config)
-    check_networks(graph)
+
+    def load() -> Any:
+        graph = build(_read(pipeline, set_, device, may_be_empty=watch))
+        check_networks(graph)
+        return graph
+
+    if watch and profile:
+        raise ConfigError("--profile shows one run from its beginning to its end; leave --watch out")
+    graph = None if watch else load()
     write_report = None if report is None else report_file(report)
     trace = None if profile is None else Trace(profile)
-    _keep_stdout()
-    running = prepare(graph, pipeline, _pairs(set_), limit=limit, say=display.say, trace=trace)
-    _handle_signals(running, display)
+    keep_stdout()
+    running: Any = (
+        watching(pipeline, load, limit, display.say)
+        if graph is None
+        else prepare(graph, pipeline, pairs(set_), limit=limit, say=display.say, trace=trace)
+    )
+    handle_signals(running, display)
     code = 1
     with display.watching(running):
         try:
             code = running.run()
         except StreamkitError as error:
-            code = _code(error)
+            code = exit_code(error)
             display.error(str(error))
     found = running.report(code)
     display.summary(found)
@@ -83,6 +96,10 @@ def run(
         display.say(text)
     if write_report is not None:
         write_report(json.dumps(found, indent=2) + "\n")
+    if getattr(running, "left_behind", None):  # threads that hang would hold up, or crash, the end of the process
+        discard_all()
+        sys.stdout.flush()
+        os._exit(code)
     return code
 
 
@@ -225,25 +242,27 @@ def models_check(name: str, frames: tuple[Path, ...], device: str | None) -> int
 
 cli.add_command(bench)
 cli.add_command(capacity)
+cli.add_command(serve)
 
 
 # ------------------------------------------------------------------------------------------------------------ helpers
 
 
-def _read(pipeline: Path, set_: tuple[str, ...], device: str | None) -> Any:
+def _read(pipeline: Path, set_: tuple[str, ...], device: str | None, *, may_be_empty: bool = False) -> Any:
     from streamkit.config import read
 
-    return read(pipeline, set_=_pairs(set_), device=device)
+    return read(pipeline, set_=pairs(set_), device=device, may_be_empty=may_be_empty)
 
 
-def _pairs(set_: tuple[str, ...]) -> dict[str, str]:
-    pairs: dict[str, str] = {}
+def pairs(set_: tuple[str, ...]) -> dict[str, str]:
+    """What `--set` says, by name."""
+    found: dict[str, str] = {}
     for item in set_:
         name, equals, value = item.partition("=")
         if not equals:
             raise ConfigError(f"--set {item}: write NAME=VALUE, such as --set stages.detect.min_score=0.5")
-        pairs[name] = value
-    return pairs
+        found[name] = value
+    return found
 
 
 def _registry(plugins: tuple[Path, ...]) -> Any:
@@ -256,7 +275,7 @@ def _registry(plugins: tuple[Path, ...]) -> Any:
     return registry
 
 
-def _keep_stdout() -> None:
+def keep_stdout() -> None:
     """Leave standard output to records: the decoder's library prints there on its own, which goes to stderr instead."""
     sys.stdout.flush()
     mine = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
@@ -264,7 +283,7 @@ def _keep_stdout() -> None:
     sys.stdout = mine
 
 
-def _handle_signals(running: Any, display: Any) -> None:
+def handle_signals(running: Any, display: Any) -> None:
     """The first Ctrl-C or SIGTERM drains and closes; a second one stops at once."""
     from streamkit.outputs import discard_all
 
@@ -280,7 +299,8 @@ def _handle_signals(running: Any, display: Any) -> None:
         signal.signal(number, on_signal)
 
 
-def _code(error: StreamkitError) -> int:
+def exit_code(error: StreamkitError) -> int:
+    """The exit code of a run that ends with this error."""
     return 2 if isinstance(error, (ConfigError, DeviceError, MissingPackage)) else 1
 
 
@@ -295,7 +315,7 @@ def main() -> None:
         code = 130
     except StreamkitError as error:
         click.echo(str(error), err=True)
-        code = _code(error)
+        code = exit_code(error)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0

@@ -79,7 +79,7 @@ def bench_gpu(
     from streamkit.bench.cpu import data_folder
     from streamkit.bench.gpu import Options
     from streamkit.bench.gpu import bench as measure
-    from streamkit.cli import _pairs
+    from streamkit.cli import pairs
     from streamkit.runtime.device import choose
 
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
@@ -87,7 +87,7 @@ def bench_gpu(
     choose(device, click.echo)  # no GPU: that comes before what else is missing
     if not all("=" in clip for clip in clips):
         raise ConfigError("--clip: write CODEC=FILE, such as --clip hevc=gate.mp4")
-    own = {codec: Path(path) for codec, path in _pairs(clips).items()}
+    own = {codec: Path(path) for codec, path in pairs(clips).items()}
     missing = [str(path) for path in own.values() if not path.is_file()]
     if missing:
         raise ConfigError(f"--clip: there is no {' and no '.join(missing)}")
@@ -95,7 +95,7 @@ def bench_gpu(
     videos = own or {codec: clip_of(codec, folder) for codec in codecs.split(",") if folder is not None}
     options = Options(
         videos, folder, model, "f16" if dtype == "f16" else "f32", device, batches, sources, seconds, max_s, realtime,
-        grid, set_=_pairs(set_),
+        grid, set_=pairs(set_),
     )  # fmt: skip
     return measure(options.quick() if quick else options, out, click.echo)
 
@@ -118,7 +118,7 @@ def capacity(
     """Find how many streams of a pipeline's kind fit on this device, and what gives out first."""
     from streamkit.bench.capacity import Options
     from streamkit.bench.capacity import capacity as measure
-    from streamkit.cli import _pairs
+    from streamkit.cli import pairs
 
     options = Options(fps, max_latency_ms / 1e3, seconds, start=start, most=most)
-    return measure(pipeline, _pairs(set_), device, options, out, click.echo)
+    return measure(pipeline, pairs(set_), device, options, out, click.echo)

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from streamkit.errors import ConfigError, Problem
 from streamkit.fault import Fault
+from streamkit.override import replace_value
 from streamkit.plan import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig
 from streamkit.plugins import load_plugins
 from streamkit.stage import Composite, Registry, Source, Stage, default_registry
 from streamkit.units import seconds
 from streamkit.validate import Options
-from streamkit.yamlfile import Node, did_you_mean, load, load_file, nearest, scalar
+from streamkit.yamlfile import Node, did_you_mean, load, load_file, nearest, tree
 
-_TOP = ("device", "batch", "plugins", "sources", "stages", "tests")
+_TOP = ("device", "batch", "watchdog", "state", "plugins", "sources", "stages", "tests")
+_BATCH = ("size", "max_wait", "max_latency")
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./ -]*")
 
 
 def read(
-    path: Path, *, set_: Mapping[str, str] | None = None, device: str | None = None, registry: Registry | None = None
-) -> Config:
+    path: Path, *, set_: Mapping[str, str] | None = None, device: str | None = None, registry: Registry | None = None,
+    may_be_empty: bool = False,
+) -> Config:  # fmt: skip
     """Read and check a pipeline's YAML file. Problems are collected in the result, not raised.
 
     Args:
@@ -30,12 +34,13 @@ def read(
         set_: values that replace the file's: `stages.detect.min_score` to `0.5`.
         device: replaces the file's `device`.
         registry: where stages are found; by default the built-in and the installed ones.
+        may_be_empty: `sources: {}` is no mistake, for they come while it runs.
 
     Raises:
         ConfigError: the file cannot be read or is not YAML.
     """
     root, problems = load_file(path)
-    return _read(root, problems, path, set_ or {}, device, registry)
+    return _read(root, problems, path, set_ or {}, device, registry, may_be_empty)
 
 
 def read_text(text: str, *, folder: Path = Path(), registry: Registry | None = None) -> Config:
@@ -44,11 +49,25 @@ def read_text(text: str, *, folder: Path = Path(), registry: Registry | None = N
     return _read(root, problems, folder / "pipeline.yaml", {}, None, registry)
 
 
+def read_source(config: Config, id_: str, value: Any) -> list[SourceConfig]:
+    """Read what would stand under `sources` with the key `id_`, given as plain values; no text reads the environment.
+
+    Raises:
+        ConfigError: with every problem; `config` is not changed.
+    """
+    own = replace(config, sources=[], problems=[], warnings=[])
+    _Reader(own, tree({"sources": {id_: value}}, "source")).sources()
+    if own.problems:
+        raise ConfigError(own.problems)
+    return own.sources
+
+
 def _read(
-    root: Node, problems: list[Problem], path: Path, set_: Mapping[str, str], device: str | None, known: Registry | None
-) -> Config:
+    root: Node, problems: list[Problem], path: Path, set_: Mapping[str, str], device: str | None,
+    known: Registry | None, may_be_empty: bool = False,
+) -> Config:  # fmt: skip
     for name, text in set_.items():
-        _replace(root, name, text, problems)
+        replace_value(root, name, text, problems)
     registry = (known or default_registry()).copy()
     config = Config(root.file, path.parent, registry, problems=problems)
     if not isinstance(root.value, dict):
@@ -66,8 +85,11 @@ def _read(
     reader = _Reader(config, root)
     reader.device(device)
     reader.batch()
+    reader.watchdog()
+    reader.state()
     reader.plugins()
-    reader.sources()
+    if not may_be_empty or "sources" not in root.value or root.value["sources"].value:
+        reader.sources()
     reader.stages()
     tests = root.value.get("tests")
     if tests is not None and not isinstance(tests.value, list):
@@ -75,37 +97,6 @@ def _read(
     elif tests is not None:
         config.tests = tests.value
     return config
-
-
-def _replace(root: Node, name: str, text: str, problems: list[Problem]) -> None:
-    """Put one `--set NAME=VALUE` into the tree."""
-    node, (*path, last) = root, name.split(".")
-    for depth, step in enumerate([*path, last]):
-        if depth == 2 and path[0] == "sources" and isinstance(node.value, str):
-            node.value = {"uri": Node(node.value, node.file, node.line, node.column)}
-        if depth == len(path):
-            break
-        if depth > 1 and isinstance(node.value, dict) and node.value.get(step) is None:
-            node.value[step] = Node({}, f"--set {name}", 0, 0)  # an option such as run, which is checked below
-            node.keys[step] = (0, 0)
-        if isinstance(node.value, dict) and step in node.value:
-            node = node.value[step]
-            if node.value is None:
-                node.value = {}
-        elif node is root and step == "batch" and isinstance(root.value, dict):
-            root.value[step] = node = Node({}, f"--set {name}", 0, 0)
-        else:
-            known = node.value if isinstance(node.value, dict) else {}
-            problems.append(Problem("--set", 0, 0, f"{name}: there is no {step!r}{did_you_mean(step, known)}"))
-            return
-    if not isinstance(node.value, dict):
-        where = ".".join(path) or "the file"
-        problems.append(Problem("--set", 0, 0, f"{name}: {where} is not a mapping, so {last} cannot be set in it"))
-        return
-    value, more = load(text, f"--set {name}") if text[:1] in "[{" else (Node(scalar(text), f"--set {name}", 0, 0), [])
-    problems.extend(more)
-    value.line = value.column = 0
-    node.value[last], node.keys[last] = value, (0, 0)
 
 
 class _Reader:
@@ -138,20 +129,36 @@ class _Reader:
             return
         value = {"size": node.value} if not isinstance(node.value, dict) else node.plain()
         for key in value:
-            if key not in ("size", "max_wait"):
-                self.problems.append(
-                    node.problem(f"batch has no option {key!r}{did_you_mean(key, ('size', 'max_wait'), True)}", key)
-                )
+            if key not in _BATCH:
+                text = f"batch has no option {key!r}{did_you_mean(key, _BATCH, True)}"
+                self.problems.append(node.problem(text, key))
         size = value.get("size")
         if size is not None and (not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= 1024):
             self.problems.append(node.problem(f"batch.size must be a whole number from 1 to 1024, got {size!r}"))
             size = None
         self.config.batch.size = size
-        if "max_wait" in value:
-            try:
-                self.config.batch.max_wait_s = seconds(value["max_wait"])
-            except ValueError as error:
-                self.problems.append(node.value["max_wait"].problem(f"batch.max_wait {error}"))
+        for key in ("max_wait", "max_latency"):
+            if key in value and (found := self._seconds(node.value[key], f"batch.{key}")) is not None:
+                setattr(self.config.batch, f"{key}_s", found)
+
+    def watchdog(self) -> None:
+        node = self.root.value.get("watchdog")
+        if node is not None and (found := self._seconds(node, "watchdog")) is not None:
+            self.config.watchdog_s = found
+
+    def state(self) -> None:
+        node = self.root.value.get("state")
+        if node is not None and isinstance(node.value, str) and node.value[-1:] not in ("", "/"):
+            self.config.state = Path(node.value)
+        elif node is not None:
+            self.problems.append(node.problem(f"state must name a file, such as state.db, got {node.plain()!r}"))
+
+    def _seconds(self, node: Node, name: str) -> float | None:
+        try:
+            return seconds(node.plain())
+        except ValueError as error:
+            self.problems.append(node.problem(f"{name} {error}"))
+            return None
 
     def plugins(self) -> None:
         node = self.root.value.get("plugins")

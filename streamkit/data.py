@@ -130,6 +130,8 @@ class Frame:
         position: the frame's place in its batch as it was made.
         stage: the id of the stage at work, filled by the runner.
         counters: that stage's counters.
+        account: what the runner keeps of the frame's source.
+        packet: the `media.ring.Place` of the packet it was decoded from, where packets are kept; else None.
     """
 
     source: str
@@ -146,6 +148,8 @@ class Frame:
     position: int = 0
     stage: str = ""
     counters: Any = None
+    account: Any = None
+    packet: Any = None
 
     @property
     def detections(self) -> Detections:

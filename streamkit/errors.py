@@ -61,7 +61,18 @@ class MissingPackage(StreamkitError):
 
 
 class SourceError(StreamkitError):
-    """A source cannot be opened or read on. The runner adds the source's id."""
+    """A source cannot be opened or read on. The runner adds the source's id.
+
+    Args:
+        text: what happened.
+        cause: the same in a word that programs go by, one of `CAUSES`, or None where none of them fits.
+    """
+
+    CAUSES = ("auth", "not_found", "refused", "timeout", "codec", "lost", "frozen")
+
+    def __init__(self, text: str = "", *, cause: str | None = None) -> None:
+        super().__init__(text)
+        self.cause = cause
 
 
 class OutputError(StreamkitError):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamkit.errors import ConfigError, Problem
 from streamkit.media.uris import mask
+from streamkit.occasions import strange
 from streamkit.plan import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig
 from streamkit.stage import BatchStage, Composite, FrameStage, Sink, Stage, StreamStage
 from streamkit.yamlfile import Node as YamlNode
@@ -98,11 +99,28 @@ def build(config: Config) -> Graph:
     if not problems:  # with an unknown stage about, what it would have written is not known
         _check_words(graph, problems)
         _check_sinks(graph, problems)
+        _check_occasions(graph, problems)
         for node in ordered.values():
             node.in_place = hasattr(node.type, "in_place") and _sole_reader(graph, node)
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
     return graph
+
+
+def with_source(graph: Graph, source: SourceConfig) -> list[SourceConfig]:
+    """The sources of a graph and one more, checked as `build` checks them: stages can read it, sinks can tell it apart.
+
+    Raises:
+        ConfigError: with every problem.
+    """
+    problems: list[Problem] = []
+    more = replace(graph, sources=[*graph.sources, source])
+    if not set(source.type.writes) >= {word for name in graph.outputs for word in graph.nodes[name].type.reads}:
+        _check_words(more, problems)
+    _check_sinks(more, problems)
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))
+    return more.sources
 
 
 def _expand(config: Config, problems: list[Problem]) -> tuple[dict[str, Node], dict[str, str]]:
@@ -212,17 +230,33 @@ def _who(word: str) -> str:
     return f"; put {_PRODUCERS[word]} above it" if word in _PRODUCERS else ""
 
 
+def _check_occasions(graph: Graph, problems: list[Problem]) -> None:
+    """A stage that wants packets acts on events of the stages above it: refuse names of others."""
+    for node in graph.nodes.values():
+        if not getattr(node.type, "wants_packets", False):
+            continue
+        place = node.place.follow(["when"])[0]
+        problems.extend(
+            place.problem(f"{node.id}: {text}") for text in strange(node.options.get("when"), node, graph.nodes)
+        )
+        if graph.sources and not any(getattr(source.type, "reads_packets", False) for source in graph.sources):
+            text = "records the packets of videos and cameras, and no source here has any"
+            problems.append(node.place.problem(f"{node.id} {text}"))
+
+
 def _check_sinks(graph: Graph, problems: list[Problem]) -> None:
     """Refuse two sinks, or two sources, that would write one file, and two formats on standard output."""
     claimed: dict[str, Node] = {}
     for node in graph.nodes.values():
-        path = node.options.get("path")
-        if not issubclass(node.type, Sink) or not isinstance(path, str):
+        if not issubclass(node.type, Sink):
             continue
-        place = node.place.follow(["path"])[0]
+        option = node.type.target or "path"
+        path, place = node.options.get(option), node.place.follow([option])[0]
+        if not isinstance(path, str):
+            continue
         if getattr(node.type, "one_source", False) and "{source}" not in path and len(graph.sources) > 1:
             problems.append(place.problem(
-                f"{node.id}: {len(graph.sources)} sources into the one file {path}; write \"{{source}}\" into the path"
+                f"{node.id}: {len(graph.sources)} sources into the one file {path}; write \"{{source}}\" into the {option}"
             ))  # fmt: skip
         if node.options.get("encoder") == "copy" and _drawn(graph, node):
             text = (

@@ -8,7 +8,7 @@ import errno
 import os
 import re
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from streamkit.errors import OutputError
@@ -28,15 +28,18 @@ _REASONS = {
 }
 
 
-def check_path(path: str) -> None:
-    """Refuse a path that is no file's name, or has a placeholder other than `{source}`; raise ValueError."""
+def check_path(path: str, placeholders: Sequence[str] = ("source",)) -> None:
+    """Refuse a path that is no file's name, or has a placeholder that is none of these; raise ValueError."""
     if not path or path.endswith("/"):
         raise ValueError(f"path must name a file, got {path!r}")
     if "\0" in path:
         raise ValueError(f"path cannot hold a zero character, got {path!r}")
     for name in re.findall(r"\{(\w*)\}", path):
-        if name != "source":
-            raise ValueError(f"path knows the placeholder {{source}} only, got {{{name}}} in {path!r}")
+        if name not in placeholders:
+            known = f"placeholder {{{placeholders[0]}}} only" if len(placeholders) == 1 else (
+                "placeholders " + ", ".join(f"{{{one}}}" for one in placeholders)
+            )  # fmt: skip
+            raise ValueError(f"path knows the {known}, got {{{name}}} in {path!r}")
 
 
 def fill_path(template: str, source: str) -> str:

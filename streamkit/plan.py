@@ -32,10 +32,17 @@ class RunOptions:
 
 @dataclass(slots=True)
 class BatchOptions:
-    """`batch:` in the YAML: frames a batch holds at most, and how long its oldest may wait for more."""
+    """`batch:` in the YAML.
+
+    Attributes:
+        size: frames a batch holds at most.
+        max_wait_s: how long its oldest may wait for more.
+        max_latency_s: how old a live frame may be when it leaves in a batch; None leaves it to the runner.
+    """
 
     size: int | None = None
     max_wait_s: float = 0.04
+    max_latency_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -81,6 +88,8 @@ class Config:
     registry: Registry
     device: str | list[str] = "auto"
     batch: BatchOptions = field(default_factory=BatchOptions)
+    watchdog_s: float = 30.0
+    state: Path | None = None
     sources: list[SourceConfig] = field(default_factory=list)
     stages: list[StageConfig] = field(default_factory=list)
     tests: list[Node] = field(default_factory=list)

@@ -46,12 +46,17 @@ class Display:
             TextColumn("{task.fields[rate]:.0f}/s"), TimeElapsedColumn(),
         )  # fmt: skip
         with Progress(*columns, console=self._console, transient=True) as bars:
-            tasks = {name: bars.add_task(name, total=None, rate=0.0) for name in list(running.states)[:20]}
+            tasks: dict[str, Any] = {}
             begun = time.monotonic()
 
             def tick() -> None:
-                for name, task in tasks.items():
-                    state = running.states[name]
+                shown = dict(list(running.states.items())[:20])
+                for name in tasks.keys() - shown.keys():
+                    bars.remove_task(tasks.pop(name))
+                for name, state in shown.items():
+                    if name not in tasks:
+                        tasks[name] = bars.add_task(name, total=None, rate=0.0)
+                    task = tasks[name]
                     rate = state.frames / max(1e-6, time.monotonic() - begun)
                     total = state.frames if state.done else running.limit
                     bars.update(task, completed=state.frames, rate=rate, total=total)

@@ -78,15 +78,22 @@ def _top() -> dict[str, Any]:
     device = {"anyOf": [{"type": "string", "pattern": r"^(auto|cpu|cuda(:[0-9]+)?)$"}, _ENV]}
     size = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 1024}, _ENV]}
     wait = _value(_schema_of(Seconds, ""))
-    whole = {"type": "object", "properties": {"size": size, "max_wait": wait}, "additionalProperties": False}
+    parts = {"size": size, "max_wait": wait, "max_latency": wait}
+    whole = {"type": "object", "properties": parts, "additionalProperties": False}
     return {
         "device": {
             "description": "auto takes a GPU where there is one; auto, cpu, cuda, cuda:1, or several: [cuda:0, cuda:1]",
             "anyOf": [device, {"type": "array", "items": device, "minItems": 1}],
         },
         "batch": {
-            "description": "frames a batch holds at most; {size, max_wait} also says how long its oldest waits",
+            "description": "frames a batch holds at most; {size, max_wait, max_latency} also says how long its oldest "
+            "waits for others, and how old a live frame may be that is not dropped",
             "anyOf": [size, whole],
+        },
+        "watchdog": {"description": "a stage that is in one call for longer is told, with its stack", **wait},
+        "state": {
+            "description": "a file that keeps what was added, removed, paused or changed while the pipeline ran",
+            "type": "string",
         },
         "plugins": {
             "description": "files or folders with stages, relative to this file",

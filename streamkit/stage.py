@@ -21,15 +21,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
 from streamkit.ahead import Ahead, Later
 from streamkit.counters import Counters
 from streamkit.data import Batch, Device, Frame
 from streamkit.errors import ConfigError
 from streamkit.options import Option, options, summary
+from streamkit.retry import Retry
 from streamkit.spans import Spans
 from streamkit.units import Bytes, Count, Pixels, Point, Score, Seconds
+
+if TYPE_CHECKING:
+    from streamkit.media.ring import Ring
 
 __all__ = [
     "BatchStage", "Bytes", "Composite", "Context", "Count", "FrameStage", "Option", "Part", "Pixels", "Point",
@@ -55,6 +59,10 @@ class Context:
             change the packet's bytes in place.
         ahead: for parts of a source's work that can be done before their turn comes.
         later: for what need not be there when the first frame comes.
+        status: for a source: what it is doing (connecting, running, reconnecting, paused, ended, failed), the cause in
+            a word (auth, not_found, refused, timeout, codec, lost, frozen) or None, and the same in a sentence.
+        packets: for a source that `reads_packets`: where to put each packet, as it came, for stages that write them
+            out; None where no stage does. `Frame.packet` is the place of a frame's own.
     """
 
     id: str = ""
@@ -68,21 +76,29 @@ class Context:
     on_packet: Callable[[Any], None] | None = None
     ahead: Ahead = field(default_factory=Ahead)
     later: type[Later[Any]] = Later
+    status: Callable[[str, str | None, str], None] = lambda state, cause, words: None
+    packets: Ring | None = None
 
 
 class Stage:
     """The base of every kind. `open` and `close` are optional; `close` runs if `open` did.
 
-    Never two calls at once on one instance, and an instance stays on its thread.
+    Never two calls at once on one instance, and an instance stays on its thread. `changeable` names the options that
+    may change while the pipeline runs, `emits` the kinds of its events where they are known beforehand.
     """
 
     name: ClassVar[str] = ""
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = ()
+    emits: ClassVar[tuple[str, ...]] = ()
+    changeable: ClassVar[tuple[str, ...]] = ()
     context: Context = Context()
 
     def open(self) -> None:
         """Acquire what processing needs: models, files, buffers."""
+
+    def changed(self) -> None:
+        """Options that are `changeable` have new values: work out anew what follows from them. Between two batches."""
 
     def close(self) -> None:
         """Let go of it."""
@@ -100,6 +116,11 @@ class Source(Stage):
     def unbounded(self) -> bool:
         """Whether it keeps a pace of its own or has no end. Others, such as whole files, may wait for their turn."""
         return False
+
+    @property
+    def retry(self) -> Retry | None:
+        """How the runner is to open it again when it fails, or ends though it is live; None leaves it closed."""
+        return None
 
     def stop(self) -> None:
         """Asked to end soon, from another thread: leave waits early. The runner takes no frame after it."""
@@ -149,7 +170,18 @@ class Sink(Stage):
     """Comes last: writes frames out, in order for each source; hands on what it was given.
 
     A sink that can make what it writes for a whole batch at once, which is faster than frame by frame, has `encode`.
+
+    Attributes:
+        target: the option that says where it writes. With `{source}` in it each source has an instance of its own;
+            without such an option one instance has all sources.
+        wants_packets: the packets of the sources are kept for it, `buffer` bytes of each; see `Frame.packet`.
+        may_drop: it has a thread of its own for each source and may take its time: frames that come meanwhile are
+            dropped and counted, and nobody waits for it.
     """
+
+    target: ClassVar[str] = "path"
+    wants_packets: ClassVar[bool] = False
+    may_drop: ClassVar[bool] = False
 
     def probe(self) -> None:
         """Refuse what cannot work here, such as an encoder that is not there: before the first frame, and not opened.

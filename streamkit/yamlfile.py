@@ -75,6 +75,14 @@ class Node:
         return node, taken
 
 
+def tree(value: Any, file: str) -> Node:
+    """Plain values as a tree whose places are not known."""
+    if isinstance(value, Mapping):
+        children = {str(key): tree(item, file) for key, item in value.items()}
+        return Node(children, file, 0, 0, dict.fromkeys(children, (0, 0)))
+    return Node([tree(item, file) for item in value] if isinstance(value, list) else value, file, 0, 0)
+
+
 def load(text: str, file: str, environment: Mapping[str, str] | None = None) -> tuple[Node, list[Problem]]:
     """Read a YAML text; return its tree and what is wrong with it (duplicate keys, unset variables).
 

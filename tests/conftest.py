@@ -21,6 +21,7 @@ from streamkit.stage import Collecting, Sink, Stage, default_registry, stage
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
+from receivers import rtmp_receiver, rtsp_receiver, uploads  # noqa: E402, F401  fixtures; the path is set just above
 from rtsp import proxy, rtsp, rtsp_there  # noqa: E402, F401  fixtures; the path is set just above
 
 

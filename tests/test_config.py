@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.config import read, read_text
+from streamkit.config import read, read_source, read_text
 from streamkit.errors import ConfigError
 from streamkit.graph import build
 
@@ -67,7 +67,13 @@ def test_batch_may_be_a_number():
     [
         # keys, stages and options that there are not
         ("devise: cpu\n" + SMALL, "1:1: unknown key 'devise'; did you mean 'device'?"),
-        ("zebra: 1\n" + SMALL, "1:1: unknown key 'zebra'; known: device, batch, plugins, sources, stages, tests"),
+        (
+            "zebra: 1\n" + SMALL,
+            "1:1: unknown key 'zebra'; known: device, batch, watchdog, state, plugins, sources, stages, tests",
+        ),
+        ("batch: {max_latency: soon}\n" + SMALL, "1:22: batch.max_latency must be"),
+        ("watchdog: never\n" + SMALL, "1:11: watchdog must be"),
+        ("state: [a]\n" + SMALL, "1:8: state must name a file, such as state.db, got ['a']"),
         ("run: {on_error: stop}\n" + SMALL, "1:1: unknown key 'run'; it stands under a stage"),
         (with_stages("zebra: {}"), "3:3: unknown stage 'zebra'; run.py list shows what there is, plugins: adds to it"),
         (with_stages("detct: {model: demo}"), "3:3: unknown stage 'detct'; did you mean 'detect'?"),
@@ -453,3 +459,41 @@ def test_the_device_of_the_command_goes_before_the_files(tmp_path):
     assert read(path, set_={"device": "[cpu,cuda:1]"}).device == ["cpu", "cuda:1"]
     (problem,) = read(path, device="gpu").problems
     assert str(problem).startswith("--device: device must be auto, cpu, cuda")
+
+
+# ------------------------------------------------------------------------------------ a source that is added later
+
+
+def test_a_source_from_plain_values():
+    config = read_text("sources: {a: 'test://'}\nstages: {jsonl: {path: out/x.jsonl}}")
+    (found,) = read_source(config, "gate", {"uri": "rtsp://host/x", "timeout": "10s"})
+    assert (found.id, found.type.name, found.options) == ("gate", "source", {"uri": "rtsp://host/x", "timeout": 10.0})
+    assert [source.id for source in config.sources] == ["a"]
+    (short,) = read_source(config, "gate", "rtsp://host/x")
+    assert short.options == {"uri": "rtsp://host/x"}
+
+
+def test_a_source_from_plain_values_reads_no_environment(monkeypatch):
+    monkeypatch.setenv("GATE_PASSWORD", "geheim")
+    config = read_text("sources: {a: 'test://'}\nstages: {jsonl: {path: out/x.jsonl}}")
+    (found,) = read_source(config, "gate", "rtsp://u:${GATE_PASSWORD}@host/x")
+    assert "geheim" not in found.options["uri"]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"uri": "rtsp://host/x", "timeot": 3}, "did you mean 'timeout'"),
+        ({"uri": "rstp://host/x"}, "rtsp"),
+        ({"uri": 3}, "needs a URI as text"),
+        ({}, "needs a URI"),
+        (None, "needs a URI"),
+        ([1], "needs a URI"),
+        ({"stage": "nothing"}, "unknown stage 'nothing'"),
+    ],
+)
+def test_a_source_from_plain_values_that_is_wrong(value, words):
+    config = read_text("sources: {a: 'test://'}\nstages: {jsonl: {path: out/x.jsonl}}")
+    with pytest.raises(ConfigError, match=words):
+        read_source(config, "gate", value)
+    assert not config.problems

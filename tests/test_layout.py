@@ -27,7 +27,8 @@ FORBIDDEN = {
     "media/": ["stages", "models", "runtime", "graph", "config", "stage", "cli"],
     "models/": ["stages", "media", "runtime", "graph", "config", "stage", "cli"],
     "stages/": ["runtime", "graph", "cli"],
-    "runtime/": ["stages", "models", "cli", "progress"],
+    "runtime/": ["stages", "models", "serve", "cli", "progress"],
+    "serve/": ["stages", "models", "cli", "progress"],
 }
 
 

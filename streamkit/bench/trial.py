@@ -30,6 +30,7 @@ from streamkit.errors import StreamkitError, describe
 from streamkit.runtime.background import Stopped, side_by_side
 
 _LOOK_S = 0.1
+_UNTUNED_S = 1.0  # longer than a batch takes then
 
 
 @dataclass(slots=True)
@@ -190,12 +191,23 @@ class _Observer:
             if any(state.done for state in states.values()):
                 return False
             if self._found.start_s and all(state.frames for state in states.values()):
-                return _sleep(spec.settle_s, stopped)
+                return self._tuned(until, stopped) and _sleep(spec.settle_s, stopped)
             time.sleep(0.005)
         if not stopped():
             late = sum(not state.frames for state in states.values())
             self._found.error = f"{late} of {len(states)} sources gave no frame within {spec.start_s:g} s"
         return False
+
+    def _tuned(self, until: float, stopped: Stopped) -> bool:
+        """Wait until the networks are as fast as they will be: until no more batches are counted as before that."""
+        from streamkit.stages.infer import UNTUNED
+
+        seen = -1
+        while (now := self._pipeline.report(0)["counts"].get(UNTUNED, 0)) != seen and time.monotonic() < until:
+            seen = now
+            if not _sleep(_UNTUNED_S, stopped):
+                return False
+        return True
 
     def _measure(self, stopped: Stopped) -> None:
         device: Device = self._pipeline.device

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 CONCEALED = "decode errors concealed"
 UNDECODABLE = "packets not decodable"
+SKIPPED = "packets before a keyframe"
 CENTRED = frozenset({"mjpeg", "mjpegb", "mpeg1video"})
 
 
@@ -52,13 +53,21 @@ class AvDecoder:
         self._centred = demuxer.info.codec in CENTRED
         self._timing = Timing(demuxer)
         self._hidden: set[int] = set()
+        self._live, self._lost = demuxer.info.live, False
 
     def decode(self, packet: Any | None, *, hidden: bool = False) -> list[Picture]:
         """The pictures that are whole once `packet` (an `av.Packet`) is in; None at the end gives the last ones.
 
-        A packet that cannot be decoded is counted, and decoding goes on. The picture of a hidden one is left out.
+        A packet that cannot be decoded is counted, and decoding goes on; with a live source at the next keyframe. The
+        picture of a hidden one is left out.
         """
         import av
+
+        if self._lost and packet is not None:
+            if not packet.is_keyframe:
+                self._counters.add(SKIPPED)
+                return []
+            self._lost = False
 
         if hidden and packet is not None:
             self._hidden.add(packet.pts)
@@ -69,6 +78,7 @@ class AvDecoder:
             if isinstance(error, EOFError):
                 return []
             self._counters.add(UNDECODABLE)
+            self._lost = self._live
             return []
         return [self._picture(frame) for frame in frames if frame.pts not in self._hidden]
 

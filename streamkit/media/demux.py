@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from streamkit.errors import SourceError
+from streamkit.media.link import Link
 from streamkit.media.trouble import cannot_open, cannot_read
-from streamkit.media.uris import is_live, is_path, local_path, mask, scheme
+from streamkit.media.uris import is_live, is_path, mask
 
-_READ_TIMEOUT_S = 15.0
+_POLL_S = 0.2  # FFmpeg looks ten times a second whether it is to end a wait
 # without an index these land anywhere: they are read through instead
 _UNSEEKABLE = ("mpegts", "mpeg", "h264", "hevc", "m4v", "mpegvideo", "av1", "obu", "ivf", "rawvideo")
 
@@ -50,43 +54,58 @@ class Demuxer:
     """Reads the packets of a container's first video stream; a cover picture is none.
 
     Args:
-        uri: a path, or an address that FFmpeg knows: http, https (HLS too), rtsp.
-        timeout_s: how long a network peer may be silent.
+        uri: a path, an address that FFmpeg knows (rtsp, rtsps, http, https and HLS, rtmp, ...), or a V4L2 device.
+        link: how an address is opened.
+
+    Attributes:
+        container: FFmpeg's.
+        stream: the video stream.
+        info: what the container says of it.
+        packets_read: how many packets have come.
+        discarded: how many of them belong to no picture that is shown.
+        damaged: how many of them FFmpeg calls damaged.
+        sender_shift_s: what is to be added to a presentation time to get the sender's own clock, in seconds since 1970;
+            None until the sender has told (RTSP, by RTCP).
 
     Raises:
-        SourceError: it cannot be opened; the text says why in plain words.
+        SourceError: it cannot be opened; the text says why in plain words, its cause in one.
     """
 
-    def __init__(self, uri: str, *, timeout_s: float = _READ_TIMEOUT_S) -> None:
+    def __init__(self, uri: str, link: Link | None = None) -> None:
         import av
 
-        self.uri = uri
-        where, options = uri, {}
+        self.uri, self._link = uri, link or Link()
+        where, form, options = self._link.opening(uri)
+        timeout_s, begun_s = self._link.timeout_s, time.monotonic()
         # PyAV 19 never fails on tags that are not UTF-8, and has no such argument
         lenient: dict[str, Any] = {} if int(av.__version__.split(".")[0]) >= 19 else {"metadata_errors": "ignore"}
-        if is_path(uri):
-            where = local_path(uri)
-        elif scheme(uri).startswith("rtsp"):
-            options["rtsp_transport"] = "tcp"
+        self._wait(begun_s)
         try:
             self.container = av.open(
                 where,
+                format=form,
                 options=options,
                 timeout=None if is_path(uri) else (timeout_s, timeout_s),
                 **lenient,
             )
         except (OSError, ValueError, av.FFmpegError) as error:
-            raise SourceError(cannot_open(uri, error)) from error
+            raise cannot_open(uri, error, late=self._late(begun_s)) from error
         streams = [s for s in self.container.streams.video if not s.disposition & av.stream.Disposition.attached_pic]
         if not streams:
             self.container.close()
-            raise SourceError(f"{mask(uri)} has no video stream")
+            raise SourceError(f"{mask(uri)} has no video stream", cause=None if is_path(uri) else "codec")
         self.stream: Any = streams[0]
         if not self.stream.codec_context:
             self.container.close()
-            raise SourceError(f"{mask(uri)}: no decoder here knows its codec")
+            raise SourceError(f"{mask(uri)}: no decoder here knows its codec", cause=None if is_path(uri) else "codec")
+        self.sender_shift_s: float | None = None
         self.info = self._read_info()
         self.packets_read = self.discarded = self.damaged = 0
+        # these count pictures at a rate that nobody told them
+        self._untimed = self.info.live and self.container.format.name in ("mpjpeg", "mjpeg")
+        self._first_s: float | None = None
+        if self._untimed:
+            self.stream.time_base = Fraction(1, 90_000)  # theirs is a 25th of a second
 
     def packets(self) -> Iterator[Any]:
         """Packets in decode order, each an `av.Packet` with data.
@@ -96,19 +115,46 @@ class Demuxer:
         """
         import av
 
-        packets = self.container.demux(self.stream)
+        packets, live = self.container.demux(self.stream), self.info.live
+        base = self.stream.time_base
+        tick = float(base) if base else 0.0
         while True:
+            if live:
+                asked_s = time.monotonic()
+                self._wait(asked_s)
             try:
                 packet = next(packets)
             except StopIteration:
                 return
             except (OSError, ValueError, av.FFmpegError) as error:
-                raise SourceError(cannot_read(self.uri, error)) from error
+                raise cannot_read(self.uri, error, late=live and self._late(asked_s)) from error
             if packet.size:
                 self.packets_read += 1
                 self.discarded += packet.is_discard
                 self.damaged += packet.is_corrupt
+                if live:
+                    self._date(packet, tick)
                 yield packet
+            elif live and self._late(asked_s):  # FFmpeg takes a wait that was ended for the end of a playlist
+                raise cannot_read(self.uri, TimeoutError(), late=True)
+
+    def _wait(self, now_s: float) -> None:
+        """Let what comes next take `timeout_s`; other streams' packets do not make it longer."""
+        if not is_path(self.uri):
+            self._link.interrupt.deadline_s = now_s + self._link.timeout_s
+
+    def _late(self, since_s: float) -> bool:
+        return time.monotonic() - since_s >= self._link.timeout_s - _POLL_S
+
+    def _date(self, packet: Any, tick: float) -> None:
+        """Take the sender's clock from a packet that has it; give one a time where its container has none."""
+        if self._untimed:
+            now_s = time.monotonic()
+            self._first_s = now_s if self._first_s is None else self._first_s
+            packet.pts = packet.dts = round((now_s - self._first_s) / tick)
+        elif packet.pts is not None and packet.has_sidedata("prft"):
+            microseconds = struct.unpack_from("=q", bytes(packet.get_sidedata("prft")))[0]
+            self.sender_shift_s = microseconds / 1e6 - packet.pts * tick
 
     def seek(self, pts_s: float) -> bool:
         """Go to a keyframe at or before a presentation time; False where it has to be read through instead."""

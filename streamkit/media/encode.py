@@ -37,6 +37,8 @@ class Encoding:
         bitrate: bits a second, instead of `quality`.
         preset: the encoder's word for speed against size; None is `veryfast` on the CPU and `p4` on NVENC.
         gop: frames from keyframe to keyframe; None is the encoder's own.
+        live: each picture comes out as soon as it has gone in, keyframes only where `gop` says, and hardly any
+            variation of the bit rate.
     """
 
     codec: Literal["h264", "hevc"] = "h264"
@@ -44,6 +46,7 @@ class Encoding:
     bitrate: int | None = None
     preset: str | None = None
     gop: int | None = None
+    live: bool = False
 
 
 class Encoder(Protocol):
@@ -112,12 +115,17 @@ class CpuEncoder:
         encoding, color = self._encoding, self._color
         chroma = {(0.0, 0.5): 0, (0.5, 0.5): 1, (0.0, 0.0): 2}.get((color.chroma_x, color.chroma_y), 0)
         options = {"preset": encoding.preset or "veryfast"}
+        steady = ":scenecut=0" if encoding.live else ""  # keyframes at even distances, for players and playlists
         if encoding.codec == "h264":
-            name, options["x264-params"] = "libx264", f"chromaloc={chroma}"
+            name, options["x264-params"] = "libx264", f"chromaloc={chroma}{steady}"
         else:
-            name, options["x265-params"] = "libx265", f"chromaloc={chroma}:log-level=none"
+            name, options["x265-params"] = "libx265", f"chromaloc={chroma}:log-level=none{steady}"
         if encoding.bitrate is None and encoding.quality is not None:
             options["crf"] = str(encoding.quality)
+        if encoding.live:
+            options["tune"] = "zerolatency"
+            if encoding.bitrate is not None:
+                options |= {"maxrate": str(encoding.bitrate), "bufsize": str(encoding.bitrate)}
         self._stream: Any = container.add_stream(name, rate=self._rate, time_base=TIME_BASE, options=options)
         context: Any = self._stream.codec_context
         context.width, context.height = self._size

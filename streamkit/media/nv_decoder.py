@@ -199,7 +199,8 @@ class NvDecoder:
             self._session, self._waiting, self._parameters = None, True, None
             self._failures += 1
             if self._failures >= _TRIES:
-                raise SourceError(f"NVDEC fails again and again: {' '.join(str(error).split())[:300]}") from error
+                text = f"NVDEC fails again and again: {' '.join(str(error).split())[:300]}"
+                raise SourceError(text, cause="codec") from error
             return []
         if not frames:
             return []
@@ -243,7 +244,8 @@ class NvDecoder:
         if frame.GetPtrToPlane(1) - base != form.width * form.height * (2 if form.bits > 8 else 1):
             raise SourceError(
                 f"NVDEC gave a picture of shape {list(frame.shape)} where {form.width}x{form.height} of {form.bits} "
-                "bits was due"
+                "bits was due",
+                cause="codec",
             )
         if form.bits == 8 and not form.rotation:
             driver.copy(surface.data.data.ptr, base, surface.data.nbytes, self._stream)

@@ -64,7 +64,7 @@ class NvEncoder:
             "codec": encoding.codec,
             "gpu_id": device,
             "preset": (encoding.preset or "p4").upper(),
-            "tuning_info": "high_quality",
+            "tuning_info": "low_latency" if encoding.live else "high_quality",
             "bf": 0,
             "fps": max(1, round(rate)),
             "gop": encoding.gop or 250,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from typing import Any
@@ -15,6 +16,8 @@ from streamkit.errors import SourceError
 from streamkit.media.av_decoder import CONCEALED, UNDECODABLE
 from streamkit.media.decode import Decoder, Picture, open_decoder
 from streamkit.media.demux import Demuxer
+from streamkit.media.link import Link
+from streamkit.media.ring import Ring
 from streamkit.media.split import Decoders, Split, how_many
 from streamkit.media.surfaces import SurfacePool
 from streamkit.media.uris import mask
@@ -24,6 +27,8 @@ LOST = "pictures lost in decoding"
 # codecs whose every packet shows one picture
 _ONE_EACH = frozenset({"h264", "hevc", "av1", "vp9"})
 _SLACK_S = 1e-6
+_GOP_S = 60.0  # no camera is longer without a keyframe
+_MANY = 30  # packets without a picture: more than any decoder holds back
 
 
 class Reader:
@@ -37,11 +42,12 @@ class Reader:
         say: reports to the user.
         threads: for decoding on the CPU.
         low_delay: pictures as soon as they are whole; for live sources and those that play at their own pace.
-        timeout_s: how long a network peer may be silent.
+        link: how an address is opened.
         spans: the thread's place in a run's timeline; waiting for a live source's packets is shown.
         on_packet: called with each `av.Packet` before it is decoded; may change its bytes in place.
         decoders: how many decode a file at once, or `auto`; what comes out is the same.
         ahead: does that.
+        ring: keeps the packets, as they came.
 
     Raises:
         SourceError: it cannot be opened.
@@ -49,18 +55,21 @@ class Reader:
 
     def __init__(
         self, uri: str, device: Device, pool: SurfacePool, counters: Counters, say: Callable[[str], None], *,
-        threads: int = 1, low_delay: bool = False, timeout_s: float = 15.0,
+        threads: int = 1, low_delay: bool = False, link: Link | None = None,
         spans: Spans | None = None, on_packet: Callable[[Any], None] | None = None,
-        decoders: Decoders = 1, ahead: Ahead | None = None,
+        decoders: Decoders = 1, ahead: Ahead | None = None, ring: Ring | None = None,
     ) -> None:  # fmt: skip
-        self._uri, self._timeout_s, self._counters, self._on_packet = uri, timeout_s, counters, on_packet
+        self._uri, self._link, self._counters, self._on_packet = uri, link or Link(), counters, on_packet
         self._spans = spans or Spans()
-        self._demuxer = Demuxer(uri, timeout_s=timeout_s)
-        self.info = self._demuxer.info
+        self._demuxer = Demuxer(uri, self._link)
+        self.info, self._ring = self._demuxer.info, ring
+        self._begin_ring()
         self.step_s = 1.0 / (self.info.average_rate or 25.0)
         self._used = False
         self._shown = 0
         self._last_s: float | None = None
+        # live only: packets since the last picture, when it was taken, and whether a keyframe has come since
+        self._unseen, self._seen_s, self._keyframe = 0, 0.0, False
         self._counts: dict[float, tuple[int, float]] = {}
         self._decoder: Decoder | None = None
         self._split: Split | None = None
@@ -75,7 +84,7 @@ class Reader:
             return
 
         def another(counts: Counters) -> tuple[Demuxer, Decoder]:
-            demuxer = Demuxer(uri, timeout_s=timeout_s)
+            demuxer = Demuxer(uri, self._link)
             return demuxer, open_decoder(demuxer, device, pool, counts, say)
 
         self._split = Split(uri, count, another, pool, counters, ahead, say if decoders != "auto" else _quiet)
@@ -103,6 +112,11 @@ class Reader:
             yield number, picture
         self._check(whole=not start_s, damage=self._damage() - damage)
 
+    def sender_time_s(self, pts_s: float) -> float | None:
+        """A presentation time by the sender's own clock, in seconds since 1970; None where it has not told."""
+        shift_s = self._demuxer.sender_shift_s
+        return None if shift_s is None else pts_s + shift_s
+
     def close(self) -> None:
         """Close the decoders and the file."""
         for one in (self._decoder, self._split):
@@ -118,15 +132,38 @@ class Reader:
             for picture in pictures:
                 self._shown, self._last_s = self._shown + 1, picture.pts_s
                 yield picture
+                if self.info.live:
+                    self._seen()
 
     def _packets(self) -> Iterator[Any]:
         packets: Iterable[Any] = self._demuxer.packets()
         if self.info.live:
             packets = self._spans.each("wait for packets", packets, waiting=True)
+            self._seen()
         for packet in packets:
+            if self.info.live:
+                self._check_seen(packet.is_keyframe)
+            if self._ring is not None:
+                self._ring.put(packet)
             if self._on_packet is not None:
                 self._on_packet(packet)
             yield packet
+
+    def _seen(self) -> None:
+        self._unseen, self._seen_s, self._keyframe = 0, time.monotonic(), False
+
+    def _check_seen(self, keyframe: bool) -> None:
+        """Raise SourceError where packets come from a live source, and no picture comes out of them."""
+        now_s = time.monotonic()
+        if keyframe and not self._keyframe:
+            self._unseen, self._seen_s, self._keyframe = 0, now_s, True
+        self._unseen += 1
+        # who joins between two keyframes has to wait for the next
+        allowed_s = self._link.timeout_s if self._keyframe else max(self._link.timeout_s, _GOP_S)
+        if self._unseen > _MANY and now_s - self._seen_s > allowed_s:
+            raise SourceError(
+                f"{mask(self._uri)}: packets come, but no picture could be decoded in {allowed_s:g} s", cause="codec"
+            )
 
     def _one_by_one(self, packets: Iterable[Any]) -> Generator[Picture]:
         """The pictures of these packets, from one decoder."""
@@ -185,9 +222,14 @@ class Reader:
 
     def _reopen(self) -> None:
         self._demuxer.close()
-        self._demuxer = Demuxer(self._uri, timeout_s=self._timeout_s)
+        self._demuxer = Demuxer(self._uri, self._link)
+        self._begin_ring()
         if self._decoder is not None:
             self._decoder.restart(self._demuxer)
+
+    def _begin_ring(self) -> None:
+        if self._ring is not None:
+            self._ring.begin(self._demuxer.stream, live=self.info.live)
 
     def _damage(self) -> int:
         return sum(self._counters[name] for name in (CONCEALED, UNDECODABLE))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 import struct
 from pathlib import Path
 
+from streamkit.errors import SourceError
 from streamkit.media.find import nothing_in
-from streamkit.media.uris import is_path, local_path, mask
+from streamkit.media.uris import device_path, is_device, is_path, local_path, mask, scheme
 
 _HTTP = {
     "HTTPUnauthorizedError": "the server wants a user and a password, or refuses these (401)",
@@ -20,17 +22,56 @@ _HTTP = {
     "HTTPServerError": "the server failed (5xx)",
     "ProtocolNotFoundError": "this FFmpeg does not know the protocol",
 }
+_CAUSES = {
+    "HTTPUnauthorizedError": "auth",
+    "HTTPForbiddenError": "auth",
+    "HTTPNotFoundError": "not_found",
+    "HTTPBadRequestError": "refused",
+    "HTTPTooManyRequestsError": "refused",
+    "HTTPOtherClientError": "refused",
+    "HTTPServerError": "refused",
+    "InvalidDataError": "codec",
+    "DecoderNotFoundError": "codec",
+    "PatchWelcomeError": "codec",
+}
 _BOXES = frozenset({b"ftyp", b"mdat", b"free", b"skip", b"wide", b"moov", b"moof", b"styp", b"sidx", b"uuid"})
 
 
-def cannot_open(uri: str, error: Exception) -> str:
-    """The text for a source that does not open."""
-    return f"{mask(uri)}: {_file_cause(local_path(uri), error) if is_path(uri) else _network_cause(error)}"
+def cannot_open(uri: str, error: Exception, *, late: bool = False) -> SourceError:
+    """The error for a source that does not open; `late` says that it had all the time that it may take."""
+    if is_path(uri):
+        return SourceError(f"{mask(uri)}: {_file_cause(local_path(uri), error)}")
+    words, cause = _network_cause(error, late)
+    if scheme(uri) == "srt" and type(error).__name__ == "ProtocolNotFoundError":
+        words = "the FFmpeg inside this PyAV is built without SRT; a PyAV built on an FFmpeg with libsrt reads it"
+    elif is_device(uri):
+        words, cause = _device_cause(device_path(uri), error)
+    elif isinstance(error, OSError) and error.errno == errno.EIO:
+        words, cause = "no such host, or it cannot be asked for now", "not_found"
+    return SourceError(f"{mask(uri)}: {words}", cause=cause)
 
 
-def cannot_read(uri: str, error: Exception) -> str:
-    """The text for a source that opened and cannot be read on."""
-    return f"{mask(uri)} cannot be read on: {_network_cause(error)}"
+def cannot_read(uri: str, error: Exception, *, late: bool = False) -> SourceError:
+    """The error for a source that opened and cannot be read on."""
+    words, cause = _network_cause(error, late)
+    if is_path(uri):
+        return SourceError(f"{mask(uri)} cannot be read on: {words}")
+    return SourceError(f"{mask(uri)} cannot be read on: {words}", cause="timeout" if cause == "timeout" else "lost")
+
+
+def _device_cause(path: str, error: Exception) -> tuple[str, str | None]:
+    if not os.path.exists(path):
+        return f"there is no such device; {_devices()}", "not_found"
+    if not os.access(path, os.R_OK | os.W_OK):
+        return "no permission to use it; on most systems the user must be in the group video", "auth"
+    if isinstance(error, OSError) and error.errno == errno.EBUSY:
+        return "the device is in use by another program", "refused"
+    return f"not a V4L2 capture device, or not with these settings ({_said(error)})", None
+
+
+def _devices() -> str:
+    found = sorted(str(path) for path in Path("/dev").glob("video*"))
+    return f"there are {', '.join(found)}" if found else "this machine has no /dev/video*"
 
 
 def _file_cause(path: str, error: Exception) -> str:
@@ -86,15 +127,20 @@ def _is_text(start: bytes) -> bool:
     return True
 
 
-def _network_cause(error: Exception) -> str:
+def _network_cause(error: Exception, late: bool) -> tuple[str, str | None]:
+    """What went wrong in words, and in one word."""
     name = type(error).__name__
     if name in _HTTP:
-        return _HTTP[name]
+        return _HTTP[name], _CAUSES.get(name)  # none for a protocol that is not there: it will not be there later
     if isinstance(error, ConnectionRefusedError):
-        return "connection refused: nothing listens at this host and port"
-    if isinstance(error, TimeoutError) or name == "ExitError":
-        return "no answer in time"
-    return _said(error)
+        return "connection refused: nothing listens at this host and port", "refused"
+    if late or isinstance(error, TimeoutError) or name == "ExitError":
+        return "no answer in time", "timeout"
+    if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN):
+        return f"{_said(error)}: the network does not lead there now", "refused"
+    if isinstance(error, (ConnectionError, EOFError)) or (isinstance(error, OSError) and error.errno == errno.EIO):
+        return f"the connection broke off ({_said(error)})", "lost"
+    return _said(error), _CAUSES.get(name, "lost")
 
 
 def _said(error: Exception) -> str:

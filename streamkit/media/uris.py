@@ -11,7 +11,10 @@ _USERINFO = re.compile(r"(?<=://)([^/\s@:]*)(:[^/\s]*)?@")
 _SECRET = re.compile(
     r"([?&;](?:[\w.-]*(?:password|passwd|pwd|token|secret|key|signature|sig|auth)[\w.-]*)=)[^&#;\s]+", re.IGNORECASE
 )
-_LIVE = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "tcp", "srt", "mms", "mmsh"})
+_LIVE = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "tcp", "srt", "mms", "mmsh", "v4l2"})
+_DEVICE = re.compile(r"/dev/video\d+")
+# what http gives under these names is whole, and there again tomorrow
+_RECORDED = re.compile(r"\.(mp4|m4v|mov|mkv|webm|avi|mpe?g|wmv|asf|3gp|ogv|ivf|vob|mxf|y4m|h26[45]|hevc|obu)$", re.I)
 _KNOWN = ("file", "http", "https", "hls", *sorted(_LIVE), "test")
 
 
@@ -37,13 +40,30 @@ def check_scheme(uri: str) -> None:
 
 
 def is_path(uri: str) -> bool:
-    """Whether the URI names something in the file system."""
-    return scheme(uri) in ("", "file")
+    """Whether the URI names a file, a folder or a pattern of files."""
+    return scheme(uri) in ("", "file") and not is_device(uri)
+
+
+def is_device(uri: str) -> bool:
+    """Whether the URI names a video device of this machine: `/dev/video0` or `v4l2:///dev/video0`."""
+    return scheme(uri) == "v4l2" or bool(_DEVICE.fullmatch(uri))
+
+
+def device_path(uri: str) -> str:
+    """The path of a URI that `is_device`, without what follows a question mark."""
+    return uri.removeprefix("v4l2://").partition("?")[0]
 
 
 def is_live(uri: str) -> bool:
-    """Whether the scheme alone says that pictures come as they happen and cannot be had again."""
-    return scheme(uri) in _LIVE
+    """Whether the address alone says that pictures come as they happen and cannot be had again."""
+    return scheme(uri) in _LIVE or is_device(uri)
+
+
+def may_be_live(uri: str) -> bool:
+    """Whether a camera may be behind the address: those that are live, and http but for files by their name."""
+    if scheme(uri) in ("http", "https", "hls"):
+        return not _RECORDED.search(re.split(r"[?#]", uri, maxsplit=1)[0])
+    return is_live(uri)
 
 
 def local_path(uri: str) -> str:

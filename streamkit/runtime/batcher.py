@@ -19,6 +19,9 @@ LIVE_LATENCY_S = 1.0
 """How old a live frame may be when it leaves in a batch, where the YAML does not say."""
 
 
+_LIVE_QUEUE = 4  # frames of a live source that may wait, however many sources there are: a hiccup is no reason to drop
+
+
 class Inlet:
     """Where one source puts its frames. Made by `Batcher.begin`.
 
@@ -116,7 +119,7 @@ class Batcher:
                     inlet.room.wait()
             if self._aborted or inlet.ended:
                 raise Aborted
-            while len(waiting) >= self._share():
+            while frame.due_s is not None and len(waiting) >= max(_LIVE_QUEUE, self._share()):
                 waiting.popleft()
                 self._queued -= 1
                 inlet.drops.add(QUEUE_FULL)

@@ -33,6 +33,14 @@ class Channel:
             self._items.append(batch)
             self._changed.notify_all()
 
+    def wait_for_room(self) -> None:
+        """Wait while the queue is full. Raises Aborted."""
+        with self._changed:
+            while len(self._items) >= self._depth and not self._aborted:
+                self._changed.wait()
+            if self._aborted:
+                raise Aborted
+
     def get(self) -> Batch | None:
         """Take the next batch, waited for; None when the channel is closed and empty. Raises Aborted."""
         with self._changed:
@@ -92,6 +100,11 @@ class Outlet:
                 self._deliver(heapq.heappop(self._early)[1])
                 self._next += 1
             self._changed.notify_all()
+
+    def wait_for_room(self) -> None:
+        """Wait until every reader takes another batch at once, where only the caller puts any. Raises Aborted."""
+        for reader in self._readers:
+            reader.wait_for_room()
 
     def abort(self) -> None:
         """Wake the workers that wait here with Aborted."""

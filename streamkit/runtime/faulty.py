@@ -14,6 +14,7 @@ from streamkit.data import Frame, Surface
 from streamkit.errors import SourceError
 from streamkit.fault import Fault
 from streamkit.plan import SourceConfig
+from streamkit.retry import Retry
 from streamkit.stage import Source
 
 _NAP_S = 0.05
@@ -110,6 +111,11 @@ class FaultySource(Source):
         """See `Source.unbounded`."""
         return self._inner.unbounded
 
+    @property
+    def retry(self) -> Retry | None:
+        """See `Source.retry`."""
+        return self._inner.retry
+
     def open(self) -> None:
         """Open the source.
 
@@ -125,7 +131,9 @@ class FaultySource(Source):
         left_s = self._faults.gone_s(self.context.counters)
         if left_s > 0:
             self.context.counters.add("fault: openings refused")
-            raise SourceError(f"connection refused: away on purpose for another {left_s:.1f} s (fault: away)")
+            raise SourceError(
+                f"connection refused: away on purpose for another {left_s:.1f} s (fault: away)", cause="refused"
+            )
         self._inner.open()
 
     def close(self) -> None:
@@ -152,10 +160,12 @@ class FaultySource(Source):
                 if faults.fails(frame.index):
                     counters.add("fault: failures")
                     place = f"at {faults.time_s:.2f} s, frame {frame.index}"
-                    raise SourceError(f"failed on purpose {place} (fault: fail)")
+                    raise SourceError(f"failed on purpose {place} (fault: fail)", cause="lost")
                 left_s = faults.gone_s(counters)
                 if left_s > 0:
-                    raise SourceError(f"connection lost: away on purpose for {left_s:.1f} s (fault: away)")
+                    raise SourceError(
+                        f"connection lost: away on purpose for {left_s:.1f} s (fault: away)", cause="lost"
+                    )
                 if self._frozen():
                     continue
                 if self._stopped:

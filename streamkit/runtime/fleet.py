@@ -22,9 +22,10 @@ from streamkit.graph import Graph
 from streamkit.runtime.device import choose
 from streamkit.runtime.member import GRACE_S, Member
 from streamkit.runtime.relay import SharedSinks
-from streamkit.runtime.run import Pipeline, SourceState
+from streamkit.runtime.run import Pipeline
 from streamkit.runtime.share import Job, error_of, work
 from streamkit.runtime.sharing import share_out, shared_sinks
+from streamkit.runtime.states import SourceState
 from streamkit.runtime.tally import Tally, add_up, frames_done, own
 from streamkit.runtime.trace import Trace
 
@@ -55,6 +56,8 @@ def prepare(
     devices = [choose(name, say) for name, _ in shares]
     if len(shares) <= 1:
         return Pipeline(graph, devices[0], limit=limit, say=say, trace=trace)
+    if graph.config.state is not None:
+        raise ConfigError("state keeps the changes of one process, and each device has its own; name one device")
     if trace is not None:
         raise ConfigError("--profile shows one process, and each device has its own; name one, as in --device cuda:0")
     return Fleet(graph, shares, path, dict(set_), limit, say)

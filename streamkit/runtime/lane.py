@@ -12,6 +12,7 @@ from streamkit.graph import Graph, Node
 from streamkit.plan import DECODE
 from streamkit.runtime.channel import Aborted, Channel, Outlet
 from streamkit.runtime.device import LaneDevice, lane_device
+from streamkit.runtime.host import share_cores
 from streamkit.runtime.nodes import Runner
 from streamkit.runtime.tables import merge_batches
 from streamkit.spans import Spans
@@ -110,6 +111,8 @@ class Worker:
     def __call__(self) -> None:
         """Open the stages, run batches through them until there are no more, close the stages."""
         opened: list[Runner] = []
+        if self._stream_on is not None:
+            share_cores(self._stream_on)
         try:
             with self._device.enter():
                 try:

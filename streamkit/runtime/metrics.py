@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,16 @@ class Histogram:
             return math.nan
         at = int(np.searchsorted(np.cumsum(self.counts), max(1, math.ceil(share * total))))
         return self._LOW * math.exp((at + 0.5) * self._STEP)
+
+    def up_to(self, bounds_s: Sequence[float]) -> list[int]:
+        """How many durations are at most each of the bounds, in seconds; a bound's own bucket counts as above it."""
+        total = np.concatenate([[0], np.cumsum(self.counts)])
+        ends = [int(math.log(max(bound_s, self._LOW) / self._LOW) / self._STEP) for bound_s in bounds_s]
+        return [int(total[min(end, self._SIZE)]) for end in ends]
+
+    def total_s(self) -> float:
+        """The sum of all durations in seconds, within 1 %."""
+        return float(self.counts @ (self._LOW * np.exp((np.arange(self._SIZE) + 0.5) * self._STEP)))
 
     def summary(self) -> dict[str, float]:
         """p50, p95 and p99 in milliseconds."""

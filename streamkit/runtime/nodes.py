@@ -6,8 +6,10 @@ later stages pass it by, and sinks still write its record.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from streamkit.counters import Counters
@@ -29,6 +31,9 @@ class Runner:
         node: the node.
         context: makes what an instance is told before `open`.
         fail: takes an error that ends the run.
+
+    Attributes:
+        call: since when, on the monotonic clock in seconds, and on which thread a call is under way; None without one.
     """
 
     def __init__(self, node: Node, context: MakeContext, fail: Callable[[BaseException], None]) -> None:
@@ -36,6 +41,8 @@ class Runner:
 
         self.node, self.meter, self._context, self._fail = node, StageMeter(), context, fail
         self.counters = Counters()
+        self.call: tuple[float, int] | None = None
+        self._changes: deque[Mapping[str, Any]] = deque()
 
     def make(self, **replaced: Any) -> Stage:
         """A new instance, told its context but not opened."""
@@ -51,16 +58,38 @@ class Runner:
 
     def run(self, batch: Batch) -> Batch:
         """Run the stage on a batch of any length, also none."""
-        if batch.frames:
-            begun = time.perf_counter()
-            self.mark(batch.frames)
-            self.meter.frames += len(batch.frames)
-            self.meter.batches += 1
-            batch = self._guarded(batch)
-            self.meter.seconds += time.perf_counter() - begun
-        for source in batch.ended:
-            self.end(source)
+        self.call = time.monotonic(), threading.get_ident()
+        try:
+            if self._changes:
+                self._change()
+            if batch.frames:
+                begun = time.perf_counter()
+                self.mark(batch.frames)
+                self.meter.frames += len(batch.frames)
+                self.meter.batches += 1
+                batch = self._guarded(batch)
+                self.meter.seconds += time.perf_counter() - begun
+            for source in batch.ended:
+                self.end(source)
+        finally:
+            self.call = None
         return batch
+
+    def change(self, values: Mapping[str, Any]) -> None:
+        """Give the stage's options new values before the next batch; from any thread."""
+        self._changes.append(values)
+
+    def _change(self) -> None:
+        while self._changes:
+            values = self._changes.popleft()
+            for instance in self.instances():
+                for name, value in values.items():
+                    setattr(instance, name, value)
+                instance.changed()
+
+    def instances(self) -> Iterable[Stage]:
+        """The instances that are open now."""
+        raise NotImplementedError
 
     def mark(self, frames: Sequence[Frame]) -> None:
         """Tell frames which stage is at work on them, and where it counts."""
@@ -153,6 +182,10 @@ class BatchRunner(Runner):
         assert isinstance(stage, BatchStage)
         self.stage = stage
 
+    def instances(self) -> Iterable[Stage]:
+        """The one instance."""
+        return () if self.stage is None else (self.stage,)
+
     def process(self, batch: Batch) -> Batch:
         """Call the stage."""
         assert self.stage is not None
@@ -175,6 +208,10 @@ class StreamRunner(Runner):
         stage.open()
         assert isinstance(stage, StreamStage)
         self.stage, self.states = stage, dict[str, Any]()
+
+    def instances(self) -> Iterable[Stage]:
+        """The one instance."""
+        return () if self.stage is None else (self.stage,)
 
     def process(self, batch: Batch) -> Batch:
         """Call the stage with the states of the sources in the batch."""
@@ -200,6 +237,10 @@ class FrameRunner(Runner):
     def __init__(self, node: Node, context: MakeContext, fail: Callable[[BaseException], None]) -> None:
         super().__init__(node, context, fail)
         self._instances: dict[str, FrameStage] = {}
+
+    def instances(self) -> Iterable[Stage]:
+        """Those of the sources that have had a frame."""
+        return self._instances.values()
 
     def process(self, batch: Batch) -> Batch:
         """Call each frame's instance; tables that it changed become the batch's."""
@@ -239,6 +280,10 @@ class FrameRunner(Runner):
 
 def runner(node: Node, context: MakeContext, fail: Callable[[BaseException], None], sources: Sequence[str]) -> Runner:
     """The runner for a node's kind."""
+    if issubclass(node.type, Sink) and node.type.may_drop:
+        from streamkit.runtime.aside import AsideRunner
+
+        return AsideRunner(node, context, fail, sources)
     if issubclass(node.type, Sink):
         from streamkit.runtime.sinks import SinkRunner
 

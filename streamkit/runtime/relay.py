@@ -42,7 +42,8 @@ def pack(frame: Frame) -> bytes:
     a class has another name in another process.
     """
     events = [replace(event, data=_portable(event.data)) for event in frame.events]
-    return pickle.dumps(replace(frame, surface=None, counters=None, stage="", events=events), protocol=5)
+    bare = replace(frame, surface=None, counters=None, account=None, packet=None, stage="", events=events)
+    return pickle.dumps(bare, protocol=5)
 
 
 def unpack(packed: bytes) -> Frame:

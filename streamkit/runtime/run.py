@@ -4,48 +4,43 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from streamkit.counters import Counters
 from streamkit.data import Batch, Device
-from streamkit.errors import OutputError, SourceError, StageError, StreamkitError, describe
-from streamkit.graph import Graph, Node
+from streamkit.errors import OutputError, StageError, StreamkitError, describe
+from streamkit.graph import Graph
 from streamkit.plan import SourceConfig
 from streamkit.runtime.ahead import Threads
-from streamkit.runtime.background import Beside, join, start
-from streamkit.runtime.batcher import Batcher
+from streamkit.runtime.background import Beside, start
+from streamkit.runtime.batcher import LIVE_LATENCY_S, Batcher
 from streamkit.runtime.channel import Aborted, Outlet
-from streamkit.runtime.faulty import FaultySource, faults_of, faults_told
-from streamkit.runtime.host import settle
+from streamkit.runtime.control import Controls
+from streamkit.runtime.ending import Stopwatch, wait
+from streamkit.runtime.ends import Ends
+from streamkit.runtime.faulty import FaultySource, faults_told
+from streamkit.runtime.host import settle, share_cores
 from streamkit.runtime.lane import Lane, Worker, connect, partition
-from streamkit.runtime.metrics import Histogram, StageMeter
-from streamkit.runtime.nodes import Runner, runner
+from streamkit.runtime.messages import Messages
+from streamkit.runtime.metrics import StageMeter
+from streamkit.runtime.nodes import runner
+from streamkit.runtime.reading import Status
+from streamkit.runtime.reconnect import reconnecting
+from streamkit.runtime.rings import ring_for
 from streamkit.runtime.sizes import batch_sizes, batches_ahead, cores, files_at_once, instances
+from streamkit.runtime.sources import Sources
+from streamkit.runtime.states import SourceState
 from streamkit.runtime.trace import Trace
+from streamkit.runtime.watch import Ticker
+from streamkit.runtime.watchdog import Watchdog, stacks
 from streamkit.spans import Spans
-from streamkit.stage import Context, Sink, Source
+from streamkit.stage import Context, Source
+
+_LOOK_S = 1.0
 
 
-@dataclass(slots=True)
-class SourceState:
-    """What became of one source.
-
-    Attributes:
-        frames: frames it has handed over.
-        error: why it failed, or None.
-        done: whether it has ended.
-    """
-
-    frames: int = 0
-    error: str | None = None
-    done: bool = False
-    counters: Counters = field(default_factory=Counters)
-
-
-class Pipeline:
+class Pipeline(Controls):
     """One run of a graph.
 
     Args:
@@ -54,37 +49,47 @@ class Pipeline:
         limit: frames per source at most.
         say: takes messages for the user, each text once.
         trace: takes the run's timeline; `Trace.finish` writes it afterwards.
+        keep_running: go on where no source is left, until `stop`: more may come.
+
+    Attributes:
+        ready: whether every stage is open and frames are taken.
+        left_behind: threads that hung in a call at the end and were not waited for.
     """
 
     def __init__(
         self, graph: Graph, device: Device, *, limit: int | None = None, say: Callable[[str], None] = print,
-        trace: Trace | None = None,
+        trace: Trace | None = None, keep_running: bool = False,
     ) -> None:  # fmt: skip
-        self.graph, self.device, self.limit = graph, device, limit
-        self.states = {source.id: SourceState() for source in graph.sources}
-        self._faults = faults_of(graph.sources)
+        super().__init__(graph, Messages(say))
+        self.device, self.limit = device, limit
         self.fatal: BaseException | None = None
-        self.stopping = False
+        self.stopping = self.ready = False
+        self.left_behind: list[threading.Thread] = []
         self.seconds = 0.0
-        self.finished = Counter[str]()
-        self.detections = Counter[str]()
-        self.events = Counter[str]()
-        self.latency: dict[str, Histogram] = {}
-        self._reading: list[Source] = []
-        self._said: set[str] = set()
-        self._say_lock, self._count_lock = threading.Lock(), threading.Lock()
-        self._say, self._trace = say, trace
+        self._lock = threading.Lock()
+        self._stopped_s = Stopwatch()
+        self._trace = trace
         self._spans: Callable[[], Spans] = Spans if trace is None else trace.here
-        self._runners: list[tuple[Node, Runner]] = []
-        self._sizes = batch_sizes(graph.config.batch.size, device)
-        ahead = batches_ahead(device)
-        self._batcher = Batcher(self._sizes[-1], graph.config.batch.max_wait_s, device.xp, ahead)
+        config = graph.config
+        self._sizes = batch_sizes(config.batch.size, device)
+        latency_s = LIVE_LATENCY_S if config.batch.max_latency_s is None else config.batch.max_latency_s
+        self._batcher = Batcher(
+            self._sizes[-1], config.batch.max_wait_s, device.xp, batches_ahead(device), latency_s
+        )  # fmt: skip
+        self.sources = Sources(
+            graph.sources, self._batcher, self._make, limit=limit, at_once=files_at_once(device), say=self.say,
+            fail=self.fail, spans=self._spans, keep_running=keep_running,
+        )  # fmt: skip
+        for id_ in self._paused & self.states.keys():
+            self.sources.pause(id_)
         self._lanes = partition(graph)
         for lane in self._lanes:
             lane.workers = instances(lane.nodes, device)
         self._decoded = connect(graph, self._lanes)
-        self._ends = self._end_nodes()
-        self._addresses = {source.id: str(source.options.get("uri", "")) for source in graph.sources}
+        self.ends = Ends(graph, self._lanes, self.say, self.sources.count)
+        self.finished, self.detections, self.events = self.ends.finished, self.ends.detections, self.ends.events
+        self.latency = self.ends.latency
+        self._watchdog = Watchdog(config.watchdog_s, lambda: [one for _, one in list(self._runners)], self.say)
 
     # --------------------------------------------------------------------------------------------------- the run
 
@@ -101,14 +106,17 @@ class Pipeline:
         if self._trace is not None:
             self._trace.start(self._lanes, self._batcher)
         begun = time.perf_counter()
-        threads: list[threading.Thread] = []
-        if self.fatal is None:
-            threads = [*self._start_sources(), start("batcher", lambda: self._feed(self._decoded))]
-        else:
-            self._abort()
-        for thread in [*threads, *(t for lane in self._lanes for t in lane.threads)]:
-            join(thread)
+        threads = [thread for lane in self._lanes for thread in lane.threads]
+        with Ticker(_LOOK_S, self._look):
+            if self.fatal is None:
+                self._start_sources()
+                self.ready = True
+                threads.insert(0, start("batcher", lambda: self._feed(self._decoded)))
+            else:
+                self._abort()
+            self._wait(threads)
         self.seconds = time.perf_counter() - begun
+        self.sources.account()
         if isinstance(self.fatal, StreamkitError):
             raise self.fatal
         if self.fatal is not None:
@@ -118,13 +126,16 @@ class Pipeline:
         failed = any(state.error for state in self.states.values()) or any(
             meter.failed for meter in (r.meter for _, r in self._runners)
         )
-        return 1 if failed else 0
+        return 1 if failed or self.sources.removed.failed else 0
 
     def stop(self) -> None:
-        """Ask the sources to end; what is decoded goes through and every file is closed."""
+        """Ask the sources to end; what is decoded goes through, for a few seconds, and every file is closed.
+
+        The sources are told by a thread: a signal may have interrupted the main one where it holds a lock.
+        """
         self.stopping = True
-        for source in list(self._reading):
-            source.stop()
+        self._stopped_s.start()
+        start("stop", self.sources.stop)
 
     def fail(self, error: BaseException) -> None:
         """End the run because of `error`.
@@ -132,9 +143,10 @@ class Pipeline:
         An output that cannot be written, or a frame that fails where `on_error` is `stop`, ends the sources; what is
         decoded still goes to the outputs. Anything else drops what is under way. Either way every output is closed.
         """
-        with self._say_lock:
+        with self._lock:
             if self.fatal is None:
                 self.fatal = error
+        self.sources.stop()
         if not isinstance(error, (OutputError, StageError)):
             self._abort()
 
@@ -146,13 +158,30 @@ class Pipeline:
         for outlet in [self._decoded, *(lane.outlet for lane in self._lanes)]:
             outlet.abort()
 
-    def say(self, text: str) -> None:
-        """Tell the user, each text once."""
-        with self._say_lock:
-            if text in self._said or len(self._said) > 10_000:
-                return
-            self._said.add(text)
-        self._say(text)
+    def _wait(self, threads: list[threading.Thread]) -> None:
+        """Wait for the lanes, then for the sources' threads, which may still hang in a read that nobody waits for."""
+
+        def drop() -> None:
+            self.say("stopping takes too long: what is still under way is dropped, and counted")
+            self._abort()
+
+        def hangs(thread: threading.Thread) -> bool:
+            return any(call[1] == thread.ident for _, one in self._runners if (call := one.call) is not None)
+
+        self.left_behind = wait(threads, self._stopped_s, drop, hangs)
+        over_s = Stopwatch()
+        over_s.start()
+        self.left_behind += wait(list(self.sources.threads), self._stopped_s if self.stopping else over_s)
+        if self.left_behind:
+            names = ", ".join(thread.name for thread in self.left_behind)
+            self.say(f"left behind, because it hangs: {names}\n{stacks(self.left_behind)}")
+
+    def _look(self) -> None:
+        """Now and then: rates, and stages that hang."""
+        now_s = time.monotonic()
+        for state in self.states.values():
+            state.see(now_s)
+        self._watchdog.look()
 
     def _open_lanes(self) -> None:
         """Open every stage before the first frame is decoded; lane by lane, so that models load one at a time."""
@@ -168,83 +197,35 @@ class Pipeline:
                 if self.fatal is not None:
                     return
 
-    def _start_sources(self) -> list[threading.Thread]:
-        """Start the sources: those with a pace of their own at once, files as many at a time as pay."""
-        paced: list[SourceConfig] = []
-        files: deque[SourceConfig] = deque()
-        for source in self.graph.sources:
-            made = source.type(**source.options)
-            (paced if isinstance(made, Source) and made.unbounded else files).append(source)
-        self._batcher.expect(len(self.graph.sources))
-        at_once = min(len(files), files_at_once(self.device))
+    def _start_sources(self) -> None:
+        self.sources.start()
 
-        def work() -> None:
-            while True:
-                try:
-                    source = files.popleft()
-                except IndexError:
-                    return
-                if self.stopping or self.fatal is not None:
-                    self.states[source.id].done = True
-                    self._batcher.begin(source.id)
-                    self._batcher.end(source.id)
-                else:
-                    self._read(source)
-
-        threads = [start(f"source/{s.id}", lambda s=s: self._read(s)) for s in paced]  # type: ignore[misc]
-        return threads + [start(f"source/{n}", work) for n in range(at_once)]
-
-    def _read(self, source: SourceConfig) -> None:
-        """Bring the frames of one source to the batcher; whatever it raises is its own failure."""
-        state = self.states[source.id]
-        made = source.type(**source.options)
+    def _make(self, config: SourceConfig, state: SourceState, status: Status) -> Source:
+        """A source ready to be opened, made on the thread that will read it."""
+        share_cores(self.device)
+        made = config.type(**config.options)
         assert isinstance(made, Source)
-        if source.id in self._faults:
-            made = FaultySource(made, self._faults[source.id])
-        self._reading.append(made)
+        if config.id in self._faults:
+            made = FaultySource(made, self._faults[config.id])
+        made = reconnecting(made)
         spans, ahead = self._spans(), Threads(self.device, len(self.states), self._spans)
-        put = spans.call("wait for the batcher", self._batcher.put, waiting=True)
-        made.context = Context(source.id, self.device, self._sizes, 1, state.counters, self.say, {}, spans, ahead=ahead)
-        self._batcher.begin(source.id)
-        try:
-            made.open()
-            try:
-                frames = spans.each("decode", made.frames(), about={"source": source.id})
-                for frame in frames:
-                    if self.stopping or self.fatal is not None:
-                        break
-                    if self.limit is not None and state.frames >= self.limit:
-                        break
-                    put(source.id, frame)
-                    state.frames += 1
-                    del frame
-                    if state.frames == self.limit:
-                        break
-                close = getattr(frames, "close", None)
-                if close is not None:
-                    close()
-            finally:
-                made.close()
-        except Aborted:
-            pass
-        except Exception as error:
-            state.error = str(error) if isinstance(error, SourceError) else describe(error)
-            self.say(f"source {source.id} failed: {state.error}")
-        except BaseException as error:
-            self.fail(error)
-        finally:
-            state.done = True
-            self._reading.remove(made)
-            self._batcher.end(source.id)
+        made.context = Context(
+            config.id, self.device, self._sizes, 1, state.counters, self.say, {}, spans, ahead=ahead, status=status,
+            packets=ring_for(self.graph, config),
+        )  # fmt: skip
+        return made
 
     def _feed(self, outlet: Outlet) -> None:
-        """Bring batches from the batcher to the lanes."""
+        """Bring batches from the batcher to the lanes; each is made when there is room for it, so that it is fresh."""
         spans = self._spans()
+        room = spans.call("wait for output", outlet.wait_for_room, waiting=True)
         take = spans.call("wait for frames", self._batcher.next, waiting=True)
-        put = spans.call("wait for output", outlet.put, waiting=True)
         try:
-            while (batch := take()) is not None:
-                put(batch)
+            while True:
+                room()
+                if (batch := take()) is None:
+                    break
+                outlet.put(batch)
                 del batch
         except Aborted:
             pass
@@ -256,59 +237,38 @@ class Pipeline:
     # ------------------------------------------------------------------------------------------------- counting
 
     def _context(self, id_: str) -> Context:
-        given = 1 if self.device.kind == "cpu" else cores(), Counters(), self.say, self._addresses, self._spans()
+        given = 1 if self.device.kind == "cpu" else cores(), Counters(), self.say, self.addresses, self._spans()
         return Context(id_, self.device, self._sizes, *given, later=Beside)
 
-    def _end_nodes(self) -> dict[int, tuple[str, set[str]]]:
-        """By lane: the id under which its batches are counted, and the stages whose objects and events it counts.
-
-        Branches see the same objects and events: the first end below a stage counts them for all.
-        """
-        ends: dict[int, tuple[str, set[str]]] = {}
-        claimed: set[str] = set()
-        for lane in self._lanes:
-            last = lane.nodes[-1]
-            if issubclass(last.type, Sink) or not last.readers:
-                own = self._above(last) - claimed
-                ends[id(lane)] = (last.id, own)
-                claimed |= own
-        return ends
-
-    def _above(self, node: Node) -> set[str]:
-        """Ids of a stage and of all above it, and the tables of the detectors among them."""
-        found = {node.id} | ({node.table} if "detections" in node.type.writes else set())
-        for name in node.inputs:
-            if (above := self.graph.nodes.get(name)) is not None:
-                found |= self._above(above)
-        return found
-
     def _count(self, lane: Lane, batch: Batch) -> None:
-        end = self._ends.get(id(lane))
-        if end is None:
-            return
-        name, own = end
-        now = time.monotonic()
-        frames = [*batch.frames, *batch.failed]
-        with self._count_lock:
-            self.finished[name] += len(frames)
-            for table in own.intersection(batch.tables):
-                self.detections[table] += len(batch.table(table))
-            self.events.update(event.kind for frame in frames for event in frame.events if event.stage in own)
-            for frame in frames:
-                if frame.due_s is not None:
-                    self.latency.setdefault(name, Histogram()).add(now - frame.due_s)
+        self.ends.count(lane, batch)
 
     @property
     def frames(self) -> int:
         """Frames that have come to the end of the graph."""
         return min(self.finished.values(), default=0)
 
+    def counts(self) -> dict[str, int]:
+        """What must not happen silently, by name."""
+        states, removed = self.states.values(), self.sources.removed
+        parts = [one.counters for _, one in list(self._runners)] + [removed.counters, removed.drops]
+        return Counters.total([*parts, *(part for state in states for part in (state.counters, state.drops))])
+
+    def meters(self) -> dict[str, dict[str, Any]]:
+        """What each stage has done, by id."""
+        found: dict[str, list[StageMeter]] = {}
+        for node, one in list(self._runners):
+            found.setdefault(node.id, []).append(one.meter)
+        return {name: StageMeter.total(meters) for name, meters in found.items()}
+
+    def queues(self) -> dict[str, int]:
+        """How much waits: frames in the batcher, under `batcher`, and batches before each lane, by its first stage."""
+        lanes = {lane.nodes[0].id: sum(channel.waiting for channel in lane.inputs) for lane in self._lanes}
+        return {"batcher": self._batcher.waiting, **lanes}
+
     def report(self, exit_code: int) -> dict[str, Any]:
         """What the run did, for `--report` and the summary."""
-        meters: dict[str, list[StageMeter]] = {}
-        for node, one in self._runners:
-            meters.setdefault(node.id, []).append(one.meter)
-        counters = [one.counters for _, one in self._runners] + [state.counters for state in self.states.values()]
+        removed = self.sources.removed
         return {
             "schema": "streamkit-report/1",
             "device": str(self.device),
@@ -318,13 +278,11 @@ class Pipeline:
             "frames_per_s": round(self.frames / self.seconds, 2) if self.seconds else None,
             "detections": dict(self.detections),
             "events": dict(self.events),
-            "counts": Counters.total(counters),
-            "stages": {name: StageMeter.total(found) for name, found in meters.items()},
+            "counts": self.counts(),
+            "stages": self.meters(),
             "latency": {name: histogram.summary() for name, histogram in self.latency.items()},
-            "sources": {
-                name: {"frames": state.frames, **({"error": state.error} if state.error else {})}
-                for name, state in self.states.items()
-            },
+            "sources": {name: state.report() for name, state in self.states.items()},
+            **({"removed": removed.report()} if removed.sources else {}),
         }
 
 

@@ -164,18 +164,19 @@ class Share(Pipeline):
         with contextlib.suppress(RuntimeError):  # something was counted for the first time meanwhile: next time
             self._link.send("tally", self.tally())
 
-    def _start_sources(self) -> list[threading.Thread]:
+    def _start_sources(self) -> None:
         """Every stage is open: wait until all processes of the fleet are as far, and start."""
         self._link.send("ready")
         self._go.wait()
-        return super()._start_sources() if self.fatal is None else []
+        if self.fatal is None:
+            super()._start_sources()
 
     def _count(self, lane: Lane, batch: Batch) -> None:
         super()._count(lane, batch)
-        if id(lane) in self._ends:
-            with self._count_lock:
+        if lane in self.ends:
+            with self.ends.lock:
                 self._passed.update(batch.ended)
-                whole = [source for source in batch.ended if self._passed[source] == len(self._ends)]
+                whole = [source for source in batch.ended if self._passed[source] == len(self.ends)]
             for source in whole:  # behind the last of its frames
                 self._uplink.put("", None, source)
 

@@ -35,6 +35,14 @@ def share_out(graph: Graph) -> list[tuple[str, list[str]]]:
 
 
 def shared_sinks(graph: Graph) -> list[Node]:
-    """The sinks of which several sources have one instance: those without `{source}` in their path."""
-    sinks = [node for node in graph.nodes.values() if issubclass(node.type, Sink)]
-    return [node for node in sinks if "{source}" not in str(node.options.get("path"))]
+    """The sinks of which several sources have one instance: those without `{source}` in their path.
+
+    One that wants packets is where the packets are, and each device has its own.
+    """
+    return [
+        node
+        for node in graph.nodes.values()
+        if issubclass(node.type, Sink)
+        and not node.type.wants_packets
+        and "{source}" not in str(node.options.get(node.type.target))
+    ]

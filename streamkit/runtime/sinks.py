@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from streamkit.data import Batch
@@ -11,36 +11,40 @@ from streamkit.graph import Node
 from streamkit.outputs import fill_path
 from streamkit.runtime.nodes import MakeContext, Runner
 from streamkit.runtime.tables import split
-from streamkit.stage import Sink
+from streamkit.stage import Sink, Stage
 
 
 class SinkRunner(Runner):
     """Runs a sink: one instance for each distinct path.
 
+    Sources may come and go. An instance of a single source is closed when that ends, one that sources share with the
+    run: more of them may come.
+
     Args:
-        sources: the ids of all sources, known before the start.
+        sources: the ids of the sources that are known before the start.
     """
 
     def __init__(
         self, node: Node, context: MakeContext, fail: Callable[[BaseException], None], sources: Sequence[str]
     ) -> None:
         super().__init__(node, context, fail)
-        self._sources = sources
+        self._first = next(iter(sources), "none")
         self._dead: set[Any] = set()
         self._paths: dict[str, Any] = {}
         self._instances: dict[Any, Sink] = {}
-        self._users: dict[Any, set[str]] = {}
-        for source in sources:
-            self._users.setdefault(self._path(source), set()).add(source)
+        self._template = path = node.options.get(self._kind.target)
+        self._per_source = isinstance(path, str) and "{source}" in path
+
+    def instances(self) -> Iterable[Stage]:
+        """Those of the paths that are open."""
+        return self._instances.values()
 
     def open(self) -> None:
         """Open what all sources share, so that a folder that cannot be written is known before the first frame."""
-        path = self.node.options.get("path")
-        first = self._sources[0] if self._sources else ""
-        if not isinstance(path, str) or "{source}" not in path:
-            self._instance(self._path(first))
+        if not self._per_source:
+            self._instance(self._path(self._first))
             return
-        probed = self.make(path=self._path(first))
+        probed = self.make(**{self._kind.target: fill_path(str(self._template), self._first)})
         assert isinstance(probed, Sink)
         probed.probe()
 
@@ -95,32 +99,37 @@ class SinkRunner(Runner):
             self.process(batch)
         return super().run(batch)
 
+    @property
+    def _kind(self) -> type[Sink]:
+        assert issubclass(self.node.type, Sink)
+        return self.node.type
+
     def _path(self, source: str) -> Any:
         known = self._paths.get(source)
         if known is None:
-            path = self.node.options.get("path")
+            path = self._template
             known = self._paths[source] = fill_path(path, source) if isinstance(path, str) else path
         return known
 
     def _instance(self, path: Any) -> Sink:
         found = self._instances.get(path)
         if found is None:
-            made = self.make(**({"path": path} if path is not None else {}))
+            made = self.make(**({self._kind.target: path} if path is not None else {}))
             assert isinstance(made, Sink)
             made.open()
             found = self._instances[path] = made
         return found
 
     def end(self, source: str) -> None:
-        """Tell the source's instance; close it when no other source uses it."""
+        """Tell the source's instance; close it where it is this source's alone."""
         path = self._path(source)
-        instance, users = self._instances.get(path), self._users.get(path, set())
-        users.discard(source)
+        instance = self._instances.get(path)
+        self._paths.pop(source, None)
         if instance is None:
             return
         try:
             instance.end(source)
-            if not users:
+            if self._per_source:
                 del self._instances[path]
                 instance.close()
         except OutputError as error:  # the other files are still to be written

@@ -54,6 +54,7 @@ class SourceState:
         live: whether its frames come at times of their own.
         latency: from a frame's arrival, or the time it was due, to the end of the graph; live and paced sources only.
         removed: whether it has been taken out while the pipeline ran.
+        counted: whether it is in the sums of those, which are kept when it is forgotten.
     """
 
     frames: int = 0
@@ -70,6 +71,7 @@ class SourceState:
     live: bool = False
     latency: Histogram | None = None
     removed: bool = False
+    counted: bool = False
     _in: Rate = field(default_factory=Rate)
     _out: Rate = field(default_factory=Rate)
     _lost: bool = False

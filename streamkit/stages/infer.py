@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from streamkit.ahead import Later
     from streamkit.models.session import Session
 
+UNTUNED = "batches before the network was tuned"
+
 
 @stage("infer", reads="tensor", writes="outputs")
 class Infer(BatchStage):
@@ -99,7 +101,7 @@ class Infer(BatchStage):
             if self._tuned.ready:
                 self._session, self._tuned = self._tuned.result(), None
             else:
-                self.context.counters.add("batches before the network was tuned")
+                self.context.counters.add(UNTUNED)
         sizes = np.ones((len(batch.tensor), 2), np.int64)
         sizes[: len(batch)] = [(frame.width, frame.height) for frame in batch.frames]
         feeds = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import ClassVar
 
 import numpy as np
 
@@ -31,6 +32,10 @@ class Postprocess(BatchStage):
         max_size: drop boxes whose longer side is above this, in source pixels.
     """
 
+    changeable: ClassVar[tuple[str, ...]] = (
+        "min_score", "iou", "agnostic", "labels", "top_k", "min_size", "max_size",
+    )  # fmt: skip
+
     model: Model
     min_score: Score | dict[str, Score] | None = None
     iou: Score | None = None
@@ -49,8 +54,17 @@ class Postprocess(BatchStage):
             raise ValueError(f"{self.model.name} has {' and '.join(unknown)}")
 
     def open(self) -> None:
+        """Find the network's family, and the threshold of each class."""
+        from streamkit.models.families import family
+
+        self._family = family(self.model.family)
+        self._table = self.context.id.split(".", 1)[0]
+        self._removed: deque[np.ndarray] = deque()
+        self.changed()
+
+    def changed(self) -> None:
         """Work out the threshold of each class."""
-        from streamkit.models.families import ReadOptions, family
+        from streamkit.models.families import ReadOptions
 
         card = self.model
         given = self.min_score
@@ -60,8 +74,6 @@ class Postprocess(BatchStage):
             scores[card.labels.index(name)] = score
         if self.labels is not None:
             scores[[name not in self.labels for name in card.labels]] = np.inf
-        self._family = family(card.family)
-        self._table = self.context.id.split(".", 1)[0]
         self._read = ReadOptions(
             min_score=scores,
             iou=card.iou if self.iou is None else self.iou,
@@ -70,7 +82,6 @@ class Postprocess(BatchStage):
             min_size=self.min_size,
             max_size=np.inf if self.max_size is None else self.max_size,
         )
-        self._removed: deque[np.ndarray] = deque()
 
     def process(self, batch: Batch) -> Batch:
         """Add the table named after the stage; on a GPU it is on its way to the host when this returns."""

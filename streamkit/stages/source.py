@@ -12,12 +12,14 @@ from streamkit.data import Frame
 from streamkit.errors import SourceError
 from streamkit.media.find import resolve
 from streamkit.media.thinning import check_part, nothing_taken, thinned
-from streamkit.media.uris import check_scheme, is_live, is_path, mask
+from streamkit.media.uris import check_scheme, is_path, mask, may_be_live
+from streamkit.retry import Reconnect, Retry
 from streamkit.stage import Count, Seconds, Source, stage
 from streamkit.units import Unit
 
 if TYPE_CHECKING:
     from streamkit.media.frames import Picture
+    from streamkit.media.link import Link
     from streamkit.media.pacing import Pacer
     from streamkit.media.reader import Reader
 
@@ -35,7 +37,8 @@ class VideoSource(Source):
     a loop index and time go on rising.
 
     Options:
-        uri: a path, or an address such as https://host/clip.mp4, an HLS playlist, rtsp://host/stream.
+        uri: a path; an address such as https://host/clip.mp4, an HLS playlist, rtsp://host/stream, rtmp://host/app/key;
+            a V4L2 device, /dev/video0 or v4l2:///dev/video0?size=1280x720&fps=30&format=mjpeg.
         loop: play it again and again, or so many times.
         start: leave out what comes before, counted from the first picture.
         end: leave out what comes after, counted from the first picture.
@@ -44,7 +47,16 @@ class VideoSource(Source):
         pace: play a file as a camera would, at its own times (realtime) or at so many frames a second; a frame's
             latency is measured from its due time.
         phase: the pace's phase is random; a number makes it the same in every run.
-        timeout: how long a network peer may be silent.
+        timeout: how long a network peer may be silent, or send nothing that can be decoded.
+        transport: of RTSP's packets; auto begins with TCP and takes UDP where the camera refuses that.
+        jitter: how long packets that UDP brought out of order are waited for; FFmpeg's default if not set.
+        low_latency: hold nothing back, and learn about a stream from its first packets alone; for cameras.
+        clock: a live frame's time is that of its arrival, or the sender's own where it tells it (RTSP, by RTCP).
+        reconnect: connect again when a live source fails or ends; false leaves it. max_wait is the longest wait between
+            two tries, 3s if not set; after so many attempts, or so long without a picture (give_up), it has failed. On
+            by default for what may be a camera; true or a mapping opens files again too.
+        frozen: a live picture that has not changed for so long is a reason to connect again; a scene that is as still
+            after that is left alone. 0 turns it off.
         decoders: cut a file at its keyframes and decode so many parts of it at once; auto takes what the device has for
             each source, and fewer for a short file. The frames are the same, and in order.
     """
@@ -60,10 +72,19 @@ class VideoSource(Source):
     pace: Literal["realtime"] | Rate | None = None
     phase: int | None = None
     timeout: Seconds = 15.0
+    transport: Literal["auto", "tcp", "udp"] = "auto"
+    jitter: Seconds | None = None
+    low_latency: bool = False
+    clock: Literal["arrival", "sender"] = "arrival"
+    reconnect: bool | Reconnect | None = None
+    frozen: Seconds = 60.0
     decoders: Literal["auto"] | Count = 1
 
     def __post_init__(self) -> None:
         """Refuse a part of the video that holds nothing, an address of no known kind, and decoders that are no use."""
+        from streamkit.media.interrupt import Interrupt
+
+        self._interrupt = Interrupt()
         check_part(self.start, self.end)
         try:
             check_scheme(self.uri)
@@ -82,6 +103,18 @@ class VideoSource(Source):
             SourceError: the video cannot be opened or read on, is damaged or ends early, after the last good frame;
                 or not one picture was taken.
         """
+        from streamkit.media.link import Link
+
+        interrupt = self._interrupt
+        link = Link(self.timeout, self.transport, self.jitter, self.low_latency, interrupt)
+        try:
+            with interrupt:
+                yield from self._frames(link)
+        except SourceError:
+            if not interrupt.stopped:
+                raise
+
+    def _frames(self, link: Link) -> Iterator[Frame]:
         from streamkit.media.pacing import Pacer
         from streamkit.media.reader import Reader
         from streamkit.media.surfaces import shared_pool
@@ -89,9 +122,10 @@ class VideoSource(Source):
         context = self.context
         reader = Reader(
             self.uri, context.device, shared_pool(context.device), context.counters, context.say,
-            threads=context.threads, low_delay=self.pace is not None, timeout_s=self.timeout,
+            threads=context.threads, low_delay=self.pace is not None, link=link,
             spans=context.spans, on_packet=context.on_packet,
             decoders=self.decoders if is_path(self.uri) and self.pace is None else 1, ahead=context.ahead,
+            ring=context.packets,
         )  # fmt: skip
         with closing(reader):
             self._pacer = None if self.pace is None else Pacer(self.pace, reader.step_s, self.phase, context.id)
@@ -102,14 +136,18 @@ class VideoSource(Source):
             for index, picture, pts_s in thinned(self._looped(reader), self.every, self.fps):
                 none = False
                 frame = Frame(context.id, index, pts_s, picture.width, picture.height, picture.surface)
+                if context.packets is not None:
+                    frame.packet = context.packets.place(picture.pts_s)
                 if live:
-                    frame.time_s, frame.due_s = time.time(), time.monotonic()
+                    frame.time_s, frame.due_s = self._time_s(reader, picture), time.monotonic()
                 elif self._pacer is not None:
                     frame.due_s = self._pacer.due_s(index, pts_s)
                     wait(frame.due_s)
                     if self._pacer.stopped:
                         return
                 yield frame
+            if none and live:
+                raise SourceError(f"{mask(self.uri)}: the stream ended before its first picture", cause="lost")
             if none:
                 length_s = reader.info.duration_s
                 raise nothing_taken(mask(self.uri), "the video", length_s, self.start, self.end, self.every)
@@ -117,13 +155,35 @@ class VideoSource(Source):
     @property
     def unbounded(self) -> bool:
         """See `Source.unbounded`."""
-        return self.pace is not None or self.loop is True or is_live(self.uri)
+        return self.pace is not None or self.loop is True or may_be_live(self.uri)
+
+    @property
+    def retry(self) -> Retry | None:
+        """See `Source.retry`."""
+        asked = self.reconnect
+        if asked is False or (asked is None and is_path(self.uri)):
+            return None
+        said: Reconnect = asked if isinstance(asked, dict) else {}
+        return Retry(
+            max_wait_s=said.get("max_wait", 3.0), attempts=said.get("attempts"), give_up_s=said.get("give_up"),
+            frozen_s=self.frozen or None, first=asked is not None or may_be_live(self.uri), files=asked is not None,
+        )  # fmt: skip
 
     def stop(self) -> None:
-        """End a wait for a frame's time; any thread may call it."""
+        """End a wait for a frame's time or for the network; any thread may call it."""
+        self._interrupt.stop()
         pacer: Pacer | None = getattr(self, "_pacer", None)
         if pacer is not None:
             pacer.stopped = True
+
+    def _time_s(self, reader: Reader, picture: Picture) -> float:
+        """A live frame's time, in seconds since 1970."""
+        if self.clock == "sender":
+            time_s = reader.sender_time_s(picture.pts_s)
+            if time_s is not None:
+                return time_s
+            self.context.counters.add("frames with arrival for the sender's time")
+        return time.time()
 
     def _looped(self, reader: Reader) -> Iterator[tuple[int, Picture, float]]:
         """The pictures of every turn, with index and time that go on rising."""

@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from streamkit.data import Frame
-from streamkit.errors import OutputError, StreamkitError
-from streamkit.media.encode import TIME_BASE, CpuEncoder, Encoder, Encoding
+from streamkit.data import Frame, Surface
+from streamkit.errors import OutputError
+from streamkit.media.encode import TIME_BASE, Encoder, Encoding
+from streamkit.media.encoders import BitRate, Quality, check_encoding, choose_encoder, make_encoder
 from streamkit.media.mux import LONGEST_GAP, VideoFile, container_format, copy_packets
-from streamkit.media.nvenc import NvEncoder, check_nvenc
 from streamkit.outputs import WholeFile, beside, check_path, fresh
 from streamkit.stage import Count, Seconds, Sink, stage
-from streamkit.units import Unit
 
 _SEGMENT_S = 600.0
-_PRESETS = {
-    "cpu": ("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", "placebo"),
-    "nvenc": ("p1", "p2", "p3", "p4", "p5", "p6", "p7"),
-}
-
-
-def _bits(value: Any) -> int:
-    """Read `4M`, `800k` or a bare number of bits a second; raise ValueError otherwise."""
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kM]?)\s*", str(value))
-    if match is None or isinstance(value, bool) or float(match[1]) == 0:
-        raise ValueError(f"must be bits a second such as 4M or 800k, got {value!r}")
-    return int(float(match[1]) * {"": 1, "k": 10**3, "M": 10**6}[match[2]])
-
-
-BitRate = Annotated[int, Unit("bits a second", _bits, pattern=r"^\s*[0-9]+(\.[0-9]+)?\s*[kM]?\s*$")]
-Quality = Annotated[int, Unit("0..51", minimum=0, maximum=51)]
 
 
 @stage("video", reads="pixels")
@@ -76,15 +58,9 @@ class Video(Sink):
     def __post_init__(self) -> None:
         check_path(self.path)
         container_format(self.path)
-        if self.quality is not None and self.bitrate is not None:
-            raise ValueError("quality and bitrate exclude each other; leave one of them out")
+        check_encoding(self.encoder, self.preset, self.quality, self.bitrate)
         if self.segment is not None and self.segment < 1:
             raise ValueError(f"segment must be at least 1s, got {self.segment:g}s")
-        known = {"cpu": _PRESETS["cpu"], "nvenc": _PRESETS["nvenc"]}.get(
-            self.encoder, _PRESETS["cpu"] + _PRESETS["nvenc"]
-        )
-        if self.preset is not None and self.preset not in known:
-            raise ValueError(f"preset must be one of {', '.join(known)}, got {self.preset!r}")
         self._video: VideoFile | None = None
         self._file: WholeFile | None = None
         self._held: Frame | None = None
@@ -144,25 +120,9 @@ class Video(Sink):
     # ------------------------------------------------------------------------------------------------------ choice
 
     def _choose(self) -> str:
-        device = self.context.device
-        if self.encoder == "nvenc" and device.kind == "cpu":
-            from streamkit.errors import DeviceError
-
-            raise DeviceError("encoder: nvenc needs the pictures on a GPU; set device: cuda, or encoder: cpu")
-        if self.encoder == "nvenc":
-            check_nvenc(self.codec, device.index)
         if self.encoder == "copy" and not self._addresses():
             raise OutputError("encoder: copy needs the addresses of the sources, which this runner does not give")
-        if self.encoder != "auto":
-            return self.encoder
-        if device.kind == "cpu" or self.preset in _PRESETS["cpu"]:
-            return "cpu"
-        try:
-            check_nvenc(self.codec, device.index)
-        except StreamkitError as error:
-            self.context.say(f"video is encoded on the CPU, each picture copied to it: {error}")
-            return "cpu"
-        return "nvenc"
+        return choose_encoder(self.encoder, self.codec, self.preset, self.context.device, self.context.say)
 
     def _addresses(self) -> Mapping[str, str]:
         found: Mapping[str, str] = getattr(self.context, "addresses", {})
@@ -217,7 +177,7 @@ class Video(Sink):
         self._look = (surface.width, surface.height, surface.color)
         self._ticks = round((frame.pts_s - self._zero) / TIME_BASE)
         stamp = {"creation_time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(frame.time_s))} if live else {}
-        self._video = VideoFile(self._file, self._encoder(rate), stamp)
+        self._video = VideoFile(self._file, self._encoder(surface, rate), stamp)
         self._video.write(surface, self._ticks)
 
     def _place(self, frame: Frame) -> None:
@@ -233,9 +193,7 @@ class Video(Sink):
             self._file = WholeFile(beside(Path(self.path), str(self._parts)), must_be_new=self.if_exists == "fail")
             self._file.begin()
 
-    def _encoder(self, rate: Fraction) -> Encoder:
-        width, height, color = self._look
+    def _encoder(self, like: Surface, rate: Fraction) -> Encoder:
         asked = Encoding(self.codec, self.quality, self.bitrate, self.preset, self.gop)
-        if self._chosen == "nvenc":
-            return NvEncoder(asked, width, height, color, rate, self.context.device.index)
-        return CpuEncoder(asked, width, height, color, rate, self.context.threads, self.context.counters)
+        context = self.context
+        return make_encoder(self._chosen, asked, like, rate, context.device, context.threads, context.counters)

@@ -117,8 +117,8 @@ def test_the_driver_says_how_busy_the_gpu_is():
 @pytest.mark.gpu
 def test_a_run_on_the_gpu_is_measured(root, tmp_path):
     made = gpu.Bench(options(root, device="cuda", batches=(8,), sources=(2,), seconds=0.5), tmp_path, print)
-    made._parts()
     made.clips = {"h264": root / "samples" / "street.mp4"}
+    made._parts()
     made._whole("h264", 2, 8)
     found = made.rows[-1].found
     assert found.error is None

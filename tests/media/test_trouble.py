@@ -8,6 +8,7 @@ from clips import write
 from streamkit.counters import Counters
 from streamkit.data import Device
 from streamkit.errors import SourceError
+from streamkit.media.link import Link
 from streamkit.media.reader import Reader
 from streamkit.media.surfaces import SurfacePool
 
@@ -16,7 +17,7 @@ def failure(uri):
     """How many pictures came, and the error."""
     count, counters = 0, Counters()
     with pytest.raises(SourceError) as caught:  # noqa: PT012  # pictures come before the error
-        reader = Reader(str(uri), Device(), SurfacePool(Device()), counters, print, timeout_s=2)
+        reader = Reader(str(uri), Device(), SurfacePool(Device()), counters, print, link=Link(2))
         try:
             for _ in reader.pictures():
                 count += 1

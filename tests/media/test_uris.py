@@ -1,7 +1,17 @@
 import pytest
 
 from streamkit.errors import SourceError
-from streamkit.media.uris import check_scheme, is_live, is_path, local_path, mask, scheme
+from streamkit.media.uris import (
+    check_scheme,
+    device_path,
+    is_device,
+    is_live,
+    is_path,
+    local_path,
+    mask,
+    may_be_live,
+    scheme,
+)
 
 
 @pytest.mark.parametrize(
@@ -52,3 +62,28 @@ def test_known_schemes(uri):
 def test_unknown_schemes(uri, text):
     with pytest.raises(SourceError, match=text):
         check_scheme(uri)
+
+
+@pytest.mark.parametrize("uri", ["/dev/video0", "v4l2:///dev/video12?fps=5"])
+def test_a_device_is_no_file(uri):
+    assert is_device(uri)
+    assert is_live(uri)
+    assert not is_path(uri)
+    assert device_path(uri).startswith("/dev/video")
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("rtsp://h/a.mp4", True),
+        ("http://h/video.cgi", True),
+        ("https://h/live.m3u8?token=a.mp4", True),
+        ("http://h/a.mjpg", True),
+        ("http://h/a.mp4?x=1", False),
+        ("https://h/a.MKV", False),
+        ("a.mp4", False),
+        ("/dev/video", False),
+    ],
+)
+def test_where_a_camera_may_be(uri, expected):
+    assert may_be_live(uri) == expected

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamkit.data import Batch, Frame
-from streamkit.runtime.batcher import Batcher
+from streamkit.runtime.batcher import QUEUE_FULL, TOO_OLD, Batcher
 from streamkit.runtime.channel import Aborted
 
 LONG_S = 30.0  # no test waits so long: it is there where only something else may send a batch off
@@ -47,8 +47,8 @@ def in_thread(target) -> threading.Thread:
 
 def test_a_full_batch_leaves_at_once():
     batcher = made(2, LONG_S, "a", "b", "idle")
-    batcher.put("a", frame("a"))
-    batcher.put("b", frame("b"))
+    batcher.inlets["a"].put(frame("a"))
+    batcher.inlets["b"].put(frame("b"))
     begun = time.monotonic()
     assert names(batcher.next()) == ["a", "b"]
     assert time.monotonic() - begun < 1
@@ -56,8 +56,8 @@ def test_a_full_batch_leaves_at_once():
 
 def test_a_waiting_batch_leaves_as_soon_as_another_thread_fills_it():
     batcher = made(2, LONG_S, "a", "b", "idle")
-    batcher.put("a", frame("a"))
-    later = threading.Timer(0.05, lambda: batcher.put("b", frame("b")))
+    batcher.inlets["a"].put(frame("a"))
+    later = threading.Timer(0.05, lambda: batcher.inlets["b"].put(frame("b")))
     later.start()
     assert names(batcher.next()) == ["a", "b"]
     later.join()
@@ -66,7 +66,7 @@ def test_a_waiting_batch_leaves_as_soon_as_another_thread_fills_it():
 def test_a_partial_batch_leaves_when_its_oldest_frame_has_waited():
     batcher = made(8, 0.1, "a", "idle")
     begun = time.monotonic()
-    batcher.put("a", frame("a"))
+    batcher.inlets["a"].put(frame("a"))
     assert names(batcher.next()) == ["a"]
     assert 0.09 < time.monotonic() - begun < 5
 
@@ -74,9 +74,9 @@ def test_a_partial_batch_leaves_when_its_oldest_frame_has_waited():
 def test_the_wait_counts_from_the_oldest_frame_of_all_sources():
     batcher = made(8, 0.3, "a", "b", "idle")
     begun = time.monotonic()
-    batcher.put("b", frame("b"))
+    batcher.inlets["b"].put(frame("b"))
     time.sleep(0.2)
-    batcher.put("a", frame("a"))
+    batcher.inlets["a"].put(frame("a"))
     assert sorted(names(batcher.next())) == ["a", "b"]
     assert 0.29 < time.monotonic() - begun < 0.48
 
@@ -85,8 +85,8 @@ def test_the_wait_holds_also_while_a_source_has_yet_to_begin():
     batcher = Batcher(8, 0.05, np)
     batcher.expect(2)
     batcher.begin("a")
-    batcher.put("a", frame("a"))
-    batcher.end("a")
+    batcher.inlets["a"].put(frame("a"))
+    batcher.inlets["a"].end()
     found: list[Batch | None] = []
     reader = in_thread(lambda: found.append(batcher.next()))
     reader.join(5)
@@ -96,7 +96,7 @@ def test_the_wait_holds_also_while_a_source_has_yet_to_begin():
     reader.join(0.1)
     assert reader.is_alive()  # the second source is still to come
     batcher.begin("b")
-    batcher.end("b")
+    batcher.inlets["b"].end()
     reader.join(5)
     assert found[1].ended == ("b",)
     assert batcher.next() is None
@@ -105,9 +105,9 @@ def test_the_wait_holds_also_while_a_source_has_yet_to_begin():
 def test_one_frame_of_each_ready_source_in_turn():
     batcher = made(4, LONG_S, "quick", "b", "c", ahead=3)
     for index in range(4):
-        batcher.put("quick", frame("quick", index))
-    batcher.put("b", frame("b"))
-    batcher.put("c", frame("c"))
+        batcher.inlets["quick"].put(frame("quick", index))
+    batcher.inlets["b"].put(frame("b"))
+    batcher.inlets["c"].put(frame("c"))
     batch = batcher.next()
     assert names(batch) == ["quick", "b", "c", "quick"]
     assert [one.index for one in batch.frames if one.source == "quick"] == [0, 1]
@@ -119,7 +119,7 @@ def test_a_source_that_is_ahead_waits_and_nobody_else_does():
 
     def run() -> None:
         for index in range(5):
-            batcher.put("quick", frame("quick", index))
+            batcher.inlets["quick"].put(frame("quick", index))
             put.append(index)
 
     thread = in_thread(run)
@@ -127,12 +127,12 @@ def test_a_source_that_is_ahead_waits_and_nobody_else_does():
         time.sleep(0.001)
     time.sleep(0.05)
     assert put == [0, 1]  # a share of ahead * size / sources frames
-    batcher.put("b", frame("b"))  # does not wait
-    batcher.put("b", frame("b", 1))
+    batcher.inlets["b"].put(frame("b"))  # does not wait
+    batcher.inlets["b"].put(frame("b", 1))
     assert names(batcher.next()) == ["quick", "b", "quick", "b"]
     while len(put) < 4:
         time.sleep(0.001)
-    batcher.end("b")  # now the whole share is the quick one's
+    batcher.inlets["b"].end()  # now the whole share is the quick one's
     thread.join(5)
     assert put == [0, 1, 2, 3, 4]
 
@@ -141,7 +141,7 @@ def test_when_every_source_waits_for_room_the_batch_leaves():
     batcher = made(100, LONG_S, "a", "b", ahead=0)  # a share of 2 frames
     for source in "ab":
         for index in range(2):
-            batcher.put(source, frame(source, index))
+            batcher.inlets[source].put(frame(source, index))
     assert names(batcher.next()) == ["a", "b", "a", "b"]
 
 
@@ -151,12 +151,12 @@ def test_a_slow_source_costs_the_others_nothing():
 
     def quick() -> None:
         for index in range(200):
-            batcher.put("quick", frame("quick", index))
-        batcher.end("quick")
+            batcher.inlets["quick"].put(frame("quick", index))
+        batcher.inlets["quick"].end()
 
     def slow() -> None:
         over.wait(20)
-        batcher.end("slow")
+        batcher.inlets["slow"].end()
 
     threads = [in_thread(quick), in_thread(slow)]
     got = 0
@@ -174,19 +174,19 @@ def test_unlike_rates_keep_the_share_of_each():
     """While both are ready, the quick source gets no more of the batches than the other."""
     batcher = made(4, LONG_S, "quick", "other", ahead=4)
     for index in range(6):
-        batcher.put("quick", frame("quick", index))
+        batcher.inlets["quick"].put(frame("quick", index))
     for index in range(4):
-        batcher.put("other", frame("other", index))
+        batcher.inlets["other"].put(frame("other", index))
     assert [Counter(names(batcher.next())) for _ in range(2)] == [Counter(quick=2, other=2)] * 2
 
 
 def test_each_source_is_told_ended_once_behind_its_last_frame():
     batcher = made(2, LONG_S, "a", "b", ahead=4)
     for index in range(3):
-        batcher.put("a", frame("a", index))
-    batcher.end("a")
-    batcher.put("b", frame("b"))
-    batcher.end("b")
+        batcher.inlets["a"].put(frame("a", index))
+    batcher.inlets["a"].end()
+    batcher.inlets["b"].put(frame("b"))
+    batcher.inlets["b"].end()
     batches = drain(batcher)
     assert [name for batch in batches for name in batch.ended].count("a") == 1
     assert sorted(name for batch in batches for name in batch.ended) == ["a", "b"]
@@ -199,7 +199,7 @@ def test_each_source_is_told_ended_once_behind_its_last_frame():
 
 def test_a_source_without_a_frame_is_told_too():
     batcher = made(4, LONG_S, "none")
-    batcher.end("none")
+    batcher.inlets["none"].end()
     (batch,) = drain(batcher)
     assert (batch.frames, batch.failed, batch.ended) == ([], [], ("none",))
 
@@ -211,7 +211,7 @@ def test_no_sources_no_batches():
 def test_failed_frames_go_beside_the_rows_and_keep_their_position():
     batcher = made(3, LONG_S, "a")
     for index, error in enumerate([None, "broken", None]):
-        batcher.put("a", frame("a", index, error))
+        batcher.inlets["a"].put(frame("a", index, error))
     batch = batcher.next()
     assert [one.index for one in batch.frames] == [0, 2]
     assert [one.index for one in batch.failed] == [1]
@@ -225,7 +225,7 @@ def test_abort_wakes_the_one_that_takes_and_those_that_put():
     def put() -> None:
         try:
             for index in range(10):
-                batcher.put("a", frame("a", index))
+                batcher.inlets["a"].put(frame("a", index))
         except Aborted:
             raised.append("put")
 
@@ -248,7 +248,7 @@ def test_abort_wakes_the_one_that_takes_and_those_that_put():
     with pytest.raises(Aborted):
         batcher.next()
     with pytest.raises(Aborted):
-        batcher.put("b", frame("b"))
+        batcher.inlets["b"].put(frame("b"))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -266,8 +266,8 @@ def test_nothing_is_lost_doubled_or_reordered(seed):
         for index in range(n):
             if own.random() < 0.1:
                 time.sleep(own.random() * 0.004)
-            batcher.put(source, frame(source, index, "bad" if own.random() < 0.1 else None))
-        batcher.end(source)
+            batcher.inlets[source].put(frame(source, index, "bad" if own.random() < 0.1 else None))
+        batcher.inlets[source].end()
 
     threads = [in_thread(partial(run, source, n, random.Random(f"{seed}{source}"))) for source, n in counts.items()]
     batches: list[Batch] = []
@@ -291,3 +291,115 @@ def test_nothing_is_lost_doubled_or_reordered(seed):
     assert seen == {source: list(range(n)) for source, n in counts.items()}
     assert sorted(told) == sorted(counts)
     assert [batch.sequence for batch in batches] == list(range(len(batches)))
+
+
+# ------------------------------------------------------------------------------------------------- live sources
+
+
+def live(source: str, index: int, age_s: float = 0.0) -> Frame:
+    made = frame(source, index)
+    made.due_s = time.monotonic() - age_s
+    return made
+
+
+def test_live_frames_that_are_too_old_are_dropped_and_counted():
+    batcher = Batcher(4, LONG_S, np, 2, 0.5)
+    batcher.expect(2)
+    inlets = [batcher.begin(source) for source in "ab"]
+    for index, age_s in enumerate([9.0, 3.0, 0.6, 0.0]):
+        inlets[0].put(live("a", index, age_s))
+    for index in range(2):
+        inlets[1].put(frame("b", index))  # a file's frames have no age
+    batch = batcher.next()
+    assert [(one.source, one.index) for one in batch.frames] == [("a", 3), ("b", 0), ("b", 1)]
+    assert [one.position for one in batch.frames] == [0, 1, 2]
+    assert (dict(inlets[0].drops.values), dict(inlets[1].drops.values)) == ({TOO_OLD: 3}, {})
+
+
+def test_a_batch_of_old_frames_alone_does_not_leave_and_ends_nothing():
+    batcher = Batcher(2, LONG_S, np, 2, 0.1)
+    batcher.expect(1)
+    inlet = batcher.begin("a")
+    for index in range(2):
+        inlet.put(live("a", index, 5.0))
+    found: list[Batch | None] = []
+    reader = in_thread(lambda: found.extend([batcher.next(), batcher.next()]))
+    reader.join(0.2)
+    assert reader.is_alive()
+    inlet.put(live("a", 2))
+    inlet.end()
+    reader.join(5)
+    assert [one.index for one in found[0].frames] == [2]
+    assert found[1] is None or found[1].ended == ("a",)
+    assert inlet.drops[TOO_OLD] == 2
+
+
+def test_a_live_source_never_waits_and_loses_its_oldest():
+    batcher = Batcher(4, LONG_S, np, 1, LONG_S)
+    batcher.expect(2)
+    inlet, other = batcher.begin("a"), batcher.begin("b")
+    begun = time.monotonic()
+    for index in range(100):
+        inlet.put(live("a", index))
+    assert time.monotonic() - begun < 5
+    other.put(frame("b"))
+    assert batcher.waiting == 5
+    other.put(frame("b", 1))
+    batch = batcher.next()
+    assert [(one.source, one.index) for one in batch.frames] == [("a", 96), ("b", 0), ("a", 97), ("b", 1)]
+    assert (inlet.drops[QUEUE_FULL], other.drops[QUEUE_FULL]) == (96, 0)
+
+
+def test_in_is_out_and_dropped_with_a_slow_reader_and_unlike_rates():
+    batcher = Batcher(4, 0.005, np, 2, 0.05)
+    rates = {"quick": 0.0005, "other": 0.002, "file": 0.0}
+    counts = {"quick": 600, "other": 150, "file": 200}
+    batcher.expect(3)
+    inlets = {source: batcher.begin(source) for source in rates}
+
+    def run(source: str) -> None:
+        for index in range(counts[source]):
+            inlets[source].put(frame(source, index) if source == "file" else live(source, index))
+            time.sleep(rates[source])
+        inlets[source].end()
+
+    threads = [in_thread(partial(run, source)) for source in rates]
+    out = Counter[str]()
+    while (batch := batcher.next()) is not None:
+        out.update(names(batch))
+        time.sleep(0.01)
+    for thread in threads:
+        thread.join(5)
+    for source, inlet in inlets.items():
+        assert counts[source] == out[source] + inlet.drops.values.total(), source
+    assert inlets["quick"].drops.values.total() > 0  # the reader was slow
+    assert inlets["file"].drops.values.total() == 0
+    assert min(out.values()) > 0.2 * max(out.values())  # nobody starves
+
+
+def test_a_source_that_takes_an_id_again_waits_until_the_earlier_one_is_through():
+    batcher = Batcher(8, LONG_S, np)
+    batcher.expect(3)
+    first, other = batcher.begin("a"), batcher.begin("b")
+    first.put(frame("a", 7))
+    first.end()
+    with pytest.raises(Aborted):
+        first.put(frame("a", 8))
+    second = in_thread(lambda: batcher.begin("a").put(frame("a", 0)))
+    second.join(0.1)
+    assert second.is_alive()
+    other.end()
+    batches = [batcher.next()]
+    second.join(5)
+    assert not second.is_alive()
+    batcher.inlets["a"].end()
+    batches += drain(batcher)
+    assert [(one.index, "a" in batch.ended) for batch in batches for one in batch.frames] == [(7, True), (0, True)]
+
+
+def test_nothing_begins_when_all_is_over():
+    batcher = Batcher(4, LONG_S, np)
+    assert batcher.expect(1)
+    assert batcher.expect(-1)
+    assert batcher.next() is None
+    assert not batcher.expect(1)

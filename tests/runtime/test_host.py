@@ -1,8 +1,11 @@
+import os
 import sys
 
 import cv2
+import pytest
 
-from streamkit.runtime.host import settle
+from streamkit.data import Device
+from streamkit.runtime.host import settle, share_cores
 
 
 def test_opencv_starts_no_threads_and_pyav_is_loaded():
@@ -14,3 +17,24 @@ def test_opencv_starts_no_threads_and_pyav_is_loaded():
         assert "av" in sys.modules
     finally:
         cv2.setNumThreads(before)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux's affinity")
+@pytest.mark.parametrize(
+    ("device", "asked", "cores", "left"),
+    [
+        (Device("cuda", 0), "2", range(16), {0, 1}),
+        (Device("cuda", 1), "2", range(16), {2, 3}),
+        (Device("cuda", 3), "4", range(16), {12, 13, 14, 15}),
+        (Device("cuda", 0), "2", range(7), None),  # too few: what decodes on the CPU needs them too
+        (Device("cuda", 0), "0", range(16), None),
+        (Device("cpu"), "2", range(16), None),
+    ],
+)
+def test_threads_that_feed_a_gpu_share_a_few_cores(monkeypatch, device, asked, cores, left):
+    kept = []
+    monkeypatch.setenv("STREAMKIT_SOURCE_CORES", asked)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(cores))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.append((thread, set(chosen))))
+    share_cores(device)
+    assert kept == ([] if left is None else [(0, left)])

@@ -361,16 +361,18 @@ def test_a_sink_has_an_instance_a_path():
 
 
 @pytest.mark.parametrize("path", ["one.txt", "-", None])
-def test_a_sink_of_all_sources_is_opened_first_and_closed_with_the_last_source(path):
+def test_a_sink_of_all_sources_is_opened_first_and_closed_with_the_run(path):
     log: Log = []
     rig = Rig(Writer, log=log, **({} if path is None else {"path": path}))
     assert log == [f"open {path}"]  # before any frame: a folder that cannot be written is known early
     rig(batch("a0 b0", ended="a"))
     assert f"close {path}" not in log
     rig(batch("b1", ended="b"))
-    assert log[-2:] == [f"end b {path}", f"close {path}"]
+    rig(batch("c0", ended="c"))  # one that came while the pipeline ran
+    assert log[-1] == f"end c {path}"
     rig.runner.close()
-    assert log.count(f"close {path}") == 1
+    assert log[-1] == f"close {path}"
+    assert (log.count(f"open {path}"), log.count(f"close {path}")) == (1, 1)
 
 
 def test_failed_frames_are_written_too_in_order():

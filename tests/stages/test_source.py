@@ -322,3 +322,25 @@ def test_many_sources_on_the_device(test_data):
         assert (other.index, other.pts_s) == (one.index, one.pts_s)
         other.surface.ready.synchronize()
         np.testing.assert_array_equal(other.surface.data.get(), one.surface.data)
+
+
+def test_what_is_opened_again():
+    def retry(uri, **given):
+        return VideoSource(uri=uri, **given).retry
+
+    assert retry("a.mp4") is None
+    assert retry("a.mp4", pace="realtime") is None
+    assert retry("rtsp://h/a", reconnect=False) is None
+    camera = retry("rtsp://h/a")
+    assert (camera.max_wait_s, camera.attempts, camera.give_up_s, camera.frozen_s) == (3.0, None, None, 60.0)
+    assert (camera.first, camera.files) == (True, False)
+    assert not retry("http://h/a.mp4").first  # it is tried again only once it has shown to be live
+    asked = retry("a.mp4", reconnect={"max_wait": 1.0, "attempts": 2, "give_up": 9.0}, frozen=0.0)
+    assert (asked.max_wait_s, asked.attempts, asked.give_up_s, asked.frozen_s) == (1.0, 2, 9.0, None)
+    assert asked.files
+
+
+@pytest.mark.parametrize("uri", ["rtsp://h/a", "/dev/video0", "http://h/video.cgi"])
+def test_what_may_be_a_camera_waits_for_no_turn(uri):
+    assert VideoSource(uri=uri).unbounded
+    assert not VideoSource(uri="http://h/a.mp4").unbounded

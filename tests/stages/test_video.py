@@ -14,7 +14,7 @@ from streamkit.data import Color, Device, Frame, Surface
 from streamkit.errors import DeviceError, OutputError
 from streamkit.media import encode
 from streamkit.stage import Context
-from streamkit.stages import video as module
+from streamkit.media import encoders as module
 from streamkit.stages.video import Video
 
 NOON = 1785585600.0  # 2026-08-01T12:00:00Z

@@ -1,0 +1,209 @@
+"""Push: encoded video to a receiver over the network, or into an HLS playlist, as it comes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+from streamkit.data import Surface
+from streamkit.errors import OutputError
+from streamkit.media.encode import Encoder
+from streamkit.media.uris import is_path, local_path, mask, scheme
+
+FORMATS = {"rtsp": "rtsp", "rtsps": "rtsp", "rtmp": "flv", "rtmps": "flv", "srt": "mpegts"}
+_HLS = ".m3u8"
+_GRACE_S = 2.0
+_PIPE_BYTES = 1 << 18
+
+
+def check_target(url: str) -> None:
+    """Refuse an address that nothing can be pushed to; raise ValueError."""
+    kind, where = scheme(url), url.partition("?")[0]
+    if kind in FORMATS:
+        return
+    if kind in ("", "file", "http", "https") and where.endswith(_HLS):
+        return
+    known = f"{', '.join(f'{one}://' for one in FORMATS)}, or a path or http(s) address that ends in {_HLS}"
+    raise ValueError(f"url must begin with {known}, got {mask(url)!r}")
+
+
+def check_protocol(url: str) -> None:
+    """Refuse a protocol that the FFmpeg behind PyAV was built without.
+
+    Raises:
+        OutputError: it was.
+    """
+    if scheme(url) != "srt":
+        return
+    import av
+    from av.error import FFmpegError, ProtocolNotFoundError
+
+    try:
+        av.open("srt://127.0.0.1:1?mode=listener&listen_timeout=1", timeout=0.1).close()
+    except ProtocolNotFoundError:
+        raise OutputError(
+            f"cannot push to {mask(url)}: the FFmpeg of PyAV {av.__version__} was built without SRT; push to rtsp:// or "
+            "rtmp://, and let a media server hand it on as SRT"
+        ) from None
+    except (FFmpegError, OSError):
+        pass
+
+
+def target_options(url: str, timeout_s: float) -> tuple[str, dict[str, str]]:
+    """FFmpeg's name of the container that an address is written in, and its options."""
+    kind, us = scheme(url), str(int(timeout_s * 1e6))
+    if kind in ("rtsp", "rtsps"):
+        return "rtsp", {"rtsp_transport": "tcp", "timeout": us}
+    if kind in ("rtmp", "rtmps"):
+        return "flv", {"flvflags": "no_duration_filesize", "rw_timeout": us}
+    if kind == "srt":
+        return "mpegts", {"timeout": us}
+    options = {
+        "hls_time": "2", "hls_list_size": "6", "hls_start_number_source": "epoch",
+        "hls_flags": "delete_segments+independent_segments" + ("+temp_file" if is_path(url) else ""),
+    }  # fmt: skip
+    if not is_path(url):
+        options |= {"method": "PUT", "timeout": f"{timeout_s:g}"}
+    return "hls", options
+
+
+class Push:
+    """One connection to a receiver: encoder, and the process that talks to the receiver.
+
+    Args:
+        url: the receiver.
+        encoder: makes the packets; begins with a keyframe.
+        timeout_s: how long the receiver may take nothing.
+
+    Attributes:
+        connected: whether the receiver has taken the stream's description.
+    """
+
+    def __init__(self, url: str, encoder: Encoder, timeout_s: float) -> None:
+        import av
+
+        self._url, self._encoder, self._timeout_s = url, encoder, timeout_s
+        self.connected = False
+        self._taken_s = time.monotonic()
+        self._collected = _Collector()
+        # never written but to memory; a packet is complete as soon as it is muxed
+        self._container: Any = av.open(self._collected, "w", format="nut", options={"flush_packets": "1"})
+        encoder.start(self._container)
+        if is_path(url):
+            folder = os.path.dirname(local_path(url))
+            if folder:
+                os.makedirs(folder, exist_ok=True)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "streamkit.media.pusher"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._in, False)
+        os.set_blocking(self._out, False)
+        with suppress(OSError):  # the system allows less: smaller bites
+            fcntl.fcntl(self._in, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        kind, options = target_options(url, timeout_s)
+        where = local_path(url) if is_path(url) else url
+        # not among its arguments, which everybody on the machine can read: there may be a password in it
+        self._send(json.dumps({"url": where, "format": kind, "options": options}).encode() + b"\n")
+
+    def write(self, surface: Surface, ticks: int) -> None:
+        """Encode one surface, to be shown at `ticks` of `TIME_BASE`, which must rise, and send it.
+
+        Raises:
+            OutputError: the connection is lost, was refused, or nothing was taken for too long.
+        """
+        from av.error import FFmpegError
+
+        try:
+            for packet in self._encoder.encode(surface, ticks):
+                self._container.mux_one(packet)
+        except (FFmpegError, ValueError, RuntimeError) as error:
+            raise self._lost(f"cannot encode: {' '.join(str(error).split())}") from error
+        self._send(self._collected.take())
+        self._listen()
+
+    def close(self) -> None:
+        """Send what is still inside, and end the connection in good order, or anyhow after two seconds."""
+        from av.error import FFmpegError
+
+        with suppress(OutputError, FFmpegError, OSError, ValueError):
+            for packet in self._encoder.flush():
+                self._container.mux_one(packet)
+            self._container.close()
+            self._send(self._collected.take(), _GRACE_S)
+        self._end(_GRACE_S)
+
+    def _listen(self) -> None:
+        """Note whether the process has said that it is connected."""
+        assert self._process.stdout is not None
+        if not self.connected and not self._process.stdout.closed:
+            with suppress(BlockingIOError):
+                self.connected = b"connected" in os.read(self._out, 100)
+
+    def _send(self, data: bytes, timeout_s: float | None = None) -> None:
+        """Write to the process; wait for it for as long as the receiver may take."""
+        rest, until_s = memoryview(data), time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
+        while rest:
+            if self._process.poll() is not None:
+                raise self._lost("")
+            try:
+                rest = rest[os.write(self._in, rest[:65536]) :]
+                continue
+            except BlockingIOError:
+                pass
+            except BrokenPipeError:
+                raise self._lost("") from None
+            if time.monotonic() > until_s:
+                raise self._lost(f"it has taken nothing for {self._timeout_s:g} s")
+            select.select([], [self._in], [], 0.2)
+
+    def _lost(self, why: str) -> OutputError:
+        told = self._end(0.0 if why else 0.5)
+        did = "the connection was lost" if self.connected else "it cannot be reached"
+        return OutputError(f"cannot push to {mask(self._url)}: {mask(why or told or did)}")
+
+    def _end(self, grace_s: float) -> str:
+        """End the process; return what it said last."""
+        process = self._process
+        with suppress(OSError):
+            if process.stdin is not None:
+                process.stdin.close()
+        try:
+            process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._listen()
+        told = b""
+        for stream in (process.stderr, process.stdout):
+            if stream is not None and not stream.closed:
+                if stream is process.stderr:
+                    told = stream.read()[-1000:]
+                stream.close()
+        return told.decode("utf-8", "replace").strip().rpartition("\n")[2]
+
+
+class _Collector:
+    """A file that keeps what is written until it is taken."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def write(self, data: bytes) -> int:
+        self._data += data
+        return len(data)
+
+    def take(self) -> bytes:
+        """What was written since the last time."""
+        data, self._data = bytes(self._data), bytearray()
+        return data

@@ -1,0 +1,183 @@
+"""Where clips go: a name for each, and room for the next, the oldest making way."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+
+from streamkit.counters import Counters
+from streamkit.outputs import fill_path, fresh
+from streamkit.units import Bytes, Seconds
+
+PLACEHOLDERS = ("source", "time", "stage", "kind")
+_LEAST_FREE = 100_000_000
+_TIDY_EVERY_S = 60.0
+_TIME = r"(?:[0-9]{8}T[0-9]{6}\.[0-9]{3}Z|[0-9]{6,}\.[0-9]{3}s)"
+_WORD = r"[\w.-]+"
+
+
+class Keep(TypedDict, total=False):
+    """What is kept.
+
+    Keys:
+        age: clips older than this go.
+        size: bytes that all clips may take together; the oldest go.
+    """
+
+    age: Seconds
+    size: Bytes
+
+
+Keep.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
+
+
+class Shelf:
+    """The clips of one stage: all files whose path fits the template.
+
+    Args:
+        template: the path, with `{source}`, `{time}`, `{stage}` and `{kind}` in it.
+        keep: what is removed by age and size; None for nothing.
+        min_free: bytes that have to be free on the disk; while fewer are, the oldest clips go. None removes nothing,
+            and asks for 100 MB.
+        counters: for clips that were removed.
+        say: for what the user should know.
+    """
+
+    def __init__(
+        self, template: str, keep: Keep | None, min_free: int | None, counters: Counters, say: Callable[[str], None]
+    ) -> None:
+        self._template, self._keep, self._removes = template, keep or {}, min_free is not None
+        self._min_free = _LEAST_FREE if min_free is None else min_free
+        self._counters, self._say = counters, say
+        self.root = Path(template.partition("{")[0].rpartition("/")[0] or ".")
+        self._name = re.compile(_pattern(template))
+        self._tidied_s = -_TIDY_EVERY_S
+
+    def path(self, source: str, stage: str, kind: str, time_s: float | None, pts_s: float) -> Path:
+        """A path for a clip that nothing has yet.
+
+        Args:
+            source: id of the source.
+            stage: id of the stage that asks for the clip.
+            kind: of the event.
+            time_s: wall clock of the event, in seconds since 1970; None where the source has none.
+            pts_s: its presentation time in seconds, which stands in the name then.
+        """
+        if time_s is None:
+            at = f"{max(0.0, pts_s):010.3f}s"
+        else:
+            ms = round(time_s * 1000)
+            at = time.strftime("%Y%m%dT%H%M%S", time.gmtime(ms // 1000)) + f".{ms % 1000:03d}Z"
+        words = {"time": at, "stage": _word(stage), "kind": _word(kind)}
+        filled = fill_path(self._template, source)
+        return fresh(Path(re.sub(r"\{(time|stage|kind)\}", lambda found: words[found[1]], filled)))
+
+    def parts(self) -> Iterator[Path]:
+        """Part files of clips, be they written at this moment or left by a crash."""
+        for path in self._files():
+            if path.name.startswith(".") and path.suffix == ".part" and self._fits(path.with_name(path.name[1:-5])):
+                yield path
+
+    def room(self) -> bool:
+        """Whether there is room for a clip, after the oldest have gone where they may."""
+        if self._free() >= self._min_free:
+            return True
+        if self._removes:
+            for path, _, _ in self._clips():
+                self._remove(path, "the disk was full")
+                if self._free() >= self._min_free:
+                    return True
+        return False
+
+    def tidy(self, now_s: float) -> None:
+        """Remove what is too old or too much; does nothing within a minute of the last time.
+
+        Args:
+            now_s: the monotonic clock.
+        """
+        if not self._keep or now_s - self._tidied_s < _TIDY_EVERY_S:
+            return
+        self._tidied_s = now_s
+        clips = self._clips()
+        age, size = self._keep.get("age"), self._keep.get("size")
+        total = sum(one[2] for one in clips)
+        oldest_s = -1.0 if age is None else time.time() - age
+        for path, changed_s, taken in clips:
+            if changed_s < oldest_s:
+                self._remove(path, "too old")
+            elif size is not None and total > size:
+                self._remove(path, "too much")
+            else:
+                break
+            total -= taken
+
+    def tidy_soon(self) -> None:
+        """Let the next `tidy` do its work, whenever it comes."""
+        self._tidied_s = -_TIDY_EVERY_S
+
+    def full(self) -> str:
+        """The message that there is no room."""
+        return (
+            f"recording stops: less than {self._min_free / 1e6:,.0f} MB are free under {self.root}; it goes on when "
+            "there is room"
+        )
+
+    def _free(self) -> int:
+        folder = self.root
+        while not folder.exists():
+            folder = folder.parent
+        return shutil.disk_usage(folder).free
+
+    def _files(self) -> Iterator[Path]:
+        for folder, _, names in os.walk(self.root):
+            yield from (Path(folder, name) for name in names)
+
+    def _clips(self) -> list[tuple[Path, float, int]]:
+        """Every clip, when it was changed, and its bytes; the oldest first."""
+        found = []
+        for path in self._files():
+            if self._fits(path):
+                try:
+                    about = path.stat()
+                except FileNotFoundError:  # somebody else has removed it
+                    continue
+                found.append((path, about.st_mtime, about.st_size))
+        return sorted(found, key=lambda one: (one[1], one[0]))
+
+    def _fits(self, path: Path) -> bool:
+        return self._name.fullmatch(os.path.normpath(path)) is not None
+
+    def _remove(self, path: Path, why: str) -> None:
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._counters.add("clips that could not be removed")
+            self._say(f"cannot remove the clip {path}: {error.strerror}")
+            return
+        self._counters.add(f"clips removed: {why}")
+
+
+def removable(template: str) -> bool:
+    """Whether the files of a template can be told from any others, and stand in a folder of their own."""
+    return "{time}" in template and bool(template.partition("{")[0].strip("./"))
+
+
+def _pattern(template: str) -> str:
+    stem, dot, suffix = os.path.normpath(template).rpartition(".")
+    found = re.escape(stem)
+    for name, text in {"source": ".+", "time": _TIME, "stage": _WORD, "kind": _WORD}.items():
+        found = found.replace(re.escape(f"{{{name}}}"), text)
+    return rf"{found}(?:-[0-9]+)?{re.escape(dot + suffix)}"
+
+
+def _word(text: str) -> str:
+    """Text as a part of a file's name."""
+    return re.sub(r"[^\w.-]", "_", text) or "_"

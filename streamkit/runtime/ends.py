@@ -1,0 +1,126 @@
+"""The ends of a graph: counts what comes there, and shows it to whoever listens."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from streamkit.data import Batch, Event, Frame
+from streamkit.errors import describe
+from streamkit.graph import Graph, Node
+from streamkit.runtime.lane import Lane
+from streamkit.runtime.metrics import Histogram
+from streamkit.runtime.tables import split
+from streamkit.stage import Sink
+
+Seen = Callable[[Sequence[tuple[Frame, list[Event]]]], None]
+"""Is given the frames of a batch, without their surfaces, each with what happened at it."""
+
+
+class Ends:
+    """Counts frames, objects and events where the graph ends.
+
+    Branches see the same frames, objects and events: the first end counts frames for their sources, and the first end
+    below a stage counts that stage's objects and events for all.
+
+    Args:
+        graph: the graph.
+        lanes: its lanes.
+        count_sources: takes the frames at the first end, the sources that are through, and the monotonic time.
+        say: takes messages for the user.
+
+    Attributes:
+        finished: frames by the end that they came to.
+        detections: objects by table.
+        events: events by kind.
+        latency: by end, from a frame's arrival, or the time it was due; live and paced sources only.
+        lock: held while any of them changes.
+    """
+
+    def __init__(
+        self, graph: Graph, lanes: Sequence[Lane], say: Callable[[str], None],
+        count_sources: Callable[[Sequence[Frame], Iterable[str], float], None],
+    ) -> None:  # fmt: skip
+        self._graph, self._say, self._count_sources = graph, say, count_sources
+        self.finished, self.detections, self.events = Counter[str](), Counter[str](), Counter[str]()
+        self.latency: dict[str, Histogram] = {}
+        self.lock = threading.Lock()
+        self._listeners: tuple[Seen, ...] = ()
+        self._own: dict[int, tuple[str, set[str]]] = {}
+        claimed: set[str] = set()
+        for lane in lanes:
+            last = lane.nodes[-1]
+            if issubclass(last.type, Sink) or not last.readers:
+                own = self._above(last) - claimed
+                self._own[id(lane)] = (last.id, own)
+                claimed |= own
+        self._first = next(iter(self._own), 0)
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def __contains__(self, lane: Lane) -> bool:
+        return id(lane) in self._own
+
+    def listen(self, seen: Seen) -> Callable[[], None]:
+        """Show every batch to `seen`, which must be quick and may be called by several threads; return what ends that.
+
+        The first end shows every frame with its events; another one those frames alone at which stages of its own
+        branch saw something happen. Each event is shown once. `frame.tables` is filled.
+        """
+        with self.lock:
+            self._listeners = (*self._listeners, seen)
+
+        def stop() -> None:
+            with self.lock:
+                self._listeners = tuple(one for one in self._listeners if one is not seen)
+
+        return stop
+
+    def count(self, lane: Lane, batch: Batch) -> None:
+        """A lane is through with a batch."""
+        end = self._own.get(id(lane))
+        if end is None:
+            return
+        name, own = end
+        now_s = time.monotonic()
+        frames = [*batch.frames, *batch.failed]
+        with self.lock:
+            self.finished[name] += len(frames)
+            for table in own.intersection(batch.tables):
+                self.detections[table] += len(batch.table(table))
+            self.events.update(event.kind for frame in frames for event in frame.events if event.stage in own)
+            for frame in frames:
+                if frame.due_s is not None:
+                    self.latency.setdefault(name, Histogram()).add(now_s - frame.due_s)
+            if id(lane) == self._first:
+                self._count_sources(frames, batch.ended, now_s)
+        if self._listeners and frames:
+            self._show(batch, own, every=id(lane) == self._first)
+
+    def _show(self, batch: Batch, own: set[str], every: bool) -> None:
+        if batch.tables:
+            split(batch)
+        shown: list[tuple[Frame, list[Event]]] = []
+        for frame in sorted([*batch.frames, *batch.failed], key=lambda frame: frame.position):
+            events = [event for event in frame.events if event.stage in own]
+            if every or events:
+                shown.append((replace(frame, surface=None), events))
+        for seen in self._listeners if shown else ():
+            try:
+                seen(shown)
+            except Exception as error:
+                self._say(f"a listener failed and is not called any more: {describe(error)}")
+                with self.lock:
+                    self._listeners = tuple(one for one in self._listeners if one is not seen)
+
+    def _above(self, node: Node) -> set[str]:
+        """Ids of a stage and of all above it, and the tables of the detectors among them."""
+        found = {node.id} | ({node.table} if "detections" in node.type.writes else set())
+        for name in node.inputs:
+            if (above := self._graph.nodes.get(name)) is not None:
+                found |= self._above(above)
+        return found

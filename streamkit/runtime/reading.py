@@ -1,0 +1,156 @@
+"""Reads one source from its beginning to its end, on one thread, and takes orders from others meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing, nullcontext
+from typing import Any
+
+from streamkit.data import Frame
+from streamkit.errors import SourceError, describe
+from streamkit.plan import SourceConfig
+from streamkit.runtime.batcher import Batcher, Inlet
+from streamkit.runtime.channel import Aborted
+from streamkit.runtime.states import SourceState
+from streamkit.spans import Spans
+from streamkit.stage import Source
+
+Status = Callable[[str, str | None, str], None]
+Make = Callable[[SourceConfig, SourceState, Status], Source]
+"""Makes a source ready to be opened, which tells what it is doing by the last argument."""
+
+
+class Reading:
+    """One source from its beginning to its end, on one thread.
+
+    A source is paused between two frames; one that goes on without us, as cameras do, is closed meanwhile, and its
+    indices and times go on rising when it is opened again.
+    """
+
+    def __init__(self, config: SourceConfig, state: SourceState, batcher: Batcher, make: Make, limit: int | None,
+                 spans: Callable[[], Spans]) -> None:  # fmt: skip
+        self.config, self.state = config, state
+        self.error: BaseException | None = None
+        self._batcher, self._make, self._limit, self._spans = batcher, make, limit, spans
+        self._changed = threading.Condition()
+        self._paused = self._over = False
+        self._source: Source | None = None
+        self._inlet: Inlet | None = None
+        self._index, self._shift_s = 0, 0.0  # added to what comes, once the source has been opened again
+        self._last: tuple[int, float, float] | None = None
+
+    def __call__(self) -> None:
+        """Bring the frames to the batcher until there are no more."""
+        try:
+            inlet = self._batcher.begin(self.config.id, self.state.drops)
+        except Aborted:
+            self.finish()
+            return
+        with self._changed:
+            self._inlet = inlet
+            if self._over:
+                inlet.end()
+        try:
+            while self._may_run() and not self._read(inlet):
+                pass
+        except Aborted:
+            pass
+        except Exception as error:
+            if not self._over:
+                self.state.error = str(error) if isinstance(error, SourceError) else describe(error)
+                self.state.tell("failed", getattr(error, "cause", None), self.state.error)
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.finish()
+            inlet.end()
+
+    def end(self) -> None:
+        """End it, from any thread; what it has handed over goes its way."""
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+            source, inlet = self._source, self._inlet
+        if source is not None:
+            source.stop()
+        if inlet is not None:
+            inlet.end()
+
+    def pause(self, paused: bool) -> None:
+        """Pause it, or go on; from any thread."""
+        with self._changed:
+            if paused != self._paused and not self.state.done:
+                self.state.tell("paused" if paused else "connecting")
+            self._paused = paused
+            self._changed.notify_all()
+            source = self._source
+        if paused and source is not None and source.unbounded:
+            source.stop()
+
+    def _tell(self, state: str, cause: str | None = None, words: str = "") -> None:
+        """Take what the source says it is doing; what a pause or an end has said stays."""
+        if not self._paused and not self._over:
+            self.state.tell(state, cause, words)
+
+    def finish(self) -> None:
+        """It gives no frame any more."""
+        self.state.done = True
+        if self.state.error is None:
+            self.state.tell("ended")
+
+    def _may_run(self) -> bool:
+        """Wait while it is paused; False where it is over."""
+        with self._changed:
+            while self._paused and not self._over:
+                self._changed.wait()
+            return not self._over
+
+    def _read(self, inlet: Inlet) -> bool:
+        """Open the source and read it; True at its end, False where it was paused."""
+        made, state, again = self._make(self.config, self.state, self._tell), self.state, self._last is not None
+        with self._changed:
+            self._source = made
+            if self._over or self._paused:
+                return self._over
+        spans = self._spans()
+        put = spans.call("wait for the batcher", inlet.put, waiting=True)
+        made.open()
+        try:
+            frames: Any = spans.each("decode", made.frames(), about={"source": self.config.id})
+            with closing(frames) if hasattr(frames, "close") else nullcontext():
+                for frame in frames:
+                    if self._paused and (made.unbounded or not self._may_run()):
+                        return self._over
+                    if self._over or (self._limit is not None and state.frames >= self._limit):
+                        return True
+                    if state.frames == 0 or state.state == "connecting":
+                        self._first(frame)
+                    if again:
+                        again = self._go_on(frame)
+                    if self._index:
+                        frame.index, frame.pts_s = frame.index + self._index, frame.pts_s + self._shift_s
+                    self._last = frame.index, frame.pts_s, time.monotonic()
+                    frame.account = state
+                    put(frame)
+                    state.frames += 1
+                    del frame
+                    if state.frames == self._limit:
+                        return True
+        finally:
+            self._source = None
+            made.close()
+        return not self._paused or self._over
+
+    def _first(self, frame: Frame) -> None:
+        self.state.live = frame.due_s is not None
+        if self.state.state == "connecting":
+            self._tell("running")
+
+    def _go_on(self, frame: Frame) -> bool:
+        """The first frame after the source was opened again: numbers and times go on from the last one's."""
+        assert self._last is not None
+        index, pts_s, at_s = self._last
+        self._index, self._shift_s = index + 1 - frame.index, pts_s + time.monotonic() - at_s - frame.pts_s
+        return False

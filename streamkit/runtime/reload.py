@@ -1,0 +1,233 @@
+"""`--watch`: a pipeline that follows its YAML.
+
+An edit that is wrong is refused with every problem, and the pipeline goes on. Sources that came, went or changed do so
+while the others run, and so do options that stages say may change. After any other edit what is decoded goes through,
+the files are closed, and the pipeline is built anew in this process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from streamkit.errors import ConfigError, StreamkitError
+from streamkit.graph import Graph, Node
+from streamkit.plan import SourceConfig
+from streamkit.runtime.device import choose
+from streamkit.runtime.run import Pipeline
+from streamkit.runtime.settings import value_of
+from streamkit.runtime.states import SourceState
+from streamkit.runtime.tally import Tally, add_up
+from streamkit.runtime.watch import Ticker
+from streamkit.stage import Stage
+
+_LOOK_S = 0.5
+_SUMS = ("detections", "events", "counts", "stages", "latency")
+
+
+def watching(path: Path, load: Callable[[], Graph], limit: int | None, say: Callable[[str], None]) -> Reloading:
+    """A pipeline of one device that follows its file.
+
+    Args:
+        path: the YAML.
+        load: reads and checks it.
+        limit: frames per source at most.
+        say: takes messages for the user.
+
+    Raises:
+        ConfigError: the YAML is wrong, or has several devices.
+    """
+
+    def make(graph: Graph) -> Pipeline:
+        device = graph.config.device
+        if isinstance(device, list) and len(device) > 1:
+            raise ConfigError(f"--watch follows the YAML in one process, got {len(device)} devices; name one")
+        chosen = choose(device if isinstance(device, str) else device[0], say)
+        return Pipeline(graph, chosen, limit=limit, say=say, keep_running=True)
+
+    return Reloading(path, load, make, say)
+
+
+class Reloading:
+    """Runs a pipeline and follows its file. To its user it is what `Pipeline` is.
+
+    Args:
+        path: the YAML.
+        load: reads and checks it.
+        make: makes a pipeline that keeps running without sources.
+        say: takes messages for the user.
+    """
+
+    def __init__(
+        self, path: Path, load: Callable[[], Graph], make: Callable[[Graph], Pipeline], say: Callable[[str], None]
+    ) -> None:
+        self._path, self._load, self._make, self.say = path, load, make, say
+        self._seen = self._applied = self._signature()
+        self._graph = load()
+        self._running = make(self._graph)
+        self._next: Graph | None = None
+        self._before: Graph | None = None
+        self._past: list[tuple[Tally, float]] = []
+        self._lock = threading.Lock()
+        self.stopping = False
+
+    def run(self) -> int:
+        """Run until stopped, and return the exit code.
+
+        Raises:
+            StreamkitError: the run could not begin, or could not go on.
+        """
+        with Ticker(_LOOK_S, self.look):
+            while True:
+                code = self._run_once()
+                with self._lock:
+                    if self.stopping or self._next is None:
+                        return code
+                    self._past.append((_tally(self._running), self._running.seconds))
+                    graph, self._next = self._next, None
+                    self._running = self._make(graph)
+                if self.stopping:
+                    self._running.stop()
+
+    def _run_once(self) -> int:
+        """Run the pipeline that there is now; go back to the one before where its stages cannot be opened."""
+        try:
+            return self._running.run()
+        except StreamkitError as error:
+            if self._running.ready or self._before is None:
+                raise
+            self.say(f"{self._path}: the new stages cannot be opened, and the pipeline goes on as it was: {error}")
+            with self._lock:
+                self._next, self._graph, self._before = self._before, self._before, None
+            return 1
+
+    def stop(self) -> None:
+        """See `Pipeline.stop`. Takes no lock: a signal may have interrupted the thread that holds it."""
+        self.stopping = True
+        self._running.stop()
+
+    def look(self) -> None:
+        """See whether the file has changed, and was left alone since the last look; then follow it."""
+        found = self._signature()
+        settled, self._seen = found == self._seen, found
+        if not settled or found == self._applied or found is None or self._next is not None or not self._running.ready:
+            return
+        self._applied = found
+        try:
+            self._follow(self._load())
+        except StreamkitError as error:
+            self.say(f"{self._path}: the edit is refused, and the pipeline goes on as it was:\n{error}")
+
+    def _signature(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:  # between an editor's two steps
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def _follow(self, new: Graph) -> None:
+        old, live = self._graph, _live_changes(self._graph, new)
+        self._graph = new
+        if live is None:
+            self.say(f"{self._path}: the stages changed: what is decoded goes through, and the pipeline is built anew")
+            with self._lock:
+                self._before, self._next = old, new
+                self._running.stop()
+            return
+        told: list[str] = []
+        for id_, values in live:
+            self._running.apply(self._running.graph.nodes[id_], values)
+            told.append(f"{id_} has new settings: {', '.join(values)}")
+        was, now = ({source.id: source for source in graph.sources} for graph in (old, new))
+        steps: list[tuple[str, str, Callable[[], None]]] = []
+        for id_ in was.keys() - now.keys():
+            steps.append((id_, "removed", lambda id_=id_: self._running.remove(id_, from_yaml=True)))  # type: ignore[misc]
+        for id_, source in now.items():
+            if id_ not in was:
+                steps.append((id_, "added", lambda s=source: self._running.add(s, from_yaml=True)))  # type: ignore[misc]
+            elif _facts(source) != _facts(was[id_]):
+                steps.append((id_, "changed", lambda s=source: self._running.change(s, from_yaml=True)))  # type: ignore[misc]
+        for id_, what, step in steps:
+            try:
+                step()
+                told.append(f"source {id_} {what}")
+            except StreamkitError as error:  # it was changed otherwise meanwhile
+                told.append(f"source {id_} cannot be {what}: {error}")
+        self.say(f"{self._path}: {'; '.join(told) or 'nothing changed that matters here'}")
+
+    # ------------------------------------------------------------------------------------------------- counting
+
+    @property
+    def states(self) -> dict[str, SourceState]:
+        """See `Pipeline.states`."""
+        return self._running.states
+
+    @property
+    def limit(self) -> int | None:
+        """See `Pipeline`."""
+        return self._running.limit
+
+    @property
+    def left_behind(self) -> list[threading.Thread]:
+        """See `Pipeline`."""
+        return self._running.left_behind
+
+    @property
+    def frames(self) -> int:
+        """Frames that have come to the end of the graph, of all that ran."""
+        return self._running.frames + sum(int(tally.report["frames"]) for tally, _ in self._past)
+
+    def report(self, exit_code: int) -> dict[str, Any]:
+        """What the run did: sums over all that ran; the sources are those of the last one."""
+        found: dict[str, Any] = self._running.report(exit_code)
+        if not self._past:
+            return found
+        sums = add_up([*(tally for tally, _ in self._past), _tally(self._running)])
+        seconds = self._running.seconds + sum(seconds for _, seconds in self._past)
+        found |= {key: sums[key] for key in _SUMS}
+        found |= {"frames": self.frames, "seconds": round(seconds, 3), "restarts": len(self._past)}
+        found["frames_per_s"] = round(self.frames / seconds, 2) if seconds else None
+        return found
+
+
+def _tally(running: Pipeline) -> Tally:
+    return Tally(running.report(0), dict(running.finished), dict(running.latency))
+
+
+def _live_changes(old: Graph, new: Graph) -> list[tuple[str, dict[str, Any]]] | None:
+    """New values of options by stage where the graphs differ in such as may change; None where they differ in more."""
+    if _whole(old) != _whole(new) or [_shape(n) for n in old.nodes.values()] != [_shape(n) for n in new.nodes.values()]:
+        return None
+    found: list[tuple[str, dict[str, Any]]] = []
+    for id_, node in new.nodes.items():
+        before = old.nodes[id_]
+        values = {name: value_of(node, name) for name in node.type.changeable}
+        changed = {name: value for name, value in values.items() if value != value_of(before, name)}
+        if changed:
+            found.append((id_, changed))
+    return found
+
+
+def _whole(graph: Graph) -> tuple[Any, ...]:
+    config = graph.config
+    return config.device, config.batch, config.watchdog_s, config.state
+
+
+def _shape(node: Node) -> tuple[Any, ...]:
+    """What a stage is, but for the options that may change."""
+    fixed = {name: value for name, value in node.options.items() if name not in node.type.changeable}
+    return node.id, _origin(node.type), fixed, node.inputs, node.run
+
+
+def _facts(source: SourceConfig) -> tuple[Any, ...]:
+    """What a source is, wherever in the file it stands."""
+    names = [field.name for field in fields(source) if field.name not in ("type", "node")]
+    return _origin(source.type), *(getattr(source, name) for name in names)
+
+
+def _origin(kind: type[Stage]) -> tuple[str, str]:
+    """A stage's class by name: a plugin's is another one each time its file is read."""
+    return kind.__module__, kind.__qualname__

@@ -1,0 +1,238 @@
+"""What the API may do with a running pipeline, and what it tells of it. No address leaves here unmasked."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from streamkit.config import read_source
+from streamkit.errors import ConfigError, StreamkitError
+from streamkit.graph import Graph, Node, crossings, kind_name
+from streamkit.media.uris import is_path, mask, scheme
+from streamkit.plan import SourceConfig
+from streamkit.runtime.run import Pipeline
+from streamkit.runtime.states import SourceState, short
+from streamkit.serve.gallery import Gallery
+from streamkit.serve.words import ChangedSource, NewSource, Refused, Setting, Source, StageView, Status
+from streamkit.stage import options
+from streamkit.validate import model_of
+
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_NETWORK = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "tcp", "srt", "mms", "mmsh", "http", "https"})
+_BACK = "reconnects: "
+
+
+class Engine:
+    """A running pipeline, as the API sees it. Any thread may call any method.
+
+    Args:
+        running: the pipeline.
+        gallery: the pictures and events of its preview.
+        allow_files: whether a source that is added may read this machine's files and devices.
+    """
+
+    def __init__(self, running: Pipeline, gallery: Gallery, *, allow_files: bool = False) -> None:
+        self.running, self.gallery, self.allow_files = running, gallery, allow_files
+        self._begun_s = time.monotonic()
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that runs."""
+        return self.running.graph
+
+    @property
+    def ready(self) -> bool:
+        """Whether every stage is open and frames are taken."""
+        return self.running.ready and not self.running.stopping and self.running.fatal is None
+
+    # ---------------------------------------------------------------------------------------------------- sources
+
+    def sources(self) -> list[Source]:
+        """All sources, in the order in which they came."""
+        return [self._source(id_, state) for id_, state in list(self.running.states.items()) if not state.removed]
+
+    def source(self, id_: str) -> Source:
+        """One source. Raises Refused where there is none."""
+        return self._source(id_, self.state(id_))
+
+    def state(self, id_: str) -> SourceState:
+        """A source's state. Raises Refused where there is none."""
+        state = self.running.states.get(id_)
+        if state is None or state.removed:
+            raise Refused(404, f"there is no source {id_!r}")
+        return state
+
+    def add(self, new: NewSource) -> Source:
+        """Add a source. Raises Refused."""
+        if not _ID.fullmatch(new.id) or ".." in new.id:
+            raise Refused(422, f"an id is made of letters, digits and _ - . and begins with no sign, got {new.id!r}")
+        known = self.running.states.get(new.id)
+        if known is not None and not known.removed:
+            raise Refused(409, f"there is a source {new.id!r} already; remove it first, or change it")
+        config = self._config(new.id, new.uri, new.options)
+        self._do(lambda: self.running.add(config))
+        return self.source(new.id)
+
+    def change(self, id_: str, new: ChangedSource) -> Source:
+        """Give a source a new address and options: it ends and begins anew. Raises Refused."""
+        self.state(id_)
+        config = self._config(id_, new.uri, new.options)
+        self._do(lambda: self.running.change(config))
+        self.gallery.forget(id_)
+        return self.source(id_)
+
+    def remove(self, id_: str) -> None:
+        """Take a source out; what is decoded of it goes through. Raises Refused."""
+        self.state(id_)
+        self._do(lambda: self.running.remove(id_))
+        self.gallery.forget(id_)
+
+    def pause(self, id_: str) -> Source:
+        """Stop reading a source until it is resumed. Raises Refused."""
+        self.state(id_)
+        self._do(lambda: self.running.pause(id_))
+        return self.source(id_)
+
+    def resume(self, id_: str) -> Source:
+        """Go on reading a source. Raises Refused."""
+        self.state(id_)
+        self._do(lambda: self.running.resume(id_))
+        return self.source(id_)
+
+    def _config(self, id_: str, uri: str, given: dict[str, Any]) -> SourceConfig:
+        """A source as it is asked for, checked as a YAML is."""
+        if clash := sorted({"uri", "stage", "fault"} & given.keys()):
+            raise Refused(422, f"{clash[0]} is no option that can be given here")
+        if not self.allow_files and not (uri == "test://" or scheme(uri) in _NETWORK):
+            kind = "a path" if is_path(uri) else f"{scheme(uri)}://"
+            raise Refused(
+                403,
+                f"{kind} reads from this machine itself, which is refused: give an address such as rtsp://host/stream, "
+                "or start the server with --allow-files",
+            )
+        try:
+            found = read_source(self.graph.config, id_, {"uri": uri, **given})
+        except ConfigError as error:
+            raise Refused(422, mask("; ".join(problem.text for problem in error.problems))) from None
+        if len(found) != 1:
+            raise Refused(422, f"this names {len(found)} videos; add them one by one")
+        return found[0]
+
+    @staticmethod
+    def _do(call: Any) -> None:
+        try:
+            call()
+        except StreamkitError as error:
+            raise Refused(409, mask(str(error))) from None
+
+    def _source(self, id_: str, state: SourceState) -> Source:
+        config = next((source for source in list(self.graph.sources) if source.id == id_), None)
+        uri = str(config.options.get("uri", "")) if config is not None else ""
+        counts = dict(state.counters.values)
+        words = mask(state.error or state.words).removeprefix(mask(uri)).lstrip(": ")
+        return Source(
+            id=id_,
+            address=mask(uri),
+            kind=config.type.name if config is not None else "",
+            state=state.state,
+            cause=state.cause,
+            words=words,
+            since_s=round(max(0.0, time.time() - state.since_s), 1),
+            frames=state.frames,
+            fps=round(state.fps_out, 2),
+            dropped=short(state.drops.values),
+            reconnects=reconnects(state),
+            latency=state.latency.summary() if state.latency is not None and state.latency.counts.any() else {},
+            counts={name: n for name, n in sorted(counts.items()) if not name.startswith("reconnects")},
+        )
+
+    # ----------------------------------------------------------------------------------------------------- stages
+
+    def stages(self) -> list[StageView]:
+        """The stages of the graph, each after all it reads from."""
+        meters = self.running.meters()
+        queues = self.running.queues()
+        return [self._stage(node, meters.get(node.id, {}), queues.get(node.id, 0)) for node in self._nodes()]
+
+    def _nodes(self) -> Iterator[Node]:
+        return (node for node in self.graph.nodes.values() if "gallery" not in node.options)
+
+    def _stage(self, node: Node, meter: dict[str, Any], queue: int) -> StageView:
+        on_gpu = node.on_device and self.running.device.kind == "cuda"
+        return StageView(
+            id=node.id,
+            type=node.type.name,
+            kind=kind_name(node.type),
+            where=str(self.running.device) if on_gpu else "host",
+            inputs=list(node.inputs),
+            adds=list(node.type.writes),
+            crossings=crossings(self.graph, node) if self.running.device.kind == "cuda" else [],
+            frames=meter.get("frames", 0),
+            failed=meter.get("failed", 0),
+            us_per_frame=meter.get("us_per_frame"),
+            queue=queue,
+            settings=self._settings(node),
+        )
+
+    def _settings(self, node: Node) -> list[Setting]:
+        live = self.running.changeable(node.id)
+        if not live:
+            return []
+        schema = model_of(node.type).json_schema()["properties"]
+        return [
+            Setting(option.name, _shown(live[option.name]), option.help, schema.get(option.name, {}))
+            for option in options(node.type)
+            if option.name in live
+        ]
+
+    def set(self, id_: str, values: dict[str, Any]) -> StageView:
+        """Change settings of a stage while it runs, all of them or none. Raises Refused."""
+        node = self.graph.nodes.get(id_)
+        if node is None or "gallery" in node.options:
+            raise Refused(404, f"there is no stage {id_!r}")
+        live = self.running.changeable(id_)
+        for name in values:
+            if name not in live:
+                may = f"; those of {id_} that may: {', '.join(live)}" if live else f"; {id_} has none that may"
+                raise Refused(422, f"{name} cannot change while the pipeline runs{may}")
+        try:
+            self.running.set(id_, values)
+        except (StreamkitError, ValueError) as error:
+            raise Refused(422, mask(str(error))) from None
+        return next(stage for stage in self.stages() if stage.id == id_)
+
+    # ------------------------------------------------------------------------------------------------------ whole
+
+    def status(self) -> Status:
+        """The pipeline as a whole."""
+        from streamkit import __version__
+
+        running = self.running
+        newest = self.gallery.events(1)
+        return Status(
+            version=__version__,
+            device=str(running.device),
+            ready=self.ready,
+            stopping=running.stopping,
+            uptime_s=round(time.monotonic() - self._begun_s, 1),
+            frames=running.frames,
+            detections=dict(running.detections),
+            events=dict(running.events),
+            counts=running.counts(),
+            emits=[node.id for node in self._nodes() if "events" in node.type.writes],
+            last_event=newest[0].number if newest else 0,
+            allow_files=self.allow_files,
+        )
+
+
+def reconnects(state: SourceState) -> dict[str, int]:
+    """How often a source has come back, by why it was lost."""
+    counts = sorted(dict(state.counters.values).items())
+    found = {name.removeprefix(_BACK): n for name, n in counts if name.startswith(_BACK)}
+    return found or ({"unknown": state.reconnects} if state.reconnects else {})
+
+
+def _shown(value: Any) -> Any:
+    return mask(value) if isinstance(value, str) else value

@@ -1,0 +1,85 @@
+"""Who looks at pictures: single ones, and streams of them, without a thread for each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import anyio
+
+from streamkit.serve.engine import Engine
+from streamkit.serve.gallery import Picture
+from streamkit.serve.words import Refused
+
+MOST = 64
+"""Live pictures watched at once."""
+
+_WAIT_S, _LOOK_S, _FRESH_S = 2.0, 0.05, 0.5
+
+
+class Watchers:
+    """Hands out the gallery's pictures.
+
+    Args:
+        engine: the pipeline.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._watched = 0
+
+    async def picture(self, source: str) -> Picture:
+        """The newest picture of a source, at most half a second old; waited for.
+
+        Raises:
+            Refused: there is no such source, or no picture within two seconds.
+        """
+        gallery = self._engine.gallery
+        until_s = time.monotonic() + _WAIT_S
+        while True:
+            self._engine.state(source)
+            gallery.ask(source)
+            found, now_s = gallery.newest(source), time.monotonic()
+            if found is not None and now_s - found.made_s <= _FRESH_S:
+                return found
+            if now_s >= until_s or self._engine.running.stopping:
+                break
+            await anyio.sleep(_LOOK_S)
+        if found is not None:
+            return found
+        state = self._engine.source(source)
+        why = f": {state.words}" if state.words else ""
+        raise Refused(503, f"there is no picture of {source} now, it is {state.state}{why}")
+
+    def stream(self, source: str, gone: Callable[[], Awaitable[bool]]) -> AsyncIterator[bytes]:
+        """The source's pictures as the parts of a multipart answer, until it is removed or nobody looks.
+
+        Args:
+            source: the source's id.
+            gone: asks whether the one who looks has gone away.
+
+        Raises:
+            Refused: there is no such source, or too many look already.
+        """
+        self._engine.state(source)
+        if self._watched >= MOST:
+            raise Refused(429, f"{MOST} live pictures are watched already; close some of them")
+        return self._parts(source, gone)
+
+    async def _parts(self, source: str, gone: Callable[[], Awaitable[bool]]) -> AsyncIterator[bytes]:
+        self._watched += 1
+        shown, gallery, running = 0, self._engine.gallery, self._engine.running
+        try:
+            while not running.stopping and not await gone():
+                state = running.states.get(source)
+                if state is None or state.removed:
+                    return
+                gallery.ask(source)
+                found = gallery.newest(source)
+                if found is not None and found.number != shown:
+                    shown = found.number
+                    head = f"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: {len(found.jpeg)}\r\n\r\n"
+                    yield head.encode() + found.jpeg + b"\r\n"
+                await anyio.sleep(_LOOK_S)
+        finally:
+            self._watched -= 1

@@ -1,0 +1,39 @@
+// Talks to the server. Every failure is an Error whose message a user can act on; `away` says that nobody answered.
+
+const PATIENCE_MS = 8000;
+
+export class Trouble extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+    this.away = status === 0;
+  }
+}
+
+export async function call(method, path, body) {
+  const request = { method, headers: {}, cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) };
+  if (body !== undefined) {
+    request.headers["Content-Type"] = "application/json";
+    request.body = JSON.stringify(body);
+  }
+  let answer;
+  try {
+    answer = await fetch(path, request);
+  } catch {
+    throw new Trouble("The server does not answer.", 0);
+  }
+  if (!answer.ok) {
+    let text = `The server answers ${answer.status}.`;
+    try {
+      text = (await answer.json()).error ?? text;
+    } catch { /* it is not ours: the status has to do */ }
+    throw new Trouble(text, answer.status);
+  }
+  if (answer.status === 204) return null;
+  const type = answer.headers.get("content-type") ?? "";
+  return type.startsWith("image/") ? answer.blob() : answer.json();
+}
+
+export const get = (path) => call("GET", path);
+
+export const path = (id, rest = "") => `/sources/${id.split("/").map(encodeURIComponent).join("/")}${rest}`;

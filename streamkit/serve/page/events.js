@@ -1,0 +1,51 @@
+// The latest events, newest first. Items are kept and moved, so that the list does not flicker.
+
+import { $, make, text } from "./dom.js";
+import { onSession, signedIn } from "./session.js";
+
+const items = new Map();
+let shown = [];
+
+function item(event) {
+  const shot = make("div", { class: "shot" });
+  if (event.picture && signedIn) {
+    const image = make("img", { loading: "lazy", alt: `${event.kind} at ${event.source}`, src: `/events/${event.number}/picture.jpg`,
+      onerror: () => image.replaceWith("no longer there") });
+    shot.append(image);
+  } else {
+    shot.append(event.picture ? "sign in" : "no picture");
+  }
+  const when = new Date(event.time_s * 1000);
+  const data = Object.entries(event.data).map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`);
+  if (event.track_id !== null) data.unshift(`track ${event.track_id}`);
+  return make("li", { class: "event" }, shot,
+    make("div", { class: "what" },
+      make("strong", {}, `${event.kind} at ${event.source}`),
+      make("small", {}, make("time", { datetime: when.toISOString() }, when.toLocaleTimeString()), ` · ${event.stage}`),
+      make("small", {}, data.join(", "))));
+}
+
+export function showEvents(events, emits) {
+  shown = events;
+  const list = $("list");
+  const numbers = new Set(events.map((event) => event.number));
+  for (const [number, element] of items) {
+    if (!numbers.has(number)) {
+      element.remove();
+      items.delete(number);
+    }
+  }
+  events.forEach((event, place) => {
+    let element = items.get(event.number);
+    if (!element) items.set(event.number, element = item(event));
+    if (list.children[place] !== element) list.insertBefore(element, list.children[place] ?? null);
+  });
+  $("quiet").hidden = events.length > 0;
+  text($("quiet"), emits.length ? "Nothing has happened yet." : "No stage of this pipeline emits events.");
+}
+
+onSession(() => {
+  items.forEach((element) => element.remove());
+  items.clear();
+  showEvents(shown, ["?"]);
+});

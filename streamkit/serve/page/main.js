@@ -1,0 +1,66 @@
+// Asks the server how things are, again and again; says so when it does not answer, and goes on when it does.
+
+import { get } from "./api.js";
+import { $, ago, number, text } from "./dom.js";
+import { showEvents } from "./events.js";
+import { showStages } from "./graph.js";
+import { begin } from "./session.js";
+import { showSources } from "./wall.js";
+
+const EVERY_MS = 1000, SLOWEST_MS = 5000, STAGES_EVERY = 3;
+
+let turn = 0, wait = EVERY_MS, last = -1, started = null, known = false;
+
+async function look() {
+  if (!known) {
+    await begin();
+    known = true;
+  }
+  const status = await get("/status");
+  showSources(await get("/sources"));
+  if (status.last_event !== last) {
+    showEvents(await get("/events?limit=50"), status.emits);
+    last = status.last_event;
+  }
+  if (turn % STAGES_EVERY === 0) showStages(await get("/stages"));
+  turn += 1;
+  const word = status.stopping ? "stopping" : status.ready ? "running" : "starting";
+  text($("status-text"), word);
+  $("status").className = `status ${status.ready ? "ok" : ""}`;
+  text($("whole"), `${status.device} · ${number(status.frames)} frames · up ${ago(status.uptime_s)}`);
+}
+
+function away(trouble) {
+  started ??= Date.now();
+  $("status").className = "status bad";
+  text($("status-text"), "no answer");
+  const words = trouble.away ?? true
+    ? `The server does not answer since ${new Date(started).toLocaleTimeString()}. What you see is as it was; trying again.`
+    : `The server answers with an error: ${trouble.message}`;
+  text($("away"), words);
+  $("away").hidden = false;
+  document.body.classList.add("gone");
+}
+
+async function tick() {
+  if (!document.hidden) {
+    try {
+      await look();
+      if (started !== null) { // another server may be there now, with other events and perhaps another token
+        started = null;
+        known = false;
+        last = -1;
+        turn = 0;
+        $("away").hidden = true;
+        document.body.classList.remove("gone");
+      }
+      wait = EVERY_MS;
+    } catch (trouble) {
+      away(trouble);
+      wait = Math.min(SLOWEST_MS, wait * 1.5);
+    }
+  }
+  setTimeout(tick, wait);
+}
+
+tick();

@@ -1,0 +1,50 @@
+// Signing in. A link with #token=... signs in by itself, and the token leaves the address bar at once.
+
+import { call, get } from "./api.js";
+import { $, dialog, say } from "./dom.js";
+
+export let signedIn = false;
+
+const changed = new Set();
+export const onSession = (callback) => changed.add(callback);
+
+function set(value) {
+  signedIn = value;
+  $("sign-in").hidden = value;
+  $("sign-out").hidden = !value;
+  for (const callback of changed) callback(value);
+}
+
+const door = dialog("door", async (form) => {
+  await call("POST", "/session", { token: form.elements.token.value });
+  form.reset();
+  set(true);
+  say("You are signed in.");
+});
+
+export function askToken() {
+  if (!door.box.open) door.open();
+}
+
+// A request said 401: the token has changed, or was never given.
+export function lost() {
+  if (signedIn) set(false);
+}
+
+export async function begin() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given) {
+    history.replaceState(null, "", location.pathname);
+    try {
+      await call("POST", "/session", { token: given });
+    } catch { /* the page says that nobody is signed in */ }
+  }
+  set((await get("/session")).signed_in);
+}
+
+$("sign-in").addEventListener("click", askToken);
+$("sign-out").addEventListener("click", async () => {
+  await call("DELETE", "/session").catch(() => null);
+  set(false);
+  say("You are signed out.");
+});

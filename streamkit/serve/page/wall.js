@@ -1,0 +1,229 @@
+// The wall: a tile for each camera. Pictures are fetched a few at a time, for tiles that are seen and cameras that run.
+
+import { call, get, path } from "./api.js";
+import { $, ago, dialog, make, number, say, text } from "./dom.js";
+import { askToken, lost, onSession, signedIn } from "./session.js";
+
+const AT_ONCE = 3; // a browser has six connections to a server; the rest are for what the user does
+const EVERY_MS = 350;
+
+const tiles = new Map();
+let fetching = 0;
+
+class Tile {
+  constructor(id) {
+    this.id = id;
+    this.seen = false;
+    this.next = 0;
+    this.busy = false;
+    this.state = "";
+    this.image = make("img", { alt: "", hidden: true });
+    this.hint = make("span");
+    this.picture = make("button", { type: "button", class: "picture", onclick: () => this.press() }, this.image, this.hint);
+    this.badge = make("span", { class: "badge" });
+    this.address = make("p", { class: "address" });
+    this.words = make("p", { class: "words" });
+    this.figures = {};
+    const list = make("dl", { class: "figures" });
+    for (const [key, label] of [["fps", "Frames/s"], ["latency", "Latency"], ["dropped", "Dropped"], ["reconnects", "Reconnects"]]) {
+      this.figures[key] = make("dd");
+      list.append(make("div", {}, make("dt", {}, label), this.figures[key]));
+    }
+    this.pause = make("button", { type: "button", onclick: () => this.order(this.state === "paused" ? "resume" : "pause") });
+    this.error = make("p", { class: "error", role: "alert" });
+    this.element = make("li", { class: "tile" },
+      this.picture,
+      make("div", { class: "about" },
+        make("div", { class: "name" }, make("h3", {}, id), this.badge), this.address, list, this.words, this.error,
+        make("div", { class: "do" },
+          this.pause,
+          make("button", { type: "button", "aria-label": `Change ${id}`, onclick: () => change(this) }, "Change"),
+          make("button", { type: "button", "aria-label": `Remove ${id}`, onclick: () => remove(this) }, "Remove"))));
+    this.element.tile = this;
+    sight.observe(this.element);
+  }
+
+  update(source) {
+    const before = this.state;
+    this.source = source;
+    this.state = source.state;
+    if (before && before !== source.state) say(`${this.id} is ${source.state}. ${source.words}`);
+    const cause = source.cause ? `: ${source.cause.replace("_", " ")}` : "";
+    text(this.badge, `${source.state}${cause}`);
+    this.badge.className = `badge ${source.state}`;
+    this.badge.title = `for ${ago(source.since_s)}`;
+    text(this.address, source.address || source.kind);
+    this.address.title = source.address;
+    const dropped = Object.values(source.dropped).reduce((a, b) => a + b, 0);
+    const again = Object.values(source.reconnects).reduce((a, b) => a + b, 0);
+    text(this.figures.fps, source.fps.toFixed(1));
+    text(this.figures.latency, source.latency.p50_ms === undefined ? "–" : `${Math.round(source.latency.p50_ms)} ms`);
+    text(this.figures.dropped, number(dropped));
+    text(this.figures.reconnects, number(again));
+    this.figures.dropped.title = Object.entries(source.dropped).map(([k, n]) => `${k}: ${number(n)}`).join(", ");
+    this.figures.reconnects.title = Object.entries(source.reconnects).map(([k, n]) => `${k}: ${number(n)}`).join(", ");
+    text(this.words, source.state === "running" ? "" : source.words);
+    this.words.className = `words ${source.state}`;
+    const paused = source.state === "paused";
+    text(this.pause, paused ? "Resume" : "Pause");
+    this.pause.setAttribute("aria-label", `${paused ? "Resume" : "Pause"} ${this.id}`);
+    this.pause.disabled = source.state === "ended" || source.state === "failed";
+    this.show();
+  }
+
+  show() {
+    const live = this.state === "running";
+    this.picture.disabled = signedIn && !live;
+    this.picture.classList.toggle("stale", !live);
+    if (!signedIn) this.image.hidden = true;
+    const hint = !signedIn ? "Sign in to see pictures" : !live ? this.state : this.image.hidden ? "waiting for a picture" : "";
+    text(this.hint, hint);
+    this.hint.hidden = !hint;
+    this.picture.setAttribute("aria-label", signedIn ? `Enlarge ${this.id}` : `Sign in to see ${this.id}`);
+  }
+
+  press() {
+    if (!signedIn) askToken();
+    else enlarge(this.id);
+  }
+
+  async order(word) {
+    await doing(this, async () => this.update(await call("POST", path(this.id, `/${word}`))));
+  }
+
+  async fetch() {
+    this.busy = true;
+    fetching += 1;
+    try {
+      const blob = await get(path(this.id, "/snapshot.jpg"));
+      const url = URL.createObjectURL(blob);
+      const old = this.image.src;
+      this.image.src = url;
+      await this.image.decode();
+      if (old) URL.revokeObjectURL(old);
+      this.image.hidden = false;
+      this.image.alt = `The newest picture of ${this.id}`;
+    } catch (trouble) {
+      if (trouble.status === 401) lost();
+      this.next = performance.now() + 1500;
+    } finally {
+      this.busy = false;
+      fetching -= 1;
+      this.next = Math.max(this.next, performance.now() + EVERY_MS);
+      this.show();
+    }
+  }
+
+  gone() {
+    sight.unobserve(this.element);
+    if (this.image.src) URL.revokeObjectURL(this.image.src);
+    this.element.remove();
+  }
+}
+
+const sight = new IntersectionObserver((entries) => {
+  for (const entry of entries) entry.target.tile.seen = entry.isIntersecting;
+}, { rootMargin: "100px" });
+
+setInterval(() => {
+  if (!signedIn || document.hidden || large.box.open) return;
+  const now = performance.now();
+  const due = [...tiles.values()].filter((tile) => tile.seen && tile.state === "running" && !tile.busy && tile.next <= now);
+  due.sort((a, b) => a.next - b.next);
+  for (const tile of due.slice(0, Math.max(0, AT_ONCE - fetching))) tile.fetch();
+}, 60);
+
+onSession(() => tiles.forEach((tile) => tile.show()));
+
+export function showSources(sources) {
+  const wall = $("wall");
+  const known = new Set(sources.map((source) => source.id));
+  for (const [id, tile] of tiles) {
+    if (!known.has(id)) {
+      tile.gone();
+      tiles.delete(id);
+    }
+  }
+  sources.forEach((source, place) => {
+    let tile = tiles.get(source.id);
+    if (!tile) tiles.set(source.id, tile = new Tile(source.id));
+    tile.update(source);
+    if (wall.children[place] !== tile.element) wall.insertBefore(tile.element, wall.children[place] ?? null);
+  });
+  $("nothing").hidden = sources.length > 0;
+  text($("count"), sources.length ? String(sources.length) : "");
+}
+
+// --------------------------------------------------------------------------------------------------- what a user does
+
+async function doing(tile, work) {
+  if (!signedIn) return askToken();
+  text(tile.error, "");
+  try {
+    await work();
+  } catch (trouble) {
+    if (trouble.status === 401) lost();
+    text(tile.error, trouble.message);
+  }
+}
+
+let changing = null;
+const camera = dialog("camera", async (form) => {
+  const { id, uri, options } = form.elements;
+  let given = {};
+  if (options.value.trim()) {
+    try {
+      given = JSON.parse(options.value);
+    } catch {
+      throw new Error('The options are not JSON; write them as in {"timeout": "10s"}.');
+    }
+  }
+  const body = { uri: uri.value.trim(), options: given };
+  const made = changing ? await call("PUT", path(changing.id), body)
+    : await call("POST", "/sources", { id: id.value.trim(), ...body });
+  say(changing ? `${made.id} is changed.` : `${made.id} is added.`);
+});
+
+function openCamera(tile) {
+  if (!signedIn) return askToken();
+  changing = tile;
+  const form = camera.box.querySelector("form");
+  form.reset();
+  text($("camera-title"), tile ? `Change ${tile.id}` : "Add a camera");
+  text($("camera-save"), tile ? "Change" : "Add");
+  form.elements.id.value = tile ? tile.id : "";
+  form.elements.id.readOnly = Boolean(tile);
+  // a masked password must not be sent back as if it were one
+  form.elements.uri.value = tile && !tile.source.address.includes("***") ? tile.source.address : "";
+  form.elements.uri.placeholder = tile ? tile.source.address : "";
+  camera.open();
+  (tile ? form.elements.uri : form.elements.id).focus();
+}
+
+const change = (tile) => openCamera(tile);
+$("add").addEventListener("click", () => openCamera(null));
+
+let removing = null;
+const removal = dialog("removal", async () => {
+  await call("DELETE", path(removing.id));
+  say(`${removing.id} is removed.`);
+  $("cameras").focus();
+});
+
+function remove(tile) {
+  if (!signedIn) return askToken();
+  removing = tile;
+  text($("removal-title"), `Remove ${tile.id}?`);
+  removal.open();
+}
+
+const large = dialog("large");
+
+function enlarge(id) {
+  text($("large-title"), id);
+  $("large-picture").alt = `Live pictures of ${id}`;
+  $("large-picture").src = path(id, "/live.mjpg");
+  large.open();
+}
+
+large.box.addEventListener("close", () => $("large-picture").removeAttribute("src"));

@@ -1,0 +1,198 @@
+"""The tap at the graph's ends: small pictures for who looks, and the events. It costs nothing while nobody does.
+
+On a GPU the picture is made small on the device, and only that crosses to the host, counted as `previews to host`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamkit.data import Batch, Color, Detections, Event, Frame, Surface, array_module
+from streamkit.errors import describe
+from streamkit.graph import Graph
+from streamkit.ops.letterbox import InputSpec
+from streamkit.plan import DECODE, RunOptions, StageConfig
+from streamkit.serve.gallery import Gallery
+from streamkit.stage import BatchStage, Sink
+from streamkit.yamlfile import Node
+
+if TYPE_CHECKING:
+    from streamkit.runtime.run import Pipeline
+
+WIDTH, HEIGHT = 640, 480
+"""A small picture fits in so many pixels."""
+
+_QUALITY = 75
+_COLOR = Color("bt601", full_range=True, chroma_x=0.5)
+
+
+class Preview(BatchStage):
+    """Make small pictures of the frames that somebody looks at, with what was found on them, and pass all frames on.
+
+    Options:
+        gallery: where pictures and events go.
+        draw: the tables whose objects are to be drawn: those that no stage above has drawn.
+    """
+
+    name = "preview"
+
+    def __init__(self, gallery: Gallery, draw: tuple[str, ...] = ()) -> None:
+        self.gallery, self.draw = gallery, draw
+
+    def open(self) -> None:
+        """Get ready to draw."""
+        from streamkit.ops.glyphs import Atlas
+
+        self._atlas = Atlas()
+
+    def process(self, batch: Batch) -> Batch:
+        """Hand the batch on as it is; whatever goes wrong with a picture never harms a frame."""
+        now_s = time.monotonic()
+        gallery = self.gallery
+        looked = [row for row, frame in enumerate(batch.frames) if gallery.wants(frame.source, now_s)]
+        looked = list({batch.frames[row].source: row for row in looked}.values())  # the newest of each source
+        happened = [row for row, frame in enumerate(batch.frames) if frame.events]
+        pictured = [row for row in happened if self._event_wanted(batch.frames[row], now_s)]
+        made: dict[int, bytes] = {}
+        if looked or pictured:
+            try:
+                made = self._pictures(batch, sorted({*looked, *pictured}))
+            except Exception as error:
+                self.context.counters.add("previews failed")
+                self.context.say(f"preview: a picture for the page could not be made: {describe(error)}")
+        for row in looked:
+            if row in made:
+                frame = batch.frames[row]
+                gallery.put(frame.source, made[row], frame.index, frame.pts_s)
+        for row in happened:
+            frame = batch.frames[row]
+            gallery.tell(frame.time_s or time.time(), frame.events, made.get(row))
+        for frame in batch.failed:
+            gallery.tell(frame.time_s or time.time(), frame.events, None)
+        return batch
+
+    def _event_wanted(self, frame: Frame, now_s: float) -> bool:
+        wanted = self.gallery.wants_event(frame.source, now_s)
+        if not wanted:
+            self.context.counters.add("pictures of events left out")
+        return wanted
+
+    def _pictures(self, batch: Batch, rows: list[int]) -> dict[int, bytes]:
+        """JPEG files by row; the frames without pixels are left out."""
+        from streamkit.ops import preprocess
+        from streamkit.ops.transfer import fetch
+
+        rows = [row for row in rows if batch.frames[row].surface is not None]
+        small = []
+        for row in rows:
+            frame = batch.frames[row]
+            spec = _spec(frame.width, frame.height)
+            assert frame.surface is not None
+            small.append(preprocess.preprocess([frame.surface], [(frame.width, frame.height)], spec)[0])
+        if not small:
+            return {}
+        if array_module(small[0]) is not np:
+            self.context.counters.add("previews to host", len(small))
+        tables = [table for name in self.draw if name in batch.tables and len(table := batch.table(name))]
+        return {
+            row: _jpeg(self._drawn(picture[0], batch.frames[row], row, tables))
+            for row, picture in zip(rows, fetch(small)(), strict=True)
+        }
+
+    def _drawn(self, rgb: np.ndarray, frame: Frame, row: int, tables: list[Detections]) -> np.ndarray:
+        """The small picture with the frame's objects on it."""
+        from streamkit.ops.annotate import Style, annotate
+        from streamkit.ops.color import from_rgb, to_rgb
+        from streamkit.ops.overlay import draw
+
+        height, width = rgb.shape[:2]
+        scale = np.array([width / frame.width, height / frame.height], np.float32)
+        own = [_scaled(table[table.batch_row == row], scale) for table in tables]
+        if not any(map(len, own)):
+            return rgb
+        surface = Surface(from_rgb(rgb, _COLOR), _COLOR)
+        self._atlas.begin()
+        marks, ends = annotate([surface], own, Style(), self._atlas)
+        return to_rgb(draw([surface], marks, ends, self._atlas, in_place=True)[0], width, height)
+
+
+@lru_cache(maxsize=64)
+def _spec(width: int, height: int) -> InputSpec:
+    """How a picture of this size becomes a small one: RGB bytes of even size, never enlarged."""
+    ratio = min(1.0, WIDTH / width, HEIGHT / height)
+    size = max(2, 2 * round(width * ratio / 2)), max(2, 2 * round(height * ratio / 2))
+    return InputSpec(size, "stretch", layout="nhwc", dtype="u8")
+
+
+def _scaled(table: Detections, scale: np.ndarray) -> Detections:
+    """A frame's objects in the small picture's pixels."""
+    columns: dict[str, Any] = {"xyxy": table.xyxy * np.tile(scale, 2), "batch_row": np.zeros(len(table), np.int32)}
+    if "landmarks" in table.extra:
+        points = np.array(table.extra["landmarks"], np.float32)
+        points[:, :, :2] *= scale
+        columns["extra"] = {**table.extra, "landmarks": points}
+    return replace(table, **columns)
+
+
+def _jpeg(rgb: np.ndarray) -> bytes:
+    import cv2
+
+    done, data = cv2.imencode(".jpg", cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
+    if not done:
+        raise ValueError(f"a picture of {rgb.shape[1]}x{rgb.shape[0]} cannot be written as JPEG")
+    return bytes(data)
+
+
+def tap(graph: Graph, gallery: Gallery) -> StageConfig:
+    """The stage to be added to a graph's configuration: a `Preview` behind the ends of the graph.
+
+    It reads from the last stages that are not sinks, those that draw first, since the first one's pixels are shown;
+    what none of them has drawn, it draws itself.
+    """
+    ends = [node for node in graph.nodes.values() if not issubclass(node.type, Sink)]
+    ends = [node for node in ends if all(issubclass(graph.nodes[one].type, Sink) for one in node.readers)]
+    ends.sort(key=lambda node: "pixels" not in node.available or not _drawn_tables(graph, node.id))
+    tables = [node.table for node in graph.nodes.values() if "detections" in node.type.writes]
+    drawn = _drawn_tables(graph, ends[0].id) if ends else set()
+    names = {*graph.nodes, *graph.aliases}
+    id_ = next(name for name in ("preview", *(f"preview-{n}" for n in range(2, 999))) if name not in names)
+    options = {"gallery": gallery, "draw": tuple(name for name in tables if name not in drawn)}
+    inputs = [node.id for node in ends] or [DECODE]
+    return StageConfig(id_, Preview, options, inputs, RunOptions(instances=1), [], Node({}, "serve", 0, 0))
+
+
+def follow_sinks(running: Pipeline, gallery: Gallery) -> None:
+    """Bring the events that sinks emit, such as a clip that is written, to the gallery: the tap is not behind them."""
+    sinks = {node.id for node in running.graph.nodes.values() if issubclass(node.type, Sink) and node.type.writes}
+
+    def seen(shown: Sequence[tuple[Frame, list[Event]]]) -> None:
+        for frame, events in shown:
+            if own := [event for event in events if event.stage in sinks]:
+                gallery.tell(frame.time_s or time.time(), own, None)
+
+    if sinks:
+        running.listen(seen)
+
+
+def _drawn_tables(graph: Graph, id_: str) -> set[str]:
+    """The tables that are on the pictures a stage hands on."""
+    node = graph.nodes.get(id_)
+    if node is None:
+        return set()
+    if "pixels" in node.type.writes:
+        return {name for above in node.inputs for name in _tables(graph, above)}
+    return _drawn_tables(graph, node.inputs[0])
+
+
+def _tables(graph: Graph, id_: str) -> set[str]:
+    node = graph.nodes.get(id_)
+    if node is None:
+        return set()
+    own = {node.table} if "detections" in node.type.writes else set()
+    return own.union(*(_tables(graph, above) for above in node.inputs))

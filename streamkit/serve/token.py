@@ -1,0 +1,57 @@
+"""Who may change things and see pictures: one token, in a header for programs, in a cookie for the page."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from urllib.parse import urlsplit
+
+COOKIE = "streamkit"
+SHORTEST = 16
+
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class Token:
+    """The token of one server; compared in constant time.
+
+    Args:
+        text: the token, or None to make one.
+
+    Raises:
+        ValueError: it is shorter than 16 characters, which could be guessed.
+    """
+
+    def __init__(self, text: str | None = None) -> None:
+        self.made = text is None
+        self.text = secrets.token_urlsafe(24) if text is None else text
+        if len(self.text) < SHORTEST:
+            raise ValueError(f"a token has at least {SHORTEST} characters, got {len(self.text)}")
+
+    def fits(self, given: str) -> bool:
+        """Whether this is the token."""
+        return _same(given, self.text)
+
+    @property
+    def cookie(self) -> str:
+        """What the page's cookie holds: proof of the token, not the token."""
+        return hmac.new(self.text.encode(), b"streamkit page", hashlib.sha256).hexdigest()
+
+    def allows(self, method: str, headers: dict[str, str], cookies: dict[str, str]) -> bool:
+        """Whether a request has the token, in `Authorization: Bearer TOKEN` or the page's cookie.
+
+        A browser sends the cookie also with requests that a page of another port of this host makes; so with the
+        cookie alone nothing is changed for another origin.
+        """
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if given:
+            return scheme.lower() == "bearer" and self.fits(given.strip())
+        if not _same(cookies.get(COOKIE, ""), self.cookie):
+            return False
+        origin = headers.get("origin")
+        return method in _SAFE or origin is None or urlsplit(origin).netloc == headers.get("host", "")
+
+
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode("utf-8", "surrogateescape"), other.encode("utf-8", "surrogateescape"))

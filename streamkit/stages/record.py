@@ -1,0 +1,326 @@
+"""Emit: clips of the source's own video around events, nothing decoded and nothing encoded again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from streamkit.data import Event, Frame
+from streamkit.errors import OutputError
+from streamkit.occasions import Occasions
+from streamkit.outputs import check_path
+from streamkit.records import wall_clock
+from streamkit.retention import PLACEHOLDERS, Keep, Shelf, removable
+from streamkit.stage import Bytes, Seconds, Sink, stage
+
+if TYPE_CHECKING:
+    from streamkit.media.clip import Clip
+    from streamkit.media.ring import Kept, Ring
+
+__all__ = ["Record"]
+
+_END = 1 << 62
+_LOOK_EVERY_S = 5.0
+MANUAL = "manual"
+RECORDED = "recorded"
+
+
+@dataclass(slots=True)
+class _Track:
+    """What is recorded of one source.
+
+    Attributes:
+        ring: its packets.
+        newest: the highest number of a packet whose picture has been seen.
+        until: where the recording ends, in ticks; None while nothing is recorded.
+        clip: the file under way; None also between two files of one recording.
+        cursor: the number of the packet to be written next.
+        most: where the file ends at the latest, in ticks.
+        first_s: presentation time of the file's first picture.
+        event: what the recording is named after.
+        done: the file before, which the frame's picture may still be in.
+    """
+
+    ring: Ring
+    newest: int = 0
+    until: int | None = None
+    clip: Clip | None = None
+    cursor: int = 0
+    most: int = 0
+    first_s: float = 0.0
+    event: Event | None = None
+    done: Clip | None = None
+
+
+@stage("record", writes="events")
+class Record(Sink):
+    """Write clips around events: the video as it came, from the keyframe before, not encoded again.
+
+    Events that come while a clip is written make it longer. Each event's data gets the `clip` and, as `clip_s`, the
+    event's time in it, for stages behind this one; when a clip is whole, an event `recorded` says so. A clip appears
+    under its name when it is whole.
+
+    Options:
+        when: the events that make clips, as STAGE.KIND, such as crossing.crossed, or STAGE for all of a stage's; one or
+            a list. If not set, clips are made by hand only.
+        before: how much of the time before an event is in its clip, at least; it begins at a keyframe.
+        after: how much of the time after it.
+        path: the file, .mp4 or .mkv, with {source}, {time} (UTC, or the video's own), {stage} and {kind} of the event;
+            a name that is taken gets -2.
+        max_length: a recording goes on in another file after so long.
+        keep: what is kept of the clips, such as {age: 7d, size: 50GB}; the oldest go. If not set, all of them.
+        min_free: while less is free on the disk the oldest clips go, and where that is not enough recording stops. If
+            not set, none go, and it stops under 100MB.
+        buffer: how much memory the packets of a source may take while they wait.
+    """
+
+    target: ClassVar[str] = ""
+    wants_packets: ClassVar[bool] = True
+    emits: ClassVar[tuple[str, ...]] = (MANUAL, RECORDED)
+
+    when: str | list[str] | None = None
+    before: Seconds = 10.0
+    after: Seconds = 20.0
+    path: str = "clips/{source}/{time}-{kind}.mp4"
+    max_length: Seconds = 300.0
+    keep: Keep | None = None
+    min_free: Bytes | None = None
+    buffer: Bytes = 128_000_000
+    orders: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        from streamkit.media.mux import container_format
+
+        check_path(self.path, PLACEHOLDERS)
+        container_format(self.path)
+        if self.max_length < 1:
+            raise ValueError(f"max_length must be at least 1s, got {self.max_length:g}s")
+        if self.when is not None and not self.when:
+            raise ValueError("when must name an event; leave it out where clips are made by hand only")
+        if (self.keep is not None or self.min_free is not None) and not removable(self.path):
+            raise ValueError(
+                "keep and min_free need a path that begins with a folder and has {time} in it, so that nothing but "
+                f"clips is ever removed, got {self.path!r}"
+            )
+        self._when = Occasions(self.when)
+        self._tracks: dict[str, _Track] = {}
+        self._looked_s = 0.0
+
+    def trigger(self, source: str, **data: Any) -> None:
+        """Record the source's next frame as if an event had happened there; any thread may call it.
+
+        Args:
+            source: the source's id.
+            data: what the event `manual` is to say; values that JSON can hold.
+        """
+        self.orders[source] = data
+
+    def open(self) -> None:
+        """Remove the halves of clips that a crash left."""
+        from streamkit.media.clip import abandoned
+
+        counters, say = self.context.counters, self.context.say
+        self._shelf = Shelf(self.path, self.keep, self.min_free, counters, say)
+        for part in self._shelf.parts():
+            if abandoned(part):
+                part.unlink(missing_ok=True)
+                counters.add("half clips of a crash removed")
+
+    def write(self, frame: Frame) -> None:
+        """Look for events on the frame, and write the packets up to it."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s > _LOOK_EVERY_S:
+            self._looked_s = now_s
+            self._shelf.tidy(now_s)
+            self._look_for_room(frame)
+        if self.orders and (order := self.orders.pop(frame.source, None)) is not None:
+            frame.emit(MANUAL, **order)
+        named = [place for place, event in enumerate(frame.events) if self._named(event)]
+        if frame.packet is None:
+            if named:
+                self._without("the source has no packets", len(named))
+            return
+        ring, number = frame.packet
+        track = self._tracks.get(frame.source)
+        if track is None or track.ring is not ring:
+            self._end(frame.source, frame)
+            track = self._tracks[frame.source] = _Track(ring, number)
+        track.newest = max(track.newest, number)
+        asked = self._ask(track, frame, named) if named else None
+        self._advance(track, track.newest, frame)
+        if asked is not None:
+            self._mark(track, frame, named, asked)
+        self._release(track)
+
+    def end(self, source: str) -> None:
+        """Complete the source's clip."""
+        self._end(source, None)
+
+    def close(self) -> None:
+        """Complete every clip."""
+        for source in list(self._tracks):
+            self._end(source, None)
+
+    # ------------------------------------------------------------------------------------------------- recordings
+
+    def _named(self, event: Event) -> bool:
+        if event.stage == self.context.id and event.kind in self.emits:
+            return event.kind == MANUAL
+        return event in self._when
+
+    def _ask(self, track: _Track, frame: Frame, named: Sequence[int]) -> Kept | None:
+        """Begin a recording at the frame, or make the one under way longer; return the frame's packet."""
+        from streamkit.media.ring import TICKS_PER_S
+
+        kept = track.ring.get(frame.packet.number)
+        if kept is None:
+            self._without("their packets were gone", len(named))
+            return None
+        if track.until is None:
+            first = track.ring.keyframe(kept.number, round(self.before * TICKS_PER_S))
+            begun = None if first is None else track.ring.get(first)
+            if begun is None:
+                self._without("no keyframe has come yet", len(named))
+                return None
+            track.event = frame.events[named[0]]
+            if not self._begin(track, frame, begun, kept.pts):
+                self._without("no clip could be begun", len(named))
+                return None
+            track.cursor = begun.number
+        track.until = max(track.until or 0, kept.pts + round(self.after * TICKS_PER_S))
+        return kept
+
+    def _mark(self, track: _Track, frame: Frame, named: Sequence[int], kept: Kept) -> None:
+        """Tell the events where they are."""
+        clip = next((one for one in (track.clip, track.done) if one is not None and one.has(kept)), None)
+        if clip is None:
+            self._without("its picture is in no file", len(named))
+            return
+        about = {"clip": str(clip.path), "clip_s": round(clip.at_s(kept), 3)}
+        frame.events = list(frame.events)
+        for place in named:  # an event's own data belongs to other branches as well
+            frame.events[place] = replace(frame.events[place], data={**frame.events[place].data, **about})
+
+    def _begin(self, track: _Track, frame: Frame, first: Kept, now: int) -> bool:
+        """Begin a file with a keyframe; `now` is the time of the frame, in ticks."""
+        from streamkit.media.clip import Clip
+        from streamkit.media.ring import TICKS_PER_S
+
+        event = track.event
+        assert event is not None
+        if not self._shelf.room():
+            self.context.say(self._shelf.full())
+            return False
+        ago_s = (now - first.pts) / TICKS_PER_S
+        tags = {"title": f"{event.source} {event.kind}"}
+        if frame.time_s is not None:
+            tags["creation_time"] = wall_clock(frame.time_s - ago_s)
+        try:
+            path = self._shelf.path(event.source, event.stage, event.kind, frame.time_s, frame.pts_s)
+            track.clip = Clip(path, first, tags)
+        except OutputError as error:
+            self.context.say(str(error))
+            return False
+        track.first_s = frame.pts_s - ago_s
+        track.most = first.pts + round(self.max_length * TICKS_PER_S)
+        return True
+
+    def _advance(self, track: _Track, last: int, frame: Frame | None) -> None:
+        """Write the packets up to number `last`; complete what is at its end."""
+        if track.until is None:
+            return
+        for kept in track.ring.take(track.cursor, last):
+            if kept.number > track.cursor:
+                self.context.counters.add("packets missing in clips: no memory for them", kept.number - track.cursor)
+            track.cursor = kept.number + 1
+            over = kept.dts >= track.until and (track.clip is None or track.clip.may_end_before(kept))
+            if track.clip is not None and (over or kept.form != track.clip.form or self._full(track, kept)):
+                self._finish(track, frame)
+            if over:
+                track.until = None
+                return
+            if track.clip is None and not self._go_on(track, frame, kept):
+                continue
+            assert track.clip is not None
+            try:
+                if not track.clip.write(kept):
+                    self.context.counters.add("packets not in clips: shown before the first keyframe")
+            except OutputError as error:
+                self._lost(track, error)
+                return
+
+    def _full(self, track: _Track, kept: Kept) -> bool:
+        """Whether the file is as long as it may be, and another can begin with this packet."""
+        return kept.dts >= track.most and kept.keyframe
+
+    def _go_on(self, track: _Track, frame: Frame | None, kept: Kept) -> bool:
+        """Go on with the recording in another file."""
+        if not kept.keyframe:
+            self.context.counters.add("packets not in clips: no keyframe before them")
+            return False
+        if frame is None or self._begin(track, frame, kept, self._now(track, frame, kept)):
+            return track.clip is not None
+        track.until = None
+        return False
+
+    @staticmethod
+    def _now(track: _Track, frame: Frame, kept: Kept) -> int:
+        of_frame = track.ring.get(frame.packet.number)
+        return kept.pts if of_frame is None else of_frame.pts
+
+    def _finish(self, track: _Track, frame: Frame | None) -> None:
+        """Complete the file, count it, and tell of it on the frame."""
+        clip, track.clip = track.clip, None
+        if clip is None:
+            return
+        try:
+            clip.finish()
+        except OutputError as error:
+            self._lost(track, error)
+            return
+        track.done = clip
+        self.context.counters.add("clips recorded")
+        self._shelf.tidy_soon()
+        if frame is not None:
+            frame.events = list(frame.events)
+            frame.emit(
+                RECORDED, clip=str(clip.path), start_s=round(track.first_s, 3), duration_s=round(clip.duration_s, 3),
+                bytes=clip.bytes,
+            )  # fmt: skip
+
+    def _end(self, source: str, frame: Frame | None) -> None:
+        """Nothing comes any more: the clip gets what there is."""
+        track = self._tracks.pop(source, None)
+        if track is None:
+            return
+        self._advance(track, _END, None)
+        self._finish(track, frame)
+        track.ring.leave(self.context.id)
+
+    def _release(self, track: _Track) -> None:
+        """Let go of the packets that no clip of the future can have in it."""
+        from streamkit.media.ring import TICKS_PER_S
+
+        needed = track.ring.keyframe(track.newest, round(self.before * TICKS_PER_S))
+        if needed is not None:
+            track.ring.release(self.context.id, needed if track.until is None else min(needed, track.cursor))
+
+    # --------------------------------------------------------------------------------------------------- trouble
+
+    def _look_for_room(self, frame: Frame) -> None:
+        """Complete the clips under way where the disk fills up."""
+        if any(track.clip is not None for track in self._tracks.values()) and not self._shelf.room():
+            self.context.say(self._shelf.full())
+            for track in self._tracks.values():
+                self._finish(track, None)
+                track.until = None
+
+    def _lost(self, track: _Track, error: OutputError) -> None:
+        track.clip = track.until = None
+        self.context.counters.add("clips lost: they could not be written")
+        self.context.say(str(error))
+
+    def _without(self, why: str, count: int) -> None:
+        self.context.counters.add(f"events without a clip: {why}", count)

@@ -1,0 +1,234 @@
+"""Live addresses of every kind, each from a real server on loopback."""
+
+import contextlib
+import http.server
+import itertools
+import shutil
+import ssl
+import subprocess
+import threading
+import time
+from contextlib import closing
+
+import av
+import pytest
+from clips import write
+from rtsp import free_port, wait_until
+
+from streamkit.counters import Counters
+from streamkit.data import Device
+from streamkit.errors import SourceError
+from streamkit.media.demux import Demuxer
+from streamkit.media.link import Link
+from streamkit.media.reader import Reader
+from streamkit.media.surfaces import SurfacePool
+
+JPEG_GAP_S = 0.1
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    """250 pictures, 25 a second, a keyframe every 25."""
+    return write(tmp_path_factory.mktemp("clips") / "a.mp4", frames=250, options={"g": "25", "bf": "0"})
+
+
+def jpegs():
+    context = av.CodecContext.create("mjpeg", "w")
+    context.width, context.height, context.pix_fmt = 64, 48, "yuvj420p"
+    context.framerate = 25
+    for i in itertools.count():
+        frame = av.VideoFrame(64, 48, "yuvj420p")
+        for n, plane in enumerate(frame.planes):
+            plane.update(bytes([(i * 40 + n) % 256]) * plane.buffer_size)
+        for packet in context.encode(frame):
+            yield bytes(packet)
+
+
+class MjpegHandler(http.server.BaseHTTPRequestHandler):
+    """A camera's MJPEG over HTTP: a picture each JPEG_GAP_S, without times; closes after `pictures`."""
+
+    pictures = 10**6
+
+    def do_GET(self):
+        if self.path.startswith("/private") and self.headers.get("Authorization") is None:
+            self.send_error(401)
+            return
+        if not self.path.startswith(("/private", "/video")):
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "multipart/x-mixed-replace;boundary=frame")
+        self.end_headers()
+        for picture in itertools.islice(jpegs(), self.pictures):
+            head = f"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: {len(picture)}\r\n\r\n"
+            try:
+                self.wfile.write(head.encode() + picture + b"\r\n")
+            except OSError:
+                return
+            time.sleep(JPEG_GAP_S)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def mjpeg():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), MjpegHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def taken(uri, count, link=None):
+    """So many pictures of an address, with when each came, and what was said of the stream."""
+    with closing(Reader(uri, Device(), SurfacePool(Device()), Counters(), print, link=link or Link(10.0))) as reader:
+        found = []
+        for _, picture in reader.pictures():
+            found.append((picture, time.monotonic()))
+            if len(found) == count:
+                break
+        return found, reader.info
+
+
+def test_mjpeg_over_http_has_the_times_of_arrival(mjpeg):
+    found, info = taken(f"{mjpeg}/video", 12)
+    assert info.live
+    assert info.codec == "mjpeg"
+    (first, begun_s), (last, ended_s) = found[0], found[-1]
+    assert last.pts_s - first.pts_s == pytest.approx(ended_s - begun_s, abs=0.3)  # not at the 25 a second of a guess
+
+
+@pytest.mark.parametrize(("path", "cause"), [("private", "auth"), ("nowhere", "not_found")])
+def test_http_that_refuses(mjpeg, path, cause):
+    with pytest.raises(SourceError) as caught:
+        Demuxer(f"{mjpeg}/{path}")
+    assert caught.value.cause == cause
+
+
+def test_a_camera_that_hangs_up_is_lost(mjpeg, monkeypatch):
+    monkeypatch.setattr(MjpegHandler, "pictures", 12)
+    with pytest.raises(SourceError) as caught:
+        taken(f"{mjpeg}/video", 100)
+    assert caught.value.cause == "lost"
+
+
+@pytest.fixture
+def hls(clip, tmp_path):
+    """A playlist that grows as a camera's does."""
+    if shutil.which("ffmpeg") is None:
+        pytest.skip("no ffmpeg to make a live playlist")
+    command = ["ffmpeg", "-v", "error", "-re", "-stream_loop", "-1", "-i", str(clip), "-c", "copy", "-f", "hls"]
+    command += ["-hls_time", "1", "-hls_list_size", "4", "-hls_flags", "delete_segments", str(tmp_path / "a.m3u8")]
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args):
+            super().__init__(*args, directory=str(tmp_path))
+
+        def log_message(self, *args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        process = subprocess.Popen(command)
+        wait_until((tmp_path / "a.m3u8").exists, what="the playlist")
+        yield f"http://127.0.0.1:{server.server_port}/a.m3u8", process
+        process.kill()
+        process.wait()
+        server.shutdown()
+
+
+def test_a_live_playlist(hls):
+    uri, _ = hls
+    found, info = taken(uri, 40)
+    assert info.live
+    assert (info.codec, info.width) == ("h264", 64)
+    times = [picture.pts_s for picture, _ in found]
+    assert all(b > a for a, b in itertools.pairwise(times))
+
+
+def test_a_playlist_that_grows_no_more_times_out(hls):
+    uri, process = hls
+    link = Link(2.5)
+    with closing(Reader(uri, Device(), SurfacePool(Device()), Counters(), print, link=link)) as reader, link.interrupt:
+        process.kill()
+        with pytest.raises(SourceError) as caught:
+            for _ in reader.pictures():
+                pass
+    assert caught.value.cause == "timeout"
+
+
+def test_rtmp(clip):
+    if shutil.which("ffmpeg") is None:
+        pytest.skip("no ffmpeg to serve RTMP")
+    uri = f"rtmp://127.0.0.1:{free_port()}/live/a"
+    command = ["ffmpeg", "-v", "error", "-re", "-i", str(clip), "-c", "copy", "-f", "flv", "-listen", "1", uri]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    found = None
+    try:
+        for _ in range(100):
+            with contextlib.suppress(SourceError):  # it does not listen yet
+                found, info = taken(uri, 20)
+                break
+            time.sleep(0.2)
+        assert found is not None
+    finally:
+        process.kill()
+        process.wait()
+    assert info.live
+    assert info.codec == "h264"
+    assert len(found) == 20
+
+
+def test_rtsps(rtsp, proxy, clip, tmp_path):
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate")
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",
+         "-keyout", str(key), "-out", str(certificate)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server = rtsp({"a": clip}, user="ann", password="pa/ss@wo:rd")
+    between = proxy(server.port, tls=context)
+    uri = server.url("a", port=between.port).replace("rtsp://", "rtsps://")
+    found, info = taken(uri, 10)
+    assert info.live
+    assert len(found) == 10
+
+
+@pytest.mark.parametrize("transport", ["auto", "tcp", "udp"])
+def test_transports(rtsp, proxy, clip, transport):
+    server = rtsp({"a": clip})
+    between = proxy(server.port)
+    found, _ = taken(server.url("a", port=between.port), 10, Link(10.0, transport=transport, low_latency=True))
+    assert len(found) == 10
+    assert bool(between.passed) == (transport == "udp")  # datagrams
+
+
+def test_auto_takes_udp_where_tcp_is_refused(rtsp, proxy, clip):
+    server = rtsp({"a": clip})
+    between = proxy(server.port, refuse_tcp=True)
+    found, _ = taken(server.url("a", port=between.port), 10)
+    assert len(found) == 10
+    assert between.passed > 0
+
+
+def test_a_host_that_is_not_there():
+    with pytest.raises(SourceError, match="no such host") as caught:
+        Demuxer("rtsp://ann:secret@camera.invalid/a")
+    assert caught.value.cause == "not_found"
+    assert "secret" not in str(caught.value)
+
+
+def test_srt_says_what_is_missing():
+    with pytest.raises(SourceError) as caught:
+        Demuxer(f"srt://127.0.0.1:{free_port()}", Link(1.0))
+    assert "built without SRT" in str(caught.value) or caught.value.cause == "timeout"  # or nothing listens there
+
+
+def test_a_device_that_is_not_there():
+    with pytest.raises(SourceError, match="there is no such device") as caught:
+        Demuxer("v4l2:///dev/video97?size=640x480&fps=30")
+    assert caught.value.cause == "not_found"

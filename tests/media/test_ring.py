@@ -1,0 +1,229 @@
+import threading
+
+import av
+import pytest
+from clips import write
+
+from streamkit.media.ring import TICKS_PER_S, Form, Ring
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    """50 pictures, 25 a second, a keyframe every 10, B frames."""
+    folder = tmp_path_factory.mktemp("clips")
+    return write(folder / "a.mp4", frames=50, options={"g": "10", "bf": "2", "sc_threshold": "0"})
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("clips") / "b.mp4", 96, 80, frames=10)
+
+
+def fill(ring, path, live=False):
+    """Put every packet; return their pts in seconds, as the container has them."""
+    with av.open(str(path)) as source:
+        stream = source.streams.video[0]
+        ring.begin(stream, live=live)
+        given = []
+        for packet in source.demux(stream):
+            if packet.size:
+                ring.put(packet)
+                given.append(float(packet.pts * packet.time_base))
+    return given
+
+
+def ring(*readers, limit=1 << 30):
+    return Ring(readers or ("record",), limit_bytes=limit, guard=threading.Lock())
+
+
+def test_packets_are_kept_as_they_came(clip):
+    made = ring()
+    fill(made, clip)
+    with av.open(str(clip)) as source:
+        packets = [p for p in source.demux(video=0) if p.size]
+        kept = made.take(0, 99)
+        assert [k.data for k in kept] == [bytes(p) for p in packets]
+        zero = packets[0].dts
+        base = packets[0].time_base
+        assert [k.pts / TICKS_PER_S for k in kept] == [float((p.pts - zero) * base) for p in packets]
+        assert [k.dts / TICKS_PER_S for k in kept] == [float((p.dts - zero) * base) for p in packets]
+    assert [k.number for k in kept] == list(range(50))
+    assert [k.number for k in kept if k.keyframe] == [0, 10, 20, 30, 40]
+    assert made.bytes == sum(len(k.data) for k in kept)
+
+
+def test_what_is_done_to_a_packet_later_is_not_seen(clip):
+    made = ring()
+    with av.open(str(clip)) as source:
+        stream = source.streams.video[0]
+        made.begin(stream)
+        packet = next(p for p in source.demux(stream) if p.size)
+        before = bytes(packet)
+        made.put(packet)
+        packet.update(b"\0" * len(before))
+    assert made.get(0).data == before
+
+
+def test_the_place_of_a_picture_is_its_own_packet(clip):
+    made = ring()
+    given = fill(made, clip)
+    for number, pts_s in enumerate(given):
+        assert made.place(pts_s) == (made, number)
+    assert made.place(999.0).number == 49, "the newest, where none has that time"
+
+
+@pytest.mark.parametrize(
+    ("number", "before_s", "found"),
+    [(49, 0, 40), (49, 0.5, 30), (45, 0.4, 30), (40, 0, 40), (39, 0, 30), (25, 0.08, 20), (25, 99, 0), (0, 0, 0)],
+)
+def test_the_keyframe_before(clip, number, before_s, found):
+    made = ring()
+    fill(made, clip)
+    kept = made.get(number)
+    assert made.keyframe(number, round(before_s * TICKS_PER_S)) == found
+    if before_s < 99:
+        assert made.get(found).pts <= kept.pts - before_s * TICKS_PER_S
+
+
+def test_nothing_goes_before_every_reader_has_released_it(clip):
+    made = ring("a", "b")
+    fill(made, clip)
+    made.release("a", 30)
+    assert made.get(0) is not None
+    made.release("b", 12)
+    assert made.get(11) is None
+    assert [k.number for k in made.take(0, 99)][0] == 12
+    assert made.keyframe(15) is None, "the keyframe before has gone"
+    assert made.keyframe(25) == 20
+    made.release("b", 5)  # what has gone stays gone
+    made.leave("b")
+    assert made.get(29) is None
+    assert made.get(30) is not None
+    made.leave("a")
+    assert (made.bytes, made.take(0, 99), made.lost) == (0, [], 0)
+
+
+def test_without_readers_nothing_is_kept(clip):
+    made = ring("a")
+    made.leave("a")
+    given = fill(made, clip)
+    assert made.bytes == 0
+    assert made.place(given[-1]).number == 49
+
+
+def test_the_bytes_are_bounded_and_what_is_lost_is_counted(clip):
+    made = ring(limit=5_000)
+    fill(made, clip)
+    assert made.bytes <= 5_000
+    assert made.lost == 50 - len(made.take(0, 99)) > 0
+    assert made.get(49) is not None
+
+
+def test_time_goes_on_over_loops(clip):
+    made = ring()
+    for _ in range(3):
+        given = fill(made, clip)
+    kept = made.take(0, 999)
+    steps = {b.dts - a.dts for a, b in zip(kept, kept[1:], strict=False)}
+    assert steps == {TICKS_PER_S // 25}
+    assert sorted(k.pts for k in kept) == [kept[0].pts + i * TICKS_PER_S // 25 for i in range(150)]
+    assert len({id(k.form) for k in kept}) == 1, "the same stream, the same form"
+    assert made.place(given[3]).number == 103, "the newest turn's"
+
+
+def test_a_live_source_that_was_away_has_a_gap_of_that_time(clip, monkeypatch):
+    from streamkit.media import ring as module
+
+    now = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    made = ring()
+    fill(made, clip, live=True)
+    now[0] += 30
+    fill(made, clip, live=True)
+    kept = made.take(0, 999)
+    assert (kept[50].dts - kept[49].dts) / TICKS_PER_S == 30
+
+
+def test_a_clock_that_is_set_does_not_tear_the_time(clip, monkeypatch):
+    made = ring()
+    with av.open(str(clip)) as source:
+        stream = source.streams.video[0]
+        made.begin(stream, live=True)
+        for i, packet in enumerate(p for p in source.demux(stream) if p.size):
+            ahead = {20: 3600, 30: -3600}.get(i // 10 * 10, 0)
+            shift = round(ahead / packet.time_base)
+            packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
+            made.put(packet)
+    kept = made.take(0, 99)
+    steps = [(b.dts - a.dts) / TICKS_PER_S for a, b in zip(kept, kept[1:], strict=False)]
+    assert 0 < min(steps)
+    assert max(steps) < 1
+
+
+def test_packets_without_times_and_with_times_that_fall_back_a_little(clip):
+    made = ring()
+    with av.open(str(clip)) as source:
+        stream = source.streams.video[0]
+        made.begin(stream)
+        for i, packet in enumerate(p for p in source.demux(stream) if p.size):
+            if i == 5:
+                packet.pts = packet.dts = None
+            if i == 7:
+                packet.dts -= round(0.1 / packet.time_base)
+            made.put(packet)
+    kept = made.take(0, 99)
+    assert all(b.dts > a.dts for a, b in zip(kept, kept[1:], strict=False))
+    assert all(k.pts >= k.dts for k in kept)
+
+
+def test_another_stream_is_another_form(clip, other):
+    made = ring()
+    fill(made, clip)
+    fill(made, other)
+    kept = made.take(0, 99)
+    assert kept[49].form != kept[50].form
+    assert hash(kept[0].form) == hash(kept[49].form)
+
+
+def test_a_form_outlives_the_stream(clip):
+    with av.open(str(clip)) as source:
+        form, extradata = Form(source.streams.video[0]), source.streams.video[0].codec_context.extradata
+    assert (form.template.width, form.template.height) == (64, 48)
+    with av.open(str(clip)) as source:
+        assert Form(source.streams.video[0]) == form
+    assert extradata
+
+
+@pytest.mark.parametrize("bf", ["0", "2"])
+def test_the_first_packets_of_a_camera_have_no_times(tmp_path, bf):
+    """FFmpeg gives an RTSP stream's first packets no decoding time, and its first one no time at all."""
+    path = write(tmp_path / "a.mp4", frames=30, options={"g": "30", "bf": bf})
+    whole, made = ring(), ring()
+    fill(whole, path)
+    with av.open(str(path)) as source:
+        stream = source.streams.video[0]
+        made.begin(stream, live=True)
+        for i, packet in enumerate(p for p in source.demux(stream) if p.size):
+            if i < (1 if bf == "0" else 2):
+                packet.dts = None
+            if i == 0:
+                packet.pts = None
+            made.put(packet)
+    assert [k.pts - made.get(0).pts for k in made.take(0, 99)] == [k.pts - whole.get(0).pts for k in whole.take(0, 99)]
+    assert [k.dts for k in made.take(0, 99)] == [k.dts for k in whole.take(0, 99)]
+    assert all(k.pts >= k.dts for k in made.take(0, 99))
+
+
+def test_a_stream_without_any_decoding_time(clip):
+    made = ring()
+    with av.open(str(clip)) as source:
+        stream = source.streams.video[0]
+        made.begin(stream, live=True)
+        for packet in source.demux(stream):
+            if packet.size:
+                packet.dts = None
+                made.put(packet)
+    kept = made.take(0, 99)
+    assert len(kept) == 50
+    assert all(b.dts > a.dts for a, b in zip(kept, kept[1:], strict=False))
+    assert all(k.pts >= k.dts for k in kept)

@@ -1,0 +1,17 @@
+"""Messages are said once."""
+
+from streamkit.runtime import messages
+from streamkit.runtime.messages import Messages
+
+
+def test_each_text_once_and_memory_is_bounded(monkeypatch):
+    monkeypatch.setattr(messages, "_REMEMBERED", 3)
+    said: list[str] = []
+    say = Messages(said.append)
+    for text in ("a", "b", "a", "c", "a"):
+        say(text)
+    assert said == ["a", "b", "c"]
+    say("d")  # the oldest is forgotten
+    for text in ("b", "c", "d", "a"):
+        say(text)
+    assert said == ["a", "b", "c", "d", "a"]

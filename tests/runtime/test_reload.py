@@ -1,0 +1,138 @@
+"""A pipeline that follows its YAML."""
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from streamkit.config import read
+from streamkit.errors import ConfigError
+from streamkit.graph import build
+from streamkit.runtime.reload import Reloading, watching
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cameras import WAIT_S, WRITTEN, registry, until  # the path is set just above
+
+SOURCES = "sources:\n  a: {stage: camera}\n  b: {stage: camera}\n"
+STAGES = "stages:\n  slow: {}\n  note: {}\n"
+
+
+@pytest.fixture(autouse=True)
+def _clean():
+    WRITTEN.clear()
+
+
+@contextmanager
+def following(path: Path, text: str) -> Iterator[tuple[Reloading, list[str], list[int]]]:
+    path.write_text(f"device: cpu\n{text}")
+    said: list[str] = []
+    running = watching(path, lambda: build(read(path, registry=registry(), may_be_empty=True)), None, said.append)
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(running.run()), daemon=True)
+    thread.start()
+    try:
+        until(lambda: running._running.ready)
+        yield running, said, codes
+    finally:
+        running.stop()
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+
+
+def more(id_: str) -> None:
+    so_far = len(WRITTEN.get(id_, []))
+    until(lambda: len(WRITTEN.get(id_, [])) > so_far + 5)
+
+
+def test_sources_and_settings_follow_the_file_while_others_run(tmp_path):
+    path = tmp_path / "p.yaml"
+    with following(path, SOURCES + STAGES) as (running, said, codes):
+        first = running._running
+        more("a")
+        text = "sources:\n  c: {stage: camera}\n  a: {stage: camera, rate: 200}\n" + STAGES.replace(
+            "{}", "{pause_s: 1ms}", 1
+        )
+        path.write_text(f"device: cpu\n{text.replace('1ms', '0.001')}")
+        more("c")
+        assert list(running.states) == ["c", "a"] or set(running.states) == {"a", "c"}
+        assert said == [f"{path}: slow has new settings: pause_s; source b removed; source c added; source a changed"]
+        assert running._running is first
+        assert first.changeable("slow") == {"pause_s": 0.001}
+        assert codes == []
+        path.write_text("device: cpu\n# nothing but a remark\n" + text.replace("1ms", "0.001"))
+        until(lambda: len(said) == 2)
+        assert said[1] == f"{path}: nothing changed that matters here"
+    assert codes == [130]
+    assert running.report(130)["removed"]["sources"] == 2
+
+
+def test_a_broken_edit_is_refused_with_every_problem_and_all_goes_on(tmp_path):
+    path = tmp_path / "p.yaml"
+    with following(path, SOURCES + STAGES) as (_, said, _):
+        path.write_text("device: cpu\nsources: {a: {stage: camera, rat: 3}}\nstages: {slow: {}, not: {}}\n")
+        until(lambda: said)
+        assert said[0].startswith(f"{path}: the edit is refused, and the pipeline goes on as it was:\n")
+        assert "camera has no option 'rat'" in said[0]
+        assert "unknown stage 'not'" in said[0]
+        more("b")
+        path.unlink()
+        more("b")
+        path.write_text(f"device: cpu\n{SOURCES}  c: {{stage: camera}}\n{STAGES}")
+        more("c")
+    assert len(said) == 2
+
+
+def test_other_stages_are_built_anew_and_no_frame_is_lost(tmp_path):
+    path = tmp_path / "p.yaml"
+    with following(path, SOURCES + STAGES) as (running, said, codes):
+        first = running._running
+        more("a")
+        path.write_text(f"device: cpu\n{SOURCES}{STAGES}  jsonl: {{path: '{tmp_path}/{{source}}.jsonl'}}\n")
+        until(lambda: running._running is not first and running._running.ready)
+        more("a")
+        assert said == [f"{path}: the stages changed: what is decoded goes through, and the pipeline is built anew"]
+        done = first.report(0)["sources"]
+        assert all(one["frames"] == one["out"] + sum(one["dropped"].values()) for one in done.values())
+        assert "dropped: run given up" not in first.counts()
+        assert codes == []
+    report = running.report(130)
+    assert report["restarts"] == 1
+    assert report["frames"] == sum(map(len, WRITTEN.values())) == report["stages"]["note"]["frames"]
+    assert len((tmp_path / "a.jsonl").read_text().splitlines()) == report["sources"]["a"]["out"]
+
+
+def test_stages_that_cannot_be_opened_give_way_to_those_before(tmp_path):
+    path = tmp_path / "p.yaml"
+    (tmp_path / "folder.jsonl").mkdir()
+    with following(path, SOURCES + STAGES) as (running, said, _):
+        more("a")
+        path.write_text(f"device: cpu\n{SOURCES}{STAGES}  jsonl: {{path: '{tmp_path}/folder.jsonl'}}\n")
+        until(lambda: len(said) == 2)
+        assert "the new stages cannot be opened, and the pipeline goes on as it was: cannot write" in said[1]
+        until(lambda: running._running.ready)
+        more("a")
+        path.write_text(f"device: cpu\n{SOURCES}{STAGES}  more: {{stage: note}}\n")
+        until(lambda: "more" in running._running.graph.nodes and running._running.ready)
+        more("b")
+
+
+def test_it_goes_on_without_any_source(tmp_path):
+    path = tmp_path / "p.yaml"
+    with following(path, "sources: {}\n" + STAGES) as (running, said, codes):
+        assert running.states == {}
+        path.write_text(f"device: cpu\n{SOURCES}{STAGES}")
+        more("a")
+        path.write_text(f"device: cpu\nsources:\n{STAGES}")
+        until(lambda: len(said) == 2)
+        assert (running.states, codes) == ({}, [])
+    assert codes == [130]
+
+
+def test_several_devices_are_refused(tmp_path):
+    path = tmp_path / "p.yaml"
+    path.write_text(f"device: [cpu, cpu]\n{SOURCES}{STAGES}")
+    with pytest.raises(ConfigError, match=r"--watch follows the YAML in one process, got 2 devices; name one"):
+        watching(path, lambda: build(read(path, registry=registry())), None, print)

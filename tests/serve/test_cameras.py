@@ -1,0 +1,49 @@
+"""Real cameras behind the API: what it says of a wrong password, and of one that goes away and comes back."""
+
+import pytest
+
+SECRET = "geheim-0815"
+
+
+@pytest.fixture
+def camera(rtsp, test_data):
+    return rtsp({"gate": test_data / "videos" / "vtest_480x360.mp4"}, user="ann", password=SECRET)
+
+
+def add(server, uri):
+    answer = server.client.post("/sources", json={"id": "cam", "uri": uri, "options": {"timeout": "3s"}})
+    assert answer.status_code == 201, answer.text
+    assert SECRET not in answer.text
+
+
+@pytest.fixture(autouse=True)
+def tidy(server):
+    yield
+    server.client.delete("/sources/cam")
+
+
+def test_a_wrong_password_is_said_and_put_right(server, camera):
+    add(server, camera.url("gate", password="wrong-one"))
+    found = server.until(lambda: (one := server.source("cam"))["cause"] and one)
+    assert found["cause"] == "auth"
+    assert "wrong-one" not in str(found)
+    changed = server.client.put("/sources/cam", json={"uri": camera.url("gate")})
+    assert changed.status_code == 200
+    assert server.running("cam")["address"] == f"rtsp://ann:***@127.0.0.1:{camera.port}/gate"
+    assert server.client.get("/sources/cam/snapshot.jpg").status_code == 200
+
+
+def test_a_camera_goes_away_and_comes_back(server, camera):
+    add(server, camera.url("gate"))
+    server.running("cam")
+    camera.stop()
+    gone = server.until(lambda: (one := server.source("cam"))["state"] == "reconnecting" and one)
+    assert gone["cause"] in ("lost", "refused", "timeout")
+    assert server.client.get("/sources/cam/snapshot.jpg").status_code in (200, 503)
+    assert server.running("street")["fps"] > 0  # the others go on
+    camera.start()
+    back = server.until(lambda: (one := server.source("cam"))["state"] == "running" and one, 60)
+    assert sum(back["reconnects"].values()) == 1
+    metrics = server.open.get("/metrics").text
+    assert 'streamkit_reconnects_total{cause="' in metrics
+    assert SECRET not in metrics

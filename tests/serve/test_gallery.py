@@ -1,0 +1,93 @@
+"""The hand-over of pictures and events between the pipeline and those who look."""
+
+import time
+
+from streamkit.data import Event
+from streamkit.serve import gallery as module
+from streamkit.serve.gallery import Gallery, told
+
+
+def event(kind="crossed", source="gate", frame=3):
+    return Event(kind, "line", source, frame, frame / 25, 7, {"direction": "in"})
+
+
+def test_nothing_is_wanted_until_somebody_asks():
+    gallery = Gallery()
+    assert not gallery.wants("gate", time.monotonic())
+    gallery.ask("gate")
+    assert gallery.wants("gate", time.monotonic())
+    assert not gallery.wants("door", time.monotonic())
+
+
+def test_pictures_are_made_at_most_so_often():
+    gallery = Gallery(pictures_per_s=5)
+    gallery.ask("gate")
+    gallery.put("gate", b"one", 1, 0.04)
+    made = gallery.newest("gate")
+    assert made.jpeg == b"one"
+    assert not gallery.wants("gate", made.made_s + 0.19)
+    assert gallery.wants("gate", made.made_s + 0.21)
+
+
+def test_who_looks_no_more_is_forgotten_with_the_picture():
+    gallery = Gallery()
+    gallery.ask("gate")
+    gallery.put("gate", b"one", 1, 0.04)
+    assert not gallery.wants("gate", time.monotonic() + module.ASKED_FOR_S + 1)
+    assert gallery.newest("gate") is None
+    assert not gallery.wants("gate", time.monotonic())
+
+
+def test_each_picture_has_a_number_of_its_own():
+    gallery = Gallery()
+    for source in ("gate", "door", "gate"):
+        gallery.put(source, b"x", 0, 0.0)
+    assert gallery.newest("gate").number == 3
+    assert gallery.newest("door").number == 2
+
+
+def test_events_come_newest_first_and_are_bounded():
+    gallery = Gallery(keep=5)
+    for frame in range(8):
+        gallery.tell(100.0 + frame, [event(frame=frame)], b"jpeg" if frame % 2 else None)
+    found = gallery.events(3)
+    assert [one.event.frame for one in found] == [7, 6, 5]
+    assert len(gallery.events(100)) == 5
+    assert gallery.event(8).jpeg == b"jpeg"
+    assert gallery.event(1) is None
+    assert [one.number for one in gallery.events(100, after=6)] == [8, 7]
+
+
+def test_events_of_one_source():
+    gallery = Gallery()
+    gallery.tell(1.0, [event(source="gate"), event("left", source="gate")], None)
+    gallery.tell(2.0, [event(source="door")], None)
+    assert [one.event.kind for one in gallery.events(10, "gate")] == ["left", "crossed"]
+
+
+def test_pictures_of_events_are_made_at_most_so_often_for_each_source():
+    gallery = Gallery(event_pictures_per_s=2)
+    assert gallery.wants_event("gate", 10.0)
+    assert not gallery.wants_event("gate", 10.4)
+    assert gallery.wants_event("door", 10.4)
+    assert gallery.wants_event("gate", 10.6)
+
+
+def test_a_source_that_is_gone_keeps_its_events_only():
+    gallery = Gallery()
+    gallery.ask("gate")
+    gallery.put("gate", b"one", 1, 0.04)
+    gallery.tell(1.0, [event()], None)
+    gallery.forget("gate")
+    assert gallery.newest("gate") is None
+    assert not gallery.wants("gate", time.monotonic())
+    assert len(gallery.events(10)) == 1
+
+
+def test_an_event_as_the_api_tells_it():
+    gallery = Gallery()
+    gallery.tell(1.5, [event()], b"jpeg")
+    assert told(gallery.events(1)[0]) == {
+        "number": 1, "time_s": 1.5, "source": "gate", "frame": 3, "pts_s": 0.12, "kind": "crossed", "stage": "line",
+        "track_id": 7, "data": {"direction": "in"}, "picture": True,
+    }  # fmt: skip

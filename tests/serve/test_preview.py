@@ -1,0 +1,252 @@
+"""The tap at the graph's ends: what it shows, where it sits, and that it costs nothing while nobody looks."""
+
+import threading
+import time
+
+import cv2
+import numpy as np
+import pytest
+
+from streamkit.cli_serve import prepare
+from streamkit.config import read_text
+from streamkit.data import Batch
+from streamkit.graph import build
+from streamkit.runtime.device import choose
+from streamkit.runtime.run import Pipeline
+from streamkit.serve.gallery import Gallery
+from streamkit.serve.preview import Preview, _spec, tap
+from streamkit.stage import Collecting, Context, Sink, default_registry, stage
+from streamkit.testing import detections, frames
+
+TRACKED = """
+plugins: [plugins]
+sources: {street: samples/street.mp4}
+stages:
+  detect: {model: demo}
+  track: {stage: simple_track}
+  line: {stage: line_counter, line: [[320, 60], [320, 360]]}
+"""
+
+
+def graph_of(text, root):
+    return build(read_text(text, folder=root))
+
+
+def run(text, root, gallery, limit=40, device="cpu"):
+    graph = graph_of(text, root)
+    config = graph.config
+    config.stages.append(tap(graph, gallery))
+    said = []
+    running = Pipeline(build(config), choose(device, said.append), limit=limit, say=said.append)
+    assert running.run() == 0
+    return running.report(0)
+
+
+def looked_at(jpeg):
+    return cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+
+
+def batch_of(*given):
+    table = detections([[10, 10, 60, 60]], labels=("car",))
+    return Batch(list(given), tables={"detect": table})
+
+
+def preview(gallery, *draw):
+    made = Preview(gallery, draw)
+    made.context = Context("preview")
+    made.open()
+    return made
+
+
+# ------------------------------------------------------------------------------------------------------ where it sits
+
+
+@pytest.mark.parametrize(
+    ("stages", "inputs", "draws"),
+    [
+        ("jsonl: {path: out/x.jsonl}", ["decode"], ()),
+        ("detect: {model: demo}\n  jsonl: {path: out/x.jsonl}", ["detect.postprocess"], ("detect",)),
+        ("detect: {model: demo}\n  draw: {}\n  video: {path: out/x.mp4}", ["draw"], ()),
+        ("detect: {model: demo}\n  draw: {}\n  video: {path: out/x.mp4}\n  jsonl: {path: out/x.jsonl}", ["draw"], ()),
+        (
+            "detect: {model: demo}\n  other: {stage: detect, model: demo, from: decode}\n  draw: {from: detect}",
+            ["draw", "other.postprocess"],
+            ("other",),
+        ),
+    ],
+)
+def test_it_reads_from_the_last_stages_that_are_not_sinks(stages, inputs, draws, root):
+    graph = graph_of(f"sources: {{street: samples/street.mp4}}\nstages:\n  {stages}", root)
+    stage = tap(graph, Gallery())
+    assert stage.inputs == inputs
+    assert stage.options["draw"] == draws
+    graph.config.stages.append(stage)
+    assert build(graph.config).nodes[stage.id].inputs == inputs
+
+
+def test_its_id_is_its_own(root):
+    graph = graph_of("sources: {s: samples/street.mp4}\nstages: {preview: {stage: jsonl, path: out/x.jsonl}}", root)
+    assert tap(graph, Gallery()).id == "preview-2"
+
+
+def test_a_stage_that_draws_may_still_do_so_in_place(root):
+    text = "sources: {s: samples/street.mp4}\nstages: {detect: {model: demo}, draw: {}, video: {path: out/x.mp4}}"
+    graph = graph_of(text, root)
+    assert graph.nodes["draw"].in_place
+    graph.config.stages.append(tap(graph, Gallery()))
+    assert build(graph.config).nodes["draw"].in_place
+
+
+# ------------------------------------------------------------------------------------------------------ what it shows
+
+
+def test_nobody_looks_and_nothing_is_made(root, monkeypatch):
+    gallery = Gallery()
+    text = TRACKED.replace("  line:", "  unused:").split("  unused:")[0]
+    monkeypatch.setattr(Preview, "_pictures", lambda *_: pytest.fail("a picture was made"))
+    run(text, root, gallery)
+    assert gallery.newest("street") is None
+
+
+def test_who_looks_sees_what_was_found(root):
+    plain, drawn = Gallery(), Gallery()
+    for gallery, text in ((plain, "jsonl: {path: '{out}'}"), (drawn, "detect: {model: demo}")):
+        gallery.ask("street")
+        stages = text.replace("'{out}'", "/dev/null")
+        run(f"sources: {{street: samples/street.mp4}}\nstages:\n  {stages}", root, gallery, limit=1)
+    one, other = (looked_at(gallery.newest("street").jpeg) for gallery in (plain, drawn))
+    assert one.shape == other.shape == (360, 640, 3)
+    changed = np.abs(one.astype(int) - other).max(2) > 60
+    assert 0.001 < changed.mean() < 0.3  # boxes and labels, and the street beneath them is the same
+
+
+def test_a_drawn_box_lies_where_the_object_is():
+    gallery = Gallery()
+    gallery.ask("cam")
+    frame = frames(1, source="cam", width=1280, height=960, pixels=True)[0]
+    table = detections([[320, 240, 960, 720]], labels=("car",))
+    preview(gallery, "detect").process(Batch([frame], tables={"detect": table}))
+    shown = looked_at(gallery.newest("cam").jpeg).astype(int)
+    assert shown.shape == (480, 640, 3)
+    bare = Gallery()
+    bare.ask("cam")
+    preview(bare).process(Batch([frame]))
+    changed = np.argwhere(np.abs(shown - looked_at(bare.newest("cam").jpeg)).max(2) > 50)
+    (top, left), (bottom, right) = changed.min(0), changed.max(0)
+    assert abs(left - 160) <= 4
+    assert abs(right - 480) <= 4
+    assert abs(bottom - 360) <= 4
+    assert 120 - 24 <= top <= 124  # the label stands on the box
+
+
+def test_the_newest_frame_of_each_source_is_shown():
+    gallery = Gallery()
+    gallery.ask("a")
+    gallery.ask("b")
+    given = [
+        *frames(3, source="a", pixels=True),
+        *frames(2, source="b", pixels=True),
+        *frames(2, source="c", pixels=True),
+    ]
+    preview(gallery).process(Batch(given))
+    assert (gallery.newest("a").frame, gallery.newest("b").frame, gallery.newest("c")) == (2, 1, None)
+
+
+def test_events_come_with_the_picture_of_their_frame(root):
+    gallery = Gallery()
+    report = run(TRACKED, root, gallery, limit=None)
+    found = gallery.events(500)
+    assert len(found) == sum(report["events"].values()) > 0
+    assert {one.event.stage for one in found} == {"line"}
+    pictured = [one for one in found if one.jpeg]
+    assert pictured
+    assert looked_at(pictured[0].jpeg).shape == (360, 640, 3)
+    left_out = report["counts"].get("pictures of events left out", 0)
+    frames_with = {(one.event.source, one.event.frame) for one in found}
+    assert len({(o.event.source, o.event.frame) for o in pictured}) + left_out == len(frames_with)
+
+
+def test_events_of_sinks_are_told_too(root):
+    registry = default_registry()
+    with Collecting(registry):
+
+        @stage("saver", writes="events")
+        class Saver(Sink):
+            """Say of every tenth frame that it is saved."""
+
+            def write(self, frame):
+                if frame.index % 10 == 0:
+                    frame.emit("saved")
+
+    text = "sources: {street: samples/street.mp4}\nstages: {saver: {}}"
+    running, gallery = prepare(build(read_text(text, folder=root, registry=registry)), print)
+    beside = threading.Thread(target=running.run)
+    beside.start()
+    while not running.states["street"].done:
+        time.sleep(0.05)
+    running.stop()
+    beside.join(30)
+    assert [one.event.frame for one in gallery.events(500)][::-1] == list(range(0, running.frames, 10))
+    assert running.frames > 100
+
+
+def test_a_failed_frame_tells_its_events_without_a_picture():
+    gallery = Gallery()
+    frame = frames(1, source="cam", pixels=True)[0]
+    frame.emit("crossed")
+    frame.error = "detect failed"
+    preview(gallery).process(Batch([], failed=[frame]))
+    assert [one.jpeg for one in gallery.events(5)] == [None]
+
+
+def test_a_frame_without_pixels_has_no_picture_and_harms_nobody():
+    gallery = Gallery()
+    gallery.ask("a")
+    gallery.ask("b")
+    empty = frames(1, source="a", pixels=True)[0]
+    empty.surface = None
+    preview(gallery).process(Batch([empty, *frames(1, source="b", pixels=True)]))
+    assert gallery.newest("a") is None
+    assert gallery.newest("b") is not None
+
+
+def test_a_picture_that_cannot_be_made_never_fails_a_frame(monkeypatch):
+    gallery, said = Gallery(), []
+    gallery.ask("cam")
+    made = preview(gallery)
+    made.context.say = said.append
+    monkeypatch.setattr("streamkit.ops.preprocess.preprocess", lambda *_: 1 / 0)
+    batch = Batch(frames(2, source="cam", pixels=True))
+    assert made.process(batch) is batch
+    assert not batch.failed
+    assert made.context.counters["previews failed"] == 1
+    assert "ZeroDivisionError" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("size", "small"),
+    [
+        ((1920, 1080), (640, 360)),
+        ((3840, 2160), (640, 360)),
+        ((640, 480), (640, 480)),
+        ((320, 241), (320, 240)),
+        ((1080, 1920), (270, 480)),
+        ((1, 1), (2, 2)),
+        ((9000, 10), (640, 2)),
+    ],
+)
+def test_sizes_are_even_small_and_keep_their_shape(size, small):
+    assert _spec(*size).size == small
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_only_the_small_picture_crosses(root):
+    gallery, reference = Gallery(), Gallery()
+    text = "sources: {street: samples/street.mp4}\nstages:\n  detect: {model: demo}"
+    for one, device in ((gallery, "cuda"), (reference, "cpu")):
+        one.ask("street")
+        counts = run(text, root, one, limit=1, device=device)["counts"]
+        assert counts.get("previews to host", 0) == (device == "cuda")
+        assert "pixels to host" not in counts
+    shown, wanted = (looked_at(one.newest("street").jpeg).astype(int) for one in (gallery, reference))
+    assert np.abs(shown - wanted).mean() < 2

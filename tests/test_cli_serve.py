@@ -1,0 +1,122 @@
+"""`run.py serve`: what it prints, and that it ends as it should."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+PIPELINE = "sources: {{cam: {{uri: 'test://', pace: 10}}}}\nstages: {{jsonl: {{path: {out}}}}}\n"
+TOKEN = "a token for the tests"
+
+
+def begin(root, yaml, *options, **environment):
+    """Start the command; return it, its address with a token where it printed one, and its lines so far."""
+    running = subprocess.Popen(
+        [sys.executable, "run.py", "serve", str(yaml), "--port", "0", *options],
+        cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **environment},
+    )  # fmt: skip
+    lines = []
+    assert running.stdout is not None
+    for line in running.stdout:
+        lines.append(line)
+        if match := re.search(r"serving \S+ at (http://\S+)", line):
+            return running, match[1], lines
+    raise AssertionError("".join(lines))
+
+
+@pytest.fixture
+def yaml(tmp_path: Path) -> Path:
+    path = tmp_path / "cam.yaml"
+    path.write_text(PIPELINE.format(out=tmp_path / "cam.jsonl"))
+    return path
+
+
+def test_it_makes_a_token_prints_it_once_and_ends_on_sigterm(root, yaml):
+    running, url, lines = begin(root, yaml)
+    try:
+        address, _, token = url.partition("#token=")
+        assert len(token) >= 32
+        assert address.startswith("http://127.0.0.1:")
+        with httpx.Client(base_url=address, timeout=20) as client:
+            end = time.monotonic() + 30
+            while client.get("/ready").status_code != 200:
+                assert time.monotonic() < end
+                time.sleep(0.1)
+            head = {"authorization": f"Bearer {token}"}
+            assert client.get("/sources/cam/snapshot.jpg", headers=head).status_code == 200
+            assert client.post("/sources/cam/pause").status_code == 401
+    finally:
+        running.send_signal(signal.SIGTERM)
+        rest, _ = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert ("".join(lines) + rest).count(token) == 1
+    assert yaml.with_name("cam.jsonl").read_text().count("\n") > 0
+
+
+def test_a_token_that_is_given_is_not_printed(root, yaml):
+    running, url, lines = begin(root, yaml, STREAMKIT_TOKEN=TOKEN)
+    try:
+        assert "#" not in url
+        answer = httpx.delete(f"{url}sources/cam", headers={"authorization": f"Bearer {TOKEN}"}, timeout=20)
+        assert answer.status_code == 204
+        assert httpx.get(f"{url}sources", timeout=20).json() == []  # and it goes on without any source
+        assert running.poll() is None
+    finally:
+        running.send_signal(signal.SIGTERM)
+        rest, _ = running.communicate(timeout=30)
+    assert TOKEN not in "".join(lines) + rest
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--token", "short"], "at least 16 characters"),
+        (["--host", "203.0.113.7"], "cannot listen on 203.0.113.7"),
+        (["--device", "cpu,cpu"], "serve runs on one device"),
+        (["--set", "stages.jsonl.pth=x"], "no option 'pth'"),
+    ],
+)
+def test_what_cannot_be_served_is_said(root, yaml, options, words):
+    done = subprocess.run(
+        [sys.executable, "run.py", "serve", str(yaml), "--port", "0", *options],
+        cwd=root, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode in (1, 2)
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "prometheus_client"])
+def test_a_missing_package_is_named_with_the_command_that_installs_it(missing, monkeypatch):
+    from streamkit.errors import MissingPackage
+    from streamkit.serve.server import check_packages
+
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(MissingPackage, match=r"run.py serve needs .*pip install 'streamkit\[serve\]'"):
+        check_packages()
+
+
+def test_it_may_begin_without_any_source(root, tmp_path):
+    yaml = tmp_path / "none.yaml"
+    yaml.write_text(f"sources: {{}}\nstages: {{jsonl: {{path: '{tmp_path}/{{source}}.jsonl'}}}}\n")
+    running, url, _ = begin(root, yaml, STREAMKIT_TOKEN=TOKEN)
+    try:
+        with httpx.Client(base_url=url, timeout=20, headers={"authorization": f"Bearer {TOKEN}"}) as client:
+            assert client.get("/sources").json() == []
+            new = {"id": "cam", "uri": "test://", "options": {"pace": 20}}
+            end = time.monotonic() + 30
+            while client.get("/ready").status_code != 200 and time.monotonic() < end:
+                time.sleep(0.1)
+            assert client.post("/sources", json=new).status_code == 201
+            while not client.get("/sources").json()[0]["frames"] and time.monotonic() < end:
+                time.sleep(0.1)
+    finally:
+        running.send_signal(signal.SIGTERM)
+        running.communicate(timeout=30)
+    assert (tmp_path / "cam.jsonl").read_text().count("\n") > 0

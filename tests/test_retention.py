@@ -1,0 +1,156 @@
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from streamkit.counters import Counters
+from streamkit.retention import Shelf, removable
+
+NOON = 1785585600.25  # 2026-08-01T12:00:00.250Z
+TEMPLATE = "clips/{source}/{time}-{kind}.mp4"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def shelf(keep=None, min_free=None, template=TEMPLATE):
+    made = Shelf(template, keep, min_free, Counters(), lambda text: made.said.append(text))
+    made.said, made.counts = [], made._counters
+    return made
+
+
+def clip(source="gate", days=0.0, size=100, kind="crossed"):
+    path = shelf().path(source, "crossing", kind, NOON - days * 86400, 0.0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x" * size)
+    at = time.time() - days * 86400
+    os.utime(path, (at, at))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("template", "about", "path"),
+    [
+        (TEMPLATE, ("gate", "crossing", "crossed", NOON, 3.0), "clips/gate/20260801T120000.250Z-crossed.mp4"),
+        (TEMPLATE, ("yard/n", "a", "in out/../x", None, 83.24), "clips/yard/n/000083.240s-in_out_.._x.mp4"),
+        ("{stage}-{kind}.mkv", ("gate", "detect.post", "", None, 0), "detect.post-_.mkv"),
+        (TEMPLATE, ("gate", "x", "y", None, -1.0), "clips/gate/000000.000s-y.mp4"),
+    ],
+)
+def test_names(template, about, path):
+    assert str(shelf(template=template).path(*about)) == path
+
+
+def test_a_name_that_is_taken_gets_a_number():
+    assert [clip().name for _ in range(3)] == [f"20260801T120000.250Z-crossed{n}.mp4" for n in ("", "-2", "-3")]
+
+
+def test_old_clips_go():
+    old, new = clip(days=8), clip("other", days=6)
+    made = shelf({"age": 7 * 86400})
+    made.tidy(0.0)
+    assert (old.exists(), new.exists()) == (False, True)
+    assert made.counts.values == {"clips removed: too old": 1}
+
+
+def test_the_oldest_go_where_all_are_too_large():
+    clips = [clip(f"s{n}", days=4 - n, size=100) for n in range(4)]
+    made = shelf({"size": 250})
+    made.tidy(0.0)
+    assert [path.exists() for path in clips] == [False, False, True, True]
+    assert made.counts.values == {"clips removed: too much": 2}
+
+
+def test_it_looks_once_a_minute_or_when_there_is_a_new_clip():
+    made = shelf({"size": 50})
+    made.tidy(0.0)
+    path = clip()
+    made.tidy(59.0)
+    assert path.exists()
+    made.tidy(60.0)
+    assert not path.exists()
+    path = clip()
+    made.tidy_soon()
+    made.tidy(61.0)
+    assert not path.exists()
+
+
+def test_nothing_else_ever_goes():
+    ours = clip(days=9)
+    folder = ours.parent
+    others = [
+        folder / "notes.txt", folder / "best.mp4", folder / "20260801T120000.250Z-crossed.mkv",
+        folder / ".20260801T120000.250Z-crossed.mp4.part", Path("20260801T120000.250Z-crossed.mp4"),
+        folder.parent / "20260801T120000.250Z-crossed.mp4",
+    ]  # fmt: skip
+    for path in others:
+        path.touch()
+        os.utime(path, (0, 0))
+    shelf({"age": 86400, "size": 1}, min_free=1).tidy(0.0)
+    assert not ours.exists()
+    assert all(path.exists() for path in others)
+
+
+def test_without_keep_nothing_goes():
+    path = clip(days=9999)
+    shelf().tidy(0.0)
+    assert path.exists()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_room_is_made_where_it_may_be(monkeypatch, there):
+    clips = [clip(f"s{n}", days=4 - n) for n in range(4)]
+    usage = shutil.disk_usage(".")
+
+    def free(path):
+        return usage._replace(free=1000 - 100 * sum(one.exists() for one in clips) - (0 if there else 5000))
+
+    monkeypatch.setattr(shutil, "disk_usage", free)
+    made = shelf(min_free=800)
+    assert made.room() is there
+    assert [path.exists() for path in clips] == ([False, False, True, True] if there else [False] * 4)
+    assert made.counts["clips removed: the disk was full"] == (2 if there else 4)
+    assert "it goes on when there is room" in made.full()
+
+
+def test_room_is_never_made_where_nobody_asked_for_it(monkeypatch):
+    path = clip(days=9)
+    usage = shutil.disk_usage(".")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1))
+    assert not shelf({"age": 1}).room()
+    assert path.exists()
+
+
+def test_parts_of_clips():
+    folder = clip().parent
+    part = folder / ".20260801T120000.250Z-crossed-2.mp4.part"
+    for path in (part, folder / ".x.mp4.part", folder / "20260801T120000.250Z-crossed-2.mp4.part"):
+        path.touch()
+    assert [path.resolve() for path in shelf().parts()] == [part.resolve()]
+
+
+@pytest.mark.parametrize(
+    ("template", "may"),
+    [(TEMPLATE, True), ("/data/{time}.mp4", True), ("{source}/{time}.mp4", False), ("./{time}.mp4", False),
+     ("clips/{kind}.mp4", False)],
+)  # fmt: skip
+def test_which_templates_can_be_tidied(template, may):
+    assert removable(template) is may
+
+
+def test_a_clip_that_cannot_be_removed_is_said(monkeypatch):
+    clip(days=9)
+    made = shelf({"age": 1})
+
+    def refuse(self, missing_ok=False):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    made.tidy(0.0)
+    assert made.counts.values == {"clips that could not be removed": 1}
+    assert "Permission denied" in made.said[0]
