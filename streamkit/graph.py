@@ -255,15 +255,14 @@ def _check_sinks(graph: Graph, problems: list[Problem]) -> None:
         if not isinstance(path, str):
             continue
         if getattr(node.type, "one_source", False) and "{source}" not in path and len(graph.sources) > 1:
-            problems.append(place.problem(
-                f"{node.id}: {len(graph.sources)} sources into the one file {path}; write \"{{source}}\" into the {option}"
-            ))  # fmt: skip
+            what = f"{len(graph.sources)} sources into the one {'file ' if option == 'path' else ''}{mask(path)}"
+            problems.append(place.problem(f'{node.id}: {what}; write "{{source}}" into the {option}'))
         if node.options.get("encoder") == "copy" and _drawn(graph, node):
             text = (
                 "encoder: copy takes the source's own packets, without what is drawn above it; read from decode instead"
             )
             problems.append(node.place.follow(["encoder"])[0].problem(f"{node.id}: {text}"))
-        file, name = os.path.normpath(path), "standard output" if path == "-" else path
+        file, name = os.path.normpath(path), "standard output" if path == "-" else mask(path)
         if file in claimed and (path != "-" or claimed[file].type is not node.type):
             text = f"{node.id}: {claimed[file].id} writes {name} already; give it a path of its own"
             problems.append(place.problem(text))

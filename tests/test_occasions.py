@@ -27,7 +27,7 @@ def nodes():
 sources: {a: "test://"}
 stages:
   line: {}
-  line.two: {stage: line}
+  line_two: {stage: line}
   crowd: {}
   draw: {}
   beside: {stage: crowd, from: decode}
@@ -42,11 +42,11 @@ stages:
         (None, []),
         ("line.crossed", []),
         ("line", []),
-        (["line.crossed", "line.two.returned", "crowd.anything", "crowd"], []),
+        (["line.crossed", "line_two.returned", "crowd.anything", "crowd"], []),
         ("line.crosed", ["line writes no event 'line.crosed'; did you mean 'line.crossed'?"]),
         ("lines.crossed", ["no stage writes the event 'lines.crossed'; did you mean 'line.crossed'?"]),
-        (["draw.drawn", "line.two.x"], ["draw writes no events, so there is no 'draw.drawn'",
-                                        "line.two writes no event 'line.two.x'; known: line.two.crossed, line.two."]),
+        (["draw.drawn", "line_two.x"], ["draw writes no events, so there is no 'draw.drawn'",
+                                        "line_two writes no event 'line_two.x'; known: line_two.crossed, line_two."]),
         ("beside.crowded", ["end does not see the events of beside; write from: beside, or put it behind beside"]),
     ],
 )  # fmt: skip

@@ -68,7 +68,7 @@ def made(kind, folder=ROOT):
         text = f"sources: {{a: {{stage: {kind.name}, {values}}}}}\nstages: {{draw: {{}}}}"
     else:
         above = "\n  ".join(ABOVE[word] for word in kind.reads if word in ABOVE)
-        text = f'sources: {{a: samples/street.mp4}}\nstages:\n  {above}\n  it: {{stage: {kind.name}, {values}}}'
+        text = f"sources: {{a: samples/street.mp4}}\nstages:\n  {above}\n  it: {{stage: {kind.name}, {values}}}"
     config = read_text(text, folder=folder, registry=REGISTRY)
     assert config.problems == []
     build(config)

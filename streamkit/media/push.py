@@ -49,8 +49,8 @@ def check_protocol(url: str) -> None:
         av.open("srt://127.0.0.1:1?mode=listener&listen_timeout=1", timeout=0.1).close()
     except ProtocolNotFoundError:
         raise OutputError(
-            f"cannot push to {mask(url)}: the FFmpeg of PyAV {av.__version__} was built without SRT; push to rtsp:// or "
-            "rtmp://, and let a media server hand it on as SRT"
+            f"cannot push to {mask(url)}: the FFmpeg of PyAV {av.__version__} was built without SRT; push to rtsp:// "
+            "or rtmp://, and let a media server hand it on as SRT"
         ) from None
     except (FFmpegError, OSError):
         pass

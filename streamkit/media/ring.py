@@ -207,7 +207,7 @@ class Ring:
             self._drop_released()
 
     @property
-    def bytes(self) -> int:
+    def size_bytes(self) -> int:
         """How many bytes are kept."""
         return self._bytes
 
@@ -245,10 +245,8 @@ class Ring:
     def _keep(self, given: _Given) -> None:
         assert self._form is not None
         now_s, base = time.monotonic(), self._base
-        if given.dts is None:
-            ticks = self._step - self._shift + (self._dts or 0)
-        else:
-            ticks = round(given.dts * base)
+        after = self._step - self._shift + (self._dts or 0)
+        ticks = after if given.dts is None else round(given.dts * base)
         if self._anew or self._jumps(ticks + self._shift, now_s):
             self._shift = self._go_on(now_s) - ticks
             self._anew = False

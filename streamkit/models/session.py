@@ -234,9 +234,9 @@ class _Bound:
         import cupy
         import onnxruntime as ort
 
+        self.binding = session.io_binding()  # first, so that what it holds of the session goes before the session does
         self.session, self.info, self.index, self.cuda_graph = session, info, index, cuda_graph
         self.stream = cupy.cuda.get_current_stream()
-        self.binding = session.io_binding()
         self.options = ort.RunOptions()
         self.options.add_run_config_entry("disable_synchronize_execution_providers", "1")
         if cuda_graph:
@@ -289,6 +289,7 @@ class _Bound:
             values = dict(zip(self.info.outputs, self.binding.get_outputs(), strict=True))
             for name in values.keys() - outputs.keys():
                 outputs[name] = self._adopt(values[name], self.info.outputs[name].dtype)
+            self.binding.clear_binding_outputs()
         return {name: outputs[name] for name in self.info.outputs}
 
     def bind(self, binding: Any, feeds: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
@@ -325,10 +326,10 @@ class _Graph:
     def __init__(self, bound: _Bound, feeds: Mapping[str, Array], outputs: Mapping[str, Array], number: int) -> None:
         import onnxruntime as ort
 
+        self.binding = bound.session.io_binding()  # first, as in _Bound
         self.session = bound.session
         self.feeds = {name: feed.copy() for name, feed in feeds.items()}
         self.outputs = {name: output.copy() for name, output in outputs.items()}
-        self.binding = bound.session.io_binding()
         bound.bind(self.binding, self.feeds, self.outputs)
         self.options = ort.RunOptions()
         self.options.add_run_config_entry("disable_synchronize_execution_providers", "1")

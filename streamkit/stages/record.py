@@ -221,7 +221,7 @@ class Record(Sink):
             path = self._shelf.path(event.source, event.stage, event.kind, frame.time_s, frame.pts_s)
             track.clip = Clip(path, first, tags)
         except OutputError as error:
-            self.context.say(str(error))
+            self._tell(error)
             return False
         track.first_s = frame.pts_s - ago_s
         track.most = first.pts + round(self.max_length * TICKS_PER_S)
@@ -320,7 +320,12 @@ class Record(Sink):
     def _lost(self, track: _Track, error: OutputError) -> None:
         track.clip = track.until = None
         self.context.counters.add("clips lost: they could not be written")
-        self.context.say(str(error))
+        self._tell(error)
+
+    def _tell(self, error: OutputError) -> None:
+        """Say why, without the clip's name: the same text for every clip is said once."""
+        reason = str(error).rpartition(": ")[2]
+        self.context.say(f"{self.context.id}: clips under {self._shelf.root} cannot be written: {reason}")
 
     def _without(self, why: str, count: int) -> None:
         self.context.counters.add(f"events without a clip: {why}", count)

@@ -160,7 +160,9 @@ class Stream(Sink):
         try:
             self._push = Push(self.url, encoder, self.timeout)
         except (OutputError, OSError) as error:
-            self._lost(error if isinstance(error, OutputError) else OutputError(f"cannot push to {self._name}: {error}"))
+            self._lost(
+                error if isinstance(error, OutputError) else OutputError(f"cannot push to {self._name}: {error}")
+            )
             return False
         self._look = (surface.width, surface.height, surface.color)
         self._zero_s = frame.pts_s

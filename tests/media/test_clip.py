@@ -89,7 +89,9 @@ def test_a_codec_that_the_container_does_not_take(test_data, tmp_path):
 def test_half_a_clip_is_abandoned_when_nobody_writes_it(kept, tmp_path):
     clip = Clip(tmp_path / "a.mkv", kept[0], {})
     part = tmp_path / ".a.mkv.part"
-    look = f"from pathlib import Path; from streamkit.media.clip import abandoned; print(abandoned(Path({str(part)!r})))"
+    look = (
+        f"from pathlib import Path; from streamkit.media.clip import abandoned; print(abandoned(Path({str(part)!r})))"
+    )
     seen = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
     assert seen.stdout.strip() == "False"
     assert not abandoned(part)

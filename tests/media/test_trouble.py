@@ -13,11 +13,11 @@ from streamkit.media.reader import Reader
 from streamkit.media.surfaces import SurfacePool
 
 
-def failure(uri):
+def failure(uri, device=Device()):  # noqa: B008  # a frozen value
     """How many pictures came, and the error."""
     count, counters = 0, Counters()
     with pytest.raises(SourceError) as caught:  # noqa: PT012  # pictures come before the error
-        reader = Reader(str(uri), Device(), SurfacePool(Device()), counters, print, link=Link(2))
+        reader = Reader(str(uri), device, SurfacePool(device), counters, print, link=Link(2))
         try:
             for _ in reader.pictures():
                 count += 1
@@ -97,14 +97,15 @@ def test_cut_in_the_middle(tmp_path, name, counted):
     assert (f"{count} of 100 pictures" in text) == counted
 
 
-def test_flipped_bytes(test_data, tmp_path):
+@pytest.mark.parametrize("device", [Device(), pytest.param(Device("cuda"), marks=pytest.mark.gpu)], ids=str)
+def test_flipped_bytes(test_data, tmp_path, device):
     data = bytearray((test_data / "videos" / "vtest_480x360.mp4").read_bytes())
     start = data.find(b"mdat") + 100
     for i in range(start, len(data), 9973):
         data[i] ^= 0xFF
     path = tmp_path / "flip.mp4"
     path.write_bytes(data)
-    count, text, counters = failure(path)
+    count, text, counters = failure(path, device)
     assert count > 700
     assert "is damaged" in text
     assert counters["decode errors concealed"] > 0

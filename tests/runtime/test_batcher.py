@@ -378,7 +378,7 @@ def test_in_is_out_and_dropped_with_a_slow_reader_and_unlike_rates():
 
 
 def test_a_source_that_takes_an_id_again_waits_until_the_earlier_one_is_through():
-    batcher = Batcher(8, LONG_S, np)
+    batcher = Batcher(8, 0.05, np)
     batcher.expect(3)
     first, other = batcher.begin("a"), batcher.begin("b")
     first.put(frame("a", 7))

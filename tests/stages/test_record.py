@@ -133,7 +133,7 @@ def test_events_that_overlap_make_one_clip_longer(run, video, tmp_path):
     ticked = events(done, "ticked")
     assert len({e["data"]["clip"] for e in ticked}) == 2
     first, second = sorted((tmp_path / "clips" / "gate").iterdir())
-    assert [n for _, n in shown(first)][0] == 50
+    assert shown(first)[0][1] == 50
     assert 154 <= shown(first)[-1][1] <= 158
     for event in ticked[:3]:
         assert dict(shown(first))[event["data"]["clip_s"]] == event["data"]["n"]
@@ -146,7 +146,7 @@ def test_a_recording_that_grows_too_long_goes_on_in_another_file(run, video, tmp
     files = sorted((tmp_path / "clips" / "gate").iterdir())
     numbers = [[n for _, n in shown(path)] for path in files]
     assert len(files) >= 3
-    assert sum(numbers, []) == list(range(numbers[-1][-1] + 1)), "no picture twice, none missing"
+    assert [n for one in numbers for n in one] == list(range(numbers[-1][-1] + 1)), "no picture twice, none missing"
     assert all(len(one) <= 101 for one in numbers), "3 s, and to the next keyframe"
     for event in events(done, "ticked"):
         assert dict(shown(tmp_path / event["data"]["clip"]))[event["data"]["clip_s"]] == event["data"]["n"]
@@ -155,7 +155,7 @@ def test_a_recording_that_grows_too_long_goes_on_in_another_file(run, video, tmp
 def test_an_event_at_the_first_frame(run, video, tmp_path):
     run(video, [0])
     (path,) = (tmp_path / "clips" / "gate").iterdir()
-    assert [n for _, n in shown(path)][0] == 0
+    assert shown(path)[0][1] == 0
 
 
 @pytest.mark.parametrize("source", ["loop: 3, end: 2s", "loop: 3, start: 1s, end: 3s", "every: 3", "fps: 5"])
@@ -251,7 +251,7 @@ stages:
 def test_what_is_refused_before_anything_runs(record, said):
     registry = default_registry()
     registry.add(ticker())
-    text = f'sources: {{a: x.mp4}}\nstages:\n  draw: {{}}\n  ticker: {{from: decode}}\n  record: {record}'
+    text = f"sources: {{a: x.mp4}}\nstages:\n  draw: {{}}\n  ticker: {{from: decode}}\n  record: {record}"
     if "from" not in record:
         text = text.replace("draw: {}\n  ticker: {from: decode}", "draw: {}\n  ticker: {}")
     with pytest.raises(ConfigError) as error:
@@ -339,7 +339,7 @@ def test_a_camera_that_comes_back_as_another_gets_a_clip_of_its_own(rtsp, test_d
     videos = test_data / "videos"
     server = rtsp({"gate": videos / "vtest_480x360.mp4"}, user="ann", password="geheim")
     text = f"""
-sources: {{gate: {{uri: "{server.url('gate')}"}}}}
+sources: {{gate: {{uri: "{server.url("gate")}"}}}}
 stages:
   record: {{before: 1s, after: 10min, max_length: 1h}}
   jsonl: {{path: "out.jsonl"}}
@@ -418,3 +418,29 @@ def test_it_hands_on_what_it_was_given(run, video):
     done = run(video, [130])
     assert [one["frame"] for one in done.records["gate"]] == list(range(250))
     assert len(events(done, "passed")) == 249
+
+
+def test_clips_that_cannot_be_written_are_said_once(run, video, tmp_path):
+    (tmp_path / "clips").touch()
+    done = run(video, [60, 120, 180])
+    assert done.code == 0
+    assert done.report["counts"] == {"events without a clip: no clip could be begun": 3}
+    assert [text for text in done.said if "record" in text] == [
+        "record: clips under clips cannot be written: a part of the path is a file where a folder is needed"
+    ]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("source", ["", "decoders: 3", "loop: 2, end: 4s"])
+def test_clips_of_what_a_gpu_decodes(run_pipeline, video, tmp_path, monkeypatch, source):
+    monkeypatch.chdir(tmp_path)
+    text = f"""
+sources: {{gate: {{uri: "{video}", {source}}}}}
+stages:
+  ticker: {{at: [90]}}
+  record: {{when: ticker.ticked, before: 1s, after: 1s}}
+  collect: {{}}
+"""
+    done = run_pipeline(text, device="cuda", extra=[ticker()])
+    (event,) = events(done, "ticked")
+    assert dict(shown(tmp_path / event["data"]["clip"]))[event["data"]["clip_s"]] == 90

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import types
 from fractions import Fraction
+from itertools import pairwise
 
 import av
 import numpy as np
@@ -13,8 +14,8 @@ import pytest
 from streamkit.data import Color, Device, Frame, Surface
 from streamkit.errors import DeviceError, OutputError
 from streamkit.media import encode
-from streamkit.stage import Context
 from streamkit.media import encoders as module
+from streamkit.stage import Context
 from streamkit.stages.video import Video
 
 NOON = 1785585600.0  # 2026-08-01T12:00:00Z
@@ -166,6 +167,22 @@ def test_segments_of_a_camera_are_named_by_the_clock(tmp_path):
     assert times(tmp_path / "gate-20260801T120002Z.mp4") == [Fraction(i, 25) for i in range(50)]
     with av.open(str(tmp_path / "gate-20260801T120002Z.mp4")) as back:
         assert back.metadata["creation_time"].startswith("2026-08-01T12:00:02")
+
+
+def test_no_frame_is_lost_between_the_segments_of_a_camera(tmp_path):
+    out = sink(tmp_path / "gate.mp4", segment=1.0)
+    at_s = [i / 25 + (i % 3) * 0.004 for i in range(130)]
+    for i, one in enumerate(at_s):
+        out.write(frame(i, 900 + one, time_s=NOON + one))
+    out.close()
+    found, begun = [], []
+    for name in names(tmp_path):
+        got = [float(one) for one in times(tmp_path / name)]
+        assert got[0] == 0, "time begins at 0 in each file"
+        begun.append(at_s[len(found)])
+        found += [begun[-1] + one for one in got]
+    assert found == pytest.approx(at_s, abs=1e-6)
+    assert [b - a for a, b in pairwise(begun)] == pytest.approx([1.0] * 5, abs=0.05)
 
 
 def test_a_camera_is_cut_every_ten_minutes_if_nothing_is_said(tmp_path):

@@ -1,0 +1,77 @@
+"""How a receiver is addressed; the pushing itself is tested with real receivers in tests/stages/test_stream.py."""
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from streamkit.counters import Counters
+from streamkit.data import Color, Surface
+from streamkit.errors import OutputError
+from streamkit.media.encode import TIME_BASE, CpuEncoder, Encoding
+from streamkit.media.push import Push, check_protocol, check_target, target_options
+
+
+@pytest.mark.parametrize(
+    ("url", "container", "option"),
+    [
+        ("rtsp://h/a", "rtsp", ("timeout", "2500000")),
+        ("RTSPS://h/a", "rtsp", ("rtsp_transport", "tcp")),
+        ("rtmp://h/live/a", "flv", ("rw_timeout", "2500000")),
+        ("srt://h:9000", "mpegts", ("timeout", "2500000")),
+        ("out/a.m3u8", "hls", ("hls_flags", "delete_segments+independent_segments+temp_file")),
+        ("file:///out/a.m3u8", "hls", ("hls_time", "2")),
+        ("https://h/a.m3u8?token=x", "hls", ("method", "PUT")),
+    ],
+)
+def test_addresses(url, container, option):
+    check_target(url)
+    kind, options = target_options(url, 2.5)
+    assert kind == container
+    assert option in options.items()
+
+
+@pytest.mark.parametrize("url", ["http://h/a", "a.mp4", "udp://h:1", "rtsp.m3u9", ""])
+def test_addresses_that_are_refused(url):
+    with pytest.raises(ValueError, match="url must begin with rtsp://, "):
+        check_target(url)
+
+
+@pytest.mark.parametrize("url", ["rtsp://h/a", "a.m3u8"])
+def test_protocols_that_every_ffmpeg_has(url):
+    check_protocol(url)
+
+
+def surface(i):
+    data = np.full((72, 64), 128, np.uint8)
+    data[:48] = i
+    return Surface(data, Color("bt601"))
+
+
+def push(url):
+    encoder = CpuEncoder(Encoding(live=True, gop=10), 64, 48, Color("bt601"), 25, 1, Counters())
+    return Push(str(url), encoder, 5.0)
+
+
+def test_a_process_that_is_killed_is_an_error_and_leaves_none_behind(tmp_path):
+    made = push(tmp_path / "a" / "a.m3u8")
+    made.write(surface(0), 0)
+    os.kill(made._process.pid, signal.SIGKILL)
+    with pytest.raises(OutputError, match=r"cannot push to .*a\.m3u8"):  # noqa: PT012 it is noticed by and by
+        for i in range(1, 500):
+            made.write(surface(i % 200), round(i / 25 / TIME_BASE))
+            time.sleep(0.01)
+    assert made._process.returncode is not None
+    made.close()
+
+
+def test_the_process_ends_when_the_push_is_closed(tmp_path):
+    made = push(tmp_path / "a.m3u8")
+    for i in range(30):
+        made.write(surface(i), round(i / 25 / TIME_BASE))
+    made.close()
+    assert made.connected
+    assert made._process.returncode == 0
+    assert "#EXT-X-ENDLIST" in (tmp_path / "a.m3u8").read_text()

@@ -1,0 +1,87 @@
+"""What is promised of cameras, in figures: outages, bad neighbours, coming and going, overload.
+
+usage: python tests/soak/soak.py [NAME ...] [--short] [--minutes 30] [--device cpu] [--json FILE]
+
+NAME: restarts, neighbours, churn, overload, soak (RTSP servers on loopback, or made-up sources; together the default),
+fleet (--device cuda: a hundred paced cameras, one in ten failing). Prints a report and exits 1 where a promise does not
+hold. `--short` is what the tests run.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from load import churn, fleet, overload
+from neighbours import neighbours
+from outages import restarts, soak
+from rig import Promises, machine
+from rtsp import missing
+
+NAMES = ("restarts", "neighbours", "churn", "overload", "soak", "fleet")
+SHORT: dict[str, dict[str, Any]] = {
+    "restarts": {"outages": 2, "away_s": 2.0, "quiet_s": 6.0},
+    "neighbours": {"seconds": 6.0, "rounds": 3},
+    "churn": {"times": 200},
+    "overload": {"seconds": 8.0},
+    "soak": {"minutes": 0.5},
+    "fleet": {"cameras": 20, "seconds": 15.0},
+}
+
+
+def run(name: str, folder: Path, **options: Any) -> Promises:
+    """Run one by its name, in a folder of its own."""
+    call: dict[str, Callable[..., Promises]] = {
+        "restarts": restarts, "neighbours": neighbours, "churn": churn, "overload": overload, "soak": soak,
+        "fleet": fleet,
+    }  # fmt: skip
+    own = folder / name
+    own.mkdir()
+    return call[name](own, **options)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*NAMES, []])
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--minutes", type=float, help="of soak and overload")
+    parser.add_argument("--times", type=int, help="additions and removals")
+    parser.add_argument("--outages", type=int)
+    parser.add_argument("--cameras", type=int, help="of restarts and fleet")
+    parser.add_argument("--seed", type=int, default=0, help="of soak")
+    parser.add_argument("--device", default="cpu", help="of churn and fleet")
+    parser.add_argument("--clip", type=Path, help="of fleet")
+    parser.add_argument("--detect", help="of fleet: a model card, for a detector; none by default")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    cuda = args.device.startswith("cuda")
+    names = args.names or (["churn", "fleet"] if cuda else [name for name in NAMES if name != "fleet"])
+    why = missing()
+    if why is not None and {"restarts", "neighbours", "soak"} & set(names):
+        sys.exit(why)
+    given: dict[str, dict[str, Any]] = {
+        "restarts": {"outages": args.outages, "cameras": args.cameras},
+        "neighbours": {},
+        "churn": {"times": args.times, "device": args.device},
+        "overload": {"seconds": args.minutes and args.minutes * 60},
+        "soak": {"minutes": args.minutes, "seed": args.seed, "say": lambda text: print(text, flush=True)},
+        "fleet": {"cameras": args.cameras, "device": args.device, "clip": args.clip, "detect": args.detect},
+    }
+    where, reports = machine(), []
+    for name in names:
+        options = {**(SHORT[name] if args.short else {}), **{k: v for k, v in given[name].items() if v is not None}}
+        with tempfile.TemporaryDirectory() as folder:
+            promises = run(name, Path(folder), **options)
+        print(promises, flush=True)
+        reports.append(promises.report())
+    if args.json is not None:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps({"schema": "streamkit-soak/1", "machine": where, "soaks": reports}, indent=1))
+    return 0 if all(one["holds"] for one in reports) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

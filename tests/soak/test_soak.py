@@ -1,0 +1,48 @@
+"""The short forms of the soaks; `soak.py` beside this file runs the long ones."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from rig import Promises  # the path is set just above
+from soak import SHORT, run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["restarts", "neighbours", "soak"])
+def test_promises_about_cameras(name, tmp_path, test_data, rtsp_there):
+    promises = run(name, tmp_path, **SHORT[name])
+    assert promises.hold, str(promises)
+
+
+@pytest.mark.parametrize("name", ["churn", "overload"])
+def test_promises_about_load(name, tmp_path, test_data):
+    promises = run(name, tmp_path, **SHORT[name])
+    assert promises.hold, str(promises)
+
+
+def test_cameras_that_fail_at_random_do_not_hold_up_others(tmp_path, test_data):
+    promises = run("fleet", tmp_path, cameras=10, seconds=5.0, device="cpu")
+    assert promises.hold, str(promises)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "options"), [("fleet", {"seconds": 40.0}), ("churn", {"times": 500})])
+def test_promises_on_a_gpu(name, options, tmp_path, test_data):
+    promises = run(name, tmp_path, **options, device="cuda")
+    assert promises.hold, str(promises)
+
+
+def test_a_promise_that_does_not_hold_is_told():
+    promises = Promises("one")
+    assert not promises.hold  # nothing was promised
+    promises.most("frames lost", 1, 2)
+    assert promises.hold
+    promises.none("cameras that failed", ["gate: away"])
+    assert not promises.hold
+    assert promises.report()["holds"] is False
+    assert "! cameras that failed" in str(promises)
+    assert "gate: away" in str(promises)
