@@ -37,7 +37,7 @@ class BatchOptions:
     Attributes:
         size: frames a batch holds at most.
         max_wait_s: how long its oldest may wait for more.
-        max_latency_s: how old a live frame may be when it leaves in a batch; None leaves it to the runner.
+        max_latency_s: how old a live frame may be at the end of the graph; None leaves it to the runner.
     """
 
     size: int | None = None

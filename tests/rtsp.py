@@ -187,6 +187,8 @@ class Proxy:
 
     def close(self) -> None:
         """Stop listening and break what is open."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # also wakes the thread that waits there
         self._listener.close()
         self._break()
 

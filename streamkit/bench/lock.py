@@ -8,7 +8,7 @@ clock is involved: how late the system wakes threads does not matter.
 
 Error: with n turns the share is within 1 / sqrt(n) of the truth (two standard deviations at worst): 2.5 % for 3 s.
 Against threads that hold the lock a known share of the time and hash in between, it was within 0.03. Threads that
-sleep on timers on an otherwise idle machine are woken by the same ticks as this one: there it says up to 0.2 too much.
+sleep on timers on an otherwise idle machine are woken by the same ticks as this one: there it says up to 0.3 too much.
 The watch itself takes about 0.5 % of the lock.
 """
 

@@ -128,6 +128,7 @@ class Demuxer:
                 return
             except (OSError, ValueError, av.FFmpegError) as error:
                 raise cannot_read(self.uri, error, late=live and self._late(asked_s)) from error
+            late = live and self._late(asked_s)
             if packet.size:
                 self.packets_read += 1
                 self.discarded += packet.is_discard
@@ -135,7 +136,7 @@ class Demuxer:
                 if live:
                     self._date(packet, tick)
                 yield packet
-            elif live and self._late(asked_s):  # FFmpeg takes a wait that was ended for the end of a playlist
+            if late:  # FFmpeg takes a wait that was ended for the stream's end, and hands out what it held back
                 raise cannot_read(self.uri, TimeoutError(), late=True)
 
     def _wait(self, now_s: float) -> None:

@@ -19,6 +19,8 @@ LIVE_LATENCY_S = 1.0
 """How old a live frame may be when it leaves in a batch, where the YAML does not say."""
 
 
+_LEAST_SHARE = 0.1  # of the latency allowed that is left for waiting here, however long the rest of the way takes
+_UNDER_WAY = 1000  # batches whose way is watched
 _LIVE_QUEUE = 4  # frames of a live source that may wait, however many sources there are: a hiccup is no reason to drop
 
 
@@ -55,18 +57,20 @@ class Batcher:
 
     A batch leaves when `size` frames are there, when its oldest has waited `max_wait_s`, when every source that still
     runs has as many waiting as it may, or when all sources have ended. A frame with a due time (live and paced sources)
-    is dropped, and counted, when it is older than `max_latency_s` on leaving, or when a newer one needs its place; one
-    without is never dropped: its source waits.
+    is dropped, and counted, when on leaving it is so old that by the end of the graph it would be older than
+    `max_latency_s`, or when a newer one needs its place; one without is never dropped: its source waits. How long the
+    way through the graph takes is measured: whoever is at its end calls `through`.
 
     Args:
         size: frames in a batch at most.
         max_wait_s: how long a frame waits for others, in seconds.
         xp: the array module of the pipeline's device.
         ahead: batches that may wait here before sources are made to wait.
-        max_latency_s: how old a frame with a due time may be when it leaves, in seconds.
+        max_latency_s: how old a frame with a due time may be at the end of the graph, in seconds.
 
     Attributes:
         inlets: the sources that are not through yet, by id.
+        live: whether the last frame that came had a due time.
     """
 
     def __init__(
@@ -78,7 +82,9 @@ class Batcher:
         self._ready: deque[Inlet] = deque()
         self._ended: list[Inlet] = []
         self._running = self._queued = self._expected = self._sequence = 0
-        self._aborted = self._over = False
+        self._aborted = self._over = self.live = False
+        self._left: dict[int, float] = {}
+        self._transit_s = 0.0
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)  # for `next`, and for a source that takes another's id
 
@@ -114,6 +120,7 @@ class Batcher:
     def _put(self, inlet: Inlet, frame: Frame) -> None:
         with self._changed:
             waiting = inlet.waiting
+            self.live = frame.due_s is not None
             if frame.due_s is None:
                 while len(waiting) >= self._share() and not self._aborted and not inlet.ended:
                     inlet.room.wait()
@@ -165,8 +172,17 @@ class Batcher:
         failed = [frame for frame in frames if frame.error is not None]
         told = tuple(inlet.source for inlet in ended)
         batch = Batch(well, self._xp, sequence=self._sequence, failed=failed, ended=told)
+        if len(self._left) < _UNDER_WAY:
+            self._left[batch.sequence] = time.monotonic()
         self._sequence += 1
         return batch
+
+    def through(self, sequence: int) -> None:
+        """A batch has come to the end of the graph: learn how long that takes, fast when longer, slowly when less."""
+        left_s = self._left.pop(sequence, None)
+        if left_s is not None:
+            took_s = time.monotonic() - left_s
+            self._transit_s = max(took_s, 0.9 * self._transit_s + 0.1 * took_s)
 
     @property
     def waiting(self) -> int:
@@ -191,7 +207,8 @@ class Batcher:
     def _take(self) -> list[Frame]:
         """Up to a batch of frames that are young enough, one of each ready source in turn."""
         frames: list[Frame] = []
-        oldest = time.monotonic() - self._max_latency_s
+        allowed_s = max(self._max_latency_s - self._transit_s, _LEAST_SHARE * self._max_latency_s)
+        oldest = time.monotonic() - allowed_s
         while self._ready and len(frames) < self._size:
             inlet = self._ready.popleft()
             waiting = inlet.waiting

@@ -33,10 +33,10 @@ class Channel:
             self._items.append(batch)
             self._changed.notify_all()
 
-    def wait_for_room(self) -> None:
-        """Wait while the queue is full. Raises Aborted."""
+    def wait_for_room(self, empty: bool = False) -> None:
+        """Wait while the queue is full, or while there is anything in it. Raises Aborted."""
         with self._changed:
-            while len(self._items) >= self._depth and not self._aborted:
+            while len(self._items) >= (1 if empty else self._depth) and not self._aborted:
                 self._changed.wait()
             if self._aborted:
                 raise Aborted
@@ -101,10 +101,14 @@ class Outlet:
                 self._next += 1
             self._changed.notify_all()
 
-    def wait_for_room(self) -> None:
-        """Wait until every reader takes another batch at once, where only the caller puts any. Raises Aborted."""
+    def wait_for_room(self, empty: bool = False) -> None:
+        """Wait until every reader takes another batch at once, where only the caller puts any. Raises Aborted.
+
+        Args:
+            empty: wait until it would also be the next one taken.
+        """
         for reader in self._readers:
-            reader.wait_for_room()
+            reader.wait_for_room(empty)
 
     def abort(self) -> None:
         """Wake the workers that wait here with Aborted."""

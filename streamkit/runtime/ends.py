@@ -31,6 +31,7 @@ class Ends:
         lanes: its lanes.
         count_sources: takes the frames at the first end, the sources that are through, and the monotonic time.
         say: takes messages for the user.
+        through: takes the number of each batch that comes to the first end.
 
     Attributes:
         finished: frames by the end that they came to.
@@ -43,8 +44,9 @@ class Ends:
     def __init__(
         self, graph: Graph, lanes: Sequence[Lane], say: Callable[[str], None],
         count_sources: Callable[[Sequence[Frame], Iterable[str], float], None],
+        through: Callable[[int], None] = lambda sequence: None,
     ) -> None:  # fmt: skip
-        self._graph, self._say, self._count_sources = graph, say, count_sources
+        self._graph, self._say, self._count_sources, self._through = graph, say, count_sources, through
         self.finished, self.detections, self.events = Counter[str](), Counter[str](), Counter[str]()
         self.latency: dict[str, Histogram] = {}
         self.lock = threading.Lock()
@@ -98,6 +100,7 @@ class Ends:
                     self.latency.setdefault(name, Histogram()).add(now_s - frame.due_s)
             if id(lane) == self._first:
                 self._count_sources(frames, batch.ended, now_s)
+                self._through(batch.sequence)
         if self._listeners and frames:
             self._show(batch, own, every=id(lane) == self._first)
 

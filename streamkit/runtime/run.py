@@ -86,7 +86,7 @@ class Pipeline(Controls):
         for lane in self._lanes:
             lane.workers = instances(lane.nodes, device)
         self._decoded = connect(graph, self._lanes)
-        self.ends = Ends(graph, self._lanes, self.say, self.sources.count)
+        self.ends = Ends(graph, self._lanes, self.say, self.sources.count, self._batcher.through)
         self.finished, self.detections, self.events = self.ends.finished, self.ends.detections, self.ends.events
         self.latency = self.ends.latency
         self._watchdog = Watchdog(config.watchdog_s, lambda: [one for _, one in list(self._runners)], self.say)
@@ -216,13 +216,16 @@ class Pipeline(Controls):
         return made
 
     def _feed(self, outlet: Outlet) -> None:
-        """Bring batches from the batcher to the lanes; each is made when there is room for it, so that it is fresh."""
+        """Bring batches from the batcher to the lanes; each is made when there is room for it, so that it is fresh.
+
+        Live frames do not wait in the lanes' queues, where none is dropped, while newer ones come.
+        """
         spans = self._spans()
         room = spans.call("wait for output", outlet.wait_for_room, waiting=True)
         take = spans.call("wait for frames", self._batcher.next, waiting=True)
         try:
             while True:
-                room()
+                room(self._batcher.live)
                 if (batch := take()) is None:
                     break
                 outlet.put(batch)

@@ -177,6 +177,11 @@ def _sources(app: FastAPI, engine: Engine, locked: list[Any]) -> None:
         """Go on reading a source."""
         return reply(engine.resume(id))
 
+    @app.post("/sources/{id:path}/record", responses={**_LOCKED, **_UNKNOWN, **_CLASH, **_WRONG}, **change)
+    def record(id: str) -> Response:  # noqa: A002
+        """Record a clip of a source now, by every stage that records."""
+        return reply(engine.record(id))
+
     @app.put("/sources/{id:path}", responses={**asked, **_UNKNOWN}, **change)
     def replace(id: str, new: words.ChangedSource) -> Response:  # noqa: A002
         """Give a source a new address and options; it ends and begins anew."""

@@ -101,6 +101,16 @@ class Engine:
         self._do(lambda: self.running.resume(id_))
         return self.source(id_)
 
+    def record(self, id_: str) -> Source:
+        """Let every stage that records begin a clip of a source, or go on with one. Raises Refused."""
+        self.state(id_)
+        recorders = [node.id for node in self._nodes() if hasattr(node.type, "trigger")]
+        if not recorders:
+            raise Refused(409, "no stage of this pipeline records; put `record` among its stages")
+        for name in recorders:
+            self._do(lambda name=name: self.running.trigger(name, id_))
+        return self.source(id_)
+
     def _config(self, id_: str, uri: str, given: dict[str, Any]) -> SourceConfig:
         """A source as it is asked for, checked as a YAML is."""
         if clash := sorted({"uri", "stage", "fault"} & given.keys()):

@@ -207,6 +207,20 @@ def test_transports(rtsp, proxy, clip, transport):
     assert bool(between.passed) == (transport == "udp")  # datagrams
 
 
+def test_silence_is_told_after_one_timeout(rtsp, clip):
+    """What FFmpeg's parser held back comes out when the wait is ended; it does not begin another wait."""
+    server, timeout_s = rtsp({"a": clip}), 4.0
+    with closing(Demuxer(server.url("a"), link=Link(timeout_s=timeout_s))) as demuxer:
+        packets = demuxer.packets()
+        next(packets)
+        server.freeze()
+        came_s = [time.monotonic()] * 2
+        with pytest.raises(SourceError, match="no answer in time"):
+            came_s.extend(time.monotonic() for _ in packets)
+        server.thaw()
+    assert time.monotonic() - came_s[-2] < 1.8 * timeout_s
+
+
 def test_auto_takes_udp_where_tcp_is_refused(rtsp, proxy, clip):
     server = rtsp({"a": clip})
     between = proxy(server.port, refuse_tcp=True)

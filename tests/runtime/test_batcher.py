@@ -72,13 +72,13 @@ def test_a_partial_batch_leaves_when_its_oldest_frame_has_waited():
 
 
 def test_the_wait_counts_from_the_oldest_frame_of_all_sources():
-    batcher = made(8, 0.3, "a", "b", "idle")
+    batcher = made(8, 1.0, "a", "b", "idle")
     begun = time.monotonic()
     batcher.inlets["b"].put(frame("b"))
-    time.sleep(0.2)
+    time.sleep(0.6)
     batcher.inlets["a"].put(frame("a"))
     assert sorted(names(batcher.next())) == ["a", "b"]
-    assert 0.29 < time.monotonic() - begun < 0.48
+    assert 0.99 < time.monotonic() - begun < 1.5
 
 
 def test_the_wait_holds_also_while_a_source_has_yet_to_begin():
@@ -403,3 +403,48 @@ def test_nothing_begins_when_all_is_over():
     assert batcher.expect(-1)
     assert batcher.next() is None
     assert not batcher.expect(1)
+
+
+def test_what_the_way_to_the_end_takes_is_taken_off_the_age_allowed():
+    batcher = Batcher(1, 0.01, np, max_latency_s=1.0)
+    batcher.expect(1)
+    inlet = batcher.begin("a")
+
+    def left_with(ages_s):
+        """Which of frames of these ages leave."""
+        now_s = time.monotonic()
+        for index, age_s in enumerate(ages_s):
+            made = frame("a", index)
+            made.due_s = now_s - age_s
+            inlet.put(made)
+        batch = batcher.next()
+        return batch.frames[0].index, batch.sequence
+
+    index, sequence = left_with([0.6])
+    assert index == 0, "nothing is known of the way yet"
+    time.sleep(0.5)
+    batcher.through(sequence)
+    index, sequence = left_with([0.6, 0.1])
+    assert index == 1
+    assert inlet.drops["dropped: too old"] == 1
+    for _ in range(40):  # the way gets short again, and is believed to slowly
+        batcher.through(sequence)
+        index, sequence = left_with([0.0])
+    batcher.through(sequence)
+    assert left_with([0.6])[0] == 0
+    batcher.through(12_345)  # of a batch that was never made here: no harm
+
+
+def test_a_way_that_takes_longer_than_is_allowed_leaves_new_frames_a_chance():
+    batcher = Batcher(1, 0.01, np, max_latency_s=0.2)
+    batcher.expect(1)
+    inlet = batcher.begin("a")
+    for _ in range(2):
+        made = frame("a", 0)
+        made.due_s = time.monotonic()
+        inlet.put(made)
+        batch = batcher.next()
+        assert len(batch.frames) == 1
+        time.sleep(0.3)
+        batcher.through(batch.sequence)
+    assert not inlet.drops.values

@@ -213,6 +213,7 @@ CHANGES = [
     ("DELETE", "/sources/street", None),
     ("POST", "/sources/street/pause", None),
     ("POST", "/sources/street/resume", None),
+    ("POST", "/sources/street/record", None),
     ("PATCH", "/stages/detect.postprocess", {"min_score": 0.9}),
     ("GET", "/sources/street/snapshot.jpg", None),
     ("GET", "/sources/street/live.mjpg", None),
@@ -297,6 +298,8 @@ def test_a_body_that_is_not_right_is_refused_with_why(server, body, words):
     [
         ("DELETE", "/sources/nobody", None, 404),
         ("POST", "/sources/nobody/pause", None, 404),
+        ("POST", "/sources/nobody/record", None, 404),
+        ("POST", "/sources/street/record", None, 409),  # nothing in this pipeline records
         ("GET", "/sources/nobody/snapshot.jpg", None, 404),
         ("GET", "/sources/nobody/live.mjpg", None, 404),
         ("GET", "/sources/..%2f..%2fetc%2fpasswd/snapshot.jpg", None, 404),

@@ -79,9 +79,9 @@ def overload(folder: Path, *, seconds: float = 600.0) -> Promises:
     uri = "test://?width=320&height=240&fps=25&frames=0"
     rig = Rig(
         {
-            "batch": {"size": 2, "max_latency": latency_s},
+            "batch": {"max_latency": latency_s},
             "sources": {f"c{n}": {"uri": uri, "pace": rate} for n in range(cameras)},
-            "stages": {"slow": {"s_per_frame": 10 / (rate * cameras), "run": {"instances": 1, "queue": 1}}, "note": {}},
+            "stages": {"slow": {"s_per_frame": 10 / (rate * cameras), "run": {"instances": 1}}, "note": {}},
         }
     )
     ids = [f"c{n}" for n in range(cameras)]

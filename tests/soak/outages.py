@@ -26,7 +26,7 @@ def restarts(
     promises = Promises(f"{cameras} RTSP cameras, server killed {outages} times")
     clip = camera_clip(folder / "clip.mp4")
     names = [f"cam{n}" for n in range(4)]  # four clips each seen by a quarter of the cameras
-    length_s = 240.0 + quiet_s
+    length_s = 240.0 + 3 * quiet_s
     before = Held.now()
     took: list[float] = []
     unseen: list[float] = []
@@ -36,7 +36,10 @@ def restarts(
         rig = Rig({"sources": sources, "stages": {"note": {}}})
         with rig.going():
             rig.wait_for(ids)
-            quiet = rig.window(ids, quiet_s)
+            for _ in range(3):  # the machine may have been busy
+                quiet = rig.window(ids, quiet_s)
+                if max(map(_missed, quiet.values())) <= 0.02:
+                    break
             first = Held.now()
             for outage in range(outages):
                 for track in rig.tracks.values():
@@ -107,6 +110,8 @@ class _Site:
 
     def cut(self, seconds: float) -> None:
         self.proxy.cut(after_bytes=1000)
+        wait_until(lambda: self.proxy._cut_after is None, "the cut")
+        time.sleep(0.2)  # what was under way has come
 
 
 def soak(

@@ -23,12 +23,12 @@ from rtsp import missing
 
 NAMES = ("restarts", "neighbours", "churn", "overload", "soak", "fleet")
 SHORT: dict[str, dict[str, Any]] = {
-    "restarts": {"outages": 2, "away_s": 2.0, "quiet_s": 6.0},
-    "neighbours": {"seconds": 6.0, "rounds": 3},
+    "restarts": {"outages": 2, "away_s": 1.0, "quiet_s": 4.0},
+    "neighbours": {"seconds": 5.0, "rounds": 3},
     "churn": {"times": 200},
-    "overload": {"seconds": 8.0},
-    "soak": {"minutes": 0.5},
-    "fleet": {"cameras": 20, "seconds": 15.0},
+    "overload": {"seconds": 6.0},
+    "soak": {"minutes": 0.4},
+    "fleet": {"cameras": 5, "seconds": 15.0},
 }
 
 

@@ -1,0 +1,26 @@
+"""A clip asked for over HTTP, of a real pipeline that records."""
+
+import av
+from servers import served
+
+PIPELINE = """
+sources:
+  street: {{uri: samples/street.mp4, pace: realtime, loop: true, phase: 1}}
+stages:
+  clip: {{stage: record, before: 1s, after: 1s, path: "{folder}/{{source}}-{{time}}.mp4"}}
+"""
+
+
+def test_a_clip_is_recorded_when_it_is_asked_for(root, tmp_path):
+    with served(PIPELINE.format(folder=tmp_path), root) as server:
+        server.running("street")
+        assert server.open.post("/sources/street/record").status_code == 401
+        assert server.client.post("/sources/nobody/record").status_code == 404
+        asked = server.client.post("/sources/street/record")
+        assert asked.status_code == 200, asked.text
+        assert asked.json()["id"] == "street"
+        (path,) = server.until(lambda: list(tmp_path.glob("street-*.mp4")))
+    with av.open(str(path)) as clip:
+        pictures = list(clip.decode(video=0))
+    assert pictures[0].key_frame
+    assert len(pictures) > 20
