@@ -63,6 +63,8 @@ def bench_cpu(out: Path | None, data: Path | None) -> int:
 @click.option("--sources", type=_Numbers(), default="1,7,14,32", show_default=True, help="numbers of sources")
 @click.option("--grid", is_flag=True, help="every batch size with every number of sources; takes longer")
 @click.option("--realtime", type=_Numbers(), default=(), help="also so many sources that play at 30 frames a second")
+@click.option("--processes", type=_Numbers(), default="1", show_default=True,
+              help="numbers of processes that share the GPU, as device: [cuda:0, cuda:0] does")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(min=0.2), default=3.0, show_default=True, help="of each measurement")
 @click.option("--max", "max_s", type=click.FloatRange(min=1), default=360.0, show_default=True,
               help="leave out what does not fit into so many seconds")  # fmt: skip
@@ -71,8 +73,8 @@ def bench_cpu(out: Path | None, data: Path | None) -> int:
 @_SET
 def bench_gpu(
     out: Path | None, data: Path | None, clips: tuple[str, ...], codecs: str, model: str | None, dtype: str,
-    batches: tuple[int, ...], sources: tuple[int, ...], grid: bool, realtime: tuple[int, ...], seconds: float,
-    max_s: float, quick: bool, device: str, set_: tuple[str, ...],
+    batches: tuple[int, ...], sources: tuple[int, ...], grid: bool, realtime: tuple[int, ...],
+    processes: tuple[int, ...], seconds: float, max_s: float, quick: bool, device: str, set_: tuple[str, ...],
 ) -> int:  # fmt: skip
     """Measure a GPU: decoding, preprocessing, inference and postprocessing alone, and the whole with its records."""
     from streamkit.bench.clips import clip_of
@@ -95,7 +97,7 @@ def bench_gpu(
     videos = own or {codec: clip_of(codec, folder) for codec in codecs.split(",") if folder is not None}
     options = Options(
         videos, folder, model, "f16" if dtype == "f16" else "f32", device, batches, sources, seconds, max_s, realtime,
-        grid, set_=pairs(set_),
+        grid, processes, set_=pairs(set_),
     )  # fmt: skip
     return measure(options.quick() if quick else options, out, click.echo)
 

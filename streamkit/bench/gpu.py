@@ -44,6 +44,7 @@ class Options:
         max_s: what does not fit into so many seconds is left out, and said.
         realtime: numbers of sources that play at 30 frames a second; asked for, they are never left out.
         grid: every batch size with every number of sources, and not one row and one column.
+        processes: numbers of processes that share the device; the whole and paced sources run with each.
         frames: the least length of the file that sources read.
         set_: values of the pipeline to replace, such as `stages.detect.cuda_graph`.
     """
@@ -59,6 +60,7 @@ class Options:
     max_s: float = 360.0
     realtime: tuple[int, ...] = ()
     grid: bool = False
+    processes: tuple[int, ...] = (1,)
     frames: int = 6000
     set_: dict[str, str] = field(default_factory=dict)
 
@@ -112,9 +114,12 @@ class Bench:
             for decoders in (1, _DECODERS):
                 self._whole(codec, 1, self._best_batch(codec), f"one file, {decoders} decoders", decoders)
             self._whole(codec, self._base(codec), self._best_batch(codec), "decode + preprocess")
-        for sources in self.options.realtime:
+        for processes in self.options.processes:
             for codec in self.clips:
-                self._whole(codec, sources, 0, "paced")
+                if processes > 1:
+                    self._whole(codec, self._base(codec), self._best_batch(codec), processes=processes)
+                for sources in self.options.realtime:
+                    self._whole(codec, sources, 0, "paced", processes=processes)
 
     def _check(self) -> None:
         """Tell what is wrong with the pipeline, such as an option that `set_` misspells, before anything runs."""
@@ -152,8 +157,11 @@ class Bench:
 
     # ---------------------------------------------------------------------------------------------------- the whole
 
-    def _whole(self, codec: str, sources: int, batch: int, what: str = "whole", decoders: int | None = None) -> None:
-        """One run, in a process of its own; left out where there is no time for it."""
+    def _whole(
+        self, codec: str, sources: int, batch: int, what: str = "whole", decoders: int | None = None, *,
+        processes: int = 1,
+    ) -> None:  # fmt: skip
+        """One run, in processes of its own; left out where there is no time for it."""
         options, title = self.options, f"{what}, {codec}, {sources} sources, batch {batch or 'by default'}"
         expected_s = self._last.get(what) or self._last.get("whole", 0.0)
         if what != "paced" and self._spent() + expected_s > options.max_s:
@@ -163,15 +171,14 @@ class Bench:
         stages = ("preprocess",) if what == "decode + preprocess" else ("detect", "jsonl")
         pace = _REALTIME_FPS if what == "paced" else None
         path = self._pipeline(codec, sources, batch, stages=stages, pace=pace, decoders=decoders)
-        spec = trial.Spec(
-            str(path), options.set_ if "detect" in stages else {}, options.device, seconds=options.seconds
-        )
+        device = ",".join([options.device] * processes)
+        spec = trial.Spec(str(path), options.set_ if "detect" in stages else {}, device, seconds=options.seconds)
         if pace is not None:
             spec.seconds, spec.settle_s, spec.start_s = max(5.0, spec.seconds), 2.0, 60.0 + sources / 4
         found = trial.measure(spec, self.folder)
         if "jsonl" in stages and not found.error:
             self._check_records(found)
-        row = Row(what, found.fps, codec, sources, batch, found=found)
+        row = Row(what, found.fps, codec, sources, batch, found=found, processes=processes)
         if not found.error:
             decode = best(self.rows, what="decode", codec=codec, sources=sources) if not decoders else None
             network = best(self.rows, what="infer", batch=batch) if "detect" in stages else None
@@ -242,9 +249,10 @@ class Bench:
             if whole is None or not whole.fps or whole.found is None:
                 continue
             decode, infer = best(self.rows, what="decode", codec=codec), best(self.rows, what="infer")
-            like = {"what": "whole", "codec": codec, "batch": whole.batch}
+            like = {"what": "whole", "codec": codec, "batch": whole.batch, "processes": whole.processes}
             told[codec] = {
                 "whole_fps": whole.fps, "sources": whole.sources, "batch": whole.batch,
+                "processes": whole.processes,
                 "decode_fps": decode and decode.fps, "infer_fps": infer and infer.fps, "of_limit": whole.of_limit,
                 "binds": next(iter(whole.uses), None), "uses": whole.uses, "lock_free": whole.found.lock_free,
                 "to_device_bytes": whole.found.to_device, "to_host_bytes": whole.found.to_host,

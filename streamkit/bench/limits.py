@@ -82,7 +82,7 @@ def decode_alone(clip: str, device: Device, sources: int, seconds: float) -> flo
     """
     from streamkit.media.reader import Reader
     from streamkit.media.surfaces import shared_pool
-    from streamkit.runtime.host import settle
+    from streamkit.runtime.host import settle, share_cores
     from streamkit.runtime.sizes import cores
 
     settle()
@@ -90,6 +90,7 @@ def decode_alone(clip: str, device: Device, sources: int, seconds: float) -> flo
     threads = max(1, cores() // sources)
 
     def read(number: int, stopped: Stopped) -> None:
+        share_cores(device)
         with closing(Reader(clip, device, pool, Counters(), _to_stderr, threads=threads)) as reader:
             while not stopped():
                 for _ in reader.pictures():

@@ -23,9 +23,12 @@ EARLY = 2_000
 """The frame at which memory is looked at first: buffers are made and caches full by then."""
 
 
-def resident_mb() -> float:
-    """Memory of this process that is in RAM, in MB (10^6 bytes)."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+def resident_mb(pid: int | None = None) -> float:
+    """Memory of a process, by default this one, that is in RAM, in MB (10^6 bytes); 0 where it has ended."""
+    try:
+        pages = int(Path(f"/proc/{pid or 'self'}/statm").read_text().split()[1])
+    except OSError:
+        return 0.0
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 

@@ -28,6 +28,7 @@ class Row:
         of_limit: frames a second over the lesser of decoding alone and inference alone, each at its best.
         uses: shares of what a run used, 0 to 1, the most used first; `binding` gives them.
         found: all that a run gave; None for parts alone.
+        processes: how many share the device.
     """
 
     what: str
@@ -38,9 +39,11 @@ class Row:
     of_limit: float | None = None
     uses: dict[str, float] = field(default_factory=dict)
     found: Found | None = None
+    processes: int = 1
 
     def __str__(self) -> str:
-        head = f"{self.what:<20} {self.codec:<5} {self.sources or '':>7} {self.batch or '':>5}"
+        what = self.what if self.processes == 1 else f"{self.what}, {self.processes} processes"
+        head = f"{what:<20} {self.codec:<5} {self.sources or '':>7} {self.batch or '':>5}"
         found = self.found
         if found is not None and found.error:
             return f"{head}  failed: {found.error}"

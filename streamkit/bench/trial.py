@@ -10,6 +10,7 @@ are in no rate. `measure` is the parent's side.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -17,12 +18,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from streamkit.bench.child import lines, telling
 from streamkit.bench.copies import multiply
-from streamkit.bench.host import core_times
 from streamkit.bench.lock import LockWatch
+from streamkit.bench.moment import moment
 from streamkit.bench.nvml import Nvml
 from streamkit.bench.probe import resident_mb
 from streamkit.data import Device
@@ -40,7 +39,7 @@ class Spec:
     Attributes:
         pipeline: a YAML file.
         set_: values that replace the file's, as `--set` gives them.
-        device: replaces the file's.
+        device: replaces the file's; several, with commas between them, are a process each.
         streams: run so many paced copies of its sources, outputs to `outputs`; None runs the file as it is.
         pace: frames a second of a copy; None for the video's own times.
         outputs: the folder for what copies write.
@@ -74,7 +73,8 @@ class Found:
         frames_in_all: frames of the whole run, which its records should be.
         dropped: frames dropped.
         latency: p50_ms, p95_ms and p99_ms from the time a frame was due, of the end that is last; paced sources only.
-        lock_free: the share of moments at which the interpreter's lock was free.
+        lock_free: the share of moments at which the interpreter's lock was free; None where there are several
+            processes, each with its own.
         cores_used: CPU time a second of all threads.
         cores_busy: the share of the cores' time, 0 to 1, in which anybody used them; None where it is not known.
         gpu: the share of time in which the GPU ran kernels, as NVML says; `decoder` likewise.
@@ -130,15 +130,17 @@ def run(spec: Spec) -> Found:
     from streamkit.config import read
     from streamkit.graph import build
     from streamkit.runtime.device import choose
-    from streamkit.runtime.run import Pipeline
+    from streamkit.runtime.fleet import prepare
 
     found = Found()
     try:
         config = read(Path(spec.pipeline), set_=spec.set_, device=spec.device)
         if spec.streams is not None:
             multiply(config, spec.streams, spec.pace, Path(spec.outputs), found.said.append)
-        pipeline = Pipeline(build(config), choose(config.device, found.said.append), say=found.said.append)
-        observer = _Observer(spec, pipeline, found)
+        first = config.device[0] if isinstance(config.device, list) else config.device
+        device = choose(first, found.said.append)
+        pipeline = prepare(build(config), Path(spec.pipeline), spec.set_, say=found.said.append)
+        observer = _Observer(spec, pipeline, device, found)
         with side_by_side(observer):
             code = pipeline.run()
     except StreamkitError as error:
@@ -154,25 +156,11 @@ def run(spec: Spec) -> Found:
     return found
 
 
-@dataclass(slots=True)
-class _Moment:
-    """What has been counted by some moment."""
-
-    at_s: float
-    cpu_s: float
-    frames: int
-    dropped: int
-    cores: tuple[float, float] | None
-    traffic: tuple[int, int]
-    busy_s: dict[str, float]
-    latency: dict[str, np.ndarray]
-
-
 class _Observer:
     """Watches a run from a thread of its own, and stops it when it has seen enough."""
 
-    def __init__(self, spec: Spec, pipeline: Any, found: Found) -> None:
-        self._spec, self._pipeline, self._found = spec, pipeline, found
+    def __init__(self, spec: Spec, pipeline: Any, device: Device, found: Found) -> None:
+        self._spec, self._pipeline, self._device, self._found = spec, pipeline, device, found
 
     def __call__(self, stopped: Stopped) -> None:
         try:
@@ -210,26 +198,26 @@ class _Observer:
         return True
 
     def _measure(self, stopped: Stopped) -> None:
-        device: Device = self._pipeline.device
+        device, alone = self._device, self._pipeline.pids == (os.getpid(),)
         nvml, uses = Nvml(device.index) if device.kind == "cuda" else None, []
         watch = LockWatch()
-        before = self._moment()
+        before = moment(self._pipeline)
         with side_by_side(watch):
             until = before.at_s + self._spec.seconds
             while not stopped() and (left := until - time.monotonic()) > 0:
                 time.sleep(min(left, _LOOK_S))
                 if nvml is not None:
                     uses.append(nvml.use())
-        after = self._moment()
+        after = moment(self._pipeline)
         if stopped():
             self._found.error = "a source ended while it was measured"
             return
         found, seconds = self._found, after.at_s - before.at_s
-        frames = after.frames - before.frames
-        found.seconds, found.fps = round(seconds, 3), round(frames / seconds, 2)
+        frames = sum(after.frames) - sum(before.frames)
+        found.seconds, found.fps = round(seconds, 3), round(after.rate_since(before), 2)
         found.dropped = after.dropped - before.dropped
-        found.latency = _latency(before.latency, after.latency)
-        found.lock_free = None if watch.free is None else round(watch.free, 4)
+        found.latency = after.latency_since(before)
+        found.lock_free = round(watch.free, 4) if alone and watch.free is not None else None
         found.cores_used = round((after.cpu_s - before.cpu_s) / seconds, 2)
         found.to_device, found.to_host = (
             round((new - old) / max(1, frames), 1) for new, old in zip(after.traffic, before.traffic, strict=True)
@@ -237,7 +225,7 @@ class _Observer:
         if before.cores is not None and after.cores is not None:
             busy_s, whole_s = (new - old for new, old in zip(after.cores, before.cores, strict=True))
             found.cores_busy = round(busy_s / whole_s, 3) if whole_s else None
-        found.host_mb = round(resident_mb(), 1)
+        found.host_mb = round(sum(map(resident_mb, self._pipeline.pids)), 1)
         found.stages = {
             name: round((busy_s - before.busy_s.get(name, 0.0)) / seconds, 3) for name, busy_s in after.busy_s.items()
         }
@@ -250,17 +238,6 @@ class _Observer:
             found.device_mb = round((memory["total"] - memory["free"]) / 1e6, 1)
             found.device_total_mb = round(memory["total"] / 1e6, 1)
 
-    def _moment(self) -> _Moment:
-        from streamkit.ops.traffic import so_far
-
-        report = self._pipeline.report(0)
-        busy = {name: stage["seconds"] / stage["instances"] for name, stage in report["stages"].items()}
-        latency = {name: found.counts.copy() for name, found in list(self._pipeline.latency.items())}
-        dropped = sum(n for name, n in report["counts"].items() if "dropped" in name)
-        return _Moment(
-            time.monotonic(), time.process_time(), self._pipeline.frames, dropped, core_times(), so_far(), busy, latency
-        )
-
 
 def _sleep(seconds: float, stopped: Stopped) -> bool:
     """Sleep; False where it was cut short."""
@@ -268,19 +245,6 @@ def _sleep(seconds: float, stopped: Stopped) -> bool:
     while not stopped() and (left := until - time.monotonic()) > 0:
         time.sleep(min(left, _LOOK_S))
     return not stopped()
-
-
-def _latency(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> dict[str, float]:
-    """p50, p95 and p99 of what was added in between, of the end of the graph where p95 is highest."""
-    from streamkit.runtime.metrics import Histogram
-
-    found = []
-    for name, counts in after.items():
-        histogram = Histogram()
-        histogram.counts = counts - before[name] if name in before else counts
-        if histogram.counts.any():
-            found.append(histogram.summary())
-    return max(found, key=lambda one: one["p95_ms"], default={})
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -297,6 +261,7 @@ def main(arguments: Sequence[str]) -> None:
     except Exception as error:  # the parent is to know, whatever it is
         found = Found(error=describe(error))
     tell(asdict(found))
+    os._exit(0)  # a thread that a stopped run has left in a library's call must not end the process badly
 
 
 if __name__ == "__main__":

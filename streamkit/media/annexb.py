@@ -9,12 +9,13 @@ Layouts: ISO/IEC 14496-15, 5.3.3 (`avcC`) and 8.3.3 (`hvcC`); start codes: ITU-T
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import numpy as np
 
-_START = b"\0\0\0\1"
-_LENGTH = 4  # bytes; as long as a start code
+_NUMBER = struct.Struct(">I")  # a unit's length, and as long as a start code
+_START, _LENGTH = 1, _NUMBER.size
 
 
 class AnnexB:
@@ -37,8 +38,8 @@ class AnnexB:
         buffer, at = self._buffer, 0
         buffer[:size] = memoryview(packet)
         while at + _LENGTH < size:
-            length = int.from_bytes(buffer[at : at + _LENGTH])
-            buffer[at : at + _LENGTH] = _START
+            length: int = _NUMBER.unpack_from(buffer, at)[0]
+            _NUMBER.pack_into(buffer, at, _START)
             at += _LENGTH + length
         return bool(at == size)
 

@@ -93,6 +93,9 @@ class NvDecoder:
         self._stream: Any = None
         self._format: _Format | None = None
         self._scratch: Any = None
+        self._copy, self._packet = driver.Copy(), module.PacketData()
+        if low_delay:
+            self._packet.decode_flag = module.VideoPacketFlag.ENDOFPICTURE
         self._thread, self._number = 0, 0
         self._sent: dict[int, tuple[int | None, bool]] = {}
         self._failures = 0
@@ -168,10 +171,8 @@ class NvDecoder:
         if len(self._sent) > 2 * _KEPT:  # pictures that never came
             for old in list(self._sent)[:_KEPT]:
                 del self._sent[old]
-        data = self._nvc.PacketData()
+        data = self._packet
         data.bsl_data, data.bsl, data.pts = address, size, key
-        if self._low_delay:
-            data.decode_flag = self._nvc.VideoPacketFlag.ENDOFPICTURE
         return self._run(data)
 
     def _flush(self) -> list[Picture]:
@@ -248,7 +249,7 @@ class NvDecoder:
                 cause="codec",
             )
         if form.bits == 8 and not form.rotation:
-            driver.copy(surface.data.data.ptr, base, surface.data.nbytes, self._stream)
+            self._copy(surface.data.data.ptr, base, surface.data.nbytes, self._stream)
         else:
             with self._stream:
                 self._convert(frame, base, form, surface)
@@ -298,13 +299,11 @@ class NvDecoder:
         """What FFmpeg makes of one keyframe."""
         import av
 
-        context = self._demuxer.stream.codec_context
         try:
-            frames = [*context.decode(twin(keyframe)), *context.decode(None)]
+            with self._demuxer.spare() as context:
+                frames = [*context.decode(twin(keyframe)), *context.decode(None)]
         except (ValueError, OSError, av.FFmpegError):
             return None
-        finally:
-            context.flush_buffers()
         if not frames:
             return None
         frame = frames[0]

@@ -70,6 +70,7 @@ class Reader:
         self._last_s: float | None = None
         # live only: packets since the last picture, when it was taken, and whether a keyframe has come since
         self._unseen, self._seen_s, self._keyframe = 0, 0.0, False
+        self._arrived: dict[int | None, float] = {}  # packets by their presentation time, in ticks; None the newest
         self._counts: dict[float, tuple[int, float]] = {}
         self._decoder: Decoder | None = None
         self._split: Split | None = None
@@ -117,6 +118,11 @@ class Reader:
         shift_s = self._demuxer.sender_shift_s
         return None if shift_s is None else pts_s + shift_s
 
+    def arrived_s(self, pts_s: float) -> float:
+        """When a live source's picture came, as a packet, on the monotonic clock; the newest one's where none fits."""
+        ticks = round(pts_s / self._demuxer.stream.time_base)
+        return self._arrived.pop(ticks, self._arrived[None])
+
     def close(self) -> None:
         """Close the decoders and the file."""
         for one in (self._decoder, self._split):
@@ -142,12 +148,19 @@ class Reader:
             self._seen()
         for packet in packets:
             if self.info.live:
+                self._arrive(packet.pts)
                 self._check_seen(packet.is_keyframe)
             if self._ring is not None:
                 self._ring.put(packet)
             if self._on_packet is not None:
                 self._on_packet(packet)
             yield packet
+
+    def _arrive(self, pts: int | None) -> None:
+        """Note when a packet came; of pictures that nobody asks for only the last few are kept."""
+        self._arrived[None] = self._arrived[pts] = time.monotonic()
+        if len(self._arrived) > _MANY:
+            del self._arrived[next(pts for pts in self._arrived if pts is not None)]
 
     def _seen(self) -> None:
         self._unseen, self._seen_s, self._keyframe = 0, time.monotonic(), False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import signal
 import threading
 import time
@@ -21,12 +22,13 @@ from streamkit.errors import ConfigError, OutputError, StageError, StreamkitErro
 from streamkit.graph import Graph
 from streamkit.runtime.device import choose
 from streamkit.runtime.member import GRACE_S, Member
+from streamkit.runtime.metrics import Histogram
 from streamkit.runtime.relay import SharedSinks
 from streamkit.runtime.run import Pipeline
 from streamkit.runtime.share import Job, error_of, work
 from streamkit.runtime.sharing import share_out, shared_sinks
 from streamkit.runtime.states import SourceState
-from streamkit.runtime.tally import Tally, add_up, frames_done, own
+from streamkit.runtime.tally import Tally, add_up, frames_done, latencies, own
 from streamkit.runtime.trace import Trace
 
 _LOOK_S, _AT_ONCE_S = 0.1, 0.5
@@ -163,7 +165,10 @@ class Fleet:
             for number, member in enumerate(self._members):
                 member.control, control = spawn.Pipe()
                 member.frames, frames = spawn.Pipe(duplex=False)
-                job = Job(self._path, self._set, member.device, tuple(member.sources), shared, self.limit)
+                job = Job(
+                    self._path, self._set, member.device, tuple(member.sources), shared, self.limit,
+                    (number, len(self._members)),
+                )  # fmt: skip
                 process = spawn.Process(target=work, args=(job, control, frames), name=f"share/{number}")
                 process.start()
                 member.process = process
@@ -260,6 +265,20 @@ class Fleet:
     def frames(self) -> int:
         """Frames that have come to the end of the graph."""
         return frames_done(self._tallies())
+
+    @property
+    def latency(self) -> dict[str, Histogram]:
+        """See `Pipeline.latency`; of all processes together."""
+        return latencies(self._tallies())
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes: this one and the devices'."""
+        return os.getpid(), *(member.process.pid for member in self._members if member.process is not None)
+
+    def counted(self) -> list[tuple[int, float]]:
+        """See `Pipeline.counted`; an entry for each device's process."""
+        return [(min(m.tally.finished.values(), default=0), m.tally.at_s) for m in self._members]
 
     def _tallies(self) -> list[Tally]:
         mine = Tally(self._sinks.report(), dict(self._sinks.finished), dict(self._sinks.latency))

@@ -42,6 +42,11 @@ class Lane:
         """Whether its stages' arrays are on the pipeline's device."""
         return self.nodes[0].on_device
 
+    @property
+    def mostly_waits(self) -> bool:
+        """Whether its stages do no work on pixels on the host, and so leave a core to others most of the time."""
+        return self.on_device or not any("pixels" in node.type.reads for node in self.nodes)
+
 
 def partition(graph: Graph) -> list[Lane]:
     """Cut the graph into lanes.
@@ -106,13 +111,13 @@ class Worker:
         self.lane, self.runners = lane, runners
         self._ready, self._fail, self._finished, self._spans = ready, fail, finished, spans
         self._device: LaneDevice = lane_device(device, lane.on_device)
-        self._stream_on = device if lane.on_device else None
+        self._on, self._stream_on = device, device if lane.on_device else None
 
     def __call__(self) -> None:
         """Open the stages, run batches through them until there are no more, close the stages."""
         opened: list[Runner] = []
-        if self._stream_on is not None:
-            share_cores(self._stream_on)
+        if self.lane.mostly_waits:
+            share_cores(self._on)
         try:
             with self._device.enter():
                 try:

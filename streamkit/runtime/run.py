@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -220,6 +221,7 @@ class Pipeline(Controls):
 
         Live frames do not wait in the lanes' queues, where none is dropped, while newer ones come.
         """
+        share_cores(self.device)
         spans = self._spans()
         room = spans.call("wait for output", outlet.wait_for_room, waiting=True)
         take = spans.call("wait for frames", self._batcher.next, waiting=True)
@@ -268,6 +270,15 @@ class Pipeline(Controls):
         """How much waits: frames in the batcher, under `batcher`, and batches before each lane, by its first stage."""
         lanes = {lane.nodes[0].id: sum(channel.waiting for channel in lane.inputs) for lane in self._lanes}
         return {"batcher": self._batcher.waiting, **lanes}
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes of the run: this one."""
+        return (os.getpid(),)
+
+    def counted(self) -> list[tuple[int, float]]:
+        """For each process that counts frames, those that came to the end of the graph, and when that was."""
+        return [(self.frames, time.monotonic())]
 
     def report(self, exit_code: int) -> dict[str, Any]:
         """What the run did, for `--report` and the summary."""

@@ -23,6 +23,7 @@ from streamkit.errors import ConfigError, OutputError, Problem, StageError, Stre
 from streamkit.graph import Graph, build
 from streamkit.outputs import discard_all
 from streamkit.runtime.device import choose
+from streamkit.runtime.host import confine
 from streamkit.runtime.lane import Lane
 from streamkit.runtime.relay import Relay, Uplink
 from streamkit.runtime.run import Pipeline
@@ -43,6 +44,7 @@ class Job:
         sources: ids of the sources it has.
         shared: ids of the sinks that the parent process has.
         limit: frames per source at most.
+        part: the process's number from 0, and how many there are.
     """
 
     path: Path
@@ -51,6 +53,7 @@ class Job:
     sources: tuple[str, ...]
     shared: tuple[str, ...]
     limit: int | None
+    part: tuple[int, int] = (0, 1)
 
 
 def work(job: Job, control: Connection, frames: Connection) -> None:
@@ -64,7 +67,9 @@ def work(job: Job, control: Connection, frames: Connection) -> None:
     _ignore_signals()
     link, uplink, share, code = Link(control), Uplink(frames), None, 1
     try:
-        share = Share(_graph(job, uplink), choose(job.device, link.say), job.limit, link, uplink)
+        device = choose(job.device, link.say)
+        confine(device, *job.part)
+        share = Share(_graph(job, uplink), device, job.limit, link, uplink)
         with Ticker(_TELL_EVERY_S, share.tell):
             code = share.run()
     except BaseException as error:

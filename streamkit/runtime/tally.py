@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,12 +25,14 @@ class Tally:
         finished: frames that came to the end of the graph, by the stage that is its end.
         latency: by the same stages.
         done: ids of the sources that have been read to their end.
+        at_s: when that was, on the monotonic clock, which all processes of a machine share.
     """
 
     report: dict[str, Any] = field(default_factory=dict)
     finished: dict[str, int] = field(default_factory=dict)
     latency: dict[str, Histogram] = field(default_factory=dict)
     done: tuple[str, ...] = ()
+    at_s: float = field(default_factory=time.monotonic)
 
 
 def frames_done(tallies: Iterable[Tally]) -> int:
@@ -53,12 +56,17 @@ def add_up(tallies: Sequence[Tally]) -> dict[str, Any]:
         for name, stage in report.get("stages", {}).items():
             stages.setdefault(name, []).append(stage)
     found["stages"] = {name: _stage(parts) for name, parts in stages.items()}
+    found["latency"] = {name: histogram.summary() for name, histogram in latencies(tallies).items()}
+    return found
+
+
+def latencies(tallies: Iterable[Tally]) -> dict[str, Histogram]:
+    """The histograms of all, by the stage that is an end of the graph."""
     latency: dict[str, Histogram] = {}
     for tally in tallies:
         for name, histogram in tally.latency.items():
             latency.setdefault(name, Histogram()).counts += histogram.counts
-    found["latency"] = {name: histogram.summary() for name, histogram in latency.items()}
-    return found
+    return latency
 
 
 def own(tally: Tally) -> dict[str, Any]:

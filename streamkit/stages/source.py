@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from streamkit.data import Frame
@@ -108,7 +108,7 @@ class VideoSource(Source):
         interrupt = self._interrupt
         link = Link(self.timeout, self.transport, self.jitter, self.low_latency, interrupt)
         try:
-            with interrupt:
+            with nullcontext() if is_path(self.uri) else interrupt:  # nobody waits long for a file
                 yield from self._frames(link)
         except SourceError:
             if not interrupt.stopped:
@@ -139,7 +139,8 @@ class VideoSource(Source):
                 if context.packets is not None:
                     frame.packet = context.packets.place(picture.pts_s)
                 if live:
-                    frame.time_s, frame.due_s = self._time_s(reader, picture), time.monotonic()
+                    frame.due_s = reader.arrived_s(picture.pts_s)
+                    frame.time_s = self._time_s(reader, picture, frame.due_s)
                 elif self._pacer is not None:
                     frame.due_s = self._pacer.due_s(index, pts_s)
                     wait(frame.due_s)
@@ -176,14 +177,14 @@ class VideoSource(Source):
         if pacer is not None:
             pacer.stopped = True
 
-    def _time_s(self, reader: Reader, picture: Picture) -> float:
-        """A live frame's time, in seconds since 1970."""
+    def _time_s(self, reader: Reader, picture: Picture, arrived_s: float) -> float:
+        """A live frame's time, in seconds since 1970; `arrived_s` is on the monotonic clock."""
         if self.clock == "sender":
             time_s = reader.sender_time_s(picture.pts_s)
             if time_s is not None:
                 return time_s
             self.context.counters.add("frames with arrival for the sender's time")
-        return time.time()
+        return time.time() - (time.monotonic() - arrived_s)
 
     def _looped(self, reader: Reader) -> Iterator[tuple[int, Picture, float]]:
         """The pictures of every turn, with index and time that go on rising."""

@@ -1,6 +1,7 @@
 """A run measured in its stride, in this process and in one of its own."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,21 @@ def test_frames_a_second_are_those_of_the_pace_and_every_one_is_written(tmp_path
     assert found.host_mb > 20
     assert (found.to_device, found.to_host, found.dropped, found.gpu, found.device_mb) == (0, 0, 0, None, None)
     assert set(found.stages) == {"jsonl"}
+
+
+def test_several_processes_are_measured_together(tmp_path):
+    plan = json.loads(Path(pipeline(tmp_path, pace="realtime")).read_text())
+    plan["sources"]["b"] = plan["sources"]["a"]
+    (tmp_path / "two.yaml").write_text(json.dumps(plan))
+    spec = trial.Spec(str(tmp_path / "two.yaml"), device="cpu,cpu", seconds=2.0, settle_s=0.6)
+    found = trial.measure(spec, tmp_path)
+    assert found.error is None
+    assert found.fps == pytest.approx(100, rel=0.15)
+    assert sum(len((tmp_path / f"{id_}.jsonl").read_text().splitlines()) for id_ in "ab") == found.frames_in_all
+    assert 0 < found.latency["p50_ms"] <= found.latency["p95_ms"]
+    assert found.lock_free is None, "each has its own"
+    assert found.host_mb > 60, "all processes' memory"
+    assert found.cores_used > 0
 
 
 def test_copies_write_to_their_folder(tmp_path):

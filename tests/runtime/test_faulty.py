@@ -222,6 +222,7 @@ def paced(**given):
     return pattern(pace="realtime", phase=0, end=1.2, **given)
 
 
+@pytest.mark.alone
 def test_what_a_paced_source_shows_in_a_freeze_is_missed():
     camera = Camera(paced(), freeze={"at": 0.4, "for": 0.4})
     made = camera.source()
@@ -320,11 +321,11 @@ def test_on_a_gpu_a_damaged_video_goes_on(test_data):
     path = test_data / "videos" / "vtest_480x360.mp4"
 
     def video():
-        return VideoSource(uri=str(path), end=12.0)
+        return VideoSource(uri=str(path), end=11.0)  # not at a fault: decoders read ahead, one farther than another
 
     camera = Camera(video, Device("cuda"), corrupt={"every": 3.0, "for": 0.5, "share": 0.02})
     found, _ = camera.read()
     on_host = Camera(video, corrupt={"every": 3.0, "for": 0.5, "share": 0.02})
     on_host.read()
     assert camera.counts["fault: packets corrupted"] == on_host.counts["fault: packets corrupted"] > 10
-    assert found[-1].pts_s > 11
+    assert found[-1].pts_s > 10

@@ -5,7 +5,7 @@ import cv2
 import pytest
 
 from streamkit.data import Device
-from streamkit.runtime.host import settle, share_cores
+from streamkit.runtime.host import confine, settle, share_cores
 
 
 def test_opencv_starts_no_threads_and_pyav_is_loaded():
@@ -29,6 +29,9 @@ def test_opencv_starts_no_threads_and_pyav_is_loaded():
         (Device("cuda", 0), "2", range(7), None),  # too few: what decodes on the CPU needs them too
         (Device("cuda", 0), "0", range(16), None),
         (Device("cpu"), "2", range(16), None),
+        (Device("cuda", 0), "", range(16), {0, 1, 2, 3}),
+        (Device("cuda", 0), "", range(5), {0}),
+        (Device("cuda", 0), "", range(3), None),
     ],
 )
 def test_threads_that_feed_a_gpu_share_a_few_cores(monkeypatch, device, asked, cores, left):
@@ -38,3 +41,21 @@ def test_threads_that_feed_a_gpu_share_a_few_cores(monkeypatch, device, asked, c
     monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.append((thread, set(chosen))))
     share_cores(device)
     assert kept == ([] if left is None else [(0, left)])
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux's affinity")
+@pytest.mark.parametrize(
+    ("device", "number", "of", "left"),
+    [
+        (Device("cuda", 0), 0, 3, [0, 1, 2, 3, 4]),
+        (Device("cuda", 1), 2, 3, [10, 11, 12, 13, 14]),
+        (Device("cuda", 0), 1, 20, None),  # more processes than cores
+        (Device("cpu"), 0, 2, None),
+    ],
+)
+def test_processes_that_feed_gpus_have_cores_of_their_own(monkeypatch, device, number, of, left):
+    kept = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(range(16)))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.append(list(chosen)))
+    confine(device, number, of)
+    assert kept == ([] if left is None else [left])

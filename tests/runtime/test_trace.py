@@ -368,7 +368,7 @@ def test_a_live_source_waits_for_its_packets(tmp_path, root):
 @pytest.mark.gpu
 def test_the_gpu_has_tracks_of_its_own(tmp_path, root, monkeypatch):
     monkeypatch.chdir(root)
-    outputs = {"stages.video.encoder": "x264", "stages.video.path": str(tmp_path / "s.mp4")}
+    outputs = {"stages.video.encoder": "cpu", "stages.video.path": str(tmp_path / "s.mp4")}
     outputs["stages.jsonl.path"] = str(tmp_path / "s.jsonl")
     trace = Trace(tmp_path / "t.json")
     graph = build(read(root / "pipeline.yaml", set_=outputs))
@@ -383,5 +383,6 @@ def test_the_gpu_has_tracks_of_its_own(tmp_path, root, monkeypatch):
         assert set(gpu) == set(host)
         assert {e["pid"] for e in gpu.values()} == {processes["cuda:0"]}
         for number, one in gpu.items():
-            assert one["ts"] > host[number]["ts"] - 200, "the GPU does not begin before the host says so"
+            # the two clocks are aligned once, by an event that is waited for
+            assert one["ts"] > host[number]["ts"] - 1000, "the GPU does not begin before the host says so"
             assert one["dur"] > 0

@@ -306,8 +306,9 @@ def test_many_short_files_share_decoders(run_pipeline, tmp_path, decoders):
     assert len(outcome.records) == 200
     assert all([one["frame"] for one in found] == list(range(40)) for found in outcome.records.values())
     counts = outcome.report["counts"]
-    assert counts["decoders made"] <= 32 * decoders  # as many files are read at once
-    assert counts["decoders made"] + counts["decoders reused"] >= 200
+    made = counts.get("decoders made", 0)  # none where an earlier run in this process left them
+    assert made <= 32 * decoders  # as many files are read at once
+    assert made + counts["decoders reused"] >= 200
 
 
 @pytest.mark.gpu

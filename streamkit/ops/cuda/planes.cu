@@ -57,3 +57,11 @@ extern "C" __global__ void narrow_p016(const unsigned short *__restrict__ in, un
             out[i] = min((in[i] + 128) >> 8, 255);
     }
 }
+
+// Copy count blocks of 16 bytes; both addresses are multiples of 16. Four blocks a thread.
+extern "C" __global__ void copy_blocks(uint4 *__restrict__ to, const uint4 *__restrict__ from, const size_t count)
+{
+    const size_t step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step)
+        to[i] = from[i];
+}
