@@ -69,6 +69,8 @@ def run(
     def load() -> Any:
         graph = build(_read(pipeline, set_, device, may_be_empty=watch))
         check_networks(graph)
+        for warning in graph.config.warnings:
+            display.say(f"{warning} (warning)")
         return graph
 
     if watch and profile:

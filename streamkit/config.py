@@ -162,11 +162,11 @@ class _Reader:
 
     def plugins(self) -> None:
         node = self.root.value.get("plugins")
-        if node is None:
-            return
-        for item in node.value if isinstance(node.value, list) else [node]:
+        items = [] if node is None else node.value if isinstance(node.value, list) else [node]
+        for item in items:
+            path = self.config.folder / str(item.value)
             try:
-                load_plugins(self.config.folder / str(item.value), self.config.registry)
+                self.config.warnings += map(item.problem, load_plugins(path, self.config.registry))
             except ConfigError as error:
                 self.problems.extend(item.problem(p.text) for p in error.problems)
 

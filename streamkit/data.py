@@ -12,9 +12,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from streamkit.detections import Array, Detections, array_module, merge, shape_text
+from streamkit.crops import Crops
+from streamkit.detections import Array, Detections, Skeleton, array_module, merge, shape_text
 
-__all__ = ["Array", "Batch", "Color", "Detections", "Device", "Event", "Frame", "Surface", "array_module", "merge"]
+__all__ = [
+    "Array", "Batch", "Color", "Detections", "Device", "Event", "Frame", "Skeleton", "Surface", "array_module", "merge",
+]  # fmt: skip
 
 # ---------------------------------------------------------------------------------------------------------- pictures
 
@@ -126,12 +129,16 @@ class Frame:
         due_s: when the frame was due, on the monotonic clock in seconds; paced and live sources only.
         tables: this frame's detections by the id of the detector; filled for host stages.
         events: what happened at this frame, so far.
+        facts: what stages say of the whole frame, by the key it has in the record; values that JSON can hold.
         error: why the frame failed, or None. A failed frame is passed by the stages that follow and goes to the sinks.
         position: the frame's place in its batch as it was made.
         stage: the id of the stage at work, filled by the runner.
         counters: that stage's counters.
         account: what the runner keeps of the frame's source.
         packet: the `media.ring.Place` of the packet it was decoded from, where packets are kept; else None.
+        ordinal: how many frames of its source came into the graph before it, drops and thinning not counted.
+        turn: how often its source had begun anew before it, as a file that loops does.
+        skipped: the detectors that did not look at it, by id, so that their having found nothing says nothing.
     """
 
     source: str
@@ -144,12 +151,16 @@ class Frame:
     due_s: float | None = None
     tables: dict[str, Detections] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
     position: int = 0
     stage: str = ""
     counters: Any = None
     account: Any = None
     packet: Any = None
+    ordinal: int = 0
+    turn: int = 0
+    skipped: frozenset[str] = frozenset()
 
     @property
     def detections(self) -> Detections:
@@ -204,6 +215,9 @@ class Batch:
         geometry: (n, 4) float32 on the host, each frame's scale_x, scale_y, offset_x, offset_y:
             network pixel = source pixel x scale + offset.
         outputs: the network's outputs by name, between infer and postprocess, on the batch's device.
+        rows: (r,) int32 on the host, rising: the frame of each row of tensor, geometry and outputs, where rows are
+            parts of frames (tiles, objects) and a frame may have any number of them; None where row i is frame i.
+        crops: within a composite with `of:`, what of the frames the rows show; see `streamkit/crops.py`.
         tables: detections by the id of the detector. A value may be a function that makes the table, for one that
             is still on its way from the device; `table(name)` waits for it.
         sequence: the batch's number, from 0.
@@ -222,6 +236,8 @@ class Batch:
     failed: list[Frame] = field(default_factory=list)
     ended: tuple[str, ...] = ()
     ready: Any = None
+    rows: np.ndarray | None = None
+    crops: Crops | None = None
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -247,33 +263,40 @@ class Batch:
         """A batch of the frames in `rows` with their share of arrays and tables; nothing of `failed` or `ended`."""
         index = np.asarray(rows, dtype=np.intp)
         tables: dict[str, Detections | Callable[[], Detections]] = {}
+        new_row = np.full(len(self.frames), -1, np.int32)
+        new_row[index] = np.arange(len(index), dtype=np.int32)
         for name in self.tables:
             table = self.table(name)
-            new_row = np.full(len(self.frames), -1, np.int32)
-            new_row[index] = np.arange(len(index), dtype=np.int32)
             kept = table[new_row[table.batch_row] >= 0]
             tables[name] = kept.with_columns(batch_row=new_row[kept.batch_row])
+        mine = index if self.rows is None else np.concatenate([np.flatnonzero(self.rows == row) for row in rows])
         return Batch(
             [self.frames[row] for row in rows],
             self.xp,
-            None if self.tensor is None else self.tensor[index],
-            None if self.geometry is None else self.geometry[index],
-            {name: output[index] for name, output in self.outputs.items()},
+            None if self.tensor is None else self.tensor[mine],
+            None if self.geometry is None else self.geometry[mine],
+            {name: output[mine] for name, output in self.outputs.items()},
             tables,
             self.sequence,
+            rows=None if self.rows is None else new_row[self.rows[mine]],
+            crops=None if self.crops is None else self.crops.take(mine),
         )
 
     @staticmethod
     def join(parts: Sequence[Batch], like: Batch) -> Batch:
         """Put batches of single frames back together, as `take` took them from `like`."""
         first, xp = parts[0], like.xp
-        one = [part.tensor[:1] for part in parts if part.tensor is not None]
+        used = [1 if part.rows is None else len(part.rows) for part in parts]  # what comes behind them is padding
+        one = [part.tensor[:n] for part, n in zip(parts, used, strict=True) if part.tensor is not None]
         return Batch(
             [frame for part in parts for frame in part.frames],
             xp,
             xp.concatenate(one) if one else None,
-            None if first.geometry is None else np.concatenate([p.geometry[:1] for p in parts]),  # type: ignore[index]
-            {name: xp.concatenate([part.outputs[name][:1] for part in parts]) for name in first.outputs},
+            None if first.geometry is None else np.concatenate([p.geometry for p in parts]),  # type: ignore[misc]
+            {
+                name: xp.concatenate([p.outputs[name][:n] for p, n in zip(parts, used, strict=True) if p.outputs])
+                for name in next((part.outputs for part in parts if part.outputs), {})
+            },
             {
                 name: Detections.concat([part.table(name) for part in parts], rows=range(len(parts)))
                 for name in first.tables
@@ -281,6 +304,8 @@ class Batch:
             like.sequence,
             like.failed,
             like.ended,
+            rows=None if first.rows is None else np.repeat(np.arange(len(parts), dtype=np.int32), used),
+            crops=Crops.join([part.crops for part in parts]),
         )
 
     def __repr__(self) -> str:
@@ -291,7 +316,7 @@ class Batch:
 
 
 def _copy(frame: Frame) -> Frame:
-    return replace(frame, tables=dict(frame.tables), events=list(frame.events))
+    return replace(frame, tables=dict(frame.tables), events=list(frame.events), facts=dict(frame.facts))
 
 
 # ---------------------------------------------------------------------------------------------------------- devices

@@ -32,6 +32,19 @@ def shape_text(array: Array | None) -> str:
     return f"{array.dtype}{list(array.shape)}@{device}"
 
 
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """What the points of a column `keypoints` are.
+
+    Attributes:
+        names: of the points, in their order; none where nobody named them.
+        edges: pairs of points that a drawing joins.
+    """
+
+    names: tuple[str, ...] = ()
+    edges: tuple[tuple[int, int], ...] = ()
+
+
 @dataclass(slots=True, repr=False)
 class Detections:
     """One flat table of objects: a batch's, or one frame's. Columns are arrays of n rows on one device.
@@ -43,9 +56,12 @@ class Detections:
         batch_row: (n,) int32, the row's frame in the batch; rising. All 0 in one frame's table.
         track_id: (n,) int64, or None where nothing tracks; -1 marks a row without a track.
         labels: the class names.
-        extra: further columns by name, each with n rows.
+        extra: further columns by name, each with n rows: `attributes`, `embedding`, landmarks, a plugin's own. A column
+            of dtype object has None where there is no value.
         row_id: (n,) int32, the row's number in the table that its detector made; kept by every selection, so that
             branches that meet know equal rows.
+        private: names of the columns in `extra` that are for other stages and stay out of records.
+        skeleton: what the points of the column `keypoints`, (n, k, 3) float32 x, y and score in source pixels, are.
     """
 
     xyxy: Array
@@ -56,6 +72,8 @@ class Detections:
     labels: tuple[str, ...] = ()
     extra: dict[str, Array] = field(default_factory=dict)
     row_id: Array = None
+    private: frozenset[str] = frozenset()
+    skeleton: Skeleton | None = None
 
     def __post_init__(self) -> None:
         xp, n = array_module(self.xyxy), len(self.xyxy)
@@ -99,6 +117,8 @@ class Detections:
             self.labels,
             {name: column[rows] for name, column in self.extra.items()},
             self.row_id[rows],
+            self.private,
+            self.skeleton,
         )
 
     @classmethod
@@ -114,6 +134,8 @@ class Detections:
             table.labels,
             table.extra,
             table.row_id,
+            table.private,
+            table.skeleton,
         ) = values
         return table
 
@@ -139,7 +161,7 @@ class Detections:
         """Put tables of the same labels one below the other.
 
         With `rows`, table i becomes the batch's frame `rows[i]`. A column that a table lacks is filled: -1 for
-        integers and tracks, NaN for floats.
+        integers and tracks, NaN for floats, False for truth values, None for objects.
         """
         if not tables:
             raise ValueError("Detections.concat needs at least one table")
@@ -157,6 +179,8 @@ class Detections:
             labels,
             {name: _stack([t.extra.get(name) for t in tables], [len(t) for t in tables], xp) for name in names},
             xp.concatenate([t.row_id for t in tables]),
+            frozenset().union(*(t.private for t in tables)),
+            next((t.skeleton for t in tables if t.skeleton is not None), None),
         )
 
     @property
@@ -182,12 +206,16 @@ class Detections:
 
 
 _COLUMNS = {"score": np.float32, "class_id": np.int32, "batch_row": np.int32, "row_id": np.int32}
-_FIELDS = ("xyxy", "score", "class_id", "batch_row", "track_id", "labels", "extra", "row_id")
+_FIELDS = ("xyxy", "score", "class_id", "batch_row", "track_id", "labels", "extra", "row_id", "private", "skeleton")
 
 
 def _or_nulls(column: Array | None, n: int, dtype: Any, shape: tuple[int, ...], xp: Any) -> Array:
     if column is not None:
         return column
+    if np.dtype(dtype).kind == "O":
+        return np.full((n, *shape), None)
+    if np.dtype(dtype).kind == "b":
+        return xp.zeros((n, *shape), dtype)
     return xp.full((n, *shape), np.nan if np.issubdtype(dtype, np.floating) else -1, dtype)
 
 
@@ -200,7 +228,8 @@ def _stack(columns: list[Array | None], lengths: list[int], xp: Any) -> Array:
 def merge(first: Detections, second: Detections) -> Detections:
     """One table from two forms of the same table, as where branches meet: every row of either, every column of either.
 
-    Rows are known by frame and `row_id`; where both have a value, `first`'s stands.
+    Rows are known by frame and `row_id`; where both have a value, `first`'s stands. Attributes, mappings of
+    objects, are put together.
     """
     if first is second:
         return first
@@ -214,8 +243,18 @@ def merge(first: Detections, second: Detections) -> Detections:
         if column is not None and (first.track_id if name == "track_id" else first.extra.get(name)) is None:
             columns[name] = _or_nulls(None, len(first), column.dtype, column.shape[1:], np)
             columns[name][mine] = column[theirs]
+        elif column is not None and column.dtype == object:
+            columns[name] = first.extra[name].copy()
+            for i, j in pairs:
+                columns[name][i] = _either(first.extra[name][i], column[j])
     table = Detections.concat([first.with_columns(**columns), rest])
     return table[np.lexsort((table.row_id, table.batch_row))]
+
+
+def _either(mine: Any, theirs: Any) -> Any:
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        return {**theirs, **mine}
+    return theirs if mine is None else mine
 
 
 def _keys(table: Detections) -> Iterator[tuple[int, int]]:

@@ -9,15 +9,17 @@ from typing import Any
 
 from streamkit.errors import ConfigError, Problem
 from streamkit.media.uris import mask
+from streamkit.objects import check_of
 from streamkit.occasions import strange
 from streamkit.plan import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig
+from streamkit.privacy import check_hidden
 from streamkit.stage import BatchStage, Composite, FrameStage, Sink, Stage, StreamStage
 from streamkit.yamlfile import Node as YamlNode
 from streamkit.yamlfile import did_you_mean
 
 _PRODUCERS = {
     "tensor": "preprocess", "outputs": "infer", "detections": "a detector such as detect",
-    "track_id": "a tracker", "pixels": "a source with pictures",
+    "track_id": "a tracker", "pixels": "a source with pictures", "attributes": "classify", "embedding": "embed",
 }  # fmt: skip
 
 
@@ -100,6 +102,8 @@ def build(config: Config) -> Graph:
         _check_words(graph, problems)
         _check_sinks(graph, problems)
         _check_occasions(graph, problems)
+        check_of(graph, problems)
+        check_hidden(graph, problems)
         for node in ordered.values():
             node.in_place = hasattr(node.type, "in_place") and _sole_reader(graph, node)
     if problems:
@@ -293,6 +297,8 @@ def crossings(graph: Graph, node: Node) -> list[str]:
         above = graph.nodes.get(name)
         if above is not None and above.on_device and "detections" in above.type.writes:
             found.append(f"{name} -> {node.id}: the table goes from device to host, one copy a batch")
+    if crossing := getattr(node.type, "crossing", None):
+        found.append(f"{node.id}: {crossing}")
     if node.on_device and "pixels" in node.type.writes:
         found.append(f"{node.id}: what to draw goes from host to device, one copy a batch")
     if issubclass(node.type, Sink) and "pixels" in node.type.reads:

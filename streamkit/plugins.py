@@ -7,22 +7,31 @@ import sys
 from pathlib import Path
 
 from streamkit.errors import ConfigError, describe
-from streamkit.stage import Collecting, Registry, Stage
+from streamkit.stage import Collecting, Registry, Stage, ships
 from streamkit.yamlfile import near_files
 
 
-def load_plugins(path: Path, registry: Registry) -> None:
+def load_plugins(path: Path, registry: Registry) -> list[str]:
     """Run the Python file, or every Python file of the folder, at `path`; its stages go into `registry`.
+
+    A stage that has a built-in one's name takes its place, so that a pipeline still means the same when a later version
+    brings a stage of that name.
+
+    Returns:
+        A sentence for each built-in stage that was replaced.
 
     Raises:
         ConfigError: there is nothing there, or a file raises, with its name, line and cause.
     """
     if not path.exists():
         raise ConfigError(f"there is no plugin file or folder {path}{near_files(path)}")
+    built_in = {name: kind for name in registry.names() if (kind := registry.get(name)) is not None and ships(kind)}
     files = sorted(path.glob("*.py")) if path.is_dir() else [path]
     for file in files:
         if not file.name.startswith("_"):
             _load(file.resolve(), registry)
+    replaced = [name for name, kind in built_in.items() if registry.get(name) is not kind]
+    return [f"the stage {name} of {path.name} takes the place of the built-in one of that name" for name in replaced]
 
 
 def _load(file: Path, registry: Registry) -> None:

@@ -1,6 +1,6 @@
 """A frame's record, schema `streamkit/1`: what every emitter carries, and its line of JSON.
 
-Numbers are rounded to what they mean: a box to 1/100 pixel, a score to 1/10000, a time to the microsecond. Other
+Numbers are rounded to what they mean: a place to 1/100 pixel, a score to 1/10000, a time to the microsecond. Other
 columns keep every digit that their float32 holds. A number that is not finite is left out where the key may be left
 out, and null elsewhere.
 """
@@ -18,13 +18,14 @@ import orjson
 from streamkit.data import Batch, Detections, Event, Frame
 
 SCHEMA = "streamkit/1"
+_OWN = {"schema", "source", "frame", "pts_s", "time", "width", "height", "error", "objects", "events"}
 
 
 def record(frame: Frame) -> dict[str, Any]:
     """The frame as a plain dict, in the order of the schema's keys.
 
-    `objects` and `events` are always there, be they empty; `time`, `error`, and an object's `label`, `track_id`,
-    `stage` and further columns only where there is a value. Tables must be on the host.
+    `objects` and `events` are always there, be they empty; `time`, `error`, what stages say of the whole frame, and an
+    object's `label`, `track_id`, `stage` and further columns only where there is a value. Tables must be on the host.
     """
     tables = frame.tables
     objects: list[dict[str, Any]] = []
@@ -79,6 +80,7 @@ def _record(frame: Frame, objects: list[dict[str, Any]]) -> dict[str, Any]:
     made["height"] = frame.height
     if frame.error is not None:
         made["error"] = frame.error
+    made.update({name: fact for name, fact in frame.facts.items() if name not in _OWN})
     made["objects"] = objects
     made["events"] = [_event(event) for event in frame.events]
     return made
@@ -99,6 +101,7 @@ def wall_clock(time_s: float) -> str:
 # One row of numbers is x1, y1, x2, y2, score; all objects of a table are rounded and clipped in a handful of calls,
 # because Python's own cost a frame is what limits a fast pipeline.
 _STEPS = np.array([100, 100, 100, 100, 10000], np.float64)
+_POINT_STEPS = np.array([100, 100, 10000], np.float64)  # of x, y and score
 
 
 @lru_cache(maxsize=256)
@@ -129,6 +132,14 @@ def _objects(table: Detections, limits: np.ndarray, stage: str | None) -> list[d
         for one in made:
             one["stage"] = stage
     for name, column in table.extra.items():
+        if name in table.private:
+            continue
+        if name == "predicted":
+            for one in (made[row] for row in np.flatnonzero(column).tolist()):
+                one["predicted"] = True
+            continue
+        if name == "keypoints" and column.shape[2:] == (3,):
+            column = np.rint(column * _POINT_STEPS) / _POINT_STEPS
         for one, value in zip(made, _values(column), strict=True):
             if not _missing(value):
                 one.setdefault(name, value)

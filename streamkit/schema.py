@@ -82,8 +82,8 @@ def _top() -> dict[str, Any]:
     whole = {"type": "object", "properties": parts, "additionalProperties": False}
     return {
         "device": {
-            "description": "auto takes a GPU where there is one; auto, cpu, cuda, cuda:1, or several: [cuda:0, cuda:1]; "
-            "one named twice gets two processes",
+            "description": "auto takes a GPU where there is one; auto, cpu, cuda, cuda:1, or several: "
+            "[cuda:0, cuda:1]; one named twice gets two processes",
             "anyOf": [device, {"type": "array", "items": device, "minItems": 1}],
         },
         "batch": {

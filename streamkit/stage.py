@@ -3,8 +3,8 @@
 A stage is a class. Its annotated fields are its options, its docstring the help, and its kind a promise to the
 runner. Built-in stages and plugins come in by the same door:
 
-    @stage("line_counter", reads="track_id", writes="events")
-    class LineCounter(FrameStage):
+    @stage("tripwire", reads="track_id", writes="events")
+    class Tripwire(FrameStage):
         '''Emit `crossed` when a track's foot point changes side of the line.
 
         Options:
@@ -157,6 +157,9 @@ class StreamStage(Stage):
         """Return the batch with what this stage adds."""
         raise NotImplementedError
 
+    def end(self, source: str, state: Any) -> None:
+        """No frame of `source` will come any more; its state is dropped."""
+
 
 class FrameStage(Stage):
     """Sees one source's frames in order, on the host: the easy form. One instance a source."""
@@ -233,8 +236,6 @@ KINDS: dict[str, type[Stage]] = {
 }
 
 
-# -------------------------------------------------------------------------------------------------------- registry
-
 _Kind = TypeVar("_Kind", bound=type[Stage])
 
 
@@ -245,9 +246,9 @@ class Registry:
         self._stages: dict[str, type[Stage]] = dict(stages or {})
 
     def add(self, kind: type[Stage]) -> None:
-        """Add a stage under its name; a second claim to the name is refused."""
+        """Add a stage under its name. It may take a built-in one's place; of others' a second claim is refused."""
         known = self._stages.get(kind.name)
-        if known is not None and _origin(known) != _origin(kind):
+        if known is not None and _origin(known) != _origin(kind) and (ships(kind) or not ships(known)):
             raise ConfigError(
                 f"two stages claim the name {kind.name!r}: {_where(known)} and {_where(kind)}; rename one of them"
             )
@@ -274,6 +275,11 @@ def _origin(kind: type[Stage]) -> tuple[str, str]:
 
 def _where(kind: type[Stage]) -> str:
     return f"{kind.__qualname__} in {kind.__module__}"
+
+
+def ships(kind: type[Stage]) -> bool:
+    """Whether a stage is built in."""
+    return kind.__module__.startswith("streamkit.stages.")
 
 
 _decorated = Registry()

@@ -4,12 +4,12 @@ A test of a stage is an ordinary test:
 
     from streamkit.testing import detections, frames, plugin_stages, run_stage
 
-    LineCounter = plugin_stages("plugins/line_counter.py")["line_counter"]
+    Tripwire = plugin_stages("plugins/tripwire.py")["tripwire"]
 
     def test_it_counts():
         given = frames(2)
         given[0].detections = detections([[10, 20, 30, 40]], label=["car"], track_id=[7])
-        first, second = run_stage(LineCounter(line=((0, 0), (0, 90))), given)
+        first, second = run_stage(Tripwire(line=((0, 0), (0, 90))), given)
         assert first.events == []
 """
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -254,6 +255,7 @@ def _use(runner: Any, first: Stage) -> None:
 def _batches(frames: Sequence[Frame], sizes: Sequence[int]) -> Iterator[Batch]:
     """The frames in batches of these sizes in turn; each source ends with the batch that has its last frame."""
     labels = _all_labels(frames)
+    ordinals: Counter[str] = Counter()
     last = {frame.source: i for i, frame in enumerate(frames)}
     begin = sequence = 0
     while begin < len(frames):
@@ -261,7 +263,8 @@ def _batches(frames: Sequence[Frame], sizes: Sequence[int]) -> Iterator[Batch]:
         ended = tuple(source for source, i in last.items() if begin <= i < end)
         whole = Batch(list(frames[begin:end]), sequence=sequence, ended=ended).fork()
         for position, frame in enumerate(whole.frames):
-            frame.position = position
+            frame.position, frame.ordinal = position, ordinals[frame.source]
+            ordinals[frame.source] += 1
         for name in dict.fromkeys(name for frame in whole.frames for name in frame.tables):
             tables = [frame.tables.get(name, Detections.empty()) for frame in whole.frames]
             same = [_with_labels(table, labels[name]) for table in tables]

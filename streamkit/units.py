@@ -133,3 +133,47 @@ class _CardReference:
 
 Model = Annotated[Any, _CardReference()]
 """A model card; a YAML names it, a stage gets the loaded `streamkit.models.card.Card`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Of:
+    """Which objects a stage looks at. A YAML says `detect`, `detect.person`, or {stage: detect, labels: [person]}.
+
+    Attributes:
+        stage: the id of the detector that found them.
+        labels: the classes meant; all where there is none.
+    """
+
+    stage: str
+    labels: tuple[str, ...] = ()
+
+    @staticmethod
+    def read(value: Any) -> Of:
+        """Read what a YAML says; raise ValueError where it is something else."""
+        if isinstance(value, Of):
+            return value
+        wanted = "must be a stage, a stage and a label as in detect.person, or {stage: detect, labels: [person]}"
+        if isinstance(value, str) and value.strip():
+            stage, _, label = value.partition(".")  # an id has no dot, a label may
+            return Of(stage, (label,) if label else ())
+        if not isinstance(value, dict) or not isinstance(value.get("stage"), str) or value.keys() - {"stage", "labels"}:
+            raise ValueError(f"{wanted}, got {value!r}")
+        labels = value.get("labels", [])
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            raise ValueError(f"{wanted}, got {value!r}")
+        return Of(value["stage"], tuple(labels))
+
+    def __str__(self) -> str:
+        return ".".join([self.stage, "|".join(self.labels)]) if self.labels else self.stage
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(cls.read)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> Any:
+        parts = {"stage": {"type": "string"}, "labels": {"type": "array", "items": {"type": "string"}}}
+        whole = {"type": "object", "properties": parts, "required": ["stage"], "additionalProperties": False}
+        return {"anyOf": [{"type": "string"}, whole]}

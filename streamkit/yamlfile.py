@@ -66,6 +66,8 @@ class Node:
         """Walk down `path` as far as the tree goes; return the node there and the steps taken."""
         node, taken = self, []
         for step in path:
+            if isinstance(step, str) and step.startswith("<"):
+                continue  # the branch that a union took (`shapes.py`), which is no step of the tree
             value = node.value
             inside = step in value if isinstance(value, dict) else isinstance(value, list) and step in range(len(value))
             if not inside:

@@ -23,6 +23,13 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from receivers import rtmp_receiver, rtsp_receiver, uploads  # noqa: E402, F401  fixtures; the path is set just above
 from rtsp import proxy, rtsp, rtsp_there  # noqa: E402, F401  fixtures; the path is set just above
+from together import (  # noqa: E402, F401  hooks; the path is set just above
+    alone_first,
+    pytest_cmdline_main,
+    pytest_configure,
+    pytest_runtest_protocol,
+    pytest_unconfigure,
+)
 
 
 def _gpu_missing() -> str | None:
@@ -41,6 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     why = _gpu_missing() if gpu_items else None
     for item in gpu_items if why else []:
         item.add_marker(pytest.mark.skip(reason=why))
+    alone_first(items)
 
 
 def data_folder() -> Path | None:

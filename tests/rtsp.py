@@ -51,10 +51,17 @@ def missing() -> str | None:
 
 
 def free_port() -> int:
-    """A TCP port of loopback that nobody listens at."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    """A TCP port of loopback that nobody listens at.
+
+    It is none of those that the system gives to connections, and each process of tests has a range of its own: so it is
+    still free a little later, when a server is to listen there.
+    """
+    first = 12_000 + 4_000 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 5)
+    for port in random.SystemRandom().sample(range(first, first + 4_000), 100):
+        with contextlib.suppress(OSError), socket.socket() as one:
+            one.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 def wait_until(true: Callable[[], object], timeout_s: float = 60.0, what: str = "it") -> None:

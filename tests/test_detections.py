@@ -198,3 +198,29 @@ def test_the_first_branch_decides_where_both_have_changed_a_value():
     first = whole.with_columns(score=np.array([0.5, 0.6], np.float32))
     assert merge(first, whole).score.tolist() == pytest.approx([0.5, 0.6])
     assert merge(whole, first).score.tolist() == pytest.approx(whole.score.tolist())
+
+
+def test_objects_are_filled_with_none():
+    first, second = table(2), table(1)
+    first = first.with_columns(attributes=np.array([{"color": {"label": "red"}}, None]))
+    both = Detections.concat([second, first])
+    assert both.extra["attributes"].tolist() == [None, {"color": {"label": "red"}}, None]
+    assert merge(first, second).extra["attributes"].tolist() == [{"color": {"label": "red"}}, None]
+    assert merge(second, first).extra["attributes"].tolist() == [{"color": {"label": "red"}}, None]
+
+
+def test_attributes_of_branches_that_meet_stand_side_by_side():
+    plain = table(3)
+    first = plain.with_columns(attributes=np.array([{"a": 1}, {"a": 2}, None]))
+    second = plain.with_columns(attributes=np.array([{"b": 3}, None, {"b": 4}]))
+    assert merge(first, second).extra["attributes"].tolist() == [{"a": 1, "b": 3}, {"a": 2}, {"b": 4}]
+    assert first.extra["attributes"].tolist() == [{"a": 1}, {"a": 2}, None]
+    again = plain.with_columns(attributes=np.array([{"a": 9}, None, None]))
+    assert merge(first, again).extra["attributes"].tolist() == [{"a": 1}, {"a": 2}, None]
+
+
+def test_what_is_private_stays_so():
+    hidden = table(2).with_columns(vector=np.ones((2, 3), np.float32), private=frozenset({"vector"}))
+    for made in (hidden[:1], hidden.with_columns(score=hidden.score), *hidden.split(1), merge(table(2), hidden)):
+        assert made.private == {"vector"}
+    assert Detections.concat([table(1), hidden]).private == {"vector"}

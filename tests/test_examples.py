@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from walks import crossings, feet
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = [ROOT / "pipeline.yaml", *sorted((ROOT / "examples").glob("*.yaml"))]
@@ -84,7 +85,7 @@ def iou(a, b):
 def test_there_is_an_example_for_each_idea():
     assert {path.stem for path in EXAMPLES} == {
         "pipeline", "detect", "annotated_video", "several_sources", "branches", "plugin", "line_counter",
-        "csv", "insert",
+        "csv", "insert", "colors", "small_objects", "region", "count_people", "cars", "queue", "loitering", "blurred",
     }  # fmt: skip
 
 
@@ -210,11 +211,14 @@ def test_plugin(folder):
     assert json.loads((folder / "report.json").read_text())["events"]["crowded"] >= 1
 
 
-@pytest.mark.parametrize("name", ["plugin", "line_counter"])
-def test_the_tests_in_an_example_pass(name, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "tests"),
+    [("plugin", 2), ("line_counter", 2), ("count_people", 1), ("cars", 1), ("queue", 1), ("loitering", 1)],
+)
+def test_the_tests_in_an_example_pass(name, tests, monkeypatch):
     monkeypatch.chdir(ROOT)
     done = command("test", f"examples/{name}.yaml")
-    assert done.stdout.splitlines()[-1] == "2 of 2 tests passed"
+    assert done.stdout.splitlines()[-1] == f"{tests} of {tests} tests passed"
 
 
 def test_a_pipeline_without_tests_says_so(monkeypatch):
@@ -230,18 +234,14 @@ def test_line_counter(folder):
     tracks = [[one["track_id"] for one in record["objects"]] for record in found]
     assert all(len(set(ids)) == len(ids) for ids in tracks)
     assert len({i for ids in tracks for i in ids}) < 80  # tracks last
-    feet: dict[int, float] = {}
-    crossed = []
-    for record in found:
-        for one in record["objects"]:
-            x = (one["box"][0] + one["box"][2]) / 2
-            before = feet.get(one["track_id"], x)
-            if (before < 320) != (x < 320) and one["box"][3] > 62:
-                crossed.append((record["frame"], one["track_id"], "in" if x < 320 else "out"))
-            feet[one["track_id"]] = x
+    expected = []
+    for track, places in places_of(found).items():
+        times = [record["pts_s"] for record in found]
+        for frame, way in crossings([(320, 60), (320, 360)], places, times, margin=3.6):
+            expected.append((frame, track, "in" if way > 0 else "out"))
     events = [(r["frame"], e["track_id"], e["data"]["direction"]) for r in found for e in r["events"]]
     assert events
-    assert sorted(events) == sorted(crossed)
+    assert sorted(events) == sorted(expected)
     assert len(pictures(folder / "out" / "street-lines.mp4")[0]) == 60
 
 
@@ -270,3 +270,154 @@ def test_insert(folder):
     run("pipeline.yaml", folder)
     plain = [one["box"] for record in records(folder / "out" / "street.jsonl") for one in record["objects"]]
     assert sum(box[3] <= 110 for box in plain) > LIMIT
+
+
+def test_colors(folder):
+    run("examples/colors.yaml", folder)
+    found = records(folder / "out" / "street-colors.jsonl")
+    cars = [one for record in found for one in record["objects"] if one["label"] == "car"]
+    colors = [one["attributes"]["color"] for one in cars if "attributes" in one]
+    assert len(colors) > len(cars) / 2
+    from streamkit.models.card import find_card, load_card
+
+    assert {color["label"] for color in colors} <= set(load_card(find_card("color")).labels)
+    assert min(color["score"] for color in colors) >= 0.3
+    assert not any("attributes" in one for record in found for one in record["objects"] if one["label"] != "car")
+    # Below 20 pixels there is no answer, and the report says how many that were.
+    small = [one for one in cars if min(np.diff(np.reshape(one["box"], (2, 2)), axis=0)[0]) < 19.9]
+    assert not any("attributes" in one for one in small)
+    counts = json.loads((folder / "report.json").read_text())["counts"]
+    assert counts["objects asked about"] + counts.get("objects not asked about: too small", 0) == len(cars)
+    assert len(pictures(folder / "out" / "street-colors.mp4")[0]) == LIMIT
+
+
+def test_small_objects(folder):
+    run("examples/small_objects.yaml", folder)
+    tiled = records(folder / "out" / "street-small.jsonl")
+    assert hits(tiled) == 1
+    assert len(pictures(folder / "out" / "street-small.mp4")[0]) == LIMIT
+    counts = json.loads((folder / "report.json").read_text())["counts"]
+    assert counts["views seen"] == 5 * LIMIT
+    run("examples/small_objects.yaml", folder, "--set", "stages.detect.tiles.size=[640, 360]")
+    whole = records(folder / "out" / "street-small.jsonl")
+    assert small(tiled) > small(whole)
+
+
+def small(found, n=LIMIT):
+    """How many objects of the ground truth that are well in sight and under 20 pixels were found."""
+    truth = records(ROOT / "samples" / "street.truth.jsonl")[:n]
+    hit = 0
+    for true, record in zip(truth, found, strict=True):
+        for one in true["objects"]:
+            x1, y1, x2, y2 = one["box"]
+            if one["visible"] > 0.9 and (x2 - x1) * (y2 - y1) < 400:
+                hit += any(iou(o["box"], one["box"]) > 0.5 for o in record["objects"])
+    return hit
+
+
+def test_region(folder):
+    run("examples/region.yaml", folder)
+    feet = [one["box"][3] for record in records(folder / "out" / "street-region.jsonl") for one in record["objects"]]
+    assert len(feet) > LIMIT
+    assert min(feet) >= 0.45 * 360
+    assert max(feet) <= 0.8 * 360
+    assert json.loads((folder / "report.json").read_text())["counts"]["views seen"] == LIMIT
+
+
+def places_of(found, label=None):
+    """The foot points of each track by frame, None where it is not seen."""
+    tracks: dict[int, list] = {}
+    for i, record in enumerate(found):
+        for one in record["objects"]:
+            if label in (None, one["label"]):
+                tracks.setdefault(one["track_id"], [None] * len(found))[i] = one["box"]
+    return {track: feet(boxes) for track, boxes in tracks.items()}
+
+
+def events_of(found, *kinds):
+    return [(record, event) for record in found for event in record["events"] if event["kind"] in kinds]
+
+
+def test_count_people(folder):
+    run("examples/count_people.yaml", folder, "--limit", "400")
+    found = records(folder / "out" / "street-people.jsonl")
+    crossed = [event["data"] for _, event in events_of(found, "crossed")]
+    assert {event["label"] for event in crossed} == {"person"}
+    counted = [event["data"] for _, event in events_of(found, "counted")]
+    assert [(one["from_s"], one["to_s"]) for one in counted] == [(0, 5), (5, 10), (10, 15)]
+    late = [data["at_s"] >= 15 for data in crossed]
+    for way in ("in", "out"):
+        total = sum(data["direction"] == way for data in crossed)
+        assert sum(one[way] for one in counted) == total - sum(
+            data["direction"] == way for data, last in zip(crossed, late, strict=True) if last
+        )
+        counts = json.loads((folder / "report.json").read_text())["counts"]
+        assert counts.get(f"door {way}: person", 0) == total
+    assert {data["direction"] for data in crossed} == {"in", "out"}  # people cross the street both ways
+
+
+def test_cars(folder):
+    run("examples/cars.yaml", folder, "--limit", "120")
+    found = records(folder / "out" / "street-cars.jsonl")
+    crossed = [event["data"] for _, event in events_of(found, "crossed")]
+    assert {data["line"] for data in crossed} == {"near lane", "far road"}
+    assert any(data.get("attributes", {}).get("color") for data in crossed)
+    headings = [one.get("heading_deg") for record in found for one in record["objects"]]
+    known = [heading for heading in headings if heading is not None]
+    assert len(known) > len(headings) / 3
+    level = [min(abs(heading - side) for side in (90, 270)) < 25 for heading in known]
+    assert np.mean(level) > 0.9  # cars go to the left and to the right
+
+
+def test_queue(folder):
+    run("examples/queue.yaml", folder, "--limit", "120")
+    found = records(folder / "out" / "street-queue.jsonl")
+    windows = [event["data"] for _, event in events_of(found, "occupancy")]
+    assert [(one["from_s"], one["to_s"]) for one in windows] == [(0, 2), (2, 4)]
+    assert all(0 <= one["mean"] <= one["most"] for one in windows)
+    count = 0
+    for _, event in events_of(found, "entered", "left", "overcrowded", "cleared"):
+        count += {"entered": 1, "left": -1}.get(event["kind"], 0)
+        assert event["data"]["count"] == count or event["kind"] in ("overcrowded", "cleared")
+
+
+def test_loitering(folder):
+    run("examples/loitering.yaml", folder, "--limit", "200")
+    found = records(folder / "out" / "street-loitering.jsonl")
+    told = events_of(found, "loitering")
+    assert told
+    entered = {}
+    for record in found:
+        for event in record["events"]:
+            key = event["track_id"], event["data"]["zone"]
+            if event["kind"] == "entered":
+                entered[key] = event["data"]["at_s"]
+            elif event["kind"] == "loitering":
+                assert 3 <= record["pts_s"] - entered[key] < 3.2
+    import cv2
+
+    assert cv2.imread(str(folder / "out" / "street-heat.png")).shape == (360, 640, 3)
+
+
+def test_blurred(folder):
+    run("examples/blurred.yaml", folder, "--set", "stages.draw.only=[nothing]")
+    run("examples/detect.yaml", folder, "--set", "stages.jsonl.path=out/found.jsonl")
+    found = records(folder / "out" / "found.jsonl")
+    blurred, _ = pictures(folder / "out" / "street-blurred.mp4")
+    source, _ = street()
+
+    def detail(picture, x1, y1, x2, y2):
+        part = picture[y1:y2, x1:x2]
+        return np.abs(np.diff(part, axis=0)).mean() + np.abs(np.diff(part, axis=1)).mean()
+
+    shares = []
+    for before, after, record in zip(source, blurred, found, strict=True):
+        for one in record["objects"]:
+            box = [round(value) for value in one["box"]]
+            if one["label"] == "person" and box[3] - box[1] > 30:
+                shares.append(detail(after, *box) / detail(before, *box))
+    assert len(shares) > LIMIT
+    assert np.median(shares) < 0.25
+    assert max(shares) < 0.6
+    assert detail(blurred[5], 0, 0, 204, 92) < 0.4 * detail(source[5], 0, 0, 204, 92)
+    assert detail(blurred[5], 220, 0, 640, 90) > 0.8 * detail(source[5], 220, 0, 640, 90)

@@ -23,6 +23,7 @@ FORBIDDEN = {
     "plan.py": ["models", "media", "ops", "runtime", "graph", "config", "cli"],
     "config.py": ["runtime", "graph", "cli"],
     "graph.py": ["runtime", "cli"],
+    "analytics/": ["stages", "models", "media", "ops", "runtime", "graph", "config", "stage", "cli"],
     "ops/": ["stages", "models", "media", "runtime", "graph", "config", "stage", "cli"],
     "media/": ["stages", "models", "runtime", "graph", "config", "stage", "cli"],
     "models/": ["stages", "media", "runtime", "graph", "config", "stage", "cli"],

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from streamkit.config import read_text
 from streamkit.errors import ConfigError
 from streamkit.plugins import load_plugins
 from streamkit.stage import Collecting, Registry, default_registry
@@ -51,7 +52,7 @@ def test_plugins_stay_out_of_the_built_in_stages(tmp_path):
 
 def test_those_that_ship():
     assert load(ROOT / "plugins", default_registry()) == sorted(
-        [*default_registry().names(), "count_objects", "hide_region", "line_counter", "simple_track"]
+        [*default_registry().names(), "count_objects", "hide_region", "simple_track", "tripwire"]
     )
 
 
@@ -62,8 +63,8 @@ def test_those_that_ship():
         ("x = 1\n\ny = x +\n", r"p\.py:3 cannot be loaded: SyntaxError: invalid syntax"),
         ("def f():\n    raise ValueError('deep')\n\n\nf()\n", r"p\.py:2 cannot be loaded: ValueError: deep"),
         (
-            GOOD.format(name="draw"),
-            r"two stages claim the name 'draw': Draw in streamkit\.stages\.draw and Made in streamkit_plugin_p",
+            GOOD.format(name="twice") + GOOD.format(name="twice").replace("Made", "Other"),
+            r"two stages claim the name 'twice': Made in streamkit_plugin_p_\w+ and Other in streamkit_plugin_p",
         ),
         (
             GOOD.format(name="x").replace("(FrameStage)", ""),
@@ -76,6 +77,29 @@ def test_a_plugin_that_cannot_be_loaded(tmp_path, text, told):
     for _ in range(2):  # nothing half loaded is left behind
         with pytest.raises(ConfigError, match=told):
             load(tmp_path, default_registry())
+
+
+def test_a_plugin_may_take_a_built_in_stage_s_place_and_it_is_told(tmp_path):
+    (tmp_path / "p.py").write_text(GOOD.format(name="zone"))
+    registry = default_registry()
+    told = load_plugins(tmp_path / "p.py", registry)
+    assert told == ["the stage zone of p.py takes the place of the built-in one of that name"]
+    assert registry.get("zone").__name__ == "Made"
+    assert default_registry().get("zone").__name__ == "Zone"
+    assert load_plugins(tmp_path / "p.py", registry) == []  # it stands there already
+    text = "plugins: [p.py]\nsources: {a: samples/street.mp4}\nstages: {zone: {}}\n"
+    config = read_text(text, folder=tmp_path)
+    assert config.problems == []
+    assert str(config.warnings[0]) == f"pipeline.yaml:1:11: {told[0]}"
+
+
+def test_of_two_plugins_only_one_may_have_a_built_in_stage_s_name(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.py").write_text(GOOD.format(name="zone"))
+    with pytest.raises(
+        ConfigError, match=r"two stages claim the name 'zone': Made in streamkit_plugin_a.* and Made in"
+    ):
+        load(tmp_path, default_registry())
 
 
 def test_a_file_that_is_not_there(tmp_path):

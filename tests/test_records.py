@@ -251,3 +251,21 @@ def test_a_batch_of_nothing_has_no_lines():
     assert batch_lines(Batch([])) == []
     assert batch_lines(Batch([], tables={"detect": Detections.empty()})) == []
     assert [json.loads(one)["objects"] for one in batch_lines(Batch([frame(), frame()]))] == [[], []]
+
+
+def test_attributes_and_facts():
+    from streamkit.testing import detections, frames
+
+    (frame,) = frames(1)
+    column = np.array([{"color": {"label": "red", "score": 0.8}}, None])
+    frame.detections = detections([[0, 0, 9, 9]] * 2, attributes=column, vector=np.ones((2, 3), np.float32))
+    frame.facts["attributes"] = {"scene": {"label": "street", "score": 0.5}}
+    frame.facts["objects"] = "not these"
+    made = record(frame)
+    assert made["attributes"] == {"scene": {"label": "street", "score": 0.5}}
+    assert list(made).index("attributes") < list(made).index("objects")
+    assert made["objects"][0]["attributes"] == {"color": {"label": "red", "score": 0.8}}
+    assert "attributes" not in made["objects"][1]
+    assert made["objects"][0]["vector"] == [1, 1, 1]
+    frame.detections = frame.detections.with_columns(private=frozenset({"vector"}))
+    assert "vector" not in record(frame)["objects"][0]

@@ -59,6 +59,15 @@ GOOD = {
     "the environment": "batch: ${SIZE:-4}\n"
     + SOURCES
     + "stages:\n  detect:\n    model: demo\n    min_score: ${SCORE:-0.5}\n    agnostic: ${AG:-true}\n",
+    "lines and zones": SOURCES
+    + "stages: {detect: {model: demo}, track: {stage: track}, line_counter: {line: [[0, 5], [9, 5], [9, 90]]}, "
+    "more: {stage: line_counter, line: {door: [[0, 5], [9, 5]]}, margin: 3}, "
+    "zone: {polygon: {a: [[0, 0], [50, 0], [9, 90]]}, loitering: 5s}, "
+    "direction: {directions: {north: [[0, 9], [0, 2]]}}, "
+    "speed: {points: [[0, 0], [9, 0], [9, 9], [0, 9]], ground: [[0, 0], [4, 0], [4, 4], [0, 4]]}}",
+    "what is hidden": SOURCES
+    + "stages: {detect: {model: demo}, draw: {blur: [car], pixelate: all}, more: {stage: draw, blur: {labels: [car], "
+    "zone: {a: [[0, 0], [50, 0], [9, 90]]}, cells: 4}, pixelate: {zone: [[0, 0], [1, 0], [1, 1]], units: share}}}",
     "tests": DETECT % "" + "tests: [{name: it counts}]\n",
     "faults": "sources:\n  a: {uri: x.mp4, fault: {fail: 5s, freeze: {at: 3, for: 2s}, seed: 7}}\n"
     "  b: {stage: test_pattern, fault: {fail: {frame: [3, 9], at: [1s, 2]}, still: {every: 1min, for: 5s}}}\n"
@@ -89,6 +98,9 @@ BAD = {
     "an unknown word in a fault": "sources: {a: {uri: x.mp4, fault: {fail: {att: 1s}}}}\nstages: {draw: {}}",
     "a fault without an end": "sources: {a: {uri: x.mp4, fault: {away: {at: 1s}}}}\nstages: {draw: {}}",
     "a fault at no time": "sources: {a: {uri: x.mp4, fault: {fail: soon}}}\nstages: {draw: {}}",
+    "a line of one number": SOURCES + "stages: {line_counter: {line: 5}}",
+    "an anchor that is none": SOURCES + "stages: {line_counter: {line: [[0, 5], [9, 5]], anchor: feet}}",
+    "an unknown word in what is hidden": SOURCES + "stages: {draw: {blur: {label: [car]}}}",
     "a fault of a stage": SOURCES + "stages: {draw: {fault: {fail: 1s}}}",
     "a device that is none": "device: gpu\n" + DETECT % "",
     "a batch of none": "batch: 0\n" + DETECT % "",

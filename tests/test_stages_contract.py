@@ -31,12 +31,24 @@ load_plugins(ROOT / "plugins", REGISTRY)
 MINIMAL = {
     "model": "demo",
     "line": "[[0, 0], [9, 9]]",
+    "polygon": "[[0, 0], [9, 0], [9, 9]]",
+    "points": "[[100, 100], [200, 100], [300, 300], [50, 300]]",
+    "ground": "[[0, 0], [4, 0], [4, 20], [0, 20]]",
+    "distance": "20",
     "region": "[[0, 0], [9, 9]]",
     "uri": "samples/street.mp4",
     "url": "live/x.m3u8",
+    "of": "detect",
 }
-PATHS = {"video": "out/x.mp4", "csv": "out/x.csv", "jsonl": "out/x.jsonl"}
-WORDS = {"pixels", "tensor", "outputs", "detections", "track_id", "events"}
+# of the task that a stage is for
+CARDS = {"classify": "color", "embed": "look", "segment": "yolov8n-seg", "pose": "movenet-lightning"}
+PATHS = {
+    "video": "out/x.mp4", "csv": "out/x.csv", "jsonl": "out/x.jsonl", "heatmap": "'out/{source}.png'",
+}  # fmt: skip
+WORDS = {
+    "pixels", "tensor", "outputs", "detections", "track_id", "events", "speed_kmh", "heading_deg", "attributes",
+    "embedding", "mask", "keypoints",
+}  # fmt: skip
 # What must stand above a stage, so that what it reads is there.
 ABOVE = {
     "tensor": "preprocess: {model: demo}",
@@ -56,6 +68,8 @@ def all_stages(*kinds):
 
 def required(kind):
     needed = {option.name: MINIMAL.get(option.name) for option in options(kind) if option.required}
+    if "model" in needed:
+        needed["model"] = CARDS.get(kind.name, needed["model"])
     if "path" in needed:
         needed["path"] = PATHS.get(kind.name, "out/x")
     return needed
@@ -142,7 +156,8 @@ def given(boxes, tracked):
 
 @pytest.mark.parametrize("boxes", [[], [[2, 2, 30, 40], [10, 5, 60, 45]]], ids=["nothing", "two"])
 @pytest.mark.parametrize("kind", runnable())
-def test_it_takes_frames_with_nothing_on_them_and_writes_only_what_it_declares(kind, boxes):
+def test_it_takes_frames_with_nothing_on_them_and_writes_only_what_it_declares(kind, boxes, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     put_in = given(boxes, "track_id" in kind.reads)
     before = [frame.surface.data.copy() for frame in put_in]
     done = run_stage(made(kind), put_in)

@@ -14,7 +14,7 @@ stages:
   detect: {model: demo}
   track: {stage: simple_track}
   csv: {path: out/all.csv}
-  crossing: {stage: line_counter, line: [[100, 200], [100, 100]]}
+  crossing: {stage: tripwire, line: [[100, 200], [100, 100]]}
   busy: {stage: count_objects, more_than: 1}
   draw: {}
   all: {stage: jsonl, from: [busy, draw], path: out/all.jsonl}

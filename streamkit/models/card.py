@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamkit.detections import Skeleton
 from streamkit.errors import ConfigError, ModelError
 from streamkit.models import values
 from streamkit.models.values import Reader
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from streamkit.ops.letterbox import InputSpec
 
 TASKS = ("detect", "classify", "segment", "pose", "embed")
-_LABELLED = ("detect", "classify", "segment")
+_LABELLED = ("detect", "classify", "segment", "pose")
 _RESIZE, _ANCHOR, _COLOR = ("letterbox", "stretch", "crop"), ("center", "top_left"), ("rgb", "bgr")
 
 
@@ -39,6 +40,7 @@ class Card:
         input: how a picture becomes the network's input. Layout and dtype are those of the ONNX file once
             `check_model` has seen it.
         labels: class names; empty where the task has none.
+        skeleton: names of the key points, and pairs that a drawing joins; None where the card says nothing of them.
         score: default of a stage's `min_score`, 0..1.
         iou: default of a stage's `iou`, 0..1.
         license: of the network's weights.
@@ -58,6 +60,7 @@ class Card:
     iou: float
     license: str
     note: str
+    skeleton: Skeleton | None = None
 
     def with_file(self, file: Path) -> Card:
         """The same card for another file of the same network, such as one with a dynamic batch."""
@@ -98,14 +101,40 @@ def load_card(path: Path) -> Card:
         license=reader.get("license", values.text, ""),
         note=reader.get("note", values.text, ""),
     )
+    _check_task(card, reader)
     default = () if card.task in _LABELLED else ((),)
     labels = reader.get("labels", lambda value: values.labels(value, card.path.parent), *default)
+    skeleton = _skeleton(reader)
     if card.url and not card.sha256 and "sha256" in reader.unset:
         problems.append(root.problem("url needs sha256 beside it, the sum that the fetched file must have", "url"))
     reader.finish()
     if problems:
         raise ModelError(list(dict.fromkeys(problems)))
-    return dataclasses.replace(card, labels=labels)
+    return dataclasses.replace(card, labels=labels, skeleton=skeleton)
+
+
+def _skeleton(reader: Reader) -> Skeleton | None:
+    """The names of the key points, `keypoints`, and the lines between them, `skeleton`."""
+    points = reader.get("keypoints", values.keypoints, None)
+    if points is None:
+        if "skeleton" not in reader.values:
+            reader.known.append("skeleton")
+            return None
+        points = Skeleton()
+    edges = reader.get("skeleton", lambda value: values.edges(value, points.names), points.edges)
+    return Skeleton(points.names, edges)
+
+
+def _check_task(card: Card, reader: Reader) -> None:
+    """Refuse a family that reads networks of another task."""
+    from streamkit.models import families
+
+    if card.task is None or card.family is None or families.family(card.family).task == card.task:
+        return
+    fitting = ", ".join(name for name in families.FAMILIES if families.family(name).task == card.task)
+    text = f"family {card.family} is for task: {families.family(card.family).task}, and the card says {card.task}"
+    way = f"; the families of {card.task}: {fitting}" if fitting else ""
+    reader.problems.append(reader.values["family"].problem(text + way))
 
 
 # -------------------------------------------------------------------------------------------------- finding cards

@@ -1,8 +1,8 @@
-"""`run.py models check CARD`: the pipeline's tensor and boxes beside a plain CPU reference, on real frames."""
+"""`run.py models check CARD`: the pipeline's tensor and what it finds beside a plain CPU reference, on real frames."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from streamkit.data import Color, Detections, Device, Frame, Surface
 from streamkit.errors import ModelError, SourceError
 from streamkit.models import reference
 from streamkit.models.card import Card
+from streamkit.models.check_answers import AnswersReport, check_answers
+from streamkit.models.check_details import DetailsReport, check_details
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 
@@ -62,7 +64,7 @@ class Report:
         return "\n".join(lines)
 
 
-def check(card: Card, frames: Sequence[Frame], device: Device | None = None) -> Report:
+def check(card: Card, frames: Sequence[Frame], device: Device | None = None) -> Report | AnswersReport | DetailsReport:
     """Compare the pipeline's way on `device` with the plain way on the CPU.
 
     The tensor is compared with the exact rule (`preprocess_reference`) and with OpenCV's way. The boxes come from the
@@ -83,10 +85,11 @@ def check(card: Card, frames: Sequence[Frame], device: Device | None = None) -> 
     if not frames:
         raise ModelError(f"there are no frames to check {card.name} with")
     card = check_model(card)
+    compare = _WAYS[card.task]
     if device.kind == "cpu":
-        return _check(card, frames, device)
+        return compare(card, frames, device)
     with device.xp.cuda.Device(device.index), device.xp.cuda.Stream(non_blocking=True):
-        return _check(card, frames, device)
+        return compare(card, frames, device)
 
 
 def _check(card: Card, frames: Sequence[Frame], device: Device) -> Report:
@@ -233,3 +236,12 @@ def _from_video(path: Path, limit: int) -> list[_Raw]:
             if i % step == 0 and i < step * limit
         ]
     return [(path, from_rgb(picture, color), color, picture.shape[1], picture.shape[0]) for picture in rgb]
+
+
+_WAYS: dict[str, Callable[[Card, Sequence[Frame], Device], Report | AnswersReport | DetailsReport]] = {
+    "detect": _check,
+    "classify": check_answers,
+    "embed": check_answers,
+    "segment": check_details,
+    "pose": check_details,
+}

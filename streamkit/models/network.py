@@ -8,12 +8,15 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from streamkit.errors import ModelError, Problem
 from streamkit.models.card import Card
+
+if TYPE_CHECKING:
+    from streamkit.models.families import Family
 
 _DTYPES = {
     "tensor(float)": np.float32,
@@ -172,10 +175,21 @@ def check_model(card: Card) -> Card:
         reads.check({name: output.dims for name, output in info.outputs.items()}, len(card.labels))
     except ValueError as error:
         problems.append(str(error))
+    else:
+        problems += _points(card, reads, info)
     if problems:
         raise wrong(card, *problems)
     spec = dataclasses.replace(card.input, layout=info.layout, dtype=info.dtype)
     return dataclasses.replace(card, input=spec)
+
+
+def _points(card: Card, reads: Family, info: ModelInfo) -> list[str]:
+    """What is wrong with the number of key points that the card names."""
+    found = reads.points({name: output.dims for name, output in info.outputs.items()}, len(card.labels))
+    named = len(card.skeleton.names) if card.skeleton is not None else 0
+    if not named or found is None or found == named:
+        return []
+    return [f"{card.file.name} gives {found} key points, and keypoints names {named}; name those of this network"]
 
 
 def verify(card: Card) -> None:

@@ -100,7 +100,9 @@ def objects(
     min_score: float,
     iou: float,
 ) -> np.ndarray:
-    """The objects of one picture: (n, 6) float64, x1, y1, x2, y2 in source pixels, score, class; best first.
+    """The objects of one picture: (n, 6 + c) float64, x1, y1, x2, y2 in source pixels, score, class; best first.
+
+    Behind them stand a family's further values: x, y and score of each point in network pixels, or coefficients.
 
     Args:
         family: a key of `READERS`.
@@ -132,7 +134,7 @@ def _without_doubles(rows: np.ndarray, iou: float) -> np.ndarray:
     for row in rows:
         if all(row[5] != other[5] or overlap(row, other) <= iou for other in kept):
             kept.append(row)
-    return np.array(kept).reshape(-1, 6)
+    return np.array(kept).reshape(-1, rows.shape[1])
 
 
 def overlap(a: np.ndarray, b: np.ndarray) -> float:
@@ -211,6 +213,54 @@ def _yunet(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarr
     return np.concatenate(found)
 
 
+def answer(family: str, outputs: Outputs) -> np.ndarray:
+    """What a network that answers with a vector says of a picture, float64: probabilities, or a vector of length 1."""
+    (output,) = outputs.values()
+    vector = np.asarray(output, np.float64).ravel()
+    if family == "logits":
+        powers = np.exp(vector - vector.max())
+        return np.asarray(powers / powers.sum())
+    return np.asarray(vector / np.sqrt((vector**2).sum())) if family == "embedding" else vector
+
+
+def _yolov8_points(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+    """YOLOv8-pose with one class."""
+    values = next(value for value in outputs.values() if value.ndim == 2).T
+    return np.column_stack([_rows(values[:, :2], values[:, 2:4], values[:, 4:5]), values[:, 5:]])
+
+
+def _yolov8_masks(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+    values = next(value for value in outputs.values() if value.ndim == 2).T
+    behind = next(value for value in outputs.values() if value.ndim == 3).shape[0]
+    return np.column_stack([_rows(values[:, :2], values[:, 2:4], values[:, 4:-behind]), values[:, -behind:]])
+
+
+def _movenet(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+    (value,) = outputs.values()
+    points = value[0][:, [1, 0, 2]] * (*spec.size, 1)
+    seen = points[points[:, 2] >= 0.2] if (points[:, 2] >= 0.2).any() else points
+    box = (*seen[:, :2].min(axis=0), *seen[:, :2].max(axis=0))
+    return np.array([[*box, points[:, 2].mean(), 0, *points.ravel()]])
+
+
+def mask(
+    coefficients: np.ndarray,
+    prototypes: np.ndarray,
+    box: np.ndarray,
+    geometry: tuple[float, float, float, float],
+    size: tuple[int, int],
+    spec: InputSpec,
+) -> np.ndarray:
+    """An object's mask, (height, width) bool: the logits sampled at the pixels in its box, above 0."""
+    logits = np.tensordot(coefficients, np.asarray(prototypes, np.float64), 1)
+    (high, wide), (scale_x, scale_y, offset_x, offset_y) = logits.shape, geometry
+    x, y = np.arange(size[0]) + 0.5, np.arange(size[1]) + 0.5
+    across = (x * scale_x + offset_x) * wide / spec.size[0] - 0.5
+    down = (y * scale_y + offset_y) * high / spec.size[1] - 0.5
+    inside = ((x >= box[0]) & (x < box[2])) & ((y >= box[1]) & (y < box[3]))[:, None]
+    return np.asarray((_sample(logits, down, across) > 0) & inside)
+
+
 READERS: dict[str, tuple[Callable[[Outputs, InputSpec, tuple[int, int]], np.ndarray], bool]] = {
     "yolox": (_yolox, True),
     "yolov5": (_yolov5, True),
@@ -219,5 +269,8 @@ READERS: dict[str, tuple[Callable[[Outputs, InputSpec, tuple[int, int]], np.ndar
     "detr": (_detr, False),
     "ssd": (_ssd, False),
     "yunet": (_yunet, True),
+    "yolov8_pose": (_yolov8_points, True),
+    "yolov8_seg": (_yolov8_masks, True),
+    "movenet": (_movenet, False),
 }
 """How each family's output is read, and whether non-max suppression follows."""

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from streamkit.detections import Skeleton
 from streamkit.errors import Problem
 from streamkit.models.labels import KNOWN
+from streamkit.models.skeletons import KNOWN as SKELETONS
 from streamkit.yamlfile import Node, did_you_mean, nearest
 
 
@@ -159,6 +161,24 @@ def size(value: Any) -> tuple[int, int]:
     if not isinstance(value, list) or len(value) != 2:
         raise ValueError(f"must be [width, height] in pixels, got {value!r}")
     return positive(value[0]), positive(value[1])
+
+
+def keypoints(value: Any) -> Skeleton:
+    """A list of names, or the name of a known set of key points."""
+    if isinstance(value, list):
+        if not value or not all(isinstance(name, str) and name for name in value) or len(set(value)) < len(value):
+            raise ValueError(f"must be a list of names, each once, got {value!r}")
+        return Skeleton(tuple(value))
+    return SKELETONS[one_of(SKELETONS)(value)]
+
+
+def edges(value: Any, names: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
+    """Pairs of key points, by name."""
+    if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
+        raise ValueError(f"must be a list of pairs of key points such as [[left_hip, left_knee]], got {value!r}")
+    for name in (name for pair in value for name in pair if name not in names):
+        raise ValueError(f"names the point {name!r}, which keypoints lacks{did_you_mean(str(name), names)}")
+    return tuple((names.index(first), names.index(second)) for first, second in value)
 
 
 def labels(value: Any, folder: Path) -> tuple[str, ...]:

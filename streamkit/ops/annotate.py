@@ -1,26 +1,27 @@
 """From detections to marks: what is drawn for an object, where, how large and in which colour.
 
-An object gets an outline, a tinted inside if asked for, a dot for each landmark, and a label that sits on the outline's
-upper left corner, or inside where the picture ends. All outlines lie below all labels, and objects that stand lower in
-the picture, so nearer to the camera, lie above others.
+An object gets an outline, a tinted inside if asked for, its mask, its skeleton with a dot for each key point, and a
+label that sits on the outline's upper left corner, or inside where the picture ends. All outlines lie below all labels,
+and objects that stand lower in the picture, so nearer to the camera, lie above others. Classes of places lie below all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from streamkit.data import Detections, Surface
+from streamkit.ops import figures
 from streamkit.ops.glyphs import Atlas
 from streamkit.ops.overlay import MARK
-from streamkit.ops.palette import PALETTE, stored
+from streamkit.ops.palette import PALETTE
 
 _OPAQUE = np.uint32(255 << 24)
 _OUTWARD = np.array([[-0.5], [0.5]])  # half a line lies outside the box
-_FILL, _OUTLINE, _DOT, _LABEL = range(4)  # from the bottom up
+_REGION, _FILL, _MASK, _OUTLINE, _LINE, _DOT, _LABEL = range(7)  # from the bottom up
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,8 @@ class Style:
         text_size: height of a label in pixels, likewise.
         fill: how opaque the inside of a box is, 0 to 1.
         only: names of the classes to draw; none draws all.
+        masks: how opaque masks are, 0 to 1.
+        min_point: the least score of a key point that is drawn.
     """
 
     labels: bool = True
@@ -46,6 +49,8 @@ class Style:
     text_size: int | None = None
     fill: float = 0.0
     only: tuple[str, ...] = ()
+    masks: float = 0.4
+    min_point: float = 0.3
 
     def line(self, short_side: int) -> int:
         """The thickness of lines, even, in a picture whose shorter side is so many pixels: 2 at 360, 4 at 1080."""
@@ -61,7 +66,11 @@ def _even(value: int) -> int:
 
 
 def annotate(
-    surfaces: Sequence[Surface | None], tables: Sequence[Detections], style: Style, atlas: Atlas
+    surfaces: Sequence[Surface | None],
+    tables: Sequence[Detections],
+    style: Style,
+    atlas: Atlas,
+    facts: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[np.ndarray, list[int]]:
     """Lay out what is to be drawn for a batch.
 
@@ -70,22 +79,25 @@ def annotate(
 
     Args:
         surfaces: the frames' pictures; None where nothing is to be drawn.
-        tables: the batch's detections on the host, a table for each detector. An extra column `landmarks`
-            (n, k, 2 or more) float, x and y in source pixels, becomes dots.
+        tables: the batch's detections on the host, a table for each detector; its columns `keypoints` and `mask` are
+            drawn too.
         style: what to draw.
-        atlas: where to find, or put, the sprites.
+        atlas: where to find, or put, the sprites; `begin` must have been called for this batch.
+        facts: each frame's facts; of them `segmentation` is drawn, a mask for each class.
 
     Returns:
         (m,) MARK, those of the first frame first, and for each frame the end of its marks: what `overlay.draw` takes.
     """
-    layers: list[list[np.ndarray]] = [[], [], [], []]
-    owners: list[list[np.ndarray]] = [[], [], [], []]
+    layers: list[list[np.ndarray]] = [[] for _ in range(_LABEL + 1)]
+    owners: list[list[np.ndarray]] = [[] for _ in range(_LABEL + 1)]
 
     def add(layer: int, frame: np.ndarray, marks: np.ndarray) -> None:
         layers[layer].append(marks)
         owners[layer].append(frame)
 
-    sheet = _Sheet(surfaces, style)
+    sheet = figures.Sheet(surfaces, style)
+    if style.masks > 0:
+        add(_REGION, *figures.regions(facts, sheet, style, atlas))
     for table in tables:
         table = _shown(table, sheet, style)
         if not len(table):
@@ -98,11 +110,15 @@ def annotate(
             inside["color"] = color | np.uint32(round(min(style.fill, 1.0) * 255) << 24)
             add(_FILL, frame, inside)
         add(_OUTLINE, frame, boxes)
-        if "landmarks" in table.extra:
-            add(_DOT, *_dots(table, sheet, color, atlas))
+        if style.masks > 0 and "mask" in table.extra:
+            add(_MASK, *figures.masks(table, sheet, style, color, atlas))
+        if "keypoints" in table.extra:
+            points = figures.Points(table, sheet, style)
+            add(_LINE, *points.lines(sheet, color))
+            add(_DOT, *points.dots(sheet, color, atlas))
         if style.labels or style.scores or style.tracks:
             add(_LABEL, *_labels(table, sheet, style, boxes, ink, atlas))
-    if not layers[_OUTLINE]:
+    if not any(layers):
         return np.zeros(0, MARK), [0] * len(surfaces)
     owner = np.concatenate([part for layer in owners for part in layer])
     marks = np.concatenate([part for layer in layers for part in layer])
@@ -110,22 +126,7 @@ def annotate(
     return marks[order], np.searchsorted(owner[order], np.arange(len(surfaces)), side="right").tolist()
 
 
-class _Sheet:
-    """The frames' sizes and what follows from them: (frames,) int64 arrays, and (frames, palette) colours."""
-
-    def __init__(self, surfaces: Sequence[Surface | None], style: Style) -> None:
-        sizes = [(0, 0) if s is None else (s.width, s.height) for s in surfaces]
-        self.size = np.array(sizes, np.int64).reshape(-1, 2)
-        self.width, self.height = self.size.T
-        self.line = np.array([style.line(min(size)) for size in sizes], np.int64)
-        self.text = np.array([style.text(min(size)) for size in sizes], np.int64)
-        nothing = np.zeros(len(PALETTE), np.uint32)
-        colors = [(nothing, nothing) if s is None else stored(s.color) for s in surfaces]
-        self.colors = np.array([c for c, _ in colors], np.uint32)
-        self.inks = np.array([i for _, i in colors], np.uint32)
-
-
-def _shown(table: Detections, sheet: _Sheet, style: Style) -> Detections:
+def _shown(table: Detections, sheet: figures.Sheet, style: Style) -> Detections:
     """The rows that are drawn, by frame and then from far to near."""
     frame = table.batch_row
     x1, y1, x2, y2 = table.xyxy.T
@@ -142,7 +143,7 @@ def _shown(table: Detections, sheet: _Sheet, style: Style) -> Detections:
     return table[rows[np.lexsort((y2[rows], frame[rows]))]]
 
 
-def _colors(table: Detections, sheet: _Sheet, style: Style) -> tuple[np.ndarray, np.ndarray]:
+def _colors(table: Detections, sheet: figures.Sheet, style: Style) -> tuple[np.ndarray, np.ndarray]:
     """For each row its colour and the ink on it, (n,) uint32, in the Y, Cb and Cr of the frame's surface."""
     number = table.class_id.astype(np.int64)
     if style.color == "track" and table.track_id is not None:
@@ -151,7 +152,7 @@ def _colors(table: Detections, sheet: _Sheet, style: Style) -> tuple[np.ndarray,
     return sheet.colors[table.batch_row, number], sheet.inks[table.batch_row, number]
 
 
-def _outlines(table: Detections, sheet: _Sheet, color: np.ndarray) -> np.ndarray:
+def _outlines(table: Detections, sheet: figures.Sheet, color: np.ndarray) -> np.ndarray:
     """A mark for each row: lines along the box's edges, rounded to even places, inside the picture."""
     frame = table.batch_row
     line, size = sheet.line[frame], sheet.size[frame]
@@ -167,25 +168,8 @@ def _outlines(table: Detections, sheet: _Sheet, color: np.ndarray) -> np.ndarray
     return marks
 
 
-def _dots(table: Detections, sheet: _Sheet, color: np.ndarray, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:
-    """Frames and marks of the landmarks that lie in the picture."""
-    points = np.asarray(table.extra["landmarks"], np.float64)[:, :, :2]
-    row = np.repeat(np.arange(len(table)), points.shape[1])
-    (x, y), frame = points.reshape(-1, 2).T, table.batch_row[row]
-    inside = np.flatnonzero((x >= 0) & (x <= sheet.width[frame]) & (y >= 0) & (y <= sheet.height[frame]))
-    x, y, row, frame = x[inside], y[inside], row[inside], frame[inside]
-    diameter = 2 * sheet.line[frame]
-    marks = np.zeros(len(row), MARK)
-    marks["x1"] = 2 * np.floor((x - diameter / 2) / 2 + 0.5)
-    marks["y1"] = 2 * np.floor((y - diameter / 2) / 2 + 0.5)
-    marks["x2"], marks["y2"] = marks["x1"] + diameter, marks["y1"] + diameter
-    marks["ink"] = color[row]  # and no ground: the colour's opacity is 0
-    marks["sprite"] = [atlas.dot(d) for d in diameter.tolist()]
-    return frame, marks
-
-
 def _labels(
-    table: Detections, sheet: _Sheet, style: Style, boxes: np.ndarray, ink: np.ndarray, atlas: Atlas
+    table: Detections, sheet: figures.Sheet, style: Style, boxes: np.ndarray, ink: np.ndarray, atlas: Atlas
 ) -> tuple[np.ndarray, np.ndarray]:
     """Frames and marks of the labels; a label is a row of sprites on the box's colour."""
     rows, marks = [], []
@@ -212,6 +196,13 @@ def _texts(table: Detections, style: Style) -> list[list[str]]:
         columns.append(table.label)
     if style.tracks and table.track_id is not None:
         columns.append([f"#{number}" if number >= 0 else "" for number in table.track_id.tolist()])
+    if style.labels and "attributes" in table.extra:
+        columns.append([_attributes(one) for one in table.extra["attributes"]])
     if style.scores:
         columns.append([f"{score:.2f}" if score == score else "" for score in table.score.tolist()])
     return [[piece for piece in pieces if piece] for pieces in zip(*columns, strict=True)] or [[] for _ in table.score]
+
+
+def _attributes(found: Mapping[str, Any] | None) -> str:
+    """The labels of an object's attributes, each up to its first comma: lists of classes often have synonyms there."""
+    return "" if not found else " ".join(one["label"].split(",")[0] for one in found.values())

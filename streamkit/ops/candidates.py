@@ -26,8 +26,8 @@ from streamkit.data import Array, array_module
 
 STRIDES = (8, 16, 32)
 FACE_OUTPUTS = tuple(f"{kind}_{stride}" for kind in ("cls", "obj", "bbox", "kps") for stride in STRIDES)
-FACE_POINTS = 10
-"""Values of a face's five landmarks: x and y in turn."""
+FACE_POINTS = 15
+"""Values of a face's five landmarks: x, y and score in turn."""
 
 
 class Coding(IntEnum):
@@ -52,9 +52,11 @@ class Candidates:
         score: (m,) float32.
         class_id: (m,) int32.
         xyxy: (m, 4) float32 network pixels, not clipped.
-        points: (m, c) float32 network pixels, x and y in turn; c = 0 where a network gives none.
+        points: (m, c) float32, further values of an anchor; c = 0 where a network gives none.
         removed: (frames, 3) int32, anchors that are no candidates, by `min_score`, `label`, `not_finite`.
         anchors: how many anchors a frame has.
+        step: of `points`: 2 where they are x and y in network pixels in turn, 3 where each pair has a score behind it,
+            0 where they are no places.
     """
 
     frame: np.ndarray
@@ -64,6 +66,7 @@ class Candidates:
     points: np.ndarray
     removed: np.ndarray
     anchors: int
+    step: int = 2
 
 
 def best_class(
@@ -76,6 +79,8 @@ def best_class(
     input_size: tuple[int, int],
     unit: tuple[float, float] = (1.0, 1.0),
     logits: bool = False,
+    points: Array | None = None,
+    step: int = 2,
 ) -> Any:
     """Take the best class of each anchor; the first of equal ones.
 
@@ -88,6 +93,8 @@ def best_class(
         input_size: the network's width and height in pixels.
         unit: factors for x and y, for boxes that are told in parts of the input.
         logits: the scores are to go through the sigmoid.
+        points: (n, a, c) further values of each anchor, which its object keeps.
+        step: what they are, as in `Candidates`.
 
     Returns:
         `Candidates`, or `DeviceCandidates` for arrays on the device.
@@ -103,7 +110,9 @@ def best_class(
     if array_module(scores) is not np:
         from streamkit.ops.cuda import readers
 
-        return readers.best_class(boxes, scores, objectness, min_score, coding, input_size, unit, logits)
+        return readers.best_class(
+            boxes, scores, objectness, min_score, coding, input_size, unit, logits, points=points, step=step
+        )
     found = _Found(n, a, min_score)
     with np.errstate(all="ignore"):
         if objectness is not None:
@@ -118,7 +127,8 @@ def best_class(
             class_id = scores[frame, anchor].argmax(axis=1)
             score = best[frame, anchor]
         found.pick(frame, anchor, score, class_id)
-        return found.done(_decode(_float32(boxes[found.frame, found.anchor]), found.anchor, coding, unit, input_size))
+        xyxy = _decode(_float32(boxes[found.frame, found.anchor]), found.anchor, coding, unit, input_size)
+        return found.done(xyxy, points, step)
 
 
 def given_class(
@@ -129,6 +139,8 @@ def given_class(
     min_score: np.ndarray,
     coding: Coding = Coding.XYXY,
     unit: tuple[float, float] = (1.0, 1.0),
+    points: Array | None = None,
+    step: int = 2,
 ) -> Any:
     """Take rows that have one score and one label each, as networks give that select by themselves.
 
@@ -139,11 +151,13 @@ def given_class(
         min_score: (c,) float32 on the host, as in `best_class`.
         coding: how the boxes are told.
         unit: factors for x and y.
+        points: (n, a, c) further values of each anchor, which its object keeps.
+        step: what they are, as in `Candidates`.
     """
     if array_module(scores) is not np:
         from streamkit.ops.cuda import readers
 
-        return readers.given_class(boxes, scores, labels, min_score, coding, unit)
+        return readers.given_class(boxes, scores, labels, min_score, coding, unit, points=points, step=step)
     n, a = scores.shape
     found = _Found(n, a, min_score)
     with np.errstate(all="ignore"):
@@ -152,11 +166,14 @@ def given_class(
         label = labels[frame, anchor]
         class_id = np.where((label >= 0) & (label < len(min_score)), label, -1).astype(np.int64)
         found.pick(frame, anchor, scores[frame, anchor], class_id)
-        return found.done(_decode(_float32(boxes[found.frame, found.anchor]), found.anchor, coding, unit, (0, 0)))
+        xyxy = _decode(_float32(boxes[found.frame, found.anchor]), found.anchor, coding, unit, (0, 0))
+        return found.done(xyxy, points, step)
 
 
 def faces(outputs: Mapping[str, Array], n: int, *, min_score: np.ndarray, input_size: tuple[int, int]) -> Any:
     """Read YuNet's twelve outputs: score = sqrt(class x objectness), both held to 0..1; five landmarks.
+
+    A landmark has no score of its own, and gets the face's.
 
     Args:
         outputs: `FACE_OUTPUTS`, each (>= n, cells, 1 | 1 | 4 | 10).
@@ -183,8 +200,10 @@ def faces(outputs: Mapping[str, Array], n: int, *, min_score: np.ndarray, input_
         x, y, stride = cells(input_size)[:, anchor]
         points = kps[frame, anchor].reshape(-1, 5, 2)
         points = (points + np.stack([x, y], axis=1)[:, None]) * stride[:, None, None]
+        sure = np.broadcast_to(found.score[:, None, None], (len(points), 5, 1))
+        points = np.concatenate([points, sure], axis=2)
         boxes = _decode(bbox[frame, anchor], anchor, Coding.GRID, (1.0, 1.0), input_size)
-        return found.done(boxes, points.reshape(-1, FACE_POINTS))
+        return found.made(boxes, points.reshape(-1, FACE_POINTS), 3)
 
 
 @dataclass(slots=True)
@@ -222,10 +241,14 @@ class _Found:
         self.frame, self.anchor, self.score = frame[rows], anchor[rows], score[rows]
         self.class_id = class_id[rows].astype(np.int32)
 
-    def done(self, xyxy: np.ndarray, points: np.ndarray | None = None) -> Candidates:
-        """The candidates, given the boxes (and points) of the picked anchors."""
+    def done(self, xyxy: np.ndarray, points: np.ndarray | None = None, step: int = 2) -> Candidates:
+        """The candidates, given the boxes of the picked anchors, and further values of all."""
         if points is None:
-            points = np.zeros((len(xyxy), 0), np.float32)
+            return self.made(xyxy, np.zeros((len(xyxy), 0), np.float32), step)
+        return self.made(xyxy, _float32(points[self.frame, self.anchor]), step)
+
+    def made(self, xyxy: np.ndarray, points: np.ndarray, step: int) -> Candidates:
+        """The candidates, given the boxes and further values of the picked anchors."""
         rows = np.isfinite(xyxy).all(axis=1) & np.isfinite(self.score)
         columns = (self.frame, self.score, self.class_id, xyxy, points)
         if not rows.all():
@@ -233,7 +256,7 @@ class _Found:
             columns = tuple(column[rows] for column in columns)
         low = self.anchors - self._count(columns[0]) - self.label - self.not_finite
         removed = np.stack([low, self.label, self.not_finite], axis=1).astype(np.int32)
-        return Candidates(*columns, removed, self.anchors)
+        return Candidates(*columns, removed, self.anchors, step)
 
     def _count(self, frame: np.ndarray) -> np.ndarray:
         return np.bincount(frame, minlength=self.frames)

@@ -67,19 +67,26 @@ def rgb_to_yuv(color: Color) -> np.ndarray:
     return inverse
 
 
-def picture(color: Color, shape: Sequence[int], width: int, height: int) -> np.ndarray:
-    """A PICTURE record, () shaped, for a surface whose data has `shape`; `data` is left 0 for the caller to fill.
+def picture(color: Color, shape: Sequence[int], right: int, bottom: int, left: int = 0, top: int = 0) -> np.ndarray:
+    """A PICTURE record, () shaped, for a surface whose data has `shape`, or for a part of it.
+
+    Its `data` is how many bytes behind the surface's first the part begins: add the surface's address.
 
     Args:
         color: the surface's.
         shape: the shape of its data.
-        width: the picture's true width in pixels.
-        height: its true height.
+        right: the picture's true width in pixels, or where the part ends.
+        bottom: its true height, or where the part ends.
+        left: where the part begins, even.
+        top: likewise.
     """
-    check_size(shape, width, height)
+    check_size(shape, right, bottom)
     (y, _, rv, r0), (_, gu, gv, g0), (_, bu, _, b0) = yuv_to_rgb(color).tolist()
-    rows = shape[0] * 2 // 3
-    values = (0, width, height, shape[1], rows, color.chroma_x, color.chroma_y, y, rv, gu, gv, bu, r0, g0, b0)
+    # From the part's first luma row to its first chroma row: the luma rows below, and half of those above it.
+    rows = shape[0] * 2 // 3 - top // 2
+    size = right - left, bottom - top
+    first = top * shape[1] + left
+    values = (first, *size, shape[1], rows, color.chroma_x, color.chroma_y, y, rv, gu, gv, bu, r0, g0, b0)
     return np.array(values, PICTURE)
 
 
@@ -92,7 +99,15 @@ def check_size(shape: Sequence[int], width: int, height: int) -> None:
 
 
 def planes(
-    data: np.ndarray, color: Color, width: int, height: int, size: tuple[int, int], new: Scratch
+    data: np.ndarray,
+    color: Color,
+    width: int,
+    height: int,
+    size: tuple[int, int],
+    new: Scratch,
+    *,
+    left: int = 0,
+    top: int = 0,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Y, Cb and Cr of a host picture, all sampled bilinearly at the pixels of the picture resized to `size`.
 
@@ -103,6 +118,8 @@ def planes(
         height: its true height.
         size: width, height to resize to.
         new: where the results' memory comes from.
+        left: where a part of a picture begins, even; `width` and `height` are then the part's.
+        top: likewise.
 
     Returns:
         Three (size[1], size[0]) float32 arrays in the stored bytes' units, range not expanded.
@@ -110,9 +127,12 @@ def planes(
     import cv2
 
     new_width, new_height = size
-    y = resample(data[:height, :width], Axis(width, new_width), Axis(height, new_height), new)
-    rows, chroma_width, chroma_height = data.shape[0] * 2 // 3, (width + 1) // 2, (height + 1) // 2
-    chroma = data[rows : rows + chroma_height].reshape(chroma_height, -1, 2)[:, :chroma_width]
+    luma = data[top : top + height, left : left + width]
+    y = resample(luma, Axis(width, new_width), Axis(height, new_height), new)
+    chroma_width, chroma_height = (width + 1) // 2, (height + 1) // 2
+    first = data.shape[0] * 2 // 3 + top // 2
+    chroma = data[first : first + chroma_height].reshape(chroma_height, -1, 2)
+    chroma = chroma[:, left // 2 : left // 2 + chroma_width]
     parts = tuple(new((chroma_height, chroma_width), np.uint8) for _ in range(2))
     cv2.split(chroma, parts)
     across, down = chroma_axis(width, new_width, color.chroma_x), chroma_axis(height, new_height, color.chroma_y)

@@ -37,9 +37,12 @@ class Atlas:
         self._sprites: dict[tuple[str, int], tuple[int, int]] = {}
         self._device: Any = None
         self._sent = 0
+        self._stencils: list[np.ndarray] = []
+        self._stencil_bytes = 0
 
     def begin(self) -> None:
-        """Begin a batch: forget all sprites if they have become too many. Those of earlier batches are void then."""
+        """Begin a batch: forget stencils, and all sprites if they have become too many. Earlier marks are void then."""
+        self._stencils, self._stencil_bytes = [], 0
         if self.used > _FULL:
             self.used = self._sent = 0
             self._sprites.clear()
@@ -59,6 +62,25 @@ class Atlas:
         """Return where the sprite of a disc begins; it is `diameter` pixels, even, wide and high."""
         found = self._sprites.get(("", diameter))
         return (found if found is not None else self._add("", diameter, _disc(diameter)))[0]
+
+    def stencil(self, blocks: np.ndarray) -> int:
+        """Keep a stencil for this batch, (rows, columns) bool; return at which byte its bits begin."""
+        bits = np.packbits(blocks, axis=1).ravel()
+        start, self._stencil_bytes = self._stencil_bytes, self._stencil_bytes + bits.size
+        self._stencils.append(bits)
+        return start
+
+    def stencils(self) -> np.ndarray:
+        """The bits of this batch's stencils, one behind the other, uint8 on the host."""
+        if len(self._stencils) > 1:
+            self._stencils = [np.concatenate(self._stencils)]
+        return self._stencils[0] if self._stencils else np.zeros(0, np.uint8)
+
+    def stencil_at(self, start: int, columns: int, rows: int) -> np.ndarray:
+        """The stencil that begins at a byte: (rows, columns) bool."""
+        wide = -(-columns // 8)
+        bits = self.stencils()[start : start + rows * wide].reshape(rows, wide)
+        return np.unpackbits(bits, axis=1, count=columns).astype(bool)
 
     def masks(self, sprite: int, width: int, height: int) -> tuple[np.ndarray, np.ndarray]:
         """Views of a sprite's luma (height, width) and chroma (height / 2, width / 2) coverage, uint8 on the host."""

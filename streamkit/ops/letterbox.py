@@ -116,16 +116,41 @@ def placement(spec: InputSpec, width: int, height: int) -> Placement:
     return Placement(_middle(across, new_width), _middle(down, new_height), new_width, new_height)
 
 
+def placements(spec: InputSpec, width: np.ndarray, height: np.ndarray) -> np.ndarray:
+    """`placement` of many pictures at once: (m,) widths and heights to (m, 4) int64, left, top, width, height."""
+    across, down = spec.size
+    if spec.resize == "stretch":
+        return np.tile(np.array([0, 0, across, down], np.int64), (len(width), 1))
+    if spec.resize == "letterbox":
+        ratio = np.minimum(across / width, down / height)
+        new = [np.maximum(1, np.rint(side * ratio)) for side in (width, height)]
+    else:
+        short = spec.resize_to or min(spec.size)
+        new = [np.where(a <= b, short, np.floor(short * a / b)) for a, b in ((width, height), (height, width))]
+    if spec.anchor == "top_left":
+        return np.stack([np.zeros(len(width)), np.zeros(len(width)), *new], axis=1).astype(np.int64)
+    room = [
+        np.where(size <= side, (side - size) // 2, -np.rint((size - side) / 2))
+        for side, size in zip(spec.size, new, strict=True)
+    ]
+    return np.stack([*room, *new], axis=1).astype(np.int64)
+
+
 def _middle(room: int, size: int) -> int:
     return (room - size) // 2 if size <= room else -round((size - room) / 2)
 
 
-def geometry(spec: InputSpec, width: int, height: int) -> tuple[float, float, float, float]:
+def geometry(
+    spec: InputSpec, width: int, height: int, left: int = 0, top: int = 0
+) -> tuple[float, float, float, float]:
     """Return scale_x, scale_y, offset_x, offset_y for a picture of `width` x `height` pixels.
+
+    For a part of a picture, `left` and `top` say where in the whole one it begins: source pixels are the whole one's.
 
     Network = source * scale + offset, per axis, where coordinates count from the pixels' edges: the box
     (0, 0, width, height) maps to the picture's rectangle in the input. The scales are those of the resized picture
     with its size in whole pixels, so the two may differ a little also for `letterbox`.
     """
     place = placement(spec, width, height)
-    return place.width / width, place.height / height, float(place.left), float(place.top)
+    scale_x, scale_y = place.width / width, place.height / height
+    return scale_x, scale_y, place.left - left * scale_x, place.top - top * scale_y

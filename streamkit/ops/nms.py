@@ -34,8 +34,8 @@ class Packed(NamedTuple):
     """A batch's objects in two tables that are views of one buffer: one copy takes all of it to the host.
 
     Attributes:
-        rows: (n, k, 6 + c) float32: x1, y1, x2, y2 in source pixels, clipped; score; class id; points in source
-            pixels. Best first, zeros behind the last.
+        rows: (n, k, 6 + c) float32: x1, y1, x2, y2 in source pixels, clipped; score; class id; the candidates' points,
+            in source pixels where they are places. Best first, zeros behind the last.
         counts: (n, 1 + len(CAUSES)) int32: rows in use, then anchors removed by cause.
         buffer: float32, flat: the bytes of both.
     """
@@ -129,7 +129,11 @@ def select(
             rows = packed.rows[i, : len(kept)]
             rows[:, :4], rows[:, 4], rows[:, 5] = source[kept], candidates.score[order[kept]], class_id[kept]
             if columns:
-                rows[:, 6:] = to_source(candidates.points[order[kept]], frames[i, :4])
+                rows[:, 6:] = candidates.points[order[kept]]
+            if columns and candidates.step:
+                places = rows[:, 6:].reshape(-1, candidates.step)  # of all rows, one below the other
+                places[:, :2] = to_source(places[:, :2], frames[i, :4])
+                rows[:, 6:] = places.reshape(len(rows), columns)
             suppressed = len(order) - len(stay) - rest
             later = (suppressed, np.count_nonzero(outside[stay]), np.count_nonzero(size[stay]), rest)
             packed.counts[i] = (len(kept), *candidates.removed[i], *later)
@@ -213,7 +217,8 @@ def _select_on_device(
 
     arguments = (
         candidates.keys, candidates.tallies, candidates.boxes, candidates.class_id, candidates.points,
-        np.int32(anchors), np.int32(candidates.keys.shape[1]), np.int32(columns), upload(frames),
+        np.int32(anchors), np.int32(candidates.keys.shape[1]), np.int32(columns), np.int32(candidates.step),
+        upload(frames),
         np.int32(iou is not None), np.float32(iou or 0), np.int32(agnostic),
         np.int32(k), np.float32(min_size), np.float32(max_size),
         xp.empty_like(candidates.boxes), xp.empty_like(candidates.class_id), packed.rows, packed.counts,

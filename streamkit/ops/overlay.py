@@ -1,4 +1,4 @@
-"""Draw rectangles and sprites into NV12 pictures, a whole batch in one go.
+"""Draw rectangles, lines, stencils and sprites into NV12 pictures, a whole batch in one go.
 
 The drawing is a flat table of marks, the same for host and device, made by `streamkit.ops.annotate`. Every place and
 size in it is even: then luma and chroma agree about each edge, a 2x2 block of pixels is inside a mark or outside, and
@@ -25,9 +25,17 @@ MARK = np.dtype(
 """One thing to draw, `struct Mark` of cuda/overlay.cu; x2 and y2 are the first pixels past it, and all may lie outside.
 
 `color` is Y | Cb << 8 | Cr << 16 | opacity << 24. It goes onto the whole rectangle, or its `border` pixels' rim where
-that is not 0. Then, where `sprite` is not -1, `ink` (no opacity) goes on as the sprite's masks say; the sprite is as
-large as the rectangle, and `border` is 0.
+that is not 0. Then, where `sprite` is 0 or more, `ink` (no opacity) goes on as the sprite's masks say; the sprite is as
+large as the rectangle, and `border` is 0. Two kinds take `color` onto some of the rectangle's blocks of 2x2 pixels:
+
+- `sprite` LINE: those whose middle is no further than half of `border` from a line. It goes from the rectangle's upper
+  left corner to the lower right one, from the lower left to the upper right where `ink` is 1, and ends half of `border`
+  within them.
+- `sprite` STENCIL: those whose bit is set in the atlas's stencils from byte `ink` on, row by row, each from a new byte,
+  the highest bit first.
 """
+
+LINE, STENCIL = -2, -3
 
 FRAME = np.dtype(
     [("from", "<u8"), ("to", "<u8"), ("width", "<i4"), ("height", "<i4"), ("first", "<i4"), ("last", "<i4")]
@@ -98,7 +106,10 @@ def _draw_on_device(
     traffic.sent(sent.nbytes)
     split = table.nbytes
     grid = (-(-int(table["width"].max()) // _TILE), -(-int(table["height"].max()) // _TILE), len(frames))
-    kernel("overlay.cu", "overlay")(grid, (_THREADS,), (sent[:split], sent[split:], atlas.on_device()))
+    stencils = atlas.stencils()
+    stencils = cupy.asarray(stencils) if len(stencils) else sent  # a pointer there must be
+    traffic.sent(atlas.stencils().nbytes)
+    kernel("overlay.cu", "overlay")(grid, (_THREADS,), (sent[:split], sent[split:], atlas.on_device(), stencils))
     done.record()
     for new, (first, last) in zip(drawn, bounds, strict=True):
         if first < last:
@@ -114,7 +125,11 @@ def _draw_on_host(surface: Surface, marks: np.ndarray, atlas: Atlas, in_place: b
         surface = Surface(surface.data.copy(), surface.color)
     luma, chroma = surface.data[: surface.height], surface.data[surface.height :].view(_PAIR)
     for x1, y1, x2, y2, border, color, ink, sprite in marks.tolist():
-        if sprite >= 0:
+        if sprite == LINE:
+            _cover(luma, chroma, x1, y1, _line(x1, y1, x2, y2, border, bool(ink)), color)
+        elif sprite == STENCIL:
+            _cover(luma, chroma, x1, y1, atlas.stencil_at(ink, (x2 - x1) // 2, (y2 - y1) // 2), color)
+        elif sprite >= 0:
             _stamp(luma, chroma, (x1, y1, x2, y2), color, ink, sprite, atlas)
         elif border:
             for left, top, right, bottom in _strips(x1, y1, x2, y2, border):
@@ -140,6 +155,37 @@ def _fill(luma: np.ndarray, chroma: np.ndarray, x1: int, y1: int, x2: int, y2: i
         luma[y1:y2, x1:x2] = cv2.LUT(luma[y1:y2, x1:x2], y)
         halves = pairs.view(np.uint8).reshape(*pairs.shape, 2)
         halves[...] = cv2.LUT(halves, np.stack([cb, cr], axis=1)[None])
+
+
+def _line(x1: int, y1: int, x2: int, y2: int, border: int, rises: bool) -> np.ndarray:
+    """Which blocks of a line's rectangle are on it, (rows, columns) bool."""
+    half = border // 2
+    ax, bx = x1 + half, x2 - half
+    ay, by = (y2 - half, y1 + half) if rises else (y1 + half, y2 - half)
+    dx, dy = bx - ax, by - ay
+    px = np.arange(x1 + 1, x2, 2, dtype=np.int64) - ax
+    py = np.arange(y1 + 1, y2, 2, dtype=np.int64)[:, None] - ay
+    length, along, beside = dx * dx + dy * dy, px * dx + py * dy, px * dy - py * dx
+    near = np.where(along <= 0, px**2 + py**2, (px - dx) ** 2 + (py - dy) ** 2) * 4 <= border**2
+    between = (along > 0) & (along < length)
+    return np.asarray(np.where(between, 4 * beside**2 <= border**2 * length, near))
+
+
+def _cover(luma: np.ndarray, chroma: np.ndarray, x1: int, y1: int, blocks: np.ndarray, color: int) -> None:
+    """Put a colour onto blocks of 2x2 pixels, the first of them at x1, y1; those beside the picture are left out."""
+    top, left = max(0, -y1 // 2), max(0, -x1 // 2)
+    x1, y1 = x1 + 2 * left, y1 + 2 * top
+    rows, columns = max(0, (luma.shape[0] - y1) // 2), max(0, (luma.shape[1] - x1) // 2)
+    row, column = np.nonzero(blocks[top : top + rows, left : left + columns])
+    row, column = row + y1 // 2, column + x1 // 2
+    opacity = color >> 24
+    for y, x in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        at = 2 * row + y, 2 * column + x
+        luma[at] = _mix(luma[at], color, opacity)
+    halves = chroma.view(np.uint8)
+    for i, shift in ((0, 8), (1, 16)):
+        at = row, 2 * column + i
+        halves[at] = _mix(halves[at], color >> shift, opacity)
 
 
 def _stamp(

@@ -5,6 +5,9 @@ has a place in the source, (i + 0.5 - offset) / scale - 0.5 per axis, clamped to
 Luma is bilinear there, chroma bilinear on its own grid at the surface's siting; RGB is clipped to 0..255; then come the
 channels' order, scale, mean, std and dtype. There is no filter against aliasing: the authors of the networks, who use
 OpenCV's bilinear resize, have none either.
+
+A row may see a part of a picture only, its rect: a tile, the surroundings of a polygon, an object. That part is then a
+picture of its own, and what lies beside it is not read.
 """
 
 from __future__ import annotations
@@ -17,7 +20,10 @@ from streamkit.data import Array, Surface, array_module
 from streamkit.ops.color import check_size, yuv_to_rgb
 from streamkit.ops.letterbox import InputSpec, geometry, placement
 
-__all__ = ["InputSpec", "geometry", "preprocess", "preprocess_reference"]
+__all__ = ["InputSpec", "Rect", "geometry", "preprocess", "preprocess_reference"]
+
+Rect = tuple[int, int, int, int]
+"""A part of a picture: left, top, right, bottom in source pixels, the last two exclusive; left and top are even."""
 
 
 def preprocess(
@@ -27,6 +33,7 @@ def preprocess(
     *,
     batch: int | None = None,
     out: Array | None = None,
+    rects: Sequence[Rect] | None = None,
 ) -> tuple[Array, np.ndarray]:
     """Make the network's input from surfaces of any sizes and colours.
 
@@ -39,13 +46,15 @@ def preprocess(
         spec: the network's input.
         batch: rows of the tensor, at least one a surface; as many by default. The rows past the surfaces are padding.
         out: the tensor to write to, C-contiguous and of the right shape and dtype; by default one from a pool.
+        rects: the part of its picture that each row sees; all of it by default. A surface may stand in several rows.
 
     Returns:
         The tensor, `spec.shape(batch)` of `spec.numpy_dtype` on the surfaces' device; and the geometry, (surfaces, 4)
-        float32 on the host: scale_x, scale_y, offset_x, offset_y, as `geometry` gives them.
+        float32 on the host: scale_x, scale_y, offset_x, offset_y, as `geometry` gives them; with rects too they lead
+        back to the whole picture's pixels.
 
     Raises:
-        ValueError: counts, sizes, devices or `out` do not fit each other.
+        ValueError: counts, sizes, rects, devices or `out` do not fit each other.
     """
     rows = len(surfaces) if batch is None else batch
     if len(sizes) != len(surfaces) or rows < len(surfaces):
@@ -53,6 +62,8 @@ def preprocess(
             f"preprocess needs one size a surface and a batch that holds them, got {len(surfaces)} surfaces, "
             f"{len(sizes)} sizes and a batch of {rows}"
         )
+    if rects is not None:
+        check_rects(rects, sizes)
     xp = np if not surfaces and out is None else array_module(out if out is not None else surfaces[0].data)
     if any(array_module(surface.data) is not xp for surface in surfaces):
         raise ValueError("preprocess needs all surfaces and `out` on one device, got some on the host, some on a GPU")
@@ -68,19 +79,37 @@ def preprocess(
         raise ValueError(
             f"preprocess needs `out` to be C-contiguous {dtype}{list(shape)}, got {out.dtype}{list(out.shape)}"
         )
-    return out, fill(out, surfaces, sizes, spec)
+    return out, fill(out, surfaces, sizes, spec, rects)
+
+
+def check_rects(rects: Sequence[Rect], sizes: Sequence[tuple[int, int]]) -> None:
+    """Raise ValueError where a rect is not a part of its picture, or begins within a block of 2x2 pixels."""
+    if len(rects) != len(sizes):
+        raise ValueError(f"preprocess needs one rect a surface, got {len(rects)} rects and {len(sizes)} surfaces")
+    for (left, top, right, bottom), (width, height) in zip(rects, sizes, strict=True):
+        if left % 2 or top % 2 or not (0 <= left < right <= width and 0 <= top < bottom <= height):
+            raise ValueError(
+                f"a rect is left, top, right, bottom within the picture, left and top even; got "
+                f"{(left, top, right, bottom)} in {width}x{height}"
+            )
 
 
 def preprocess_reference(
-    surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], spec: InputSpec, *, batch: int | None = None
+    surfaces: Sequence[Surface],
+    sizes: Sequence[tuple[int, int]],
+    spec: InputSpec,
+    *,
+    batch: int | None = None,
+    rects: Sequence[Rect] | None = None,
 ) -> np.ndarray:
     """What `preprocess` answers, computed plainly in float64, for tests and `models check`. Slow, host only."""
     rows = len(surfaces) if batch is None else batch
     factor, summand, pad = spec.affine()
     tensor = np.empty((rows, spec.size[1], spec.size[0], 3))
     tensor[:] = pad
-    for picture, surface, (width, height) in zip(tensor, surfaces, sizes, strict=False):
-        rgb, (left, top, right, bottom) = _sampled(surface, width, height, spec)
+    parts = rects or [(0, 0, *size) for size in sizes]
+    for picture, surface, rect in zip(tensor, surfaces, parts, strict=False):
+        rgb, (left, top, right, bottom) = _sampled(surface, rect, spec)
         picture[top:bottom, left:right] = (rgb if spec.color == "rgb" else rgb[..., ::-1]) * factor + summand
     if spec.dtype == "u8":
         tensor = np.clip(np.rint(tensor), 0, 255)
@@ -89,11 +118,11 @@ def preprocess_reference(
     return np.ascontiguousarray(tensor, spec.numpy_dtype)
 
 
-def _sampled(
-    surface: Surface, width: int, height: int, spec: InputSpec
-) -> tuple[np.ndarray, tuple[int, int, int, int]]:
+def _sampled(surface: Surface, rect: Rect, spec: InputSpec) -> tuple[np.ndarray, tuple[int, int, int, int]]:
     """RGB, (h, w, 3) float64 in 0..255, of the part of the input that the picture covers, and that part's edges."""
-    check_size(surface.data.shape, width, height)
+    x0, y0, x1, y1 = rect
+    check_size(surface.data.shape, x1, y1)
+    width, height = x1 - x0, y1 - y0
     place, color = placement(spec, width, height), surface.color
     left, right = max(0, place.left), min(spec.size[0], place.left + place.width)
     top, bottom = max(0, place.top), min(spec.size[1], place.top + place.height)
@@ -101,10 +130,10 @@ def _sampled(
     y = np.clip((np.arange(top, bottom) + 0.5 - place.top) * height / place.height - 0.5, 0, height - 1)
     data = surface.data.astype(np.float64)
     chroma = data[surface.height :].reshape(surface.height // 2, surface.width // 2, 2)
-    chroma = chroma[: (height + 1) // 2, : (width + 1) // 2]
+    chroma = chroma[y0 // 2 : (y1 + 1) // 2, x0 // 2 : (x1 + 1) // 2]
     at_x, at_y = (x - color.chroma_x) / 2, (y - color.chroma_y) / 2
     yuv1 = [
-        _bilinear(data[:height, :width], x, y),
+        _bilinear(data[y0:y1, x0:x1], x, y),
         _bilinear(chroma[..., 0], at_x, at_y),
         _bilinear(chroma[..., 1], at_x, at_y),
         np.ones((len(y), len(x))),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -18,7 +18,10 @@ from streamkit.data import Array, Color, Surface
 from streamkit.ops import traffic
 from streamkit.ops.color import PICTURE, picture
 from streamkit.ops.cuda import driver
-from streamkit.ops.letterbox import InputSpec, geometry, placement
+from streamkit.ops.letterbox import InputSpec, geometry, placement, placements
+
+if TYPE_CHECKING:
+    from streamkit.ops.preprocess import Rect
 
 SPEC = np.dtype(
     [
@@ -48,7 +51,13 @@ def tensor(shape: tuple[int, ...], dtype: np.dtype) -> Array:
     return cupy.empty(shape, dtype)
 
 
-def fill(out: Array, surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], spec: InputSpec) -> np.ndarray:
+def fill(
+    out: Array,
+    surfaces: Sequence[Surface],
+    sizes: Sequence[tuple[int, int]],
+    spec: InputSpec,
+    rects: Sequence[Rect] | None,
+) -> np.ndarray:
     """Write the batch to `out` and return its geometry; arguments as `preprocess` has checked them."""
     import cupy
 
@@ -59,7 +68,7 @@ def fill(out: Array, surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int
     stream = cupy.cuda.get_current_stream()
     driver.wait_for(stream, surfaces)
 
-    packed, scales = _plan(spec).pack(surfaces, sizes, [s.data.data.ptr for s in surfaces], len(out))
+    packed, scales = _plan(spec).pack(surfaces, sizes, [s.data.data.ptr for s in surfaces], len(out), rects)
     launch = kernel("preprocess.cu", "preprocess", (f"OUT={_OUT[spec.dtype]}", f"NHWC={int(spec.layout == 'nhwc')}"))
     grid = (-(-spec.size[0] // _BLOCK[0]), -(-spec.size[1] // _BLOCK[1]), len(out))
     staging = _Staging.take(len(packed))
@@ -67,6 +76,9 @@ def fill(out: Array, surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int
     launch(grid, _BLOCK, (staging.device, out))
     staging.give_back(stream)
     return scales
+
+
+_Kind = tuple[tuple[int, int], tuple[int, ...], Color]
 
 
 class Plan:
@@ -77,12 +89,19 @@ class Plan:
         factor, summand, pad = spec.affine()
         header = np.array((factor, summand, pad, *spec.size, int(spec.color == "bgr")), SPEC)
         self._header = header.tobytes()
-        self._kinds: dict[tuple[tuple[int, int], tuple[int, ...], Color], tuple[bytes, tuple[float, ...]]] = {}
+        self._kinds: dict[_Kind, tuple[bytes, tuple[float, ...]]] = {}
 
     def pack(
-        self, surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], addresses: list[int], batch: int
+        self,
+        surfaces: Sequence[Surface],
+        sizes: Sequence[tuple[int, int]],
+        addresses: list[int],
+        batch: int,
+        rects: Sequence[Rect] | None = None,
     ) -> tuple[bytearray, np.ndarray]:
         """Return the bytes of a SPEC and `batch` FRAMEs, and the geometry, (surfaces, 4) float32."""
+        if rects is not None:
+            return self._pack_parts(surfaces, addresses, batch, np.array(rects, np.int64).reshape(-1, 4))
         kinds = self._kinds
         records, scales = [self._header], []
         for surface, size in zip(surfaces, sizes, strict=True):
@@ -95,7 +114,32 @@ class Plan:
         frames["picture"]["data"][: len(addresses)] = addresses
         return packed, np.array(scales, np.float32).reshape(-1, 4)
 
-    def _add(self, key: tuple[tuple[int, int], tuple[int, ...], Color]) -> tuple[bytes, tuple[float, ...]]:
+    def _pack_parts(
+        self, surfaces: Sequence[Surface], addresses: list[int], batch: int, rects: np.ndarray
+    ) -> tuple[bytearray, np.ndarray]:
+        """As `pack`, for parts of pictures: objects' are of ever new sizes, so all are worked out at once."""
+        kinds: dict[tuple[tuple[int, ...], Color], int] = {}
+        kind = [kinds.setdefault((surface.data.shape, surface.color), len(kinds)) for surface in surfaces]
+        whole = [picture(color, shape, shape[1], shape[0] * 2 // 3) for shape, color in kinds]
+        frames = np.zeros(batch, FRAME)
+        used, (left, top, right, bottom) = frames[: len(rects)], rects.T
+        if kinds:
+            part = used["picture"]
+            part[:] = np.array(whole, PICTURE)[kind]
+            # From the part's first luma row to its first chroma row: the luma rows below, and half of those above it.
+            part["rows"] -= top // 2
+            part["width"], part["height"] = right - left, bottom - top
+            part["data"] = np.array(addresses, np.uint64) + (top * part["pitch"] + left).astype(np.uint64)
+        place = placements(self.spec, right - left, bottom - top)
+        for name, values in zip(("left", "top", "new_width", "new_height"), place.T, strict=True):
+            used[name] = values
+        size = rects[:, 2:] - rects[:, :2]
+        used["step_x"], used["step_y"] = (size / place[:, 2:]).T
+        scale = place[:, 2:] / size
+        scales = np.concatenate([scale, place[:, :2] - rects[:, :2] * scale], axis=1).astype(np.float32)
+        return bytearray(self._header + frames.tobytes()), scales
+
+    def _add(self, key: _Kind) -> tuple[bytes, tuple[float, ...]]:
         (width, height), shape, color = key
         place = placement(self.spec, width, height)
         values = (picture(color, shape, width, height), *place, width / place.width, height / place.height)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,32 +18,45 @@ from streamkit.ops.color import check_size, planes, yuv_to_rgb
 from streamkit.ops.letterbox import InputSpec, geometry, placement
 from streamkit.ops.scratch import Scratch, scratch
 
+if TYPE_CHECKING:
+    from streamkit.ops.preprocess import Rect
 
-def fill(out: np.ndarray, surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], spec: InputSpec) -> np.ndarray:
+
+def fill(
+    out: np.ndarray,
+    surfaces: Sequence[Surface],
+    sizes: Sequence[tuple[int, int]],
+    spec: InputSpec,
+    rects: Sequence[Rect] | None,
+) -> np.ndarray:
     """Write the batch to `out` and return its geometry; arguments as `preprocess` has checked them."""
     import cv2
 
     pad = spec.affine()[2].astype(out.dtype)[:, None, None]
-    for picture, surface, size in zip(out, surfaces, sizes, strict=False):
+    parts = rects or [(0, 0, *size) for size in sizes]
+    for picture, surface, rect in zip(out, surfaces, parts, strict=False):
         with scratch() as new:
             if spec.layout == "nchw":
-                _fill_one(picture, surface, size, spec, pad, new)
+                _fill_one(picture, surface, rect, spec, pad, new)
             else:
                 bits = np.int16 if out.dtype == np.float16 else out.dtype  # OpenCV 4 has no f16
                 channels = new((3, *picture.shape[:2]), out.dtype.type)
-                _fill_one(channels, surface, size, spec, pad, new)
+                _fill_one(channels, surface, rect, spec, pad, new)
                 cv2.merge(tuple(channels.view(bits)), dst=picture.view(bits))
     out[len(surfaces) :] = pad if spec.layout == "nchw" else pad.reshape(3)
-    return np.array([geometry(spec, *size) for size in sizes], np.float32).reshape(-1, 4)
+    scales = [geometry(spec, right - left, bottom - top, left, top) for left, top, right, bottom in parts]
+    return np.array(scales, np.float32).reshape(-1, 4)
 
 
 def _fill_one(
-    picture: np.ndarray, surface: Surface, size: tuple[int, int], spec: InputSpec, pad: np.ndarray, new: Scratch
+    picture: np.ndarray, surface: Surface, rect: Rect, spec: InputSpec, pad: np.ndarray, new: Scratch
 ) -> None:
-    """Write one frame to `picture`, (3, H, W)."""
+    """Write one frame, or the part of it in `rect`, to `picture`, (3, H, W)."""
     import cv2
 
-    check_size(surface.data.shape, *size)
+    x, y, x_end, y_end = rect
+    check_size(surface.data.shape, x_end, y_end)
+    size = x_end - x, y_end - y
     place = placement(spec, *size)
     left, right = max(0, place.left), min(spec.size[0], place.left + place.width)
     top, bottom = max(0, place.top), min(spec.size[1], place.top + place.height)
@@ -50,15 +64,15 @@ def _fill_one(
         picture[edge] = pad
 
     part = np.s_[top - place.top : bottom - place.top, left - place.left : right - place.left]
-    resized = planes(surface.data, surface.color, *size, (place.width, place.height), new)
-    y, cb, cr = (plane[part] for plane in resized)
-    value = new(y.shape)
+    resized = planes(surface.data, surface.color, *size, (place.width, place.height), new, left=x, top=y)
+    luma, cb, cr = (plane[part] for plane in resized)
+    value = new(luma.shape)
     for channel, (ky, ku, kv, k, low, high) in enumerate(_channels(surface.color, spec)):
         if ku and kv:
-            cv2.addWeighted(y, ky, cb, ku, k, dst=value)
+            cv2.addWeighted(luma, ky, cb, ku, k, dst=value)
             cv2.addWeighted(value, 1, cr, kv, 0, dst=value)
         else:
-            cv2.addWeighted(y, ky, cb if ku else cr, ku or kv, k, dst=value)
+            cv2.addWeighted(luma, ky, cb if ku else cr, ku or kv, k, dst=value)
         to = picture[channel, top:bottom, left:right]
         if picture.dtype == np.float32:
             np.clip(value, low, high, out=to)

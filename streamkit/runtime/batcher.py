@@ -11,7 +11,7 @@ from collections import deque
 from typing import Any
 
 from streamkit.counters import Counters
-from streamkit.data import Batch, Frame
+from streamkit.data import Batch, Event, Frame
 from streamkit.runtime.channel import Aborted
 
 TOO_OLD, QUEUE_FULL = "dropped: too old", "dropped: queue full"
@@ -29,15 +29,19 @@ class Inlet:
 
     Attributes:
         source: the source's id.
-        drops: how many of its frames were dropped, by cause; changed under the batcher's lock.
+        drops: how many of its frames were dropped, by cause; changed under the batcher's lock, as is the next.
+        events: those of frames that were dropped; the source's next frame that is not takes them.
+        taken: how many of its frames went into batches.
     """
 
-    __slots__ = ("_batcher", "drops", "ended", "room", "source", "waiting")
+    __slots__ = ("_batcher", "drops", "ended", "events", "room", "source", "taken", "waiting")
 
     def __init__(self, batcher: Batcher, source: str, room: threading.Condition, drops: Counters) -> None:
         self._batcher, self.source, self.room, self.drops = batcher, source, room, drops
         self.waiting: deque[tuple[float, Frame]] = deque()
         self.ended = False
+        self.events: list[Event] = []
+        self.taken = 0
 
     def put(self, frame: Frame) -> None:
         """Add a frame. Too many wait already: one without a due time waits, another takes the place of the oldest.
@@ -127,9 +131,7 @@ class Batcher:
             if self._aborted or inlet.ended:
                 raise Aborted
             while frame.due_s is not None and len(waiting) >= max(_LIVE_QUEUE, self._share()):
-                waiting.popleft()
-                self._queued -= 1
-                inlet.drops.add(QUEUE_FULL)
+                self._drop(inlet, QUEUE_FULL)
             if not waiting:
                 self._ready.append(inlet)
             waiting.append((time.monotonic(), frame))
@@ -212,17 +214,24 @@ class Batcher:
         while self._ready and len(frames) < self._size:
             inlet = self._ready.popleft()
             waiting = inlet.waiting
-            while waiting:
+            while waiting and (due_s := waiting[0][1].due_s) is not None and due_s < oldest:
+                self._drop(inlet, TOO_OLD)
+            if waiting:
                 frame = waiting.popleft()[1]
                 self._queued -= 1
-                if frame.due_s is None or frame.due_s >= oldest:
-                    frames.append(frame)
-                    break
-                inlet.drops.add(TOO_OLD)
+                frame.events[:0], inlet.events = inlet.events, []
+                frame.ordinal, inlet.taken = inlet.taken, inlet.taken + 1
+                frames.append(frame)
             if waiting:
                 self._ready.append(inlet)
             inlet.room.notify()
         return frames
+
+    def _drop(self, inlet: Inlet, cause: str) -> None:
+        """Drop the oldest frame; what the source has told with it goes with the next one."""
+        inlet.events += inlet.waiting.popleft()[1].events
+        self._queued -= 1
+        inlet.drops.add(cause)
 
     def _idle(self) -> bool:
         """Whether no source runs, and none will."""

@@ -223,7 +223,8 @@ class StreamRunner(Runner):
 
     def end(self, source: str) -> None:
         """Drop the source's state."""
-        self.states.pop(source, None)
+        if self.stage is not None and source in self.states:
+            self.stage.end(source, self.states.pop(source))
 
     def close(self) -> None:
         """Close the instance."""

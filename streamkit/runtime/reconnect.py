@@ -10,11 +10,15 @@ import threading
 import time
 from collections.abc import Iterator
 
-from streamkit.data import Frame
+from streamkit.data import Event, Frame
 from streamkit.errors import SourceError
 from streamkit.media.still import Still
+from streamkit.plan import DECODE
 from streamkit.retry import Retry
 from streamkit.stage import Source
+
+RECONNECTED = "reconnected"
+"""The kind of the event on the first frame after a gap: `cause` and `away_s` say why there was one, and how long."""
 
 _FIRST_WAIT_S = 0.25
 _LONGEST_GAP_S = 10.0  # a time further ahead of the clock is none
@@ -125,6 +129,9 @@ class Reconnecting(Source):
             away_s = time.monotonic() - self._since_s
             self.context.counters.add("reconnects")
             self.context.counters.add(f"reconnects: {self._cause or 'failed'}")
+            about = {"cause": self._cause, "away_s": round(away_s, 3)}
+            place = frame.source, frame.index + self._index, frame.pts_s + self._shift_s
+            frame.events.append(Event(RECONNECTED, DECODE, *place, data=about))
             if self._told:
                 self._say(f"is back {_now()}, after {away_s:.1f} s", always=True)
         self._since_s = None

@@ -13,6 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from streamkit.data import Device
 from streamkit.errors import ConfigError, StreamkitError
 from streamkit.graph import Graph, Node
 from streamkit.plan import SourceConfig
@@ -41,14 +42,24 @@ def watching(path: Path, load: Callable[[], Graph], limit: int | None, say: Call
         ConfigError: the YAML is wrong, or has several devices.
     """
 
-    def make(graph: Graph) -> Pipeline:
-        device = graph.config.device
-        if isinstance(device, list) and len(device) > 1:
-            raise ConfigError(f"--watch follows the YAML in one process, got {len(device)} devices; name one")
-        chosen = choose(device if isinstance(device, str) else device[0], say)
-        return Pipeline(graph, chosen, limit=limit, say=say, keep_running=True)
+    def device_of(graph: Graph, say: Callable[[str], None]) -> Device:
+        wanted = graph.config.device
+        if isinstance(wanted, list) and len(wanted) > 1:
+            raise ConfigError(
+                f"--watch follows the YAML in one process, got {len(wanted)} devices; name one, and start a pipeline "
+                "for each with sources of its own"
+            )
+        return choose(wanted, say)
 
-    return Reloading(path, load, make, say)
+    def checked() -> Graph:
+        graph = load()
+        device_of(graph, lambda text: None)  # an edit that names one that is not there must not stop what runs
+        return graph
+
+    def make(graph: Graph) -> Pipeline:
+        return Pipeline(graph, device_of(graph, say), limit=limit, say=say, keep_running=True)
+
+    return Reloading(path, checked, make, say)
 
 
 class Reloading:
@@ -88,9 +99,20 @@ class Reloading:
                         return code
                     self._past.append((_tally(self._running), self._running.seconds))
                     graph, self._next = self._next, None
-                    self._running = self._make(graph)
+                    self._running = self._made(graph)
                 if self.stopping:
                     self._running.stop()
+
+    def _made(self, graph: Graph) -> Pipeline:
+        """A pipeline of the new graph, or of the one before where the new one cannot be begun with."""
+        try:
+            return self._make(graph)
+        except StreamkitError as error:
+            if self._before is None:
+                raise
+            self.say(f"{self._path}: the edit cannot be followed, and the pipeline goes on as it was: {error}")
+            self._graph, self._before = self._before, None
+            return self._make(self._graph)
 
     def _run_once(self) -> int:
         """Run the pipeline that there is now; go back to the one before where its stages cannot be opened."""

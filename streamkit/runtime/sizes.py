@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from streamkit.data import Device
 from streamkit.graph import Node
+from streamkit.steps import sizes
 
 _CPU_BATCH, _GPU_BATCH = 3, 64
 
@@ -22,13 +23,9 @@ def cores() -> int:
 def batch_sizes(largest: int | None, device: Device) -> tuple[int, ...]:
     """The sizes a batch may be padded to, rising.
 
-    On a GPU the largest and a quarter of it, since each costs seconds of warming and a copy of the network's weights;
-    on the CPU every size, since padding would cost time.
+    See `streamkit.steps.sizes` for which.
     """
-    if device.kind == "cpu":
-        return tuple(range(1, (largest or _CPU_BATCH) + 1))
-    top = largest or _GPU_BATCH
-    return tuple(sorted({top, max(1, top // 4)})) if top >= 16 else (top,)
+    return sizes(largest or (_CPU_BATCH if device.kind == "cpu" else _GPU_BATCH), device)
 
 
 def files_at_once(device: Device) -> int:

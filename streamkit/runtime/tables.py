@@ -51,8 +51,13 @@ def merge_batches(batches: Sequence[Batch]) -> Batch:
 
 
 def _add_events(frame: Frame, twin: Frame) -> None:
+    frame.skipped |= twin.skipped
     known = {id(event) for event in frame.events}
     frame.events.extend(event for event in twin.events if id(event) not in known)
+    for key, fact in twin.facts.items():  # both may say of the frame what it is like, each in its own words
+        mine = frame.facts.setdefault(key, fact)
+        if mine is not fact and isinstance(mine, dict) and isinstance(fact, dict):
+            frame.facts[key] = {**fact, **mine}
 
 
 def _without(batch: Batch, lost: set[int]) -> Batch:

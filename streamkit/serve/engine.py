@@ -103,13 +103,21 @@ class Engine:
 
     def record(self, id_: str) -> Source:
         """Let every stage that records begin a clip of a source, or go on with one. Raises Refused."""
-        self.state(id_)
-        recorders = [node.id for node in self._nodes() if hasattr(node.type, "trigger")]
+        source = self.source(id_)
+        recorders = self._recorders()
         if not recorders:
             raise Refused(409, "no stage of this pipeline records; put `record` among its stages")
+        if not source.packets:
+            raise Refused(409, f"{id_} has no packets to record: it is no video or camera, but a {source.kind}")
+        if source.state != "running":
+            why = f": {source.words}" if source.words else ""
+            raise Refused(409, f"{id_} gives no pictures now, it is {source.state}{why}; record it when it runs")
         for name in recorders:
             self._do(lambda name=name: self.running.trigger(name, id_))
         return self.source(id_)
+
+    def _recorders(self) -> list[str]:
+        return [node.id for node in self._nodes() if hasattr(node.type, "trigger")]
 
     def _config(self, id_: str, uri: str, given: dict[str, Any]) -> SourceConfig:
         """A source as it is asked for, checked as a YAML is."""
@@ -156,6 +164,7 @@ class Engine:
             reconnects=reconnects(state),
             latency=state.latency.summary() if state.latency is not None and state.latency.counts.any() else {},
             counts={name: n for name, n in sorted(counts.items()) if not name.startswith("reconnects")},
+            packets=bool(getattr(config.type, "reads_packets", False)) if config is not None else False,
         )
 
     # ----------------------------------------------------------------------------------------------------- stages
@@ -232,6 +241,7 @@ class Engine:
             events=dict(running.events),
             counts=running.counts(),
             emits=[node.id for node in self._nodes() if "events" in node.type.writes],
+            records=self._recorders(),
             last_event=newest[0].number if newest else 0,
             allow_files=self.allow_files,
         )

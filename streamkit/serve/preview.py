@@ -133,10 +133,11 @@ def _spec(width: int, height: int) -> InputSpec:
 def _scaled(table: Detections, scale: np.ndarray) -> Detections:
     """A frame's objects in the small picture's pixels."""
     columns: dict[str, Any] = {"xyxy": table.xyxy * np.tile(scale, 2), "batch_row": np.zeros(len(table), np.int32)}
-    if "landmarks" in table.extra:
-        points = np.array(table.extra["landmarks"], np.float32)
+    columns["extra"] = {name: column for name, column in table.extra.items() if name != "mask"}  # of the large picture
+    if "keypoints" in table.extra:
+        points = np.array(table.extra["keypoints"], np.float32)
         points[:, :, :2] *= scale
-        columns["extra"] = {**table.extra, "landmarks": points}
+        columns["extra"]["keypoints"] = points
     return replace(table, **columns)
 
 

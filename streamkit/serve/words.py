@@ -66,7 +66,8 @@ class Source:
     `state` is one of connecting, running, reconnecting, paused, ended, failed; `cause` one of auth, not_found, refused,
     timeout, codec, lost, frozen, or null; `words` say it in a sentence. `address` has its secrets masked. `since_s` is
     how long the state has lasted, `fps` the rate of the last seconds, `latency` p50, p95 and p99 in milliseconds where
-    frames have a time at which they were due.
+    frames have a time at which they were due. `packets` says whether it has any that a clip could be made of: made-up
+    pictures and folders of them have none.
     """
 
     id: str
@@ -82,6 +83,7 @@ class Source:
     reconnects: dict[str, int]
     latency: dict[str, float]
     counts: dict[str, int]
+    packets: bool
 
 
 @dataclass(slots=True)
@@ -130,7 +132,11 @@ class EventView:
 
 @dataclass(slots=True)
 class Status:
-    """The pipeline as a whole. `ready` says whether it takes frames; `emits` names the stages that emit events."""
+    """The pipeline as a whole.
+
+    `ready` says whether it takes frames; `emits` names the stages that emit events, `records` those that record a clip
+    when they are asked to.
+    """
 
     version: str
     device: str
@@ -142,5 +148,6 @@ class Status:
     events: dict[str, int]
     counts: dict[str, int]
     emits: list[str]
+    records: list[str]
     last_event: int
     allow_files: bool

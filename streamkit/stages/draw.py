@@ -5,16 +5,21 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Literal
 
-from streamkit.data import Batch
+import numpy as np
+
+from streamkit.data import Batch, Detections, Surface
 from streamkit.ops.annotate import Style, annotate
 from streamkit.ops.glyphs import Atlas
+from streamkit.ops.hide import hide
+from streamkit.ops.hiding import regions
 from streamkit.ops.overlay import draw
+from streamkit.privacy import Hiding, hidden
 from streamkit.stage import BatchStage, Count, Score, stage
 
 
 @stage("draw", reads="pixels", writes="pixels")
 class Draw(BatchStage):
-    """Draw what was found onto the pictures: boxes, labels, landmarks.
+    """Draw what was found onto the pictures: boxes, labels, masks, key points.
 
     Other branches never see it. Lines and labels suit the picture's size, and look the same on CPU and GPU.
 
@@ -27,6 +32,12 @@ class Draw(BatchStage):
         text_size: height of labels in pixels, rounded up to even; by the picture's size if left out.
         fill: how opaque the inside of a box is tinted; 0 leaves it clear.
         only: names of the classes to draw; all if left out.
+        masks: how opaque masks are; 0 leaves them out.
+        min_point: the least score of a key point that is drawn.
+        blur: what to make unrecognisable before anything else is drawn: names of classes, or `all`; or {labels: [...]},
+            {zone: [[x, y], ...]} for a part of the picture, both for objects whose middle is in the zone, with `units`
+            (pixels or share), `cells` (of an object's longer side, fewer hide more) and `grow` (of its box).
+        pixelate: the same, as a mosaic.
     """
 
     labels: bool = True
@@ -37,25 +48,52 @@ class Draw(BatchStage):
     text_size: Count | None = None
     fill: Score = 0.0
     only: tuple[str, ...] = ()
+    masks: Score = 0.4
+    min_point: Score = 0.3
+    blur: Hiding | None = None
+    pixelate: Hiding | None = None
 
     in_place: bool = field(default=False, init=False)
     """Set by the runner where no other branch reads the surfaces: then they are drawn on, not copied."""
+
+    def __post_init__(self) -> None:
+        """Refuse what would hide nothing."""
+        self._hidden = [
+            hidden(name, asked, smooth=name == "blur")
+            for name, asked in (("pixelate", self.pixelate), ("blur", self.blur))
+            if asked is not None
+        ]
 
     def open(self) -> None:
         """Get ready to draw; letters come into the atlas when they are first needed."""
         self._atlas = Atlas()
         self._style = Style(
-            self.labels, self.scores, self.tracks, self.color, self.thickness, self.text_size, self.fill, self.only
-        )
+            self.labels, self.scores, self.tracks, self.color, self.thickness, self.text_size, self.fill, self.only,
+            self.masks, self.min_point,
+        )  # fmt: skip
 
     def process(self, batch: Batch) -> Batch:
         """Give every frame with something on it a surface that shows it."""
         surfaces = [None if frame.error else frame.surface for frame in batch.frames]
         self._atlas.begin()
-        marks, ends = annotate(surfaces, [batch.table(name) for name in batch.tables], self._style, self._atlas)
+        tables, facts = [batch.table(name) for name in batch.tables], [frame.facts for frame in batch.frames]
+        marks, ends = annotate(surfaces, tables, self._style, self._atlas, facts)
         places = [i for i, surface in enumerate(surfaces) if surface is not None]
         given = [surface for surface in surfaces if surface is not None]
+        if self._hidden:
+            given = self._hide(batch, given, places, tables)
         drawn = draw(given, marks, [ends[i] for i in places], self._atlas, in_place=self.in_place)
         for place, surface in zip(places, drawn, strict=True):
             batch.frames[place].surface = surface
         return batch
+
+    def _hide(self, batch: Batch, given: list[Surface], places: list[int], tables: list[Detections]) -> list[Surface]:
+        """Make unrecognisable what is asked for; a frame without a surface has nothing to hide."""
+        row = np.full(len(batch.frames), -1, np.int32)
+        row[places] = np.arange(len(places), dtype=np.int32)
+        shown = [table[row[table.batch_row] >= 0] for table in tables]
+        shown = [table.with_columns(batch_row=row[table.batch_row]) for table in shown]
+        sizes = [(batch.frames[i].width, batch.frames[i].height) for i in places]
+        found = regions(given, sizes, shown, self._hidden)
+        self.context.counters.add("regions hidden", len(found.table))
+        return hide(given, found.table, found.masks, in_place=self.in_place)

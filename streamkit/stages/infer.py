@@ -9,6 +9,7 @@ import numpy as np
 
 from streamkit.data import Batch
 from streamkit.stage import BatchStage, Count, stage
+from streamkit.steps import sizes, steps
 from streamkit.units import Model
 
 if TYPE_CHECKING:
@@ -30,12 +31,14 @@ class Infer(BatchStage):
         threads: CPU threads for one run; by default the machine's cores shared among the instances.
         cuda_graph: replay a CUDA graph for each batch size; faster for small networks, not possible for all. The first
             frame then waits until the network is ready as it is fastest.
+        batch: rows of one run at most; by default as many as a batch has frames.
     """
 
     model: Model
     providers: tuple[Literal["tensorrt", "cuda", "cpu"], ...] = ()
     threads: Count | None = None
     cuda_graph: bool = False
+    batch: Count | None = None
 
     def open(self) -> None:
         """Load the network and run every batch size once.
@@ -48,6 +51,7 @@ class Infer(BatchStage):
         from streamkit.models.session import on_this_stream
 
         self._card = check_model(self.model)
+        self._sizes = self.context.batch_sizes if self.batch is None else sizes(self.batch, self.context.device)
         self._family = family(self._card.family)
         device = self.context.device
         self._tuned: Later[Session] | None = None
@@ -71,7 +75,7 @@ class Infer(BatchStage):
             cuda_graph=self.cuda_graph,
             quick=quick,
         )
-        shapes = session.warm(self.context.batch_sizes, card.input.size, dropped)
+        shapes = session.warm(self._sizes, card.input.size, dropped)
         try:  # once more on what comes out: a file may leave the shapes of its outputs open
             self._family.check(shapes, len(card.labels))
         except ValueError as error:
@@ -102,15 +106,31 @@ class Infer(BatchStage):
                 self._session, self._tuned = self._tuned.result(), None
             else:
                 self.context.counters.add(UNTUNED)
-        sizes = np.ones((len(batch.tensor), 2), np.int64)
-        sizes[: len(batch)] = [(frame.width, frame.height) for frame in batch.frames]
-        feeds = {
-            self._session.image_input: batch.tensor,
-            **self._family.extra_inputs(sizes, batch.xp),
+        parts = []
+        shapes, begin = self._shapes(batch), 0
+        for length in steps(len(batch.tensor), self._sizes):
+            rows = slice(begin, begin + length)
+            extra = self._family.extra_inputs(shapes[rows], batch.xp)
+            parts.append(self._session.run({self._session.image_input: batch.tensor[rows], **extra}))
+            begin += length
+        names = parts[0] if parts else ()
+        batch.outputs = {
+            name: parts[0][name] if len(parts) == 1 else batch.xp.concatenate([part[name] for part in parts])
+            for name in names
         }
-        batch.outputs = self._session.run(feeds)
         batch.tensor = None
         return batch
+
+    def _shapes(self, batch: Batch) -> np.ndarray:
+        """(rows of the tensor, 2) int64: width and height of what each row shows; 1 for padding."""
+        assert batch.tensor is not None
+        shapes = np.ones((len(batch.tensor), 2), np.int64)
+        if batch.crops is not None:
+            shapes[: len(batch.crops)] = batch.crops.rects[:, 2:] - batch.crops.rects[:, :2]
+        else:
+            rows = range(len(batch)) if batch.rows is None else batch.rows.tolist()
+            shapes[: len(rows)] = [(batch.frames[row].width, batch.frames[row].height) for row in rows]
+        return shapes
 
     def close(self) -> None:
         """Let go of the network."""

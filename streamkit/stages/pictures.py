@@ -69,11 +69,12 @@ class Pictures(Source):
 
         context = self.context
         files = picture_files(self.uri)
+        part = numbers(len(files), self.rate, self.start, self.end)
         self._pacer = None if self.pace is None else Pacer(self.pace, 1 / self.rate, self.phase, context.id)
         broken: dict[str, str] = {}
         none = True
         with place(context.device) as put:
-            for index, name, pts_s in thinned(self._looped(files), self.every, self.fps):
+            for index, name, pts_s in thinned(self._looped(files, part), self.every, self.fps):
                 none = False
                 try:
                     data, width, height = read_picture(name)
@@ -82,6 +83,7 @@ class Pictures(Source):
                     context.counters.add("pictures that cannot be read")
                     broken[name] = str(error)
                     frame = Frame(context.id, index, pts_s, 0, 0, error=str(error))
+                frame.turn = (index - part.start) // len(part)
                 if self._pacer is not None:
                     frame.due_s = self._pacer.due_s(index, frame.pts_s)
                     self._pacer.wait(frame.due_s)
@@ -107,9 +109,8 @@ class Pictures(Source):
         if pacer is not None:
             pacer.stopped = True
 
-    def _looped(self, files: list[str]) -> Iterator[tuple[int, str, float]]:
+    def _looped(self, files: list[str], part: range) -> Iterator[tuple[int, str, float]]:
         """The index, file and time of the pictures of every turn; index and time go on rising."""
-        part = numbers(len(files), self.rate, self.start, self.end)
         turns = itertools.count() if self.loop is True else range(int(self.loop) or 1)
         for index, number in enumerate((n for _ in turns for n in part) if part else (), part.start):
             yield index, files[number], index / self.rate

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import numpy as np
 
+from streamkit.analytics.shapes import Anchor, Polygons, Units
 from streamkit.data import Batch, Detections
 from streamkit.stage import BatchStage, Count, Pixels, Score, stage
+from streamkit.stages.views import Tiles, Together, Views
 from streamkit.units import Model
 from streamkit.yamlfile import did_you_mean
+
+NO_ROOM = "masks left out: too large together"
+"""See `streamkit.ops.masks.FULL_MAPS`."""
+
+_Make = Callable[[], tuple[Detections, dict[str, int]]]
+"""Makes a table, and says how many boxes each cause removed."""
 
 
 @stage("postprocess", reads="outputs", writes="detections")
@@ -18,7 +27,7 @@ class Postprocess(BatchStage):
     """Read the network's outputs: thresholds, boxes in source pixels, non-max suppression.
 
     Boxes are clipped at the picture's border, never dropped. What each filter removes is in the report, under
-    `boxes removed`.
+    `boxes removed`. Where the network saw parts of the frames, the objects of all parts come into one table a frame.
 
     Options:
         model: the card of the network; its family says how the outputs are read.
@@ -30,6 +39,10 @@ class Postprocess(BatchStage):
         top_k: at most this many objects a frame, the best.
         min_size: drop boxes whose shorter side is below this, in source pixels.
         max_size: drop boxes whose longer side is above this, in source pixels.
+        roi: polygons; an object counts whose anchor is in one of them.
+        units: of the polygons' coordinates.
+        anchor: the point of a box that must be in a polygon.
+        tiles: how the pictures were cut.
     """
 
     changeable: ClassVar[tuple[str, ...]] = (
@@ -44,6 +57,10 @@ class Postprocess(BatchStage):
     top_k: Count = 300
     min_size: Pixels = 0.0
     max_size: Pixels | None = None
+    roi: Polygons | None = None
+    units: Units = "pixels"
+    anchor: Anchor = "foot"
+    tiles: Tiles | None = None
 
     def __post_init__(self) -> None:
         """Refuse labels that the model does not have."""
@@ -52,6 +69,7 @@ class Postprocess(BatchStage):
         unknown = [f"no class {name!r}{did_you_mean(name, known)}" for name in named if name not in known]
         if unknown:
             raise ValueError(f"{self.model.name} has {' and '.join(unknown)}")
+        Views(self.roi, self.units, self.anchor, self.tiles)
 
     def open(self) -> None:
         """Find the network's family, and the threshold of each class."""
@@ -59,7 +77,8 @@ class Postprocess(BatchStage):
 
         self._family = family(self.model.family)
         self._table = self.context.id.split(".", 1)[0]
-        self._removed: deque[np.ndarray] = deque()
+        self._removed: deque[Mapping[str, int]] = deque()
+        self._views = Views(self.roi, self.units, self.anchor, self.tiles)
         self.changed()
 
     def changed(self) -> None:
@@ -85,37 +104,89 @@ class Postprocess(BatchStage):
 
     def process(self, batch: Batch) -> Batch:
         """Add the table named after the stage; on a GPU it is on its way to the host when this returns."""
-        from streamkit.models.families import unpack
-        from streamkit.ops.transfer import fetch
-
-        assert batch.geometry is not None
         sizes = np.array([(frame.width, frame.height) for frame in batch.frames], np.int64)
-        packed = self._family.read(batch.outputs, batch.geometry, sizes, self.model.input.size, self._read)
-        wait = fetch([packed.buffer])
+        make = self._reading(batch, sizes) if batch.outputs else self._nothing
+        if batch.crops is not None:
+            make = self._together(batch, sizes, make)
+        elif batch.rows is not None:
+            make = _of_frames(batch.rows, make)
         table: dict[str, Detections] = {}
 
         def take() -> Detections:
             # Branches may ask from two threads: `setdefault` lets one of them win, and only that one counts.
             if "made" not in table:
-                rows, counts, _ = packed.over(wait()[0])
-                made = unpack(rows, counts, self.model.labels, self._family.columns)
+                made, removed = make()
                 if table.setdefault("made", made) is made:
-                    self._removed.append(counts[:, 1:].sum(axis=0))
+                    self._removed.append(removed)
             return table["made"]
 
         batch.tables[self._table] = take() if batch.xp is np else take
-        batch.outputs = {}
+        batch.outputs, batch.geometry, batch.rows, batch.crops = {}, None, None, None
         self._count()
         return batch
+
+    def _reading(self, batch: Batch, sizes: np.ndarray) -> _Make:
+        """Begin to read the outputs; what is returned makes a table of their rows."""
+        from streamkit.models.families import CAUSES, unpack
+        from streamkit.ops.transfer import fetch
+
+        assert batch.geometry is not None
+        reads, geometry, input_size = self._family, batch.geometry, self.model.input.size
+        sizes = sizes if batch.rows is None else sizes[batch.rows]
+        packed = reads.read(batch.outputs, geometry, sizes, input_size, self._read)
+        rest = reads.rest(batch.outputs, packed, geometry, sizes, input_size)
+        wait = fetch([packed.buffer, *(rest.arrays if rest else ())])
+
+        def make() -> tuple[Detections, dict[str, int]]:
+            buffer, *arrays = wait()
+            rows, counts, _ = packed.over(buffer)
+            made = unpack(rows, counts, self.model.labels, reads.columns)
+            made.skeleton = self.model.skeleton
+            causes = dict(zip(CAUSES, counts[:, 1:].sum(axis=0).tolist(), strict=True))
+            if rest:
+                made = rest.complete(made, arrays)
+                causes[NO_ROOM] = sum(mask is None for mask in made.extra.get("mask", ()))
+            return made, causes
+
+        return make
+
+    def _nothing(self) -> tuple[Detections, dict[str, int]]:
+        """No view of any frame was seen."""
+        return Detections.empty(self.model.labels), {}
+
+    def _together(self, batch: Batch, sizes: np.ndarray, make: _Make) -> _Make:
+        """Make a table of frames where `make` makes one of views."""
+        put, asked = self._put(batch, sizes), self._read
+
+        def made() -> tuple[Detections, dict[str, int]]:
+            table, causes = make()
+            found, more = put(table, iou=asked.iou, agnostic=asked.agnostic, top_k=asked.top_k)
+            return found, {cause: causes.get(cause, 0) + more.get(cause, 0) for cause in {**causes, **more}}
+
+        return made
+
+    def _put(self, batch: Batch, sizes: np.ndarray) -> Together:
+        assert batch.geometry is not None
+        assert batch.rows is not None
+        assert batch.crops is not None
+        return Together(self._views, batch.rows, batch.crops.rects, batch.geometry[:, :2], sizes)
 
     def close(self) -> None:
         """Count what is left to count."""
         self._count()
 
     def _count(self) -> None:
-        from streamkit.models.families import CAUSES
-
         while self._removed:
-            for cause, n in zip(CAUSES, self._removed.popleft().tolist(), strict=True):
+            for cause, n in self._removed.popleft().items():
                 if n:
-                    self.context.counters.add(f"boxes removed: {cause}", n)
+                    self.context.counters.add(cause if cause == NO_ROOM else f"boxes removed: {cause}", n)
+
+
+def _of_frames(rows: np.ndarray, make: _Make) -> _Make:
+    """Make a table of all frames where `make` makes one of those that were looked at."""
+
+    def made() -> tuple[Detections, dict[str, int]]:
+        table, causes = make()
+        return table.with_columns(batch_row=rows[table.batch_row]), causes
+
+    return made

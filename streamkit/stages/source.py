@@ -136,6 +136,7 @@ class VideoSource(Source):
             for index, picture, pts_s in thinned(self._looped(reader), self.every, self.fps):
                 none = False
                 frame = Frame(context.id, index, pts_s, picture.width, picture.height, picture.surface)
+                frame.turn = self._turn
                 if context.packets is not None:
                     frame.packet = context.packets.place(picture.pts_s)
                 if live:
@@ -195,7 +196,7 @@ class VideoSource(Source):
             for number, picture in reader.pictures(self.start, self.end):
                 if shift is None:
                     shift = index + 1 - number, pts_s + reader.step_s - picture.pts_s
-                index, pts_s = number + shift[0], picture.pts_s + shift[1]
+                index, pts_s, self._turn = number + shift[0], picture.pts_s + shift[1], turn
                 yield index, picture, pts_s
             if shift is None or index < 0:  # not one picture: no end would come
                 return

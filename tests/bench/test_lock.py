@@ -45,6 +45,7 @@ def watched(*works, seconds=1.5):
     return watch
 
 
+@pytest.mark.alone
 @needs_counts
 def test_alone_the_lock_is_free():
     watch = watched(seconds=0.5)
@@ -52,6 +53,7 @@ def test_alone_the_lock_is_free():
     assert watch.free > 0.95
 
 
+@pytest.mark.alone
 @needs_counts
 def test_a_thread_that_never_lets_go_leaves_nothing():
     def spin(stopped):
@@ -61,6 +63,7 @@ def test_a_thread_that_never_lets_go_leaves_nothing():
     assert watched(spin, seconds=0.5).free < 0.3
 
 
+@pytest.mark.alone
 @needs_counts
 def test_it_tells_the_share_that_is_held():
     little, much = Holder(0.2), Holder(0.7)

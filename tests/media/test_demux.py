@@ -22,6 +22,8 @@ from streamkit.media.demux import Demuxer
 from streamkit.media.link import Link
 from streamkit.media.reader import Reader
 from streamkit.media.surfaces import SurfacePool
+from streamkit.stage import Context
+from streamkit.stages.source import VideoSource
 
 JPEG_GAP_S = 0.1
 
@@ -96,6 +98,25 @@ def test_mjpeg_over_http_has_the_times_of_arrival(mjpeg):
     assert info.codec == "mjpeg"
     (first, begun_s), (last, ended_s) = found[0], found[-1]
     assert last.pts_s - first.pts_s == pytest.approx(ended_s - begun_s, abs=0.3)  # not at the 25 a second of a guess
+
+
+def ages_s(uri):
+    """How old 10 frames of a source are, by its clocks, when decoding waited for 20 ms with each packet."""
+    source = VideoSource(uri=uri)
+    source.context = Context("cam", Device(), on_packet=lambda packet: time.sleep(0.02))
+    with closing(source.frames()) as frames:
+        for frame in itertools.islice(frames, 10):
+            yield time.monotonic() - frame.due_s, time.time() - frame.time_s
+
+
+def test_a_frames_age_counts_from_the_arrival_of_its_packet(mjpeg):
+    for age_s, by_the_wall_s in ages_s(f"{mjpeg}/video"):
+        assert 0.02 <= age_s < 5
+        assert by_the_wall_s == pytest.approx(age_s, abs=0.01)
+
+
+def test_a_frames_age_counts_from_the_arrival_of_its_packet_over_rtsp(rtsp, clip):
+    assert all(0.02 <= age_s < 5 for age_s, _ in ages_s(rtsp({"a": clip}).url("a")))
 
 
 @pytest.mark.parametrize(("path", "cause"), [("private", "auth"), ("nowhere", "not_found")])
@@ -207,6 +228,7 @@ def test_transports(rtsp, proxy, clip, transport):
     assert bool(between.passed) == (transport == "udp")  # datagrams
 
 
+@pytest.mark.alone
 def test_silence_is_told_after_one_timeout(rtsp, clip):
     """What FFmpeg's parser held back comes out when the wait is ended; it does not begin another wait."""
     server, timeout_s = rtsp({"a": clip}), 4.0
@@ -219,6 +241,17 @@ def test_silence_is_told_after_one_timeout(rtsp, clip):
             came_s.extend(time.monotonic() for _ in packets)
         server.thaw()
     assert time.monotonic() - came_s[-2] < 1.8 * timeout_s
+
+
+def test_packets_of_which_no_picture_comes_are_told(rtsp, clip):
+    def spoil(packet):
+        memoryview(packet)[5:] = bytes(packet.size - 5)
+
+    source = VideoSource(uri=rtsp({"a": clip}).url("a"), timeout=1.5)
+    source.context = Context("cam", Device(), on_packet=spoil)
+    with pytest.raises(SourceError, match=r"packets come, but no picture could be decoded in 1\.5 s") as caught:
+        list(source.frames())
+    assert caught.value.cause == "codec"
 
 
 def test_auto_takes_udp_where_tcp_is_refused(rtsp, proxy, clip):

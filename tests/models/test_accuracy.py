@@ -200,7 +200,7 @@ def plain(coco, test_data):
         file = test_data / "models" / MODELS[name][0]
         options = ort.SessionOptions()
         options.log_severity_level = 3
-        options.intra_op_num_threads = 2
+        options.intra_op_num_threads = 1  # others of the suite need the second core
         session = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
         resized = resized_nv12 if fed == "nv12" else resized_rgb
         results = {p.number: PLAIN[name](session, p.size, partial(resized, p)) for p in pictures}
@@ -221,7 +221,7 @@ def card_of(name: str, test_data: Path) -> Card:
 def ours(card: Card, pictures: list[Picture], device: Device, batch: int = 8) -> dict[int, np.ndarray]:
     """Rows by picture, on the way that the stages go."""
     xp = device.xp
-    session, reads = Session(card.file, device, threads=2), family(card.family)
+    session, reads = Session(card.file, device, threads=1), family(card.family)
     options = ReadOptions(np.full(80, SCORE, np.float32), iou=IOU)
     results = {}
     for first in range(0, len(pictures), batch):

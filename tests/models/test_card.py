@@ -2,8 +2,10 @@ from pathlib import Path
 
 import pytest
 
+from streamkit.detections import Skeleton
 from streamkit.errors import ModelError
 from streamkit.models.card import called, find_card, list_cards, load_card, shipped_models
+from streamkit.models.families import FAMILIES
 from streamkit.models.labels import KNOWN
 
 GOOD = """\
@@ -41,7 +43,7 @@ def test_defaults(tmp_path):
 
 ALL_KEYS = """\
 task: classify
-family: ssd
+family: logits
 file: sub/net.onnx
 url: https://example.org/net.onnx
 sha256: "SUM"
@@ -85,8 +87,7 @@ license: Apache-2.0
     )
     assert found == [
         "1:1: a card has no key 'tsk'; did you mean 'task'?",
-        "2:9: family must be one of detr, ssd, yolo_e2e, yolov5, yolov8, yolox, yunet, got 'yolov9'"
-        "; did you mean 'yolov8'?",
+        f"2:9: family must be one of {', '.join(sorted(FAMILIES))}, got 'yolov9'; did you mean 'yolov8'?",
         "4:6: url must begin with https:// or http://, got 'ftp://example.org/x'",
         "5:9: sha256 must be text: put quotes around it",
         "6:15: input.size must be [width, height] in pixels, got [640]",
@@ -145,8 +146,14 @@ def test_missing_card(tmp_path):
         load_card(tmp_path / "none.yaml")
 
 
+def test_a_family_of_another_task(tmp_path):
+    assert problems(tmp_path, GOOD.replace("task: detect", "task: embed")) == [
+        "2:9: family yolov8 is for task: detect, and the card says embed; the families of embed: embedding"
+    ]
+
+
 def test_tasks_without_labels(tmp_path):
-    text = GOOD.replace("labels: [car, person]\n", "").replace("detect", "embed")
+    text = GOOD.replace("labels: [car, person]\n", "").replace("detect", "embed").replace("yolov8", "embedding")
     assert load_card(write(tmp_path, text)).labels == ()
 
 
@@ -224,3 +231,40 @@ def test_yunets_sum_is_the_published_files(test_data):
 
     card = load_card(shipped_models() / "yunet.yaml")
     assert sha256(test_data / "models" / "yunet_n_dynamic.onnx") == card.sha256
+
+
+# --------------------------------------------------------------------------------------------------------- key points
+
+POSE = """\
+task: pose
+family: yolov8_pose
+file: net.onnx
+input: {size: [64, 64]}
+labels: person
+"""
+
+
+def test_key_points_by_a_known_name_and_listed(tmp_path):
+    known = load_card(write(tmp_path, POSE + "keypoints: coco\n")).skeleton
+    assert known is not None
+    assert (known.names[0], known.names[16], len(known.names)) == ("nose", "right_ankle", 17)
+    assert (11, 13) in known.edges
+    own = load_card(write(tmp_path, POSE + "keypoints: [head, tail]\nskeleton: [[tail, head]]\n")).skeleton
+    assert own == Skeleton(("head", "tail"), ((1, 0),))
+    assert load_card(write(tmp_path, POSE + "keypoints: [head, tail]\n")).skeleton == Skeleton(("head", "tail"))
+    assert load_card(write(tmp_path, POSE)).skeleton is None
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("keypoints: cocos", "6:12: keypoints must be one of coco, face, got 'cocos'; did you mean 'coco'?"),
+        ("keypoints: [a, a]", "6:12: keypoints must be a list of names, each once, got ['a', 'a']"),
+        ("keypoints: [a, b]\nskeleton: [[a, c]]", "7:11: skeleton names the point 'c', which keypoints lacks"),
+        ("keypoints: [a, b]\nskeleton: [a, b]", "7:11: skeleton must be a list of pairs of key points such as"),
+        ("skeleton: [[a, b]]", "6:11: skeleton names the point 'a', which keypoints lacks"),
+    ],
+)
+def test_wrong_key_points(text, problem, tmp_path):
+    (found,) = problems(tmp_path, POSE + text + "\n")
+    assert found.startswith(problem)

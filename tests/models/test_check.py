@@ -4,13 +4,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cards import card_of as detail_card
+from cards import tiny_pose
 
 from streamkit.data import Device
 from streamkit.errors import ModelError, SourceError
 from streamkit.models import reference
 from streamkit.models.card import Card, find_card, list_cards, load_card
 from streamkit.models.check import check, frames_of
-from streamkit.models.families import FAMILIES
+from streamkit.models.families import DETECTORS, POSES
 from streamkit.ops.letterbox import InputSpec
 
 FILES = {
@@ -147,8 +149,56 @@ def test_reference_reads_ssd_and_stops_where_the_network_says(outputs):
     np.testing.assert_allclose(found, [[8, 40, 56, 96, 0.9, LABEL]])
 
 
-def test_every_family_has_a_plain_reference():
-    assert set(reference.READERS) == set(FAMILIES)
+def test_every_family_that_finds_objects_has_a_plain_reference():
+    assert set(reference.READERS) == {*DETECTORS, *POSES, "yolov8_seg"}
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("name", ["seg", "movenet", "deeplab"])
+def test_masks_points_and_places_pass(name, device, frames, test_data, tmp_path):
+    report = check(detail_card(name, test_data, tmp_path), frames, Device(device))
+    assert report.passed, str(report)
+    assert report.objects
+    assert str(report).endswith("passed")
+
+
+def test_a_network_of_yolov8_pose_passes(frames, tmp_path):
+    report = check(tiny_pose(tmp_path), frames)
+    assert report.passed, str(report)
+    assert report.objects == len(frames)
+
+
+@pytest.mark.parametrize(("name", "what"), [("seg", "instance_masks"), ("deeplab", "best_classes")])
+def test_wrong_masks_are_found(name, what, frames, test_data, tmp_path, monkeypatch):
+    from streamkit.models.families import semantic
+    from streamkit.ops import masks
+
+    right = getattr(masks, what)
+
+    def wrong(*args):
+        found = right(*args)
+        return found + 1 if what == "best_classes" else found[::-1]
+
+    monkeypatch.setattr(masks if what == "instance_masks" else semantic, what, wrong)
+    report = check(detail_card(name, test_data, tmp_path), frames)
+    assert not report.passed
+    assert str(report).endswith("FAILED")
+
+
+def test_wrong_points_are_found(frames, test_data, tmp_path, monkeypatch):
+    from streamkit.models import families
+
+    right = families.unpack
+
+    def wrong(*args):
+        table = right(*args)
+        table.extra["keypoints"] = table.extra["keypoints"] + np.float32(2)
+        return table
+
+    monkeypatch.setattr(families, "unpack", wrong)
+    report = check(detail_card("movenet", test_data, tmp_path), frames)
+    assert not report.passed
+    assert report.worst == pytest.approx(2, abs=0.01)
 
 
 def test_a_wrong_tensor_is_found(frames, test_data, monkeypatch):

@@ -161,7 +161,7 @@ def test_color_by_track_falls_back_to_the_class():
 def test_layers_tints_then_outlines_then_dots_then_labels():
     points = np.full((2, 1, 2), 150, np.float32)
     tables = [
-        objects((100, 100, 200, 200), (90, 90, 150, 150), labels=("a",)).with_columns(landmarks=points),
+        objects((100, 100, 200, 200), (90, 90, 150, 150), labels=("a",)).with_columns(keypoints=points),
         objects((10, 100, 50, 200), labels=("b",)),
     ]
     marks, ends = lay(tables, Style(fill=0.5, scores=False))
@@ -175,9 +175,9 @@ def test_layers_tints_then_outlines_then_dots_then_labels():
     assert place(marks[3])[3] < place(marks[4])[3], "what stands lower comes later"
 
 
-def test_landmarks_outside_or_unknown_are_left_out():
+def test_keypoints_outside_or_unknown_are_left_out():
     points = np.array([[[50, 60], [np.nan, 3], [-4, 5], [700, 5], [0, 0]]], np.float32)
-    table = objects((10, 10, 100, 100)).with_columns(landmarks=points)
+    table = objects((10, 10, 100, 100)).with_columns(keypoints=points)
     marks, _ = lay(table)
     assert [place(m) for m in marks[1:]] == [(48, 58, 52, 62), (-2, -2, 2, 2)]
 

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from streamkit.data import Color, Detections, Surface
+from streamkit.data import Color, Detections, Skeleton, Surface
+from streamkit.ops import rle
 from streamkit.ops.annotate import Style, annotate
 from streamkit.ops.glyphs import Atlas
 from streamkit.ops.overlay import MARK, draw
@@ -148,7 +149,7 @@ SIZES = [(360, 480), (360, 640), (1080, 1920), (2, 2), (64, 64), (66, 130), (432
 
 
 def crowd(frames, most, seed=3):
-    """A table of boxes, some partly or wholly outside, with landmarks, and the surfaces they lie on."""
+    """A table of boxes, some partly or wholly outside, with skeletons and masks, and the surfaces they lie on."""
     rng = np.random.default_rng(seed)
     surfaces, tables = [], []
     for row in range(frames):
@@ -165,10 +166,25 @@ def crowd(frames, most, seed=3):
                 np.full(n, row, np.int32),
                 rng.integers(-1, 5000, n),
                 ("person", "traffic light", "Straße"),
-                {"landmarks": np.repeat(start[:, None], 5, 1).astype(np.float32)},
+                {"keypoints": points_in(start, end, rng), "mask": masks_in(start, end, width, height, rng)},
+                skeleton=Skeleton(edges=((0, 1), (1, 2), (0, 4), (3, 3))),
             )
         )
     return surfaces, Detections.concat(tables)
+
+
+def points_in(start, end, rng):
+    places = start[:, None] + rng.uniform(-0.1, 1.1, (len(start), 5, 2)) * (end - start)[:, None]
+    return np.concatenate([places, rng.uniform(size=(len(start), 5, 1))], axis=2).astype(np.float32)
+
+
+def masks_in(start, end, width, height, rng):
+    """Noise in the boxes; nothing for every fourth."""
+    made = np.full(len(start), None)
+    for i, (x1, y1, x2, y2) in enumerate(np.hstack([start, end]).astype(int).clip(0, [width, height] * 2).tolist()):
+        if i % 4:
+            made[i] = rle.encode(rng.random((y2 - y1, x2 - x1)) < 0.7, width, height, x1, y1)
+    return made
 
 
 def on_device(surfaces):

@@ -199,6 +199,68 @@ def test_what_the_kernel_is_told() -> None:
     assert scales.tolist() == np.array([geometry(spec, 641, 427), geometry(spec, 64, 48)], np.float32).tolist()
 
 
+# ---------------------------------------------------------------------------------------------- a part of the picture
+
+RECTS = [(0, 0, 101, 77), (0, 0, 40, 30), (20, 12, 61, 77), (100, 76, 101, 77), (2, 0, 3, 77), (34, 40, 98, 44)]
+
+
+def cut(whole: Surface, rect: tuple[int, int, int, int]) -> Surface:
+    """The part as a surface of its own, odd sizes padded as a surface's are; what pads it must not be seen."""
+    left, top, right, bottom = rect
+    wide, high = right - left + (right - left) % 2, bottom - top + (bottom - top) % 2
+    luma = whole.data[: whole.height][top : top + high, left : left + wide].copy()
+    luma[bottom - top :], luma[:, right - left :] = 255, 255
+    first = whole.height + top // 2
+    chroma = whole.data[first : first + high // 2, left : left + wide]
+    return Surface(np.concatenate([luma, chroma]), whole.color)
+
+
+@pytest.mark.parametrize("color", [LEFT, CENTRE, TOP_LEFT], ids=str)
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_a_part_is_seen_as_a_picture_of_its_own(spec: InputSpec, color: Color) -> None:
+    whole = surface(101, 77, color)
+    parts = [cut(whole, rect) for rect in RECTS]
+    sizes = [(right - left, bottom - top) for left, top, right, bottom in RECTS]
+    many, own = [whole] * len(RECTS), [(101, 77)] * len(RECTS)
+    tensor, scales = preprocess(many, own, spec, rects=RECTS)
+    np.testing.assert_array_equal(tensor, preprocess(parts, sizes, spec)[0])
+    np.testing.assert_array_equal(
+        preprocess_reference(many, own, spec, rects=RECTS), preprocess_reference(parts, sizes, spec)
+    )
+    for row, ((left, top, right, bottom), size) in enumerate(zip(RECTS, sizes, strict=True)):
+        scale_x, scale_y, x, y = geometry(spec, *size)
+        sx, sy, ox, oy = scales[row]
+        np.testing.assert_allclose([left * sx + ox, top * sy + oy], [x, y], atol=1e-3)
+        end = [x + scale_x * size[0], y + scale_y * size[1]]
+        np.testing.assert_allclose([right * sx + ox, bottom * sy + oy], end, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "rect", [(1, 0, 9, 9), (0, 3, 9, 9), (0, 0, 65, 48), (0, 0, 64, 49), (8, 8, 8, 20), (-2, 0, 9, 9)]
+)
+def test_a_part_that_is_none_is_refused(rect) -> None:
+    with pytest.raises(ValueError, match=r"left and top even; got \(.* in 64x48"):
+        preprocess([surface(64, 48)], [(64, 48)], InputSpec((32, 32)), rects=[rect])
+
+
+def test_one_part_a_row() -> None:
+    with pytest.raises(ValueError, match="one rect a surface, got 1 rects and 2 surfaces"):
+        preprocess([surface(64, 48)] * 2, [(64, 48)] * 2, InputSpec((32, 32)), rects=[(0, 0, 8, 8)])
+
+
+def test_what_the_kernel_is_told_of_a_part() -> None:
+    from streamkit.ops.preprocess_cuda import FRAME, SPEC, Plan
+
+    whole, spec = surface(101, 77), InputSpec((64, 64))
+    packed, _ = Plan(spec).pack([whole, whole], [(101, 77)] * 2, [1000, 1000], 2, [(20, 12, 61, 77), (0, 0, 40, 30)])
+    picture = np.frombuffer(packed, FRAME, offset=SPEC.itemsize)["picture"]
+    assert picture["data"].tolist() == [1000 + 12 * 102 + 20, 1000]
+    assert picture[["width", "height", "pitch"]].tolist() == [(41, 65, 102), (40, 30, 102)]
+    # From there the kernel finds the part's first chroma row, in bytes behind the surface's first.
+    chroma = 12 * 102 + 20 + int(picture["rows"][0]) * 102
+    assert chroma == (78 + 6) * 102 + 20
+
+
 # ------------------------------------------------------------------------------------------------------------- GPU
 
 
@@ -275,3 +337,14 @@ def test_gpu_refuses_a_mix_of_host_and_device() -> None:
     pictures = [surface(64, 48), surface(64, 48)]
     with pytest.raises(ValueError, match="on one device"):
         preprocess([*on_device(pictures[:1]), pictures[1]], [(64, 48)] * 2, InputSpec((32, 32)))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_gpu_sees_the_same_parts(spec: InputSpec) -> None:
+    whole = surface(101, 77, CENTRE)
+    many, sizes = [whole] * len(RECTS), [(101, 77)] * len(RECTS)
+    tensor, scales = preprocess(on_device([whole]) * len(RECTS), sizes, spec, rects=RECTS)
+    reference = preprocess_reference(many, sizes, spec, rects=RECTS)
+    assert levels(spec, tensor.get().astype(np.float64) - reference).max() <= max(0.255, tolerance(spec))
+    np.testing.assert_array_equal(scales, preprocess(many, sizes, spec, rects=RECTS)[1])

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from streamkit.data import Batch, Frame
+from streamkit.data import Batch, Event, Frame
 from streamkit.runtime.batcher import QUEUE_FULL, TOO_OLD, Batcher
 from streamkit.runtime.channel import Aborted
 
@@ -45,6 +45,7 @@ def in_thread(target) -> threading.Thread:
     return thread
 
 
+@pytest.mark.alone
 def test_a_full_batch_leaves_at_once():
     batcher = made(2, LONG_S, "a", "b", "idle")
     batcher.inlets["a"].put(frame("a"))
@@ -71,6 +72,7 @@ def test_a_partial_batch_leaves_when_its_oldest_frame_has_waited():
     assert 0.09 < time.monotonic() - begun < 5
 
 
+@pytest.mark.alone
 def test_the_wait_counts_from_the_oldest_frame_of_all_sources():
     batcher = made(8, 1.0, "a", "b", "idle")
     begun = time.monotonic()
@@ -348,6 +350,24 @@ def test_a_live_source_never_waits_and_loses_its_oldest():
     batch = batcher.next()
     assert [(one.source, one.index) for one in batch.frames] == [("a", 96), ("b", 0), ("a", 97), ("b", 1)]
     assert (inlet.drops[QUEUE_FULL], other.drops[QUEUE_FULL]) == (96, 0)
+
+
+@pytest.mark.parametrize(("age_s", "count", "cause"), [(5.0, 4, TOO_OLD), (0.0, 6, QUEUE_FULL)])
+def test_what_a_source_has_told_with_a_frame_outlives_it(age_s, count, cause):
+    batcher = Batcher(4, LONG_S, np, 1, 1.0)
+    batcher.expect(1)
+    inlet = batcher.begin("a")
+    for index in range(2):
+        dropped = live("a", index, age_s)
+        dropped.events.append(Event(f"told{index}", "decode", "a", index, 0.0))
+        inlet.put(dropped)
+    for index in range(2, count):
+        inlet.put(live("a", index))
+    inlet.end()
+    first, *others = batcher.next().frames
+    assert inlet.drops[cause] == 2
+    assert [event.kind for event in first.events] == ["told0", "told1"]
+    assert not any(one.events for one in others)
 
 
 def test_in_is_out_and_dropped_with_a_slow_reader_and_unlike_rates():

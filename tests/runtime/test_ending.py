@@ -6,6 +6,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from streamkit.runtime import ending
 from streamkit.runtime.ending import GRACE_S, Stopwatch, wait
 
@@ -40,6 +42,7 @@ def test_what_hangs_is_left_behind_and_what_closes_a_file_is_not(monkeypatch):
     hung.join()
 
 
+@pytest.mark.alone
 def test_a_live_pipeline_with_a_stage_and_a_camera_that_hang_ends_and_closes_its_files(tmp_path):
     HOLD.clear()
     running, said = pipeline(
@@ -55,7 +58,7 @@ def test_a_live_pipeline_with_a_stage_and_a_camera_that_hang_ends_and_closes_its
     running.stop()
     thread.join(60)
     assert codes == [130]
-    assert time.monotonic() - begun < 3 * GRACE_S  # twice it, and a machine that is busy
+    assert time.monotonic() - begun < GRACE_S + 3  # for a machine that is busy
     assert any(text.startswith("stopping takes too long") for text in said)
     told = next(text for text in said if text.startswith("left behind, because it hangs: "))
     assert "slow/0" in told

@@ -251,6 +251,11 @@ def test_the_server_goes_and_comes_back(rtsp, videos):
         camera.wait_for_frames()
     camera.check_order()
     assert camera.counters["reconnects"] == 1
+    ((event, frame),) = [(event, frame) for frame, _ in camera.frames for event in frame.events]
+    assert (event.kind, event.stage, event.source, event.frame) == ("reconnected", "decode", "cam", frame.index)
+    assert (event.pts_s, event.data["cause"]) == (frame.pts_s, "refused")
+    before = next(one for one, _ in reversed(camera.frames) if one.index < frame.index)
+    assert 0 < event.data["away_s"] < frame.pts_s - before.pts_s + 1
     assert "secret" not in " ".join(camera.said)
 
 
@@ -299,7 +304,7 @@ def test_stopping_does_not_wait_for_a_peer_that_hangs(rtsp, videos):
 
 
 def test_another_camera_at_the_same_address(rtsp, videos, tmp_path):
-    other = write(tmp_path / "b.mp4", width=320, height=192, frames=75, codec="libx265", options={"g": "10"})
+    other = write(tmp_path / "b.mp4", width=320, height=192, frames=75, codec="libx265", rate=5, options={"g": "5"})
     server = rtsp({"a": videos / "vtest_480x360.mp4"})
     with Camera(server.url("a"), timeout=5.0) as camera:
         camera.wait_for_frames()
@@ -309,6 +314,8 @@ def test_another_camera_at_the_same_address(rtsp, videos, tmp_path):
     camera.check_order()
     sizes = dict.fromkeys((frame.width, frame.height) for frame, _ in camera.frames)
     assert list(sizes) == [(480, 360), (320, 192)]
+    times = [frame.pts_s for frame, _ in camera.frames if frame.width == 320]
+    assert all(b - a == pytest.approx(0.2, abs=0.002) for a, b in itertools.pairwise(times))  # 5 a second, not 10
 
 
 def test_a_connection_cut_in_the_middle_of_a_packet(rtsp, proxy, videos):

@@ -119,6 +119,36 @@ def test_stages_that_cannot_be_opened_give_way_to_those_before(tmp_path):
         more("b")
 
 
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [("[cpu, cpu]", "got 2 devices; name one, and start a pipeline for each"), ("cuda:99", "device cuda:99 cannot be")],
+)
+def test_a_device_that_cannot_be_had_is_refused_before_anything_stops(tmp_path, device, words):
+    path = tmp_path / "p.yaml"
+    with following(path, SOURCES + STAGES) as (running, said, _):
+        first = running._running
+        more("a")
+        path.write_text(f"device: {device}\n{SOURCES}{STAGES}")
+        until(lambda: said)
+        assert said[0].startswith(f"{path}: the edit is refused, and the pipeline goes on as it was:\n")
+        assert words in said[0]
+        more("a")
+        assert running._running is first
+
+
+def test_a_state_that_cannot_be_kept_gives_way_to_the_pipeline_before(tmp_path):
+    path = tmp_path / "p.yaml"
+    with following(path, SOURCES + STAGES) as (running, said, codes):
+        more("a")
+        (tmp_path / "state.db").write_text("no database " * 100)
+        path.write_text(f"device: cpu\nstate: {tmp_path}/state.db\n{SOURCES}{STAGES}")
+        until(lambda: len(said) == 2)
+        assert "the edit cannot be followed, and the pipeline goes on as it was" in said[1]
+        until(lambda: running._running.ready)
+        more("a")
+        assert codes == []
+
+
 def test_it_goes_on_without_any_source(tmp_path):
     path = tmp_path / "p.yaml"
     with following(path, "sources: {}\n" + STAGES) as (running, said, codes):

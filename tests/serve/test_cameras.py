@@ -44,6 +44,9 @@ def test_a_camera_goes_away_and_comes_back(server, camera):
     camera.start()
     back = server.until(lambda: (one := server.source("cam"))["state"] == "running" and one, 60)
     assert sum(back["reconnects"].values()) == 1
+    told = server.until(lambda: [one for one in server.open.get("/events").json() if one["kind"] == "reconnected"])
+    assert [one["source"] for one in told] == ["cam"]
+    assert told[0]["data"]["cause"] in back["reconnects"]
     metrics = server.open.get("/metrics").text
     assert 'streamkit_reconnects_total{cause="' in metrics
     assert SECRET not in metrics

@@ -1,7 +1,11 @@
 """What Prometheus reads of sources that were lost, dropped frames, and loads."""
 
+import re
+
+import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from servers import served
 
 from streamkit.runtime.states import SourceState
 from streamkit.serve.engine import reconnects
@@ -45,3 +49,18 @@ def test_names_of_sources_cannot_break_the_text(server):
     states.states = {**states.states, 'a"b\\c\n': SourceState()}
     families = list(text_string_to_metric_families(server.open.get("/metrics").text))
     assert any(s.labels.get("source") == 'a"b\\c\n' for family in families for s in family.samples)
+
+
+@pytest.mark.gpu
+def test_the_load_of_the_gpu_and_of_its_decoder(root, monkeypatch):
+    monkeypatch.chdir(root)
+    text = """
+device: cuda
+sources: {cam: {uri: samples/street.mp4, pace: realtime, loop: true}}
+stages: {detect: {model: demo}}
+"""
+    with served(text, root) as one:
+        one.running("cam")
+        for name in ("gpu", "decoder"):
+            (load,) = re.findall(rf"^streamkit_{name}_load (\S+)$", one.open.get("/metrics").text, re.MULTILINE)
+            assert 0 <= float(load) <= 1

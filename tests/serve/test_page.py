@@ -296,6 +296,65 @@ def test_a_setting_is_changed(open_page, server):
     server.until(lambda: server.engine.running.changeable("detect.postprocess")["min_score"] == 0.55)
 
 
+def test_a_clip_is_recorded_with_the_keyboard_alone(open_page, root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    text = f"""
+sources:
+  street: {{uri: samples/street.mp4, pace: realtime, loop: true, phase: 1}}
+  gate: {{uri: "rtsp://127.0.0.1:9/stream1"}}
+  bars: {{uri: "test://", pace: 5}}
+stages:
+  clip: {{stage: record, before: 1s, after: 1s, path: "{tmp_path}/{{source}}/{{time}}.mp4"}}
+"""
+    with served(text, root) as one:
+        one.running("street")
+        page = open_page(url=one.url, viewport=PHONE)
+        expect(tile(page, "street").locator("img")).to_be_visible()
+        expect(page.get_by_role("button", name="Record a clip of gate")).to_be_disabled()  # nothing comes of it
+        expect(page.get_by_role("button", name="Record a clip of bars")).to_be_hidden()  # it has nothing to record
+        walk(page, "Record a clip of street")
+        page.keyboard.press("Enter")
+        expect(tile(page, "street").locator(".words")).to_contain_text("is being recorded")
+        expect(page.locator("#said")).to_have_text("A clip of street is being recorded.")
+        assert focused(page) == "Record a clip of street"
+        assert wide(page) <= 0
+        shoot(page, "record")
+        expect(page.locator(".event").filter(has_text="recorded at street")).to_be_visible()
+        expect(page.locator(".event").filter(has_text="manual at street")).to_be_visible()
+        assert len(list(tmp_path.glob("street/*.mp4"))) == 1
+        shoot(page, "recorded")
+
+
+def test_recording_asks_for_the_token_and_says_why_it_cannot(open_page, root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    text = f"""
+sources: {{street: {{uri: samples/street.mp4, pace: realtime, loop: true}}}}
+stages: {{clip: {{stage: record, path: "{tmp_path}/{{time}}.mp4"}}}}
+"""
+    with served(text, root) as one:
+        one.running("street")
+        page = open_page(token=None, url=one.url)
+        record = page.get_by_role("button", name="Record a clip of street")
+        record.click()
+        expect(page.locator("#door")).to_be_visible()
+        page.get_by_label("Token").fill(TOKEN)
+        page.locator("#door").get_by_role("button", name="Sign in").click()
+        expect(page.locator("#door")).to_be_hidden()
+        expect(tile(page, "street").locator("img")).to_be_visible()
+        page.route("**/status", lambda route: route.abort())  # the page does not hear that it is paused
+        one.client.post("/sources/street/pause")
+        record.click()
+        expect(tile(page, "street").get_by_role("alert")).to_contain_text("gives no pictures now, it is paused")
+        shoot(page, "record-error")
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_no_button_to_record_where_no_stage_does(open_page):
+    page = open_page()
+    expect(tile(page, "street").locator("img")).to_be_visible()
+    expect(page.get_by_role("button", name="Record a clip of street")).to_be_hidden()
+
+
 def test_what_cameras_and_stages_say_never_becomes_markup(open_page, server):
     evil = "<img src=x onerror=alert(1)>"
     server.client.post("/sources", json={"id": "yard", "uri": f"rtsp://127.0.0.1:9/{evil}"})

@@ -5,6 +5,7 @@ from servers import served
 
 PIPELINE = """
 sources:
+  bars: {{uri: "test://", pace: 5}}
   street: {{uri: samples/street.mp4, pace: realtime, loop: true, phase: 1}}
 stages:
   clip: {{stage: record, before: 1s, after: 1s, path: "{folder}/{{source}}-{{time}}.mp4"}}
@@ -14,12 +15,22 @@ stages:
 def test_a_clip_is_recorded_when_it_is_asked_for(root, tmp_path):
     with served(PIPELINE.format(folder=tmp_path), root) as server:
         server.running("street")
+        assert server.open.get("/status").json()["records"] == ["clip"]
         assert server.open.post("/sources/street/record").status_code == 401
         assert server.client.post("/sources/nobody/record").status_code == 404
         asked = server.client.post("/sources/street/record")
         assert asked.status_code == 200, asked.text
         assert asked.json()["id"] == "street"
         (path,) = server.until(lambda: list(tmp_path.glob("street-*.mp4")))
+        refused = server.client.post("/sources/bars/record")
+        assert (refused.status_code, refused.json()["error"].partition(":")[0]) == (
+            409, "bars has no packets to record",
+        )  # fmt: skip
+        server.client.post("/sources/street/pause")
+        server.until(lambda: server.source("street")["state"] == "paused")
+        refused = server.client.post("/sources/street/record")
+        assert refused.status_code == 409
+        assert "it is paused" in refused.json()["error"]
     with av.open(str(path)) as clip:
         pictures = list(clip.decode(video=0))
     assert pictures[0].key_frame

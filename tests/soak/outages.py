@@ -145,7 +145,7 @@ def soak(
             rig.wait_for(sources)
             end_s = time.monotonic() + minutes * 60
             turn = 0
-            while time.monotonic() < end_s:
+            while time.monotonic() < end_s or turn < len(kinds):
                 site = chance.choice(sites)
                 kind = kinds[turn] if turn < len(kinds) else chance.choice(kinds)  # each at least once
                 turn += 1

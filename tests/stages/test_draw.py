@@ -143,7 +143,7 @@ def test_device_shows_what_the_host_shows():
 
     sizes = [(360, 480), (120, 160), (1080, 1920), (91, 75)] * 8
     found = table(*[(i, i % 5, 10 + i, 40, 70 + 3 * i, 80) for i in range(32) if i != 7])
-    found = found.with_columns(landmarks=np.tile(found.xyxy[:, None, :2] + 9, (1, 5, 1)))
+    found = found.with_columns(keypoints=np.tile(found.xyxy[:, None, :2] + 9, (1, 5, 1)))
     host = drawing(fill=0.2).process(Batch([frame(*s) for s in sizes], tables={"detect": found}))
     frames = [frame(*s) for s in sizes]
     for f in frames:
@@ -154,3 +154,135 @@ def test_device_shows_what_the_host_shows():
         assert np.array_equal(theirs.surface.data.get(), mine.surface.data)
         assert (was.data == 100).all()
     assert device.frames[7].surface is given[7]
+
+
+# ---------------------------------------------------------------------------------------------------------- privacy
+
+
+def street(**options):
+    """A frame of noise with two persons and a car on it, drawn on with these options and without lines."""
+    given = frame()
+    rng = np.random.default_rng(0)
+    given.surface = Surface(rng.integers(0, 256, given.surface.data.shape, dtype=np.uint8), given.surface.color)
+    found = table((0, 0, 100, 100, 160, 220), (0, 0, 400, 40, 420, 90), (0, 1, 300, 200, 420, 260))
+    stage = drawing(only=("nothing",), **options)
+    return given.surface.data.copy(), stage.process(Batch([given], tables={"detect": found})).frames[0].surface.data
+
+
+def clear(before, after, x1, y1, x2, y2):
+    """The share of a box's pixels that are as they were."""
+    return (before[y1:y2, x1:x2] == after[y1:y2, x1:x2]).mean()
+
+
+@pytest.mark.parametrize("how", ["blur", "pixelate"])
+def test_no_clear_pixel_of_what_is_hidden(how):
+    before, after = street(**{how: ("person",)})
+    assert clear(before, after, 100, 100, 160, 220) < 0.03  # a byte may be the mean by chance
+    assert clear(before, after, 400, 40, 420, 90) < 0.03
+    assert clear(before, after, 300, 200, 420, 260) == 1
+    before, after = street(**{how: "all"})
+    assert clear(before, after, 300, 200, 420, 260) < 0.03
+
+
+def test_hiding_by_zone_and_by_both():
+    corner = ((0.0, 0.0), (0.4, 0.0), (0.4, 1.0), (0.0, 1.0))
+    before, after = street(blur={"zone": corner, "units": "share"})
+    assert clear(before, after, 0, 0, 256, 360) < 0.03
+    assert clear(before, after, 300, 0, 640, 360) == 1
+    before, after = street(pixelate={"labels": ("person",), "zone": corner, "units": "share"})
+    assert clear(before, after, 100, 100, 160, 220) < 0.03
+    assert clear(before, after, 400, 40, 420, 90) == 1
+
+
+def test_fewer_cells_hide_more():
+    kinds = [street(pixelate={"labels": ("person",), "cells": n, "grow": 0.0})[1][100:220, 100:160] for n in (2, 6, 12)]
+    numbers = [len(np.unique(data)) for data in kinds]
+    assert numbers == sorted(numbers)
+    assert numbers[0] <= 2
+
+
+def test_boxes_are_drawn_on_what_is_hidden():
+    given = frame()
+    found = table((0, 0, 100, 100, 160, 220))
+    shown = drawing(blur=("person",)).process(Batch([given], tables={"detect": found})).frames[0].surface.data
+    plain = drawing().process(Batch([frame()], tables={"detect": found})).frames[0].surface.data
+    assert np.array_equal(shown, plain), "a gray picture blurred is gray"
+
+
+def test_hidden_in_place_or_not_and_with_frames_that_failed():
+    frames_ = [frame(error="broken"), frame(), frame()]
+    rng = np.random.default_rng(0)
+    for one in frames_:
+        one.surface.data[...] = rng.integers(0, 256, one.surface.data.shape, dtype=np.uint8)
+    kept = [one.surface for one in frames_]
+    found = table(*[(i, 0, 100, 100, 160, 220) for i in range(3)])
+    stage = drawing(blur=("person",))
+    first = stage.process(Batch(frames_, tables={"detect": found}).fork()).frames
+    assert first[0].surface is kept[0]
+    assert all(one.surface is not old for one, old in zip(first[1:], kept[1:], strict=True))
+    stage.in_place = True
+    second = stage.process(Batch(frames_, tables={"detect": found})).frames
+    assert all(one.surface is old for one, old in zip(second, kept, strict=True))
+    for a, b in zip(first[1:], second[1:], strict=True):
+        assert np.array_equal(a.surface.data, b.surface.data)
+
+
+PIPELINE = """
+sources: {street: samples/street.mp4}
+stages:
+  %s
+  draw: {%s}
+  video: {path: out/x.mp4}
+"""
+
+
+@pytest.mark.parametrize(
+    ("above", "options", "told"),
+    [
+        ("detect: {model: demo}", "blur: [persn]", "5:16: draw.blur: no detector above finds 'persn'; did you mean"),
+        ("detect: {model: demo}", "pixelate: {labels: [cat]}", "draw.pixelate: no detector above finds 'cat'; it has"),
+        ("first: {stage: draw}", "blur: [person]", "draw.blur hides objects, and no stage above it finds any"),
+        ("first: {stage: draw}", "blur: all", "draw.blur hides objects, and no stage above it finds any"),
+    ],
+)
+def test_check_refuses_to_hide_what_nobody_finds(above, options, told, root):
+    from streamkit.config import read_text
+    from streamkit.errors import ConfigError
+    from streamkit.graph import build
+
+    with pytest.raises(ConfigError) as caught:
+        build(read_text(PIPELINE % (above, options), folder=root))
+    assert len(caught.value.problems) == 1
+    assert told.split(";")[0] in str(caught.value.problems[0])
+
+
+def test_check_warns_of_packets_that_are_written_past_what_hides(root):
+    from streamkit.config import read_text
+    from streamkit.graph import build
+
+    above = "detect: {model: demo}\n  busy: {stage: count_objects}"
+    record = "  record: {path: out/clips.mp4, when: busy.crowded, from: busy}\n"
+    text = PIPELINE % (above, "blur: [person]") + record
+    config = read_text("plugins: [plugins]\n" + text.lstrip(), folder=root)
+    build(config)
+    assert any("record writes the source's own packets: what draw hides is clear" in str(w) for w in config.warnings)
+
+
+@pytest.mark.gpu
+def test_the_device_hides_what_the_host_hides():
+    import cupy
+
+    rng = np.random.default_rng(0)
+    sizes = [(360, 480), (120, 160), (1080, 1920), (91, 75)] * 8
+    found = table(*[(i, i % 2, 10 + i, 40, 70 + 3 * i, 80) for i in range(32) if i != 7])
+    options = {"blur": ("person",), "pixelate": {"zone": ((0.5, 0.5), (1.0, 0.5), (0.7, 1.0)), "units": "share"}}
+    host = [frame(*s) for s in sizes]
+    for one in host:
+        one.surface.data[...] = rng.integers(0, 256, one.surface.data.shape, dtype=np.uint8)
+    device = [frame(*s) for s in sizes]
+    for one, like in zip(device, host, strict=True):
+        one.surface = Surface(cupy.asarray(like.surface.data), like.surface.color)
+    mine = drawing(**options).process(Batch(host, tables={"detect": found})).frames
+    theirs = drawing(**options).process(Batch(device, xp=cupy, tables={"detect": found})).frames
+    for a, b in zip(mine, theirs, strict=True):
+        assert np.array_equal(b.surface.data.get(), a.surface.data)

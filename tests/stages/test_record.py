@@ -178,9 +178,12 @@ def test_many_decoders_of_one_file(run, video, tmp_path):
 
 
 def test_a_paced_file(run, video, tmp_path):
-    done = run(video, [60], "pace: 100")
-    (event,) = events(done, "ticked")
-    assert dict(shown(tmp_path / event["data"]["clip"]))[event["data"]["clip_s"]] == 60
+    done = run(video, range(10, 150, 5), "pace: 100")
+    ticked = events(done, "ticked")
+    assert ticked  # not all of them: a machine that is busy falls behind the pace, and drops frames
+    for event in ticked:
+        number = next(one["frame"] for one in done.records["gate"] if event in one["events"])
+        assert dict(shown(tmp_path / event["data"]["clip"]))[event["data"]["clip_s"]] == number
 
 
 def test_damage_on_purpose_is_not_in_the_clip(run, video, tmp_path):

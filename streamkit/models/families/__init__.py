@@ -1,6 +1,6 @@
 """How each line of networks is read: one small file a family.
 
-A card's `family` names it. A family's `read` turns a batch's outputs into `Packed` tables, where the outputs are; the
+A card's `family` names it. A detector's `read` turns a batch's outputs into `Packed` tables, where the outputs are; the
 host makes `Detections` of them with `unpack`.
 """
 
@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import difflib
 
-from streamkit.models.families.base import Columns, Family, ReadOptions, unpack
+from streamkit.models.families.base import Columns, Family, ReadOptions, Rest, unpack
 from streamkit.ops.nms import CAUSES, Packed
 
-__all__ = ["CAUSES", "FAMILIES", "Columns", "Family", "Packed", "ReadOptions", "family", "unpack"]
+__all__ = ["CAUSES", "DETECTORS", "FAMILIES", "Columns", "Family", "Packed", "ReadOptions", "Rest", "family", "unpack"]
 
-FAMILIES = ("yolox", "yolov5", "yolov8", "yolo_e2e", "detr", "ssd", "yunet")
+DETECTORS = ("yolox", "yolov5", "yolov8", "yolo_e2e", "detr", "ssd", "yunet")
+VECTORS = ("logits", "probabilities", "embedding")
+"""Families that answer with a vector a picture: `answers.Vector`."""
+POSES = ("movenet", "yolov8_pose")
+MASKS = ("yolov8_seg", "semantic")
+FAMILIES = (*DETECTORS, *POSES, *MASKS, *VECTORS)
 
 
 def family(name: str) -> Family:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from streamkit.data import Array, Detections
 from streamkit.ops.nms import Packed, select
 
 Columns = Mapping[str, tuple[int, ...]]
-"""Extra columns of a table: name and shape of one row's values."""
+"""Extra columns of a table: name and shape of one row's values; a last column's -1 is as long as the row is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,28 @@ class ReadOptions:
             raise ValueError(f"min_size must be from 0 to max_size ({self.max_size}), got {self.min_size}")
 
 
+class Rest(NamedTuple):
+    """What a table needs beside its rows.
+
+    Attributes:
+        arrays: on the outputs' device; they come to the host together with the rows.
+        complete: makes the table whole, given these arrays on the host.
+    """
+
+    arrays: Sequence[Array]
+    complete: Callable[[Detections, Sequence[np.ndarray]], Detections]
+
+
 class Family(Protocol):
     """One line of networks. Stateless: one instance serves all."""
 
     @property
     def name(self) -> str:
         """The word a card uses."""
+
+    @property
+    def task(self) -> str:
+        """The task that its cards must name."""
 
     @property
     def columns(self) -> Columns:
@@ -70,6 +86,13 @@ class Family(Protocol):
         Raises:
             ValueError: an output is missing or has another shape, or the label list another length.
         """
+
+    @property
+    def regions(self) -> bool:
+        """Whether it tells classes of places (`maps`), not objects."""
+
+    def points(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> int | None:
+        """How many key points an object has, by the outputs' shapes; None where there are none or it cannot be seen."""
 
     def extra_inputs(self, sizes_wh: np.ndarray, xp: Any) -> dict[str, Array]:
         """Inputs that the network takes beside the pictures, for (B, 2) widths and heights; arrays of `xp`."""
@@ -93,12 +116,39 @@ class Family(Protocol):
             options: what becomes an object.
         """
 
+    def rest(
+        self,
+        outputs: Mapping[str, Array],
+        packed: Packed,
+        geometry: np.ndarray,
+        sizes_wh: np.ndarray,
+        input_size: tuple[int, int],
+    ) -> Rest | None:
+        """What the objects of `read` have beyond their rows, such as masks; arguments as there."""
+
 
 class Plain:
     """A family with no extra columns and no extra inputs."""
 
     name = ""
+    task = "detect"
     columns: Columns = {}  # noqa: RUF012  # never changed
+    regions = False
+
+    def points(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> int | None:
+        """None."""
+        return None
+
+    def rest(
+        self,
+        outputs: Mapping[str, Array],
+        packed: Packed,
+        geometry: np.ndarray,
+        sizes_wh: np.ndarray,
+        input_size: tuple[int, int],
+    ) -> Rest | None:
+        """Nothing."""
+        return None
 
     def extra_inputs(self, sizes_wh: np.ndarray, xp: Any) -> dict[str, Array]:
         """None."""
@@ -130,7 +180,8 @@ def unpack(rows: np.ndarray, counts: np.ndarray, labels: tuple[str, ...], column
     used = rows[np.arange(rows.shape[1]) < kept[:, None]]
     extra, at = {}, 6
     for name, shape in columns.items():
-        width = int(np.prod(shape))
+        width = rows.shape[2] - at if -1 in shape else int(np.prod(shape))
+        shape = tuple(width // -int(np.prod(shape)) if size == -1 else size for size in shape)
         extra[name] = used[:, at : at + width].reshape(len(used), *shape)
         at += width
     return Detections(

@@ -2,7 +2,8 @@
 
 score = sqrt(cls x obj), centre and landmark = (value + cell) x stride, size = exp(value) x stride, as in
 OpenCV's FaceDetectorYN (https://github.com/opencv/opencv_zoo/tree/main/models/face_detection_yunet).
-Landmarks: right eye, left eye, nose, right and left corner of the mouth; source pixels, not clipped.
+Landmarks: right eye, left eye, nose, right and left corner of the mouth; source pixels, not clipped. They have no score
+of their own, and get the face's.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _WIDTHS = {"cls": 1, "obj": 1, "bbox": 4, "kps": 10}
 
 
 class Yunet(base.Plain):
-    """One class, face, and the column `landmarks`."""
+    """One class, face, and the column `keypoints`."""
 
     name = "yunet"
-    columns: base.Columns = {"landmarks": (5, 2)}  # noqa: RUF012  # never changed
+    columns: base.Columns = {"keypoints": (5, 3)}  # noqa: RUF012  # never changed
 
     def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
         """See `Family.check`."""
@@ -33,6 +34,10 @@ class Yunet(base.Plain):
             shapes.check_size(self.name, name, shape, 2, _WIDTHS[kind], f"values of {kind}")
         if classes != 1:
             raise ValueError(f"family {self.name} finds one class, and the label list has {classes}; give it [face]")
+
+    def points(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> int | None:
+        """See `Family.points`."""
+        return 5
 
     def read(
         self,

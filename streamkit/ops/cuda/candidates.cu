@@ -80,6 +80,13 @@ __device__ __forceinline__ bool add(const Sink& sink, int frame, int anchor, flo
     return true;
 }
 
+// Further values of an anchor go with its object.
+__device__ __forceinline__ void keep(const Sink& sink, int frame, int anchor, const value_t* points, long long step,
+                                     int columns, float* out_points) {
+    float* out = out_points + columns * ((size_t)frame * sink.anchors + anchor);
+    for (int c = 0; c < columns; ++c) out[c] = (float)points[c * step];
+}
+
 __device__ __forceinline__ Box around(float cx, float cy, float w, float h) {
     const float rx = __fmul_rn(w, 0.5f), ry = __fmul_rn(h, 0.5f);
     return Box{__fsub_rn(cx, rx), __fsub_rn(cy, ry), __fadd_rn(cx, rx), __fadd_rn(cy, ry)};
@@ -122,8 +129,9 @@ extern "C" __global__ void best_class(
     const value_t* scores, long long score_frame, long long score_anchor, long long score_class,
     const value_t* objectness, long long object_frame, long long object_anchor, int has_objectness, int logits,
     int coding, float unit_x, float unit_y, int width, int height,
+    const value_t* points, long long point_frame, long long point_anchor, long long point_step, int columns,
     const float* min_score, int classes, float floor, int anchors, int capacity,
-    key_t64* keys, int* tallies, float* out_boxes, int* out_classes) {
+    key_t64* keys, int* tallies, float* out_boxes, int* out_classes, float* out_points) {
     const int anchor = blockIdx.x * blockDim.x + threadIdx.x, frame = blockIdx.y;
     if (anchor >= anchors) return;
     const Sink sink{min_score, classes, floor, anchors, capacity, keys, tallies, out_boxes, out_classes};
@@ -148,7 +156,8 @@ extern "C" __global__ void best_class(
     if (has_objectness) best = __fmul_rn(best, object);
     if (!reaches(sink, frame, best) || !wanted(sink, frame, best, class_id)) return;
     const value_t* values = boxes + frame * box_frame + anchor * box_anchor;
-    add(sink, frame, anchor, best, class_id, decode(values, box_step, coding, unit_x, unit_y, anchor, width, height));
+    if (add(sink, frame, anchor, best, class_id, decode(values, box_step, coding, unit_x, unit_y, anchor, width, height)))
+        keep(sink, frame, anchor, points + frame * point_frame + anchor * point_anchor, point_step, columns, out_points);
 }
 
 // One score and one class an anchor, as networks give that end in a selection of their own.
@@ -157,8 +166,9 @@ extern "C" __global__ void given_class(
     const value_t* scores, long long score_frame, long long score_anchor,
     const label_t* labels, long long label_frame, long long label_anchor,
     int coding, float unit_x, float unit_y,
+    const value_t* points, long long point_frame, long long point_anchor, long long point_step, int columns,
     const float* min_score, int classes, float floor, int anchors, int capacity,
-    key_t64* keys, int* tallies, float* out_boxes, int* out_classes) {
+    key_t64* keys, int* tallies, float* out_boxes, int* out_classes, float* out_points) {
     const int anchor = blockIdx.x * blockDim.x + threadIdx.x, frame = blockIdx.y;
     if (anchor >= anchors) return;
     const Sink sink{min_score, classes, floor, anchors, capacity, keys, tallies, out_boxes, out_classes};
@@ -170,13 +180,15 @@ extern "C" __global__ void given_class(
     const int class_id = (label >= 0.0f && label < (float)classes) ? (int)label : -1;
     if (!wanted(sink, frame, score, class_id)) return;
     const value_t* values = boxes + frame * box_frame + anchor * box_anchor;
-    add(sink, frame, anchor, score, class_id, decode(values, box_step, coding, unit_x, unit_y, anchor, 0, 0));
+    if (add(sink, frame, anchor, score, class_id, decode(values, box_step, coding, unit_x, unit_y, anchor, 0, 0)))
+        keep(sink, frame, anchor, points + frame * point_frame + anchor * point_anchor, point_step, columns, out_points);
 }
 
 __device__ __forceinline__ float zero_to_one(float v) { return v < 0.0f ? 0.0f : (v > 1.0f ? 1.0f : v); }
 
 // YuNet: class, objectness, box and five landmarks of each cell, from a tensor each at strides 8, 16 and 32.
-// All are C-contiguous, [frame][cell][values]. out_points: (frames, anchors, 10) network pixels.
+// All are C-contiguous, [frame][cell][values]. out_points: (frames, anchors, 15), x and y in network pixels and the
+// face's score, which each of its landmarks gets.
 extern "C" __global__ void faces(
     const value_t* cls_8, const value_t* cls_16, const value_t* cls_32,
     const value_t* obj_8, const value_t* obj_16, const value_t* obj_32,
@@ -200,9 +212,10 @@ extern "C" __global__ void faces(
     if (!reaches(sink, frame, score) || !wanted(sink, frame, score, 0)) return;
     const Box box = grid_box(c, (float)bbox[0], (float)bbox[1], (float)bbox[2], (float)bbox[3]);
     if (!add(sink, frame, anchor, score, 0, box)) return;
-    float* points = out_points + 10 * ((size_t)frame * anchors + anchor);
-    for (int k = 0; k < 10; k += 2) {
-        points[k] = __fmul_rn(__fadd_rn((float)kps[k], c.x), c.stride);
-        points[k + 1] = __fmul_rn(__fadd_rn((float)kps[k + 1], c.y), c.stride);
+    float* points = out_points + 15 * ((size_t)frame * anchors + anchor);
+    for (int k = 0; k < 5; ++k) {
+        points[3 * k] = __fmul_rn(__fadd_rn((float)kps[2 * k], c.x), c.stride);
+        points[3 * k + 1] = __fmul_rn(__fadd_rn((float)kps[2 * k + 1], c.y), c.stride);
+        points[3 * k + 2] = score;
     }
 }

@@ -21,8 +21,8 @@ _BLOCK, _THREADS, _EACH = 16, 256, 4  # bytes a block; threads of a thread block
 class Copy:
     """Copies from one place of a device to another. Belongs to one thread and one device.
 
-    The driver's own copy takes 15 µs to queue (H200), all with the interpreter's lock held. So a kernel does it wherever
-    sizes and addresses are multiples of 16, as those of most pictures are.
+    The driver's own copy takes 15 µs to queue (H200), all with the interpreter's lock held. So a kernel does it
+    wherever sizes and addresses are multiples of 16, as those of most pictures are.
     """
 
     def __init__(self) -> None:

@@ -62,8 +62,9 @@ extern "C" __global__ void __launch_bounds__(1024) select_objects(
     const int* all_tallies,    // (frames, TALLIES)
     const float4* all_boxes,   // (frames, anchors) network pixels
     const int* all_classes,    // (frames, anchors)
-    const float* all_points,   // (frames, anchors, columns) network pixels, x and y in turn
+    const float* all_points,   // (frames, anchors, columns) further values of an anchor
     int anchors, int capacity, int columns,
+    int step,                  // of points: 2 x and y in network pixels, 3 x, y and a score, 0 no places
     const float* all_geometry,  // (frames, 6) scale_x, scale_y, offset_x, offset_y, picture's width, height
     int suppress, float iou, int agnostic, int top_k, float min_size, float max_size,
     float4* all_sorted_boxes, int* all_sorted_classes,  // scratch, (frames, anchors)
@@ -130,7 +131,10 @@ extern "C" __global__ void __launch_bounds__(1024) select_objects(
                 row[5] = (float)class_id;
             }
             const float* own = points + (size_t)anchor_of(key) * columns;
-            for (int c = thread; c < columns; c += blockDim.x) row[6 + c] = to_source(own[c], g[c & 1], g[2 + (c & 1)]);
+            for (int c = thread; c < columns; c += blockDim.x) {
+                const int axis = step ? c % step : 2;  // 0 x, 1 y, else as it is
+                row[6 + c] = axis < 2 ? to_source(own[c], g[axis], g[2 + axis]) : own[c];
+            }
             ++kept;
         }
         if (suppress) {

@@ -20,13 +20,14 @@ struct Mark {
     int border;      // 0: all of it
     unsigned color;  // Y, Cb, Cr, opacity, from the low byte up
     unsigned ink;
-    int sprite;      // where in the atlas, or -1
+    int sprite;      // where in the atlas, or -1, LINE, STENCIL; overlay.py's MARK says what they are
 };
 
 struct Patch {
     byte y[4], cb, cr;
 };
 
+enum { LINE = -2, STENCIL = -3 };
 enum { TILE = 64, THREADS = 256, WARPS = THREADS / 32, PATCHES = TILE * TILE / 4 / THREADS };
 
 __device__ __forceinline__ byte mix(int under, unsigned over, int share) {
@@ -35,14 +36,36 @@ __device__ __forceinline__ byte mix(int under, unsigned over, int share) {
 
 __device__ __forceinline__ bool touches(const Mark& m, int left, int top) {
     if (m.x1 >= left + TILE || m.x2 <= left || m.y1 >= top + TILE || m.y2 <= top) return false;
-    const bool hollow = m.border > 0 && left >= m.x1 + m.border && left + TILE <= m.x2 - m.border &&
+    const bool hollow = m.sprite != LINE && m.border > 0 && left >= m.x1 + m.border && left + TILE <= m.x2 - m.border &&
                         top >= m.y1 + m.border && top + TILE <= m.y2 - m.border;
     return !hollow;
 }
 
-__device__ __forceinline__ void put(Patch& p, const Mark& m, int x, int y, const byte* atlas) {
+// Whether the block at x, y is on a line.
+__device__ __forceinline__ bool on_line(const Mark& m, int x, int y) {
+    const int half = m.border / 2;
+    const bool rises = m.ink != 0;
+    const long long ax = m.x1 + half, bx = m.x2 - half;
+    const long long ay = rises ? m.y2 - half : m.y1 + half, by = rises ? m.y1 + half : m.y2 - half;
+    const long long dx = bx - ax, dy = by - ay, px = x + 1 - ax, py = y + 1 - ay;
+    const long long length = dx * dx + dy * dy, along = px * dx + py * dy, beside = px * dy - py * dx;
+    const long long wide = (long long)m.border * m.border;
+    if (along <= 0) return (px * px + py * py) * 4 <= wide;
+    if (along >= length) return ((px - dx) * (px - dx) + (py - dy) * (py - dy)) * 4 <= wide;
+    return 4 * beside * beside <= wide * length;
+}
+
+// Whether the bit of the block at x, y is set.
+__device__ __forceinline__ bool in_stencil(const Mark& m, int x, int y, const byte* stencils) {
+    const int column = (x - m.x1) / 2, row = (y - m.y1) / 2, bytes = ((m.x2 - m.x1) / 2 + 7) / 8;
+    return stencils[m.ink + (size_t)row * bytes + column / 8] >> (7 - column % 8) & 1;
+}
+
+__device__ __forceinline__ void put(Patch& p, const Mark& m, int x, int y, const byte* atlas, const byte* stencils) {
     if (x < m.x1 || x >= m.x2 || y < m.y1 || y >= m.y2) return;
-    const int b = m.border;
+    if (m.sprite == LINE && !on_line(m, x, y)) return;
+    if (m.sprite == STENCIL && !in_stencil(m, x, y, stencils)) return;
+    const int b = m.sprite == LINE ? 0 : m.border;
     if (b > 0 && x >= m.x1 + b && x < m.x2 - b && y >= m.y1 + b && y < m.y2 - b) return;
     const int opacity = (int)(m.color >> 24);
 #pragma unroll
@@ -68,7 +91,7 @@ __device__ __forceinline__ size_t chroma_at(const Frame& f, int x, int y) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-overlay(const Frame* frames, const Mark* marks, const byte* atlas) {
+overlay(const Frame* frames, const Mark* marks, const byte* atlas, const byte* stencils) {
     const Frame f = frames[blockIdx.z];
     const int left = blockIdx.x * TILE, top = blockIdx.y * TILE;
     if (left >= f.width || top >= f.height) return;  // the grid is as large as the largest picture
@@ -110,7 +133,7 @@ overlay(const Frame* frames, const Mark* marks, const byte* atlas) {
         for (int k = 0; k < count; k++) {
             const Mark m = hits[k];
 #pragma unroll
-            for (int i = 0; i < PATCHES; i++) put(patches[i], m, x, top + 2 * (warp + WARPS * i), atlas);
+            for (int i = 0; i < PATCHES; i++) put(patches[i], m, x, top + 2 * (warp + WARPS * i), atlas, stencils);
         }
         __syncthreads();  // the next marks overwrite `hits` and `votes`
     }

@@ -33,7 +33,8 @@ class DeviceCandidates:
         tallies: (n, 3) int32: candidates, and the anchors removed by `label` and `not_finite`.
         boxes: (n, a, 4) float32 network pixels; only candidates' rows are written. So with the two below.
         class_id: (n, a) int32.
-        points: (n, a, c) float32 network pixels.
+        points: (n, a, c) float32.
+        step: what the points are, as in `streamkit.ops.candidates.Candidates`.
     """
 
     keys: Array
@@ -41,6 +42,7 @@ class DeviceCandidates:
     boxes: Array
     class_id: Array
     points: Array
+    step: int = 2
 
 
 def best_class(
@@ -52,31 +54,47 @@ def best_class(
     input_size: tuple[int, int],
     unit: tuple[float, float],
     logits: bool,
+    *,
+    points: Array | None = None,
+    step: int = 2,
 ) -> DeviceCandidates:
     """As `streamkit.ops.candidates.best_class`."""
-    boxes, scores, objects = _one_type(boxes, scores, scores[:, :, 0] if objectness is None else objectness)
-    found = _room(*boxes.shape[:2])
+    objects = scores[:, :, 0] if objectness is None else objectness
+    boxes, scores, objects, values = _one_type(boxes, scores, objects, boxes if points is None else points)
+    columns = 0 if points is None else points.shape[2]
+    found = _room(scores.shape[0], scores.shape[1], columns, step)
     arguments = (
         *_strided(boxes), *_strided(scores), *_strided(objects),
         np.int32(objectness is not None), np.int32(logits),
         np.int32(coding), np.float32(unit[0]), np.float32(unit[1]), np.int32(input_size[0]), np.int32(input_size[1]),
+        *_strided(values), np.int32(columns),
     )  # fmt: skip
     _launch("best_class", _defines(boxes), arguments, found, min_score)
     return found
 
 
 def given_class(
-    boxes: Array, scores: Array, labels: Array, min_score: np.ndarray, coding: Coding, unit: tuple[float, float]
+    boxes: Array,
+    scores: Array,
+    labels: Array,
+    min_score: np.ndarray,
+    coding: Coding,
+    unit: tuple[float, float],
+    *,
+    points: Array | None = None,
+    step: int = 2,
 ) -> DeviceCandidates:
     """As `streamkit.ops.candidates.given_class`."""
-    boxes, scores = _one_type(boxes, scores)
+    boxes, scores, values = _one_type(boxes, scores, boxes if points is None else points)
+    columns = 0 if points is None else points.shape[2]
     if labels.dtype not in (np.int64, np.int32, boxes.dtype):
         labels = labels.astype(boxes.dtype if labels.dtype.kind == "f" else np.int64)
     whole = () if labels.dtype == boxes.dtype else (f"LABELS={8 * labels.itemsize}",)
-    found = _room(*boxes.shape[:2])
+    found = _room(scores.shape[0], scores.shape[1], columns, step)
     arguments = (
         *_strided(boxes), *_strided(scores), *_strided(labels),
         np.int32(coding), np.float32(unit[0]), np.float32(unit[1]),
+        *_strided(values), np.int32(columns),
     )  # fmt: skip
     _launch("given_class", _defines(boxes) + whole, arguments, found, min_score)
     return found
@@ -88,14 +106,14 @@ def faces(outputs: Mapping[str, Array], n: int, min_score: np.ndarray, input_siz
 
     tensors = [cupy.ascontiguousarray(tensor) for tensor in _one_type(*(outputs[name] for name in FACE_OUTPUTS))]
     anchors = sum(tensor.shape[1] for tensor in tensors[: len(STRIDES)])
-    found = _room(n, anchors, FACE_POINTS)
+    found = _room(n, anchors, FACE_POINTS, 3)
     arguments = (*tensors, np.int32(input_size[0]), np.int32(input_size[1]))
-    _launch("faces", _defines(tensors[0]), arguments, found, min_score, found.points)
+    _launch("faces", _defines(tensors[0]), arguments, found, min_score)
     return found
 
 
 def _launch(
-    name: str, defines: tuple[str, ...], arguments: tuple, found: DeviceCandidates, min_score: np.ndarray, *more: Array
+    name: str, defines: tuple[str, ...], arguments: tuple, found: DeviceCandidates, min_score: np.ndarray
 ) -> None:
     n, anchors = found.class_id.shape
     if not n or not anchors:
@@ -103,12 +121,12 @@ def _launch(
     sink = (
         upload(min_score), np.int32(len(min_score)), np.float32(min_score.min(initial=np.inf)),
         np.int32(anchors), np.int32(found.keys.shape[1]),
-        found.keys, found.tallies, found.boxes, found.class_id, *more,
+        found.keys, found.tallies, found.boxes, found.class_id, found.points,
     )  # fmt: skip
     kernel("candidates.cu", name, defines)(((anchors + _BLOCK - 1) // _BLOCK, n), (_BLOCK,), (*arguments, *sink))
 
 
-def _room(n: int, anchors: int, columns: int = 0) -> DeviceCandidates:
+def _room(n: int, anchors: int, columns: int = 0, step: int = 2) -> DeviceCandidates:
     import cupy
 
     if anchors > MAX_ANCHORS:
@@ -119,6 +137,7 @@ def _room(n: int, anchors: int, columns: int = 0) -> DeviceCandidates:
         cupy.empty((n, anchors, 4), np.float32),
         cupy.empty((n, anchors), np.int32),
         cupy.empty((n, anchors, columns), np.float32),
+        step,
     )
 
 

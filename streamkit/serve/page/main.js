@@ -17,7 +17,7 @@ async function look() {
     known = true;
   }
   const status = await get("/status");
-  showSources(await get("/sources"));
+  showSources(await get("/sources"), status.records.length > 0);
   if (status.last_event !== last) {
     showEvents(await get("/events?limit=50"), status.emits);
     last = status.last_event;

@@ -6,9 +6,11 @@ import { askToken, lost, onSession, signedIn } from "./session.js";
 
 const AT_ONCE = 3; // a browser has six connections to a server; the rest are for what the user does
 const EVERY_MS = 350;
+const TOLD_MS = 6000; // so long a tile shows what came of an order
 
 const tiles = new Map();
 let fetching = 0;
+let records = false; // whether a stage of the pipeline makes clips
 
 class Tile {
   constructor(id) {
@@ -17,6 +19,7 @@ class Tile {
     this.next = 0;
     this.busy = false;
     this.state = "";
+    this.told = { words: "", until: 0 };
     this.image = make("img", { alt: "", hidden: true });
     this.hint = make("span");
     this.picture = make("button", { type: "button", class: "picture", onclick: () => this.press() }, this.image, this.hint);
@@ -30,15 +33,16 @@ class Tile {
       list.append(make("div", {}, make("dt", {}, label), this.figures[key]));
     }
     this.pause = make("button", { type: "button", onclick: () => this.order(this.state === "paused" ? "resume" : "pause") });
+    this.record = make("button", { type: "button", "aria-label": `Record a clip of ${id}`, onclick: () => this.clip() }, "Record");
     this.error = make("p", { class: "error", role: "alert" });
+    this.buttons = make("div", { class: "do" }, this.pause, this.record,
+      make("button", { type: "button", "aria-label": `Change ${id}`, onclick: () => change(this) }, "Change"),
+      make("button", { type: "button", "aria-label": `Remove ${id}`, onclick: () => remove(this) }, "Remove"));
     this.element = make("li", { class: "tile" },
       this.picture,
       make("div", { class: "about" },
         make("div", { class: "name" }, make("h3", {}, id), this.badge), this.address, list, this.words, this.error,
-        make("div", { class: "do" },
-          this.pause,
-          make("button", { type: "button", "aria-label": `Change ${id}`, onclick: () => change(this) }, "Change"),
-          make("button", { type: "button", "aria-label": `Remove ${id}`, onclick: () => remove(this) }, "Remove"))));
+        this.buttons));
     this.element.tile = this;
     sight.observe(this.element);
   }
@@ -62,12 +66,16 @@ class Tile {
     text(this.figures.reconnects, number(again));
     this.figures.dropped.title = Object.entries(source.dropped).map(([k, n]) => `${k}: ${number(n)}`).join(", ");
     this.figures.reconnects.title = Object.entries(source.reconnects).map(([k, n]) => `${k}: ${number(n)}`).join(", ");
-    text(this.words, source.state === "running" ? "" : source.words);
+    const told = performance.now() < this.told.until ? this.told.words : "";
+    text(this.words, source.state === "running" ? told : source.words);
     this.words.className = `words ${source.state}`;
     const paused = source.state === "paused";
     text(this.pause, paused ? "Resume" : "Pause");
     this.pause.setAttribute("aria-label", `${paused ? "Resume" : "Pause"} ${this.id}`);
     this.pause.disabled = source.state === "ended" || source.state === "failed";
+    this.record.hidden = !records || !source.packets;
+    this.record.disabled = source.state !== "running";
+    this.buttons.classList.toggle("four", !this.record.hidden);
     this.show();
   }
 
@@ -89,6 +97,15 @@ class Tile {
 
   async order(word) {
     await doing(this, async () => this.update(await call("POST", path(this.id, `/${word}`))));
+  }
+
+  async clip() {
+    await doing(this, async () => {
+      const source = await call("POST", path(this.id, "/record"));
+      this.told = { words: "A clip is being recorded: see Events.", until: performance.now() + TOLD_MS };
+      this.update(source);
+      say(`A clip of ${this.id} is being recorded.`);
+    });
   }
 
   async fetch() {
@@ -135,7 +152,8 @@ setInterval(() => {
 
 onSession(() => tiles.forEach((tile) => tile.show()));
 
-export function showSources(sources) {
+export function showSources(sources, recorded) {
+  records = recorded;
   const wall = $("wall");
   const known = new Set(sources.map((source) => source.id));
   for (const [id, tile] of tiles) {

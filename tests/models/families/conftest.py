@@ -31,6 +31,18 @@ def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int
         made = {"output": np.concatenate([centred(200), rng.random((n, 200, 1 + CLASSES))], axis=2)}
     elif form == "yolov8":
         made = {"output0": np.concatenate([centred(300), rng.random((n, 300, CLASSES))], axis=2).transpose(0, 2, 1)}
+    elif form == "yolov8_seg":
+        values = [centred(300), rng.random((n, 300, CLASSES)), rng.normal(0, 1, (n, 300, 8))]
+        made = {
+            "output0": np.concatenate(values, axis=2).transpose(0, 2, 1),
+            "output1": rng.normal(0, 1, (n, 8, 16, 24)),
+        }
+    elif form == "yolov8_pose":
+        points = np.concatenate([rng.uniform(0, 90, (n, 300, 4, 2)), rng.random((n, 300, 4, 1))], axis=3)
+        values = [centred(300), rng.random((n, 300, 1)), points.reshape(n, 300, 12)]
+        made = {"output0": np.concatenate(values, axis=2).transpose(0, 2, 1)}
+    elif form == "movenet":
+        made = {"output_0": rng.random((n, 1, 17, 3))}
     elif form == "yolo_e2e":
         made = {"output0": np.concatenate([rows, scores[..., None], labels[..., None]], axis=2)}
     elif form == "detr":
@@ -61,8 +73,8 @@ def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int
 
 
 FORMS = (
-    "yolox", "yolov5", "yolov8", "yolo_e2e", "detr", "detr raw", "ssd openvino", "ssd tensorflow", "ssd torchvision",
-    "yunet",
+    "yolox", "yolov5", "yolov8", "yolov8_seg", "yolov8_pose", "movenet", "yolo_e2e", "detr", "detr raw", "ssd openvino",
+    "ssd tensorflow", "ssd torchvision", "yunet",
 )  # fmt: skip
 
 REAL = {

@@ -53,6 +53,14 @@ def faces(classes=1, **other):
         ("ssd", {"detection_boxes": (1, 100, 4), "detection_scores": (1, 100), "detection_classes": (1, 100)}, 91),
         ("ssd", {"boxes": ("K", 4), "labels": ("K",), "scores": ("K",)}, 91),
         ("yunet", faces(), 1),
+        ("yolov8_seg", {"output0": ("N", 116, 2100), "output1": ("N", 32, 80, 80)}, 80),
+        ("yolov8_pose", {"output0": ("N", 56, 8400)}, 1),
+        ("yolov8_pose", {"output0": ("N", "values", 8400)}, 1),
+        ("movenet", {"output_0": (1, 1, 17, 3)}, 1),
+        ("semantic", {"map": (1, 257, 257, 21)}, 21),
+        ("semantic", {"map": ("N", 21, None, None)}, 21),
+        ("semantic", {"map": ("N", 1, 512, 512)}, 21),
+        ("semantic", {"map": ("N", 512, 512)}, 21),
     ],
 )
 def test_check_accepts(name, outputs, classes):
@@ -85,6 +93,14 @@ def test_check_accepts(name, outputs, classes):
         ("ssd", {"detection_out": (1, 1, 200, 6)}, 91, "must be 7"),
         ("ssd", {"boxes": (1, 10, 4), "scores": (1, 10)}, 91, "lacks labels"),
         ("yunet", faces(kps_8=(1, 1, 8)), 1, "'kps_8' must be 10"),
+        ("yolov8_seg", {"a": (1, 116, 2100), "b": (1, 32, 80, 80)}, 79, "holds 80 classes beside 36 other values"),
+        ("yolov8_seg", {"a": (1, 116, 2100)}, 80, r"one output of 4 dimensions, \(N, coefficients"),
+        ("yolov8_pose", {"a": (1, 57, 2100)}, 1, "has 57 values an anchor, which are not 4, a score for each of"),
+        ("movenet", {"a": (1, 6, 17, 3)}, 1, "dimension 1 of output 'a' must be 1"),
+        ("movenet", {"a": (1, 1, 17, 3)}, 2, r"finds one class, .* has 2; give it \[person\]"),
+        ("semantic", {"a": (1, 257, 257, 21)}, 20, "has 257 or 21 classes, and the label list has 20"),
+        ("semantic", {"a": (1, 9, 9), "b": (1, 9, 9)}, 9, r"reads one map, .*; the network has a\[1, 9, 9\], b"),
+        ("semantic", {"a": (1, 300, 9, 9)}, 300, "at most 256 classes"),
         ("yunet", faces(), 2, r"finds one class, and the label list has 2; give it \[face\]"),
     ],
 )
@@ -140,6 +156,6 @@ def test_unpack_makes_one_table_a_batch():
 
 def test_unpack_of_nothing():
     counts = np.zeros((2, 1 + len(CAUSES)), np.int32)
-    table = unpack(np.zeros((2, 5, 16), np.float32), counts, ("face",), {"landmarks": (5, 2)})
+    table = unpack(np.zeros((2, 5, 16), np.float32), counts, ("face",), {"keypoints": (-1, 2)})
     assert len(table) == 0
-    assert table.extra["landmarks"].shape == (0, 5, 2)
+    assert table.extra["keypoints"].shape == (0, 5, 2)

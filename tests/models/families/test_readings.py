@@ -9,6 +9,7 @@ import pytest
 from streamkit.models.families import CAUSES, ReadOptions, family, unpack
 
 SIZE = (96, 64)
+POINTS = ("yunet", "yolov8_pose", "movenet")  # one class, and key points
 CLASSES = 5
 
 
@@ -46,6 +47,19 @@ def anchors_of(form, outputs, frame, size, geometry, wh):
         for row in first.T.tolist():
             c = max(range(4, len(row)), key=lambda k: row[k])
             yield row[c], c - 4, around(*row[:4]), []
+    elif form == "yolov8_seg":
+        for row in first.T.tolist():
+            c = max(range(4, 4 + CLASSES), key=lambda k: row[k])
+            yield row[c], c - 4, around(*row[:4]), row[4 + CLASSES :]
+    elif form == "yolov8_pose":
+        for row in first.T.tolist():
+            yield row[4], 0, around(*row[:4]), row[5:]
+    elif form == "movenet":
+        points = [(x * size[0], y * size[1], score) for y, x, score in first[0].tolist()]
+        seen = [point for point in points if point[2] >= 0.2] or points
+        (low_x, high_x), (low_y, high_y) = ((min(v), max(v)) for v in list(zip(*seen, strict=True))[:2])
+        mean = sum(score for *_, score in points) / len(points)
+        yield mean, 0, [low_x, low_y, high_x, high_y], [value for point in points for value in point]
     elif form == "yolo_e2e":
         for *box, score, label in first.tolist():
             yield score, int(label), box, []
@@ -72,7 +86,9 @@ def anchors_of(form, outputs, frame, size, geometry, wh):
             cls, obj = (min(max(out[f"{kind}_{s}"][k, 0], 0), 1) for kind in ("cls", "obj"))
             dx, dy, w, h = out[f"bbox_{s}"][k]
             points = [(v + (x, y)[i % 2]) * s for i, v in enumerate(out[f"kps_{s}"][k].tolist())]
-            yield math.sqrt(cls * obj), 0, around((x + dx) * s, (y + dy) * s, math.exp(w) * s, math.exp(h) * s), points
+            score = math.sqrt(cls * obj)
+            points = [value for i in range(0, 10, 2) for value in (*points[i : i + 2], score)]
+            yield score, 0, around((x + dx) * s, (y + dy) * s, math.exp(w) * s, math.exp(h) * s), points
 
 
 def overlap(a, b):
@@ -98,22 +114,26 @@ def slow_read(form, outputs, frame, geometry, wh, size, options):
     suppressing, rows = [], []
     for negative, _, label, box, points in sorted(candidates):
         same = [b for b in suppressing if options.agnostic or b[0] == label]
-        if form.split()[0] not in ("yolo_e2e", "detr", "ssd") and any(overlap(b, box) > options.iou for _, b in same):
+        if form.split()[0] not in ("yolo_e2e", "detr", "ssd", "movenet") and any(
+            overlap(b, box) > options.iou for _, b in same
+        ):
             counts["nms"] += 1
             continue
         if len(rows) == options.top_k:
             counts["top_k"] += 1
             continue
         suppressing.append((label, box))
-        xy = [(v - geometry[2 + i % 2]) / geometry[i % 2] for i, v in enumerate(box + points)]
-        clipped = [min(max(v, 0), wh[i % 2]) for i, v in enumerate(xy[:4])]
+        step = 3 if form in POINTS else 0  # x, y, score; other values are no places
+        xy = [(v - geometry[2 + i % 2]) / geometry[i % 2] for i, v in enumerate(box)]
+        more = [(v - geometry[2 + i % 3]) / geometry[i % 3] if step and i % 3 < 2 else v for i, v in enumerate(points)]
+        clipped = [min(max(v, 0), wh[i % 2]) for i, v in enumerate(xy)]
         w, h = clipped[2] - clipped[0], clipped[3] - clipped[1]
         if w <= 0 or h <= 0:
             counts["outside"] += 1
         elif min(w, h) < options.min_size or max(w, h) > options.max_size:
             counts["size"] += 1
         else:
-            rows.append([*clipped, -negative, label, *xy[4:]])
+            rows.append([*clipped, -negative, label, *more])
     return rows, [len(rows), *counts.values()]
 
 
@@ -124,7 +144,7 @@ def table(rows, packed):
 def per_class(form, **options):
     """Different thresholds, and one class that is not wanted."""
     least = np.array([0.2, 0.5, np.inf, 0.3, 0.6], np.float32)
-    return ReadOptions(least[:1] if form == "yunet" else least, **options)
+    return ReadOptions(least[:1] if form in POINTS else least, **options)
 
 
 VIEWS = {
@@ -234,8 +254,10 @@ def test_faces_carry_their_landmarks(real):
     packed = yunet.read(run.outputs, run.geometry, run.sizes, run.input_size, options)
     table = unpack(packed.rows, packed.counts, ("face",), yunet.columns)
     assert len(table) >= 3
-    points = table.extra["landmarks"]
-    assert points.shape == (len(table), 5, 2)
+    points = table.extra["keypoints"]
+    assert points.shape == (len(table), 5, 3)
+    np.testing.assert_array_equal(points[:, :, 2], np.repeat(table.score[:, None], 5, 1))
+    points = points[:, :, :2]
     low, high = table.xyxy[:, None, :2], table.xyxy[:, None, 2:]
     slack = (high - low) * 0.3
     assert ((points > low - slack) & (points < high + slack)).all()

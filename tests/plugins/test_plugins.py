@@ -1,4 +1,4 @@
-"""The worked plugin, tested as a stage author would: no pipeline, no video, no YAML."""
+"""The worked plugins, tested as a stage author would: no pipeline, no video, no YAML."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from streamkit.testing import detections, frames, plugin_stages, run_stage
 
 STAGES = plugin_stages(Path(__file__).resolve().parents[2] / "plugins")
-LineCounter, SimpleTrack = STAGES["line_counter"], STAGES["simple_track"]
+Tripwire, SimpleTrack = STAGES["tripwire"], STAGES["simple_track"]
 CountObjects, HideRegion = STAGES["count_objects"], STAGES["hide_region"]
 
 
@@ -21,7 +21,7 @@ def walk(*feet, track=7, source="test"):
 
 
 def crossings(line, given):
-    done = run_stage(LineCounter(line=line), given)
+    done = run_stage(Tripwire(line=line), given)
     return [(e.frame, e.track_id, e.data["direction"]) for frame in done for e in frame.events]
 
 
@@ -64,7 +64,7 @@ def test_rows_without_a_track_are_passed_by():
 
 
 def test_tracks_long_unseen_are_forgotten():
-    counter = LineCounter(line=UP)
+    counter = Tripwire(line=UP)
     given = frames(3)
     for i, frame in enumerate(given):
         first = i * 6000

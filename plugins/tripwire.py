@@ -1,12 +1,12 @@
-"""A stage of one's own: who crosses a line, and which way."""
+"""A stage of one's own: who crosses a line, and which way. The built-in `line_counter` does more."""
 
 from dataclasses import field
 
 from streamkit import Frame, FrameStage, Point, stage
 
 
-@stage("line_counter", reads="track_id", writes="events")
-class LineCounter(FrameStage):
+@stage("tripwire", reads="track_id", writes="events")
+class Tripwire(FrameStage):
     """Emit `crossed` when a track's foot point passes from one side of the line to the other.
 
     Who faces from the line's first point to its second sees `in` go by from left to right, and `out` from right to

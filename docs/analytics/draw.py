@@ -1,0 +1,153 @@
+"""Draw the pictures of docs/analytics.md: `python docs/analytics/draw.py`, from the folder of the checkout.
+
+What they show as counted is what the stages count: each walk goes through the stage, and its events are drawn where
+they happen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from streamkit.stages.line_counter import LineCounter
+from streamkit.stages.zone import Zone
+from streamkit.testing import detections, frames, run_stage
+
+FOLDER = Path(__file__).resolve().parent
+WIDTH, HEIGHT, SCALE = 640, 240, 2
+WHITE, INK, GRAY, BAND = (255, 255, 255), (60, 50, 40), (190, 185, 180), (214, 232, 250)
+IN, OUT, SHAPE = (80, 160, 40), (60, 60, 220), (200, 110, 30)  # blue, green and red of each, as OpenCV has them
+
+
+def canvas():
+    """An empty picture."""
+    return np.full((HEIGHT * SCALE, WIDTH * SCALE, 3), 255, np.uint8)
+
+
+def at(point):
+    """A place as OpenCV wants it."""
+    return tuple(round(value * SCALE) for value in point)
+
+
+def write(picture, text, point, color=INK, size=0.42):
+    """Put a text at a place."""
+    cv2.putText(picture, text, at(point), cv2.FONT_HERSHEY_SIMPLEX, size * SCALE, color, SCALE, cv2.LINE_AA)
+
+
+def arrow(picture, a, b, color, thick=1.5, tip=0.05):
+    """Draw an arrow."""
+    cv2.arrowedLine(picture, at(a), at(b), color, round(thick * SCALE), cv2.LINE_AA, tipLength=tip)
+
+
+def band(picture, line, margin):
+    """The places nearer to a line than the margin."""
+    for a, b in itertools.pairwise(line):
+        cv2.line(picture, at(a), at(b), BAND, round(2 * margin * SCALE), cv2.LINE_AA)
+    for a in line:
+        cv2.circle(picture, at(a), round(margin * SCALE), BAND, -1, cv2.LINE_AA)
+
+
+def events(stage, places):
+    """What the stage says of one track that is at these places."""
+    given = frames(len(places), width=WIDTH, height=HEIGHT)
+    for frame, (x, y) in zip(given, places, strict=True):
+        frame.detections = detections([[x - 3, y - 9, x + 3, y]], track_id=[1], label=["person"])
+    return [(event.frame, event) for frame in run_stage(stage, given) for event in frame.events]
+
+
+def path(picture, places, color=INK):
+    """Draw a walk."""
+    for a, b in itertools.pairwise(places):
+        cv2.line(picture, at(a), at(b), color, SCALE, cv2.LINE_AA)
+    for place in places:
+        cv2.circle(picture, at(place), 2 * SCALE, color, -1, cv2.LINE_AA)
+    arrow(picture, places[-2], places[-1], color, 1, 0.4)
+
+
+def direction():
+    """Which way is in."""
+    picture = canvas()
+    for x, a, b, title in (
+        (160, (160, 200), (160, 50), "drawn upwards"),
+        (480, (380, 125), (580, 125), "drawn to the right"),
+    ):
+        arrow(picture, a, b, SHAPE, 2.5, 0.08)
+        cv2.circle(picture, at(a), 4 * SCALE, SHAPE, -1, cv2.LINE_AA)
+        write(picture, title, (x - 60, 228))
+        across = ((x - 70, 0), (70, 0)) if a[0] == b[0] else ((0, -50), (0, 50))
+        middle = np.array([(a[0] + b[0]) / 2, (a[1] + b[1]) / 2])
+        shift = np.array([0, 25]) if a[0] == b[0] else np.array([45, 0])
+        side = np.array(across[1] if a[0] != b[0] else (70, 0))
+        for sign, offset, name in ((1, -shift, IN), (-1, shift, OUT)):
+            start, end = middle - sign * side + offset, middle + sign * side + offset
+            (found,) = events(LineCounter(line=(a, b)), [tuple(start), tuple(end)])
+            arrow(picture, start, end, name, 1.5, 0.15)
+            shift_text = np.array([6, 4] if a[0] == b[0] and sign > 0 else [-26, -6])
+            write(picture, found[1].data["direction"], end + shift_text, name)
+    return picture
+
+
+WALKS = (
+    ("trembles, then goes through: once", [(-40, 0), (-4, 0), (4, 4), (-5, 8), (5, 12), (-3, 16), (6, 20), (40, 24)]),
+    ("trembles, then turns back: never", [(-40, 0), (-4, 0), (5, 4), (-5, 8), (6, 12), (-4, 16), (-40, 22)]),
+    ("there and back again: each time", [(-40, 0), (0, 2), (40, 6), (0, 16), (-40, 22)]),
+    ("begins on the line: not known", [(-3, 0), (12, 4), (40, 10)]),
+)
+
+
+def margin():
+    """Four walks at a line."""
+    picture = canvas()
+    for i, (title, steps) in enumerate(WALKS):
+        x, y = 85 + 155 * i, 90
+        line = ((x, 195), (x, 40))
+        band(picture, line, 12)
+        arrow(picture, *line, SHAPE, 2, 0.06)
+        places = [(x + dx, y + 2 * dy) for dx, dy in steps]
+        path(picture, places)
+        for frame, event in events(LineCounter(line=line, margin=12), places):
+            color = IN if event.data["direction"] == "in" else OUT
+            cv2.circle(picture, at(places[frame]), 5 * SCALE, color, 2 * SCALE, cv2.LINE_AA)
+            write(picture, event.data["direction"], (places[frame][0] - 6, places[frame][1] - 9), color)
+        first, _, second = title.partition(", " if ", " in title else ": ")
+        write(picture, first, (x - 70, 212), size=0.36)
+        write(picture, second, (x - 70, 226), size=0.36)
+    return picture
+
+
+def zone():
+    """Three walks at a zone."""
+    picture = canvas()
+    area = ((180, 60), (430, 40), (470, 190), (210, 200))
+    band(picture, (*area, area[0]), 12)
+    cv2.fillPoly(picture, [np.array([at(p) for p in area])], (240, 246, 235))
+    cv2.polylines(picture, [np.array([at(p) for p in area])], True, SHAPE, 2 * SCALE, cv2.LINE_AA)
+    walks = (
+        [(90, 100), (150, 102), (195, 104), (260, 108), (340, 104), (420, 100), (462, 98), (500, 96), (570, 94)],
+        [(90, 180), (170, 172), (196, 168), (201, 160), (197, 152), (206, 146), (198, 138), (150, 150), (90, 155)],
+        [(320, 130), (330, 150), (345, 165), (350, 182), (352, 203), (356, 190), (360, 170)],
+    )
+    for places in walks:
+        path(picture, places)
+        for frame, event in events(Zone(polygon=area, margin=12), places):
+            color = IN if event.kind == "entered" else OUT
+            cv2.circle(picture, at(places[frame]), 5 * SCALE, color, 2 * SCALE, cv2.LINE_AA)
+            write(picture, event.kind, (places[frame][0] - 20, places[frame][1] - 9), color)
+    write(picture, "the band outside: still in, for who is in", (180, 232))
+    return picture
+
+
+def main() -> None:
+    """Draw all, half as large as they are painted."""
+    for made in (direction, margin, zone):
+        small = cv2.resize(made(), (WIDTH * 3 // 2, HEIGHT * 3 // 2), interpolation=cv2.INTER_AREA)
+        cv2.imwrite(str(FOLDER / f"{made.__name__}.png"), small)
+    sys.stdout.write(f"drawn into {FOLDER}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Who crosses which line, and which way. docs/analytics.md says it in words and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamkit.analytics.geometry import Lines, pairs, passes, right_of
+from streamkit.analytics.memory import Tracks
+from streamkit.analytics.rounds import Round
+from streamkit.analytics.shapes import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Crossed:
+    """One crossing.
+
+    Attributes:
+        at: which object of the round.
+        line: which line.
+        way: 1 from left to right of the line as drawn, -1 from right to left.
+        at_s: the time of the frame by which the track had passed the line.
+    """
+
+    at: int
+    line: int
+    way: int
+    at_s: float
+
+
+class Crossings:
+    """Watches lines, for any number of sources.
+
+    A track is far from a line when its distance is the margin or more. The passes of its steps over the line are
+    summed, 1 for each from left to right and -1 for each from right to left, from one stay far away to the next; when
+    it has been far for `hold_s` after a pass, the sum's sign is its crossing. What it did before it was first far does
+    not count.
+
+    Args:
+        shapes: the lines, as drawn.
+        hold_s: how long a track must stay far from a line after it passed it.
+        max_gap_s: a track that was not seen for longer begins anew.
+    """
+
+    def __init__(self, shapes: Sequence[Shape], *, hold_s: float = 0.0, max_gap_s: float = 10.0) -> None:
+        self.lines, self._hold_s, self._max_gap_s = Lines(shapes), hold_s, max_gap_s
+        n = len(self.lines)
+        self.tracks = Tracks(
+            xy=np.zeros(2), side=np.zeros(len(self.lines.a), bool), armed=np.zeros(n, bool), unsure=np.ones(n, bool),
+            passed=np.zeros(n, np.int32), passed_s=np.zeros(n), far_s=np.full(n, np.nan),
+        )  # fmt: skip
+
+    def end(self, slot: int) -> None:
+        """A source has ended: forget its tracks."""
+        self.tracks.forget(self.tracks.of(slot))
+
+    def step(self, given: Round, margin: np.ndarray, slots: int) -> list[Crossed]:
+        """Look at one round.
+
+        Args:
+            given: the round.
+            margin: (f,) float64, for each frame, in the units of its `height`.
+            slots: how many sources there are; every `given.slot` is below.
+        """
+        lines, tracks = self.lines, self.tracks
+        tracks.forget(tracks.unseen(given.times(slots), self._max_gap_s))
+        if not len(given):
+            return []
+        now_s, xy = given.pts_s[given.frame], given.xy
+        rows, fresh = tracks.find(given.slot[given.frame], given.track)
+        side = right_of(lines.a, lines.b, xy)
+        turned = side != tracks["side"][rows]
+        turned[fresh] = False
+        i, s = pairs(turned)
+        if len(i):
+            tracks["side"][rows[i], s] = side[i, s]
+            hit = passes(tracks["xy"][rows[i]], xy[i], lines.a[s], lines.b[s])
+            i, s = i[hit], s[hit]
+            line = lines.owner[s]
+            np.add.at(tracks["passed"], (rows[i], line), np.where(side[i, s], 1, -1))
+            tracks["passed_s"][rows[i], line], tracks["unsure"][rows[i], line] = now_s[i], True
+            tracks["far_s"][rows[i], line] = np.nan
+        tracks["side"][rows[fresh]] = side[fresh]
+        tracks["xy"][rows], tracks["seen_s"][rows] = xy, now_s
+        return self._confirm(given, rows, now_s, margin)
+
+    def _confirm(self, given: Round, rows: np.ndarray, now_s: np.ndarray, margin: np.ndarray) -> list[Crossed]:
+        """Look at what is far enough away to be counted."""
+        tracks = self.tracks
+        at, line = pairs(tracks["unsure"][rows])  # not yet far away, or not since it last passed
+        if not len(at):
+            return []
+        frame, row = given.frame[at], rows[at]
+        far = self.lines.distance(given.xy[at], line, given.aspect[frame]) >= margin[frame]
+        tracks["far_s"][row[~far], line[~far]] = np.nan
+        armed, passed = tracks["armed"][row, line], tracks["passed"][row, line]
+        begins, waits = far & ~armed, far & armed & (passed != 0)
+        tracks["armed"][row[begins], line[begins]] = True
+        tracks["passed"][row[begins], line[begins]] = 0
+        settled = begins | (armed & (passed == 0))
+        tracks["unsure"][row[settled], line[settled]] = False
+        at, line, row = at[waits], line[waits], row[waits]
+        since = tracks["far_s"][row, line]
+        since = np.where(np.isnan(since), now_s[at], since)
+        tracks["far_s"][row, line] = since
+        done = now_s[at] - since >= self._hold_s
+        at, line, row = at[done], line[done], row[done]
+        ways, times = np.sign(tracks["passed"][row, line]), tracks["passed_s"][row, line]
+        tracks["passed"][row, line], tracks["unsure"][row, line] = 0, False
+        return [Crossed(*one) for one in zip(at.tolist(), line.tolist(), ways.tolist(), times.tolist(), strict=True)]

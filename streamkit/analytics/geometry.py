@@ -1,0 +1,136 @@
+"""Points, lines and areas in arrays. Coordinates are float64; y goes down, so right of a line is as one sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from streamkit.analytics.shapes import Shape
+
+
+def right_of(a: np.ndarray, b: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """Whether each point lies to the right of each line from `a` to `b`, for who looks from `a` to `b`; never on it.
+
+    A point on the line is taken as if all points were moved by (e, e * e) for an e smaller than any number (simulation
+    of simplicity, Edelsbrunner and Muecke 1990). So each place is on one side, however a track comes to it and goes on.
+
+    Args:
+        a: (s, 2) float64.
+        b: (s, 2) float64.
+        p: (n, 2) float64.
+
+    Returns:
+        (n, s) bool.
+    """
+    dx, dy = (b - a).T
+    place, line = p[:, 1:] * dx - p[:, :1] * dy, a[:, 1] * dx - a[:, 0] * dy
+    right = place > line
+    on = place == line
+    if on.any():
+        right |= on & ((dy < 0) | ((dy == 0) & (dx > 0)))
+    return np.asarray(right)
+
+
+def pairs(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of what is set in an (n, m) bool, as `nonzero` gives them, which is slower where little is."""
+    row, column = np.divmod(np.flatnonzero(mask), max(mask.shape[1], 1))
+    return row, column
+
+
+def passes(p: np.ndarray, q: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Whether the step from p to q, whose ends lie on both sides of the line through a and b, passes between a and b.
+
+    Points on the step's line are told apart as in `right_of`, where the step moves and a and b stay.
+
+    Args:
+        p: (k, 2) float64.
+        q: (k, 2) float64.
+        a: (k, 2) float64.
+        b: (k, 2) float64.
+    """
+    return np.asarray(_beside(p, q, a) != _beside(p, q, b))
+
+
+def _beside(p: np.ndarray, q: np.ndarray, v: np.ndarray) -> np.ndarray:
+    dx, dy = q[:, 0] - p[:, 0], q[:, 1] - p[:, 1]
+    turn = dx * (v[:, 1] - p[:, 1]) - dy * (v[:, 0] - p[:, 0])
+    return np.asarray((turn > 0) | ((turn == 0) & ((dy > 0) | ((dy == 0) & (dx < 0)))))
+
+
+class Lines:
+    """Several lines of one or more segments each.
+
+    Attributes:
+        a: (s, 2) float64, where each segment begins.
+        b: (s, 2) float64, where it ends.
+        owner: (s,) the line that it belongs to; rising.
+    """
+
+    def __init__(self, shapes: Sequence[Shape], *, closed: bool = False) -> None:
+        ends = [list(zip(s, (*s[1:], s[0]) if closed else s[1:], strict=False)) for s in shapes]
+        self.a = np.array([a for line in ends for a, _ in line], np.float64)
+        self.b = np.array([b for line in ends for _, b in line], np.float64)
+        lengths = [len(line) for line in ends]
+        self.owner = np.repeat(np.arange(len(ends)), lengths)
+        most = max(lengths)
+        # (lines, most, 2, 2): each line's segments, the last again where another line has more
+        padded = [line + line[-1:] * (most - len(line)) for line in ends]
+        self._segments = np.array(padded, np.float64).reshape(len(ends), most, 2, 2)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def distance(self, xy: np.ndarray, line: np.ndarray, aspect: np.ndarray) -> np.ndarray:
+        """How far points are from lines.
+
+        Args:
+            xy: (k, 2) float64.
+            line: (k,) the line that each is measured from.
+            aspect: (k,) float64, how many units of y a unit of x is long.
+
+        Returns:
+            (k,) float64, in units of y.
+        """
+        stretch = np.stack([aspect, np.ones_like(aspect)], axis=1)[:, None]  # (k, 1, 2)
+        a, b = (self._segments[line, :, end] * stretch for end in (0, 1))
+        way, from_a = b - a, xy[:, None] * stretch - a
+        share = (from_a * way).sum(axis=2) / (way * way).sum(axis=2)
+        gap = from_a - np.clip(share, 0, 1)[..., None] * way
+        return np.asarray(np.sqrt((gap * gap).sum(axis=2)).min(axis=1))
+
+
+class Areas(Lines):
+    """Several polygons. Two that share an edge share no point: a place on it is in one of them."""
+
+    def __init__(self, shapes: Sequence[Shape]) -> None:
+        super().__init__(shapes, closed=True)
+        a, b = self._segments[:, :, 0], self._segments[:, :, 1]
+        down = a[..., 1:] <= b[..., 1:]
+        top, bottom = np.where(down, a, b), np.where(down, b, a)  # so an edge is the same, whichever way one goes round
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope = (bottom[..., 0] - top[..., 0]) / (bottom[..., 1] - top[..., 1])
+        end = bottom[..., 1].copy()
+        lengths = np.bincount(self.owner)
+        end[np.arange(end.shape[1]) >= lengths[:, None]] = -np.inf  # padding is at no height
+        slope = np.nan_to_num(slope, posinf=0, neginf=0)
+        # (most, areas): what is reduced over a polygon's edges comes first
+        self._x, self._y, self._slope, self._end = (a.T.copy() for a in (top[..., 0], top[..., 1], slope, end))
+        self._low, self._high = self._segments.min(axis=(1, 2)), self._segments.max(axis=(1, 2))
+
+    def inside(self, xy: np.ndarray) -> np.ndarray:
+        """(n, areas) bool: whether each point is in each area, by the even-odd rule (Franklin's PNPOLY).
+
+        Args:
+            xy: (n, 2) float64.
+        """
+        x, y = xy[:, :1], xy[:, 1:]
+        found = (x >= self._low[:, 0]) & (x <= self._high[:, 0])
+        found &= (y >= self._low[:, 1]) & (y <= self._high[:, 1])
+        i, area = pairs(found)
+        x, y = xy[i, 0], xy[i, 1]
+        from_y = self._y.take(area, axis=1)  # (most, k): the edges of each point's polygon
+        left = (y >= from_y) & (y < self._end.take(area, axis=1))  # those at the point's height
+        left &= x >= (y - from_y) * self._slope.take(area, axis=1) + self._x.take(area, axis=1)
+        found[i, area] = np.bitwise_xor.reduce(left, axis=0)
+        return np.asarray(found)

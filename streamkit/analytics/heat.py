@@ -1,0 +1,72 @@
+"""How long objects were where in the picture, and that as colours."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+
+Palette = Literal["turbo", "heat"]
+
+_ROWS, _COLUMNS = 180, 320
+_HOT = 0.999  # of the warmed places' times: what is above is as hot as can be, so that one spot does not hide the rest
+
+
+class Heat:
+    """Seconds by place, on a grid that covers the picture whatever its size.
+
+    Args:
+        radius: how far an object warms its surroundings, as a share of the picture's height.
+    """
+
+    def __init__(self, radius: float) -> None:
+        self.seconds = np.zeros((_ROWS, _COLUMNS))
+        self._radius = radius
+
+    def warm(self, shares: np.ndarray, seconds: float) -> None:
+        """Add time at places.
+
+        Args:
+            shares: (n, 2) float64, x and y as shares of the picture; rows with NaN are passed by.
+            seconds: for each of them.
+        """
+        shares = shares[~np.isnan(shares).any(axis=1)]
+        column = np.clip((shares[:, 0] * _COLUMNS).astype(np.int64), 0, _COLUMNS - 1)
+        row = np.clip((shares[:, 1] * _ROWS).astype(np.int64), 0, _ROWS - 1)
+        np.add.at(self.seconds, (row, column), seconds)
+
+    def cool(self, seconds: float, forget_s: float) -> None:
+        """Let what is `forget_s` old count a third, as `seconds` go by."""
+        self.seconds *= 3.0 ** (-seconds / forget_s)
+
+    def spread(self, height: int, width: int) -> np.ndarray:
+        """(height, width) float32, 0..1: the heat of each pixel, the hottest 1."""
+        import cv2
+
+        # Each object warms a disc in pixels; on the grid that is an ellipse.
+        down = max(self._radius * _ROWS / 2, 0.5)
+        across = max(self._radius * height / width * _COLUMNS / 2, 0.5)
+        smooth = cv2.GaussianBlur(self.seconds, (0, 0), sigmaX=across, sigmaY=down, borderType=cv2.BORDER_CONSTANT)
+        warm = smooth[smooth > smooth.max() * 1e-3]
+        top = float(np.quantile(warm, _HOT)) if len(warm) else 0.0
+        share = np.clip(smooth / top, 0, 1) if top > 0 and math.isfinite(top) else np.zeros_like(smooth)
+        return np.asarray(cv2.resize(share.astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR))
+
+
+def painted(below: np.ndarray, heat: Heat, palette: Palette, opacity: float) -> np.ndarray:
+    """A picture with the heat on it, (height, width, 3) uint8 RGB; where it is cold, the picture alone.
+
+    Args:
+        below: (height, width, 3) uint8 RGB.
+        heat: the heat.
+        palette: its colours.
+        opacity: of the hottest place, 0..1.
+    """
+    import cv2
+
+    share = heat.spread(*below.shape[:2])
+    colors = cv2.COLORMAP_TURBO if palette == "turbo" else cv2.COLORMAP_HOT
+    over = cv2.applyColorMap(np.rint(share * 255).astype(np.uint8), colors)[..., ::-1].astype(np.float32)
+    cover = (opacity * np.sqrt(share))[..., None]
+    return np.asarray(np.rint(below * (1 - cover) + over * cover).astype(np.uint8))

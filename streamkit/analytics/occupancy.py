@@ -1,0 +1,269 @@
+"""Who is in which area, since when, and how many there are. docs/analytics.md says it in words and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from streamkit.analytics.geometry import Areas, pairs
+from streamkit.analytics.memory import Columns, Tracks
+from streamkit.analytics.rounds import Round
+from streamkit.analytics.shapes import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """Something about one track and one area.
+
+    Attributes:
+        kind: `entered`, `left` or `loitering`.
+        frame: which frame of the round says so.
+        area: which area.
+        track: the track's number.
+        label: its class, a number of `Labels`.
+        count: how many are in the area now.
+        at_s: when it happened: the first frame in the area, or out of it; for a lost track the last that saw it.
+        dwell_s: how long the track is, or was, in the area; 0 for `entered`.
+        unseen: for `entered`: its first sight was in the area; for `left`: it was lost there.
+    """
+
+    kind: Literal["entered", "left", "loitering"]
+    frame: int
+    area: int
+    track: int
+    label: int
+    count: int
+    at_s: float
+    dwell_s: float = 0.0
+    unseen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """An area became overcrowded (`cleared` False) or is no more; it has been so since `since_s`."""
+
+    cleared: bool
+    frame: int
+    area: int
+    count: int
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Occupancy of one area from `from_s` to `to_s`: mean over time, most at once, how many entered and left."""
+
+    frame: int
+    area: int
+    from_s: float
+    to_s: float
+    mean: float
+    most: int
+    entered: int
+    left: int
+
+
+class Occupancy:
+    """Watches areas, for any number of sources.
+
+    A track comes into an area when its anchor lies in it, and goes out of it when the anchor lies outside and the
+    margin or more away; either counts when it has lasted for `hold_s`, from its beginning. A track not seen for longer
+    than `max_gap_s` has left, when it was last seen.
+
+    Args:
+        shapes: the areas.
+        hold_s: how long a change must last.
+        max_gap_s: how long a track that is not seen is taken to be where it was.
+        loitering_s: tell of a track that is in an area for so long, once a stay.
+        more_than: more tracks than this are a crowd.
+        crowded_for_s: how long there must be more, or no longer be more, before it is told.
+    """
+
+    def __init__(
+        self,
+        shapes: Sequence[Shape],
+        *,
+        hold_s: float = 0.0,
+        max_gap_s: float = 2.0,
+        loitering_s: float | None = None,
+        more_than: int | None = None,
+        crowded_for_s: float = 0.0,
+    ) -> None:
+        self.areas, self._hold_s, self._max_gap_s = Areas(shapes), hold_s, max_gap_s
+        self._loitering_s, self._more_than, self._crowded_for_s = loitering_s, more_than, crowded_for_s
+        n = len(self.areas)
+        self.tracks = Tracks(
+            label=np.int64(0), first_s=np.float64(0), inside=np.zeros(n, bool), changed_s=np.full(n, np.nan),
+            entered_s=np.zeros(n), told=np.zeros(n, bool),
+        )  # fmt: skip
+        self.sources = Columns(
+            count=np.zeros(n, np.int64), crowded=np.zeros(n, bool), crowd_s=np.full(n, np.nan),
+        )  # fmt: skip
+
+    def begin(self, slot: int) -> None:
+        """A source begins: nobody is in its areas."""
+        self.sources.reserve(slot + 1)
+        self.sources.reset(slot)
+
+    def end(self, slot: int) -> np.ndarray:
+        """A source has ended: forget its tracks; return how many are in each area, (areas,) int64."""
+        self.tracks.forget(self.tracks.of(slot))
+        return np.array(self.sources["count"][slot])
+
+    def step(self, given: Round, margin: np.ndarray, slots: int) -> list[Stay | Crowd]:
+        """Look at one round; what happened comes in order: who was lost, who left and entered, who stays, crowds.
+
+        Args:
+            given: the round.
+            margin: (f,) float64, for each frame, in the units of its `height`.
+            slots: how many sources there are; each has begun.
+        """
+        found: list[Stay | Crowd] = list(self._lost(given, slots))
+        if len(given):
+            found += self._seen(given, margin)
+        if self._more_than is not None:
+            found += self._crowds(given, self._more_than)
+        return found
+
+    def _lost(self, given: Round, slots: int) -> Iterator[Stay]:
+        tracks, count = self.tracks, self.sources["count"]
+        gone = tracks.unseen(given.times(slots), self._max_gap_s)
+        if not len(gone):
+            return
+        frame_of = dict(zip(given.slot.tolist(), range(len(given.slot)), strict=True))
+        i, area = np.nonzero(tracks["inside"][gone])
+        for row, one in zip(gone[i].tolist(), area.tolist(), strict=True):
+            slot, seen_s = int(tracks["slot"][row]), float(tracks["seen_s"][row])
+            count[slot, one] -= 1
+            dwell_s = max(0.0, seen_s - float(tracks["entered_s"][row, one]))
+            yield Stay(
+                "left", frame_of[slot], one, int(tracks["track"][row]), int(tracks["label"][row]),
+                int(count[slot, one]), seen_s, dwell_s, unseen=True,
+            )  # fmt: skip
+        tracks.forget(gone)
+
+    def _seen(self, given: Round, margin: np.ndarray) -> Iterator[Stay]:
+        tracks, now_s = self.tracks, given.pts_s[given.frame]
+        rows, fresh = tracks.find(given.slot[given.frame], given.track)
+        tracks["first_s"][rows[fresh]] = now_s[fresh]
+        tracks["label"][rows], tracks["seen_s"][rows] = given.label, now_s
+        inside, was = self.areas.inside(given.xy), tracks["inside"][rows]
+        differs = inside != was
+        if self._hold_s:  # a change that did not last
+            tracks["changed_s"][rows] = np.where(differs, tracks["changed_s"][rows], np.nan)
+        at, area = pairs(differs)
+        if len(at):
+            frame, row, out = given.frame[at], rows[at], was[at, area]
+            far = np.ones(len(at), bool)
+            far[out] = self.areas.distance(given.xy[at[out]], area[out], given.aspect[frame[out]]) >= margin[frame[out]]
+            tracks["changed_s"][row[~far], area[~far]] = np.nan
+            at, area, row = at[far], area[far], row[far]
+            since = tracks["changed_s"][row, area]
+            since = np.where(np.isnan(since), now_s[at], since)
+            turned = now_s[at] - since >= self._hold_s
+            tracks["changed_s"][row, area] = np.where(turned, np.nan, since)
+            yield from self._turned(given, rows, at[turned], area[turned], since[turned])
+        if self._loitering_s is not None:
+            yield from self._loitering(given, rows, now_s, self._loitering_s)
+
+    def _turned(
+        self, given: Round, rows: np.ndarray, ats: np.ndarray, areas: np.ndarray, since: np.ndarray
+    ) -> Iterator[Stay]:
+        tracks, count = self.tracks, self.sources["count"]
+        for at, area, at_s in zip(ats.tolist(), areas.tolist(), since.tolist(), strict=True):
+            row, frame = int(rows[at]), int(given.frame[at])
+            slot, track, label = int(given.slot[frame]), int(given.track[at]), int(given.label[at])
+            tracks["inside"][row, area] = enters = not tracks["inside"][row, area]
+            count[slot, area] += 1 if enters else -1
+            now = int(count[slot, area])
+            if enters:
+                tracks["entered_s"][row, area], tracks["told"][row, area] = at_s, False
+                first = bool(at_s <= tracks["first_s"][row])
+                yield Stay("entered", frame, area, track, label, now, at_s, unseen=first)
+            else:
+                dwell_s = max(0.0, at_s - float(tracks["entered_s"][row, area]))
+                yield Stay("left", frame, area, track, label, now, at_s, dwell_s)
+
+    def _loitering(self, given: Round, rows: np.ndarray, now_s: np.ndarray, after_s: float) -> Iterator[Stay]:
+        tracks, count = self.tracks, self.sources["count"]
+        ats, areas = pairs(tracks["inside"][rows] & ~tracks["told"][rows])
+        dwell_s = now_s[ats] - tracks["entered_s"][rows[ats], areas]
+        due = (dwell_s >= after_s) & np.isnan(tracks["changed_s"][rows[ats], areas])  # and it is not on its way out
+        tracks["told"][rows[ats[due]], areas[due]] = True
+        for at, area, long_s in zip(ats[due].tolist(), areas[due].tolist(), dwell_s[due].tolist(), strict=True):
+            frame = int(given.frame[at])
+            yield Stay(
+                "loitering", frame, area, int(given.track[at]), int(given.label[at]),
+                int(count[given.slot[frame], area]), float(now_s[at]), long_s,
+            )  # fmt: skip
+
+    def _crowds(self, given: Round, more_than: int) -> Iterator[Crowd]:
+        sources, slot = self.sources, given.slot
+        count = sources["count"][slot]
+        differs = (count > more_than) != sources["crowded"][slot]
+        since = sources["crowd_s"][slot]
+        since[~differs] = np.nan
+        since = np.where(differs & np.isnan(since), given.pts_s[:, None], since)
+        turned = differs & (given.pts_s[:, None] - since >= self._crowded_for_s)
+        sources["crowd_s"][slot] = np.where(turned, np.nan, since)
+        for frame, area in zip(*(part.tolist() for part in np.nonzero(turned)), strict=True):
+            cleared = bool(sources["crowded"][slot[frame], area])
+            sources["crowded"][slot[frame], area] = not cleared
+            yield Crowd(cleared, frame, area, int(count[frame, area]), float(since[frame, area]))
+
+
+class Windows:
+    """What happened in windows of time, each `length_s` long, the first from a source's first frame on.
+
+    A number of objects counts from the frame that told it to the next one.
+    """
+
+    def __init__(self, areas: int, length_s: float) -> None:
+        self._length_s = length_s
+        self.sources = Columns(
+            from_s=np.float64(np.nan), last_s=np.float64(0), count=np.zeros(areas, np.int64), sum_s=np.zeros(areas),
+            most=np.zeros(areas, np.int64), entered=np.zeros(areas, np.int64), left=np.zeros(areas, np.int64),
+        )  # fmt: skip
+
+    def begin(self, slot: int) -> None:
+        """A source begins."""
+        self.sources.reserve(slot + 1)
+        self.sources.reset(slot)
+
+    def step(self, given: Round, count: np.ndarray, stays: Sequence[Stay | Crowd]) -> Iterator[Window]:
+        """Look at one round after `Occupancy` did.
+
+        Args:
+            given: the round.
+            count: (slots, areas) int64, how many are in each area now.
+            stays: what happened in the round.
+        """
+        s, slot, now_s = self.sources, given.slot, given.pts_s
+        first = np.isnan(s["from_s"][slot])
+        s["from_s"][slot[first]] = s["last_s"][slot[first]] = now_s[first]
+        for frame in np.flatnonzero(now_s >= s["from_s"][slot] + self._length_s).tolist():
+            yield from self._close(frame, int(slot[frame]), float(now_s[frame]))
+        s["sum_s"][slot] += s["count"][slot] * np.maximum(0.0, now_s - s["last_s"][slot])[:, None]
+        s["last_s"][slot] = np.maximum(now_s, s["last_s"][slot])
+        for one in stays:
+            if isinstance(one, Stay) and one.kind != "loitering":
+                s[one.kind][slot[one.frame], one.area] += 1
+        s["count"][slot] = count[slot]
+        s["most"][slot] = np.maximum(s["most"][slot], count[slot])
+
+    def _close(self, frame: int, slot: int, now_s: float) -> Iterator[Window]:
+        """End the windows that are over by now."""
+        s = self.sources
+        while now_s >= (end_s := float(s["from_s"][slot]) + self._length_s):
+            s["sum_s"][slot] += s["count"][slot] * (end_s - s["last_s"][slot])
+            for area in range(len(s["sum_s"][slot])):
+                mean = float(s["sum_s"][slot, area]) / self._length_s
+                most, entered, left = (int(s[name][slot, area]) for name in ("most", "entered", "left"))
+                yield Window(frame, area, float(s["from_s"][slot]), end_s, mean, most, entered, left)
+            s["from_s"][slot] = s["last_s"][slot] = end_s
+            for name in ("sum_s", "entered", "left"):
+                s[name][slot] = 0
+            s["most"][slot] = s["count"][slot]

@@ -1,0 +1,154 @@
+"""Lines and areas as a YAML has them: lists of points, checked when they are read; one, or several by name."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from streamkit.units import Point
+
+Shape = tuple[Point, ...]
+Units = Literal["pixels", "share"]
+Anchor = Literal["foot", "center", "top", "left", "right"]
+
+_BEYOND = 1.0  # how far a shape in shares may reach over the picture's sides
+
+
+def check_line(points: Sequence[Point]) -> Shape:
+    """Refuse a line of fewer than two points, with a part of no length, or that crosses itself; raise ValueError."""
+    line = _finite(points)
+    if len(line) < 2:
+        raise ValueError("must have two points or more")
+    for i, (a, b) in enumerate(itertools.pairwise(line)):
+        if a == b:
+            raise ValueError(f"must not have a part of no length: points {i + 1} and {i + 2} are the same")
+    _not_crossing(list(itertools.pairwise(line)), "part", closed=False)
+    return line
+
+
+def check_polygon(points: Sequence[Point]) -> Shape:
+    """Refuse an area of fewer than three corners, of no size, or whose edges cross; a closing point is left out."""
+    corners = _finite(points)
+    if len(corners) > 3 and corners[0] == corners[-1]:
+        corners = corners[:-1]
+    if len(corners) < 3:
+        raise ValueError("must have three corners or more")
+    edges = list(zip(corners, (*corners[1:], corners[0]), strict=True))
+    for i, (a, b) in enumerate(edges):
+        if a == b:
+            raise ValueError(
+                f"must not have an edge of no length: corners {i + 1} and {(i + 1) % len(edges) + 1} are the same"
+            )
+    if all(_turn(corners[0], corners[1], c) == 0 for c in corners[2:]):
+        raise ValueError("must have a size: all its corners lie on one line")
+    _not_crossing(edges, "edge", closed=True)
+    return corners
+
+
+def check_units(units: Units, shapes: Iterable[Shape]) -> None:
+    """Refuse coordinates that the units cannot mean; raise ValueError.
+
+    Shares may reach over the picture's sides by its size. A shape that lies within one pixel is one in shares.
+    """
+    numbers = [number for shape in shapes for point in shape for number in point]
+    if units == "share" and any(not -_BEYOND <= number <= 1 + _BEYOND for number in numbers):
+        raise ValueError(
+            "with units: share coordinates are shares of the picture's width and height, 0 to 1 (-1 to 2 for what "
+            f"reaches beyond it), got {max(numbers, key=abs):g}; leave units out for pixels"
+        )
+    if units == "pixels" and all(0 <= number <= 1 for number in numbers):
+        raise ValueError("all coordinates lie within one pixel: write units: share if they are shares of the picture")
+
+
+def by_name(shapes: Shape | Mapping[str, Shape]) -> dict[str, Shape]:
+    """The shapes by name; a single one that has none is called ''."""
+    return dict(shapes) if isinstance(shapes, Mapping) else {"": shapes}
+
+
+def _finite(points: Sequence[Point]) -> Shape:
+    if not all(math.isfinite(number) for point in points for number in point):
+        raise ValueError("must have finite coordinates")
+    return tuple((float(x), float(y)) for x, y in points)
+
+
+def _turn(a: Point, b: Point, c: Point) -> float:
+    """Positive where the way from a over b to c turns right, in a picture, where y goes down; 0 on one line."""
+    return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
+
+
+def _not_crossing(edges: list[tuple[Point, Point]], word: str, *, closed: bool) -> None:
+    for i, (a, b) in enumerate(edges):
+        for j in range(i + 1, len(edges)):
+            c, d = edges[j]
+            if j == i + 1:
+                wrong = _back(a, b, d)
+            elif closed and i == 0 and j == len(edges) - 1:
+                wrong = _back(c, d, b)
+            else:
+                wrong = _meet(a, b, c, d)
+            if wrong:
+                raise ValueError(f"must not cross or touch itself: {word} {i + 1} and {word} {j + 1} meet")
+
+
+def _back(a: Point, b: Point, c: Point) -> bool:
+    """Whether the way from a to b goes back on itself to c."""
+    forward = (b[0] - a[0]) * (c[0] - b[0]) + (b[1] - a[1]) * (c[1] - b[1])
+    return _turn(a, b, c) == 0 and forward < 0
+
+
+def _meet(a: Point, b: Point, c: Point, d: Point) -> bool:
+    """Whether the segments ab and cd have a point in common (Cormen et al., Introduction to Algorithms, 33.1)."""
+    turns = _turn(c, d, a), _turn(c, d, b), _turn(a, b, c), _turn(a, b, d)
+    if turns[0] * turns[1] < 0 and turns[2] * turns[3] < 0:
+        return True
+    ends = ((c, d, a), (c, d, b), (a, b, c), (a, b, d))
+    return any(turn == 0 and _between(*end) for turn, end in zip(turns, ends, strict=True))
+
+
+def _between(a: Point, b: Point, p: Point) -> bool:
+    return min(a[0], b[0]) <= p[0] <= max(a[0], b[0]) and min(a[1], b[1]) <= p[1] <= max(a[1], b[1])
+
+
+# ---------------------------------------------------------------------------------------------------- types of options
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Annotation of an option: a list of points that `check` takes; with `named` also a mapping of names to such."""
+
+    check: Callable[[Sequence[Point]], Shape]
+    named: bool = False
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        one = core_schema.no_info_after_validator_function(self.check, handler.generate_schema(Shape))
+        if not self.named:
+            return one
+        many = core_schema.dict_schema(core_schema.str_schema(min_length=1), one, min_length=1)
+        # The branch's name is in the place of a problem; Node.follow passes over what begins with `<`.
+        return core_schema.tagged_union_schema({"<one>": one, "<named>": many}, discriminator=_branch)
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
+        points = {"type": "array", "minItems": 2, "items": {"type": "array", "items": {"type": "number"}}}
+        return {"anyOf": [points, {"type": "object", "additionalProperties": points}]} if self.named else points
+
+
+def _branch(value: Any) -> str:
+    return "<named>" if isinstance(value, Mapping) else "<one>"
+
+
+Polyline = Annotated[Shape, Checked(check_line)]
+"""A line of two points or more, [[x, y], ...]."""
+
+Polygon = Annotated[Shape, Checked(check_polygon)]
+"""An area, by its corners in order, [[x, y], ...]."""
+
+Polylines = Annotated[Shape | dict[str, Shape], Checked(check_line, named=True)]
+"""A line, or several as {name: [[x, y], ...]}."""
+
+Polygons = Annotated[Shape | dict[str, Shape], Checked(check_polygon, named=True)]
+"""An area, or several as {name: [[x, y], ...]}."""

@@ -1,0 +1,72 @@
+"""MoveNet for one person: (N, 1, 17, 3), each point's y and x in parts of the input, and its score.
+
+The person's score is the mean of the points' scores. The network gives no box: it is drawn around the points whose
+score is 0.2 or more, as the authors take them for there (https://www.tensorflow.org/hub/tutorials/movenet), or around
+all where there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamkit.data import Array, array_module
+from streamkit.models.families import base, shapes
+from streamkit.ops.candidates import given_class
+from streamkit.ops.nms import Packed
+
+SEEN = np.float32(0.2)
+
+
+class Movenet(base.Plain):
+    """One person a picture; the column `keypoints`."""
+
+    name = "movenet"
+    task = "pose"
+    columns: base.Columns = {"keypoints": (17, 3)}  # noqa: RUF012  # never changed
+    layout = "(N, 1, 17, 3)"
+
+    def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
+        """See `Family.check`."""
+        name, shape = shapes.only(self.name, outputs, 4, self.layout)
+        for axis, size, what in ((1, 1, "one person"), (2, 17, "points"), (3, 3, "y, x, score")):
+            shapes.check_size(self.name, name, shape, axis, size, what)
+        if classes != 1:
+            raise ValueError(f"family {self.name} finds one class, and the label list has {classes}; give it [person]")
+
+    def points(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> int | None:
+        """See `Family.points`."""
+        return 17
+
+    def read(
+        self,
+        outputs: Mapping[str, Array],
+        geometry: np.ndarray,
+        sizes_wh: np.ndarray,
+        input_size: tuple[int, int],
+        options: base.ReadOptions,
+    ) -> Packed:
+        """See `Family.read`."""
+        _, output = shapes.only(self.name, outputs, 4, self.layout)
+        xp = array_module(output)
+        y, x, score = (output[: len(geometry), :, :, i].astype(np.float32) for i in range(3))
+        points = xp.stack([x * np.float32(input_size[0]), y * np.float32(input_size[1]), score], axis=3)
+        place = points[..., :2]
+        seen = (score >= SEEN)[..., None]
+        seen = seen | ~seen.any(axis=2, keepdims=True)
+        low = xp.where(seen, place, np.float32(np.inf)).min(axis=2)
+        high = xp.where(seen, place, np.float32(-np.inf)).max(axis=2)
+        candidates = given_class(
+            xp.concatenate([low, high], axis=2),
+            score.mean(axis=2),
+            xp.zeros(score.shape[:2], np.int32),
+            min_score=options.min_score,
+            points=points.reshape(*points.shape[:2], -1),
+            step=3,
+        )
+        return base.finish(candidates, geometry, sizes_wh, options, suppress=False)
+
+
+FAMILY = Movenet()

@@ -1,0 +1,18 @@
+"""Classification networks with the softmax inside: each output is the probability of a class."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamkit.models.families.answers import Vector
+
+
+class Probabilities(Vector):
+    """(N, C) probabilities."""
+
+    def finish(self, vectors: np.ndarray) -> np.ndarray:
+        """See `Vector.finish`: as they are."""
+        return vectors.astype(np.float32)
+
+
+FAMILY = Probabilities("probabilities", "classify")

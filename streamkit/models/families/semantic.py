@@ -1,0 +1,74 @@
+"""Semantic segmentation: a class for each place of a map, in one of these forms:
+
+| output | form |
+| --- | --- |
+| (N, C, h, w) or (N, h, w, C) | a score a class, such as DeepLab gives; the best counts, the first of equal ones |
+| (N, h, w) or (N, 1, h, w), integers | the class itself |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamkit.data import Array
+from streamkit.models.families import base, shapes
+from streamkit.ops.masks import best_classes
+from streamkit.ops.nms import Packed
+
+_MOST = 256  # a map has a byte a place
+
+
+class Semantic(base.Plain):
+    """One map a frame, of no objects."""
+
+    name = "semantic"
+    task = "segment"
+    regions = True
+
+    def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
+        """See `Family.check`."""
+        name, shape = self._only(outputs)
+        if classes > _MOST:
+            raise ValueError(f"family {self.name} takes at most {_MOST} classes, and the label list has {classes}")
+        if len(shape) == 4 and not shapes.fits(shape[1], classes) and not shapes.fits(shape[3], classes):
+            if shape[1] == 1:
+                return
+            raise ValueError(
+                f"family {self.name}: output {name!r} of shape {tuple(shape)} has {shape[1]} or {shape[3]} classes, "
+                f"and the label list has {classes}; give the card the labels or the family of this network"
+            )
+
+    def read(
+        self,
+        outputs: Mapping[str, Array],
+        geometry: np.ndarray,
+        sizes_wh: np.ndarray,
+        input_size: tuple[int, int],
+        options: base.ReadOptions,
+    ) -> Packed:
+        """No objects: use `maps`."""
+        raise ValueError(f"family {self.name} has no objects to read")
+
+    def maps(self, outputs: Mapping[str, Array], classes: int) -> Array:
+        """The class of each place, (N, h, w) uint8, where the outputs are."""
+        output = self._only(outputs)[1]
+        if output.ndim == 4 and output.shape[1] == 1 and classes > 1:
+            output = output[:, 0]
+        if output.ndim == 3:
+            return output.astype(np.uint8)
+        return best_classes(output, 1 if output.shape[1] == classes else 3)
+
+    def _only(self, outputs: Mapping[str, Any]) -> tuple[str, Any]:
+        """The one output that is a map: its name, and its shape or array."""
+        fitting = [(name, value) for name, value in outputs.items() if shapes.rank(value) in (3, 4)]
+        if len(fitting) != 1:
+            raise ValueError(
+                f"family {self.name} reads one map, (N, C, h, w); the network has {shapes.listed(outputs)}"
+            )
+        return fitting[0]
+
+
+FAMILY = Semantic()

@@ -1,0 +1,35 @@
+"""From objects' boxes to the rectangles that are cut for a second network.
+
+A crop is a source rectangle of a row of `preprocess`: its pixels are sampled by the same rule, on the surfaces' device,
+all crops of a batch in one launch, and nothing beside the rectangle is read.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def crop_rects(xyxy: np.ndarray, sizes_wh: np.ndarray, pad: float = 0.0) -> np.ndarray:
+    """The whole pixels of each box, with `pad` around it, clipped to the picture.
+
+    The left and upper edge go out to an even pixel: a crop then has whole blocks of chroma and is a picture of its own.
+
+    Args:
+        xyxy: (m, 4) boxes in source pixels.
+        sizes_wh: (m, 2) width and height of each box's picture.
+        pad: how much is added on each side, as a share of the box's width and height; below 0 takes away.
+
+    Returns:
+        (m, 4) int32: left, top, right, bottom, the last two exclusive; empty ones (right <= left or bottom <= top)
+        where a box lies outside of its picture or is not finite.
+    """
+    boxes = np.array(xyxy, np.float64).reshape(-1, 4)
+    limit = np.asarray(sizes_wh, np.float64).reshape(-1, 2)
+    boxes[~np.isfinite(boxes).all(axis=1)] = -1  # beside every picture
+    around = pad * (boxes[:, 2:] - boxes[:, :2])
+    first = np.maximum(np.floor(boxes[:, :2] - around), 0)
+    last = np.minimum(np.ceil(boxes[:, 2:] + around), limit)
+    first -= first % 2
+    rects = np.concatenate([first, last], axis=1)
+    rects[(rects[:, 2:] <= rects[:, :2]).any(axis=1)] = 0  # a box beside the picture ends before it begins
+    return rects.astype(np.int32)

@@ -1,0 +1,125 @@
+"""What is drawn of an object beside its box: its mask, and its key points with the lines between them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamkit.data import Detections, Surface
+from streamkit.ops import rle
+from streamkit.ops.glyphs import Atlas
+from streamkit.ops.overlay import LINE, MARK, STENCIL
+from streamkit.ops.palette import PALETTE, stored
+
+if TYPE_CHECKING:
+    from streamkit.ops.annotate import Style
+
+_OPAQUE = np.uint32(255 << 24)
+_MAJORITY = 2  # of four pixels, for a block of them to be of a mask
+
+Marks = tuple[np.ndarray, np.ndarray]
+"""The frame of each mark, and the marks."""
+
+
+class Sheet:
+    """The frames' sizes and what follows from them: (frames,) int64 arrays, and (frames, palette) colours."""
+
+    def __init__(self, surfaces: Sequence[Surface | None], style: Style) -> None:
+        sizes = [(0, 0) if s is None else (s.width, s.height) for s in surfaces]
+        self.size = np.array(sizes, np.int64).reshape(-1, 2)
+        self.width, self.height = self.size.T
+        self.line = np.array([style.line(min(size)) for size in sizes], np.int64)
+        self.text = np.array([style.text(min(size)) for size in sizes], np.int64)
+        nothing = np.zeros(len(PALETTE), np.uint32)
+        colors = [(nothing, nothing) if s is None else stored(s.color) for s in surfaces]
+        self.colors = np.array([c for c, _ in colors], np.uint32)
+        self.inks = np.array([i for _, i in colors], np.uint32)
+
+
+def masks(table: Detections, sheet: Sheet, style: Style, color: np.ndarray, atlas: Atlas) -> Marks:
+    """The objects' masks in their colours."""
+    frames, made = [], []
+    for frame, mask, mine in zip(table.batch_row.tolist(), table.extra["mask"], color.tolist(), strict=True):
+        mark = _stencil(mask, mine, style, atlas) if mask is not None else None
+        if mark is not None:
+            frames.append(frame)
+            made.append(mark)
+    return np.array(frames, np.int32), np.array(made, MARK)
+
+
+def regions(facts: Sequence[Mapping[str, Any]], sheet: Sheet, style: Style, atlas: Atlas) -> Marks:
+    """The classes of places; a class has the same colour in every picture and run."""
+    frames, made = [], []
+    for frame, said in enumerate(facts):
+        for label, mask in said.get("segmentation", {}).items() if sheet.width[frame] else ():
+            if style.only and label not in style.only:
+                continue
+            mark = _stencil(mask, int(sheet.colors[frame, zlib.crc32(label.encode()) % len(PALETTE)]), style, atlas)
+            if mark is not None:
+                frames.append(frame)
+                made.append(mark)
+    return np.array(frames, np.int32), np.array(made, MARK)
+
+
+def _stencil(mask: rle.Rle, color: int, style: Style, atlas: Atlas) -> tuple[int, ...] | None:
+    """The mark of a mask: the blocks of 2x2 pixels that it has most of. None where it is empty."""
+    part, left, top = rle.cut(mask)
+    if not part.size:
+        return None
+    (high, wide), before = part.shape, ((top % 2, 0), (left % 2, 0))
+    after = ((0, (high + top) % 2), (0, (wide + left) % 2))
+    part = np.pad(np.pad(part, before), after)
+    rows, columns = part.shape[0] // 2, part.shape[1] // 2
+    blocks = part.reshape(rows, 2, columns, 2).sum(axis=(1, 3)) >= _MAJORITY
+    x, y = left - left % 2, top - top % 2
+    opacity = round(min(style.masks, 1.0) * 255) << 24
+    return x, y, x + 2 * columns, y + 2 * rows, 0, color | opacity, atlas.stencil(blocks), STENCIL
+
+
+class Points:
+    """The key points of a table that are drawn: those in the picture, with a score of at least `style.min_point`."""
+
+    def __init__(self, table: Detections, sheet: Sheet, style: Style) -> None:
+        points = np.asarray(table.extra["keypoints"], np.float64)
+        self.xy, self.frame = points[:, :, :2], table.batch_row
+        size = sheet.size[self.frame][:, None]
+        self.shown = np.asarray(((self.xy >= 0) & (self.xy <= size)).all(axis=2))  # a NaN is in no picture
+        if points.shape[2] > 2:
+            self.shown &= points[:, :, 2] >= style.min_point
+        self.edges = table.skeleton.edges if table.skeleton is not None else ()
+
+    def lines(self, sheet: Sheet, color: np.ndarray) -> Marks:
+        """The lines between points that are both shown."""
+        k = self.xy.shape[1]
+        pairs = np.array([edge for edge in self.edges if max(edge) < k], np.intp).reshape(-1, 2)
+        row, edge = np.nonzero(self.shown[:, pairs[:, 0]] & self.shown[:, pairs[:, 1]])
+        frame = self.frame[row]
+        # Ends on even places, half a line from the rectangle's corners: the rectangle is even as well.
+        line = sheet.line[frame]
+        half = line // 2
+        ends = [2 * np.floor(self.xy[row, pairs[edge, end]] / 2 + 0.5).astype(np.int64) for end in (0, 1)]
+        marks = np.zeros(len(row), MARK)
+        odd = half % 2  # an odd half is made up for, and the line ends a pixel further on
+        for axis, name in enumerate("xy"):
+            marks[f"{name}1"] = np.minimum(ends[0][:, axis], ends[1][:, axis]) - half - odd
+            marks[f"{name}2"] = np.maximum(ends[0][:, axis], ends[1][:, axis]) + half + odd
+        way = ends[1] - ends[0]
+        marks["border"], marks["color"], marks["sprite"] = line, color[row] | _OPAQUE, LINE
+        marks["ink"] = way[:, 0] * way[:, 1] < 0
+        return frame, marks
+
+    def dots(self, sheet: Sheet, color: np.ndarray, atlas: Atlas) -> Marks:
+        """A dot for each point."""
+        row, point = np.nonzero(self.shown)
+        (x, y), frame = self.xy[row, point].T, self.frame[row]
+        diameter = 2 * sheet.line[frame]
+        marks = np.zeros(len(row), MARK)
+        marks["x1"] = 2 * np.floor((x - diameter / 2) / 2 + 0.5)
+        marks["y1"] = 2 * np.floor((y - diameter / 2) / 2 + 0.5)
+        marks["x2"], marks["y2"] = marks["x1"] + diameter, marks["y1"] + diameter
+        marks["ink"] = color[row]  # and no ground: the colour's opacity is 0
+        marks["sprite"] = [atlas.dot(d) for d in diameter.tolist()]
+        return frame, marks

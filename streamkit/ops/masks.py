@@ -1,0 +1,224 @@
+"""Masks: from a network's low-resolution answer to the pixels of the source.
+
+Instance masks (YOLACT's way, which YOLOv8-seg follows): an object's logits are its coefficients times the frame's
+prototypes. Only what lies in the object's box is worked out, where the outputs are, and brought to the host as one byte
+a value. There, for host and device alike, they are sampled bilinearly at the source's pixels; a pixel belongs to the
+mask where the logit is above 0 and its centre is in the box.
+
+Semantic masks: each place of the network's map has its best class; a source pixel takes the place's that it lies in.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamkit.data import Array, array_module
+from streamkit.ops import rle
+from streamkit.ops.rle import Rle
+
+STEPS = 16
+"""A logit is kept as its root, with its sign, in steps of 1/16: what counts is where it passes 0. It reaches to 63."""
+
+FULL_MAPS = 8
+"""A frame's objects share room for so many maps of the whole frame; objects are served from the best down."""
+
+_THREADS, _MOST = 128, 256  # as in cuda/masks.cu
+
+
+class Pieces(NamedTuple):
+    """The objects' pieces of the mask maps of a batch of n frames with k rows each.
+
+    Attributes:
+        rects: (n, k, 4) int32, x, y, width and height in places of the map; width 0 for a row without an object, and
+            for an object that the room did not suffice for.
+        logits: (n, room) int8 roots in `STEPS`; a frame's pieces, each row by row, one behind the other.
+    """
+
+    rects: Array
+    logits: Array
+
+
+def pieces(rows: Array, counts: Array, prototypes: Array, geometry: np.ndarray, input_size: tuple[int, int]) -> Pieces:
+    """Work out the logits within each object's box.
+
+    On a device this is one launch on the current stream, not waited for.
+
+    Args:
+        rows: (n, k, 6 + c) float32 as `ops.nms.Packed` has them: box in source pixels, score, class, c coefficients.
+        counts: (n, m) int32; the first column says how many rows are in use.
+        prototypes: (>= n, c, h, w) float32 or float16.
+        geometry: (n, 4) float32 on the host: network pixel = source pixel x scale + offset.
+        input_size: the network's width and height in pixels.
+    """
+    n, k, width = rows.shape
+    _, coefficients, high, wide = prototypes.shape
+    if coefficients != width - 6 or coefficients > _MOST:
+        raise ValueError(
+            f"{coefficients} prototypes need as many coefficients, at most {_MOST}; the objects have {width - 6}"
+        )
+    room = FULL_MAPS * high * wide
+    to_map = _to_map(geometry, (wide, high), input_size)
+    if array_module(rows) is not np:
+        return _pieces_on_device(rows, counts, prototypes, to_map, room)
+    found = Pieces(np.zeros((n, k, 4), np.int32), np.zeros((n, room), np.int8))
+    for frame in range(n):
+        used = 0
+        for i in range(int(counts[frame, 0])):
+            x, y, w, h = _piece(rows[frame, i, :4], to_map[frame], (wide, high))
+            if used + w * h > room:
+                continue
+            found.rects[frame, i] = x, y, w, h
+            part = prototypes[frame, :, y : y + h, x : x + w].reshape(coefficients, -1).astype(np.float32)
+            with np.errstate(all="ignore"):
+                logits = np.nan_to_num(rows[frame, i, 6:] @ part, nan=-np.inf)
+                roots = np.copysign(np.sqrt(np.abs(logits)) * np.float32(STEPS), logits)
+            found.logits[frame, used : used + w * h] = np.rint(np.clip(roots, -127, 127))
+            used += w * h
+    return found
+
+
+def _to_map(geometry: np.ndarray, map_size: tuple[int, int], input_size: tuple[int, int]) -> np.ndarray:
+    """(n, 4) float32, scale_x, scale_y, offset_x, offset_y: map place = source pixel x scale + offset."""
+    share = np.array(map_size, np.float64) / np.array(input_size)
+    return np.asarray(geometry.astype(np.float64) * np.tile(share, 2), np.float32)
+
+
+def _piece(box: np.ndarray, to_map: np.ndarray, map_size: tuple[int, int]) -> tuple[int, int, int, int]:
+    """x, y, width, height of the places that the box's pixels are sampled from; `piece` of cuda/masks.cu."""
+    low = box[:2] * to_map[:2] + to_map[2:] - np.float32(0.5)
+    high = box[2:] * to_map[:2] + to_map[2:] - np.float32(0.5)
+    x, y = (int(min(max(np.floor(low[i]), 0), map_size[i] - 1)) for i in (0, 1))
+    x_end, y_end = (int(min(max(np.floor(high[i]) + 2, (x, y)[i] + 1), map_size[i])) for i in (0, 1))
+    return x, y, x_end - x, y_end - y
+
+
+def _pieces_on_device(rows: Array, counts: Array, prototypes: Array, to_map: np.ndarray, room: int) -> Pieces:
+    """One launch of `masks.cu`, a block an object."""
+    xp = array_module(rows)
+    n, k, width = rows.shape
+    found = Pieces(xp.empty((n, k, 4), np.int32), xp.empty((n, room), np.int8))
+    if not n:
+        return found
+    from streamkit.ops.cuda.load import kernel
+    from streamkit.ops.cuda.readers import upload
+
+    prototypes = xp.ascontiguousarray(prototypes)
+    if prototypes.dtype != np.float16:
+        prototypes = prototypes.astype(np.float32, copy=False)
+    _, coefficients, high, wide = prototypes.shape
+    launch = kernel("masks.cu", "pieces", ("HALF=1",) if prototypes.dtype == np.float16 else ())
+    arguments = (
+        rows, np.int32(width), counts, np.int32(counts.shape[1]), prototypes, np.int32(coefficients), np.int32(wide),
+        np.int32(high), upload(to_map), np.int32(k), np.int32(room), found.rects, found.logits,
+    )  # fmt: skip
+    launch((k, n), (_THREADS,), arguments)
+    return found
+
+
+def instance_masks(
+    boxes: np.ndarray,
+    frame: np.ndarray,
+    rank: np.ndarray,
+    found: Pieces,
+    map_size: tuple[int, int],
+    geometry: np.ndarray,
+    sizes_wh: np.ndarray,
+    input_size: tuple[int, int],
+) -> np.ndarray:
+    """Make the objects' masks in source pixels, on the host.
+
+    Args:
+        boxes: (m, 4) float32 source pixels.
+        frame: (m,) the frame of each.
+        rank: (m,) its row among the frame's.
+        found: the pieces, on the host.
+        map_size: width and height of the map.
+        geometry: as in `pieces`.
+        sizes_wh: (n, 2) width and height of each frame.
+        input_size: as in `pieces`.
+
+    Returns:
+        (m,) objects: COCO's `Rle`, or None where there was no room for the object's piece.
+    """
+    to_map = _to_map(geometry, map_size, input_size).astype(np.float64)
+    ends = np.cumsum(found.rects[..., 2] * found.rects[..., 3], axis=1)
+    made: list[Any] = []
+    for box, at, row in zip(boxes, frame.tolist(), rank.tolist(), strict=True):
+        x, y, w, h = found.rects[at, row].tolist()
+        piece = found.logits[at, ends[at, row] - w * h : ends[at, row]].reshape(h, w)
+        made.append(_mask(box, piece, (x, y), map_size, to_map[at], sizes_wh[at].tolist()) if w else None)
+    masks = np.empty(len(made), object)
+    masks[:] = made
+    return masks
+
+
+def _mask(
+    box: np.ndarray,
+    piece: np.ndarray,
+    corner: tuple[int, int],
+    map_size: tuple[int, int],
+    to_map: np.ndarray,
+    size: tuple[int, int],
+) -> Rle:
+    # The pixels whose centres, at + 0.5, are in the box.
+    first, last = np.ceil(box[:2] - 0.5).astype(int), np.ceil(box[2:] - 0.5).astype(int)
+    (left, top), (right, bottom) = np.maximum(first, 0), np.minimum(last, size)
+    if right <= left or bottom <= top:
+        return rle.encode(np.zeros((0, 0), bool), *size)
+    roots = piece.astype(np.float32)
+    values = roots * np.abs(roots)
+    for axis, start, stop in ((1, left, right), (0, top, bottom)):
+        i = 1 - axis
+        at = (np.arange(start, stop) + 0.5) * to_map[i] + to_map[2 + i] - 0.5
+        at = np.clip(np.clip(at, 0, map_size[i] - 1) - corner[i], 0, piece.shape[axis] - 1)
+        lower = np.floor(at).astype(np.intp)
+        weight = np.expand_dims((at - lower).astype(np.float32), 1 - axis)
+        upper = np.minimum(lower + 1, piece.shape[axis] - 1)
+        values = values.take(lower, axis) * (1 - weight) + values.take(upper, axis) * weight
+    return rle.encode(values > 0, *size, int(left), int(top))
+
+
+# --------------------------------------------------------------------------------------------------------- semantic
+
+
+def best_classes(scores: Array, axis: int) -> Array:
+    """The best class of each place of (n, ...) scores, the first of equal ones: uint8, without `axis`."""
+    xp = array_module(scores)
+    return xp.argmax(scores, axis=axis).astype(np.uint8)
+
+
+def class_masks(
+    classes: np.ndarray, geometry: np.ndarray, size_wh: tuple[int, int], input_size: tuple[int, int]
+) -> dict[int, Rle]:
+    """The mask of each class that a frame's map has.
+
+    Args:
+        classes: (h, w) uint8, the class of each place of the map.
+        geometry: (4,) of the frame.
+        size_wh: its width and height.
+        input_size: the network's width and height in pixels.
+    """
+    high, wide = classes.shape
+    to_map = _to_map(geometry[None], (wide, high), input_size)[0].astype(np.float64)
+    across, down = (
+        np.clip(np.floor((np.arange(size_wh[i]) + 0.5) * to_map[i] + to_map[2 + i]), 0, (wide, high)[i] - 1).astype(int)
+        for i in (0, 1)
+    )
+    # A column of the map is many of the source: its runs are found once, and stand once for each.
+    own, column = np.unique(across, return_inverse=True)
+    small = classes.T[own][:, down]
+    change = np.ones(small.shape, bool)
+    change[:, 1:] = small[:, 1:] != small[:, :-1]
+    of, start = np.nonzero(change)
+    end = np.append(start[1:], 0)
+    end[end == 0] = size_wh[1]
+    count = np.bincount(of, minlength=len(own))
+    each = count[column]
+    first = np.cumsum(count) - count
+    run = np.repeat(first[column] - (np.cumsum(each) - each), each) + np.arange(each.sum())
+    x = np.repeat(np.arange(size_wh[0], dtype=np.int64) * size_wh[1], each)
+    start, end, what = x + start[run], x + end[run], small[of, start][run]
+    mine = {int(c): what == c for c in np.unique(what).tolist()}
+    return {c: rle.from_runs(start[rows], end[rows], *size_wh) for c, rows in mine.items()}

@@ -1,0 +1,138 @@
+"""Parts of a picture that a network sees one by one, and their boxes put together again.
+
+A detector finds small objects better where it sees a picture in tiles, each as large as its input. Tiles overlap, so
+that what one cuts another has whole; after SAHI (Akyon et al., Slicing Aided Hyper Inference, ICIP 2022).
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+
+from streamkit.ops.boxes import intersection_and_union
+from streamkit.ops.preprocess import Rect
+
+MOST = 1024
+"""Tiles a frame at most."""
+
+_COVERED = np.float32(0.6)
+"""A box that its view's border cuts off gives way to one of another view that covers this share of it."""
+
+_SAME = np.float32(0.45)
+"""Boxes of different views are one object from this IoU on: two views tell its edges less alike than one does."""
+
+_NEAR_NETWORK_PX = 4.0
+"""How near to its view's border a box ends that is cut off there, in network pixels."""
+
+
+def around(corners: np.ndarray, width: int, height: int) -> Rect | None:
+    """The whole pixels around a polygon's (n, 2) corners that are in the picture; None where there are none."""
+    low, high = np.floor(corners.min(axis=0)), np.ceil(corners.max(axis=0))
+    left, top = (max(0, int(v)) // 2 * 2 for v in low.tolist())
+    right, bottom = min(width, int(high[0])), min(height, int(high[1]))
+    return (left, top, right, bottom) if left < right and top < bottom else None
+
+
+def tiles(rect: Rect, size: tuple[int, int], overlap: float) -> list[Rect]:
+    """Lay tiles over a part of a picture, row by row; together they cover it.
+
+    Args:
+        rect: the part.
+        size: width and height of a tile, where the part is not smaller.
+        overlap: the least share of a tile that its neighbour has too, below 1.
+
+    Raises:
+        ValueError: they would be more than `MOST`.
+    """
+    across, down = (_starts(rect[2 + i] - rect[i], size[i], overlap) for i in (0, 1))
+    if len(across) * len(down) > MOST:
+        raise ValueError(
+            f"tiles of {size[0]}x{size[1]} with an overlap of {overlap:g} would be {len(across) * len(down)} in "
+            f"{rect[2] - rect[0]}x{rect[3] - rect[1]} pixels, more than {MOST}: make them larger"
+        )
+    return [(rect[0] + x, rect[1] + y, rect[0] + x_end, rect[1] + y_end) for y, y_end in down for x, x_end in across]
+
+
+def _starts(length: int, tile: int, overlap: float) -> list[tuple[int, int]]:
+    """Where tiles begin and end along an axis: spread evenly, at even places, the last up to the end."""
+    if tile >= length:
+        return [(0, length)]
+    count = 1 + math.ceil((length - tile) / (tile * (1 - overlap)))
+    firsts = [int((length - tile) * i / (count - 1)) // 2 * 2 for i in range(count)]
+    return [(first, length if i == count - 1 else first + tile) for i, first in enumerate(firsts)]
+
+
+def cut_off(xyxy: np.ndarray, rects: np.ndarray, within: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Whether each box ends at a side of its view that is no side of what the views together show.
+
+    Args:
+        xyxy: (n, 4) boxes in source pixels.
+        rects: (n, 4) the view of each.
+        within: (n, 4) the part of the picture that its views cover.
+        scale: (n, 2) network pixels a source pixel.
+
+    Returns:
+        (n,) bool.
+    """
+    near = np.tile(_NEAR_NETWORK_PX / scale, 2)
+    outward = np.array([-1, -1, 1, 1])
+    reaches = (xyxy - rects) * outward >= -near
+    return np.asarray((reaches & (rects != within)).any(axis=1))
+
+
+def merge(
+    xyxy: np.ndarray,
+    score: np.ndarray,
+    class_id: np.ndarray,
+    frame: np.ndarray,
+    view: np.ndarray,
+    cut: np.ndarray,
+    *,
+    iou: float,
+    agnostic: bool,
+    top_k: int,
+) -> tuple[np.ndarray, int, int]:
+    """Greedy non-max suppression over the views of each frame.
+
+    A whole box comes before one that is cut off, and of equal ones the better before the worse. One that is kept takes
+    out those of its class that overlap it by more than `iou`, and of other views those that overlap it by more than
+    0.45, and cut ones that it covers.
+
+    Args:
+        xyxy: (n, 4) float32 source pixels.
+        score: (n,).
+        class_id: (n,).
+        frame: (n,) the frame of each, rising.
+        view: (n,) the view that each was found in.
+        cut: (n,) bool, from `cut_off`.
+        iou: the threshold.
+        agnostic: boxes take each other out whatever their class.
+        top_k: at most this many of a frame, the best.
+
+    Returns:
+        The rows that stay, by frame and best first; how many were taken out; how many `top_k` left out.
+    """
+    kept: list[np.ndarray] = []
+    taken = left_out = 0
+    bounds = np.flatnonzero(np.diff(frame, prepend=-1, append=-1)).tolist()
+    for start, end in pairwise(bounds):
+        rows = start + np.lexsort((-score[start:end], cut[start:end]))
+        both, union = intersection_and_union(xyxy[rows], xyxy[rows])
+        own = np.diagonal(both)
+        across = view[rows][:, None] != view[rows]
+        hits = both > np.float32(iou) * union
+        hits |= across & (both > min(np.float32(iou), _SAME) * union)
+        hits |= across & (both > _COVERED * own) & cut[rows]
+        if not agnostic:
+            hits &= class_id[rows][:, None] == class_id[rows]
+        alive = np.ones(len(rows), bool)
+        for i in range(len(rows)):
+            if alive[i]:
+                alive[i + 1 :] &= ~hits[i, i + 1 :]
+        stay = rows[alive]
+        stay = stay[np.argsort(-score[stay], kind="stable")]
+        taken, left_out = taken + len(rows) - len(stay), left_out + max(0, len(stay) - top_k)
+        kept.append(stay[:top_k])
+    return np.concatenate(kept) if kept else np.zeros(0, np.intp), taken, left_out

@@ -1,0 +1,110 @@
+"""`direction`: which way tracks go."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Annotated
+
+import numpy as np
+
+from streamkit.analytics.motion import Motion
+from streamkit.analytics.rounds import Round
+from streamkit.analytics.shapes import Polyline
+from streamkit.stage import Seconds, stage
+from streamkit.stages.speed import check_over
+from streamkit.stages.watching import Watching
+from streamkit.units import Unit
+from streamkit.yamlfile import did_you_mean
+
+_SLOWEST = 0.02  # picture heights a second: what is slower goes nowhere
+_SIDES = {"up": ((0.0, 1.0), (0.0, 0.0)), "right": ((0.0, 0.0), (1.0, 0.0)),
+          "down": ((0.0, 0.0), (0.0, 1.0)), "left": ((1.0, 0.0), (0.0, 0.0))}  # fmt: skip
+
+Degrees = Annotated[float, Unit("degrees", minimum=0, maximum=180)]
+
+
+@stage("direction", reads="track_id", writes=("heading_deg", "events"))
+class Direction(Watching):
+    """Say which way tracks go: up, right, down or left in the picture, or along arrows of your own.
+
+    Each object gets a column `heading_deg`, clockwise from up the picture, where its track moves. `headed` comes when a
+    track first goes in one of the directions, or changes to another; `wrong_way` too, where that one is among `wrong`.
+    Both have `direction`, `heading_deg`, `label`, and `before` where the track went another way.
+
+    Options:
+        directions: arrows by name, {north: [[x, y], [x, y]], ...}, from the first point to the last.
+        wrong: names of directions that nobody should go in.
+        tolerance: how many degrees a track may be off an arrow; the nearest arrow counts.
+        min_speed: what is slower keeps its direction, in pixels or shares of the picture's height a second; 2 % of the
+            height if left out.
+        over: the time that the direction is taken over; longer is steadier, and later.
+        hold: how long a track must go in another direction before it is told.
+    """
+
+    emits = ("headed", "wrong_way")
+    column = "heading_deg"
+
+    directions: dict[str, Polyline] = field(default_factory=dict, kw_only=True)
+    wrong: tuple[str, ...] = field(default=(), kw_only=True)
+    tolerance: Degrees = field(default=45.0, kw_only=True)
+    min_speed: float | None = field(default=None, kw_only=True)
+    over: Seconds = field(default=1.0, kw_only=True)
+    hold: Seconds = field(default=0.5, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Refuse arrows that the units cannot mean, and names that there are not."""
+        if self.directions:
+            self.check(self.directions.values())
+        known = list(self.directions or _SIDES)
+        for name in self.wrong:
+            if name not in known:
+                raise ValueError(f"wrong: there is no direction {name!r}{did_you_mean(name, known, all_if_few=True)}")
+        if self.min_speed is not None and not self.min_speed >= 0:
+            raise ValueError(f"min_speed must be 0 or more, got {self.min_speed:g}")
+        check_over(self.over)
+
+    def open(self) -> None:
+        """Get ready for the first source."""
+        super().open()
+        arrows = self.directions or _SIDES
+        self._names_of = list(arrows)
+        self._arrows = np.array([np.subtract(arrow[-1], arrow[0]) for arrow in arrows.values()], np.float64)
+        self._motion = Motion(self.over, self.max_gap)
+
+    def watch(self, given: Round) -> np.ndarray:
+        """Look at one frame of each of several sources; return headings in degrees."""
+        rows, velocity = self._motion.step(given, given.xy, self._most)
+        aspect = given.aspect[given.frame]
+        x, y = velocity[:, 0] * aspect, velocity[:, 1]  # in units of y, so that angles are those in the picture
+        least = _SLOWEST * given.height if self.min_speed is None else np.full(len(given.frames), self.min_speed)
+        with np.errstate(invalid="ignore"):
+            moves = np.hypot(x, y) > least[given.frame]
+        course = np.where(moves, heading(x, y), np.nan)
+        off = np.abs(
+            (course[:, None] - heading(self._arrows[:, 0] * aspect[:, None], self._arrows[:, 1]) + 180) % 360 - 180
+        )
+        best = np.where(moves[:, None], off, np.inf).argmin(axis=1)
+        before = self._motion.tracks["state"][rows]
+        with np.errstate(invalid="ignore"):
+            now = np.where(off[np.arange(len(best)), best] <= self.tolerance, best, before)
+        for at in np.flatnonzero(self._motion.turned(rows, now, given.pts_s[given.frame], self.hold)).tolist():
+            self._tell(given, at, int(now[at]), int(before[at]), float(course[at]))
+        return course
+
+    def finish(self, slot: int) -> None:
+        """Forget the source's tracks."""
+        self._motion.end(slot)
+
+    def _tell(self, given: Round, at: int, now: int, before: int, heading_deg: float) -> None:
+        name, label = self._names_of[now], self._names[int(given.label[at])]
+        facts: dict[str, object] = {"direction": name, "heading_deg": round(heading_deg, 1), "label": label}
+        if before >= 0:
+            facts["before"] = self._names_of[before]
+        for kind in ("headed", "wrong_way") if name in self.wrong else ("headed",):
+            given.frames[int(given.frame[at])].emit(kind, int(given.track[at]), **facts)
+            self.count(f"{kind} {name}: {label}")
+
+
+def heading(dx: np.ndarray, dy: np.ndarray) -> np.ndarray:
+    """Degrees from up the picture, clockwise as on a compass, 0 up to but not 360, of the same shape."""
+    return np.asarray(np.degrees(np.arctan2(dx, -dy)) % 360)

@@ -1,0 +1,103 @@
+"""`line_counter`: who crosses a line, and which way."""
+
+from __future__ import annotations
+
+from dataclasses import field
+
+import numpy as np
+
+from streamkit.analytics.crossing import Crossings
+from streamkit.analytics.memory import Columns
+from streamkit.analytics.rounds import Round
+from streamkit.analytics.shapes import Polylines, by_name
+from streamkit.stage import Seconds, stage
+from streamkit.stages.watching import Watching, named
+
+_WAYS = {1: "in", -1: "out"}
+
+
+@stage("line_counter", reads="track_id", writes="events")
+class LineCounter(Watching):
+    """Emit `crossed` when a track passes a line, and count those that went in and those that went out.
+
+    `in` is from left to right of the line as drawn, for who stands on its first point and faces the next. A track
+    counts once it is the margin away on the other side, having been that far away before: trembling on the line counts
+    nothing, each real crossing counts. docs/analytics.md has the rules with pictures.
+
+    `crossed` has `direction`, `label`, `in` and `out` (the line's counts so far), `at_s` (when it passed), `attributes`
+    where the object has some, and `line` where lines have names; `counted` has `in`, `out`, `from_s`, `to_s` and
+    `line`. The report has the counts.
+
+    Options:
+        line: the line, [[x, y], [x, y], ...], or several by name, {door: [[x, y], [x, y]], gate: ...}.
+        margin: how far from the line a track must have been, and get, to count; 1 % of the picture's height if left
+            out.
+        hold: how long it must stay that far away before it counts; longer than flicker, shorter than a visit.
+        window: emit `counted` for each line after every so many seconds, with what crossed in them.
+    """
+
+    emits = ("crossed", "counted")
+
+    line: Polylines = field(kw_only=True)
+    margin: float | None = field(default=None, kw_only=True)
+    hold: Seconds = field(default=0.0, kw_only=True)
+    window: Seconds | None = field(default=None, kw_only=True)
+    max_gap: Seconds = field(default=10.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Refuse lines that the units cannot mean."""
+        self.check(by_name(self.line).values())
+        check_lengths(self.margin, self.window)
+
+    def open(self) -> None:
+        """Get ready for the first source."""
+        super().open()
+        lines = by_name(self.line)
+        self._lines = list(lines)
+        self._crossings = Crossings(list(lines.values()), hold_s=self.hold, max_gap_s=self.max_gap)
+        pair = np.zeros((len(lines), 2), np.int64)  # in, out
+        self._counts = Columns(total=pair, before=pair, from_s=np.float64(np.nan))
+
+    def begin(self, slot: int) -> None:
+        """Count from zero."""
+        self._counts.reserve(slot + 1)
+        self._counts.reset(slot)
+
+    def watch(self, given: Round) -> None:
+        """Look at one frame of each of several sources."""
+        if self.window is not None:
+            self._windows(given, self.window)
+        total = self._counts["total"]
+        for one in self._crossings.step(given, given.margin(self.margin), self._most):
+            frame, name = int(given.frame[one.at]), self._lines[one.line]
+            counts = total[given.slot[frame], one.line]
+            counts[0 if one.way > 0 else 1] += 1
+            way, label = _WAYS[one.way], self._names[int(given.label[one.at])]
+            self.count(name, f"{way}: {label}")
+            data = {**named("line", name), "direction": way, "label": label, **self.looks(given, one.at)}
+            data |= {"in": int(counts[0]), "out": int(counts[1]), "at_s": round(one.at_s, 6)}
+            given.frames[frame].emit("crossed", int(given.track[one.at]), **data)
+
+    def finish(self, slot: int) -> None:
+        """Forget the source's tracks."""
+        self._crossings.end(slot)
+
+    def _windows(self, given: Round, length_s: float) -> None:
+        from_s, total, before = (self._counts[name] for name in ("from_s", "total", "before"))
+        for frame, slot, now_s in zip(given.frames, given.slot.tolist(), given.pts_s.tolist(), strict=True):
+            if np.isnan(from_s[slot]):
+                from_s[slot] = now_s
+            while now_s >= from_s[slot] + length_s:
+                end_s = float(from_s[slot]) + length_s
+                for name, (entered, left) in zip(self._lines, (total - before)[slot].tolist(), strict=True):
+                    times = {"from_s": round(float(from_s[slot]), 6), "to_s": round(end_s, 6)}
+                    frame.emit("counted", **{**named("line", name), "in": entered, "out": left, **times})
+                before[slot], from_s[slot] = total[slot], end_s
+
+
+def check_lengths(margin: float | None, window: float | None) -> None:
+    """Refuse a margin below 0 and a window of no length; raise ValueError."""
+    if margin is not None and not margin >= 0:
+        raise ValueError(f"margin must be 0 or more, got {margin:g}")
+    if window is not None and not window > 0:
+        raise ValueError(f"window must be longer than 0s, got {window:g}s; leave it out for none")

@@ -1,0 +1,130 @@
+"""`proximity`: which tracks are near each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from streamkit.analytics.plane import FourPoints, Plane
+from streamkit.analytics.rounds import Labels, Round
+from streamkit.analytics.shapes import check_units
+from streamkit.data import Frame
+from streamkit.stage import Seconds, stage
+from streamkit.stages.watching import Watching
+
+_SLACK = 1.1  # of the distance: further away than that, a pair has parted
+
+
+@dataclass(slots=True)
+class Pair:
+    """Two tracks that are near each other: since when, when both were seen last, their classes, whether it was told."""
+
+    since_s: float
+    seen_s: float
+    labels: list[str]
+    told: bool = False
+
+
+@stage("proximity", reads="track_id", writes="events")
+class Proximity(Watching):
+    """Say which tracks are near each other for how long: emits `met` and `parted`.
+
+    `met` has `other` (the other track), `labels` (of both), `distance` (now) and `since_s`; `parted` has `other`,
+    `labels` and `together_s`. The event's track is the one with the lower number. A pair is near within `distance`, and
+    apart beyond 1.1 times that; one of which a track is not seen for longer than `max_gap` has parted when it was last
+    seen.
+
+    Options:
+        distance: how near is near, between the anchors: in pixels, in shares of the picture's height, or in metres
+            where there are `points` and `ground`.
+        near_for: how long a pair must be near before it is told.
+        others: look at pairs of one of `labels` and one of these classes; if left out both are of `labels`.
+        points: four points of the picture, in order around an area of flat ground; distances are then in metres.
+        ground: the same four on the ground, in metres, as in [[0, 0], [3.5, 0], [3.5, 20], [0, 20]].
+    """
+
+    emits = ("met", "parted")
+
+    distance: float
+    near_for: Seconds = field(default=0.0, kw_only=True)
+    others: tuple[str, ...] = field(default=(), kw_only=True)
+    points: FourPoints | None = field(default=None, kw_only=True)
+    ground: FourPoints | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Refuse a distance of nothing, and points without their ground."""
+        if not self.distance > 0:
+            raise ValueError(f"distance must be more than 0, got {self.distance:g}")
+        if (self.points is None) != (self.ground is None):
+            raise ValueError("points and ground go together: give both, or neither for distances in the picture")
+        if self.others and not self.labels:
+            raise ValueError("others needs labels: the classes that are near them")
+        self._plane = None
+        if self.points is not None and self.ground is not None:
+            check_units(self.units, [self.points])
+            self._plane = Plane(self.points, self.ground)
+
+    def open(self) -> None:
+        """Get ready for the first source."""
+        super().open()
+        self._names = Labels((*self.labels, *self.others))
+        self._pairs: dict[int, dict[tuple[int, int], Pair]] = {}
+
+    def begin(self, slot: int) -> None:
+        """Nobody is near anybody."""
+        self._pairs[slot] = {}
+
+    def watch(self, given: Round) -> None:
+        """Look at one frame of each of several sources."""
+        ends = np.searchsorted(given.frame, np.arange(len(given.frames) + 1)).tolist()
+        places = given.xy if self._plane is None else self._plane.metres(given.xy)
+        if self._plane is None:
+            places = places * np.stack([given.aspect, np.ones_like(given.aspect)], axis=1)[given.frame]
+        for frame in range(len(given.frames)):
+            self._one(given, frame, slice(ends[frame], ends[frame + 1]), places)
+
+    def finish(self, slot: int) -> None:
+        """Forget the source's pairs."""
+        del self._pairs[slot]
+
+    def _one(self, given: Round, frame: int, rows: slice, places: np.ndarray) -> None:
+        """Look at one frame: at most some hundred objects, so all pairs at once."""
+        here, now_s, pairs = places[rows], float(given.pts_s[frame]), self._pairs[int(given.slot[frame])]
+        tracks, labels = given.track[rows].tolist(), [self._names[i] for i in given.label[rows].tolist()]
+        apart = np.hypot(*(here[:, None] - here[None]).transpose(2, 0, 1))  # NaN beyond the horizon: near nobody
+        at = dict(zip(tracks, range(len(tracks)), strict=True))
+        for key, pair in list(pairs.items()):
+            first, second = (at.get(track) for track in key)
+            if first is None or second is None:
+                if now_s - pair.seen_s > self.max_gap:
+                    self._part(given.frames[frame], pairs, key, pair.seen_s)
+            elif apart[first, second] <= self.distance * (_SLACK if pair.told else 1.0):
+                pair.seen_s = now_s
+            else:
+                self._part(given.frames[frame], pairs, key, now_s)
+        for i, j in np.argwhere(np.triu(apart <= self.distance, 1)).tolist():
+            if self._asked_for(labels[i], labels[j]):
+                i, j = (i, j) if tracks[i] < tracks[j] else (j, i)
+                key = tracks[i], tracks[j]
+                pair = pairs.setdefault(key, Pair(now_s, now_s, [labels[i], labels[j]]))
+                if not pair.told and now_s - pair.since_s >= self.near_for:
+                    pair.told = True
+                    self._tell(given.frames[frame], "met", key, pair, distance=round(float(apart[i, j]), 4))
+
+    def _part(self, frame: Frame, pairs: dict[tuple[int, int], Pair], key: tuple[int, int], at_s: float) -> None:
+        pair = pairs.pop(key)
+        if pair.told:
+            self._tell(frame, "parted", key, pair, together_s=round(at_s - pair.since_s, 6))
+
+    def _tell(self, frame: Frame, kind: str, key: tuple[int, int], pair: Pair, **facts: float) -> None:
+        facts.update({"since_s": round(pair.since_s, 6)} if kind == "met" else {})
+        self.count(f"{kind}: {' and '.join(sorted(pair.labels))}")
+        frame.emit(kind, key[0], other=key[1], labels=list(pair.labels), **facts)
+
+    def _asked_for(self, first: str, second: str) -> bool:
+        """Whether a pair of these classes is looked at; what is of neither is not there."""
+        if not self.others:
+            return True
+        both = (first, second), (second, first)
+        return any(one in self.labels and other in self.others for one, other in both)

@@ -1,0 +1,109 @@
+"""`zone`: who is in an area, for how long, and how many there are."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any
+
+from streamkit.analytics.occupancy import Crowd, Occupancy, Stay, Windows
+from streamkit.analytics.rounds import Round
+from streamkit.analytics.shapes import Polygons, by_name
+from streamkit.stage import Count, Seconds, stage
+from streamkit.stages.line_counter import check_lengths
+from streamkit.stages.watching import Watching, named
+
+
+@stage("zone", reads="track_id", writes="events")
+class Zone(Watching):
+    """Say who enters and leaves an area, how long each stays, and how many there are.
+
+    Emits `entered`, `left`, `loitering`, `overcrowded` and `cleared`.
+
+    A track is in when its anchor lies in the area, and out when it lies outside by the margin or more, or is not seen
+    for longer than `max_gap`. docs/analytics.md has the rules with pictures.
+
+    `entered` has `label`, `count` (how many are in now), `at_s`, and `appeared: true` where the track's first sight was
+    in the area. `left` has `label`, `count`, `dwell_s`, `at_s`, and `lost: true` where it was last seen in the area.
+    `loitering` has `label`, `count`, `dwell_s`. `overcrowded` and `cleared` have `count` and `since_s`. `occupancy` has
+    `mean`, `most`, `entered`, `left`, `from_s`, `to_s`. All have `zone` where areas have names.
+
+    Options:
+        polygon: the area's corners, [[x, y], ...], or several by name, {till: [[x, y], ...], door: ...}.
+        margin: how far outside a track must be to have left; 1 % of the picture's height if left out.
+        hold: how long a track must be in, or out, before it counts; it then counts from when it began.
+        loitering: emit `loitering` for a track that stays this long, once a stay.
+        more_than: emit `overcrowded` when more tracks than this are in, and `cleared` when no longer.
+        crowded_for: how long there must be more, or no longer be more, before that is told.
+        window: emit `occupancy` after every so many seconds: mean and most at once, how many entered and left.
+    """
+
+    emits = ("entered", "left", "loitering", "overcrowded", "cleared", "occupancy")
+
+    polygon: Polygons = field(kw_only=True)
+    margin: float | None = field(default=None, kw_only=True)
+    hold: Seconds = field(default=0.0, kw_only=True)
+    loitering: Seconds | None = field(default=None, kw_only=True)
+    more_than: Count | None = field(default=None, kw_only=True)
+    crowded_for: Seconds = field(default=0.0, kw_only=True)
+    window: Seconds | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Refuse areas that the units cannot mean, and what would tell nothing."""
+        self.check(by_name(self.polygon).values())
+        check_lengths(self.margin, self.window)
+        if self.crowded_for and self.more_than is None:
+            raise ValueError("crowded_for needs more_than: how many are no crowd yet")
+
+    def open(self) -> None:
+        """Get ready for the first source."""
+        super().open()
+        areas = by_name(self.polygon)
+        self._areas = list(areas)
+        self._occupancy = Occupancy(
+            list(areas.values()), hold_s=self.hold, max_gap_s=self.max_gap, loitering_s=self.loitering,
+            more_than=self.more_than, crowded_for_s=self.crowded_for,
+        )  # fmt: skip
+        self._windows = None if self.window is None else Windows(len(areas), self.window)
+
+    def begin(self, slot: int) -> None:
+        """Nobody is in."""
+        self._occupancy.begin(slot)
+        if self._windows is not None:
+            self._windows.begin(slot)
+
+    def watch(self, given: Round) -> None:
+        """Look at one frame of each of several sources."""
+        found = self._occupancy.step(given, given.margin(self.margin), self._most)
+        for one in found:
+            frame, zone = given.frames[one.frame], named("zone", self._areas[one.area])
+            if isinstance(one, Crowd):
+                kind = "cleared" if one.cleared else "overcrowded"
+                frame.emit(kind, **zone, count=one.count, since_s=round(one.since_s, 6))
+                self.count(self._areas[one.area], kind)
+            else:
+                frame.emit(one.kind, one.track, **zone, **self._facts(one))
+                self.count(self._areas[one.area], f"{one.kind}: {self._names[one.label]}")
+        if self._windows is not None:
+            for window in self._windows.step(given, self._occupancy.sources["count"], found):
+                facts: dict[str, Any] = {
+                    "mean": round(window.mean, 4), "most": window.most, "entered": window.entered, "left": window.left,
+                    "from_s": round(window.from_s, 6), "to_s": round(window.to_s, 6),
+                }  # fmt: skip
+                zone = named("zone", self._areas[window.area])
+                given.frames[window.frame].emit("occupancy", **zone, **facts)
+
+    def finish(self, slot: int) -> None:
+        """Forget the source's tracks; the report says how many had not left."""
+        for area, count in enumerate(self._occupancy.end(slot).tolist()):
+            if count:
+                self.count(self._areas[area], "in at the end", n=count)
+
+    def _facts(self, one: Stay) -> dict[str, Any]:
+        facts: dict[str, Any] = {"label": self._names[one.label], "count": one.count}
+        if one.kind != "entered":
+            facts["dwell_s"] = round(one.dwell_s, 6)
+        if one.kind != "loitering":
+            facts["at_s"] = round(one.at_s, 6)
+        if one.unseen:
+            facts["appeared" if one.kind == "entered" else "lost"] = True
+        return facts

@@ -1,0 +1,123 @@
+"""Which pairs to take: the assignment whose gains are the most in sum.
+
+The shortest augmenting path method for the assignment problem (Kuhn 1955, Munkres 1957; in the form with potentials,
+O(n^2 m), of Jonker and Volgenant 1987). Pairs that nobody else wants, nearly all in a calm scene, are taken first: that
+changes no sum, and leaves little to solve.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamkit.tracking.jit import compiled
+
+
+@compiled
+def assign(gain: np.ndarray) -> np.ndarray:
+    """The column of each row, -1 for none.
+
+    Args:
+        gain: (n, m) float64; a pair whose gain is not above 0 is never taken.
+
+    Returns:
+        (n,) int64.
+    """
+    n, m = gain.shape
+    column_of = np.full(n, -1, np.int64)
+    wanted = np.zeros(n, np.int64)
+    wanting = np.zeros(m, np.int64)
+    for i in range(n):
+        for j in range(m):
+            if gain[i, j] > 0:
+                wanted[i] += 1
+                wanting[j] += 1
+    rows = np.empty(n, np.int64)
+    left = 0
+    for i in range(n):
+        if wanted[i] == 0:
+            continue
+        if wanted[i] == 1:
+            j = _first(gain, i)
+            if wanting[j] == 1:
+                column_of[i] = j
+                wanting[j] = 0
+                continue
+        rows[left] = i
+        left += 1
+    if left == 0:
+        return column_of
+    columns = np.empty(m, np.int64)
+    right = 0
+    for j in range(m):
+        if wanting[j] > 0:
+            columns[right] = j
+            right += 1
+    upright = left <= right
+    cost = np.empty((min(left, right), max(left, right)))
+    for a in range(left):
+        for b in range(right):
+            worth = -max(gain[rows[a], columns[b]], 0.0)
+            if upright:
+                cost[a, b] = worth
+            else:
+                cost[b, a] = worth
+    of = _solve(cost)
+    for c in range(len(of)):
+        if cost[c, of[c]] < 0:
+            a, b = (c, of[c]) if upright else (of[c], c)
+            column_of[rows[a]] = columns[b]
+    return column_of
+
+
+@compiled
+def _first(gain: np.ndarray, i: int) -> int:
+    for j in range(gain.shape[1]):
+        if gain[i, j] > 0:
+            return j
+    return -1
+
+
+@compiled
+def _solve(cost: np.ndarray) -> np.ndarray:
+    """The column of each row of (n, m) costs, n <= m, every row with a column of its own, the least in sum.
+
+    Row by row; each looks for the cheapest way to a free column, along which the rows before it change theirs. Row and
+    column numbers count from 1 here, and column 0 stands for the row that is being placed.
+    """
+    n, m = cost.shape
+    row_price, column_price = np.zeros(n + 1), np.zeros(m + 1)
+    row_of, way = np.zeros(m + 1, np.int64), np.zeros(m + 1, np.int64)
+    least, done = np.empty(m + 1), np.empty(m + 1, np.bool_)
+    for i in range(1, n + 1):
+        row_of[0] = i
+        at = 0
+        least.fill(np.inf)
+        done.fill(False)
+        while row_of[at] != 0:
+            done[at] = True
+            row, step, following = row_of[at], np.inf, 0
+            for j in range(1, m + 1):
+                if done[j]:
+                    continue
+                reduced = cost[row - 1, j - 1] - row_price[row] - column_price[j]
+                if reduced < least[j]:
+                    least[j] = reduced
+                    way[j] = at
+                if least[j] < step:
+                    step = least[j]
+                    following = j
+            for j in range(m + 1):
+                if done[j]:
+                    row_price[row_of[j]] += step
+                    column_price[j] -= step
+                else:
+                    least[j] -= step
+            at = following
+        while at != 0:
+            row_of[at] = row_of[way[at]]
+            at = way[at]
+    column_of = np.empty(n, np.int64)
+    for j in range(1, m + 1):
+        if row_of[j] != 0:
+            column_of[row_of[j] - 1] = j - 1
+    return column_of

@@ -1,0 +1,118 @@
+"""Where a track is expected: a Kalman filter of constant velocity for each of a box's centre x, y, width and height.
+
+The four are independent in the filters of SORT's successors (Wojke et al., "Simple Online and Realtime Tracking with a
+Deep Association Metric", 2017; Aharon et al., "BoT-SORT", 2022, whose coordinates these are), so each is a filter of
+two numbers, position and velocity. Only the velocity wanders, as a random walk in time, not in frames: the step over
+any time is exact, and one of 80 ms is two of 40 ms. A box of low score is mostly one of which something is hidden, so
+it counts less (Du et al., "GIAOTracker", 2021); what a track does while it is hardly seen then follows from before.
+
+Arrays: `mean` (4, 2) float64, position in pixels and velocity in pixels a second; `cov` (4, 3) float64, their variances
+and covariance as position, both, velocity.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamkit.tracking.jit import compiled
+
+# All in shares of the box's longer side. Chosen on drawn scenes, and checked on real videos: docs/tracking.md.
+_RATE = 30.0  # the frame rate that the numbers a frame below are meant for
+_MEASURED = (1 / 30) ** 2  # variance of a box's position and size, of score 1
+_DOUBT = 150.0  # how much larger it is at score 0
+_WANDER = (_RATE / 640) ** 2 * _RATE  # variance that the velocity gains a second
+_FIRST_POSITION = (1 / 10) ** 2
+_FIRST_VELOCITY = (_RATE / 10) ** 2
+
+
+@compiled
+def begin(mean: np.ndarray, cov: np.ndarray, box: np.ndarray) -> None:
+    """Set the filter of a track that begins with a box x1, y1, x2, y2."""
+    for k in range(4):
+        mean[k, 0] = _measured(box, k)
+        mean[k, 1] = 0.0
+    for k in range(4):
+        cov[k, 0] = _FIRST_POSITION * _unit(mean)
+        cov[k, 1] = 0.0
+        cov[k, 2] = _FIRST_VELOCITY * _unit(mean)
+
+
+@compiled
+def expect(mean: np.ndarray, cov: np.ndarray, dt_s: float, resize: bool) -> None:
+    """Go on by a time; without `resize` width and height stay as they are."""
+    wander = _WANDER * _unit(mean) * dt_s
+    for k in range(4):
+        if k >= 2 and not resize:
+            mean[k, 1] = 0.0
+        mean[k, 0] += mean[k, 1] * dt_s
+        pp, pv, vv = cov[k, 0], cov[k, 1], cov[k, 2]
+        cov[k, 0] = pp + dt_s * (2 * pv + dt_s * vv) + wander * dt_s * dt_s / 3
+        cov[k, 1] = pv + dt_s * vv + wander * dt_s / 2
+        cov[k, 2] = vv + wander
+
+
+@compiled
+def correct(mean: np.ndarray, cov: np.ndarray, box: np.ndarray, score: float) -> None:
+    """Take in the box x1, y1, x2, y2 that was seen, with its score."""
+    noise = _MEASURED * _unit(mean) * (1 + _DOUBT * (1 - score))
+    for k in range(4):
+        pp, pv, vv = cov[k, 0], cov[k, 1], cov[k, 2]
+        inverse = 1 / (pp + noise)
+        off = _measured(box, k) - mean[k, 0]
+        mean[k, 0] += pp * inverse * off
+        mean[k, 1] += pv * inverse * off
+        cov[k, 0] = pp - pp * inverse * pp
+        cov[k, 1] = pv - pp * inverse * pv
+        cov[k, 2] = vv - pv * inverse * pv
+
+
+@compiled
+def bend(mean: np.ndarray, cov: np.ndarray, seen: np.ndarray, box: np.ndarray, gap_s: float) -> None:
+    """Go from the filter as it was when `seen` was, along a straight line, to `box`, `gap_s` seconds later.
+
+    The re-update of Cao et al., "Observation-Centric SORT", 2023: what was only expected while the track was lost is
+    forgotten.
+    """
+    steps = max(1, round(gap_s * _RATE))
+    between = np.empty(4)
+    for i in range(1, steps + 1):
+        expect(mean, cov, gap_s / steps, True)
+        for k in range(4):
+            between[k] = seen[k] + (box[k] - seen[k]) * i / steps
+        correct(mean, cov, between, 1.0)
+
+
+@compiled
+def copy(to: np.ndarray, given: np.ndarray) -> None:
+    """Copy a mean or a covariance. In loops: an assignment of slices takes Numba seconds to compile."""
+    for k in range(given.shape[0]):
+        for n in range(given.shape[1]):
+            to[k, n] = given[k, n]
+
+
+@compiled
+def as_box(mean: np.ndarray, box: np.ndarray) -> None:
+    """Write the expected box x1, y1, x2, y2."""
+    half_w, half_h = max(mean[2, 0], 1.0) / 2, max(mean[3, 0], 1.0) / 2
+    box[0], box[1] = mean[0, 0] - half_w, mean[1, 0] - half_h
+    box[2], box[3] = mean[0, 0] + half_w, mean[1, 0] + half_h
+
+
+@compiled
+def moved(mean: np.ndarray, seen: np.ndarray, gap_s: float, box: np.ndarray) -> None:
+    """Write where the box `seen` is expected `gap_s` seconds later: it has moved on, of the same size."""
+    for k in range(4):
+        box[k] = seen[k] + mean[k % 2, 1] * gap_s
+
+
+@compiled
+def _measured(box: np.ndarray, k: int) -> float:
+    if k < 2:
+        return float((box[k] + box[k + 2]) / 2)
+    return float(box[k] - box[k - 2])
+
+
+@compiled
+def _unit(mean: np.ndarray) -> float:
+    side = max(mean[2, 0], mean[3, 0], 1.0)
+    return float(side * side)

@@ -1,0 +1,134 @@
+"""One round of matching: some of a frame's objects to some of a lane's tracks, by how alike they are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from streamkit.tracking.assign import assign
+from streamkit.tracking.jit import compiled
+from streamkit.tracking.likeness import fit, looks_alike, straightness
+from streamkit.tracking.settings import Settings
+
+_NEAR = 0.5  # the overlap from which looks may stand for overlap, as in BoT-SORT
+_TINY = 1e-6  # the gain of a pair that is just alike enough
+
+
+class Objects(NamedTuple):
+    """The objects of all frames of a batch, one frame's after the other's.
+
+    Attributes:
+        box: (n, 4) float32, x1, y1, x2, y2 in source pixels.
+        score: (n,) float32.
+        class_id: (n,) int32.
+        look: (n, d) float32, embeddings; d is 0 where there are none.
+    """
+
+    box: np.ndarray
+    score: np.ndarray
+    class_id: np.ndarray
+    look: np.ndarray
+
+
+class Round(NamedTuple):
+    """What a round matches, and by what.
+
+    Attributes:
+        state: tracks in this state take part,
+        or_state: and in this one.
+        lowest: the least score of an object that takes part.
+        below: its score must be below this.
+        least: how alike a pair must be at least.
+        last_box: compare with the box seen last, not with the one expected.
+        by_looks: compare looks alone.
+        heading: the weight of keeping a track's direction.
+    """
+
+    state: int
+    or_state: int
+    lowest: float
+    below: float
+    least: float
+    last_box: bool
+    by_looks: bool
+    heading: float
+
+
+@compiled
+def match(
+    tracks: np.ndarray,
+    looks: np.ndarray,
+    expected: np.ndarray,
+    objects: Objects,
+    first: int,
+    part: Round,
+    st: Settings,
+    track_of: np.ndarray,
+    free: np.ndarray,
+) -> None:
+    """Give objects that have no track one of the tracks that are free.
+
+    Args:
+        tracks: (most,) TRACK.
+        looks: (most, d) float32.
+        expected: (m, 4) float64, where the first m tracks, those that there are, are expected.
+        objects: the frame's objects are those from `first` on.
+        first: likewise.
+        part: the round.
+        st: what is asked for.
+        track_of: (n,) int64, the track of each of the frame's objects, -1 for none; changed in place.
+        free: (m,) bool, tracks without an object; changed in place.
+    """
+    rows, columns = np.empty(len(track_of), np.int64), np.empty(len(free), np.int64)
+    n = m = 0
+    for i in range(len(track_of)):
+        score = objects.score[first + i]
+        if track_of[i] < 0 and part.lowest <= score < part.below and is_box(objects.box, first + i):
+            rows[n] = i
+            n += 1
+    for j in range(len(free)):
+        if free[j] and (tracks[j].state == part.state or tracks[j].state == part.or_state):
+            columns[m] = j
+            m += 1
+    if n == 0 or m == 0:
+        return
+    where, kinds = np.empty((m, 4)), np.empty(m, np.int64)
+    for b in range(m):
+        j = columns[b]
+        kinds[b] = tracks[j].class_id
+        for k in range(4):
+            where[b, k] = tracks[j].box[k] if part.last_box else expected[j, k]
+    gain = np.zeros((n, m))
+    for a in range(n):
+        i = first + rows[a]
+        for b in range(m):
+            if st.class_aware and objects.class_id[i] != kinds[b]:
+                continue
+            j = columns[b]
+            if part.by_looks:
+                like = looks_alike(objects.look[i], looks[j])
+            else:
+                like = fit(objects.box, i, where, b)
+                if like == 0:
+                    continue
+                if st.appearance and like >= _NEAR:
+                    alike = looks_alike(objects.look[i], looks[j])
+                    if alike >= st.min_similarity:
+                        like = max(like, (1 + alike) / 2)
+            if like >= part.least and like > 0:
+                gain[a, b] = like - part.least + _TINY
+                if part.heading > 0:
+                    gain[a, b] += part.heading * objects.score[i] * straightness(tracks[j], objects.box[i])
+    column_of = assign(gain)
+    for a in range(n):
+        if column_of[a] >= 0:
+            track_of[rows[a]] = columns[column_of[a]]
+            free[columns[column_of[a]]] = False
+
+
+@compiled
+def is_box(box: np.ndarray, i: int) -> bool:
+    """Whether box `i` of (n, 4) has an inside, and is numbers throughout."""
+    width, height = box[i, 2] - box[i, 0], box[i, 3] - box[i, 1]
+    return bool(width > 0 and height > 0 and np.isfinite(width) and np.isfinite(height))

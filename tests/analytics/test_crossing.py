@@ -1,0 +1,258 @@
+"""Lines: what counts as crossing, by example, by properties, and against counting the plain way."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from walks import crossings, told, walk
+
+from streamkit.stages.line_counter import LineCounter
+
+UP = ((100.0, 200.0), (100.0, 100.0))  # from below to above: the picture's left is on its left
+BENT = ((100.0, 300.0), (200.0, 150.0), (300.0, 300.0), (320.0, 40.0))
+
+STEP = st.tuples(st.floats(-40, 40), st.floats(-40, 40))
+GRID = st.tuples(st.sampled_from([80, 90, 95, 100, 105, 110, 120]), st.sampled_from([90, 100, 150, 200, 210]))
+
+
+def ways(events):
+    return [(frame, data["direction"]) for frame, kind, _, data in events if kind == "crossed"]
+
+
+def counted(places, line=UP, times=None, **options):
+    options.setdefault("margin", 5.0)
+    return ways(told(LineCounter(line=line, **options), walk({7: places}, times=times)))
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ([(80, 150), (120, 150)], [(1, "in")]),
+        ([(120, 150), (80, 150)], [(1, "out")]),
+        ([(80, 150), (98, 150), (102, 150), (106, 150)], [(3, "in")]),  # when it is the margin away
+        ([(80, 150), (102, 150), (98, 150), (102, 150), (99, 150), (110, 150)], [(5, "in")]),  # trembles: once
+        ([(80, 150), (102, 150), (98, 150), (104, 150), (80, 150)], []),  # trembles, and turns back
+        ([(80, 150), (120, 150), (80, 150), (120, 150)], [(1, "in"), (2, "out"), (3, "in")]),  # each real crossing
+        ([(97, 150), (103, 150), (97, 150), (103, 150)], []),  # never away from the line
+        ([(98, 150), (120, 150)], []),  # begins on the line: which side it came from is not known
+        ([(98, 150), (120, 150), (80, 150)], [(2, "out")]),
+        ([(80, 50), (120, 50)], []),  # beyond the line's end
+        ([(80, 250), (120, 250)], []),
+        ([(80, 150), None, None, (120, 150)], [(3, "in")]),  # lost, and found on the other side
+        ([(80, 150), (100, 150), (120, 150)], [(2, "in")]),  # stood on the line
+        (
+            [(80, 150), (120, 150), (120, 250), (80, 250), (80, 150), (120, 150)],
+            [(1, "in"), (5, "in")],
+        ),  # around its end
+    ],
+)
+def test_what_counts(places, expected):
+    assert counted(places) == expected
+
+
+def test_the_event_says_it_all():
+    stage = LineCounter(line={"door": UP, "wall": ((300, 0), (300, 360))}, margin=5)
+    places = {1: [(80, 150), (99, 150), (101, 150), (120, 150), (120, 150)], 2: [(120, 160)] * 4 + [(80, 160)]}
+    events = told(stage, walk(places, label={1: "person", 2: "dog"}))
+    assert events == [
+        (3, "crossed", 1, {"line": "door", "direction": "in", "label": "person", "in": 1, "out": 0, "at_s": 0.08}),
+        (4, "crossed", 2, {"line": "door", "direction": "out", "label": "dog", "in": 1, "out": 1, "at_s": 0.16}),
+    ]
+
+
+def test_the_line_drawn_the_other_way_turns_in_and_out():
+    assert counted([(80, 150), (120, 150)], line=UP[::-1]) == [(1, "out")]
+
+
+def test_hold_waits_for_flicker_to_pass():
+    jump = [(80, 150)] * 5 + [(120, 150)] * 2 + [(80, 150)] * 5  # a box that is somewhere else for two frames
+    assert counted(jump) == [(5, "in"), (7, "out")]
+    assert counted(jump, hold=0.1) == []
+    stays = [(80, 150)] * 5 + [(120, 150)] * 5
+    events = told(LineCounter(line=UP, margin=5, hold=0.1), walk({7: stays}))
+    assert [(frame, data["at_s"]) for frame, _, _, data in events] == [(8, 0.2)]  # 0.12 s after it passed
+
+
+def test_a_track_that_is_away_for_too_long_begins_anew():
+    there = [(80, 150), (120, 150)]
+    assert counted(there, times=[0, 9]) == [(1, "in")]
+    assert counted(there, times=[0, 11]) == []
+    assert counted(there, times=[0, 11], max_gap=20.0) == [(1, "in")]
+
+
+def test_only_these_classes():
+    given_ = walk({1: [(80, 150), (120, 150)], 2: [(80, 150), (120, 150)]}, label={1: "person", 2: "dog"})
+    assert [track for _, _, track, _ in told(LineCounter(line=UP, labels=("dog",)), given_)] == [2]
+
+
+def test_windows():
+    places = [(80, 150), (120, 150)] * 5
+    given_ = walk({7: places}, times=[0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 6.2, 6.5, 7.0, 7.2])
+    events = told(LineCounter(line=UP, window=2.0), given_)
+    assert [(frame, data) for frame, kind, _, data in events if kind == "counted"] == [
+        (4, {"in": 2, "out": 1, "from_s": 0.0, "to_s": 2.0}),
+        (6, {"in": 1, "out": 1, "from_s": 2.0, "to_s": 4.0}),
+        (6, {"in": 0, "out": 0, "from_s": 4.0, "to_s": 6.0}),
+    ]
+
+
+def test_predicted_objects_count_or_not():
+    given_ = walk({7: [(80, 150), (120, 150), (80, 150)]})
+    for frame, guess in zip(given_, (0, 1, 0), strict=True):
+        frame.detections = frame.detections.with_columns(predicted=np.array([guess], bool))
+    assert ways(told(LineCounter(line=UP), given_)) == [(1, "in"), (2, "out")]
+    assert ways(told(LineCounter(line=UP, predicted=False), given_)) == []
+
+
+@pytest.mark.parametrize(
+    ("anchor", "x", "y"), [("foot", 0, 0), ("center", 0, -10), ("top", 0, -20), ("left", -4, -10), ("right", 4, -10)]
+)
+def test_the_anchor_is_the_point_that_counts(anchor, x, y):
+    beside = ((104.0 + x, 150.0 + y), (104.0 + x, 152.0 + y))  # only this point of the box passes between these ends
+    at = (100, 151), (108, 151)
+    assert len(counted(at, line=beside, anchor=anchor, margin=1.0)) == 1
+    others = {"foot", "center", "top", "left", "right"} - {anchor}
+    assert all(counted(at, line=beside, anchor=one, margin=1.0) == [] for one in others)
+
+
+# ------------------------------------------------------------------------------------------------------- properties
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.one_of(st.none(), st.tuples(st.floats(60, 360), st.floats(30, 330))), max_size=25),
+    st.lists(st.floats(0.01, 6), min_size=25, max_size=25),
+    st.sampled_from([0.0, 3.0, 20.0]),
+    st.sampled_from([0.0, 0.1, 1.0]),
+    st.sampled_from([UP, BENT, BENT[::-1]]),
+)
+def test_it_counts_as_the_plain_way_does(places, steps, margin, hold, line):
+    times = np.cumsum(steps)[: len(places)].tolist()
+    box_exact = [None if p is None else (float(np.float32(p[0])), float(np.float32(p[1]))) for p in places]
+    given_ = walk({7: box_exact}, times=times)
+    seen = [None if not len(f.detections) else tuple(f.detections.foot[0].astype(float).tolist()) for f in given_]
+    found = counted_from(given_, line, margin, hold)
+    assert found == [
+        (i, "in" if way > 0 else "out") for i, way in crossings(line, seen, times, margin=margin, hold=hold)
+    ]
+
+
+def counted_from(given_, line, margin, hold):
+    return ways(told(LineCounter(line=line, margin=margin, hold=hold), given_, batch=(1, 3, 7)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(GRID, min_size=2, max_size=30))
+def test_on_a_line_across_the_picture_in_less_out_is_the_change_of_side(places):
+    """Also where places lie on the line: without a margin, every change of side is one crossing."""
+    found = counted(places, line=((100, -500), (100, 500))[::-1], margin=0.0)
+    right = [x > 100 or x == 100 for x, _ in places]  # a place on a line that goes up is on its right, by the rule
+    assert [way for _, way in found] == ["in" if now else "out" for was, now in itertools.pairwise(right) if was != now]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([5, 10, 30]), st.floats(0, 0.5))
+def test_any_frame_rate_with_noise_and_lost_frames_counts_the_same(seed, fps, lost):
+    """Somebody goes through the line five times, and is seen every 0.6 s at least."""
+    rng = np.random.default_rng(seed)
+    corners = [40.0, 160.0] * 3
+    times = np.arange(0, 30, 1 / fps)
+    x = np.interp(times, np.arange(6) * 6.0, corners) + rng.uniform(-4, 4, len(times))
+    y = 150 + rng.uniform(-4, 4, len(times))
+    kept = rng.random(len(times)) >= lost
+    kept[:: max(1, int(0.6 * fps))] = True
+    places = [(float(a), float(b)) if k else None for a, b, k in zip(x, y, kept, strict=True)]
+    found = counted(places, times=times.tolist(), margin=9.0)
+    assert [way for _, way in found] == ["in", "out", "in", "out", "in"]
+    for (frame, _), middle in zip(found, (3, 9, 15, 21, 27), strict=True):
+        assert abs(times[frame] - middle) < 2.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(-4.9, 4.9), min_size=1, max_size=60), st.booleans())
+def test_trembling_within_the_margin_counts_at_most_once(offsets, through):
+    end = (130.0, 150.0) if through else (70.0, 150.0)
+    found = counted([(70.0, 150.0), *[(100.0 + d, 150.0) for d in offsets], end])
+    assert [way for _, way in found] == (["in"] if through else [])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.lists(st.integers(1, 9), min_size=1, max_size=4))
+def test_batches_and_other_sources_and_the_order_of_objects_change_nothing(seed, sizes):
+    rng = np.random.default_rng(seed)
+
+    def places():
+        at = rng.uniform([60, 30], [360, 330]) + np.cumsum(rng.normal(0, 25, (20, 2)), axis=0)
+        return [tuple(p) if seen else None for p, seen in zip(at.tolist(), rng.random(20) < 0.9, strict=True)]
+
+    sources = {name: walk({t: places() for t in range(1, 6)}, source=name) for name in "abc"}
+    alone = {name: told(LineCounter(line=BENT), given_, batch=1) for name, given_ in sources.items()}
+    for given_ in sources.values():
+        for frame in given_:
+            frame.detections = frame.detections[rng.permutation(len(frame.detections))]
+    left = {name: list(given_) for name, given_ in sources.items()}
+    mixed = []
+    while any(left.values()):
+        name = rng.choice([name for name, rest in left.items() if rest])
+        mixed.append(left[name].pop(0))
+    from streamkit.testing import run_stage
+
+    done = run_stage(LineCounter(line=BENT), mixed, batch=sizes)
+    for name, expected in alone.items():
+        events = [
+            (e.frame, e.kind, e.track_id, e.data["direction"]) for f in done if f.source == name for e in f.events
+        ]
+        assert sorted(events) == sorted((f, k, t, d["direction"]) for f, k, t, d in expected)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000))
+def test_shares_count_as_pixels_do_and_at_any_resolution(seed):
+    rng = np.random.default_rng(seed)
+    at = rng.uniform([60, 30], [360, 330]) + np.cumsum(rng.normal(0, 25, (30, 2)), axis=0)
+    at = np.clip(at, [5, 25], [630, 355])
+    share = tuple((x / 640, y / 360) for x, y in BENT)
+    expected = counted([tuple(p) for p in at.tolist()], line=BENT, margin=3.6)
+    for scale in (1, 2, 3):
+        given_ = walk({7: [tuple(p) for p in (at * scale).tolist()]}, width=640 * scale, height=360 * scale)
+        assert ways(told(LineCounter(line=share, units="share", margin=0.01), given_)) == expected
+    changes = walk({7: [tuple(p) for p in at.tolist()]})  # and where it changes on the way
+    for frame in changes[15:]:
+        frame.width, frame.height = 1280, 720
+        frame.detections = frame.detections.with_columns(xyxy=frame.detections.xyxy * np.float32(2))
+    assert ways(told(LineCounter(line=share, units="share", margin=0.01), changes)) == expected
+
+
+def test_a_source_that_ends_is_forgotten_and_the_report_has_the_counts():
+    from streamkit.counters import Counters
+    from streamkit.data import Batch
+
+    stage = LineCounter(line=UP)
+    stage.context.counters = counters = Counters()
+    stage.open()
+    first, second = walk({7: [(80, 150), (120, 150)]}), walk({7: [(80, 150), (120, 150)]})
+    for round_ in range(100):
+        source = f"camera {round_}"
+        state = stage.new_state(source)
+        for frame in first if round_ % 2 else second:
+            frame.source = source
+            stage.process(Batch([frame], tables={"detect": frame.detections}), {source: state})
+        stage.end(source, state)
+    assert counters["in: person"] == 100
+    assert len(stage._crossings.tracks) == 0
+    assert stage._crossings.tracks.rows <= 16, "rows are used again"
+
+
+def test_months_of_tracks_do_not_add_up():
+    from streamkit.data import Batch
+
+    stage = LineCounter(line=UP, max_gap=1.0)
+    stage.open()
+    states = {"test": stage.new_state("test")}
+    for i in range(400):
+        (frame,) = walk({i + 1: [(80, 150)]})
+        frame.pts_s = i * 0.5
+        stage.process(Batch([frame], tables={"detect": frame.detections}), states)
+        assert len(stage._crossings.tracks) <= 4

@@ -1,0 +1,79 @@
+import itertools
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from walks import gap, inside, passes
+
+from streamkit.analytics.geometry import Areas, Lines, right_of
+from streamkit.analytics.geometry import passes as passing
+
+GRID = st.tuples(
+    st.integers(0, 6), st.integers(0, 6)
+)  # few places, so that points lie on lines and corners all the time
+PLACE = st.tuples(st.floats(-50, 50), st.floats(-50, 50))
+
+
+def array(points):
+    return np.array(points, np.float64).reshape(-1, 2)
+
+
+@given(GRID, GRID, st.lists(GRID, min_size=2, max_size=8))
+def test_a_step_passes_a_segment_as_exact_numbers_say(a, b, way):
+    if a == b:
+        return
+    for p, q in itertools.pairwise(way):
+        turned = right_of(array(a), array(b), array(p))[0] != right_of(array(a), array(b), array(q))[0]
+        found = bool(turned and passing(array(p), array(q), array(a), array(b))[0])
+        assert found == bool(passes((a, b), p, q))
+
+
+@given(st.lists(GRID, min_size=3, max_size=3, unique=True), st.lists(GRID, min_size=2, max_size=12))
+def test_who_goes_in_through_the_edges_is_inside(corners, way):
+    """Lines and areas agree about every place, also on edges and corners: a closed line counts what an area holds."""
+    (ax, ay), (bx, by), (cx, cy) = corners
+    turn = (bx - ax) * (cy - ay) - (by - ay) * (cx - ax)
+    if not turn:
+        return
+    area = Areas([tuple(corners)])
+    count = 0
+    for p, q in itertools.pairwise(way):
+        count += sum(passes([*corners, corners[0]], p, q))
+    first, last = area.inside(array([way[0], way[-1]]))[:, 0].astype(int)
+    assert count * (1 if turn > 0 else -1) == last - first  # with corners to the right, right of the edges is inside
+
+
+@given(st.lists(GRID, min_size=1))
+def test_inside_is_as_exact_numbers_say(points):
+    area = ((0, 0), (6, 0), (6, 6), (3, 2), (0, 6))
+    other = ((1, 1), (5, 1), (3, 5))
+    found = Areas([area, other]).inside(array(points))
+    assert found.tolist() == [[inside(area, p), inside(other, p)] for p in points]
+
+
+@given(st.lists(PLACE, min_size=1, max_size=20), st.floats(-40, 40))
+def test_areas_that_share_an_edge_share_no_place(points, x):
+    around = ((-60, -60), (60, -60), (60, 60), (-60, 60))
+    top, low = (x, -60), (x / 3, 60)
+    left, right = ((-60, -60), top, low, (-60, 60)), (top, (60, -60), (60, 60), low)
+    points += [top, low, (x * 2 / 3, 0)]
+    found = Areas([left, right, around]).inside(array(points))
+    assert (found[:, 0].astype(int) + found[:, 1] == found[:, 2]).all()
+
+
+@given(st.lists(PLACE, min_size=1, max_size=10), st.lists(PLACE, min_size=2, max_size=5, unique=True))
+def test_distances(points, line):
+    if any(max(abs(p[0] - q[0]), abs(p[1] - q[1])) < 1e-3 for p, q in itertools.pairwise(line)):
+        return
+    short = ((0.0, 0.0), (1.0, 0.0))
+    lines = Lines([tuple(line), short])
+    n = len(points)
+    for which, shape in enumerate((line, short)):
+        found = lines.distance(array(points), np.full(n, which), np.ones(n))
+        expected = [min(gap(p, a, b) for a, b in itertools.pairwise(shape)) for p in points]
+        assert np.allclose(found, expected, atol=1e-9)
+
+
+def test_a_distance_in_shares_is_in_heights_of_the_picture():
+    lines = Lines([((0.5, 0.0), (0.5, 1.0))])
+    assert np.allclose(lines.distance(array([[0.6, 0.5]]), np.array([0]), np.array([16 / 9])), 0.1 * 16 / 9)

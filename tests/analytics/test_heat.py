@@ -1,0 +1,36 @@
+import numpy as np
+import pytest
+
+from streamkit.analytics.heat import Heat, painted
+
+
+def test_the_hottest_place_is_where_most_time_was_spent():
+    heat = Heat(0.03)
+    heat.warm(np.array([[0.25, 0.5]]), 10.0)
+    heat.warm(np.array([[0.75, 0.5], [np.nan, 0.5]]), 5.0)
+    for height, width in ((360, 640), (90, 120), (1080, 1920)):
+        spread = heat.spread(height, width)
+        assert spread.shape == (height, width)
+        row, column = np.unravel_index(spread.argmax(), spread.shape)
+        assert (column / width, row / height) == pytest.approx((0.25, 0.5), abs=0.02)
+        assert spread[height // 2, width * 3 // 4] == pytest.approx(0.5, abs=0.05)
+        assert spread[: height // 4].max() == 0
+
+
+def test_forgetting():
+    heat = Heat(0.03)
+    heat.warm(np.array([[0.5, 0.5]]), 9.0)
+    for _ in range(50):
+        heat.cool(0.04, 1.0)
+    assert heat.seconds.sum() == pytest.approx(1.0)
+
+
+def test_where_it_is_cold_the_picture_is_as_it_was():
+    below = np.random.default_rng(0).integers(0, 256, (90, 160, 3), dtype=np.uint8)
+    heat = Heat(0.05)
+    assert np.array_equal(painted(below, heat, "turbo", 1.0), below)
+    heat.warm(np.array([[0.5, 0.5]]), 1.0)
+    picture = painted(below, heat, "turbo", 1.0)
+    assert np.array_equal(picture[:20], below[:20])
+    assert picture[45, 80, 0] > 100, "the hottest is red"
+    assert picture[45, 80, 2] < 30

@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from walks import walk
+
+from streamkit.analytics.motion import Motion
+from streamkit.analytics.rounds import Labels, View, rounds
+from streamkit.data import Batch
+
+
+def velocities(places, times, over_s=1.0):
+    motion, labels, found = Motion(over_s, 5.0), Labels(), []
+    for frame in walk({7: places}, times=times):
+        batch = Batch([frame], tables={"detect": frame.detections})
+        for one in rounds(batch, {"test": 0}, View(), labels):
+            _, velocity = motion.step(one, one.xy, 1)
+            found += velocity.tolist()
+    return np.array(found)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.floats(0.02, 0.5), min_size=6, max_size=30),
+    st.tuples(st.floats(-20, 20), st.floats(-10, 10)),
+    st.sampled_from([0.3, 1.0, 3.0]),
+)
+def test_a_steady_motion_is_found_exactly_at_any_frame_rate(steps, velocity, over_s):
+    times = np.cumsum(steps)
+    places = [(320 + velocity[0] * (t - times[0]), 200 + velocity[1] * (t - times[0])) for t in times]
+    places = [(float(np.clip(x, 10, 630)), float(np.clip(y, 30, 350))) for x, y in places]
+    if places[-1] != pytest.approx(
+        (320 + velocity[0] * (times[-1] - times[0]), 200 + velocity[1] * (times[-1] - times[0]))
+    ):
+        return  # it would leave the picture
+    found = velocities(places, times.tolist(), over_s)
+    known = ~np.isnan(found[:, 0])
+    assert np.allclose(found[known], velocity, atol=2e-3)  # boxes are float32
+    assert known.tolist() == [i >= 2 and t - times[0] >= over_s / 2 for i, t in enumerate(times)]
+
+
+def test_it_equals_weighted_least_squares_over_all_places():
+    rng = np.random.default_rng(1)
+    times = np.cumsum(rng.uniform(0.02, 0.3, 40))
+    places = [tuple(p) for p in (rng.uniform(50, 300, 2) + np.cumsum(rng.normal(0, 4, (40, 2)), axis=0)).tolist()]
+    found = velocities(places, times.tolist(), 1.0)
+    at = np.array([(np.float32(x - 4) / 2 + np.float32(x + 4) / 2, np.float32(y)) for x, y in places])
+    for i in range(15, 40):
+        age = times[i] - times[: i + 1]
+        slope = np.polynomial.polynomial.polyfit(-age, at[: i + 1], 1, w=np.sqrt(np.exp(-age)))[1]
+        assert np.allclose(found[i], slope, atol=1e-3)

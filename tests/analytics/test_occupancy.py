@@ -1,0 +1,194 @@
+"""Areas: who is in, since when and how many, by example, by properties, and against counting the plain way."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from walks import stays, told, walk
+
+from streamkit.stages.zone import Zone
+from streamkit.testing import run_stage
+
+BOX = ((100.0, 100.0), (200.0, 100.0), (200.0, 200.0), (100.0, 200.0))
+NOTCH = ((100.0, 60.0), (300.0, 60.0), (300.0, 300.0), (200.0, 120.0), (100.0, 300.0))
+IN, OUT, EDGE = (150, 150), (50, 150), (97, 150)  # the last is outside, and within 5 pixels
+
+
+def said(places, times=None, polygon=BOX, **options):
+    options.setdefault("margin", 5.0)
+    return told(Zone(polygon=polygon, **options), walk({7: places}, times=times))
+
+
+def kinds(events):
+    return [(frame, kind) for frame, kind, _, _ in events]
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ([OUT, IN, OUT], [(1, "entered"), (2, "left")]),
+        ([IN, IN], [(0, "entered")]),  # first seen in there
+        ([IN, EDGE, IN, EDGE, IN, OUT], [(0, "entered"), (5, "left")]),  # trembles on the edge
+        ([OUT, EDGE, OUT], []),
+        ([OUT, IN, OUT, IN], [(1, "entered"), (2, "left"), (3, "entered")]),
+        ([OUT, IN, None, None, IN, OUT], [(1, "entered"), (5, "left")]),  # not seen for a moment
+        ([OUT, (250, 150)], []),  # in between nobody knows
+    ],
+)
+def test_what_counts(places, expected):
+    assert kinds(said(places)) == expected
+
+
+def test_the_events_say_it_all():
+    places = {1: [OUT, IN, IN, IN, OUT], 2: [IN, IN, None, None, None]}
+    given_ = walk(places, times=[0, 1, 2, 3, 4.5], label={1: "person", 2: "dog"})
+    zones = {"till": BOX, "door": tuple((x + 300, y) for x, y in BOX)}
+    assert told(Zone(polygon=zones, margin=5), given_) == [
+        (0, "entered", 2, {"zone": "till", "label": "dog", "count": 1, "at_s": 0.0, "appeared": True}),
+        (1, "entered", 1, {"zone": "till", "label": "person", "count": 2, "at_s": 1.0}),
+        (4, "left", 2, {"zone": "till", "label": "dog", "count": 1, "dwell_s": 1.0, "at_s": 1.0, "lost": True}),
+        (4, "left", 1, {"zone": "till", "label": "person", "count": 0, "dwell_s": 3.5, "at_s": 4.5}),
+    ]
+
+
+def test_who_is_lost_and_comes_back_enters_again():
+    events = said([IN, IN, None, IN, OUT], times=[0, 1, 3.5, 4, 5], max_gap=2.0)
+    assert [(f, k, d.get("lost"), d.get("dwell_s")) for f, k, _, d in events] == [
+        (0, "entered", None, None), (2, "left", True, 1.0), (3, "entered", None, None), (4, "left", None, 1.0),
+    ]  # fmt: skip
+    assert kinds(said([IN, IN, None, IN, OUT], times=[0, 1, 3.5, 4, 5], max_gap=3.0)) == [(0, "entered"), (4, "left")]
+
+
+def test_hold_waits_and_then_counts_from_the_beginning():
+    times = [0.0, 1.0, 1.2, 2.0, 3.0, 4.0, 4.2, 5.0, 6.0]
+    places = [OUT, IN, OUT, IN, IN, IN, OUT, OUT, OUT]
+    events = said(places, times=times, hold=0.9)
+    assert [(f, k, d["at_s"]) for f, k, _, d in events] == [(4, "entered", 2.0), (8, "left", 4.2)]
+    assert events[1][3]["dwell_s"] == pytest.approx(2.2)
+
+
+def test_loitering_once_a_stay():
+    times = [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    places = [IN, IN, IN, IN, OUT, IN, IN, IN, IN]
+    found = [(f, d["dwell_s"]) for f, k, _, d in said(places, times=times, loitering=2.0) if k == "loitering"]
+    assert found == [(2, 2.0), (7, 2.0)]
+    gone = said([IN, None, None, None], times=[0, 1, 2, 3], loitering=2.0)
+    assert kinds(gone) == [(0, "entered"), (3, "left")], "nobody is told of whom nobody sees"
+
+
+def test_a_crowd_lasts_before_it_is_told():
+    three = {1: [IN] * 12, 2: [OUT, IN, OUT] + [IN] * 9, 3: [OUT] * 4 + [IN] * 4 + [OUT] * 4}
+    given_ = walk(three, times=list(range(12)))
+    stage = Zone(polygon=BOX, margin=5, more_than=1, crowded_for=2.0)
+    events = [(f, k, d) for f, k, _, d in told(stage, given_) if k in ("overcrowded", "cleared")]
+    assert events == [(5, "overcrowded", {"count": 3, "since_s": 3.0})]
+    stage = Zone(polygon=BOX, margin=5, more_than=2, crowded_for=2.0)
+    events = [(f, k, d) for f, k, _, d in told(stage, given_) if k in ("overcrowded", "cleared")]
+    assert events == [
+        (6, "overcrowded", {"count": 3, "since_s": 4.0}), (10, "cleared", {"count": 2, "since_s": 8.0}),
+    ]  # fmt: skip
+
+
+def test_windows_of_occupancy():
+    two = {1: [OUT, IN, IN, IN, OUT, OUT], 2: [OUT, OUT, IN, OUT, OUT, OUT]}
+    given_ = walk(two, times=[0, 1, 2, 3, 6, 11])
+    events = [(f, d) for f, k, _, d in told(Zone(polygon=BOX, margin=5, window=5), given_) if k == "occupancy"]
+    assert events == [
+        (4, {"mean": 1.0, "most": 2, "entered": 2, "left": 1, "from_s": 0.0, "to_s": 5.0}),  # 1 + 2 + 1 + 1 of 5
+        (5, {"mean": 0.2, "most": 1, "entered": 0, "left": 1, "from_s": 5.0, "to_s": 10.0}),
+    ]
+
+
+def test_an_area_up_to_the_picture_s_sides_holds_who_is_cut_off_by_them():
+    whole = ((0.0, 0.0), (640.0, 0.0), (640.0, 360.0), (0.0, 360.0))
+    places = [(320, 360), (640, 360), (0, 10), (330, 500), (700, 100)]
+    assert kinds(said(places, polygon=whole)) == [(0, "entered")]
+
+
+# ------------------------------------------------------------------------------------------------------- properties
+
+PLACE = st.one_of(st.none(), st.tuples(st.integers(60, 330), st.integers(30, 330)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(PLACE, max_size=25),
+    st.lists(st.floats(0.01, 1.5), min_size=25, max_size=25),
+    st.sampled_from([0.0, 3.0, 40.0]),
+    st.sampled_from([0.0, 0.1, 1.0]),
+    st.sampled_from([BOX, NOTCH, NOTCH[::-1]]),
+)
+def test_it_counts_as_the_plain_way_does(places, steps, margin, hold, polygon):
+    times = np.round(np.cumsum(steps), 6)[: len(places)].tolist()
+    events = told(Zone(polygon=polygon, margin=margin, hold=hold), walk({7: places}, times=times), batch=(1, 3, 7))
+    entered = [d["at_s"] for _, k, _, d in events if k == "entered"]
+    left = [(d["at_s"], d.get("lost", False)) for _, k, _, d in events if k == "left"]
+    found = [(a, *b) for a, b in zip(entered, [*left, (None, False)], strict=False)]
+    assert found == stays(polygon, places, times, margin=margin, hold=hold)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 100_000), st.sampled_from([0.0, 0.2]), st.lists(st.integers(1, 9), min_size=1, max_size=3))
+def test_counts_add_up(seed, hold, sizes):
+    """Whatever tracks do, in an area are those who entered less those who left, and nobody does either twice."""
+    rng = np.random.default_rng(seed)
+    sources = {}
+    for source in "ab":
+        places = {}
+        for track in range(1, 8):
+            at = rng.uniform([60, 30], [330, 330]) + np.cumsum(rng.normal(0, 30, (30, 2)), axis=0)
+            places[track] = [tuple(p) if s else None for p, s in zip(at.tolist(), rng.random(30) < 0.8, strict=True)]
+        sources[source] = walk(places, source=source, step_s=0.3)
+    mixed = [frame for pair in zip(*sources.values(), strict=True) for frame in pair]
+    zones = {"box": BOX, "notch": NOTCH}
+    stage = Zone(polygon=zones, hold=hold, max_gap=0.7, more_than=3, window=1.0)
+    inside, since = {}, {}
+    for frame in run_stage(stage, mixed, batch=sizes):
+        for event in frame.events:
+            zone = (frame.source, event.data["zone"])
+            if event.kind not in ("entered", "left"):
+                continue
+            there = inside.setdefault(zone, set())
+            if event.kind == "entered":
+                assert event.track_id not in there
+                there.add(event.track_id)
+                since[zone, event.track_id] = event.data["at_s"]
+            else:
+                there.remove(event.track_id)
+                assert event.data["dwell_s"] == pytest.approx(
+                    event.data["at_s"] - since[zone, event.track_id], abs=2e-6
+                )
+                assert event.data["dwell_s"] >= 0
+            assert event.data["count"] == len(there)
+            assert event.data["at_s"] <= frame.pts_s + 1e-6
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 100_000))
+def test_two_areas_that_share_an_edge_count_each_track_once(seed):
+    rng = np.random.default_rng(seed)
+    left, right = BOX, tuple((x + 100, y) for x, y in BOX)
+    both = ((100.0, 100.0), (300.0, 100.0), (300.0, 200.0), (100.0, 200.0))
+    places = {t: [tuple(p) for p in rng.integers([90, 90], [310, 210], (12, 2)).tolist()] for t in range(1, 9)}
+    stage = Zone(polygon={"left": left, "right": right, "both": both}, margin=0)
+    count = {"left": 0, "right": 0, "both": 0}
+    for frame in run_stage(stage, walk(places), batch=1):
+        for event in frame.events:
+            count[event.data["zone"]] = event.data["count"]
+        assert count["left"] + count["right"] == count["both"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([5, 10, 30]), st.floats(0, 0.4))
+def test_any_frame_rate_with_noise_and_lost_frames_gives_the_same_stays(seed, fps, lost):
+    rng = np.random.default_rng(seed)
+    times = np.arange(0, 24, 1 / fps)
+    x = np.interp(times, [0, 4, 8, 12, 16, 24], [40, 150, 150, 40, 150, 150]) + rng.uniform(-3, 3, len(times))
+    kept = rng.random(len(times)) >= lost
+    kept[0] = kept[-1] = True
+    places = [(float(a), 150.0) if k else None for a, k in zip(x, kept, strict=True)]
+    events = said(places, times=times.tolist(), margin=7.0, max_gap=5.0)
+    assert [kind for _, kind, _, _ in events] == ["entered", "left", "entered"]
+    near = 8 / 27.5 + 1.5  # noise and margin, and the frames that may be missing
+    for (_, _, _, data), middle in zip(events, (4 * 60 / 110, 8 + 4 * 50 / 110, 12 + 4 * 60 / 110), strict=True):
+        assert abs(data["at_s"] - middle) < near

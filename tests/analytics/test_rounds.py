@@ -1,0 +1,65 @@
+import numpy as np
+
+from streamkit.analytics.rounds import Labels, View, anchors, rounds
+from streamkit.data import Batch, Detections
+from streamkit.testing import detections, frames
+
+
+def batch_of(sources, tables):
+    made = {}
+    given = []
+    for source in sources:
+        index = made[source] = made.get(source, -1) + 1
+        given.append(frames(index + 1, source)[index])
+    whole = Batch(given)
+    for name, parts in tables.items():
+        whole.tables[name] = Detections.concat(parts, rows=range(len(parts)))
+    return whole
+
+
+def test_each_source_s_frames_come_in_order_one_a_round():
+    parts = [detections([[i, 0, i + 2, 9]], track_id=[i]) for i in range(6)]
+    batch = batch_of("abacab", {"detect": parts})
+    found = list(rounds(batch, {"a": 0, "b": 1, "c": 2}, View(), Labels()))
+    assert [[frame.source for frame in one.frames] for one in found] == [["a", "b", "c"], ["a", "b"], ["a"]]
+    assert [one.slot.tolist() for one in found] == [[0, 1, 2], [0, 1], [0]]
+    assert [one.track.tolist() for one in found] == [[0, 1, 3], [2, 5], [4]]
+    assert [one.row.tolist() for one in found] == [[0, 1, 3], [2, 5], [4]]
+    assert [one.frame.tolist() for one in found] == [[0, 1, 2], [0, 1], [0]]
+
+
+def test_what_is_left_out():
+    first = detections([[0, 0, 2, 9]] * 4, track_id=[1, -1, 2, 1], label=["car", "car", "dog", "car"])
+    first.xyxy[2, 0] = np.nan
+    second = detections([[0, 0, 4, 9]], track_id=[3], label=["car"])
+    batch = batch_of("a", {"detect": [first], "untracked": [detections([[5, 5, 9, 9]])], "faces": [second]})
+    (one,) = rounds(batch, {"a": 0}, View(), Labels())
+    assert one.track.tolist() == [1, 3]
+    assert one.row.tolist() == [0, 5]
+    (one,) = rounds(batch, {"a": 0}, View(), Labels(["dog"]))
+    assert len(one) == 0
+
+
+def test_a_frame_with_nothing_on_it_is_there_all_the_same():
+    (one,) = rounds(batch_of("ab", {}), {"a": 0, "b": 1}, View(), Labels())
+    assert len(one.frames) == 2
+    assert len(one) == 0
+
+
+def test_classes_keep_their_number_whatever_table_they_come_from():
+    labels = Labels()
+    cars = detections([[0, 0, 1, 1]] * 2, label=["car", "dog"])
+    dogs = detections([[0, 0, 1, 1]] * 2, label=["dog", "cat"])
+    assert [labels[i] for i in labels.of(cars)] == ["car", "dog"]
+    assert [labels[i] for i in labels.of(dogs)] == ["dog", "cat"]
+    strange = detections([[0, 0, 1, 1]], class_id=[9], labels=("car",))
+    assert [labels[i] for i in labels.of(strange)] == ["9"]
+
+
+def test_anchors_are_those_of_the_box_in_the_picture():
+    size = np.array([[640.0, 360.0]])
+    box = np.array([[-50.0, 300.0, 50.0, 400.0]])
+    assert anchors(box, size, "foot").tolist() == [[25.0, 359.5]]
+    assert anchors(box, size, "top").tolist() == [[25.0, 300.0]]
+    assert anchors(box, size, "left").tolist() == [[0.5, 330.0]]
+    assert anchors(box, size, "right").tolist() == [[50.0, 330.0]]

@@ -1,0 +1,46 @@
+"""Families that answer with a vector: what they take, and what their numbers mean."""
+
+import numpy as np
+import pytest
+
+from streamkit.models.families import VECTORS, family
+
+
+def test_logits_become_probabilities():
+    found = family("logits").finish(np.array([[1000.0, 1001.0], [0.0, 0.0]], np.float16))
+    np.testing.assert_allclose(found, [[1 / (1 + np.e), np.e / (1 + np.e)], [0.5, 0.5]], atol=1e-6)
+    assert found.dtype == np.float32
+
+
+def test_probabilities_stay():
+    given = np.array([[0.25, 0.75]], np.float16)
+    assert family("probabilities").finish(given).tolist() == [[0.25, 0.75]]
+
+
+def test_embeddings_have_length_1():
+    found = family("embedding").finish(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    np.testing.assert_allclose(found, [[0.6, 0.8], [0, 0]], atol=1e-7)
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_sizes_of_1_behind_are_passed_over(name):
+    reads = family(name)
+    assert reads.vectors({"y": np.zeros((5, 3, 1, 1))}).shape == (5, 3)
+    assert reads.length({"y": ["N", 3, 1, 1]}) == 3
+    assert reads.length({"y": ["N", "D"]}) is None
+    assert reads.finish(np.zeros((0, 3), np.float32)).shape == (0, 3)
+    reads.check({"y": ["N", 3, 1, 1]}, 3)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "classes", "told"),
+    [
+        ({"y": ["N", 10]}, 3, "holds 10 classes, and the label list has 3; it is trained on 10"),
+        ({"y": ["N", 10, 7]}, 10, "reads one output"),
+        ({"y": ["N", 10], "z": ["N", 3]}, 10, r"the network has y\['N', 10\], z\['N', 3\]|the network has"),
+        ({}, 10, "no outputs"),
+    ],
+)
+def test_what_does_not_fit_is_refused(outputs, classes, told):
+    with pytest.raises(ValueError, match=told):
+        family("logits").check(outputs, classes)

@@ -1,0 +1,158 @@
+"""Masks and skeletons as they are drawn."""
+
+import numpy as np
+import pytest
+
+from streamkit.data import Color, Detections, Skeleton, Surface
+from streamkit.ops import rle
+from streamkit.ops.annotate import Style, annotate
+from streamkit.ops.glyphs import Atlas
+from streamkit.ops.overlay import LINE, MARK, STENCIL, draw
+from streamkit.ops.palette import stored
+
+QUIET = {"labels": False, "scores": False, "tracks": False}
+COLOR = Color()
+
+
+def grey(height=360, width=640):
+    return Surface(np.full((height * 3 // 2, width), 128, np.uint8), COLOR)
+
+
+def table(n=1, **extra):
+    skeleton = extra.pop("skeleton", None)
+    boxes = np.tile(np.array([10, 10, 30, 30], np.float32), (n, 1))
+    return Detections(
+        boxes, np.ones(n, np.float32), np.zeros(n, np.int32), labels=("a",), extra=extra, skeleton=skeleton
+    )
+
+
+def points(*rows):
+    return np.array([rows], np.float32)
+
+
+def laid(given, style=None, facts=(), atlas=None):
+    return annotate([grey()], [given], style or Style(**QUIET), atlas or Atlas(), facts)
+
+
+def changed(marks, ends, atlas, surface=None):
+    before = surface or grey()
+    after = draw([before], marks, ends, atlas)[0]
+    return after.data[: after.height] != before.data[: before.height]
+
+
+def test_a_skeleton_is_lines_between_the_points_that_are_shown():
+    given = table(
+        keypoints=points([100, 100, 0.9], [200, 100, 0.9], [200, 50, 0.2], [900, 9, 0.9], [np.nan, 9, 0.9]),
+        skeleton=Skeleton(edges=((0, 1), (1, 2), (0, 3), (0, 4), (0, 9))),
+    )
+    marks, _ = laid(given)
+    lines = marks[marks["sprite"] == LINE]
+    assert len(lines) == 1
+    assert (marks["sprite"] >= 0).sum() == 2, "two points are in the picture and sure enough"
+    assert lines[0]["color"] >> 24 == 255
+    assert not ((marks.view(np.int32).reshape(-1, 8)[:, :5]) & 1).any()
+    assert len(laid(given, Style(**QUIET, min_point=0.1))[0]) == 1 + 3 + 2
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((100, 100), (200, 160)),
+        ((200, 100), (100, 160)),
+        ((50, 90), (50, 200)),
+        ((50, 90), (220, 90)),
+        ((9, 9), (9, 9)),
+    ],
+)
+@pytest.mark.parametrize("thickness", [2, 4, 6, 8])
+def test_a_line_covers_what_is_near_it(a, b, thickness):
+    given = table(keypoints=points([*a, 1], [*b, 1]), skeleton=Skeleton(edges=((0, 1),)))
+    atlas = Atlas()
+    marks, _ = laid(given, Style(**QUIET, thickness=thickness), atlas=atlas)
+    marks = marks[marks["sprite"] == LINE]
+    seen = changed(marks, [1], atlas)
+    y, x = np.mgrid[:360, :640] + 0.5
+    (ax, ay), (bx, by) = np.array([a, b], float)
+    length = (bx - ax) ** 2 + (by - ay) ** 2
+    along = np.clip(((x - ax) * (bx - ax) + (y - ay) * (by - ay)) / max(length, 1), 0, 1)
+    far = np.hypot(x - ax - along * (bx - ax), y - ay - along * (by - ay))
+    assert not (seen & (far > thickness / 2 + 3.5)).any(), "a block, and a place made even, at most"
+    assert (seen | (far > max(0.1, thickness / 2 - 3.5))).all() or thickness == 2
+    assert seen.any()
+
+
+def test_a_line_has_no_holes():
+    given = table(keypoints=points([20, 20, 1], [320, 187, 1]), skeleton=Skeleton(edges=((0, 1),)))
+    atlas = Atlas()
+    marks, _ = laid(given, Style(**QUIET, thickness=2), atlas=atlas)
+    seen = changed(marks[marks["sprite"] == LINE], [1], atlas)
+    assert seen[:, 20:320].any(axis=0).all()
+
+
+def test_a_mask_is_drawn_on_its_blocks_over_a_share():
+    mask = np.zeros((360, 640), bool)
+    mask[101:140, 51:90] = True
+    mask[110:120, 60:70] = False
+    atlas = Atlas()
+    column = np.full(1, None)
+    column[0] = rle.encode(mask, 640, 360)
+    marks, _ = laid(table(mask=column), Style(**QUIET, masks=0.5), atlas=atlas)
+    marks = marks[marks["sprite"] == STENCIL]
+    before = grey()
+    after = draw([before], marks, [1], atlas)[0]
+    luma = after.data[:360]
+    fours = mask.reshape(180, 2, 320, 2).sum((1, 3)) >= 2
+    wanted = fours.repeat(2, 0).repeat(2, 1)
+    assert np.array_equal(luma != 128, wanted)
+    fill = int(stored(COLOR)[0][0]) & 255
+    assert set(luma[wanted].tolist()) == {(128 * 127 + fill * 128 + 127) // 255}
+    assert np.array_equal(after.data[360:, 0::2] != 128, fours) or np.array_equal(after.data[360:, 1::2] != 128, fours)
+
+
+def test_masks_may_be_left_out_and_empty_ones_draw_nothing():
+    column = np.full(2, None)
+    column[0] = rle.encode(np.zeros((9, 9), bool), 640, 360)
+    marks, _ = laid(table(2, mask=column))
+    assert not (marks["sprite"] == STENCIL).any()
+    column[1] = rle.encode(np.ones((9, 9), bool), 640, 360)
+    assert (laid(table(2, mask=column))[0]["sprite"] == STENCIL).sum() == 1
+    assert not (laid(table(2, mask=column), Style(**QUIET, masks=0))[0]["sprite"] == STENCIL).any()
+
+
+def test_classes_of_places_are_drawn_below_everything():
+    atlas = Atlas()
+    road, sky = (rle.encode(np.ones((90, 640), bool), 640, 360, 0, top) for top in (270, 0))
+    facts = [{"segmentation": {"road": road, "sky": sky}}]
+    marks, ends = annotate([grey()], [table()], Style(**QUIET), atlas, facts)
+    assert marks["sprite"].tolist() == [STENCIL, STENCIL, -1]
+    seen = changed(marks, ends, atlas)
+    assert seen[270:].all()
+    assert not seen[120:260, 100:].any()
+    only = annotate([grey()], [], Style(**QUIET, only=("sky",)), Atlas(), facts)[0]
+    assert len(only) == 1
+    assert only[0]["y1"] == 0
+    other = annotate([grey()], [], Style(**QUIET), Atlas(), [{"segmentation": {"sky": sky}}])[0]
+    assert other[0]["color"] == only[0]["color"], "whatever else there is"
+
+
+def test_stencils_that_reach_over_the_sides():
+    atlas = Atlas()
+    blocks = np.ones((40, 40), bool)
+    marks = np.zeros(2, MARK)
+    for mark, (x, y) in zip(marks, ((-20, -30), (620, 340)), strict=True):
+        mark["x1"], mark["y1"], mark["x2"], mark["y2"] = x, y, x + 80, y + 80
+        mark["color"], mark["sprite"], mark["ink"] = 0xFF0000FF, STENCIL, atlas.stencil(blocks)
+    seen = changed(marks, [2], atlas)
+    assert seen[:50, :60].all()
+    assert seen[340:, 620:].all()
+    assert seen.sum() == 50 * 60 + 20 * 20
+
+
+def test_a_batch_forgets_the_stencils_of_the_last():
+    atlas = Atlas()
+    assert atlas.stencil(np.ones((3, 9), bool)) == 0
+    assert atlas.stencil(np.ones((1, 1), bool)) == 6
+    assert len(atlas.stencils()) == 7
+    atlas.begin()
+    assert atlas.stencil(np.ones((1, 1), bool)) == 0
+    assert len(atlas.stencils()) == 1

@@ -1,0 +1,171 @@
+"""Masks against plain loops: every source pixel on its own."""
+
+import numpy as np
+import pytest
+
+from streamkit.ops import masks, rle
+
+INPUT, MAP = (96, 64), (24, 16)
+SIZES = np.array([(200, 140), (33, 71), (96, 64)])
+SCALES = [(0.45, 0.45, 3.0, 0.5), (0.9, 0.9, 33.0, 0.0), (1.0, 1.0, 0.0, 0.0)]
+GEOMETRY = np.array(SCALES, np.float32)
+BOXES = [(-0.2, 0.1, 0.6, 0.9), (0.3, 0.3, 0.31, 0.8), (0.5, 0.2, 1.0, 1.0), (0.0, 0.0, 1.0, 1.0)]
+COEFFICIENTS = 5
+
+
+def given(n=3, seed=0):
+    """Rows as `select` gives them, their counts, and smooth prototypes."""
+    rng = np.random.default_rng(seed)
+    rows = np.zeros((n, 6, 6 + COEFFICIENTS), np.float32)
+    for frame, size in enumerate(SIZES[:n]):
+        edges = np.tile(size, 2)
+        rows[frame, : len(BOXES), :4] = np.clip(np.array(BOXES) * edges, 0, edges)
+    rows[:, :, 6:] = rng.normal(0, 1, (n, 6, COEFFICIENTS))
+    rough = rng.normal(0, 2, (n, COEFFICIENTS, MAP[1] // 4, MAP[0] // 4))
+    prototypes = rough.repeat(4, axis=2).repeat(4, axis=3).astype(np.float32)
+    counts = np.zeros((n, 8), np.int32)
+    counts[:, 0] = len(BOXES)
+    counts[1:2, 0] = 2
+    return rows, counts, prototypes
+
+
+def plain(row, prototypes, geometry, size):
+    """The mask of one object, pixel by pixel, from logits in full precision; and how near to 0 the nearest logit is."""
+    logits = np.tensordot(row[6:].astype(float), prototypes.astype(float), 1)
+    width, height = size
+    scale_x, scale_y, offset_x, offset_y = geometry.astype(float)
+    found, margin = np.zeros((height, width), bool), np.full((height, width), np.inf)
+    for y in range(height):
+        for x in range(width):
+            if row[0] <= x + 0.5 < row[2] and row[1] <= y + 0.5 < row[3]:
+                u = ((x + 0.5) * scale_x + offset_x) * MAP[0] / INPUT[0] - 0.5
+                v = ((y + 0.5) * scale_y + offset_y) * MAP[1] / INPUT[1] - 0.5
+                u, v = min(max(u, 0), MAP[0] - 1), min(max(v, 0), MAP[1] - 1)
+                i, j = int(u), int(v)
+                k, m = min(i + 1, MAP[0] - 1), min(j + 1, MAP[1] - 1)
+                a, b = u - i, v - j
+                upper = logits[j, i] * (1 - a) + logits[j, k] * a
+                lower = logits[m, i] * (1 - a) + logits[m, k] * a
+                value = upper * (1 - b) + lower * b
+                found[y, x], margin[y, x] = value > 0, abs(value)
+    return found, margin
+
+
+def made(rows, counts, prototypes, found):
+    frame = np.repeat(np.arange(len(rows)), counts[:, 0])
+    rank = np.concatenate([np.arange(n) for n in counts[:, 0]])
+    return masks.instance_masks(rows[frame, rank, :4], frame, rank, found, MAP, GEOMETRY, SIZES, INPUT), frame, rank
+
+
+def test_instance_masks_equal_plain_loops():
+    rows, counts, prototypes = given()
+    found = masks.pieces(rows, counts, prototypes, GEOMETRY, INPUT)
+    assert (found.rects.dtype, found.logits.dtype) == (np.int32, np.int8)
+    done, frame, rank = made(rows, counts, prototypes, found)
+    assert len(done) == counts[:, 0].sum()
+    pixels = 0
+    for mask, at, row in zip(done, frame, rank, strict=True):
+        wanted, margin = plain(rows[at, row], prototypes[at], GEOMETRY[at], SIZES[at])
+        decoded = rle.decode(mask)
+        assert decoded.shape == tuple(SIZES[at][::-1])
+        differs = decoded != wanted
+        # A logit's root is kept in steps of 1/16: nothing else may differ than what is near to 0.
+        assert not (differs & (margin > 0.1)).any()
+        assert rle.overlap(mask, rle.encode(wanted, *SIZES[at])) > 0.98 or wanted.sum() < 30
+        pixels += wanted.sum()
+    assert pixels > 5000
+
+
+def test_rows_that_are_not_in_use_have_no_piece():
+    rows, counts, prototypes = given()
+    found = masks.pieces(rows, counts, prototypes, GEOMETRY, INPUT)
+    assert (found.rects[:, :, 2] > 0).sum(axis=1).tolist() == counts[:, 0].tolist()
+
+
+def test_what_has_no_room_has_no_mask(monkeypatch):
+    monkeypatch.setattr(masks, "FULL_MAPS", 1)
+    rows, counts, prototypes = given()
+    found = masks.pieces(rows, counts, prototypes, GEOMETRY, INPUT)
+    done, frame, rank = made(rows, counts, prototypes, found)
+    lost = [mask is None for mask in done]
+    assert any(lost)
+    assert not all(lost)
+    last = (frame == 0) & (rank == 3)  # the whole picture, behind three others
+    assert done[last][0] is None
+    areas = found.rects[..., 2] * found.rects[..., 3]
+    assert (areas.sum(axis=1) <= MAP[0] * MAP[1]).all()
+    monkeypatch.setattr(masks, "FULL_MAPS", 8)
+    roomy, *_ = made(rows, counts, prototypes, masks.pieces(rows, counts, prototypes, GEOMETRY, INPUT))
+    assert all(few == many for few, many in zip(done, roomy, strict=True) if few is not None)
+
+
+def test_logits_that_are_no_numbers_are_no_part_of_the_object():
+    rows, counts, prototypes = given()
+    prototypes[0, :, :8] = np.nan
+    found = masks.pieces(rows, counts, prototypes, GEOMETRY, INPUT)
+    done, frame, _ = made(rows, counts, prototypes, found)
+    assert all(mask is not None for mask in done)
+    assert rle.area(done[frame == 0][-1]) < SIZES[0].prod() / 2
+
+
+def test_another_number_of_coefficients_is_refused():
+    rows, counts, prototypes = given()
+    with pytest.raises(ValueError, match="4 prototypes need as many coefficients, at most 256; the objects have 5"):
+        masks.pieces(rows, counts, prototypes[:, :4], GEOMETRY, INPUT)
+
+
+@pytest.mark.parametrize("row", range(3))
+def test_class_masks_equal_plain_loops(row):
+    rng = np.random.default_rng(row)
+    classes = rng.integers(0, 4, (MAP[1] // 4, MAP[0] // 4)).repeat(4, 0).repeat(4, 1).astype(np.uint8)
+    (width, height), geometry = SIZES[row].tolist(), GEOMETRY[row]
+    found = masks.class_masks(classes, geometry, (width, height), INPUT)
+    wanted = np.zeros((height, width), np.uint8)
+    for y in range(height):
+        for x in range(width):
+            u = ((x + 0.5) * float(geometry[0]) + float(geometry[2])) * MAP[0] / INPUT[0]
+            v = ((y + 0.5) * float(geometry[1]) + float(geometry[3])) * MAP[1] / INPUT[1]
+            wanted[y, x] = classes[min(max(int(v), 0), MAP[1] - 1), min(max(int(u), 0), MAP[0] - 1)]
+    assert sorted(found) == sorted(set(wanted.ravel().tolist()))
+    for number, mask in found.items():
+        assert mask == rle.encode(wanted == number, width, height)
+
+
+@pytest.mark.parametrize("axis", [1, 3])
+def test_best_classes_take_the_first_of_equal_ones(axis):
+    scores = np.zeros((1, 3, 4, 3) if axis == 3 else (1, 3, 3, 4), np.float32)
+    scores[0, 1, 1, 1] = 2
+    best = masks.best_classes(scores, axis)
+    assert best.dtype == np.uint8
+    assert best.sum() == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("full", [1, 8])
+def test_the_device_makes_the_same_pieces(dtype, full, monkeypatch):
+    import cupy
+
+    monkeypatch.setattr(masks, "FULL_MAPS", full)
+    rows, counts, prototypes = given()
+    prototypes = prototypes.astype(dtype)
+    host = masks.pieces(rows, counts, prototypes, GEOMETRY, INPUT)
+    there = masks.pieces(cupy.asarray(rows), cupy.asarray(counts), cupy.asarray(prototypes), GEOMETRY, INPUT)
+    found = masks.Pieces(there.rects.get(), there.logits.get())
+    np.testing.assert_array_equal(found.rects, host.rects)
+    used = (host.rects[..., 2] * host.rects[..., 3]).sum(axis=1)
+    for frame, n in enumerate(used.tolist()):
+        assert np.abs(found.logits[frame, :n].astype(int) - host.logits[frame, :n]).max() <= 1
+    one, two = made(rows, counts, prototypes, host)[0], made(rows, counts, prototypes, found)[0]
+    for a, b in zip(one, two, strict=True):
+        assert (a is None) == (b is None)
+        assert a is None or rle.area(a) < 30 or rle.overlap(a, b) >= 0.98
+
+
+@pytest.mark.gpu
+def test_the_device_takes_the_same_classes():
+    import cupy
+
+    scores = np.random.default_rng(0).integers(0, 4, (2, 9, 11, 21)).astype(np.float32)
+    there = masks.best_classes(cupy.asarray(scores), 3)
+    np.testing.assert_array_equal(there.get(), masks.best_classes(scores, 3))

@@ -1,0 +1,76 @@
+"""Run-length encoding beside pycocotools, COCO's own."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkit.ops import rle
+
+masks = st.tuples(st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32 - 1), st.sampled_from([0, 0.1, 0.5, 1]))
+
+
+def made(height, width, seed, share):
+    return np.random.default_rng(seed).random((height, width)) < share
+
+
+def theirs(mask):
+    coco = pytest.importorskip("pycocotools.mask")
+    found = coco.encode(np.asfortranarray(mask, np.uint8))
+    return {"size": list(found["size"]), "counts": found["counts"].decode()}
+
+
+@given(masks)
+def test_it_is_cocos_and_comes_back(given_):
+    mask = made(*given_)
+    found = rle.encode(mask, mask.shape[1], mask.shape[0])
+    assert found == theirs(mask)
+    assert np.array_equal(rle.decode(found), mask)
+    assert rle.area(found) == mask.sum()
+
+
+@given(masks, st.integers(0, 5), st.integers(0, 5), st.integers(0, 5), st.integers(0, 5))
+def test_a_part_is_encoded_as_the_whole_with_nothing_around(given_, left, top, right, bottom):
+    part = made(*given_)
+    whole = np.pad(part, ((top, bottom), (left, right)))
+    found = rle.encode(part, whole.shape[1], whole.shape[0], left, top)
+    assert found == theirs(whole)
+    again, x, y = rle.cut(found)
+    there = np.argwhere(whole)
+    if not len(there):
+        assert again.shape == (0, 0)
+        return
+    first, last = there.min(0), there.max(0) + 1
+    assert (y, x) == tuple(first)
+    assert np.array_equal(again, whole[first[0] : last[0], first[1] : last[1]])
+
+
+def test_large_counts_and_falling_ones():
+    mask = np.zeros((1080, 1920), bool)
+    mask[5:900, 300:1500] = True
+    mask[400:500, 700:701] = False
+    mask[:, 1900] = True
+    mask[:, 1901] = True
+    found = rle.encode(mask, 1920, 1080)
+    assert found == theirs(mask)
+    assert np.array_equal(rle.decode(found), mask)
+
+
+@given(st.lists(st.integers(0, 2**40), min_size=1, max_size=30))
+def test_any_counts_come_back(counts):
+    assert rle.decompress(rle.compress(np.array(counts, np.int64))).tolist() == counts
+
+
+def test_overlap():
+    one, other = np.zeros((2, 8, 9), bool)
+    one[:, :4] = True
+    other[:, 2:6] = True
+    a, b = (rle.encode(mask, 9, 8) for mask in (one, other))
+    assert rle.overlap(a, b) == pytest.approx(2 / 6)
+    nothing = rle.encode(np.zeros((8, 9), bool), 9, 8)
+    assert rle.overlap(nothing, nothing) == 1
+
+
+def test_counts_of_another_size_are_refused():
+    with pytest.raises(ValueError, match="of a mask of 3x3 add up to 8, not 9"):
+        rle.decode({"size": [3, 3], "counts": "8"})

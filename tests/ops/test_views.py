@@ -1,0 +1,120 @@
+"""Tiles and their boxes: what must hold for any picture, and the cases that merging is for."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkit.ops import views
+
+sides = st.integers(1, 900)
+tile_sides = st.integers(32, 700)
+
+
+@given(sides, sides, tile_sides, tile_sides, st.floats(0, 0.9), st.integers(0, 40), st.integers(0, 40))
+def test_tiles_cover_the_part_and_overlap(width, height, wide, high, overlap, x, y):
+    rect = (2 * x, 2 * y, 2 * x + width, 2 * y + height)
+    if width * height > 100 * wide * high * (1 - overlap) ** 2:
+        return
+    laid = views.tiles(rect, (wide, high), overlap)
+    assert len(set(laid)) == len(laid)
+    seen = np.zeros((height, width), bool)
+    for left, top, right, bottom in laid:
+        assert left % 2 == top % 2 == 0
+        assert rect[0] <= left < right <= rect[2]
+        assert rect[1] <= top < bottom <= rect[3]
+        assert right - left <= wide + 1, "only an odd remainder makes one larger"
+        assert bottom - top <= high + 1
+        seen[top - rect[1] : bottom - rect[1], left - rect[0] : right - rect[0]] = True
+    assert seen.all()
+    row = sorted({(left, right) for left, _, right, _ in laid})
+    for (_, end), (begin, _) in itertools.pairwise(row):
+        assert end - begin >= overlap * wide - 2
+
+
+@pytest.mark.parametrize(
+    ("length", "tile", "overlap", "count"),
+    [(1920, 640, 0.0, 3), (1920, 640, 0.2, 4), (640, 640, 0.5, 1), (641, 640, 0, 2)],
+)
+def test_how_many_tiles(length, tile, overlap, count):
+    assert len(views.tiles((0, 0, length, 10), (tile, 64), overlap)) == count
+
+
+def test_too_many_tiles():
+    with pytest.raises(ValueError, match=r"tiles of 32x32 with an overlap of 0\.5 would be 32026 in 3840x2160 pixels"):
+        views.tiles((0, 0, 3840, 2160), (32, 32), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("corners", "rect"),
+    [
+        ([(10.5, 3), (50, 20.2), (21, 44)], (10, 2, 50, 44)),
+        ([(-9, -9), (700, 20), (50, 900)], (0, 0, 640, 360)),
+        ([(700, 20), (800, 20), (800, 50)], None),
+        ([(-50, 20), (0, 20), (-1, 50)], None),
+    ],
+)
+def test_what_is_around_a_polygon(corners, rect):
+    assert views.around(np.array(corners, float), 640, 360) == rect
+
+
+def merged(boxes, scores, view=None, classes=None, cut=None, frame=None, iou=0.5, agnostic=False, top_k=9):
+    n = len(boxes)
+    none = np.zeros(n, int)
+    rows, taken, left_out = views.merge(
+        np.array(boxes, np.float32).reshape(n, 4),
+        np.array(scores),
+        none if classes is None else np.array(classes),
+        none if frame is None else np.array(frame),
+        np.arange(n) if view is None else np.array(view),
+        np.zeros(n, bool) if cut is None else np.array(cut, bool),
+        iou=iou,
+        agnostic=agnostic,
+        top_k=top_k,
+    )
+    return rows.tolist(), taken, left_out
+
+
+A, B, FAR, PART = [0, 0, 10, 20], [1, 0, 11, 20], [50, 0, 60, 20], [0, 12, 10, 20]
+
+
+def test_the_better_of_two_views_stays():
+    assert merged([A, B, FAR], [0.5, 0.9, 0.3]) == ([1, 2], 1, 0)
+
+
+def test_classes_and_frames_are_apart_unless_asked_for():
+    assert merged([A, B], [0.5, 0.9], classes=[0, 1]) == ([1, 0], 0, 0)
+    assert merged([A, B], [0.5, 0.9], classes=[0, 1], agnostic=True) == ([1], 1, 0)
+    assert merged([A, B], [0.5, 0.9], frame=[0, 1]) == ([0, 1], 0, 0)
+
+
+def test_a_part_gives_way_to_the_whole_even_where_it_is_surer():
+    assert merged([A, PART], [0.5, 0.9], cut=[False, True]) == ([0], 1, 0)
+    # Not where it was seen whole, or by the same view: then it is another object.
+    assert merged([A, PART], [0.5, 0.9], cut=[False, False]) == ([1, 0], 0, 0)
+    assert merged([A, PART], [0.5, 0.9], cut=[False, True], view=[3, 3]) == ([1, 0], 0, 0)
+
+
+def test_two_views_tell_an_object_by_looser_boxes_than_one_does():
+    close = [3, 0, 13, 20]  # an IoU of 0.54
+    assert merged([A, close], [0.5, 0.9], iou=0.7) == ([1], 1, 0)
+    assert merged([A, close], [0.5, 0.9], iou=0.7, view=[0, 0]) == ([1, 0], 0, 0)
+
+
+def test_two_parts_that_share_little_both_stay():
+    assert merged([[0, 0, 10, 12], [0, 10, 10, 20]], [0.5, 0.9], cut=[True, True]) == ([1, 0], 0, 0)
+
+
+def test_the_best_of_each_frame():
+    boxes = [[100 * i, 0, 100 * i + 10, 9] for i in range(4)]
+    assert merged(boxes, [0.1, 0.4, 0.3, 0.2], frame=[0, 0, 0, 1], top_k=2) == ([1, 2, 3], 0, 1)
+    assert merged([], []) == ([], 0, 0)
+
+
+def test_where_a_box_is_cut_off():
+    rects = np.array([[0, 0, 320, 360], [0, 0, 320, 360], [300, 0, 640, 360], [300, 0, 640, 360]])
+    within = np.tile([0, 0, 640, 360], (4, 1))
+    boxes = np.array([[10, 0, 60, 360], [250, 50, 319, 90], [303, 50, 340, 90], [310, 50, 640, 90]], np.float32)
+    assert views.cut_off(boxes, rects, within, np.ones((4, 2), np.float32)).tolist() == [False, True, True, False]

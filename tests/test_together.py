@@ -1,0 +1,51 @@
+"""Tests that are marked `alone` share the machine with no other, whichever process those run in."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("xdist")
+
+TESTS = """
+import time
+from pathlib import Path
+
+import pytest
+
+def noted(name):
+    begun_s = time.monotonic()
+    time.sleep(0.15)
+    with Path("log").open("a") as log:
+        log.write(f"{name} {begun_s} {time.monotonic()}\\n")
+
+@pytest.mark.parametrize("n", range(4))
+def test_among_others(n):
+    noted("among")
+
+@pytest.mark.alone
+@pytest.mark.timeout(2)
+@pytest.mark.parametrize("n", range(4))
+def test_alone(n):
+    noted("alone")
+
+def test_more():
+    noted("among")
+"""
+
+
+def test_what_runs_alone_overlaps_with_nothing(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"test_{name}.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = alone: no other runs\n")
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "TMPDIR": str(tmp_path)}
+    line = [sys.executable, "-m", "pytest", "-q", "-p", "together", "-n", "2", "--dist", "loadfile"]
+    done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert "18 passed" in done.stdout, done.stdout + done.stderr
+    rows = [row.split() for row in (tmp_path / "log").read_text().splitlines()]
+    spans = sorted((float(begun), float(ended), name) for name, begun, ended in rows)
+    overlaps = [(a[2], b[2]) for n, a in enumerate(spans) for b in spans[n + 1 :] if b[0] < a[1]]
+    assert set(overlaps) <= {("among", "among")}
+    assert list(tmp_path.glob("streamkit-tests-*")) == []  # nothing is left behind

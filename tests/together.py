@@ -1,0 +1,108 @@
+"""How the tests share the machine: the whole suite runs in several processes, and what measures time runs alone.
+
+`python -m pytest` without further words shares the files of tests out over processes, a file to each in turn, where
+pytest-xdist is there and no GPU is, since tests look at what is left in a GPU's memory. Tests that are named on the
+command line run in this one process, as ever; `-n 0` has the whole suite do so. A test marked `alone` waits until no
+other runs, and no other begins before it ends. They come first, then those marked `slow`, so that none ends the run.
+"""
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+from uuid import uuid4
+
+import pytest
+
+_MOST = 4
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Choose how many processes there are, before pytest-xdist looks."""
+    if _in_worker(config) or not config.pluginmanager.hasplugin("xdist"):
+        return
+    config.option.testrunuid = config.option.testrunuid or uuid4().hex
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    processes = 0 if Path("/dev/nvidiactl").exists() else min(len(os.sched_getaffinity(0)), _MOST)
+    if whole and config.option.numprocesses is None and processes > 1 and not config.option.usepdb:
+        config.option.numprocesses = processes
+        config.option.dist = "loadfile"
+        config.option.loadscopereorder = False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if _in_worker(config):
+        config.stash[_DOOR] = Door(config.workerinput["testrunuid"])  # type: ignore[attr-defined]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if config.pluginmanager.hasplugin("dsession"):  # it was here that the tests were shared out
+        for path in _files(config.option.testrunuid):
+            path.unlink(missing_ok=True)
+
+
+def alone_first(items: list[pytest.Item]) -> None:
+    """Put the tests into the order in which they are to run."""
+    items.sort(key=lambda item: 0 if "alone" in item.keywords else 1 if "slow" in item.keywords else 2)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # around the time limit of a test: waiting is not its own
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    door = item.config.stash.get(_DOOR, None)
+    if door is None:
+        return (yield)
+    door.enter(alone="alone" in item.keywords)
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or not ("alone" in item.keywords and "alone" in nextitem.keywords):
+            door.leave()
+
+
+class Door:
+    """A lock over processes that many may hold together, or one alone; who wants it alone is not passed by others.
+
+    Args:
+        name: of the run.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._queue, self._room = (path.open("w") for path in _files(name))
+        self._inside = False
+
+    def enter(self, *, alone: bool) -> None:
+        """Wait, and come in; who is in already stays."""
+        if not self._inside:
+            with _locked(self._queue):
+                fcntl.flock(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            self._inside = True
+
+    def leave(self) -> None:
+        """Let others in."""
+        fcntl.flock(self._room, fcntl.LOCK_UN)
+        self._inside = False
+
+
+@contextlib.contextmanager
+def _locked(file: IO[Any]) -> Iterator[None]:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+_DOOR = pytest.StashKey[Door]()
+
+
+def _files(name: str) -> list[Path]:
+    return [Path(tempfile.gettempdir()) / f"streamkit-tests-{name}.{what}" for what in ("queue", "room")]
+
+
+def _in_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")

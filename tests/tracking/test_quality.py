@@ -1,0 +1,92 @@
+"""How well tracks follow objects: against given truth, and how steady they are where there is none."""
+
+import numpy as np
+import pytest
+from mot import (
+    box_quality,
+    boxes_of,
+    by_frame,
+    counted,
+    every_nth,
+    given,
+    lengths,
+    read,
+    scores,
+    together,
+    tracked,
+)
+
+from streamkit.stages.track import Track
+from streamkit.testing import run_stage
+
+pytest.importorskip("trackeval")
+
+SCENES = (7, 1, 5)  # the film that ships, and two that are drawn for it
+
+
+@pytest.mark.parametrize(
+    ("method", "mota", "idf1"),
+    [("bytetrack", 0.596, 0.666), ("ocsort", 0.571, 0.680), ("botsort", 0.632, 0.745), ("sort", 0.563, 0.553)],
+)
+def test_tracks_of_given_detections(test_data, method, mota, idf1):
+    folder = test_data / "mot" / "TUD-Campus"
+    made = given(read(folder / "det" / "det.txt"), 1 / 25, 640, 480)
+    found = scores(by_frame(read(folder / "gt" / "gt.txt"), 71), tracked(made, method=method))
+    assert found["MOTA"] >= mota
+    assert found["IDF1"] >= idf1
+
+
+def test_tracks_of_many_people_are_few_and_long(test_data):
+    """PETS09-S2L1: 19 people come and go, some several times, for 795 frames."""
+    made = given(read(test_data / "mot" / "PETS09-S2L1" / "det" / "det.txt"), 1 / 7, 768, 576)
+    long = lengths(tracked(made))
+    assert 19 <= len(long) <= 42
+    assert long.mean() >= 100
+    assert long.sum() >= 0.97 * sum(len(frame.detections) for frame in made)
+
+
+def test_tracks_of_a_real_video_are_steady(campus):
+    long = lengths(tracked(campus, method="bytetrack"))
+    assert 19 <= len(long) <= 37
+    assert long.mean() >= 140
+    assert (long < 10).sum() <= 5
+    assert long.sum() >= 5000
+
+
+@pytest.fixture(scope="module")
+def measured(scene):
+    """What is measured on all scenes, for options of `track` and every so many-th frame."""
+
+    def made(every=1, **options):
+        truths, results = [], []
+        for seed in SCENES:
+            frames, truth = scene(seed)
+            real, found = counted(truth, boxes_of(run_stage(Track(**options), every_nth(frames, every), batch=16)))
+            truths.append(real)
+            results.append(found)
+        truth, found = together(truths), together(results)
+        return {**scores(truth, found), "box": box_quality(truth, found)}
+
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_identities_last_on_drawn_scenes(measured):
+    assert measured(predicted=True)["IDF1"] >= 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_frames_without_inference_cost_little_identity_and_little_of_the_boxes(measured):
+    whole = measured()
+    for every, identity, box in ((2, 0.02, 0.015), (3, 0.04, 0.03), (5, 0.08, 0.06)):
+        found = measured(every)
+        assert found["IDF1"] >= whole["IDF1"] - identity
+        assert found["box"] >= whole["box"] - box
+        assert found["ids"] <= 1.25 * whole["ids"]
+
+
+def test_no_track_number_is_on_two_objects_of_a_frame(campus):
+    for ids, _ in tracked(campus, predicted=True):
+        assert len(np.unique(ids)) == len(ids)
