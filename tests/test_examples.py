@@ -421,3 +421,16 @@ def test_blurred(folder):
     assert max(shares) < 0.6
     assert detail(blurred[5], 0, 0, 204, 92) < 0.4 * detail(source[5], 0, 0, 204, 92)
     assert detail(blurred[5], 220, 0, 640, 90) > 0.8 * detail(source[5], 220, 0, 640, 90)
+
+
+def test_tracks_go_on_between_the_frames_that_the_network_sees(folder):
+    run("examples/track_every_third.yaml", folder)
+    found = records(folder / "out" / "street-tracks.jsonl")
+    assert len(found) == LIMIT
+    for record in found:
+        assert {o.get("predicted", False) for o in record["objects"]} == {record["frame"] % 3 != 0}
+    first, last = ({o["track_id"] for o in record["objects"] if "track_id" in o} for record in (found[0], found[-1]))
+    assert len(first & last) >= 8
+    report = json.loads((folder / "report.json").read_text())
+    assert report["counts"]["frames not looked at"] == LIMIT - len(range(0, LIMIT, 3))
+    assert (folder / "out" / "street-tracks.mp4").exists()

@@ -129,7 +129,8 @@ class Infer(BatchStage):
             shapes[: len(batch.crops)] = batch.crops.rects[:, 2:] - batch.crops.rects[:, :2]
         else:
             rows = range(len(batch)) if batch.rows is None else batch.rows.tolist()
-            shapes[: len(rows)] = [(batch.frames[row].width, batch.frames[row].height) for row in rows]
+            size_wh = [(batch.frames[row].width, batch.frames[row].height) for row in rows]
+            shapes[: len(rows)] = np.array(size_wh, np.int64).reshape(-1, 2)
         return shapes
 
     def close(self) -> None:

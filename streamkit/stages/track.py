@@ -85,9 +85,10 @@ class Track(StreamStage):
 
     def open(self) -> None:
         """Get the compiled code ready; compiling it, once after an installation, takes some seconds."""
-        from streamkit.tracking.jit import need_numba
+        from streamkit.tracking.jit import is_kept, need_numba
 
         need_numba()
+        from streamkit.tracking.advance import advance
         from streamkit.tracking.pool import Pool
         from streamkit.tracking.settings import Settings
 
@@ -114,6 +115,8 @@ class Track(StreamStage):
             max_gap_s=self.max_gap,
             show_lost_s=(_SHOWN_S if shown else 0.0) if isinstance(shown, bool) else float(shown),
         )
+        if not is_kept(advance):
+            self.context.say("the tracker is being compiled, which takes some seconds; once, not at every start")
         self._pool = Pool()
         self._known: dict[str, object] = {}
         self._advance([], Batch([]))

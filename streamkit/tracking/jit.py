@@ -46,6 +46,12 @@ def kept(function: _Function) -> _Function:
     return made
 
 
+def is_kept(function: Any) -> bool:
+    """Whether a `kept` function was compiled before, so that its first call will not take long."""
+    folder = function.stats.cache_path
+    return folder is not None and any(Path(folder).glob(f"*.{function.__name__}-*.nbi"))
+
+
 def sources_stamp() -> int:
     """A number that changes when any of this folder's sources does.
 

@@ -15,11 +15,8 @@ _SLACK_S = 1e-6
 
 
 @compiled
-def fit(a: np.ndarray, i: int, b: np.ndarray, j: int) -> float:
-    """How well two boxes fit: their IoU, times the third power of how much of their height they share.
-
-    People beside each other overlap, but stand at other depths; legs that swing change a box's width, not its height.
-    The idea is that of Yang et al., "Hybrid-SORT", 2024.
+def overlap(a: np.ndarray, i: int, b: np.ndarray, j: int) -> float:
+    """Intersection over union of two boxes that have an inside.
 
     Args:
         a: (n, 4) boxes x1, y1, x2, y2, of which it is number `i`. Taking a row out of an array would cost more than all
@@ -34,8 +31,22 @@ def fit(a: np.ndarray, i: int, b: np.ndarray, j: int) -> float:
         return 0.0
     both = width * height
     union = (a[i, 2] - a[i, 0]) * (a[i, 3] - a[i, 1]) + (b[j, 2] - b[j, 0]) * (b[j, 3] - b[j, 1]) - both
+    return float(both / union)
+
+
+@compiled
+def fit(a: np.ndarray, i: int, b: np.ndarray, j: int) -> float:
+    """How well two boxes fit: their IoU, times the third power of how much of their height they share.
+
+    People beside each other overlap, but stand at other depths; legs that swing change a box's width, not its height.
+    The idea is that of Yang et al., "Hybrid-SORT", 2024. Arguments as in `overlap`.
+    """
+    like = overlap(a, i, b, j)
+    if like <= 0:
+        return 0.0
+    height = min(a[i, 3], b[j, 3]) - max(a[i, 1], b[j, 1])
     shared = height / (max(a[i, 3], b[j, 3]) - min(a[i, 1], b[j, 1]))
-    return float(both / union * shared * shared * shared)
+    return float(like * shared * shared * shared)
 
 
 @compiled

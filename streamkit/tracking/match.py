@@ -8,11 +8,16 @@ import numpy as np
 
 from streamkit.tracking.assign import assign
 from streamkit.tracking.jit import compiled
-from streamkit.tracking.likeness import fit, looks_alike, straightness
+from streamkit.tracking.likeness import fit, looks_alike, overlap, straightness
 from streamkit.tracking.settings import Settings
 
 _NEAR = 0.5  # the overlap from which looks may stand for overlap, as in BoT-SORT
+_SAME = 0.6  # the IoU over which two boxes of a frame are of one object
 _TINY = 1e-6  # the gain of a pair that is just alike enough
+
+
+NONE, OUT = -1, -2
+"""An object that has no track, or not yet; one that can have none."""
 
 
 class Objects(NamedTuple):
@@ -77,14 +82,13 @@ def match(
         first: likewise.
         part: the round.
         st: what is asked for.
-        track_of: (n,) int64, the track of each of the frame's objects, -1 for none; changed in place.
+        track_of: (n,) int64, the track of each of the frame's objects, or `NONE` or `OUT`; changed in place.
         free: (m,) bool, tracks without an object; changed in place.
     """
     rows, columns = np.empty(len(track_of), np.int64), np.empty(len(free), np.int64)
     n = m = 0
     for i in range(len(track_of)):
-        score = objects.score[first + i]
-        if track_of[i] < 0 and part.lowest <= score < part.below and is_box(objects.box, first + i):
+        if track_of[i] == NONE and part.lowest <= objects.score[first + i] < part.below:
             rows[n] = i
             n += 1
     for j in range(len(free)):
@@ -128,7 +132,17 @@ def match(
 
 
 @compiled
-def is_box(box: np.ndarray, i: int) -> bool:
-    """Whether box `i` of (n, 4) has an inside, and is numbers throughout."""
-    width, height = box[i, 2] - box[i, 0], box[i, 3] - box[i, 1]
-    return bool(width > 0 and height > 0 and np.isfinite(width) and np.isfinite(height))
+def leave_out(objects: Objects, first: int, st: Settings, track_of: np.ndarray) -> None:
+    """Mark what can have no track: boxes without an inside, and a detector's second boxes of one object.
+
+    A second box would hide that its neighbour is not seen, and lead that one's track astray.
+    """
+    box, score, kind, end = objects.box, objects.score, objects.class_id, first + len(track_of)
+    for a in range(first, end):
+        width, height = box[a, 2] - box[a, 0], box[a, 3] - box[a, 1]
+        if not (width > 0 and height > 0 and np.isfinite(width) and np.isfinite(height)):
+            track_of[a - first] = OUT
+    for a in range(first, end):
+        for b in range(a + 1, end):
+            if overlap(box, a, box, b) > _SAME and (kind[a] == kind[b] or not st.class_aware):
+                track_of[(b if score[b] <= score[a] else a) - first] = OUT

@@ -17,7 +17,7 @@ import numpy as np
 from streamkit.tracking.jit import compiled
 from streamkit.tracking.kalman import as_box, begin, bend, copy, correct, expect
 from streamkit.tracking.likeness import fit
-from streamkit.tracking.match import Objects, Round, is_box, match
+from streamkit.tracking.match import NONE, Objects, Round, leave_out, match
 from streamkit.tracking.pool import HISTORY, LOST, NEW, SEEN
 from streamkit.tracking.settings import Settings
 
@@ -58,7 +58,8 @@ def look(
     expected = np.empty((count, 4))
     for j in range(count):
         as_box(tracks[j].mean, expected[j])
-    track_of, free = np.full(end - first, -1, np.int64), np.ones(count, np.bool_)
+    track_of, free = np.full(end - first, NONE, np.int64), np.ones(count, np.bool_)
+    leave_out(objects, first, st, track_of)
     high, low, top = st.high_score, st.low_score if st.two_rounds else np.inf, np.inf
     again, alike = high if st.recover else np.inf, high if st.appearance else np.inf
     for part in (
@@ -76,7 +77,7 @@ def look(
         j, score = track_of[i], objects.score[first + i]
         if j >= 0:
             _correct(tracks[j], objects.box[first + i], score, lane.time_s, st)
-        elif score >= max(st.new_score, high) and is_box(objects.box, first + i):
+        elif j == NONE and score >= max(st.new_score, high):
             j = lane.count
             lane.count += 1
             _begin(tracks[j], objects.box[first + i], lane.time_s)

@@ -193,7 +193,9 @@ def test_detect_is_its_three_parts_with_their_options(card):
     }  # fmt: skip
     asked = {f.name for f in dataclasses.fields(Detect)}
     given = {name for part in parts.values() for name in part.options}
-    assert asked - {"of", "pad", "batch"} == given  # no option is lost on the way; these are for crops
+    assert asked - {"of", "pad", "batch", "every"} == given  # no option is lost on the way; these are for crops
+    look = Detect(model=card, every=3).parts()[0]
+    assert (look.name, look.options["every"]) == ("look", 3)
 
 
 def test_detect_refuses_a_card_of_another_task(card):

@@ -159,6 +159,13 @@ def test_boxes_that_are_no_boxes_have_no_track():
     assert track(given) == [[1, -1, -1]] * 6
 
 
+def test_a_second_box_of_an_object_has_no_track():
+    given = walkers(10, [(0, 0), (2, 3), (30, 0)])
+    for frame in given:
+        frame.detections = frame.detections.with_columns(score=np.array([0.8, 0.9, 0.7], np.float32))
+    assert track(given) == [[-1, 1, 2]] * 10
+
+
 # ----------------------------------------------------------------------------------------------------------- resets
 
 

@@ -39,5 +39,5 @@ def scene(seed: int, folder: Path) -> tuple[list[Frame], list[dict]]:
 def campus(data: Path) -> list[Frame]:
     """The frames of vtest_480x360.mp4 with the people that YOLOX-nano finds there."""
     card = load_card(ROOT / "models" / "yolox-nano.yaml")
-    card = dataclasses.replace(card, file=data / "models" / "yolox_nano_dyn.onnx")
+    card = card.with_file(data / "models" / "yolox_nano_dyn.onnx")
     return found_in(data / "videos" / "vtest_480x360.mp4", model=card, labels=["person"], min_score=0.1)
