@@ -86,6 +86,7 @@ def test_there_is_an_example_for_each_idea():
     assert {path.stem for path in EXAMPLES} == {
         "pipeline", "detect", "annotated_video", "several_sources", "branches", "plugin", "line_counter",
         "csv", "insert", "colors", "small_objects", "region", "count_people", "cars", "queue", "loitering", "blurred",
+        "track_every_third",
     }  # fmt: skip
 
 

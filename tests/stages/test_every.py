@@ -127,3 +127,28 @@ def test_two_detectors_have_turns_of_their_own_where_branches_meet(run_pipeline)
             assert flags == {record["frame"] % every != 0}
     numbers = [{o["track_id"] for o in found[4]["objects"] if o["stage"] == name} for name in ("cars", "people")]
     assert not numbers[0] & numbers[1]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("every", [1, 3])
+def test_tracks_on_a_gpu_are_those_of_the_cpu(run_pipeline, every):
+    text = f"""
+    sources: {{a: {{uri: samples/street.mp4, end: 3}}, b: {{uri: samples/street.mp4, start: 5, end: 8}}}}
+    stages:
+      detect: {{model: demo, every: {every}}}
+      track: {{}}
+      collect: {{}}
+    """
+    found = {device: run_pipeline(text, device=device).records for device in ("cpu", "cuda")}
+    same = whole = 0
+    for name, records in found["cpu"].items():
+        for one, other in zip(records, found["cuda"][name], strict=True):
+            flags = [{o.get("predicted", False) for o in side["objects"]} for side in (one, other)]
+            assert flags[0] == flags[1] == {bool(one["frame"] % every) if name == "a" else next(iter(flags[0]))}
+            boxes = {o["track_id"]: o["box"] for o in one["objects"] if "track_id" in o}
+            for o in other["objects"]:
+                if "track_id" in o:
+                    whole += 1
+                    mine = boxes.get(o["track_id"])
+                    same += mine is not None and np.abs(np.array(mine) - o["box"]).max() < 2
+    assert same >= 0.95 * whole > 500  # a row near a threshold may come or go
