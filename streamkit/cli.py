@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from streamkit.cli_batch import batch
 from streamkit.cli_bench import bench, capacity
 from streamkit.cli_serve import serve
 from streamkit.errors import ConfigError, DeviceError, MissingPackage, StreamkitError
@@ -242,6 +243,7 @@ def models_check(name: str, frames: tuple[Path, ...], device: str | None) -> int
     return 0 if report.passed else 1
 
 
+cli.add_command(batch)
 cli.add_command(bench)
 cli.add_command(capacity)
 cli.add_command(serve)
@@ -285,8 +287,11 @@ def keep_stdout() -> None:
     sys.stdout = mine
 
 
-def handle_signals(running: Any, display: Any) -> None:
-    """The first Ctrl-C or SIGTERM drains and closes; a second one stops at once."""
+_STOPPING = "stopping: what is decoded is finished and every file closed; once more stops at once"
+
+
+def handle_signals(running: Any, display: Any, told: str = _STOPPING) -> None:
+    """The first Ctrl-C or SIGTERM drains and closes, and `told` is said; a second one stops at once."""
     from streamkit.outputs import discard_all
 
     def on_signal(number: int, _: object) -> None:
@@ -294,7 +299,7 @@ def handle_signals(running: Any, display: Any) -> None:
             running.stop()  # which ends its processes, where it has some
             discard_all()
             os._exit(130)
-        display.say("stopping: what is decoded is finished and every file closed; once more stops at once")
+        display.say(told)
         running.stop()
 
     for number in (signal.SIGINT, signal.SIGTERM):

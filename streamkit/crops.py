@@ -16,8 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from streamkit.data import Batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +75,23 @@ class Crops:
             np.concatenate([part.row_id for part in crops]),
             (np.concatenate(answers) if answers else none) if asked else None,
         )
+
+
+def once(make: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
+    """A function that makes its value when it is first called, and then gives it again."""
+    made: list[np.ndarray] = []
+
+    def take() -> np.ndarray:
+        if not made:
+            made.append(make())
+        return made[0]
+
+    return take
+
+
+def answers(batch: Batch) -> dict[tuple[int, int], Any]:
+    """What the network says of each crop of a batch, by the frame's row and the object's `row_id`, in their order."""
+    assert batch.crops is not None
+    assert batch.rows is not None
+    keys = zip(batch.rows.tolist(), batch.crops.row_id.tolist(), strict=True)
+    return dict(zip(keys, batch.crops.answered(), strict=True))

@@ -68,7 +68,10 @@ class SourceError(StreamkitError):
         cause: the same in a word that programs go by, one of `CAUSES`, or None where none of them fits.
     """
 
-    CAUSES = ("auth", "not_found", "refused", "timeout", "codec", "lost", "frozen")
+    CAUSES = (
+        "auth", "not_found", "refused", "timeout", "codec", "lost", "frozen",
+        "missing", "permission", "empty", "no_video", "truncated", "damaged",
+    )  # fmt: skip
 
     def __init__(self, text: str = "", *, cause: str | None = None) -> None:
         super().__init__(text)

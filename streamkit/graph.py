@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamkit.errors import ConfigError, Problem
 from streamkit.media.uris import mask
-from streamkit.objects import check_of
+from streamkit.objects import check_gaps, check_of
 from streamkit.occasions import strange
 from streamkit.plan import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig
 from streamkit.privacy import check_hidden
@@ -92,22 +92,33 @@ def build(config: Config) -> Graph:
     problems = config.problems
     nodes, aliases = _expand(config, problems)
     _check_parts(config, nodes, problems)
-    ordered = _order(nodes, problems)
-    outputs: list[str] = []
-    for node in ordered.values():
-        for name in node.inputs:
-            (outputs if name == DECODE else ordered[name].readers).append(node.id)
-    graph = Graph(config, config.sources, ordered, outputs, aliases)
+    graph = _wired(config, _order(nodes, problems), aliases)
     if not problems:  # with an unknown stage about, what it would have written is not known
         _check_words(graph, problems)
         _check_sinks(graph, problems)
         _check_occasions(graph, problems)
         check_of(graph, problems)
+        check_gaps(graph)
         check_hidden(graph, problems)
-        for node in ordered.values():
+        for node in graph.nodes.values():
             node.in_place = hasattr(node.type, "in_place") and _sole_reader(graph, node)
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
+    return graph
+
+
+def with_nodes(graph: Graph, nodes: Iterable[Node]) -> Graph:
+    """The pipeline with these nodes in place of its own, each after all it reads from; more sinks, or fewer nodes."""
+    mine = {node.id: replace(node, inputs=list(node.inputs), readers=[]) for node in nodes}
+    return _wired(graph.config, mine, {name: last for name, last in graph.aliases.items() if last in mine})
+
+
+def _wired(config: Config, nodes: dict[str, Node], aliases: dict[str, str]) -> Graph:
+    """The graph of ordered nodes: each learns who reads from it."""
+    graph = Graph(config, config.sources, nodes, [], aliases)
+    for node in nodes.values():
+        for name in node.inputs:
+            (graph.outputs if name == DECODE else nodes[name].readers).append(node.id)
     return graph
 
 
@@ -235,14 +246,16 @@ def _who(word: str) -> str:
 
 
 def _check_occasions(graph: Graph, problems: list[Problem]) -> None:
-    """A stage that wants packets acts on events of the stages above it: refuse names of others."""
+    """A sink acts on events of the stages above it: refuse names of others."""
     for node in graph.nodes.values():
-        if not getattr(node.type, "wants_packets", False):
+        if not issubclass(node.type, Sink):
             continue
         place = node.place.follow(["when"])[0]
         problems.extend(
             place.problem(f"{node.id}: {text}") for text in strange(node.options.get("when"), node, graph.nodes)
         )
+        if not node.type.wants_packets:
+            continue
         if graph.sources and not any(getattr(source.type, "reads_packets", False) for source in graph.sources):
             text = "records the packets of videos and cameras, and no source here has any"
             problems.append(node.place.problem(f"{node.id} {text}"))

@@ -1,4 +1,4 @@
-"""Whether the objects that an `of:` names are there: the stage, and the labels that its network can give."""
+"""Whether objects are there where they are wanted: those an `of:` names, those of frames that `every:` leaves out."""
 
 from __future__ import annotations
 
@@ -26,6 +26,33 @@ def check_of(graph: Graph, problems: list[Problem]) -> None:
             continue
         place, _ = node.place.follow(["of", "labels"])
         problems.extend(place.problem(f"{node.table}.of: {text}") for text in _unknown(found[of.stage], of))
+
+
+def check_gaps(graph: Graph) -> None:
+    """Warn of a detector that leaves out frames while no tracker below says where its objects are meanwhile."""
+    for node in graph.nodes.values():
+        every = node.options.get("every")
+        if node.type.name != "look" or not isinstance(every, int) or every < 2 or _tracked(graph, node):
+            continue
+        place, _ = node.place.follow(["every"])
+        text = (
+            f"{node.table}.every: {every} leaves all other frames without objects; `track: {{}}` below it gives them "
+            "those that it expects"
+        )
+        graph.config.warnings.append(place.problem(text))
+
+
+def _tracked(graph: Graph, node: Node) -> bool:
+    left, seen = list(node.readers), set[str]()
+    while left:
+        name = left.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if "track_id" in graph.nodes[name].type.writes:
+            return True
+        left.extend(graph.nodes[name].readers)
+    return False
 
 
 def _said(node: Node) -> Any:

@@ -12,17 +12,17 @@ _EVERY_S = 5.0
 
 
 class Display:
-    """The user's view of one run."""
+    """The user's view of one run. `console` is rich's, on stderr."""
 
     def __init__(self) -> None:
         from rich.console import Console
 
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
         """Show a message."""
-        if self._console.is_terminal:
-            self._console.print(text, markup=False)
+        if self.console.is_terminal:
+            self.console.print(text, markup=False)
         else:
             print(text, file=sys.stderr, flush=True)
 
@@ -35,7 +35,7 @@ class Display:
         """Show the progress of `running` while it runs."""
         from streamkit.runtime.watch import Ticker
 
-        if not self._console.is_terminal:
+        if not self.console.is_terminal:
             with Ticker(_EVERY_S, lambda: self.say(_line(running))):
                 yield
             return
@@ -45,7 +45,7 @@ class Display:
             TextColumn("{task.description}"), BarColumn(pulse_style="cyan"), TextColumn("{task.completed:.0f} frames"),
             TextColumn("{task.fields[rate]:.0f}/s"), TimeElapsedColumn(),
         )  # fmt: skip
-        with Progress(*columns, console=self._console, transient=True) as bars:
+        with Progress(*columns, console=self.console, transient=True) as bars:
             tasks: dict[str, Any] = {}
             begun = time.monotonic()
 

@@ -7,7 +7,7 @@ out, and null elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -33,7 +33,7 @@ def record(frame: Frame) -> dict[str, Any]:
         if len(table):
             limits = _limits(frame.width, frame.height)
             objects += _objects(table, limits, stage if len(tables) > 1 else None)
-    return _record(frame, objects)
+    return frame_record(frame, objects)
 
 
 def line(frame: Frame) -> bytes:
@@ -47,7 +47,12 @@ def lines(frames: Iterable[Frame]) -> list[bytes]:
 
 
 def batch_lines(batch: Batch) -> list[bytes]:
-    """One line of JSON for each of a batch's frames, from the batch's tables, in a few operations for all of them."""
+    """One line of JSON for each of a batch's frames; see `batch_records`."""
+    return [_line(made) for made in batch_records(batch)]
+
+
+def batch_records(batch: Batch) -> list[dict[str, Any]]:
+    """The record of each of a batch's frames, from the batch's tables, in a few operations for all of them."""
     frames = batch.frames
     objects: list[list[dict[str, Any]]] = [[] for _ in frames]
     several = len(batch.tables) > 1
@@ -59,15 +64,15 @@ def batch_lines(batch: Batch) -> list[bytes]:
         if len(rows) > 1 and (rows[1:] < rows[:-1]).any():
             table = table[np.argsort(rows, kind="stable")]
             rows = table.batch_row
-        limits = np.concatenate([_limits(frame.width, frame.height) for frame in frames]).reshape(-1, 5)[rows]
-        made = _objects(table, limits, stage if several else None)
+        made = _objects(table, _limits_of(frames, rows), stage if several else None)
         ends = np.searchsorted(rows, np.arange(len(frames) + 1)).tolist()
         for row, found in enumerate(objects):
             found += made[ends[row] : ends[row + 1]]
-    return [_line(_record(frame, found)) for frame, found in zip(frames, objects, strict=True)]
+    return [frame_record(frame, found) for frame, found in zip(frames, objects, strict=True)]
 
 
-def _record(frame: Frame, objects: list[dict[str, Any]]) -> dict[str, Any]:
+def frame_record(frame: Frame, objects: list[dict[str, Any]]) -> dict[str, Any]:
+    """The record of a frame with these objects."""
     made: dict[str, Any] = {
         "schema": SCHEMA,
         "source": frame.source,
@@ -87,10 +92,15 @@ def _record(frame: Frame, objects: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _line(made: dict[str, Any]) -> bytes:
+    return as_json(made, orjson.OPT_APPEND_NEWLINE)
+
+
+def as_json(value: Any, option: int = 0) -> bytes:
+    """The value as JSON in UTF-8, NumPy's numbers too; what JSON does not have becomes text."""
     try:
-        return orjson.dumps(made, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
-    except TypeError:  # a value that JSON does not have: a record with it as text is better than no record
-        return orjson.dumps(_plain(made), option=orjson.OPT_APPEND_NEWLINE)
+        return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | option)
+    except TypeError:  # a record with the value as text is better than no record
+        return orjson.dumps(_plain(value), option=option)
 
 
 def wall_clock(time_s: float) -> str:
@@ -109,7 +119,27 @@ def _limits(width: int, height: int) -> np.ndarray:
     return np.array([width, height, width, height, np.inf], np.float64) * _STEPS
 
 
-def _objects(table: Detections, limits: np.ndarray, stage: str | None) -> list[dict[str, Any]]:
+def _limits_of(frames: Sequence[Frame], rows: np.ndarray) -> np.ndarray:
+    limits = np.concatenate([_limits(frame.width, frame.height) for frame in frames])
+    return np.asarray(limits.reshape(-1, 5)[rows])
+
+
+def numbers_of(table: Detections, frames: Sequence[Frame]) -> np.ndarray:
+    """The numbers of records, rounded and within the picture: (n, 5) float64, x1, y1, x2, y2 in pixels and the score.
+
+    Args:
+        table: on the host.
+        frames: those that `batch_row` counts.
+    """
+    return _numbers(table, _limits_of(frames, table.batch_row))
+
+
+def points_of(column: np.ndarray) -> np.ndarray:
+    """Key points, (n, k, 3) x, y and score, rounded as in records."""
+    return np.asarray(np.rint(column * _POINT_STEPS) / _POINT_STEPS)
+
+
+def _numbers(table: Detections, limits: np.ndarray) -> np.ndarray:
     numbers = np.empty((len(table), 5), np.float64)
     numbers[:, :4] = table.xyxy
     numbers[:, 4] = table.score
@@ -118,6 +148,11 @@ def _objects(table: Detections, limits: np.ndarray, stage: str | None) -> list[d
     np.maximum(numbers, 0.0, out=numbers)
     np.minimum(numbers, limits, out=numbers)
     numbers /= _STEPS
+    return numbers
+
+
+def _objects(table: Detections, limits: np.ndarray, stage: str | None) -> list[dict[str, Any]]:
+    numbers = _numbers(table, limits)
     ids = table.class_id.tolist()
     names = _names(table.labels, ids)
     made: list[dict[str, Any]] = [
@@ -139,9 +174,9 @@ def _objects(table: Detections, limits: np.ndarray, stage: str | None) -> list[d
                 one["predicted"] = True
             continue
         if name == "keypoints" and column.shape[2:] == (3,):
-            column = np.rint(column * _POINT_STEPS) / _POINT_STEPS
-        for one, value in zip(made, _values(column), strict=True):
-            if not _missing(value):
+            column = points_of(column)
+        for one, value in zip(made, values_of(column), strict=True):
+            if not is_missing(value):
                 one.setdefault(name, value)
     if None in names:
         for one in made:
@@ -156,7 +191,7 @@ def _names(labels: tuple[str, ...], ids: list[int]) -> list[str | None]:
     return [labels[i] if 0 <= i < len(labels) else None for i in ids]
 
 
-def _values(column: Any) -> list[Any]:
+def values_of(column: Any) -> list[Any]:
     """A column as plain values, a float32 as the shortest decimal that is that float32; None where it is NaN."""
     try:
         return orjson.loads(orjson.dumps(np.ascontiguousarray(column), option=orjson.OPT_SERIALIZE_NUMPY))  # type: ignore[no-any-return]
@@ -164,10 +199,10 @@ def _values(column: Any) -> list[Any]:
         return list(column.tolist()) if isinstance(column, np.ndarray) else list(column)
 
 
-def _missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     """Whether a column has nothing for this row: NaN or -1, the fill of tables that lack the column, throughout."""
     if isinstance(value, list):
-        return all(map(_missing, value))
+        return all(map(is_missing, value))
     return value is None or value == -1
 
 

@@ -55,14 +55,14 @@ class Context:
         say: report a message to the user, once for each text.
         addresses: the address of each source by its id, for what reads a source's own packets.
         spans: for what should stand in the timeline of a run with `--profile`.
-        on_packet: for a source that `reads_packets`: to be called with each `av.Packet` before it is decoded; it may
-            change the packet's bytes in place.
+        on_packet: a source that `reads_packets` calls it with each `av.Packet` first; it may change the bytes in place.
         ahead: for parts of a source's work that can be done before their turn comes.
         later: for what need not be there when the first frame comes.
         status: for a source: what it is doing (connecting, running, reconnecting, paused, ended, failed), the cause in
             a word (auth, not_found, refused, timeout, codec, lost, frozen) or None, and the same in a sentence.
         packets: for a source that `reads_packets`: where to put each packet, as it came, for stages that write them
             out; None where no stage does. `Frame.packet` is the place of a frame's own.
+        facts: where a source puts what it knows of itself: codec, width, height, fps, frames, duration_s.
     """
 
     id: str = ""
@@ -78,6 +78,7 @@ class Context:
     later: type[Later[Any]] = Later
     status: Callable[[str, str | None, str], None] = lambda state, cause, words: None
     packets: Ring | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 class Stage:
@@ -234,7 +235,6 @@ class Composite(Stage):
 KINDS: dict[str, type[Stage]] = {
     kind.__name__: kind for kind in (Source, BatchStage, StreamStage, FrameStage, Sink, Composite)
 }
-
 
 _Kind = TypeVar("_Kind", bound=type[Stage])
 

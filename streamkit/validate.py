@@ -89,7 +89,11 @@ class Options:
         for steps, (found, texts, nears) in places.items():
             first, *others = dict.fromkeys(texts)
             text = " or ".join([first, *(other.removeprefix("must be ") for other in others)])
-            self.problems.append(found.problem(f"{'.'.join([id_, *steps])} {text}{got(found)}{''.join(nears)}"))
+            if "secret" in steps:  # its value is not shown
+                text, shown = "must be text; put quotes around it", ""
+            else:
+                shown = got(found)
+            self.problems.append(found.problem(f"{'.'.join([id_, *steps])} {text}{shown}{''.join(nears)}"))
 
 
 _models: dict[type[Any], Any] = {}

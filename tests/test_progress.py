@@ -80,7 +80,7 @@ def test_bars_on_a_terminal(capsys):
     from rich.console import Console
 
     display = Display()
-    display._console = Console(stderr=True, force_terminal=True, width=100, highlight=False)
+    display.console = Console(stderr=True, force_terminal=True, width=100, highlight=False)
     with display.watching(running()):
         display.say("note [x]")
         time.sleep(0.3)

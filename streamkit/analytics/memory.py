@@ -101,14 +101,14 @@ class Tracks(Columns):
         return rows, ~known
 
     def unseen(self, now_s: np.ndarray, max_gap_s: float) -> np.ndarray:
-        """Rows of tracks not seen for longer than `max_gap_s`.
+        """Rows of tracks not seen for longer than `max_gap_s`, in the order of sources and of their tracks' numbers.
 
         Args:
             now_s: (slots,) float64, each source's time; NaN for those that need not be looked at.
             max_gap_s: in seconds.
         """
-        alive = np.flatnonzero(self["alive"])
-        gone: np.ndarray = alive[now_s[self["slot"][alive]] - self["seen_s"][alive] > max_gap_s]
+        rows = self._places  # in this order: which row a track has depends on what there was before
+        gone: np.ndarray = rows[now_s[self["slot"][rows]] - self["seen_s"][rows] > max_gap_s]
         return gone
 
     def of(self, slot: int) -> np.ndarray:

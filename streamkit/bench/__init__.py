@@ -12,4 +12,5 @@ table.py       the rows that are printed
 clips.py, networks.py, copies.py      what is measured: long clips, the network, many paced sources
 lock.py, host.py, nvml.py             how busy the interpreter's lock, the cores and the GPU are
 child.py       runs the processes
+emitting.py, brokers.py   how fast emitters are, with brokers of their own that the tests use as well
 """

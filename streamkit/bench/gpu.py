@@ -19,12 +19,13 @@ from streamkit.bench import limits, trial
 from streamkit.bench.child import lines
 from streamkit.bench.clips import lengthen, scratch_folder
 from streamkit.bench.networks import network
-from streamkit.bench.table import HEAD, Row, a_source, best, binding
-from streamkit.errors import StreamkitError
+from streamkit.bench.table import HEAD, Row, a_source, best, binding, told_in_a_line
+from streamkit.errors import ConfigError, StreamkitError
 from streamkit.runtime.sizes import cores
 
 _FOR_PARTS = 0.4  # of the time there is
 _REALTIME_FPS = 30
+_BEHIND = "whole + stages"
 _DECODERS = 7
 
 
@@ -46,6 +47,7 @@ class Options:
         grid: every batch size with every number of sources, and not one row and one column.
         processes: numbers of processes that share the device; the whole and paced sources run with each.
         frames: the least length of the file that sources read.
+        behind: stages as a YAML has them, between `detect` and `jsonl` of one more run of the whole, and of paced ones.
         set_: values of the pipeline to replace, such as `stages.detect.cuda_graph`.
     """
 
@@ -62,6 +64,7 @@ class Options:
     grid: bool = False
     processes: tuple[int, ...] = (1,)
     frames: int = 6000
+    behind: dict[str, Any] = field(default_factory=dict)
     set_: dict[str, str] = field(default_factory=dict)
 
     def quick(self) -> Options:
@@ -114,6 +117,8 @@ class Bench:
             for decoders in (1, _DECODERS):
                 self._whole(codec, 1, self._best_batch(codec), f"one file, {decoders} decoders", decoders)
             self._whole(codec, self._base(codec), self._best_batch(codec), "decode + preprocess")
+            if self.options.behind:
+                self._whole(codec, self._base(codec), self._best_batch(codec), _BEHIND)
         for processes in self.options.processes:
             for codec in self.clips:
                 if processes > 1:
@@ -168,7 +173,9 @@ class Bench:
             self._leave_out(title)
             return
         begun = time.monotonic()
-        stages = ("preprocess",) if what == "decode + preprocess" else ("detect", "jsonl")
+        stages = ("detect", *(options.behind if what in (_BEHIND, "paced") else ()), "jsonl")
+        if what == "decode + preprocess":
+            stages = ("preprocess",)
         pace = _REALTIME_FPS if what == "paced" else None
         path = self._pipeline(codec, sources, batch, stages=stages, pace=pace, decoders=decoders)
         device = ",".join([options.device] * processes)
@@ -201,6 +208,7 @@ class Bench:
             "preprocess": {"model": self.model},
             "detect": {"model": self.model},
             "jsonl": {"path": str(self._out / "{source}.jsonl")},
+            **self.options.behind,
         }
         plan: dict[str, Any] = {
             "sources": {f"s{number:03d}": source for number in range(sources)},
@@ -274,6 +282,19 @@ class Bench:
         return time.monotonic() - self._begun
 
 
+def stages_of(path: Path) -> dict[str, Any]:
+    """The stages of a YAML, all of them; a path or model among them is from the working folder. Raises ConfigError."""
+    from streamkit.yamlfile import load_file
+
+    node, problems = load_file(path)
+    if problems:
+        raise ConfigError(problems)
+    stages = node.plain().get("stages") if isinstance(node.plain(), dict) else None
+    if not isinstance(stages, dict) or not stages or {"detect", "jsonl"} & stages.keys():
+        raise ConfigError(f"{path} must have stages, and the bench's own detect and jsonl not among them")
+    return {name: given or {} for name, given in stages.items()}
+
+
 def bench(options: Options, out: Path | None, echo: Callable[[str], None]) -> int:
     """Measure this machine's GPU.
 
@@ -299,7 +320,7 @@ def bench(options: Options, out: Path | None, echo: Callable[[str], None]) -> in
         made.all()
         found = made.summary()
     for codec, one in found.items():
-        echo(_told(codec, one))
+        echo(told_in_a_line(codec, one))
     if write is not None:
         clips = {codec: str(path) for codec, path in options.clips.items()}
         settings = {**asdict(options), "clips": clips, "data": None if options.data is None else str(options.data)}
@@ -312,18 +333,3 @@ def bench(options: Options, out: Path | None, echo: Callable[[str], None]) -> in
         told |= {"summary": found, "rows": [asdict(row) for row in made.rows], "left_out": made.left_out}
         write(json.dumps(told, indent=2) + "\n")
     return 1 if any(row.found is not None and row.found.error for row in made.rows) else 0
-
-
-def _told(codec: str, one: dict[str, Any]) -> str:
-    """The summary of a codec in a line."""
-    text = f"{codec}: {one['whole_fps']:,.0f} frames/s ({one['sources']} sources, batch {one['batch']})"
-    if one["of_limit"] is not None:
-        text += (
-            f", {one['of_limit']:.1%} of the lesser of decoding alone ({one['decode_fps']:,.0f}) and inference alone "
-            f"({one['infer_fps']:,.0f})"
-        )
-    text += f"; most used: {one['binds']}"
-    for kind in ("device", "host"):
-        if one[f"{kind}_mb_a_source"] is not None:
-            text += f"; {one[f'{kind}_mb_a_source']:,.0f} MB of {kind} memory for each further source"
-    return text

@@ -98,3 +98,18 @@ def a_source(rows: Iterable[Row], attribute: str, **like: Any) -> float | None:
     if few == many or seen[few] is None or seen[many] is None:
         return None
     return float(round((seen[many] - seen[few]) / (many - few), 2))
+
+
+def told_in_a_line(codec: str, one: dict[str, Any]) -> str:
+    """The summary of a codec in a line."""
+    text = f"{codec}: {one['whole_fps']:,.0f} frames/s ({one['sources']} sources, batch {one['batch']})"
+    if one["of_limit"] is not None:
+        text += (
+            f", {one['of_limit']:.1%} of the lesser of decoding alone ({one['decode_fps']:,.0f}) and inference alone "
+            f"({one['infer_fps']:,.0f})"
+        )
+    text += f"; most used: {one['binds']}"
+    for kind in ("device", "host"):
+        if one[f"{kind}_mb_a_source"] is not None:
+            text += f"; {one[f'{kind}_mb_a_source']:,.0f} MB of {kind} memory for each further source"
+    return text

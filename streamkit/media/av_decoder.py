@@ -52,14 +52,14 @@ class AvDecoder:
             self._context.thread_type = "SLICE" if self._low_delay else "AUTO"
         self._centred = demuxer.info.codec in CENTRED
         self._timing = Timing(demuxer)
-        self._hidden: set[int] = set()
+        self._left_out: dict[int, bool] = {}  # times of pictures that nobody gets; whether to be silent about them
         self._live, self._lost = demuxer.info.live, False
 
-    def decode(self, packet: Any | None, *, hidden: bool = False) -> list[Picture]:
+    def decode(self, packet: Any | None, *, hidden: bool = False, unwanted: bool = False) -> list[Picture]:
         """The pictures that are whole once `packet` (an `av.Packet`) is in; None at the end gives the last ones.
 
         A packet that cannot be decoded is counted, and decoding goes on; with a live source at the next keyframe. The
-        picture of a hidden one is left out.
+        picture of a hidden one is left out, and no damage to it is counted; that of an unwanted one is only left out.
         """
         import av
 
@@ -69,8 +69,8 @@ class AvDecoder:
                 return []
             self._lost = False
 
-        if hidden and packet is not None:
-            self._hidden.add(packet.pts)
+        if (hidden or unwanted) and packet is not None:
+            self._left_out[packet.pts] = hidden
 
         try:
             frames = self._context.decode(packet)
@@ -80,13 +80,21 @@ class AvDecoder:
             self._counters.add(UNDECODABLE)
             self._lost = self._live
             return []
-        return [self._picture(frame) for frame in frames if frame.pts not in self._hidden]
+        if self._left_out:
+            frames = [frame for frame in frames if not self._leave_out(frame)]
+        return [self._picture(frame) for frame in frames]
 
     def close(self) -> None:
         """Let go of the codec's memory."""
         self._context = None
         if self._upload is not None:
             self._upload.close()
+
+    def _leave_out(self, frame: Any) -> bool:
+        silent = self._left_out.pop(frame.pts, None)
+        if frame.is_corrupt and silent is False:
+            self._counters.add(CONCEALED)
+        return silent is not None
 
     def _picture(self, frame: Any) -> Picture:
         if frame.is_corrupt:

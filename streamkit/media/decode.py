@@ -21,10 +21,11 @@ __all__ = ["Decoder", "Picture", "open_decoder"]
 class Decoder(Protocol):
     """Packets in decode order in, pictures in the order shown out."""
 
-    def decode(self, packet: Any | None, *, hidden: bool = False) -> list[Picture]:
+    def decode(self, packet: Any | None, *, hidden: bool = False, unwanted: bool = False) -> list[Picture]:
         """The pictures that are whole once `packet` (an `av.Packet`) is in; None at the end gives the last ones.
 
-        The picture of a hidden packet, which must have a time of its own, is decoded and left out.
+        The picture of a hidden packet, which must have a time of its own, is decoded and left out, as if it had never
+        been; that of an unwanted one too, but damage to it is counted, for others refer to it.
         """
 
     def restart(self, demuxer: Demuxer) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import IO, Any
 
 from streamkit.errors import SourceError
 from streamkit.media.link import Link
-from streamkit.media.trouble import cannot_open, cannot_read
+from streamkit.media.trouble import cannot_open, cannot_read, not_a_video
 from streamkit.media.uris import is_live, is_path, mask
 
 _POLL_S = 0.2  # FFmpeg looks ten times a second whether it is to end a wait
@@ -50,6 +50,13 @@ class StreamInfo:
     frames: int | None
     live: bool
 
+    def facts(self) -> dict[str, Any]:
+        """What a list of videos says of this one: codec, width, height, fps, frames and duration_s."""
+        return {
+            "codec": self.codec, "width": self.width, "height": self.height, "fps": self.average_rate,
+            "frames": self.frames, "duration_s": self.duration_s,
+        }  # fmt: skip
+
 
 class Demuxer:
     """Reads the packets of a container's first video stream; a cover picture is none.
@@ -57,6 +64,7 @@ class Demuxer:
     Args:
         uri: a path, an address that FFmpeg knows (rtsp, rtsps, http, https and HLS, rtmp, ...), or a V4L2 device.
         link: how an address is opened.
+        file: an open file that is read in place of the address, which then is only its name.
 
     Attributes:
         container: FFmpeg's.
@@ -72,7 +80,7 @@ class Demuxer:
         SourceError: it cannot be opened; the text says why in plain words, its cause in one.
     """
 
-    def __init__(self, uri: str, link: Link | None = None) -> None:
+    def __init__(self, uri: str, link: Link | None = None, *, file: IO[bytes] | None = None) -> None:
         import av
 
         self.uri, self._link = uri, link or Link()
@@ -83,22 +91,24 @@ class Demuxer:
         self._wait(begun_s)
         try:
             self.container = av.open(
-                where,
+                file or where,
                 format=form,
                 options=options,
-                timeout=None if is_path(uri) else (timeout_s, timeout_s),
+                timeout=None if file or is_path(uri) else (timeout_s, timeout_s),
                 **lenient,
             )
         except (OSError, ValueError, av.FFmpegError) as error:
+            if file:
+                raise not_a_video(uri, error) from error
             raise cannot_open(uri, error, late=self._late(begun_s)) from error
         streams = [s for s in self.container.streams.video if not s.disposition & av.stream.Disposition.attached_pic]
         if not streams:
             self.container.close()
-            raise SourceError(f"{mask(uri)} has no video stream", cause=None if is_path(uri) else "codec")
+            raise SourceError(f"{mask(uri)} has no video stream", cause="no_video" if is_path(uri) else "codec")
         self.stream: Any = streams[0]
         if not self.stream.codec_context:
             self.container.close()
-            raise SourceError(f"{mask(uri)}: no decoder here knows its codec", cause=None if is_path(uri) else "codec")
+            raise SourceError(f"{mask(uri)}: no decoder here knows its codec", cause="codec")
         self.sender_shift_s: float | None = None
         self.info = self._read_info()
         self.packets_read = self.discarded = self.damaged = 0

@@ -1,7 +1,8 @@
-"""Which keyframes decoding can really begin at, as if nothing had been before them.
+"""Which keyframes decoding can really begin at, as if nothing had been before them; which pictures nothing refers to.
 
 A container's keyframe flag promises less: H.264's may be the beginning of a refresh that takes many pictures, and an
-index may flag any picture. So the bytes are looked at (ITU-T H.264 7.3 and D.1.8, H.265 7.3.1.2 and 7.4.2.2).
+index may flag any picture. So the bytes are looked at (ITU-T H.264 7.3 and D.1.8, H.265 7.3.1.2 and 7.4.2.2; MPEG-4
+visual, ISO/IEC 14496-2, 6.2.5; MPEG-2 video, H.262, 6.2.3; VP8, RFC 6386, 9.1).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ CUTTABLE = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "mjpeg"})
 """Codecs whose keyframes need nothing from before them, leading pictures aside."""
 
 _I_SLICES = (2, 7)
+_OLD = frozenset({"mpeg4", "mpeg1video", "mpeg2video", "h263", "flv1", "msmpeg4v2", "msmpeg4v3", "wmv1", "wmv2"})
+"""Codecs whose keyframes refer to nothing and whose pictures behind them to nothing before, B pictures aside."""
 _RECOVERY_POINT = 6
 
 
@@ -28,17 +31,57 @@ class Keyframes:
 
     def __init__(self, stream: Any, codec: str) -> None:
         self._codec = codec
-        self._prefix = prefix_size(codec, bytes(stream.codec_context.extradata or b""))
+        extradata = bytes(stream.codec_context.extradata or b"")
+        self._prefix = prefix_size(codec, extradata)
+        self._intra = stream.codec_context.codec.intra_only
+        self._layers = _hevc_layers(extradata, self._prefix) if codec == "hevc" else 0
 
-    def enters(self, packet: Any) -> bool:
-        """Whether decoding can begin at this `av.Packet`, which the container calls a keyframe."""
+    def enters(self, packet: Any, *, flushed: bool = False) -> bool:
+        """Whether decoding can begin at this `av.Packet`, which the container calls a keyframe.
+
+        Args:
+            packet: the keyframe.
+            flushed: whether all before it will have been shown, so that it may throw away what was not.
+        """
+        if self._intra or self._codec in _OLD:
+            return True
         if self._codec == "h264":
             return self._h264_enters(packet)
         if self._codec == "hevc":
-            return self._hevc_enters(packet)
+            return self._hevc_enters(packet, flushed)
         if self._codec in ("vp8", "vp9"):
             return bool(parameters(self._codec, bytes(packet)))
         return self._codec in CUTTABLE
+
+    def resets(self, packet: Any) -> bool:
+        """Whether all pictures before this keyframe are shown before it, and all behind it after it."""
+        if self._codec in ("h264", "hevc"):
+            kinds = (5,) if self._codec == "h264" else (19, 20)
+            return any(kind in kinds for kind, _ in self._units(packet))
+        return self._codec not in _OLD
+
+    def shows(self, packet: Any) -> bool:
+        """Whether a packet has a picture to be shown; VP8 has some that are for reference only."""
+        return self._codec != "vp8" or bool(memoryview(packet)[0] & 0x10)
+
+    def disposable(self, packet: Any) -> bool:
+        """Whether no other picture refers to this one: a decoder that does not get it misses nothing."""
+        if self._intra:
+            return True
+        if self._codec == "h264":
+            return any(kind == 1 and not unit[0] & 0x60 for kind, unit in self._units(packet))
+        if self._codec == "hevc":  # others of a higher layer might refer to one whose type says that its own do not
+            last = next(((kind, unit) for kind, unit in self._units(packet) if kind < 32), None)
+            return last is not None and last[0] < 16 and not last[0] & 1 and last[1][1] & 7 == self._layers
+        if self._codec == "mpeg4":
+            data = bytes(packet)  # one that holds two pictures is kept
+            place = data.find(b"\0\0\1\xb6")
+            return 0 <= place < len(data) - 4 and data[place + 4] >> 6 == 2 and data.count(b"\0\0\1\xb6") == 1
+        if self._codec in ("mpeg1video", "mpeg2video"):
+            data = bytes(packet)
+            place = data.find(b"\0\0\1\0")
+            return 0 <= place < len(data) - 5 and data[place + 5] >> 3 & 7 == 3
+        return False
 
     def headers(self, packet: Any) -> bytes:
         """The parameter sets that a keyframe brings with it."""
@@ -70,12 +113,12 @@ class Keyframes:
                 return exact and bits.number() in _I_SLICES
         return False
 
-    def _hevc_enters(self, packet: Any) -> bool:
+    def _hevc_enters(self, packet: Any, flushed: bool) -> bool:
         for kind, unit in self._units(packet):
             if kind < 32:
                 # one that throws away what was not shown yet must find it in its decoder
                 throws_away = kind != 21 and len(unit) > 2 and unit[2] & 0x40
-                return 16 <= kind <= 21 and not throws_away
+                return 16 <= kind <= 21 and (flushed or not throws_away)
         return False
 
 
@@ -86,6 +129,14 @@ def prefix_size(codec: str, extradata: bytes) -> int | None:
     if codec == "hevc" and len(extradata) > 22 and (extradata[0] or extradata[1] or extradata[2] > 1):
         return (extradata[21] & 3) + 1
     return None
+
+
+def _hevc_layers(extradata: bytes, prefix: int | None) -> int:
+    """How many temporal layers an HEVC stream has; 0 where that is not known."""
+    if prefix is not None:
+        return extradata[21] >> 3 & 7
+    found = {(unit[2] >> 1 & 7) + 1 for unit in units(extradata) if len(unit) > 2 and unit[0] >> 1 & 63 == 33}
+    return found.pop() if len(found) == 1 else 0
 
 
 def annexb_headers(codec: str, extradata: bytes) -> bytes:

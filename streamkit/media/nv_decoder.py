@@ -119,13 +119,14 @@ class NvDecoder:
         self._waiting = True  # for a keyframe
         self._software: AvDecoder | None = None
 
-    def decode(self, packet: Any | None, *, hidden: bool = False) -> list[Picture]:
+    def decode(self, packet: Any | None, *, hidden: bool = False, unwanted: bool = False) -> list[Picture]:
         """The pictures that are whole once `packet` (an `av.Packet`) is in; None at the end gives the last ones.
 
-        The picture of a hidden packet is left out.
+        The picture of a hidden or unwanted packet is left out.
         """
         if self._software is not None:
-            return self._software.decode(packet, hidden=hidden)
+            return self._software.decode(packet, hidden=hidden, unwanted=unwanted)
+        hidden = hidden or unwanted
         pictures: list[Picture] = []
         if packet is None:
             for part in self._filter.filter(None) if self._filter and not self._waiting else []:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from typing import Any
@@ -13,22 +12,23 @@ from streamkit.ahead import Ahead
 from streamkit.counters import Counters
 from streamkit.data import Device
 from streamkit.errors import SourceError
+from streamkit.media.arrivals import Arrivals
 from streamkit.media.av_decoder import CONCEALED, UNDECODABLE
 from streamkit.media.decode import Decoder, Picture, open_decoder
 from streamkit.media.demux import Demuxer
 from streamkit.media.link import Link
+from streamkit.media.numbering import Numbering
 from streamkit.media.ring import Ring
+from streamkit.media.skipping import Skipping
 from streamkit.media.split import Decoders, Split, how_many
 from streamkit.media.surfaces import SurfacePool
+from streamkit.media.thinning import Thinning
 from streamkit.media.uris import mask
+from streamkit.media.wholeness import check, lost
 from streamkit.spans import Spans
 
 LOST = "pictures lost in decoding"
-# codecs whose every packet shows one picture
-_ONE_EACH = frozenset({"h264", "hevc", "av1", "vp9"})
 _SLACK_S = 1e-6
-_GOP_S = 60.0  # no camera is longer without a keyframe
-_MANY = 30  # packets without a picture: more than any decoder holds back
 
 
 class Reader:
@@ -49,6 +49,12 @@ class Reader:
         ahead: does that.
         ring: keeps the packets, as they came.
 
+    Attributes:
+        info: what the container says.
+        step_s: how long a picture is shown.
+        began: number and time of the first picture of the part that is read, wanted or not; None where all come out.
+        ended: likewise of the last one so far.
+
     Raises:
         SourceError: it cannot be opened.
     """
@@ -68,9 +74,10 @@ class Reader:
         self._used = False
         self._shown = 0
         self._last_s: float | None = None
-        # live only: packets since the last picture, when it was taken, and whether a keyframe has come since
-        self._unseen, self._seen_s, self._keyframe = 0, 0.0, False
-        self._arrived: dict[int | None, float] = {}  # packets by their presentation time, in ticks; None the newest
+        self._stopped = False  # whether packets were left unread, because they come after the end that was asked for
+        self.began: tuple[int, float] | None = None
+        self.ended: tuple[int, float] | None = None
+        self._arrivals = Arrivals(uri, self._link.timeout_s)  # live only
         self._counts: dict[float, tuple[int, float]] = {}
         self._decoder: Decoder | None = None
         self._split: Split | None = None
@@ -90,12 +97,18 @@ class Reader:
 
         self._split = Split(uri, count, another, pool, counters, ahead, say if decoders != "auto" else _quiet)
 
-    def pictures(self, start_s: float = 0.0, end_s: float | None = None) -> Iterator[tuple[int, Picture]]:
+    def pictures(
+        self, start_s: float = 0.0, end_s: float | None = None, *, thinning: Thinning | None = None,
+        keyframes: bool = False,
+    ) -> Iterator[tuple[int, Picture]]:  # fmt: skip
         """The pictures and their numbers in the video, from 0, in the order shown.
 
         Args:
             start_s: seconds after the video's first picture; earlier ones are left out, but count.
             end_s: likewise; this picture and later ones are left out.
+            thinning: says which of them are wanted. Others are not decoded where that is possible, and may come out
+                all the same where it is not.
+            keyframes: only those that can be decoded alone; packets of others never reach a decoder.
 
         Raises:
             SourceError: reading failed, or the video ends early or is damaged; raised after the last good picture.
@@ -106,12 +119,27 @@ class Reader:
         damage = self._damage()
         begin = self.info.start_s + start_s - _SLACK_S
         until = None if end_s is None else self.info.start_s + end_s - _SLACK_S
-        self._shown, self._last_s = 0, None
-        for number, picture in self._from(begin) if start_s > 0 else enumerate(self._decoded()):
+        self._shown, self._last_s, self._until = 0, None, until
+        self._stopped, self.began, self.ended, self._missing = False, None, None, 0
+        picks = self._split is None and (keyframes or not self.info.live)
+        if picks and (keyframes or thinning is not None or start_s > 0):
+            pairs = self._picked(begin if start_s > 0 else None, thinning, keyframes)
+        else:
+            pairs = self._from(begin) if start_s > 0 else enumerate(self._decoded())
+        for number, picture in pairs:
             if until is not None and picture.pts_s >= until:
                 return
             yield number, picture
-        self._check(whole=not start_s, damage=self._damage() - damage)
+        if self._stopped:
+            return
+        whole = not start_s
+        missing = self._missing if self.began else lost(self._demuxer, self._shown) if whole else 0
+        if missing:
+            self._counters.add(LOST, missing)
+        check(
+            self._demuxer, self._last_s, self._shown, max(missing, self._damage() - damage), whole=whole,
+            step_s=self.step_s,
+        )  # fmt: skip
 
     def sender_time_s(self, pts_s: float) -> float | None:
         """A presentation time by the sender's own clock, in seconds since 1970; None where it has not told."""
@@ -120,8 +148,7 @@ class Reader:
 
     def arrived_s(self, pts_s: float) -> float:
         """When a live source's picture came, as a packet, on the monotonic clock; the newest one's where none fits."""
-        ticks = round(pts_s / self._demuxer.stream.time_base)
-        return self._arrived.pop(ticks, self._arrived[None])
+        return self._arrivals.came_s(round(pts_s / self._demuxer.stream.time_base))
 
     def close(self) -> None:
         """Close the decoders and the file."""
@@ -133,50 +160,37 @@ class Reader:
     def _decoded(self) -> Generator[Picture]:
         """What is left of the video; what was decoded before reading failed comes out before the error."""
         packets = self._packets()
-        pictures = self._one_by_one(packets) if self._split is None else self._split.pictures(packets, self._demuxer)
+        if self._split is None:
+            return self._shown_by(self._one_by_one(packets))
+        return self._shown_by(self._split.pictures(packets, self._demuxer))
+
+    def _shown_by(self, pictures: Generator[Picture]) -> Generator[Picture]:
+        """Pictures that are decoded, noted as they come out."""
         with closing(pictures):
             for picture in pictures:
                 self._shown, self._last_s = self._shown + 1, picture.pts_s
                 yield picture
                 if self.info.live:
-                    self._seen()
+                    self._arrivals.seen()
 
-    def _packets(self) -> Iterator[Any]:
+    def _packets(self) -> Generator[Any]:
         packets: Iterable[Any] = self._demuxer.packets()
         if self.info.live:
             packets = self._spans.each("wait for packets", packets, waiting=True)
-            self._seen()
+            self._arrivals.seen()
+        base = self._demuxer.stream.time_base
+        until = math.inf if self._until is None or not base else self._until / base
         for packet in packets:
+            if packet.dts is not None and packet.dts >= until:  # and so is the time of each that follows
+                self._stopped = True
+                return
             if self.info.live:
-                self._arrive(packet.pts)
-                self._check_seen(packet.is_keyframe)
+                self._arrivals.packet(packet.pts, packet.is_keyframe)
             if self._ring is not None:
                 self._ring.put(packet)
             if self._on_packet is not None:
                 self._on_packet(packet)
             yield packet
-
-    def _arrive(self, pts: int | None) -> None:
-        """Note when a packet came; of pictures that nobody asks for only the last few are kept."""
-        self._arrived[None] = self._arrived[pts] = time.monotonic()
-        if len(self._arrived) > _MANY:
-            del self._arrived[next(pts for pts in self._arrived if pts is not None)]
-
-    def _seen(self) -> None:
-        self._unseen, self._seen_s, self._keyframe = 0, time.monotonic(), False
-
-    def _check_seen(self, keyframe: bool) -> None:
-        """Raise SourceError where packets come from a live source, and no picture comes out of them."""
-        now_s = time.monotonic()
-        if keyframe and not self._keyframe:
-            self._unseen, self._seen_s, self._keyframe = 0, now_s, True
-        self._unseen += 1
-        # who joins between two keyframes has to wait for the next
-        allowed_s = self._link.timeout_s if self._keyframe else max(self._link.timeout_s, _GOP_S)
-        if self._unseen > _MANY and now_s - self._seen_s > allowed_s:
-            raise SourceError(
-                f"{mask(self._uri)}: packets come, but no picture could be decoded in {allowed_s:g} s", cause="codec"
-            )
 
     def _one_by_one(self, packets: Iterable[Any]) -> Generator[Picture]:
         """The pictures of these packets, from one decoder."""
@@ -190,6 +204,60 @@ class Reader:
         yield from self._decoder.decode(None)
         if trouble is not None:
             raise trouble
+
+    def _picked(
+        self, begin: float | None, thinning: Thinning | None, keyframes: bool
+    ) -> Iterator[tuple[int, Picture]]:  # fmt: skip
+        """The wanted pictures from a time on, with their numbers; others too where packets have no times."""
+        assert self._decoder is not None
+        first_number, sought = self._sought(begin) if begin is not None and not self.info.live else (0, None)
+        packets = self._packets() if sought is None else itertools.chain([sought], self._packets())
+        head = next(packets, None)
+        if head is None:
+            return
+        packets = itertools.chain([head], packets)
+        if head.pts is None and not keyframes:
+            for number, picture in enumerate(self._shown_by(self._one_by_one(packets))):
+                if begin is None or picture.pts_s >= begin:
+                    yield number, picture
+            return
+        del head
+
+        def wants(number: int, pts_s: float, alone: bool) -> bool:
+            if (begin is not None and pts_s < begin) or (self._until is not None and pts_s >= self._until):
+                return False
+            self.began, self.ended = self.began or (number, pts_s), (number, pts_s)
+            self._shown, self._last_s = self._shown + 1, pts_s
+            return (alone or not keyframes) and (thinning is None or thinning.takes(number, pts_s))
+
+        numbering = Numbering(
+            packets, self._demuxer, wants, first=first_number, ahead=not self.info.live, flushed=keyframes,
+            since_s=-math.inf if sought is None or begin is None else begin,
+        )  # fmt: skip
+        skipping = Skipping(self._decoder, self._demuxer, self._counters, sought=sought is not None)
+        for number, picture in skipping.keyframes(numbering) if keyframes else skipping.pictures(numbering):
+            yield number, picture
+            if self.info.live:
+                self._arrivals.seen()
+        self._missing = skipping.missing
+
+    def _sought(self, begin: float) -> tuple[int, Any]:
+        """Go to a keyframe at or before a time.
+
+        Returns:
+            How many pictures come before that time, and the first packet from there; 0 and None where the video has to
+            be read through, and is at its beginning.
+        """
+        found = self._count_before(begin)
+        if found is not None and self._demuxer.seek(begin):
+            assert self._decoder is not None
+            self._decoder.restart(self._demuxer)
+            packet = next(self._packets(), None)
+            base = self._demuxer.stream.time_base
+            if packet is not None and packet.pts is not None and packet.pts * base <= found[1] + _SLACK_S:
+                return found[0], packet
+        self._reopen()
+        return 0, None
 
     def _from(self, begin: float) -> Iterator[tuple[int, Picture]]:
         """The pictures from a time on, with their numbers: by a seek, or by reading through where that fails."""
@@ -246,34 +314,6 @@ class Reader:
 
     def _damage(self) -> int:
         return sum(self._counters[name] for name in (CONCEALED, UNDECODABLE))
-
-    def _check(self, *, whole: bool, damage: int) -> None:
-        """Raise SourceError where the video that has just ended is not all there, or not all right."""
-        info, demuxer = self.info, self._demuxer
-        if info.live:
-            return
-        name = mask(self._uri)
-        if self._last_s is None:
-            if whole:
-                raise SourceError(f"{name}: no picture could be decoded")
-            return
-        seconds = self._last_s - info.start_s + self.step_s
-        short = info.duration_s is not None and seconds < info.duration_s - max(0.5, 3 * self.step_s)
-        if short and not (whole and info.frames and demuxer.packets_read >= info.frames):
-            pictures = f"{self._shown} of {info.frames} pictures, " if whole and info.frames else ""
-            raise SourceError(
-                f"{name} ends early: {pictures}{seconds:.1f} of {info.duration_s:.1f} s could be read; "
-                "the file was cut short"
-            )
-        if whole and info.codec in _ONE_EACH and info.frames and demuxer.packets_read == info.frames:
-            lost = demuxer.packets_read - demuxer.discarded - self._shown
-            if lost > 0:
-                self._counters.add(LOST, lost)
-                damage = max(damage, lost)
-        if damage or demuxer.damaged:
-            raise SourceError(
-                f"{name} is damaged: {max(damage, demuxer.damaged)} of its pictures were lost or patched up"
-            )
 
 
 def _quiet(text: str) -> None:

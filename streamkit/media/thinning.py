@@ -38,24 +38,38 @@ def numbers(count: int | None, rate: float, start_s: float, end_s: float | None)
     return range(max(0, math.ceil((start_s - _SLACK_S) * rate)), last)
 
 
+class Thinning:
+    """Takes pictures whose index `every` divides, and of these at most `fps` a second, evenly."""
+
+    def __init__(self, every: int, fps: float | None) -> None:
+        self._every, self._fps = every, fps
+        self._slot, self._first_s = -1, 0.0
+
+    def takes(self, index: int, pts_s: float) -> bool:
+        """Whether a picture is taken; to be asked in the order shown. Those not taken may as well not be asked for."""
+        if index % self._every:
+            return False
+        if self._fps is None:
+            return True
+        if self._slot < 0:
+            self._first_s = pts_s
+        due = math.floor((pts_s - self._first_s) * self._fps + 1e-6)
+        if due <= self._slot:
+            return False
+        self._slot = due
+        return True
+
+
 def thinned(pictures: Iterable[tuple[int, T, float]], every: int, fps: float | None) -> Iterator[tuple[int, T, float]]:
-    """Those of (index, picture, seconds) whose index `every` divides, and of these at most `fps` a second, evenly."""
-    slot, first_s = -1, None
-    for index, picture, pts_s in pictures:
-        if index % every:
-            continue
-        if fps is not None:
-            first_s = pts_s if first_s is None else first_s
-            due = math.floor((pts_s - first_s) * fps + 1e-6)
-            if due <= slot:
-                continue
-            slot = due
-        yield index, picture, pts_s
+    """Those of (index, picture, seconds) that a `Thinning` takes."""
+    thinning = Thinning(every, fps)
+    return ((index, picture, pts_s) for index, picture, pts_s in pictures if thinning.takes(index, pts_s))
 
 
 def nothing_taken(
-    name: str, what: str, length_s: float | None, start_s: float, end_s: float | None, every: int
-) -> SourceError:
+    name: str, what: str, length_s: float | None, start_s: float, end_s: float | None, every: int, *,
+    keyframes: bool = False,
+) -> SourceError:  # fmt: skip
     """The error of a source that ended well without one picture.
 
     Args:
@@ -65,10 +79,14 @@ def nothing_taken(
         start_s: where the part begins.
         end_s: where it ends, or None.
         every: only every so many-th picture was wanted.
+        keyframes: only keyframes were.
     """
+    if not start_s and end_s is None and keyframes:
+        return SourceError(f"{name}: none of its pictures can be decoded without others", cause="codec")
     if not start_s and end_s is None:
         return SourceError(f"{name}: it ended before its first picture")
     end = "end" if end_s is None else f"end {end_s:g} s"
     which = f" whose number is a multiple of every, {every}," if every > 1 else ""
     length = "" if length_s is None else f"; {what} is {round(length_s, 2):g} s long"
-    return SourceError(f"{name}: no picture{which} between start {start_s:g} s and {end}{length}")
+    kind = "keyframe" if keyframes else "picture"
+    return SourceError(f"{name}: no {kind}{which} between start {start_s:g} s and {end}{length}")

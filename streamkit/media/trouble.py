@@ -40,7 +40,8 @@ _BOXES = frozenset({b"ftyp", b"mdat", b"free", b"skip", b"wide", b"moov", b"moof
 def cannot_open(uri: str, error: Exception, *, late: bool = False) -> SourceError:
     """The error for a source that does not open; `late` says that it had all the time that it may take."""
     if is_path(uri):
-        return SourceError(f"{mask(uri)}: {_file_cause(local_path(uri), error)}")
+        words, cause = _file_cause(local_path(uri), error)
+        return SourceError(f"{mask(uri)}: {words}", cause=cause)
     words, cause = _network_cause(error, late)
     if scheme(uri) == "srt" and type(error).__name__ == "ProtocolNotFoundError":
         words = "the FFmpeg inside this PyAV is built without SRT; a PyAV built on an FFmpeg with libsrt reads it"
@@ -49,6 +50,11 @@ def cannot_open(uri: str, error: Exception, *, late: bool = False) -> SourceErro
     elif isinstance(error, OSError) and error.errno == errno.EIO:
         words, cause = "no such host, or it cannot be asked for now", "not_found"
     return SourceError(f"{mask(uri)}: {words}", cause=cause)
+
+
+def not_a_video(uri: str, error: Exception) -> SourceError:
+    """The error for an open file in which FFmpeg finds no video."""
+    return SourceError(f"{mask(uri)}: this is not a video that FFmpeg can read ({_said(error)})", cause="no_video")
 
 
 def cannot_read(uri: str, error: Exception, *, late: bool = False) -> SourceError:
@@ -74,33 +80,35 @@ def _devices() -> str:
     return f"there are {', '.join(found)}" if found else "this machine has no /dev/video*"
 
 
-def _file_cause(path: str, error: Exception) -> str:
+def _file_cause(path: str, error: Exception) -> tuple[str, str | None]:
+    """What is wrong with a file in words, and in one word."""
     file = Path(path)
     try:
         if (nothing := nothing_in(path)) is not None:
-            return nothing
+            return nothing, "no_video"
         if file.is_dir():
-            return "this is a folder, not a video"
+            return "this is a folder, not a video", "no_video"
         if not file.exists():
-            return "there is no such file"
+            leads = f": the link leads to {os.readlink(file)}, which is not there" if file.is_symlink() else ""
+            return f"there is no such file{leads}", "missing"
         if not os.access(file, os.R_OK):
-            return "no permission to read it"
+            return "no permission to read it", "permission"
         if file.is_file() and not file.stat().st_size:
-            return "the file is empty"
+            return "the file is empty", "empty"
         if file.is_file():
-            return _content_cause(file) or f"this is not a video that FFmpeg can read ({_said(error)})"
+            return _content_cause(file) or (f"this is not a video that FFmpeg can read ({_said(error)})", "no_video")
     except OSError as trouble:
-        return trouble.strerror or str(trouble)
-    return _said(error)
+        return trouble.strerror or str(trouble), None
+    return _said(error), None
 
 
-def _content_cause(file: Path) -> str | None:
-    """What the first bytes and an mp4's boxes tell."""
+def _content_cause(file: Path) -> tuple[str, str] | None:
+    """What the first bytes and an mp4's boxes tell, in words and in one word."""
     size = file.stat().st_size
     with file.open("rb") as stream:
         start = stream.read(4096)
         if b"\0" not in start and _is_text(start):
-            return "this is not a video but a text"
+            return "this is not a video but a text", "no_video"
         found, place = set(), 0
         while place + 8 <= size:
             stream.seek(place)
@@ -115,7 +123,8 @@ def _content_cause(file: Path) -> str | None:
                 break
             place += length
     if found & {b"ftyp", b"mdat"} and not found & {b"moov", b"moof"}:
-        return "its index is missing (moov atom not found): the file was cut short, or is still being written"
+        words = "its index is missing (moov atom not found): the file was cut short, or is still being written"
+        return words, "truncated"
     return None
 
 

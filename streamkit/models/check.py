@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,13 +14,10 @@ from streamkit.models import reference
 from streamkit.models.card import Card
 from streamkit.models.check_answers import AnswersReport, check_answers
 from streamkit.models.check_details import DetailsReport, check_details
+from streamkit.models.check_parts import Tensors, table, told
 
 PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 
-TENSOR_LEVELS = 1.0
-"""Largest error of a tensor's value against the exact rule, in levels of 0..255."""
-OPENCV_LEVELS = 0.5
-"""Mean error against OpenCV's resize of the RGB picture, in levels. Single values differ more where colours clip."""
 BOX_IOU, SCORE, SCORE_F16 = 0.99, 0.005, 0.01
 """What makes an object the same on both sides."""
 FOUND = 0.99
@@ -53,15 +49,11 @@ class Report:
     passed: bool
 
     def __str__(self) -> str:
-        lines = [
-            f"frames    {self.frames}",
-            f"tensor    largest error {self.tensor_max:.4f} of 255 levels (limit {TENSOR_LEVELS:g}), "
-            f"mean error against OpenCV's way {self.opencv_mean:.3f} (limit {OPENCV_LEVELS:g})",
+        found = (
             f"objects   {self.objects}, {self.same:.1%} the same (at least {FOUND:.0%}); largest error "
-            f"{self.box_px:.4f} pixels, score {self.score:.5f}",
-            "passed" if self.passed else "FAILED",
-        ]
-        return "\n".join(lines)
+            f"{self.box_px:.4f} pixels, score {self.score:.5f}"
+        )
+        return told(self.frames, self.tensor_max, self.opencv_mean, found, self.passed)
 
 
 def check(card: Card, frames: Sequence[Frame], device: Device | None = None) -> Report | AnswersReport | DetailsReport:
@@ -93,42 +85,29 @@ def check(card: Card, frames: Sequence[Frame], device: Device | None = None) -> 
 
 
 def _check(card: Card, frames: Sequence[Frame], device: Device) -> Report:
+    from streamkit.models.families import family
     from streamkit.models.session import Session
-    from streamkit.ops.preprocess import preprocess_reference
 
-    spec, plain = card.input, Session(card.file, Device())
+    spec, reads, tensors = card.input, family(card.family), Tensors(card, device)
+    plain, session = Session(card.file, Device()), Session(card.file, device)
     margin = SCORE_F16 if spec.dtype == "f16" else SCORE
-    per_level = spec.scale / np.array(spec.std).reshape((3, 1, 1) if spec.layout == "nchw" else 3)
-    tensor_max, opencv_sum, counts = 0.0, 0.0, np.zeros(4, int)
-    errors = [(0.0, 0.0)]
-    pipeline = _Pipeline(card, device)
+    counts, errors = np.zeros(4, int), [(0.0, 0.0)]
     for frame in frames:
-        surface, size = frame.surface, (frame.width, frame.height)
-        assert surface is not None
-        tensor, geometry, table = pipeline.run(surface, size)
-        exact = preprocess_reference([surface], [size], spec)
-        ours, _ = reference.tensor(reference.picture(surface, *size), spec)
-        wide = tensor.astype(np.float64)
-        tensor_max = max(tensor_max, float((np.abs(wide - exact) / per_level).max()))
-        opencv_sum += float((np.abs(wide - ours) / per_level).mean())
-        feeds = {plain.image_input: tensor, **_extra(card, size)}
+        size = (frame.width, frame.height)
+        sizes = np.array([size], np.int64)
+        made, tensor, geometry = tensors.of(frame)
+        outputs = session.run({session.image_input: made, **reads.extra_inputs(sizes, device.xp)})
+        answers = plain.run({plain.image_input: tensor, **reads.extra_inputs(sizes, np)})
         place = tuple(geometry[0].tolist())
         rows = reference.objects(
-            card.family, plain.run(feeds), place, size, spec, min_score=card.score - margin, iou=card.iou
-        )
-        counts += _compare(rows, table, card.score + margin, margin, errors)
+            card.family, answers, place, size, spec, min_score=card.score - margin, iou=card.iou
+        )  # fmt: skip
+        counts += _compare(rows, table(card, reads, outputs, geometry, sizes), card.score + margin, margin, errors)
     expected, found, given, right = counts.tolist()
     same = (found + right) / (expected + given) if expected + given else 1.0
     box_px, score = (max(column) for column in zip(*errors, strict=True))
-    opencv_mean = opencv_sum / len(frames)
-    passed = tensor_max <= TENSOR_LEVELS and opencv_mean <= OPENCV_LEVELS and same >= FOUND
-    return Report(len(frames), tensor_max, opencv_mean, expected, same, box_px, score, passed)
-
-
-def _extra(card: Card, size: tuple[int, int]) -> dict[str, Any]:
-    from streamkit.models.families import family
-
-    return family(card.family).extra_inputs(np.array([size], np.int64), np)
+    passed = tensors.passed and same >= FOUND
+    return Report(len(frames), tensors.worst, tensors.mean, expected, same, box_px, score, passed)
 
 
 def _compare(
@@ -153,35 +132,6 @@ def _compare(
                 errors.append((float(np.abs(best[:4] - row[:4]).max()), float(abs(best[4] - row[4]))))
         result += [count, found]
     return np.array(result)
-
-
-class _Pipeline:
-    """Preprocess, network and family as the stages use them, one frame at a time."""
-
-    def __init__(self, card: Card, device: Device) -> None:
-        from streamkit.models.families import ReadOptions, family
-        from streamkit.models.session import Session
-
-        self.card, self.xp, self.on_gpu = card, device.xp, device.kind == "cuda"
-        self.session, self.family = Session(card.file, device), family(card.family)
-        scores = np.full(max(1, len(card.labels)), card.score, np.float32)
-        self.options = ReadOptions(scores, iou=card.iou)
-
-    def run(self, surface: Surface, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, Detections]:
-        """The tensor on the host, the geometry, and the objects."""
-        from streamkit.models.families import unpack
-        from streamkit.ops.preprocess import preprocess
-        from streamkit.ops.transfer import fetch
-
-        if self.on_gpu:
-            surface = Surface(self.xp.asarray(surface.data), surface.color)
-        tensor, geometry = preprocess([surface], [size], self.card.input)
-        host = fetch([tensor])()[0].copy()
-        sizes = np.array([size], np.int64)
-        feeds = {self.session.image_input: tensor, **self.family.extra_inputs(sizes, self.xp)}
-        packed = self.family.read(self.session.run(feeds), geometry, sizes, self.card.input.size, self.options)
-        rows, counts, _ = packed.over(fetch([packed.buffer])()[0])
-        return host, geometry, unpack(rows, counts, self.card.labels, self.family.columns)
 
 
 def frames_of(paths: Sequence[Path], limit: int = 16) -> list[Frame]:

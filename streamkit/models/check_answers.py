@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.data import Device, Frame, Surface
+from streamkit.data import Device, Frame
 from streamkit.models import reference
 from streamkit.models.card import Card
+from streamkit.models.check_parts import Tensors, told
 
-TENSOR_LEVELS, OPENCV_LEVELS = 1.0, 0.5
-"""As of `check`."""
 PROBABILITY, PROBABILITY_F16 = 0.005, 0.01
 """Largest error of a class's probability."""
 COSINE = 0.999
@@ -44,17 +43,10 @@ class AnswersReport:
 
     def __str__(self) -> str:
         if self.task == "classify":
-            told = f"largest error of a probability {self.error:.5f}, best class the same on {self.same:.1%} of frames"
+            found = f"largest error of a probability {self.error:.5f}, best class the same on {self.same:.1%} of frames"
         else:
-            told = f"largest error {self.error:.5f}, least cosine {self.same:.5f} (limit {COSINE})"
-        lines = [
-            f"frames    {self.frames}",
-            f"tensor    largest error {self.tensor_max:.4f} of 255 levels (limit {TENSOR_LEVELS:g}), "
-            f"mean error against OpenCV's way {self.opencv_mean:.3f} (limit {OPENCV_LEVELS:g})",
-            f"answers   {told}",
-            "passed" if self.passed else "FAILED",
-        ]
-        return "\n".join(lines)
+            found = f"largest error {self.error:.5f}, least cosine {self.same:.5f} (limit {COSINE})"
+        return told(self.frames, self.tensor_max, self.opencv_mean, f"answers   {found}", self.passed)
 
 
 def check_answers(card: Card, frames: Sequence[Frame], device: Device) -> AnswersReport:
@@ -64,26 +56,14 @@ def check_answers(card: Card, frames: Sequence[Frame], device: Device) -> Answer
     """
     from streamkit.models.families import family
     from streamkit.models.session import Session
-    from streamkit.ops.preprocess import preprocess, preprocess_reference
     from streamkit.ops.transfer import fetch
 
     reads: Any = family(card.family)
-    spec = card.input
+    spec, tensors = card.input, Tensors(card, device)
     plain, session = Session(card.file, Device()), Session(card.file, device)
-    per_level = spec.scale / np.array(spec.std).reshape((3, 1, 1) if spec.layout == "nchw" else 3)
-    tensor_max, opencv, theirs, ours = 0.0, [], [], []
+    theirs, ours = [], []
     for frame in frames:
-        surface, size = frame.surface, (frame.width, frame.height)
-        assert surface is not None
-        there = surface if device.kind == "cpu" else Surface(device.xp.asarray(surface.data), surface.color)
-        made, _ = preprocess([there], [size], spec)
-        tensor = fetch([made])()[0].copy()
-        wide = tensor.astype(np.float64)
-        tensor_max = max(
-            tensor_max, float((abs(wide - preprocess_reference([surface], [size], spec)) / per_level).max())
-        )
-        usual, _ = reference.tensor(reference.picture(surface, *size), spec)
-        opencv.append(float((abs(wide - usual) / per_level).mean()))
+        made, tensor, _ = tensors.of(frame)
         vectors = reads.vectors(session.run({session.image_input: made}))
         ours.append(reads.finish(fetch([vectors])()[0])[0])
         theirs.append(reference.answer(card.family, plain.run({plain.image_input: tensor})))
@@ -95,6 +75,5 @@ def check_answers(card: Card, frames: Sequence[Frame], device: Device) -> Answer
     else:
         same = float(((a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)).min())
         fits = same >= COSINE
-    mean = sum(opencv) / len(opencv)
-    passed = tensor_max <= TENSOR_LEVELS and mean <= OPENCV_LEVELS and fits
-    return AnswersReport(card.task, len(frames), tensor_max, mean, error, same, passed)
+    passed = tensors.passed and fits
+    return AnswersReport(card.task, len(frames), tensors.worst, tensors.mean, error, same, passed)

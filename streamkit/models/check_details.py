@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.data import Detections, Device, Frame, Surface
+from streamkit.data import Detections, Device, Frame
 from streamkit.models import reference
 from streamkit.models.card import Card
+from streamkit.models.check_parts import Tensors, table, told
 
-TENSOR_LEVELS, OPENCV_LEVELS = 1.0, 0.5
-"""As of `check`."""
 MASK_IOU, POINT_PX, PLACES = 0.98, 1.0, 0.99
 """Least IoU of a mask, largest error of a sure key point in source pixels, least share of places of the same class."""
 SAME = 0.99
@@ -46,14 +45,10 @@ class DetailsReport:
     passed: bool
 
     def __str__(self) -> str:
-        lines = [
-            f"frames    {self.frames}",
-            f"tensor    largest error {self.tensor_max:.4f} of 255 levels (limit {TENSOR_LEVELS:g}), "
-            f"mean error against OpenCV's way {self.opencv_mean:.3f} (limit {OPENCV_LEVELS:g})",
-            f"objects   {self.objects}, {self.same:.1%} the same (at least {SAME:.0%}); {self.what} {self.worst:.4f}",
-            "passed" if self.passed else "FAILED",
-        ]
-        return "\n".join(lines)
+        found = (
+            f"objects   {self.objects}, {self.same:.1%} the same (at least {SAME:.0%}); {self.what} {self.worst:.4f}"
+        )
+        return told(self.frames, self.tensor_max, self.opencv_mean, found, self.passed)
 
 
 def check_details(card: Card, frames: Sequence[Frame], device: Device) -> DetailsReport:
@@ -63,53 +58,28 @@ def check_details(card: Card, frames: Sequence[Frame], device: Device) -> Detail
     """
     from streamkit.models.families import family
     from streamkit.models.session import Session
-    from streamkit.ops.preprocess import preprocess, preprocess_reference
-    from streamkit.ops.transfer import fetch
 
-    reads, spec = family(card.family), card.input
+    reads, tensors = family(card.family), Tensors(card, device)
     plain, session = Session(card.file, Device()), Session(card.file, device)
-    per_level = spec.scale / np.array(spec.std).reshape((3, 1, 1) if spec.layout == "nchw" else 3)
-    tensor_max, opencv, found = 0.0, [], []
+    found: list[float] = []
     for frame in frames:
-        surface, size = frame.surface, (frame.width, frame.height)
-        assert surface is not None
-        there = surface if device.kind == "cpu" else Surface(device.xp.asarray(surface.data), surface.color)
-        made, geometry = preprocess([there], [size], spec)
-        tensor = fetch([made])()[0].copy()
-        wide = tensor.astype(np.float64)
-        tensor_max = max(
-            tensor_max, float((np.abs(wide - preprocess_reference([surface], [size], spec)) / per_level).max())
-        )
-        ours, _ = reference.tensor(reference.picture(surface, *size), spec)
-        opencv.append(float((np.abs(wide - ours) / per_level).mean()))
+        size = (frame.width, frame.height)
+        made, tensor, geometry = tensors.of(frame)
         outputs, answers = session.run({session.image_input: made}), plain.run({plain.image_input: tensor})
         if reads.regions:
             found.append(_places(card, reads, outputs, answers))
         else:
-            table = _table(card, reads, outputs, geometry, np.array([size], np.int64))
-            found += _objects(card, answers, tuple(geometry[0].tolist()), size, table)
-    limit, what = {
-        "pose": (-POINT_PX, "largest error of a point in pixels"),
-    }.get(card.task, (PLACES, "least share of places of one class") if reads.regions else (MASK_IOU, "least IoU"))
+            here = table(card, reads, outputs, geometry, np.array([size], np.int64))
+            found += _objects(card, answers, tuple(geometry[0].tolist()), size, here)
+    limit, what = MASK_IOU, "least IoU"
+    if card.task == "pose":
+        limit, what = -POINT_PX, "largest error of a point in pixels"
+    elif reads.regions:
+        limit, what = PLACES, "least share of places of one class"
     good = np.array(found or [1.0])
-    same, opencv_mean = float((good >= limit).mean()), float(np.mean(opencv))
-    passed = tensor_max <= TENSOR_LEVELS and opencv_mean <= OPENCV_LEVELS and same >= SAME
-    worst = abs(float(good.min()))
-    return DetailsReport(len(frames), tensor_max, opencv_mean, len(found), same, worst, what, passed)
-
-
-def _table(card: Card, reads: Any, outputs: Any, geometry: np.ndarray, sizes: np.ndarray) -> Detections:
-    """The objects as the pipeline makes them."""
-    from streamkit.models.families import ReadOptions, unpack
-    from streamkit.ops.transfer import fetch
-
-    options = ReadOptions(np.full(max(1, len(card.labels)), card.score, np.float32), iou=card.iou)
-    packed = reads.read(outputs, geometry, sizes, card.input.size, options)
-    rest = reads.rest(outputs, packed, geometry, sizes, card.input.size)
-    buffer, *arrays = fetch([packed.buffer, *(rest.arrays if rest else ())])()
-    rows, counts, _ = packed.over(buffer)
-    table = unpack(rows, counts, card.labels, reads.columns)
-    return rest.complete(table, arrays) if rest else table
+    same, worst = float((good >= limit).mean()), abs(float(good.min()))
+    passed = tensors.passed and same >= SAME
+    return DetailsReport(len(frames), tensors.worst, tensors.mean, len(found), same, worst, what, passed)
 
 
 def _places(card: Card, reads: Any, outputs: Any, answers: Any) -> float:

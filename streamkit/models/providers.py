@@ -13,6 +13,7 @@ from typing import Any
 from streamkit.data import Device
 from streamkit.errors import DeviceError, ModelError
 from streamkit.models.network import short
+from streamkit.models.upsample import for_cuda
 
 PROVIDERS = {
     "tensorrt": "TensorrtExecutionProvider",
@@ -94,9 +95,10 @@ def open_session(file: Path, names: Sequence[str], provider_options: list[dict[s
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         if "cpu" not in names:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    network: Path | bytes = file if asked[0] == PROVIDERS["cpu"] else for_cuda(file)
     try:
         session = ort.InferenceSession(
-            file, options, providers=list(zip(asked, provider_options, strict=True)), enable_fallback=0
+            network, options, providers=list(zip(asked, provider_options, strict=True)), enable_fallback=0
         )
     except Exception as error:
         # ONNX Runtime's exceptions have no common base but Exception.

@@ -71,6 +71,8 @@ class Batcher:
         xp: the array module of the pipeline's device.
         ahead: batches that may wait here before sources are made to wait.
         max_latency_s: how old a frame with a due time may be at the end of the graph, in seconds.
+        apart: no batch holds frames of two sources, and each is full but a source's last, however long that takes: so
+            batches depend on no clock. For sources that end.
 
     Attributes:
         inlets: the sources that are not through yet, by id.
@@ -78,10 +80,11 @@ class Batcher:
     """
 
     def __init__(
-        self, size: int, max_wait_s: float, xp: Any, ahead: int = 2, max_latency_s: float = LIVE_LATENCY_S
-    ) -> None:
+        self, size: int, max_wait_s: float, xp: Any, ahead: int = 2, max_latency_s: float = LIVE_LATENCY_S,
+        apart: bool = False,
+    ) -> None:  # fmt: skip
         self._size, self._max_wait_s, self._xp, self._ahead = size, max_wait_s, xp, ahead
-        self._max_latency_s = max_latency_s
+        self._max_latency_s, self._apart = max_latency_s, apart
         self.inlets: dict[str, Inlet] = {}
         self._ready: deque[Inlet] = deque()
         self._ended: list[Inlet] = []
@@ -204,10 +207,13 @@ class Batcher:
 
     def _share(self) -> int:
         """How many frames of one source may wait."""
-        return max(2, -(-self._ahead * self._size // max(1, self._running)))
+        least = self._size if self._apart else 2
+        return max(least, -(-self._ahead * self._size // max(1, self._running)))
 
     def _take(self) -> list[Frame]:
         """Up to a batch of frames that are young enough, one of each ready source in turn."""
+        if self._apart:
+            return self._take_apart()
         frames: list[Frame] = []
         allowed_s = max(self._max_latency_s - self._transit_s, _LEAST_SHARE * self._max_latency_s)
         oldest = time.monotonic() - allowed_s
@@ -217,15 +223,33 @@ class Batcher:
             while waiting and (due_s := waiting[0][1].due_s) is not None and due_s < oldest:
                 self._drop(inlet, TOO_OLD)
             if waiting:
-                frame = waiting.popleft()[1]
-                self._queued -= 1
-                frame.events[:0], inlet.events = inlet.events, []
-                frame.ordinal, inlet.taken = inlet.taken, inlet.taken + 1
-                frames.append(frame)
+                frames.append(self._take_one(inlet))
             if waiting:
                 self._ready.append(inlet)
             inlet.room.notify()
         return frames
+
+    def _take_apart(self) -> list[Frame]:
+        """A batch of one source: of the first that has a full one, or has ended."""
+        inlet = next((inlet for inlet in self._ready if self._full(inlet)), None)
+        if inlet is None:
+            return []
+        self._ready.remove(inlet)
+        frames = [self._take_one(inlet) for _ in range(min(self._size, len(inlet.waiting)))]
+        if inlet.waiting:
+            self._ready.append(inlet)
+        inlet.room.notify()
+        return frames
+
+    def _take_one(self, inlet: Inlet) -> Frame:
+        frame = inlet.waiting.popleft()[1]
+        self._queued -= 1
+        frame.events[:0], inlet.events = inlet.events, []
+        frame.ordinal, inlet.taken = inlet.taken, inlet.taken + 1
+        return frame
+
+    def _full(self, inlet: Inlet) -> bool:
+        return inlet.ended or len(inlet.waiting) >= self._size
 
     def _drop(self, inlet: Inlet, cause: str) -> None:
         """Drop the oldest frame; what the source has told with it goes with the next one."""
@@ -241,14 +265,18 @@ class Batcher:
         return min(inlet.waiting[0][0] for inlet in self._ready)
 
     def _due(self) -> bool:
-        if self._aborted or self._queued >= self._size or self._idle():
+        if self._aborted or self._idle() or (self._queued >= self._size and not self._apart):
             return True
         if self._queued == 0:
             return bool(self._ended)
+        if self._apart:
+            return any(map(self._full, self._ready)) or any(not inlet.waiting for inlet in self._ended)
         if self._running and all(inlet.ended or len(inlet.waiting) >= self._share() for inlet in self.inlets.values()):
             return True
         return time.monotonic() - self._oldest() >= self._max_wait_s
 
     def _patience(self) -> float | None:
         """How long to wait before looking again; None until something changes."""
-        return None if self._queued == 0 else max(0.0, self._max_wait_s - (time.monotonic() - self._oldest()))
+        if self._queued == 0 or self._apart:
+            return None
+        return max(0.0, self._max_wait_s - (time.monotonic() - self._oldest()))

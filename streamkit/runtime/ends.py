@@ -8,7 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from streamkit.data import Batch, Event, Frame
+from streamkit.detections import Detections
 from streamkit.errors import describe
 from streamkit.graph import Graph, Node
 from streamkit.runtime.lane import Lane
@@ -32,6 +35,7 @@ class Ends:
         count_sources: takes the frames at the first end, the sources that are through, and the monotonic time.
         say: takes messages for the user.
         through: takes the number of each batch that comes to the first end.
+        whole: takes each source whose last frame has come to every end.
 
     Attributes:
         finished: frames by the end that they came to.
@@ -39,17 +43,20 @@ class Ends:
         events: events by kind.
         latency: by end, from a frame's arrival, or the time it was due; live and paced sources only.
         lock: held while any of them changes.
+        by_source: objects are to be counted for each source as well.
     """
 
     def __init__(
         self, graph: Graph, lanes: Sequence[Lane], say: Callable[[str], None],
         count_sources: Callable[[Sequence[Frame], Iterable[str], float], None],
-        through: Callable[[int], None] = lambda sequence: None,
+        through: Callable[[int], None] = lambda sequence: None, whole: Callable[[str], None] = lambda source: None,
     ) -> None:  # fmt: skip
         self._graph, self._say, self._count_sources, self._through = graph, say, count_sources, through
+        self._whole, self._passed = whole, Counter[str]()
         self.finished, self.detections, self.events = Counter[str](), Counter[str](), Counter[str]()
         self.latency: dict[str, Histogram] = {}
         self.lock = threading.Lock()
+        self.by_source = False
         self._listeners: tuple[Seen, ...] = ()
         self._own: dict[int, tuple[str, set[str]]] = {}
         claimed: set[str] = set()
@@ -94,6 +101,8 @@ class Ends:
             self.finished[name] += len(frames)
             for table in own.intersection(batch.tables):
                 self.detections[table] += len(batch.table(table))
+                if self.by_source:
+                    _count_objects(batch, batch.table(table))
             self.events.update(event.kind for frame in frames for event in frame.events if event.stage in own)
             for frame in frames:
                 if frame.due_s is not None:
@@ -101,6 +110,12 @@ class Ends:
             if id(lane) == self._first:
                 self._count_sources(frames, batch.ended, now_s)
                 self._through(batch.sequence)
+            self._passed.update(batch.ended)
+            whole = [source for source in batch.ended if self._passed[source] == len(self)]
+            for source in whole:
+                del self._passed[source]
+        for source in whole:
+            self._whole(source)
         if self._listeners and frames:
             self._show(batch, own, every=id(lane) == self._first)
 
@@ -127,3 +142,10 @@ class Ends:
             if (above := self._graph.nodes.get(name)) is not None:
                 found |= self._above(above)
         return found
+
+
+def _count_objects(batch: Batch, table: Detections) -> None:
+    """Add a table's objects to the accounts of their sources."""
+    for frame, objects in zip(batch.frames, np.bincount(table.batch_row, minlength=len(batch.frames)), strict=True):
+        if frame.account is not None:
+            frame.account.objects += int(objects)

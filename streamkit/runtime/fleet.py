@@ -7,25 +7,23 @@ the main thread (`_attend`); beside it a thread for each process brings frames t
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
 import os
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from multiprocessing import connection, resource_tracker
+from collections.abc import Callable, Mapping
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
 from streamkit.errors import ConfigError, OutputError, StageError, StreamkitError, describe
 from streamkit.graph import Graph
+from streamkit.runtime.children import SPAWN, error_of, signals_held_back
 from streamkit.runtime.device import choose
 from streamkit.runtime.member import GRACE_S, Member
 from streamkit.runtime.metrics import Histogram
 from streamkit.runtime.relay import SharedSinks
 from streamkit.runtime.run import Pipeline
-from streamkit.runtime.share import Job, error_of, work
+from streamkit.runtime.share import Job, work
 from streamkit.runtime.sharing import share_out, shared_sinks
 from streamkit.runtime.states import SourceState
 from streamkit.runtime.tally import Tally, add_up, frames_done, latencies, own
@@ -50,7 +48,7 @@ def prepare(
 
     Raises:
         DeviceError: a device is asked for that is not there.
-        ConfigError: a sink cannot be shared by several devices, or nothing can be traced.
+        ConfigError: a sink or state cannot be shared by several devices, or nothing can be traced.
     """
     shares = share_out(graph)
     for name in graph.config.device[len(shares) :] if isinstance(graph.config.device, list) else ():
@@ -58,8 +56,6 @@ def prepare(
     devices = [choose(name, say) for name, _ in shares]
     if len(shares) <= 1:
         return Pipeline(graph, devices[0], limit=limit, say=say, trace=trace)
-    if graph.config.state is not None:
-        raise ConfigError("state keeps the changes of one process, and each device has its own; name one device")
     if trace is not None:
         raise ConfigError("--profile shows one process, and each device has its own; name one, as in --device cuda:0")
     return Fleet(graph, shares, path, dict(set_), limit, say)
@@ -158,18 +154,16 @@ class Fleet:
 
     def _start(self) -> None:
         """Start the processes. Signals are held back in them from the first moment on: they are this one's business."""
-        spawn = multiprocessing.get_context("spawn")
-        resource_tracker.ensure_running()  # would let signals through when the first process is started
         shared = tuple(self._sinks.runners)
-        with _signals_held_back():
+        with signals_held_back():
             for number, member in enumerate(self._members):
-                member.control, control = spawn.Pipe()
-                member.frames, frames = spawn.Pipe(duplex=False)
+                member.control, control = SPAWN.Pipe()
+                member.frames, frames = SPAWN.Pipe(duplex=False)
                 job = Job(
                     self._path, self._set, member.device, tuple(member.sources), shared, self.limit,
                     (number, len(self._members)),
                 )  # fmt: skip
-                process = spawn.Process(target=work, args=(job, control, frames), name=f"share/{number}")
+                process = SPAWN.Process(target=work, args=(job, control, frames), name=f"share/{number}")
                 process.start()
                 member.process = process
                 control.close()
@@ -311,13 +305,3 @@ class Fleet:
         (member,) = (member for member in self._members if id_ in member.sources)
         found, error = member.tally.report.get("sources", {}).get(id_, {"frames": 0}), self.states[id_].error
         return {**found, "error": error} if error else found
-
-
-@contextlib.contextmanager
-def _signals_held_back() -> Iterator[None]:
-    """Hold back Ctrl-C and SIGTERM on this thread, and in processes that it starts; what came meanwhile comes after."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamkit.runtime.children import how_it_died
 from streamkit.runtime.tally import Tally
 
 GRACE_S = 10.0
@@ -72,9 +72,4 @@ class Member:
 
     def how_it_died(self) -> str:
         """How the process ended, as a user says it."""
-        code = self.process.exitcode
-        if code is None or code >= 0:
-            return f"ended early, with exit code {code}"
-        with contextlib.suppress(ValueError):
-            return f"was killed by {signal.Signals(-code).name}"
-        return f"was killed by signal {-code}"
+        return how_it_died(self.process.exitcode)

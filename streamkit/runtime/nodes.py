@@ -14,6 +14,7 @@ from typing import Any
 
 from streamkit.counters import Counters
 from streamkit.data import Batch, Frame
+from streamkit.emit.emitter import Emitter
 from streamkit.errors import StageError, StreamkitError
 from streamkit.graph import Node
 from streamkit.runtime.tables import join, split
@@ -161,6 +162,9 @@ class Runner:
         frame.error = frame.error or str(told)
         self.meter.failed += 1
         self.counters.add("frames failed")
+        if frame.account is not None:
+            frame.account.failures += 1
+            frame.account.first_failure = frame.account.first_failure or str(told)
         if self.node.run.on_error == "stop":
             told.__cause__ = error
             self._fail(told)
@@ -285,6 +289,10 @@ def runner(node: Node, context: MakeContext, fail: Callable[[BaseException], Non
         from streamkit.runtime.aside import AsideRunner
 
         return AsideRunner(node, context, fail, sources)
+    if issubclass(node.type, Emitter):
+        from streamkit.runtime.emitting import EmitRunner
+
+        return EmitRunner(node, context, fail, sources)
     if issubclass(node.type, Sink):
         from streamkit.runtime.sinks import SinkRunner
 

@@ -59,6 +59,7 @@ class Reading:
             pass
         except Exception as error:
             if not self._over:
+                self.state.raised = error
                 self.state.error = str(error) if isinstance(error, SourceError) else describe(error)
                 self.state.tell("failed", getattr(error, "cause", None), self.state.error)
         except BaseException as error:

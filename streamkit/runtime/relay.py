@@ -25,7 +25,7 @@ from streamkit.graph import Node
 from streamkit.runtime.channel import Aborted, Channel
 from streamkit.runtime.lane import Lane, Worker
 from streamkit.runtime.metrics import Histogram, StageMeter
-from streamkit.runtime.sinks import SinkRunner
+from streamkit.runtime.nodes import runner
 from streamkit.stage import Context, Sink
 
 Item = tuple[str, bytes | None, str]
@@ -163,7 +163,7 @@ class SharedSinks:
         self._fail = fail
         self.finished = Counter[str]({node.id: 0 for node in nodes})
         self.latency: dict[str, Histogram] = {}
-        self.runners = {node.id: SinkRunner(node, context, fail, sources) for node in nodes}
+        self.runners = {node.id: runner(node, context, fail, sources) for node in nodes}
         self._lanes = {node.id: Lane([node], inputs=[Channel(node.run.queue)]) for node in nodes}
         self._locks = {node.id: threading.Lock() for node in nodes}
         self._sequence = Counter[str]()
@@ -212,8 +212,8 @@ class SharedSinks:
     def report(self) -> dict[str, Any]:
         """What the sinks add to a run's report."""
         return {
-            "counts": Counters.total(runner.counters for runner in self.runners.values()),
-            "stages": {id_: StageMeter.total([runner.meter]) for id_, runner in self.runners.items()},
+            "counts": Counters.total(one.counters for one in self.runners.values()),
+            "stages": {id_: StageMeter.total([one.meter]) for id_, one in self.runners.items()},
         }
 
     def _count(self, lane: Lane, batch: Batch) -> None:

@@ -51,6 +51,9 @@ class Pipeline(Controls):
         say: takes messages for the user, each text once.
         trace: takes the run's timeline; `Trace.finish` writes it afterwards.
         keep_running: go on where no source is left, until `stop`: more may come.
+        at_once: how many files are read at once, where that is not left to the device.
+        own_cores: how many CPU cores it is to use, where those are not all that the process may.
+        apart: no batch holds frames of two sources, and each is full but a source's last: the same in every run.
 
     Attributes:
         ready: whether every stage is open and frames are taken.
@@ -59,7 +62,8 @@ class Pipeline(Controls):
 
     def __init__(
         self, graph: Graph, device: Device, *, limit: int | None = None, say: Callable[[str], None] = print,
-        trace: Trace | None = None, keep_running: bool = False,
+        trace: Trace | None = None, keep_running: bool = False, at_once: int | None = None,
+        own_cores: int | None = None, apart: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(graph, Messages(say))
         self.device, self.limit = device, limit
@@ -75,19 +79,21 @@ class Pipeline(Controls):
         self._sizes = batch_sizes(config.batch.size, device)
         latency_s = LIVE_LATENCY_S if config.batch.max_latency_s is None else config.batch.max_latency_s
         self._batcher = Batcher(
-            self._sizes[-1], config.batch.max_wait_s, device.xp, batches_ahead(device), latency_s
+            self._sizes[-1], config.batch.max_wait_s, device.xp, batches_ahead(device), latency_s, apart=apart
         )  # fmt: skip
         self.sources = Sources(
-            graph.sources, self._batcher, self._make, limit=limit, at_once=files_at_once(device), say=self.say,
-            fail=self.fail, spans=self._spans, keep_running=keep_running,
+            graph.sources, self._batcher, self._make, limit=limit, at_once=at_once or files_at_once(device),
+            read=self._read, fail=self.fail, spans=self._spans, keep_running=keep_running,
         )  # fmt: skip
         for id_ in self._paused & self.states.keys():
             self.sources.pause(id_)
         self._lanes = partition(graph)
         for lane in self._lanes:
-            lane.workers = instances(lane.nodes, device)
+            lane.workers = instances(lane.nodes, device, own_cores)
         self._decoded = connect(graph, self._lanes)
-        self.ends = Ends(graph, self._lanes, self.say, self.sources.count, self._batcher.through)
+        self.ends = Ends(
+            graph, self._lanes, self.say, self.sources.count, self._batcher.through, self._whole
+        )  # fmt: skip
         self.finished, self.detections, self.events = self.ends.finished, self.ends.detections, self.ends.events
         self.latency = self.ends.latency
         self._watchdog = Watchdog(config.watchdog_s, lambda: [one for _, one in list(self._runners)], self.say)
@@ -212,7 +218,7 @@ class Pipeline(Controls):
         spans, ahead = self._spans(), Threads(self.device, len(self.states), self._spans)
         made.context = Context(
             config.id, self.device, self._sizes, 1, state.counters, self.say, {}, spans, ahead=ahead, status=status,
-            packets=ring_for(self.graph, config),
+            packets=ring_for(self.graph, config), facts=state.facts,
         )  # fmt: skip
         return made
 
@@ -247,6 +253,14 @@ class Pipeline(Controls):
 
     def _count(self, lane: Lane, batch: Batch) -> None:
         self.ends.count(lane, batch)
+
+    def _read(self, source: str, state: SourceState) -> None:
+        """A source has given its last frame."""
+        if state.error is not None:
+            self.say(f"source {source} failed: {state.error}")
+
+    def _whole(self, source: str) -> None:
+        """The last frame of a source has come to every end."""
 
     @property
     def frames(self) -> int:

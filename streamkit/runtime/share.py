@@ -7,24 +7,18 @@ at once, without half files), which a process whose parent is gone does as well.
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import threading
-from collections import Counter
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
-from streamkit import errors
 from streamkit.config import read
-from streamkit.data import Batch, Device
-from streamkit.errors import ConfigError, OutputError, Problem, StageError, StreamkitError, describe
+from streamkit.data import Device
+from streamkit.errors import ConfigError, OutputError, StageError, StreamkitError
 from streamkit.graph import Graph, build
-from streamkit.outputs import discard_all
+from streamkit.runtime.children import Link, end_at_once, ignore_signals
 from streamkit.runtime.device import choose
 from streamkit.runtime.host import confine
-from streamkit.runtime.lane import Lane
 from streamkit.runtime.relay import Relay, Uplink
 from streamkit.runtime.run import Pipeline
 from streamkit.runtime.tally import Tally
@@ -64,7 +58,7 @@ def work(job: Job, control: Connection, frames: Connection) -> None:
         control: to and from the parent: what is said, counted and ordered.
         frames: to the parent: frames for the sinks that it has.
     """
-    _ignore_signals()
+    ignore_signals()
     link, uplink, share, code = Link(control), Uplink(frames), None, 1
     try:
         device = choose(job.device, link.say)
@@ -93,48 +87,6 @@ def _graph(job: Job, uplink: Uplink) -> Graph:
     return graph
 
 
-def _ignore_signals() -> None:
-    """Leave Ctrl-C and SIGTERM, which reach all processes of a group, to the parent. Until here they were held back."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
-
-
-class Link:
-    """Messages to the parent process, from any thread."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self._lock = threading.Lock()
-
-    def send(self, kind: str, value: Any = None) -> None:
-        """Send one message; end the process where nobody is there to read it."""
-        try:
-            with self._lock:
-                self.connection.send((kind, value))
-        except OSError:
-            os._exit(1)
-
-    def say(self, text: str) -> None:
-        """Tell the user."""
-        self.send("say", text)
-
-    def fatal(self, error: BaseException) -> None:
-        """Tell the parent that `error` ends the run."""
-        ours = [kind.__name__ for kind in type(error).__mro__ if kind.__module__ == StreamkitError.__module__]
-        self.send("fatal", (ours[0], str(error)) if ours else (StreamkitError.__name__, describe(error)))
-
-
-def error_of(name: str, text: str) -> StreamkitError:
-    """The error that `Link.fatal` told of: of the same class, with the same text."""
-    kind: type[StreamkitError] = getattr(errors, name)
-    made = kind.__new__(kind)
-    Exception.__init__(made, text)
-    if isinstance(made, ConfigError):
-        made.problems = [Problem("", 0, 0, text)]
-    return made
-
-
 class Share(Pipeline):
     """The run of one process."""
 
@@ -142,7 +94,6 @@ class Share(Pipeline):
         super().__init__(graph, device, limit=limit, say=link.say)
         self._link, self._uplink = link, uplink
         self._relayed = {id_ for id_, node in graph.nodes.items() if node.type is Relay}
-        self._passed = Counter[str]()
         self._go = threading.Event()
         threading.Thread(target=self._obey, name="orders", daemon=True).start()
 
@@ -176,14 +127,8 @@ class Share(Pipeline):
         if self.fatal is None:
             super()._start_sources()
 
-    def _count(self, lane: Lane, batch: Batch) -> None:
-        super()._count(lane, batch)
-        if lane in self.ends:
-            with self.ends.lock:
-                self._passed.update(batch.ended)
-                whole = [source for source in batch.ended if self._passed[source] == len(self.ends)]
-            for source in whole:  # behind the last of its frames
-                self._uplink.put("", None, source)
+    def _whole(self, source: str) -> None:
+        self._uplink.put("", None, source)  # behind the last of its frames
 
     def _obey(self) -> None:
         """Do what the parent process says."""
@@ -193,8 +138,7 @@ class Share(Pipeline):
             except (EOFError, OSError):
                 order = "now"
             if order == "now":
-                discard_all()
-                os._exit(1)
+                end_at_once()
             if order == "stop":
                 self.stop()
             elif order == "abort":

@@ -13,7 +13,7 @@ def share_out(graph: Graph) -> list[tuple[str, list[str]]]:
     Devices that no source is left for are not among them.
 
     Raises:
-        ConfigError: a sink that needs pixels would get them from several processes.
+        ConfigError: a sink that needs pixels would get them from several processes, or `state` several processes'.
     """
     wanted = graph.config.device
     devices = wanted if isinstance(wanted, list) else [wanted]
@@ -21,6 +21,8 @@ def share_out(graph: Graph) -> list[tuple[str, list[str]]]:
     count = max(1, min(len(devices), len(sources)))
     shares = [(device, sources[i :: len(devices)]) for i, device in enumerate(devices[:count])]
     if len(shares) > 1:
+        if graph.config.state is not None:
+            raise ConfigError("state keeps the changes of one process, and each device has its own; name one device")
         problems = [
             node.place.problem(
                 f"{node.id} reads pixels of sources on several devices, and pixels never leave theirs; write "

@@ -41,11 +41,17 @@ def batches_ahead(device: Device) -> int:
     return 4 if device.kind == "cpu" else 2
 
 
-def instances(nodes: Sequence[Node], device: Device) -> int:
-    """How many threads share a lane: on the CPU one a core for stages that work on whole batches, else one."""
+def instances(nodes: Sequence[Node], device: Device, own_cores: int | None = None) -> int:
+    """How many threads share a lane: on the CPU one a core for stages that work on whole batches, else one.
+
+    Args:
+        nodes: the lane's stages.
+        device: the pipeline's.
+        own_cores: cores that are the pipeline's, where those are not all that the process may use.
+    """
     asked = [node.run.instances for node in nodes if node.run.instances is not None]
     if not nodes[0].on_device:
         return 1
     if asked:
         return max(asked)
-    return cores() if device.kind == "cpu" else 1
+    return (own_cores or cores()) if device.kind == "cpu" else 1

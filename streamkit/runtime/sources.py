@@ -35,7 +35,7 @@ class Sources:
         make: makes one of them.
         limit: frames per source at most.
         at_once: how many files are read at once, at most.
-        say: takes messages for the user.
+        read: takes each source that has given its last frame, and what became of it.
         fail: takes an error that ends the run.
         spans: gives the calling thread's place in the run's timeline.
         keep_running: the run goes on without any source, until `stop`.
@@ -47,11 +47,11 @@ class Sources:
 
     def __init__(
         self, configs: Iterable[SourceConfig], batcher: Batcher, make: Make, *, limit: int | None, at_once: int,
-        say: Callable[[str], None], fail: Callable[[BaseException], None], spans: Callable[[], Spans],
+        read: Callable[[str, SourceState], None], fail: Callable[[BaseException], None], spans: Callable[[], Spans],
         keep_running: bool = False,
     ) -> None:  # fmt: skip
         self._batcher, self._make, self._limit, self._spans = batcher, make, limit, spans
-        self._at_once, self._say, self._fail, self._keep_running = at_once, say, fail, keep_running
+        self._at_once, self._read, self._fail, self._keep_running = at_once, read, fail, keep_running
         self._lock = threading.Lock()
         self._readings: dict[str, Reading] = {}
         self._files: deque[Reading] = deque()
@@ -187,8 +187,7 @@ class Sources:
         state, id_ = reading.state, reading.config.id
         if reading.error is not None:
             self._fail(reading.error)
-        elif state.error is not None:
-            self._say(f"source {id_} failed: {state.error}")
+        self._read(id_, state)
         self._leave(id_, state)
 
     # ------------------------------------------------------------------------------------------------- counting
@@ -200,6 +199,8 @@ class Sources:
             if state is None:  # made by a stage
                 continue
             state.out += 1
+            state.pts_s = frame.pts_s
+            state.failed += frame.error is not None
             if frame.due_s is not None:
                 if state.latency is None:
                     state.latency = Histogram()

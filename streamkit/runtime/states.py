@@ -44,7 +44,14 @@ class SourceState:
         frames: frames it has handed over.
         out: frames of it that came to the end of the graph.
         drops: frames dropped, by cause.
+        failed: frames of it that came to the first end of the graph and had failed on the way.
+        failures: how often a stage failed on a frame of it, on any branch.
+        first_failure: why, the first time.
+        objects: found on its frames; counted where the run is asked to.
+        pts_s: of the last frame of it that came to the end of the graph.
+        facts: what it says of itself: codec, size and so on; see `Context.facts`.
         error: why it failed, or None.
+        raised: the same as it was raised.
         done: whether it has ended.
         state: one of `STATES`.
         cause: why it is in that state, in one word, such as `auth` or `lost`; or None.
@@ -60,7 +67,14 @@ class SourceState:
     frames: int = 0
     out: int = 0
     drops: Counters = field(default_factory=Counters)
+    failed: int = 0
+    failures: int = 0
+    first_failure: str = ""
+    objects: int = 0
+    pts_s: float = 0.0
+    facts: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
+    raised: Exception | None = None
     done: bool = False
     counters: Counters = field(default_factory=Counters)
     state: str = "connecting"

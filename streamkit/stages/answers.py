@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from streamkit.crops import answers
 from streamkit.data import Batch, Detections
 from streamkit.stage import StreamStage
 from streamkit.stages.objects import Tracks, members
@@ -79,18 +80,13 @@ class KeepObjects(StreamStage):
 
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
         """Add the column; the crops leave the batch."""
-        crops, rows = batch.crops, batch.rows
-        assert crops is not None
-        assert rows is not None
         table = batch.table(self.of.stage)
-        found = zip(rows.tolist(), crops.row_id.tolist(), crops.answered(), strict=True)
-        answers = {(row, row_id): answer for row, row_id, answer in found}
-        batch.tables[self.of.stage] = self.attach(table, self._values(batch, states, table, answers))
+        batch.tables[self.of.stage] = self.attach(table, self._values(batch, states, table, answers(batch)))
         batch.crops = batch.rows = None
         return batch
 
     def _values(
-        self, batch: Batch, states: Mapping[str, Any], table: Detections, answers: Mapping[tuple[int, int], np.ndarray]
+        self, batch: Batch, states: Mapping[str, Any], table: Detections, found: Mapping[tuple[int, int], np.ndarray]
     ) -> list[Any]:
         values: list[Any] = [None] * len(table)
         frame_row, row_id = table.batch_row.tolist(), table.row_id.tolist()
@@ -103,7 +99,7 @@ class KeepObjects(StreamStage):
                 last = frame_row[i]
                 now_s, state = batch.frames[last].pts_s, states[batch.frames[last].source]
                 state.sweep(now_s, self.forget)
-            answer = answers.get((last, row_id[i]))
+            answer = found.get((last, row_id[i]))
             if tracks[i] < 0:
                 values[i] = None if answer is None else self.value(answer)
                 continue
@@ -225,16 +221,13 @@ class KeepFacts(StreamStage):
 
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
         """Add the attribute; the crops leave the batch."""
-        crops, rows = batch.crops, batch.rows
-        assert crops is not None
-        assert rows is not None
-        answers = dict(zip(rows.tolist(), crops.answered(), strict=True))
+        found = {row: answer for (row, _), answer in answers(batch).items()}
         for row, frame in enumerate(batch.frames):
             state = states[frame.source]
-            if row in answers:
+            if row in found:
                 if not state:
-                    state.append(Mean(np.zeros_like(answers[row]), 0.0, frame.pts_s, frame.pts_s))
-                mean = state[0].add(answers[row], frame.pts_s, self.smooth)
+                    state.append(Mean(np.zeros_like(found[row]), 0.0, frame.pts_s, frame.pts_s))
+                mean = state[0].add(found[row], frame.pts_s, self.smooth)
                 state[0].value = attribute(self.model.labels, mean, self.min_score)
             if state and state[0].value is not None:
                 frame.facts["attributes"] = {**frame.facts.get("attributes", {}), self._name: state[0].value}

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from streamkit.crops import answers, once
 from streamkit.data import Batch, Detections
 from streamkit.ops.boxes import iou_matrix
 from streamkit.stage import Part, StreamStage
@@ -59,16 +60,13 @@ class ReadCrops(Postprocess):
         assert crops is not None
         sizes = np.array([(frame.width, frame.height) for frame in batch.frames], np.int64)
         make = self._reading(batch, sizes) if len(crops) else self._nothing
-        known: list[np.ndarray] = []
 
-        def answers() -> np.ndarray:
-            if not known:
-                made, removed = make()
-                self._removed.append(removed)
-                known.append(best(made, crops.rects))
-            return known[0]
+        def found() -> np.ndarray:
+            made, removed = make()
+            self._removed.append(removed)
+            return best(made, crops.rects)
 
-        batch.crops = replace(crops, answers=answers() if batch.xp is np else answers)
+        batch.crops = replace(crops, answers=found() if batch.xp is np else once(found))
         batch.tensor = batch.geometry = None
         batch.outputs = {}
         self._count()
@@ -113,14 +111,9 @@ class KeepDetails(StreamStage):
 
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
         """Add the column."""
-        crops, rows = batch.crops, batch.rows
-        assert crops is not None
-        assert rows is not None
-        table = batch.table(self.of.stage)
-        found = zip(rows.tolist(), crops.row_id.tolist(), crops.answered(), strict=True)
-        answers = {(row, row_id): answer for row, row_id, answer in found}
+        table, found = batch.table(self.of.stage), answers(batch)
         keys = zip(table.batch_row.tolist(), table.row_id.tolist(), strict=True)
-        batch.tables[self.of.stage] = self.attach(table, [answers.get(key) for key in keys])
+        batch.tables[self.of.stage] = self.attach(table, [found.get(key) for key in keys])
         batch.crops = batch.rows = None
         return batch
 

@@ -45,7 +45,7 @@ class Csv(Sink):
         """Check that the file can be written."""
         self.lines = LineFile(
             self.path,
-            header=_text([COLUMNS]),
+            header=as_text([COLUMNS]),
             if_exists=self.if_exists,
             rotate=self.rotate,
             is_whole=_is_row,
@@ -56,7 +56,7 @@ class Csv(Sink):
 
     def write(self, frame: Frame) -> None:
         """Write the frame's rows."""
-        self.lines.write(_text(rows(frame)), frame.time_s)
+        self.lines.write(as_text(rows(frame)), frame.time_s)
 
     def end(self, source: str) -> None:
         """Let a reader see the source's last frames now."""
@@ -89,7 +89,7 @@ def rows(frame: Frame) -> list[list[Any]]:
     return found or [[*where, *[None] * 9, *rest]]
 
 
-def _text(lines: list[Any]) -> bytes:
+def as_text(lines: list[Any]) -> bytes:
     """Rows as CSV; a line break within a value becomes a blank, so that a row is a line."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(

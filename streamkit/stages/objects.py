@@ -18,39 +18,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamkit.crops import Crops
-from streamkit.data import Batch, Detections
+from streamkit.crops import Crops, once
+from streamkit.data import Array, Batch, Detections
 from streamkit.ops.crops import crop_rects
 from streamkit.stage import BatchStage, Part, StreamStage
-from streamkit.stages.infer import Infer
-from streamkit.stages.preprocess import Preprocess
 from streamkit.units import Model, Of, Pixels, Score, Seconds
 
 ASKED, TOO_SMALL = "objects asked about", "objects not asked about: too small"
 WHOLE = -1
 """The `row_id` of a crop that is a whole frame."""
 _NONE = np.zeros((0, 0), np.float32)
-
-
-def asking(stage: Any) -> list[Part]:
-    """The parts of a composite that ask its network about crops, as its options say, up to the answers."""
-    chosen = {name: getattr(stage, name) for name in ("every", "forget", "pad", "min_size", "better")}
-    run = {name: getattr(stage, name) for name in ("model", "batch", "providers", "threads", "cuda_graph")}
-    return [
-        select(stage.of, **chosen),
-        Part("preprocess", Preprocess, {"model": stage.model, "batch": stage.batch}),
-        Part("infer", Infer, run),
-        Part("postprocess", FetchAnswers, {"model": stage.model}),
-    ]
-
-
-def check_options(stage: Any) -> None:
-    """Refuse a card of another task, and a view that is better by being worse."""
-    task, card = type(stage).name, stage.model
-    if card.task != task:
-        raise ValueError(f"{task} needs a card with task: {task}; {card.name} has task: {card.task}")
-    if not stage.better >= 1:
-        raise ValueError(f"better must be 1 or more: how many times better a view has to be, got {stage.better:g}")
 
 
 def select(
@@ -225,7 +202,7 @@ class SelectFrames(StreamStage):
 
 @dataclass(eq=False)
 class FetchAnswers(BatchStage):
-    """Start the network's vectors on their way to the host, and let the outputs go.
+    """Start the network's answers on their way to the host, and let the outputs go.
 
     Options:
         model: the card of the network.
@@ -251,22 +228,18 @@ class FetchAnswers(BatchStage):
         crops = batch.crops
         assert crops is not None
         if len(crops):
-            wait, finish = fetch([self._family.vectors(batch.outputs)[: len(crops)]]), self._family.finish
-            batch.crops = replace(crops, answers=_once(lambda: finish(wait()[0])))
+            wait, finish = fetch([self.asked(batch)[: len(crops)]]), self.finish
+            batch.crops = replace(crops, answers=once(lambda: finish(wait()[0])))
         else:
             batch.crops = replace(crops, answers=_NONE)
-        batch.tensor = batch.geometry = None
+        batch.tensor = None
         batch.outputs = {}
         return batch
 
+    def asked(self, batch: Batch) -> Array:
+        """What is fetched: the network's vectors, a row each."""
+        return self._family.vectors(batch.outputs)
 
-def _once(make: Any) -> Any:
-    """A function that makes its value when it is first called."""
-    made: list[np.ndarray] = []
-
-    def take() -> np.ndarray:
-        if not made:
-            made.append(make())
-        return made[0]
-
-    return take
+    def finish(self, fetched: np.ndarray) -> np.ndarray:
+        """What that means, on the host."""
+        return np.asarray(self._family.finish(fetched))

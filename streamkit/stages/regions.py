@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from streamkit.data import Batch
+from streamkit.crops import answers
+from streamkit.data import Array, Batch
 from streamkit.ops import rle
 from streamkit.ops.masks import class_masks
-from streamkit.stage import BatchStage, Part, Score, StreamStage
+from streamkit.stage import Part, Score, StreamStage
 from streamkit.stages.finding import RUN, some
 from streamkit.stages.infer import Infer
-from streamkit.stages.objects import SelectFrames
+from streamkit.stages.objects import FetchAnswers, SelectFrames
 from streamkit.stages.preprocess import Preprocess
 from streamkit.units import Model
 
@@ -33,38 +34,22 @@ def telling_regions(stage: Any) -> list[Part]:
     ]
 
 
-@dataclass(eq=False)
-class FetchMaps(BatchStage):
+class FetchMaps(FetchAnswers):
     """Take the best class of each place, and start the maps on their way to the host.
 
     Options:
         model: the card of the network.
     """
 
-    name: ClassVar[str] = "postprocess"
-    reads: ClassVar[tuple[str, ...]] = ("outputs",)
-    writes: ClassVar[tuple[str, ...]] = ("answers",)
     crossing: ClassVar[str] = "the maps of classes go from device to host, a byte a place, one copy a batch"
 
-    model: Model
+    def asked(self, batch: Batch) -> Array:
+        """The maps; the batch's geometry says where their places are."""
+        return self._family.maps(batch.outputs, len(self.model.labels))
 
-    def open(self) -> None:
-        """Find the network's family."""
-        from streamkit.models.families import family
-
-        self._family: Any = family(self.model.family)
-
-    def process(self, batch: Batch) -> Batch:
-        """Give the whole frames their maps; the geometry stays, it says where the map's places are."""
-        from streamkit.ops.transfer import fetch
-
-        crops = batch.crops
-        assert crops is not None
-        wait = fetch([self._family.maps(batch.outputs, len(self.model.labels))[: len(crops)]])
-        answers: Callable[[], np.ndarray] = lambda: wait()[0]  # noqa: E731
-        batch.crops = replace(crops, answers=answers() if batch.xp is np else answers)
-        batch.outputs = {}
-        return batch
+    def finish(self, fetched: np.ndarray) -> np.ndarray:
+        """They are as they should be."""
+        return fetched
 
 
 @dataclass(eq=False)
@@ -87,12 +72,9 @@ class KeepRegions(StreamStage):
 
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
         """Set the fact `segmentation`: masks by label."""
-        crops, rows = batch.crops, batch.rows
-        assert crops is not None
-        assert rows is not None
-        assert batch.geometry is not None
         names, size = self.model.labels, self.model.input.size
-        for row, classes, geometry in zip(rows.tolist(), crops.answered(), batch.geometry, strict=True):
+        geometries = () if batch.geometry is None else batch.geometry  # None where no frame was asked about
+        for ((row, _), classes), geometry in zip(answers(batch).items(), geometries, strict=True):
             frame = batch.frames[row]
             found: dict[str, Any] = dict(frame.facts.get(FACT, {}))
             for number, mask in class_masks(classes, geometry, (frame.width, frame.height), size).items():

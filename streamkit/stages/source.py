@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from streamkit.data import Frame
 from streamkit.errors import SourceError
 from streamkit.media.find import resolve
-from streamkit.media.thinning import check_part, nothing_taken, thinned
+from streamkit.media.thinning import Thinning, check_part, nothing_taken, thinned
 from streamkit.media.uris import check_scheme, is_path, mask, may_be_live
 from streamkit.retry import Reconnect, Retry
 from streamkit.stage import Count, Seconds, Source, stage
@@ -44,6 +44,8 @@ class VideoSource(Source):
         end: leave out what comes after, counted from the first picture.
         fps: thin out to at most so many frames a second, evenly.
         every: take every n-th picture only.
+        keyframes: take only pictures that can be decoded without any other; nothing else is decoded. They keep their
+            numbers and times.
         pace: play a file as a camera would, at its own times (realtime) or at so many frames a second; a frame's
             latency is measured from its due time.
         phase: the pace's phase is random; a number makes it the same in every run.
@@ -69,6 +71,7 @@ class VideoSource(Source):
     end: Seconds | None = None
     fps: Rate | None = None
     every: Count = 1
+    keyframes: bool = False
     pace: Literal["realtime"] | Rate | None = None
     phase: int | None = None
     timeout: Seconds = 15.0
@@ -90,7 +93,14 @@ class VideoSource(Source):
             check_scheme(self.uri)
         except SourceError as error:
             raise ValueError(str(error)) from None
+        if self.keyframes and self.every > 1:
+            raise ValueError(
+                f"every must be 1 with keyframes, got {self.every}: keyframes are numbered among all pictures; "
+                "fps thins them out"
+            )
         if self.decoders not in (1, "auto"):
+            if self.keyframes:
+                raise ValueError(f"decoders must be 1 or auto with keyframes, got {self.decoders}")
             if not is_path(self.uri):
                 raise ValueError(f"decoders must be 1 or auto: only a file can be cut, got {mask(self.uri)}")
             if self.pace is not None:
@@ -124,7 +134,7 @@ class VideoSource(Source):
             self.uri, context.device, shared_pool(context.device), context.counters, context.say,
             threads=context.threads, low_delay=self.pace is not None, link=link,
             spans=context.spans, on_packet=context.on_packet,
-            decoders=self.decoders if is_path(self.uri) and self.pace is None else 1, ahead=context.ahead,
+            decoders=self.decoders if self._may_be_cut() else 1, ahead=context.ahead,
             ring=context.packets,
         )  # fmt: skip
         with closing(reader):
@@ -132,6 +142,7 @@ class VideoSource(Source):
             if self._pacer is not None:
                 wait = context.spans.call("wait for the pace", self._pacer.wait, waiting=True)
             live = reader.info.live
+            context.facts.update(reader.info.facts())
             none = True
             for index, picture, pts_s in thinned(self._looped(reader), self.every, self.fps):
                 none = False
@@ -152,7 +163,13 @@ class VideoSource(Source):
                 raise SourceError(f"{mask(self.uri)}: the stream ended before its first picture", cause="lost")
             if none:
                 length_s = reader.info.duration_s
-                raise nothing_taken(mask(self.uri), "the video", length_s, self.start, self.end, self.every)
+                raise nothing_taken(
+                    mask(self.uri), "the video", length_s, self.start, self.end, self.every, keyframes=self.keyframes
+                )
+
+    def _may_be_cut(self) -> bool:
+        """Whether several decoders are of use."""
+        return is_path(self.uri) and self.pace is None and not self.keyframes
 
     @property
     def unbounded(self) -> bool:
@@ -193,11 +210,16 @@ class VideoSource(Source):
         index, pts_s, turn = -1, 0.0, 0
         while turn < turns:
             shift: tuple[int, float] | None = None if turn else (0, 0.0)
-            for number, picture in reader.pictures(self.start, self.end):
+            # on a loop pictures are counted on from turn to turn, and which are taken differs
+            thinning = Thinning(self.every, self.fps) if turns == 1 and (self.every > 1 or self.fps) else None
+            for number, picture in reader.pictures(self.start, self.end, thinning=thinning, keyframes=self.keyframes):
                 if shift is None:
-                    shift = index + 1 - number, pts_s + reader.step_s - picture.pts_s
+                    first = reader.began or (number, picture.pts_s)
+                    shift = index + 1 - first[0], pts_s + reader.step_s - first[1]
                 index, pts_s, self._turn = number + shift[0], picture.pts_s + shift[1], turn
                 yield index, picture, pts_s
             if shift is None or index < 0:  # not one picture: no end would come
                 return
+            if reader.ended is not None:
+                index, pts_s = reader.ended[0] + shift[0], reader.ended[1] + shift[1]
             turn += 1

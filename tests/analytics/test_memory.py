@@ -56,3 +56,16 @@ def test_sources_whose_time_is_not_given_are_left_alone():
     tracks.find(np.array([0, 1]), np.array([5, 5]))
     gone = tracks.unseen(np.array([100.0, np.nan]), 1.0)
     assert tracks["slot"][gone].tolist() == [0]
+
+
+def test_tracks_that_are_gone_come_in_an_order_that_nothing_before_them_changes():
+    orders = []
+    for before in (0, 3):
+        tracks = Tracks()
+        earlier = np.arange(before, dtype=np.int64)
+        rows, _ = tracks.find(np.zeros(before, np.int64), earlier + 50)
+        tracks.forget(rows)  # the rows are free again, in another order
+        tracks.find(np.array([1, 0, 0, 1]), np.array([8, 9, 4, 2]))
+        gone = tracks.unseen(np.array([100.0, 100.0]), 1.0)
+        orders.append(list(zip(tracks["slot"][gone].tolist(), tracks["track"][gone].tolist(), strict=True)))
+    assert orders[0] == orders[1] == [(0, 4), (0, 9), (1, 2), (1, 8)]

@@ -21,7 +21,9 @@ def options(root, **changed):
 @pytest.mark.slow
 def test_parts_and_whole_are_measured_and_every_frame_has_its_record(root, tmp_path):
     told, out = [], tmp_path / "bench.json"
-    code = gpu.bench(options(root, batches=(2,), realtime=(1,)), out, told.append)
+    behind = tmp_path / "behind.yaml"
+    behind.write_text("stages: {track: {}, area: {stage: zone, polygon: [[9, 9], [99, 9], [99, 99]]}}")
+    code = gpu.bench(options(root, batches=(2,), realtime=(1,), behind=gpu.stages_of(behind)), out, told.append)
     assert code == 0, told
     found = json.loads(out.read_text())
     rows = found["rows"]
@@ -31,8 +33,12 @@ def test_parts_and_whole_are_measured_and_every_frame_has_its_record(root, tmp_p
     whole = [row for row in rows if row["what"] == "whole"]
     assert {row["batch"] for row in whole} == {2}
     assert {row["sources"] for row in whole} == {1, 2}
-    assert {"one file, 1 decoders", "one file, 7 decoders", "decode + preprocess", "paced"} <= {k[0] for k in kinds}
+    assert {"one file, 1 decoders", "one file, 7 decoders", "decode + preprocess", "paced", "whole + stages"} <= {
+        k[0] for k in kinds
+    }
     assert all(row["fps"] > 0 for row in rows)
+    behind = next(row for row in rows if row["what"] == "whole + stages")
+    assert behind["found"]["stages"].keys() >= {"track", "area"}
     best = found["summary"]["h264"]
     parts = [max(row["fps"] for row in rows if row["what"] == what) for what in ("decode", "infer")]
     assert best["of_limit"] == pytest.approx(best["whole_fps"] / min(parts), abs=1e-3)
@@ -43,6 +49,14 @@ def test_parts_and_whole_are_measured_and_every_frame_has_its_record(root, tmp_p
     assert found["machine"]["gpu"] is None
     assert told[1] == gpu.HEAD
     assert told[-1].startswith("h264: ")
+
+
+def test_a_file_without_stages_of_its_own_is_refused(tmp_path):
+    path = tmp_path / "behind.yaml"
+    for text in ("", "sources: {}", "stages: {}", "stages: {detect: {model: demo}}"):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match="must have stages"):
+            gpu.stages_of(path)
 
 
 def test_what_there_is_no_time_for_is_left_out_and_said(root, tmp_path):

@@ -4,7 +4,7 @@ import fake_gpu
 import numpy as np
 import pytest
 from clips import resized, write
-from test_keyframes import X264
+from test_keyframes import X264, X265
 
 from streamkit.counters import Counters
 from streamkit.data import Device
@@ -13,7 +13,9 @@ from streamkit.media import nv_caps, nv_sessions, pieces
 from streamkit.media.demux import Demuxer
 from streamkit.media.nv_decoder import NvDecoder
 from streamkit.media.reader import Reader
+from streamkit.media.skipping import SKIPPED, UNWANTED
 from streamkit.media.surfaces import SurfacePool
+from streamkit.media.thinning import Thinning
 from streamkit.runtime.ahead import Threads
 
 CPU, GPU = Device(), Device("cuda")
@@ -212,3 +214,60 @@ def test_rotation_is_asked_of_the_keyframe(fake, tmp_path):
     decoder = NvDecoder(Demuxer(str(path)), GPU, SurfacePool(GPU), Counters(), None)
     form = decoder._look(next(decoder._demuxer.packets()))
     assert (form.width, form.height, form.rotation, form.bits, form.chroma) == (64, 48, 270, 8, 420)
+
+
+def thinned(path, device, **part):
+    """Numbers, times and samples of what is taken; the sizes and times of the packets that reached the decoder."""
+    counters = Counters()
+    reader = Reader(str(path), device, SurfacePool(device, poison=device is CPU), counters, print)
+    decode, given = reader._decoder.decode, []
+
+    def noted(packet, **how):
+        if packet is not None:
+            given.append((packet.pts, packet.size))
+        return decode(packet, **how)
+
+    reader._decoder.decode = noted
+    every = part.pop("every", 1)
+    taken = Thinning(every, None)
+    found = [
+        (n, p.pts_s, p.width, p.height, np.array(p.surface.data))
+        for n, p in reader.pictures(thinning=Thinning(every, None), **part)
+        if taken.takes(n, p.pts_s)
+    ]
+    reader.close()
+    return found, given, counters
+
+
+@pytest.mark.parametrize(
+    "part", [{"keyframes": True}, {"every": 7}, {"every": 30}, {"start_s": 1.1, "every": 3}], ids=str
+)
+@pytest.mark.parametrize(
+    ("name", "codec", "options"),
+    [
+        ("closed.mp4", "libx264", {"g": "10", "bf": "3", "preset": "medium"}),
+        ("open.mp4", "libx264", X264),
+        ("open.ts", "libx264", X264),
+        ("hevc.mp4", "libx265", X265),
+        ("hevc.ts", "libx265", X265),
+        ("mpeg4.avi", "mpeg4", {"g": "10", "bf": "2"}),
+    ],
+)
+def test_both_decoders_get_the_same_packets(fake, tmp_path, name, codec, options, part):
+    path = write(tmp_path / name, 128, 96, 70, codec=codec, options=options)
+    host, to_host, counts = thinned(path, CPU, **part)
+    device, to_device, device_counts = thinned(path, GPU, **part)
+    same(device, host)
+    assert to_device == to_host
+    assert 2 <= len(host) <= len(to_host) < 70
+    for name in (SKIPPED, UNWANTED):
+        assert device_counts[name] == counts[name]
+    assert fake._Session.made == 1
+
+
+def test_an_opened_session_is_kept_from_keyframe_to_keyframe(fake, tmp_path):
+    path = write(tmp_path / "a.mp4", 64, 48, 50, options={"g": "10", "bf": "2"})
+    found, given, counters = thinned(path, GPU, keyframes=True)
+    assert [n for n, *_ in found] == [0, 10, 20, 30, 40]
+    assert len(given) == 5
+    assert counters["decoders made"] == fake._Session.made == 1

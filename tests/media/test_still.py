@@ -8,6 +8,8 @@ from streamkit.media.still import Still
 def surface(value, xp=np):
     data = xp.zeros((96, 64), np.uint8)
     data[8, 16] = value
+    if xp is not np:
+        xp.cuda.get_current_stream().synchronize()  # it has no event to wait for
     return Surface(data, Color())
 
 

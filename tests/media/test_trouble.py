@@ -111,6 +111,27 @@ def test_flipped_bytes(test_data, tmp_path, device):
     assert counters["decode errors concealed"] > 0
 
 
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("gone.mp4", "missing"),
+        ("link.mp4", "missing"),
+        ("", "no_video"),
+        ("empty.mp4", "empty"),
+        ("text.mp4", "no_video"),
+    ],
+)  # fmt: skip
+def test_a_files_trouble_in_a_word(tmp_path, name, cause):
+    (tmp_path / "empty.mp4").touch()
+    (tmp_path / "text.mp4").write_text("no video")
+    (tmp_path / "link.mp4").symlink_to("nowhere")
+    with pytest.raises(SourceError) as caught:
+        Reader(str(tmp_path / name), Device(), SurfacePool(Device()), Counters(), print)
+    assert caught.value.cause == cause
+    if name == "link.mp4":
+        assert str(caught.value).endswith("there is no such file: the link leads to nowhere, which is not there")
+
+
 def test_refused_and_masked():
     text = failure("http://user:secret@127.0.0.1:9/a.mp4")[1]
     assert text.startswith("http://user:***@127.0.0.1:9/a.mp4: connection refused")

@@ -311,6 +311,21 @@ def test_gpu_gives_the_cpus_answer(name, cuda_graph, stream, test_data):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("quick", [True, False])
+def test_gpu_sessions_that_go_leave_nothing_behind(quick, stream, test_data):
+    import cupy
+
+    file = test_data / "models" / "deimv2_hgnetv2_atto_coco.onnx"  # some of its nodes run on the CPU
+    for turn in range(6):
+        session = Session(file, Device("cuda", 0), quick=quick)
+        session.warm([2], (320, 320))
+        for _ in range(turn * 5):
+            session.run({"images": cupy.zeros((2, 3, 320, 320), "f4"), "orig_target_sizes": np.ones((2, 2), np.int64)})
+        del session  # with runs under way: what ONNX Runtime keeps for them must go before it does
+    stream.synchronize()
+
+
+@pytest.mark.gpu
 def test_gpu_outputs_of_open_shape(stream, test_data):
     import cupy
 

@@ -77,7 +77,7 @@ def test_one_that_blocks_costs_the_others_nothing(run_pipeline):
             gate.wait(60)
 
     slow = sink(write=write, close=gate.set)
-    opener = threading.Thread(target=lambda: (wait_until(lambda: len(slow.seen.get("b", ())) > 5), gate.set()))
+    opener = threading.Thread(target=lambda: (wait_until(lambda: slow.seen.get("b", [0])[-1] >= 150), gate.set()))
     opener.start()
     done = run_pipeline(TEXT, extra=[slow])
     opener.join()

@@ -295,6 +295,15 @@ def test_a_shared_sink_that_needs_pixels_is_refused(runs: Runs, root: Path) -> N
         assert (told.returncode, "shots reads pixels" in told.stderr) == (2, True)
 
 
+def test_state_is_of_one_device(runs: Runs, root: Path) -> None:
+    sources = "".join(f"  s{i}: '{PATTERN.format(frames=5)}'\n" for i in range(2))
+    done = runs.run(f"state: {runs.folder}/state.db\nsources:\n{sources}stages:\n{OUTPUTS}")
+    line = [sys.executable, root / "run.py", "check", runs.folder / "p.yaml", "--device", "cpu,cpu"]
+    checked = subprocess.run(line, capture_output=True, text=True, cwd=root)
+    for code, told in ((done.returncode, done.stderr), (checked.returncode, checked.stderr)):
+        assert (code, "state keeps the changes of one process" in told) == (2, True), told
+
+
 def test_a_timeline_is_of_one_device(runs: Runs) -> None:
     done = runs.run(BOTH + OUTPUTS, "--profile", runs.folder / "profile.json")
     assert done.returncode == 2

@@ -60,3 +60,10 @@ def test_cores_are_those_this_process_may_use(monkeypatch):
     assert sizes.cores() == 7
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert sizes.cores() == 1
+
+
+def test_a_pipeline_that_has_its_own_share_of_the_cores(monkeypatch):
+    monkeypatch.setattr(sizes, "cores", lambda: 8)
+    assert sizes.instances([node(BatchStage)], CPU, 2) == 2
+    assert sizes.instances([node(BatchStage, 3)], CPU, 2) == 3
+    assert sizes.instances([node(BatchStage)], GPU, 2) == 1

@@ -40,6 +40,7 @@ def churn(folder: Path, *, times: int = 2000, device: str = "cpu") -> Promises:
 
         for n in range(warm + times):
             if n == warm:
+                time.sleep(1.0)  # short ones come to their end, here and below
                 held.append(Held.now(device))
                 promises._begun_s = time.monotonic()
             id_ = f"s{n}"
@@ -50,11 +51,15 @@ def churn(folder: Path, *, times: int = 2000, device: str = "cpu") -> Promises:
             if len(rig.tracks) > 64:  # keep none of our own
                 for old in [name for name in rig.tracks if name[0] == "s" and name[1:].isdigit() and name not in alive]:
                     del rig.tracks[old]
+        time.sleep(1.0)
         held.append(Held.now(device))
         while alive:
             remove()
         wait_until(lambda: rig.running.sources.removed.sources == warm + times, "the last removed source's end")
         windows = {id_: rig.tracks[id_].turn() for id_ in steady}
+        until_s = time.monotonic() + 2.0  # the last one leaves the batcher with the batch after its last frame
+        while set(rig.running._batcher.inlets) - set(steady) and time.monotonic() < until_s:
+            time.sleep(0.02)
         left = [name for name in rig.running._batcher.inlets if name not in steady]
         threads = [one.name for one in rig.running.sources.threads]
     # on a GPU the decoders that are kept for the next source hold a few open files each; how many are kept at a moment

@@ -161,6 +161,8 @@ def soak(
                 for id_ in others:
                     window = rig.tracks[id_].turn()
                     missed.append(_missed(window))
+                    if missed[-1] > 0.02:
+                        say(f"     {id_}: rate off by {missed[-1]:.1%}, longest without a frame {window.gap_s:.2f} s")
                     calm.latency.counts += window.latency.counts
                     worst_gap_s = max(worst_gap_s, window.gap_s)
                 held.append(Held.now())

@@ -53,6 +53,13 @@ def test_a_frame_says_what_it_is(clip):
         ({"fps": 10.0, "end": 0.5}, [0, 3, 5, 8, 10]),
         ({"fps": 100.0, "end": 0.2}, list(range(5))),
         ({"loop": 2, "end": 0.08}, [0, 1, 2, 3]),
+        ({"keyframes": True}, [0, 10, 20, 30, 40]),
+        ({"keyframes": True, "start": 0.5, "end": 1.5}, [20, 30]),
+        ({"keyframes": True, "fps": 2.0}, [0, 20, 30, 40]),
+        ({"keyframes": True, "loop": 2}, [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]),
+        ({"keyframes": True, "decoders": "auto"}, [0, 10, 20, 30, 40]),
+        ({"every": 15, "loop": 2}, [0, 15, 30, 45, 60, 75, 90]),
+        ({"every": 15, "decoders": 3}, [0, 15, 30, 45]),
     ],
 )
 def test_what_is_taken(clip, given, indices):
@@ -87,11 +94,50 @@ def test_an_endless_loop_is_closed(clip):
         ({"start": 9.0, "loop": True}, "no picture between start 9 s and end; the video"),
         ({"start": 0.01, "end": 0.03}, r"between start 0\.01 s and end 0\.03 s; the video"),
         ({"start": 1.8, "every": 30}, r"no picture whose number is a multiple of every, 30, between start 1\.8 s"),
+        ({"start": 1.7, "keyframes": True}, r"no keyframe between start 1\.7 s and end; the video is 2 s long$"),
+        ({"start": 1.7, "keyframes": True, "loop": True}, r"no keyframe between start 1\.7 s and end"),
     ],
 )
 def test_not_one_picture_is_an_error(clip, given, text):
     with pytest.raises(SourceError, match=text):
         list(frames(clip, **given))
+
+
+def test_what_does_not_go_with_keyframes():
+    with pytest.raises(ValueError, match=r"every must be 1 with keyframes, got 3: .*fps thins them out"):
+        VideoSource(uri="a.mp4", keyframes=True, every=3)
+    with pytest.raises(ValueError, match="decoders must be 1 or auto with keyframes, got 2"):
+        VideoSource(uri="a.mp4", keyframes=True, decoders=2)
+
+
+def test_keyframes_play_at_their_own_times(clip):
+    found = list(frames(clip, keyframes=True, pace="realtime", phase=1))
+    assert [f.index for f in found] == [0, 10, 20, 30, 40]
+    assert [b.due_s - a.due_s for a, b in itertools.pairwise(found)] == pytest.approx([0.4] * 4)
+
+
+def test_keyframes_in_a_pipeline(run_pipeline, clip):
+    text = f"""
+        sources: {{a: {{uri: "{clip}", keyframes: true}}, b: {{uri: "{clip}"}}}}
+        stages: {{collect: {{}}}}
+    """
+    outcome = run_pipeline(text)
+    assert (outcome.code, outcome.said) == (0, [])
+    assert [one["frame"] for one in outcome.records["a"]] == [0, 10, 20, 30, 40]
+    assert [one["frame"] for one in outcome.records["b"]] == list(range(50))
+
+
+def test_keyframes_of_a_camera(rtsp, tmp_path):
+    path = write(tmp_path / "a.mp4", 128, 96, 150, options={"g": "10", "bf": "0"})
+    source = VideoSource(uri=rtsp({"a": path}).url("a"), keyframes=True)
+    source.context = Context(id="cam")
+    made = source.frames()
+    found = [next(made) for _ in range(4)]
+    source.stop()
+    made.close()
+    assert [b.index - a.index for a, b in itertools.pairwise(found)] == [10] * 3
+    assert [b.pts_s - a.pts_s for a, b in itertools.pairwise(found)] == pytest.approx([0.4] * 3, abs=0.01)
+    assert all(f.due_s is not None and f.time_s is not None for f in found)
 
 
 def test_what_no_video_can_be():

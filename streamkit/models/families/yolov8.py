@@ -14,10 +14,15 @@ from streamkit.ops.nms import Packed
 
 
 class Yolov8(base.Plain):
-    """Columns of anchors, without objectness."""
+    """Columns of anchors, without objectness; further values of an anchor may stand behind its scores.
+
+    Attributes:
+        step: what those are, as `Candidates.step` says; None where there are none.
+    """
 
     name = "yolov8"
     layout = "(N, 4 + classes, anchors)"
+    step: int | None = None
 
     def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
         """See `Family.check`."""
@@ -34,13 +39,15 @@ class Yolov8(base.Plain):
     ) -> Packed:
         """See `Family.read`."""
         _, output = shapes.only(self.name, outputs, 3, self.layout)
-        output = output[: len(geometry)].transpose(0, 2, 1)
+        output, end = output[: len(geometry)].transpose(0, 2, 1), 4 + len(options.min_score)
         candidates = best_class(
             output[:, :, :4],
-            output[:, :, 4:],
+            output[:, :, 4:] if self.step is None else output[:, :, 4:end],
             min_score=options.min_score,
             coding=Coding.CXCYWH,
             input_size=input_size,
+            points=None if self.step is None else output[:, :, end:],
+            step=self.step or 0,
         )
         return base.finish(candidates, geometry, sizes_wh, options, suppress=True)
 

@@ -14,18 +14,19 @@ import numpy as np
 
 from streamkit.data import Array, Detections
 from streamkit.models.families import base, shapes
+from streamkit.models.families.yolov8 import Yolov8
 from streamkit.ops import masks
-from streamkit.ops.candidates import Coding, best_class
 from streamkit.ops.nms import Packed
 
 
-class Yolov8Seg(base.Plain):
+class Yolov8Seg(Yolov8):
     """Columns of anchors and a map of prototypes; the column `mask`, COCO's run-length encoding in source pixels."""
 
     name = "yolov8_seg"
     task = "segment"
     columns: base.Columns = {"coefficients": (-1,)}  # noqa: RUF012  # never changed
     layout = "(N, 4 + classes + coefficients, anchors)"
+    step = 0
 
     def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
         """See `Family.check`."""
@@ -33,28 +34,6 @@ class Yolov8Seg(base.Plain):
         _, prototypes = shapes.only(self.name, outputs, 4, "(N, coefficients, height, width)")
         if isinstance(prototypes[1], int) and prototypes[1] > 0:
             shapes.check_classes(self.name, name, shape, 1, 4 + prototypes[1], classes)
-
-    def read(
-        self,
-        outputs: Mapping[str, Array],
-        geometry: np.ndarray,
-        sizes_wh: np.ndarray,
-        input_size: tuple[int, int],
-        options: base.ReadOptions,
-    ) -> Packed:
-        """See `Family.read`; the coefficients stand behind each row."""
-        _, output = shapes.only(self.name, outputs, 3, self.layout)
-        output, end = output[: len(geometry)].transpose(0, 2, 1), 4 + len(options.min_score)
-        candidates = best_class(
-            output[:, :, :4],
-            output[:, :, 4:end],
-            min_score=options.min_score,
-            coding=Coding.CXCYWH,
-            input_size=input_size,
-            points=output[:, :, end:],
-            step=0,
-        )
-        return base.finish(candidates, geometry, sizes_wh, options, suppress=True)
 
     def rest(
         self,

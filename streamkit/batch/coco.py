@@ -1,0 +1,184 @@
+"""The format coco: one file of instances for each video, and all of them put together."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import orjson
+
+from streamkit.batch.formats import TextPart
+from streamkit.batch.parts import PartFile
+from streamkit.data import Detections, Frame
+from streamkit.errors import OutputError
+from streamkit.ops import rle
+from streamkit.outputs import output_error
+from streamkit.records import numbers_of, points_of
+
+_HELD = 1 << 23  # bytes of images held in memory; more wait in a file
+
+
+@dataclass(eq=False)
+class CocoPart(TextPart):
+    """COCO's instances of one video: an image is a frame that was looked at, whether anything was found or not.
+
+    Beside what COCO asks for, an image has `video`, `frame_id` and `pts_s`, an annotation `score`, and `track_id` where
+    it has one. Classes are known by their names: the ids are the same in all files of a data set.
+
+    Options:
+        path: the file, such as "out/coco/{source}.json".
+        names: the name of each file, by its key.
+        labels: the classes that the pipeline's models know, in the order of the ids, from 1.
+    """
+
+    name: ClassVar[str] = "coco"
+
+    labels: Sequence[str] = ()
+
+    def begin(self) -> None:
+        """Begin with the annotations: the images come behind them."""
+        self._categories = {label: number for number, label in enumerate(self.labels, 1)}
+        self._points: dict[str, Any] = {}
+        self._frames = self._found = 0
+        self._images = tempfile.SpooledTemporaryFile(_HELD, dir=str(Path(self.path).parent))  # noqa: SIM115  # closed in close
+        self.put(b'{"annotations":[')
+
+    def write(self, frame: Frame) -> None:
+        """Write the frame's image and annotations."""
+        self._frames += 1
+        image = {
+            "id": self._frames, "file_name": f"{self._source}#{frame.index}", "width": frame.width,
+            "height": frame.height, "video": self._source, "frame_id": frame.index, "pts_s": round(frame.pts_s, 6),
+        }  # fmt: skip
+        try:
+            self._images.write((b"," if self._frames > 1 else b"") + orjson.dumps(image))
+        except OSError as error:
+            raise self._failed(error) from error
+        for table in frame.tables.values():
+            for one in self._annotations(table, frame) if len(table) else ():
+                self.put((b"," if self._found > 1 else b"") + orjson.dumps(one))
+
+    def finish(self) -> None:
+        """Put the images and the classes."""
+        self.put(b'],"images":[')
+        self._images.seek(0)
+        while block := self._images.read(1 << 16):
+            self.put(block)
+        made = [{"id": i, "name": name, **self._points.get(name, {})} for name, i in self._categories.items()]
+        self.put(b'],"categories":' + orjson.dumps(made) + b"}\n")
+
+    def close(self) -> None:
+        """Give up a file that has not come to its end."""
+        super().close()
+        self._images.close()
+
+    def _annotations(self, table: Detections, frame: Frame) -> Iterator[dict[str, Any]]:
+        numbers = numbers_of(table, [frame])
+        sides = np.rint((numbers[:, 2:4] - numbers[:, :2]) * 100) / 100
+        areas = np.rint(sides[:, 0] * sides[:, 1] * 100) / 100
+        masks, points = table.extra.get("mask"), table.extra.get("keypoints")
+        tracks = None if table.track_id is None else table.track_id.tolist()
+        for i, label in enumerate(table.label):
+            self._found += 1
+            mask = None if masks is None else masks[i]
+            one = {
+                "id": self._found, "image_id": self._frames, "category_id": self._category(label),
+                "bbox": [*numbers[i, :2].tolist(), *sides[i].tolist()],
+                "area": rle.area(mask) if mask is not None else float(areas[i]), "iscrowd": 0,
+                "score": float(numbers[i, 4]),
+            }  # fmt: skip
+            if mask is not None:
+                one["segmentation"] = mask
+            if points is not None and not np.isnan(points[i]).all():
+                one.update(self._pose(points[i], label, table))
+            if tracks is not None and tracks[i] != -1:
+                one["track_id"] = tracks[i]
+            yield one
+
+    def _category(self, label: str) -> int:
+        return self._categories.setdefault(label, len(self._categories) + 1)
+
+    def _pose(self, points: np.ndarray, label: str, table: Detections) -> dict[str, Any]:
+        """COCO's x, y and visibility of each point, which is 2 where it was found; its scores beside them."""
+        if label not in self._points and table.skeleton is not None:
+            edges = [[a + 1, b + 1] for a, b in table.skeleton.edges]
+            self._points[label] = {"keypoints": list(table.skeleton.names), "skeleton": edges}
+        seen = ~np.isnan(points).any(axis=1)
+        rounded = np.where(seen[:, None], points_of(points.astype(np.float64)), 0.0)
+        flat = [number for x, y, score in rounded.tolist() for number in (x, y, 2 if score > 0 else 0)]
+        return {
+            "keypoints": flat, "num_keypoints": sum(v > 0 for v in flat[2::3]),
+            "keypoint_scores": rounded[:, 2].tolist(),
+        }  # fmt: skip
+
+
+def merge(files: Sequence[Path], path: Path) -> None:
+    """Put the files of several videos together: images and annotations are numbered anew, classes known by their names.
+
+    One file is in memory at a time.
+
+    Args:
+        files: in the order in which they are to stand.
+        path: of the whole; it appears when it is complete.
+
+    Raises:
+        OutputError: it cannot be written, or one of the files not be read.
+    """
+    classes: dict[str, dict[str, Any]] = {}
+    for file in files:
+        for one in _read(file)["categories"]:
+            known = classes.setdefault(one["name"], {**one, "id": len(classes) + 1})
+            known.update({key: value for key, value in one.items() if key != "id"})
+    whole = PartFile(path)
+    part = whole.begin()
+    try:
+        with part.open("wb") as out:
+            out.write(b'{"images":[')
+            _write(out, _images(files))
+            out.write(b'],"annotations":[')
+            _write(out, _annotations(files, classes))
+            out.write(b'],"categories":' + orjson.dumps(list(classes.values())) + b"}\n")
+    except OSError as error:
+        whole.discard()
+        raise output_error(path, error) from error
+    except OutputError:
+        whole.discard()
+        raise
+    whole.finish()
+
+
+def _write(out: Any, values: Iterator[dict[str, Any]]) -> None:
+    for number, value in enumerate(values):
+        out.write((b",\n" if number else b"\n") + orjson.dumps(value))
+
+
+def _images(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    before = 0
+    for file in files:
+        images = _read(file)["images"]
+        for image in images:
+            yield {**image, "id": image["id"] + before}
+        before += len(images)
+
+
+def _annotations(files: Sequence[Path], classes: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    images = found = 0
+    for file in files:
+        whole = _read(file)
+        new = {one["id"]: classes[one["name"]]["id"] for one in whole["categories"]}
+        for one in whole["annotations"]:
+            found += 1
+            yield {**one, "id": found, "image_id": one["image_id"] + images, "category_id": new[one["category_id"]]}
+        images += len(whole["images"])
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        made: dict[str, Any] = orjson.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise OutputError(f"cannot read {file}: {error}") from error
+    return made

@@ -1,0 +1,188 @@
+"""What a run would do, and about how long it would take: from headers, and from a few seconds of a few files."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from streamkit.batch.inputs import GONE
+from streamkit.batch.job import Look, Settings, VideoFile
+from streamkit.batch.probe import Probe, probe
+from streamkit.batch.summary import duration, hours
+from streamkit.errors import StreamkitError
+from streamkit.graph import Graph
+from streamkit.media.uris import is_path
+
+_REMOTE = 100  # files elsewhere whose headers are read; the rest is judged by these
+_SHOWN = 20
+_SAMPLES = 3
+_SAMPLE_S = 4.0  # of video
+_LONG_ENOUGH_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A file and its header."""
+
+    file: VideoFile
+    probe: Probe
+
+
+def dry_run(graph: Graph, settings: Settings, files: Sequence[VideoFile], say: Callable[[str], None]) -> int:
+    """Say what a run over these files would do. Nothing is written, but in a temporary folder.
+
+    Args:
+        graph: the pipeline, without sources.
+        settings: the run's.
+        files: what was found.
+        say: takes the lines.
+
+    Returns:
+        0, or 1 where files cannot be read.
+    """
+    chosen = list(_chosen(files))
+    seen = [Seen(file, probe(file.uri)) for file in chosen]
+    for line in table(seen, settings.look, sum(file.size for file in files) / max(1, _size(chosen)), len(files)):
+        say(line)
+    good = [one for one in seen if one.probe.problem is None]
+    if good:
+        say(_estimate(graph, settings, good, _size(files) / max(1, _size(chosen)), len(files), say))
+    return int(len(good) < len(seen))
+
+
+def table(seen: Sequence[Seen], look: Look, scale: float = 1.0, files: int | None = None) -> Iterator[str]:
+    """What the headers tell, a line for each codec.
+
+    Args:
+        seen: the files whose headers were read.
+        look: which pictures would be looked at.
+        scale: all files' bytes over those of `seen`.
+        files: how many there are.
+    """
+    if files is not None and files > len(seen):
+        yield f"the headers of {len(seen):,} files were read, of {files:,}; what follows is about these"
+    good = [one for one in seen if one.probe.problem is None]
+    total_s = sum(looked_at_s(one.probe, look) for one in good)
+    unknown = sum(one.probe.duration_s is None for one in good)
+    yield f"would do {len(good):7,} files   {hours(total_s)} of video, {_bytes(_size(one.file for one in good))}" + (
+        f"; {unknown:,} of them do not say how long they are" if unknown else ""
+    )
+    by_codec: dict[str, list[Seen]] = defaultdict(list)
+    for one in good:
+        by_codec[one.probe.codec].append(one)
+    for codec, some in sorted(by_codec.items(), key=lambda item: -len(item[1])):
+        sizes = Counter(f"{one.probe.width}x{one.probe.height}" for one in some).most_common()
+        more = f" and {len(sizes) - 3} more sizes" if len(sizes) > 3 else ""
+        yield (
+            f"  {codec:10} {len(some):5,} files   {hours(sum(looked_at_s(one.probe, look) for one in some))}, "
+            f"{', '.join(size for size, _ in sizes[:3])}{more}"
+        )
+    bad = [one for one in seen if one.probe.problem is not None]
+    kinds = Counter(one.probe.kind for one in bad)
+    causes = ", ".join(f"{kind} {count:,}" for kind, count in kinds.most_common())
+    yield f"cannot   {len(bad):7,} files   {causes or 'by their headers; what is damaged within shows later'}"
+    for one in bad[:_SHOWN]:
+        yield f"  {one.file.name}: {one.probe.kind}: {one.probe.problem}"
+    if len(bad) > _SHOWN:
+        yield f"  and {len(bad) - _SHOWN:,} more"
+    if files is not None and files > len(seen):
+        yield f"all files together: about {hours(total_s * scale)} of video, by their bytes"
+
+
+def looked_at_s(one: Probe, look: Look) -> float:
+    """How much of a video would be looked at, in seconds; 0 where it does not say how long it is."""
+    if one.duration_s is None:
+        return 0.0
+    end_s = one.duration_s if look.end_s is None else min(look.end_s, one.duration_s)
+    return max(0.0, end_s - look.start_s)
+
+
+def _chosen(files: Sequence[VideoFile]) -> Iterator[VideoFile]:
+    """All files of this machine, and some of those elsewhere, evenly."""
+    remote = [file for file in files if not is_path(file.uri)]
+    step = max(1.0, len(remote) / _REMOTE)
+    taken = {remote[int(n * step)].uri for n in range(min(len(remote), _REMOTE))}
+    return (file for file in files if is_path(file.uri) or file.uri in taken)
+
+
+def _estimate(
+    graph: Graph, settings: Settings, good: Sequence[Seen], scale: float, files: int, say: Callable[[str], None]
+) -> str:
+    """How long a run would take, by the pipeline itself on a part of a few files."""
+    from streamkit.batch.shares import share_out
+
+    total_s = sum(looked_at_s(one.probe, settings.look) for one in good) * scale
+    shares = share_out(graph.config.device, None, files, say)
+    try:
+        speed = _speed(graph, settings, good, shares.devices[0], shares.cores, say)
+    except StreamkitError as error:
+        return f"no estimate: {error}"
+    if not speed or not total_s:
+        return "no estimate: the videos do not say how long they are"
+    about = duration(total_s / speed / len(shares.devices))
+    if shares.cores is None:  # many files at once are faster than one
+        return f"at most {about}: one file at a time went at {speed:,.1f} times real time"
+    each = f"{len(shares.devices)} workers, each at" if len(shares.devices) > 1 else "one worker at"
+    return f"about {about}: {each} {speed:,.1f} times real time, as a few seconds of a few files went"
+
+
+def _speed(
+    graph: Graph, settings: Settings, good: Sequence[Seen], device: str, cores: int | None, say: Callable[[str], None]
+) -> float:
+    """Seconds of video that one worker does a second; 0 where no file could be tried."""
+    from streamkit.batch.fetch import local
+    from streamkit.batch.wiring import places
+    from streamkit.plan import SourceConfig
+    from streamkit.runtime.device import choose
+    from streamkit.runtime.warm import Warm
+
+    graph = places(graph)
+    kind = graph.config.registry.get("source")
+    assert kind is not None
+    place, look = next(iter(graph.nodes.values())).place, settings.look
+    looked_s, took_s = 0.0, 0.0
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="streamkit-")))
+        warm = Warm(graph, choose(device, say), slots=1, own_cores=cores, say=say)
+        warm.begin()
+        stack.callback(warm.end)
+        for number, one in enumerate(_samples(good)):
+            length_s = looked_at_s(one.probe, look)
+            # where a part of it is keyframes or a few pictures, more of it is needed to tell
+            part_s = min(length_s, 0.5 if not number else _SAMPLE_S * (10 if look.keyframes else 1))
+            options: dict[str, Any] = {"start": look.start_s, "end": look.start_s + part_s, "every": look.every}
+            path = stack.enter_context(local(one.file, folder))
+            begun_s = time.perf_counter()
+            options |= {"uri": str(path), "fps": look.fps, "keyframes": look.keyframes}
+            state = warm.send(SourceConfig(f"sample{number}", kind, options, place))
+            if number and state.raised is None:  # the first one warms up
+                looked_s, took_s = looked_s + part_s, took_s + time.perf_counter() - begun_s
+            if took_s > _LONG_ENOUGH_S:
+                break
+    return looked_s / took_s if took_s else 0.0
+
+
+def _samples(good: Sequence[Seen]) -> list[Seen]:
+    """A few files of a middling length, the first of them twice: it is used to warm up."""
+    known = sorted((one for one in good if one.probe.duration_s), key=lambda one: one.probe.duration_s or 0.0)
+    places = {round(len(known) * (n + 1) / (_SAMPLES + 1)) for n in range(_SAMPLES)}
+    some = [known[min(place, len(known) - 1)] for place in sorted(places)] if known else []
+    return some[:1] + some
+
+
+def _size(files: Iterable[VideoFile]) -> int:
+    return sum(file.size for file in files if file.version != GONE)
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} TB"

@@ -1,0 +1,247 @@
+"""The output folder of a data set: whose it is, who is at it, and what of it is done."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from streamkit.batch.identity import differences, pipeline_key
+from streamkit.batch.parts import FILES, FOLDERS, PartFile, found, leftovers, row_path, settle
+from streamkit.batch.tables import arrow, files_schema
+from streamkit.errors import ConfigError
+from streamkit.outputs import output_error
+
+MANIFEST = "streamkit.json"
+LOCK = ".streamkit.lock"
+SCHEMA = "streamkit-dataset/1"
+_TOLD = 6
+
+
+def manifest(out: Path) -> dict[str, Any]:
+    """What a folder's `streamkit.json` says: `pipeline`, the key, and `identity`.
+
+    Raises:
+        ConfigError: there is none, or it is not one of ours.
+    """
+    path = out / MANIFEST
+    try:
+        return _manifest(path, path.stat().st_mtime_ns)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is not the description of a data set: {error}") from error
+
+
+@lru_cache(maxsize=8)
+def _manifest(path: Path, changed_ns: int) -> dict[str, Any]:
+    made = json.loads(path.read_text(encoding="utf-8"))
+    if made["schema"] != SCHEMA:
+        raise ValueError(f"its schema is {made['schema']!r}, and this version writes {SCHEMA!r}")
+    return {"pipeline": str(made["pipeline"]), "identity": dict(made["identity"])}
+
+
+Seen = dict[str, tuple[tuple[int, int], str]]
+"""By key, which file and when it was changed, and the status it holds; "" where it cannot be read."""
+
+
+def statuses(out: Path, seen: Seen | None = None) -> dict[str, str]:
+    """`done` or `failed` of every file that has a row, by key; reads only, and needs no lock.
+
+    A row that cannot be read is none: nothing half-written has a row's name, so only a damaged disk makes one.
+
+    Args:
+        out: the folder.
+        seen: what was read before, and is not read again; filled.
+    """
+    seen = {} if seen is None else seen
+    if not (out / FILES).is_dir():
+        return {}
+    made: dict[str, str] = {}
+    for entry in sorted(os.scandir(out / FILES), key=lambda entry: entry.name):
+        key, dot, ending = entry.name.rpartition(".")
+        if dot and ending == "parquet" and not key.startswith("."):
+            about = entry.stat()
+            mark = about.st_ino, about.st_mtime_ns
+            if key not in seen or seen[key][0] != mark:
+                seen[key] = mark, _status(entry.path)
+            if seen[key][1]:
+                made[key] = seen[key][1]
+    return made
+
+
+def _status(path: str) -> str:
+    """The status in a row: the file's own description has it, which is quicker than to read the table."""
+    try:
+        about = arrow().parquet.read_metadata(path)
+        column = files_schema().names.index("status")
+        return str(about.row_group(0).column(column).statistics.min) if about.num_rows else ""
+    except (OSError, ValueError):
+        return ""
+
+
+class Folder:
+    """The folder, held by this process until `close`; also a context manager.
+
+    Args:
+        out: the folder; it is made where it is not there.
+        identity: of the pipeline, as `pipeline_identity` makes it.
+        again: where the folder is of another pipeline, take away what that has done and begin anew. With the same
+            pipeline it changes nothing, so that a run with it can be gone on with like any other.
+
+    Attributes:
+        pipeline: the key of the pipeline, for `file_key`.
+        swept: how many files were taken away that a run had left half-done.
+
+    Raises:
+        ConfigError: it is not ours, is another pipeline's, or another run writes into it. Nothing was changed then.
+        OutputError: it cannot be written.
+    """
+
+    def __init__(self, out: Path, identity: Mapping[str, Any], *, again: bool = False) -> None:
+        arrow()
+        self.out, self.identity, self.pipeline = out, dict(identity), pipeline_key(identity)
+        self.swept = 0
+        self._seen: Seen = {}
+        self._lock: BinaryIO | None = None
+        self._check(again)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(out)
+            self._check(again)  # once more: somebody else may have been at it meanwhile
+            self._begin()
+        except OSError as error:
+            self.close()
+            raise output_error(out, error) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def done(self) -> set[str]:
+        """The keys of the files that are done."""
+        return {key for key, status in statuses(self.out, self._seen).items() if status == "done"}
+
+    def failed(self) -> set[str]:
+        """The keys of the files that were put aside."""
+        return {key for key, status in statuses(self.out, self._seen).items() if status == "failed"}
+
+    def clear(self, key: str) -> None:
+        """Take a file's row and all its parts away, in this order. Raises OutputError."""
+        self._unlink([row_path(self.out, key), *(path for other, path in found(self.out) if other == key)])
+
+    def outdated(self, keys: Mapping[str, str]) -> list[str]:
+        """The keys of files that the folder has in another version or under another name.
+
+        Args:
+            keys: of the files that there are now, each by its `VideoFile.uri`.
+        """
+        now, found_before = set(keys.values()), statuses(self.out, self._seen)
+        made = []
+        for key in found_before.keys() - now:
+            path = arrow().parquet.read_table(row_path(self.out, key), columns=["path"])["path"][0].as_py()
+            if path in keys:
+                made.append(key)
+        return sorted(made)
+
+    def close(self) -> None:
+        """Let others at it."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------------------------------------
+
+    def _check(self, again: bool) -> None:
+        """Refuse a folder that is not ours to write into; raise ConfigError."""
+        if not self.out.is_dir():
+            if self.out.exists():
+                raise ConfigError(f"{self.out} is a file; --out needs a folder")
+            return
+        names = set(os.listdir(self.out)) - {LOCK, "lost+found"}
+        names = {name for name in names if not (name.startswith(".") and name.endswith(".part"))}
+        if not names:
+            return
+        if MANIFEST not in names:
+            raise ConfigError(
+                f"{self.out} is not empty and no data set (it has {_some(sorted(names))}, and no {MANIFEST}); "
+                "give --out an empty folder"
+            )
+        before = manifest(self.out)
+        if before["pipeline"] != self.pipeline and not again:
+            told = differences(before["identity"], self.identity) or ["the description was changed"]
+            raise ConfigError(
+                f"{self.out} is the data set of another pipeline: {_some(told, '; ')}. "
+                "Give another --out, or --again to take away what is done and begin anew"
+            )
+
+    def _begin(self) -> None:
+        """Make the folder this pipeline's, and sweep what nothing will come of."""
+        path = self.out / MANIFEST
+        if not path.exists() or manifest(self.out)["pipeline"] != self.pipeline:
+            self._wipe()  # killed before the next lines, the folder is still the other pipeline's
+            text = json.dumps({"schema": SCHEMA, "pipeline": self.pipeline, "identity": self.identity}, indent=1)
+            file = PartFile(path)
+            file.begin().write_text(text + "\n", encoding="utf-8")
+            file.finish()
+            settle([self.out])
+        (self.out / FILES).mkdir(exist_ok=True)
+        kept = statuses(self.out, self._seen)
+        stray = [part for key, part in found(self.out) if kept.get(key) != "done"]
+        left = [*leftovers(self.out), *self.out.glob(f".{MANIFEST}.*.part"), *self._unreadable(kept)]
+        self.swept = len(stray) + len(left)
+        self._unlink([*left, *stray])
+
+    def _wipe(self) -> None:
+        for name in (FILES, *FOLDERS):  # the rows first: from then on nothing counts as done
+            if (self.out / name).is_dir():
+                shutil.rmtree(self.out / name)
+
+    def _rows(self) -> list[Path]:
+        return sorted((self.out / FILES).glob("*.parquet"))
+
+    def _unreadable(self, kept: Mapping[str, str]) -> list[Path]:
+        return [path for path in self._rows() if path.stem not in kept and path.stem != "empty"]
+
+    @staticmethod
+    def _unlink(paths: Iterable[Path]) -> None:
+        for path in paths:
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise output_error(path, error) from error
+
+
+def _locked(out: Path) -> BinaryIO:
+    """The lock of a folder, as long as it is open; the system lets go of it whatever becomes of this process."""
+    file = (out / LOCK).open("a+b")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        who = file.read(200).decode("utf-8", "replace").strip()
+        file.close()
+        raise ConfigError(
+            f"another run writes into {out}{f' ({who})' if who else ''}; wait for its end, or give another --out"
+        ) from None
+    except OSError:
+        file.close()
+        raise
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+    file.flush()
+    return file
+
+
+def _some(words: list[str], between: str = ", ") -> str:
+    more = len(words) - _TOLD
+    return between.join(words[:_TOLD]) + (f"{between}and {more} more" if more > 0 else "")

@@ -1,0 +1,176 @@
+"""The formats of text: a file of its own for each video, which appears when the video has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, ClassVar
+
+import numpy as np
+import orjson
+
+from streamkit.batch.parts import PartFile
+from streamkit.data import Batch, Frame
+from streamkit.errors import OutputError
+from streamkit.outputs import output_error
+from streamkit.records import batch_lines, line, numbers_of
+from streamkit.stage import Sink
+from streamkit.stages.emit_csv import COLUMNS, as_text, rows
+
+_BLOCK = 1 << 16
+
+
+@dataclass(eq=False)
+class TextPart(Sink):
+    """Writes a file of one video.
+
+    Options:
+        path: the file, such as "out/jsonl/{source}.jsonl".
+        names: the name of each file, by its key.
+    """
+
+    path: str
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def open(self) -> None:
+        """Begin the file."""
+        self._key = Path(self.path).stem
+        self._source = self.names.get(self._key, self._key)
+        self._file = PartFile(Path(self.path))
+        self._out: BinaryIO | None = None
+        self._broken: OutputError | None = None
+        self._waiting = bytearray()
+        part = self._file.begin()
+        try:
+            self._out = part.open("wb", buffering=0)  # type: ignore[assignment]  # it writes bytes
+        except OSError as error:
+            raise self._failed(error) from error
+        self.begin()
+
+    def begin(self) -> None:
+        """Put what the file begins with."""
+
+    def finish(self) -> None:
+        """Put what the file ends with."""
+
+    def put(self, text: bytes) -> None:
+        """Add to the file. Raises OutputError."""
+        if self._broken is not None:
+            raise self._broken
+        self._waiting += text
+        if len(self._waiting) >= _BLOCK:
+            self._flush()
+
+    def end(self, source: str) -> None:
+        """The video has ended: the file appears."""
+        self.finish()
+        self._flush()
+        if self._out is not None:
+            self._out.close()
+            self._out = None
+            self._file.finish()
+
+    def close(self) -> None:
+        """Give up a file that has not come to its end."""
+        if self._out is not None:
+            self._out.close()
+            self._out = None
+            self._file.discard()
+
+    def _flush(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+        data, done = bytes(self._waiting), 0
+        self._waiting.clear()
+        assert self._out is not None
+        try:
+            while done < len(data):
+                done += self._out.write(data[done:])
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> OutputError:
+        self._broken = output_error(self.path, error)
+        self.close()
+        return self._broken
+
+
+class JsonlPart(TextPart):
+    """A record a frame, as `jsonl` writes them; `source` is the file's name."""
+
+    name: ClassVar[str] = "jsonl"
+
+    @staticmethod
+    def encode(batch: Batch) -> list[bytes]:
+        """See `Sink.encode`."""
+        return batch_lines(batch)
+
+    def begin(self) -> None:
+        """Know what stands where the name is to be."""
+        self._given, self._told = (b'"source":' + orjson.dumps(text) for text in (self._key, self._source))
+
+    def write(self, frame: Frame) -> None:
+        """Write the frame's record."""
+        self.write_encoded(frame, line(frame))
+
+    def write_encoded(self, frame: Frame, encoded: bytes) -> None:
+        """Write the frame's record, made with those of its batch."""
+        self.put(encoded.replace(self._given, self._told, 1))
+
+
+class CsvPart(TextPart):
+    """A row an object, as `csv` writes them; `source` is the file's name."""
+
+    name: ClassVar[str] = "csv"
+
+    def begin(self) -> None:
+        """Put the header."""
+        self.put(as_text([COLUMNS]))
+
+    def write(self, frame: Frame) -> None:
+        """Write the frame's rows."""
+        self.put(as_text([[self._source, *row[1:]] for row in rows(frame)]))
+
+
+@dataclass(eq=False)
+class MotPart(TextPart):
+    """A row an object, in MOTChallenge's format of results.
+
+    The frame from 1, the id, left, top, width and height of the box, the score, and three times -1. Where the pipeline
+    tracks, objects without a track are left out, and counted: a result may not have an id twice in a frame. Where
+    nothing tracks every id is -1, as in MOTChallenge's files of detections.
+
+    Options:
+        path: the file, such as "out/mot/{source}.txt".
+        names: the name of each file, by its key.
+        tracked: whether the pipeline tracks.
+    """
+
+    name: ClassVar[str] = "mot"
+
+    tracked: bool = False
+
+    def write(self, frame: Frame) -> None:
+        """Write the frame's rows."""
+        lines = []
+        for table in frame.tables.values():
+            if not len(table):
+                continue
+            numbers = numbers_of(table, [frame])
+            numbers[:, 2:4] = np.rint((numbers[:, 2:4] - numbers[:, :2]) * 100) / 100
+            ids = np.full(len(table), -1) if not self.tracked or table.track_id is None else table.track_id
+            for track, (x, y, w, h, score) in zip(ids.tolist(), numbers.tolist(), strict=True):
+                if track == -1 and self.tracked:
+                    self.context.counters.add("objects without a track not in mot")
+                    continue
+                lines.append(f"{frame.index + 1},{track},{x:.9g},{y:.9g},{w:.9g},{h:.9g},{score:.9g},-1,-1,-1\n")
+        self.put("".join(lines).encode())
+
+
+def kinds() -> dict[str, type[TextPart]]:
+    """The sink of each format of text."""
+    from streamkit.batch.coco import CocoPart
+
+    made: list[type[TextPart]] = [JsonlPart, CsvPart, MotPart, CocoPart]
+    return {kind.name: kind for kind in made}

@@ -1,0 +1,219 @@
+"""What a result depends on, in readable form: the pipeline without its sources and sinks, and one file.
+
+Two runs with the same identity give the same rows, so what one has done the other need not do. Where files lie, the
+device, the size of batches and whatever else changes no answer are not part of it.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from streamkit import __version__
+from streamkit.batch.job import Settings, VideoFile
+from streamkit.batch.wiring import PREFIX
+from streamkit.graph import Graph, Node
+
+_CARD = ("task", "family", "input", "labels", "score", "iou", "skeleton")
+_DERIVED = ("path", "tables", "names", "labels", "tracked")  # options that follow from the rest
+_SHORT = 60
+
+
+def pipeline_identity(graph: Graph, settings: Settings) -> dict[str, Any]:
+    """Everything of a pipeline that changes its results, as values that JSON has.
+
+    Raises:
+        ConfigError: a model's file is not there, or a format that there is not is asked for.
+    """
+    from streamkit.batch.dataset import attach
+
+    kept = attach(graph, settings)
+    ids = {node.table for node in kept.nodes.values()}
+    own = [node for node in kept.nodes.values() if node.id.startswith(f"{PREFIX}.")]
+    stages = {
+        stage.id: {
+            "stage": stage.type.name,
+            **{name: _plain(value) for name, value in stage.options.items()},
+            "insert": [[one.after, one.type.name, _plain(one.options)] for one in stage.insert],
+            "on_error": stage.run.on_error,
+            "from": stage.inputs,
+        }
+        for stage in graph.config.stages
+        if stage.id in ids
+    }  # fmt: skip
+    return {
+        "streamkit": __version__,
+        "stages": stages,
+        "models": dict(_models(kept)),
+        "plugins": dict(_plugins(kept)),
+        "look": dataclasses.asdict(settings.look),
+        "formats": sorted(settings.formats),
+        "records": {
+            node.id.removeprefix(f"{PREFIX}."): {
+                "from": node.inputs,
+                **{name: _plain(value) for name, value in node.options.items() if name not in _DERIVED},
+            }
+            for node in own
+        },
+    }
+
+
+def pipeline_key(identity: Mapping[str, Any]) -> str:
+    """16 hexadecimal digits that stand for an identity."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def file_key(file: VideoFile, pipeline: str) -> str:
+    """The name of a file's outputs: its stem as far as every file system takes it, and 16 hexadecimal digits.
+
+    They stand for the file's name, size and version, and for the pipeline.
+
+    Args:
+        file: which.
+        pipeline: the `pipeline_key`.
+    """
+    text = "\0".join((file.name, str(file.size), file.version, pipeline))
+    stem = re.sub(r"[^A-Za-z0-9_]+", "-", Path(file.name).stem).strip("-")[:60] or "video"
+    return f"{stem}-{hashlib.sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What is different between two identities, a sentence each."""
+    before, now = dict(_leaves(old)), dict(_leaves(new))
+    told = []
+    for name in dict.fromkeys([*before, *now]):
+        was, is_ = before.get(name), now.get(name)
+        if was == is_:
+            continue
+        if name not in now:
+            told.append(f"{name} was {_short(was)} and is not set now")
+        elif name not in before:
+            told.append(f"{name} is {_short(is_)} and was not set")
+        else:
+            told.append(f"{name} was {_short(was)} and is {_short(is_)}")
+    return _summed(told, old, new)
+
+
+def _summed(told: list[str], old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """A stage, model or plugin that is only in one of both is one sentence, not one for each of its options."""
+    if old.get("formats") != new.get("formats"):
+        told = [one for one in told if not one.startswith("records.")]
+    for part in ("stages", "models", "plugins"):
+        was, is_ = old.get(part, {}), new.get(part, {})
+        for name, word in [(n, "is new") for n in is_ if n not in was] + [(n, "is gone") for n in was if n not in is_]:
+            told = [
+                one for one in told if not one.startswith(f"{part}.{name}.") and not one.startswith(f"{part}.{name} ")
+            ]
+            told.append(f"{part}.{name} {word}")
+    return told
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from _leaves(item, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, value
+
+
+def _short(value: Any) -> str:
+    words = isinstance(value, list) and all(isinstance(item, str) for item in value)
+    text = value if isinstance(value, str) else ", ".join(value) if words else json.dumps(value)
+    return (
+        text if len(text) <= _SHORT else f"{text[: _SHORT - 16]}... ({hashlib.sha256(text.encode()).hexdigest()[:8]})"
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- values and files
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it, the same in every process and on every machine."""
+    from streamkit.models.card import Card
+
+    if isinstance(value, Card):
+        return value.name
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(_plain, value), key=str)
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value) if isinstance(value, Path) else type(value).__qualname__
+
+
+def _models(graph: Graph) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each card by its name: what it says, and the sum of its network's file."""
+    from streamkit.models.card import Card
+
+    cards = [value for node in graph.nodes.values() for value in node.options.values() if isinstance(value, Card)]
+    known: dict[str, Card] = {}
+    for card in cards:
+        other = known.setdefault(card.name, card)
+        name = card.name if other.path == card.path else f"{card.path.parent.name}/{card.name}"
+        known[name] = card
+    for name, card in known.items():
+        yield name, {"sha256": _sum(card.file), **{key: _plain(getattr(card, key)) for key in _CARD}}
+
+
+def _sum(file: Path) -> str:
+    """The SHA-256 of a file, and of the weights that a large network has beside it."""
+    from streamkit.errors import ModelError
+
+    made = hashlib.sha256()
+    try:
+        for one in (file, *sorted(file.parent.glob(f"{file.name}?data"))):
+            with one.open("rb") as opened:
+                while block := opened.read(1 << 20):
+                    made.update(block)
+    except OSError as error:
+        raise ModelError(f"the model's file {file} cannot be read: {error.strerror}") from error
+    return made.hexdigest()
+
+
+def _plugins(graph: Graph) -> Iterator[tuple[str, str]]:
+    """The sum of each file that stages of the pipeline come from, where that is not streamkit's own."""
+    files: dict[Path, None] = {}
+    for node in graph.nodes.values():
+        for kind in _classes(node):
+            files.update(dict.fromkeys(_files(sys.modules.get(kind.__module__), set())))
+    for file in sorted(files):
+        yield f"{file.parent.name}/{file.name}", hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _classes(node: Node) -> list[type]:
+    kinds = [node.type, *(value for value in node.options.values() if isinstance(value, type))]
+    return [
+        one for kind in kinds for one in kind.__mro__ if one.__module__.split(".")[0] not in ("streamkit", "builtins")
+    ]  # fmt: skip
+
+
+def _files(module: ModuleType | None, seen: set[str]) -> Iterator[Path]:
+    """The file of a module, and of those beside it that it imports."""
+    if module is None or module.__name__ in seen or not getattr(module, "__file__", None):
+        return
+    seen.add(module.__name__)
+    own = Path(str(module.__file__))
+    yield own
+    for node in ast.walk(ast.parse(own.read_bytes())) if own.suffix == ".py" else ():
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+        for other in filter(None, map(sys.modules.get, names)):
+            if Path(str(getattr(other, "__file__", None) or "/")).parent == own.parent:
+                yield from _files(other, seen)

@@ -1,0 +1,166 @@
+"""From what stands on the command line to the files of an archive: patterns, folders, lists, and addresses."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from streamkit.batch import remote
+from streamkit.batch.job import VideoFile
+from streamkit.errors import ConfigError
+from streamkit.media.find import VIDEOS, natural
+from streamkit.media.uris import is_path, local_path, mask
+
+_WILD = frozenset("*?[")
+GONE = ""
+"""The version of a file that is named and not there; it fails by itself when its turn comes."""
+
+
+def find(patterns: Sequence[str]) -> list[VideoFile]:
+    """The files that these name, in natural order of their names, each once.
+
+    A pattern is a file; a folder, which is searched to its depths for names that end like a video's; a glob, where
+    `**` is any number of folders; an address that fsspec knows, with or without wildcards; or a list, `@names` or
+    `names.txt`, of such, one a line, empty lines and those that begin with # left out. What a glob finds must end like
+    a video unless the glob says how it ends. Paths are seen from the current folder, those in a list too.
+
+    Links that lead nowhere, folders that are called like a video, and missing files of a list are among the files: a
+    file that cannot be read costs only itself.
+
+    Raises:
+        ConfigError: a pattern finds nothing, or an address cannot be asked: no such bucket, no credentials.
+        MissingPackage: an address needs a package that is not installed.
+    """
+    found: dict[str, VideoFile] = {}
+    for pattern in patterns:
+        files = list(_listed(pattern) if _is_list(pattern) else _named(pattern))
+        if not files:
+            raise ConfigError(f"{mask(pattern)}: {_nothing(pattern)}")
+        for file in files:
+            found.setdefault(file.uri, file)
+    return sorted(_distinct(list(found.values())), key=lambda file: natural(file.name))
+
+
+def _is_list(pattern: str) -> bool:
+    return pattern.startswith("@") or (is_path(pattern) and pattern.lower().endswith(".txt") and not _wild(pattern))
+
+
+def _listed(pattern: str) -> Iterator[VideoFile]:
+    path = Path(pattern.removeprefix("@")).expanduser()
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
+    except FileNotFoundError:
+        raise ConfigError(f"there is no list {path}") from None
+    except OSError as error:
+        raise ConfigError(f"the list {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is no list of files: it is not a text in UTF-8") from None
+    entries = [line for line in lines if line and not line.startswith("#")]
+    if not entries:
+        raise ConfigError(f"the list {path} is empty")
+    missing = []
+    for entry in entries:
+        files = list(_named(entry))
+        if not files and is_path(entry) and not _wild(entry):
+            missing.append(_gone(entry))
+        elif not files:
+            raise ConfigError(f"{mask(entry)}, in the list {path}: {_nothing(entry)}")
+        yield from files
+    if len(missing) == len(entries):
+        here = os.getcwd()
+        raise ConfigError(f"none of the {len(entries)} files in the list {path} is there, seen from {here}")
+    yield from missing
+
+
+def _named(pattern: str) -> Iterator[VideoFile]:
+    if not is_path(pattern):
+        yield from remote.find(pattern)
+        return
+    path = os.path.expanduser(local_path(pattern))
+    if os.path.isdir(path) and (Path(path).suffix.lower() not in VIDEOS or _any_video(path)):
+        yield from (_file(one, path) for one in _inside(path))
+    elif _wild(path) and not os.path.lexists(path):
+        root, anything = _root(path), Path(path).suffix.lower() in ("", ".*")
+        for one in glob.iglob(path, recursive=True):
+            if _video(one) if anything or os.path.isdir(one) else True:
+                yield _file(one, root)
+    elif os.path.lexists(path):
+        yield _file(path, os.path.dirname(path))
+
+
+def _inside(folder: str) -> Iterator[str]:
+    """Paths below a folder that end like a video's, hidden ones left out; a link to a folder is followed once."""
+    seen = set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = [name for name in folders if name[0] != "."]
+        yield from (os.path.join(place, name) for name in (*names, *folders) if _video(name))
+
+
+def _any_video(folder: str) -> bool:
+    return next(_inside(folder), None) is not None
+
+
+def _video(path: str) -> bool:
+    name = os.path.basename(path)
+    return name[:1] != "." and os.path.splitext(name)[1].lower() in VIDEOS
+
+
+def _file(path: str, root: str) -> VideoFile:
+    """The file at a path, named by its way from `root`."""
+    # two ways to one folder are one file; two links in it are two
+    uri = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    name = PurePosixPath(os.path.relpath(path, root or ".")).as_posix()
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return VideoFile(uri, name, 0, GONE)
+    return VideoFile(uri, name, 0 if os.path.isdir(path) else stat.st_size, str(stat.st_mtime_ns))
+
+
+def _gone(path: str) -> VideoFile:
+    absolute = os.path.abspath(os.path.expanduser(local_path(path)))
+    return VideoFile(absolute, os.path.basename(absolute), 0, GONE)
+
+
+def _wild(pattern: str) -> bool:
+    return any(one in _WILD for one in pattern)
+
+
+def _root(pattern: str) -> str:
+    """The folders of a pattern before its first wildcard."""
+    parts = Path(pattern).parts
+    count = next(n for n, part in enumerate(parts) if _wild(part))
+    return str(Path(*parts[:count])) if count else ""
+
+
+def _distinct(files: list[VideoFile]) -> list[VideoFile]:
+    """Files whose names differ: where two have the same, they are named by their whole way."""
+    counts = Counter(file.name for file in files)
+    return [file if counts[file.name] == 1 else replace(file, name=_whole_way(file.uri)) for file in files]
+
+
+def _whole_way(uri: str) -> str:
+    return uri.partition("://")[2] if "://" in uri else uri.lstrip("/\\").replace("\\", "/").replace(":", "")
+
+
+def _nothing(pattern: str) -> str:
+    """Why a pattern finds nothing."""
+    path = os.path.expanduser(local_path(pattern))
+    if is_path(pattern) and not _wild(path):
+        if os.path.isdir(path):
+            return "the folder holds no file that ends like a video's, such as .mp4 or .mkv, at any depth"
+        return "there is no such file or folder"
+    root = _root(path) if is_path(pattern) else ""
+    if root and not os.path.isdir(root):
+        return f"there is no folder {root}"
+    hint = "" if not is_path(pattern) or "**" in pattern else "; ** stands for any number of folders"
+    return f"the pattern matches no video{hint}"

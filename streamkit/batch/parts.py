@@ -1,0 +1,121 @@
+"""The files that one video's results are: where they lie, how they appear whole, and how they go away.
+
+out/streamkit.json            what pipeline the folder is of
+out/objects/KEY.parquet       the format parquet: a row an object,
+out/events/KEY.parquet        a row an event,
+out/frames/KEY.parquet        a row a frame, of pipelines that say something of whole frames
+out/jsonl/KEY.jsonl           the other formats, each in a folder of its own
+out/files/KEY.parquet         the row of the file itself, written last: it is what makes the file done
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from streamkit.batch.job import Settings
+from streamkit.errors import ConfigError
+from streamkit.outputs import WholeFile, output_error
+from streamkit.yamlfile import did_you_mean
+
+FILES = "files"
+
+FORMATS: dict[str, dict[str, str]] = {
+    "parquet": {"objects": ".parquet", "events": ".parquet", "frames": ".parquet"},
+    "jsonl": {"jsonl": ".jsonl"},
+    "csv": {"csv": ".csv"},
+    "coco": {"coco": ".json"},
+    "mot": {"mot": ".txt"},
+    "video": {"video": ".mp4"},
+}
+"""The folders of each format, and the ending of the files in them."""
+
+FOLDERS = {folder: suffix for folders in FORMATS.values() for folder, suffix in folders.items()}
+
+_VIDEO_SUFFIXES = (".mp4", ".mkv")
+
+
+def check_formats(formats: Iterable[str]) -> tuple[str, ...]:
+    """The formats in the order of `FORMATS`, each once.
+
+    Raises:
+        ConfigError: there is no such format, or none is named.
+    """
+    asked = list(formats)
+    for name in asked:
+        if name not in FORMATS:
+            raise ConfigError(f"there is no format {name!r}{did_you_mean(name, FORMATS) or _known()}")
+    if not asked:
+        raise ConfigError(f"name a format{_known()}")
+    return tuple(name for name in FORMATS if name in asked)
+
+
+def _known() -> str:
+    return f"; known: {', '.join(FORMATS)}"
+
+
+def parts(settings: Settings, key: str) -> list[Path]:
+    """The files that a job's results may be, without its row in `files`. One that has nothing to hold is not made."""
+    return [
+        settings.out / folder / f"{key}{suffix}"
+        for name in settings.formats
+        for folder, suffix in FORMATS[name].items()
+    ]
+
+
+def row_path(out: Path, key: str) -> Path:
+    """The file's row in the table of files."""
+    return out / FILES / f"{key}.parquet"
+
+
+def found(out: Path) -> Iterator[tuple[str, Path]]:
+    """Every part in the folder that is there, with its key; a video may be several: KEY-2.mp4."""
+    for folder, suffix in FOLDERS.items():
+        suffixes = _VIDEO_SUFFIXES if folder == "video" else (suffix,)
+        with contextlib.suppress(FileNotFoundError):
+            for path in sorted((out / folder).iterdir()):
+                match = re.fullmatch(r"(.+-[0-9a-f]{16})(-\d+)?", path.stem)
+                if match and path.suffix in suffixes:
+                    yield match[1], path
+
+
+def remove(settings: Settings, key: str) -> None:
+    """Take a job's parts away, but not its row. Raises OutputError where that cannot be."""
+    there = parts(settings, key)
+    if "video" in settings.formats:  # in either container, and it may be several
+        there += [path for suffix in _VIDEO_SUFFIXES for path in (settings.out / "video").glob(f"{key}*{suffix}")]
+    for path in there:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise output_error(path, error) from error
+
+
+class PartFile(WholeFile):
+    """A `WholeFile` whose part file nobody else writes, not even a worker that has outlived its run."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.part = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
+
+
+def leftovers(out: Path) -> Iterator[Path]:
+    """The part files that a run has left that came to no end."""
+    for folder in (*FOLDERS, FILES):
+        yield from sorted((out / folder).glob(".*.part"))
+
+
+def settle(folders: Iterable[Path]) -> None:
+    """Have the names in these folders on the disk, so that they are there after a power cut. Raises OutputError."""
+    for folder in folders:
+        try:
+            handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise output_error(folder, error) from error

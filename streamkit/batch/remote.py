@@ -1,0 +1,146 @@
+"""Files that are not on this machine: what fsspec finds at an address, and why it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+from typing import Any
+
+from streamkit.batch.job import VideoFile
+from streamkit.errors import ConfigError, MissingPackage, SourceError, StreamkitError, describe
+from streamkit.media.find import VIDEOS
+from streamkit.media.uris import is_live, mask, scheme
+
+_EXTRAS = {"s3": ("s3fs", "s3"), "s3a": ("s3fs", "s3")}
+_VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "last_modified", "updated", "mtime", "created")
+_NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound")
+_NO_WAY = ("EndpointConnectionError", "ConnectTimeoutError", "ConnectionClosedError", "ClientConnectorError")
+
+
+def find(pattern: str) -> Iterator[VideoFile]:
+    """The files at an address: one file, all below a folder that end like a video, or what a pattern matches.
+
+    Raises:
+        ConfigError: it cannot be asked; the text says why, without a secret.
+        MissingPackage: fsspec, or what it needs for this kind of address, is not installed.
+    """
+    with told_as_config(pattern):
+        system, path = open_system(pattern)
+        wild = any(one in path for one in "*?[")
+        root = _root(path) if wild else path
+        if wild:
+            found = system.glob(path, detail=True)
+            if not found and not system.exists(_bucket(path)):
+                raise FileNotFoundError(_bucket(path))
+        else:
+            info = system.info(path)
+            if info["type"] == "file":
+                found, root = {path: info}, str(PurePosixPath(path).parent)
+            else:
+                found = system.find(path, detail=True)
+        ending = PurePosixPath(path).suffix.lower() if wild else ""
+        for name, info in found.items():
+            suffix = PurePosixPath(name).suffix.lower()
+            chosen = suffix in VIDEOS or (wild and ending not in ("", ".*")) or name == path
+            if info["type"] == "file" and chosen:
+                below = name.removeprefix(root).lstrip("/") or PurePosixPath(name).name
+                yield VideoFile(system.unstrip_protocol(name), below, int(info.get("size") or 0), _version(info))
+
+
+def open_system(uri: str) -> tuple[Any, str]:
+    """The file system of fsspec for an address, and the path in it.
+
+    Raises:
+        ConfigError: no file system has such addresses, or this one holds a password.
+        MissingPackage: a package is missing.
+    """
+    word = scheme(uri)
+    if is_live(uri) or word in ("hls", "test"):
+        raise ConfigError(f"{mask(uri)}: an archive is of files; a {word}:// address belongs under sources: of a YAML")
+    if mask(uri) != uri:
+        raise ConfigError(
+            f"{mask(uri)}: leave the password out, for addresses stand in the data set; "
+            "fsspec reads it from the environment or from its configuration"
+        )
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise MissingPackage("fsspec", "batch", f"reading {word}://") from None
+    try:
+        system, path = url_to_fs(uri)
+    except ImportError as error:
+        if word in _EXTRAS:
+            raise MissingPackage(*_EXTRAS[word], f"reading {word}://") from None
+        raise ConfigError(f"{word}:// needs a package: {describe(error)}") from None
+    except ValueError as error:
+        from fsspec import available_protocols
+
+        if word in available_protocols():
+            raise
+        raise ConfigError(
+            f"{mask(uri)}: there is no scheme {word}://; there are s3, gs, abfs, sftp, http and what else fsspec has"
+        ) from error
+    return system, str(path)
+
+
+@contextmanager
+def told_as_config(uri: str) -> Iterator[None]:
+    """Tell what goes wrong with an address before anything is begun."""
+    try:
+        yield
+    except StreamkitError:
+        raise
+    except Exception as error:  # each file system has its own kinds
+        raise ConfigError(f"{mask(uri)}: {words(error)[0]}") from None
+
+
+@contextmanager
+def told_as_source(uri: str) -> Iterator[None]:
+    """Tell what goes wrong with one file of many."""
+    try:
+        yield
+    except StreamkitError:
+        raise
+    except Exception as error:  # each file system has its own kinds
+        text, cause = words(error)
+        raise SourceError(f"{mask(uri)}: {text}", cause=cause) from None
+
+
+def words(error: BaseException) -> tuple[str, str]:
+    """What went wrong, for a user, and in a word of `SourceError.CAUSES`."""
+    name = type(error).__name__
+    if name in _NO_CREDENTIALS:
+        return (
+            "there are no credentials to ask with; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+            "or AWS_PROFILE for those of ~/.aws",
+            "permission",
+        )
+    if isinstance(error, PermissionError):
+        return (
+            f"access is refused ({_plain(error)}); are these the right credentials?",
+            "permission",
+        )
+    if isinstance(error, FileNotFoundError):
+        return f"there is no such bucket, folder or file ({_plain(error)})", "missing"
+    if isinstance(error, (TimeoutError, ConnectionError)) or name in _NO_WAY:
+        return f"the server cannot be reached ({_plain(error)})", "lost"
+    return _plain(error), "lost"
+
+
+def _plain(error: BaseException) -> str:
+    return mask(describe(error))
+
+
+def _version(info: dict[str, Any]) -> str:
+    return next((str(info[name]).strip('"') for name in _VERSIONS if info.get(name)), "")
+
+
+def _bucket(path: str) -> str:
+    return path.strip("/").split("/")[0]
+
+
+def _root(path: str) -> str:
+    parts = path.split("/")
+    count = next(n for n, part in enumerate(parts) if any(one in part for one in "*?["))
+    return "/".join(parts[:count])

@@ -1,0 +1,134 @@
+"""What a run over many files did: counted while it runs, shown at its end, written as a report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamkit.batch.job import Outcome
+
+_SHOWN = 20
+_COUNTS = (
+    "files", "done", "failed", "skipped", "failed_before", "left", "retries", "frames", "objects", "failed_frames",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of a run.
+
+    Attributes:
+        files: all that were found.
+        done: files that are done now and were not before.
+        failed: files that were put aside.
+        skipped: files that an earlier run had done.
+        failed_before: files that an earlier run had put aside.
+        left: files that a run that was stopped has not come to.
+        retries: tries beyond the first.
+        video_s: seconds of video that were looked at.
+        frames: frames that were looked at.
+        objects: objects found on them.
+        failed_frames: frames on which a stage failed, in files that are done.
+        seconds: how long the run took.
+        causes: failed files by cause, in one word.
+        failures: how those went.
+        workers_lost: how workers died.
+    """
+
+    files: int = 0
+    done: int = 0
+    failed: int = 0
+    skipped: int = 0
+    failed_before: int = 0
+    left: int = 0
+    retries: int = 0
+    video_s: float = 0.0
+    frames: int = 0
+    objects: int = 0
+    failed_frames: int = 0
+    seconds: float = 0.0
+    causes: Counter[str] = field(default_factory=Counter)
+    failures: list[Outcome] = field(default_factory=list)
+    workers_lost: Counter[str] = field(default_factory=Counter)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a file that is through."""
+        if outcome.status == "failed":
+            self.failed += 1
+            self.causes[outcome.cause_kind] += 1
+            self.failures.append(outcome)
+            return
+        self.done += 1
+        self.video_s += outcome.duration_s
+        self.frames += outcome.frames
+        self.objects += outcome.objects
+        self.failed_frames += outcome.facts.get("failed_frames", 0)
+
+    @property
+    def exit_code(self) -> int:
+        """1 where a file or frame failed, now or before."""
+        return int(bool(self.failed or self.failed_before or self.failed_frames))
+
+    @property
+    def speed(self) -> float:
+        """Seconds of video a second."""
+        return self.video_s / self.seconds if self.seconds else 0.0
+
+
+def lines(tally: Tally) -> Iterator[str]:
+    """The closing table."""
+    yield f"done    {tally.done:7,} files   {hours(tally.video_s)} of video in {duration(tally.seconds)}, " + (
+        f"{tally.speed:,.1f} times real time; {tally.frames:,} frames, {tally.objects:,} objects"
+    )
+    causes = ", ".join(f"{cause} {count:,}" for cause, count in tally.causes.most_common())
+    yield f"failed  {tally.failed:7,} files" + (f"   {causes}" if causes else "")
+    yield f"skipped {tally.skipped:7,} files" + ("   had been done before" if tally.skipped else "")
+    if tally.failed_before:
+        yield f"failed  {tally.failed_before:7,} files   before; --retry-failed tries them again"
+    if tally.left:
+        yield f"left    {tally.left:7,} files   the same command goes on with them"
+    if tally.retries:
+        yield f"tries beyond the first: {tally.retries:,}"
+    if tally.failed_frames:
+        yield f"frames on which a stage failed, in files that are done: {tally.failed_frames:,}"
+    for how, count in tally.workers_lost.most_common():
+        yield f"workers lost: {count:,}, {how}"
+    for outcome in tally.failures[:_SHOWN]:
+        yield f"  {outcome.job.file.name}: {outcome.cause_kind}: {outcome.cause}"
+    if tally.failed > _SHOWN:
+        yield f"  and {tally.failed - _SHOWN:,} more; the table of files lists them all"
+
+
+def report(tally: Tally, exit_code: int) -> dict[str, Any]:
+    """What the run did, for `--report`."""
+    return {
+        "schema": "streamkit-batch-report/1",
+        "exit_code": exit_code,
+        **{name: getattr(tally, name) for name in _COUNTS},
+        "video_s": round(tally.video_s, 3),
+        "seconds": round(tally.seconds, 3),
+        "times_real_time": round(tally.speed, 2),
+        "causes": dict(tally.causes),
+        "workers_lost": dict(tally.workers_lost),
+        "failures": [
+            {"file": one.job.file.name, "cause_kind": one.cause_kind, "cause": one.cause, "attempts": one.job.attempt}
+            for one in tally.failures
+        ],
+    }
+
+
+def hours(seconds: float) -> str:
+    """Seconds of video as a user reads them: `3.2 h`, `12.5 min` or `48.1 s`."""
+    if seconds >= 3600:
+        return f"{seconds / 3600:,.1f} h"
+    return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.1f} s"
+
+
+def duration(seconds: float) -> str:
+    """A time that passes: `2:03:10`, `12:05` or `4.2 s`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02} min"

@@ -1,0 +1,279 @@
+"""The tables of a data set: their columns, the same for every file, and how results become Arrow arrays.
+
+Which columns there are is told by the pipeline: `track_id` where something tracks, a column for each measure, typed
+columns for attributes, key points, masks and embeddings. What a plugin adds without saying its type goes as JSON into
+`extra`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamkit.errors import MissingPackage
+from streamkit.records import as_json, is_missing, points_of, values_of
+from streamkit.stages.answers import KeepAttributes, KeepEmbeddings, KeepFacts
+from streamkit.stages.regions import KeepRegions
+from streamkit.stages.watching import Watching
+
+if TYPE_CHECKING:
+    from streamkit.graph import Graph, Node
+
+RUN_COLUMNS = ("attempts", "seconds", "finished_at")
+"""The columns of `files` that tell of the run, not of the result: they differ from one run to the next."""
+
+
+def arrow() -> Any:
+    """The module `pyarrow`. Raises MissingPackage."""
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingPackage("pyarrow", "batch", "run.py batch") from error
+    return pyarrow
+
+
+# ---------------------------------------------------------------------------------------------------------- columns
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One further column of the table of objects.
+
+    Attributes:
+        name: of the column, and of the one in `Detections.extra`.
+        kind: how its values become an Arrow array: a key of `KINDS`.
+        fields: for `attributes`, their names.
+    """
+
+    name: str
+    kind: str
+    fields: tuple[str, ...] = ()
+
+    @property
+    def type(self) -> Any:
+        """Its Arrow type."""
+        return KINDS[self.kind][0](arrow(), self)
+
+    def array(self, values: np.ndarray) -> Any:
+        """A column of a `Detections`, on the host, as an Arrow array; null where it has no value."""
+        return KINDS[self.kind][1](arrow(), self, values)
+
+    def nulls(self, rows: int) -> Any:
+        """The array for rows of a table that lacks the column."""
+        pa = arrow()
+        return pa.array(np.zeros(rows, bool)) if self.kind == "flag" else pa.nulls(rows, self.type)
+
+
+def _numbers(pa: Any, column: Column, values: np.ndarray) -> Any:
+    """Floats, null where NaN; integers, null where -1: the fill of tables that lack the column."""
+    values = np.asarray(values)
+    return pa.array(values, column.type, mask=np.isnan(values) if values.dtype.kind == "f" else values == -1)
+
+
+def _points(pa: Any, column: Column, values: np.ndarray) -> Any:
+    n, k, _ = values.shape
+    none = np.isnan(values).all(axis=(1, 2))
+    flat = points_of(values.astype(np.float64)).astype(np.float32).reshape(n * k, 3)
+    names = ("x", "y", "score")
+    structs = pa.StructArray.from_arrays([pa.array(np.ascontiguousarray(flat[:, i])) for i in range(3)], names)
+    return _lists(pa, structs, n, k, none)
+
+
+def _vectors(pa: Any, column: Column, values: np.ndarray) -> Any:
+    n, d = values.shape
+    flat = pa.array(np.ascontiguousarray(values, np.float32).reshape(-1))
+    return _lists(pa, flat, n, d, np.isnan(values).any(axis=1))
+
+
+def _lists(pa: Any, flat: Any, n: int, each: int, none: np.ndarray) -> Any:
+    """Lists of `each` items, null where `none`; their items stay in the array, which readers do not see."""
+    kept = flat.filter(pa.array(np.repeat(~none, each))) if none.any() else flat
+    offsets = np.concatenate([[0], np.cumsum(np.where(none, 0, each))]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), kept, mask=pa.array(none) if none.any() else None)
+
+
+def _objects(pa: Any, column: Column, values: np.ndarray) -> Any:
+    return pa.array(list(values), column.type)
+
+
+def _flags(pa: Any, column: Column, values: np.ndarray) -> Any:
+    return pa.array(np.asarray(values, bool))
+
+
+def _attributes(pa: Any, column: Column) -> Any:
+    one = pa.struct([("label", pa.string()), ("score", pa.float32())])
+    return pa.struct([(name, one) for name in column.fields])
+
+
+Make = tuple[Callable[[Any, Column], Any], Callable[[Any, Column, np.ndarray], Any]]
+
+KINDS: dict[str, Make] = {
+    "float": (lambda pa, column: pa.float32(), _numbers),
+    "double": (lambda pa, column: pa.float64(), _numbers),
+    "int": (lambda pa, column: pa.int64(), _numbers),
+    "flag": (lambda pa, column: pa.bool_(), _flags),
+    "text": (lambda pa, column: pa.string(), _objects),
+    "points": (
+        lambda pa, column: pa.list_(pa.struct([(name, pa.float32()) for name in ("x", "y", "score")])),
+        _points,
+    ),
+    "vector": (lambda pa, column: pa.list_(pa.float32()), _vectors),
+    "mask": (lambda pa, column: pa.struct([("size", pa.list_(pa.int32())), ("counts", pa.string())]), _objects),
+    "attributes": (_attributes, _objects),
+}
+"""For each kind of column, its Arrow type and how its array is made. A stage of your own may name some of them in a
+class attribute, as in `columns = {"height_m": "float"}`."""
+
+
+# ---------------------------------------------------------------------------------------------------------- schemas
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables that a pipeline makes.
+
+    Attributes:
+        columns: the further columns of objects.
+        facts: whether it says something of whole frames, so that there is a table of them.
+        others: whether objects may have columns that nobody has told of: they go into `extra`, as JSON.
+        labels: the classes, each once, detector by detector.
+    """
+
+    columns: tuple[Column, ...] = ()
+    facts: bool = False
+    others: bool = False
+    labels: tuple[str, ...] = field(default=())
+
+    def schemas(self) -> dict[str, Any]:
+        """The Arrow schemas by the folder that they are for."""
+        return _schemas(self)
+
+
+@lru_cache(maxsize=16)
+def _schemas(tables: Tables) -> dict[str, Any]:
+    pa = arrow()
+    where = [("key", pa.string()), ("source", pa.string()), ("frame", pa.int32()), ("pts_s", pa.float64())]
+    objects = [
+        *where,
+        ("stage", pa.string()),
+        ("label", pa.string()),
+        ("class_id", pa.int32()),
+        ("score", pa.float32()),
+        *((name, pa.float32()) for name in ("x1", "y1", "x2", "y2")),
+        *((column.name, column.type) for column in tables.columns),
+        *([("extra", pa.string())] if tables.others else []),
+    ]
+    events = [
+        *where, ("stage", pa.string()), ("kind", pa.string()), ("track_id", pa.int64()), ("data", pa.string()),
+    ]  # fmt: skip
+    frames = [
+        *where, ("width", pa.int32()), ("height", pa.int32()), ("objects", pa.int32()), ("error", pa.string()),
+        ("facts", pa.string()),
+    ]  # fmt: skip
+    made = {"objects": pa.schema(objects), "events": pa.schema(events)}
+    return {**made, "frames": pa.schema(frames)} if tables.facts else made
+
+
+def tables_of(graph: Graph) -> Tables:
+    """What tables a pipeline makes, by the stages that it has."""
+    found: dict[str, Column] = {}
+    others = False
+    nodes = list(graph.nodes.values())
+    for node in nodes:
+        known = _columns(node)
+        found.update({name: _both(found.get(name), column) for name, column in known.items()})
+        others |= not _is_ours(node)
+    order = sorted(found, key=lambda name: (name != "track_id", name != "predicted"))
+    labels = dict.fromkeys(
+        label for node in nodes if "detections" in node.type.writes
+        for label in getattr(node.options.get("model"), "labels", ())
+    )  # fmt: skip
+    facts = any(issubclass(node.type, (KeepFacts, KeepRegions)) or not _is_ours(node) for node in nodes)
+    return Tables(tuple(found[name] for name in order), facts, others, tuple(labels))
+
+
+def _columns(node: Node) -> dict[str, Column]:
+    kind, options = node.type, node.options
+    made: list[Column] = []
+    if "track_id" in kind.writes:
+        made += [Column("track_id", "int"), Column("predicted", "flag")]
+    if issubclass(kind, KeepAttributes):
+        made.append(Column("attributes", "attributes", (options.get("attribute") or node.table,)))
+    if issubclass(kind, KeepEmbeddings) and options.get("record"):
+        made.append(Column("embedding", "vector"))
+    if issubclass(kind, Watching) and kind.column:
+        made.append(Column(kind.column, "float"))
+    card = options.get("model")
+    if "detections" in kind.writes and card is not None:
+        from streamkit.models.families import family
+
+        names = {*family(card.family).columns, *(["mask"] if card.task == "segment" else [])}
+        made += [Column(name, _OF_NETWORKS[name]) for name in sorted(names & _OF_NETWORKS.keys())]
+    made += [Column(name, _OF_NETWORKS[name]) for name in kind.writes if name in _OF_NETWORKS]
+    made += [Column(name, str(word)) for name, word in getattr(kind, "columns", {}).items() if word in KINDS]
+    return {column.name: column for column in made}
+
+
+_OF_NETWORKS = {"keypoints": "points", "mask": "mask"}
+
+
+def _both(one: Column | None, other: Column) -> Column:
+    """A column that two stages fill: the attributes of both, side by side."""
+    if one is None or not other.fields:
+        return other
+    return Column(one.name, one.kind, tuple(dict.fromkeys([*one.fields, *other.fields])))
+
+
+def _is_ours(node: Node) -> bool:
+    return node.type.__module__.startswith("streamkit.")
+
+
+def others_of(extra: Mapping[str, Any], known: Sequence[str], rows: int) -> np.ndarray:
+    """The columns that nobody has told of, as a text of JSON for each row; None where a row has no value in any."""
+    made: list[dict[str, Any]] = [{} for _ in range(rows)]
+    for name, column in extra.items():
+        if name not in known:
+            for one, value in zip(made, values_of(column), strict=True):
+                if not is_missing(value):
+                    one[name] = value
+    texts = np.full(rows, None)
+    texts[:] = [as_json(one).decode() if one else None for one in made]
+    return texts
+
+
+# ------------------------------------------------------------------------------------------------- the table of files
+
+
+def files_schema() -> Any:
+    """The Arrow schema of the table of files, a row a file."""
+    pa = arrow()
+    texts = ("key", "source", "path", "version", "status", "cause", "cause_kind", "codec", "pipeline", "streamkit")
+    types = {
+        **dict.fromkeys(texts, pa.string()),
+        **dict.fromkeys(_COUNTS, pa.int64()),
+        **dict.fromkeys(("duration_s", "looked_s", "fps", "seconds"), pa.float64()),
+        **dict.fromkeys(("width", "height", "attempts"), pa.int32()),
+        "models": pa.list_(pa.struct([("name", pa.string()), ("sha256", pa.string())])),
+        "finished_at": pa.timestamp("ms", "UTC"),
+    }
+    return pa.schema([(name, types[name]) for name in _FILES])
+
+
+_COUNTS = ("size", "frames", "frames_failed", "objects", "frames_in_file", "concealed_errors")
+_FILES = (
+    "key", "source", "path", "size", "version", "status", "cause", "cause_kind", "frames", "frames_failed", "objects",
+    "looked_s", "codec", "width", "height", "fps", "duration_s", "frames_in_file", "concealed_errors", "pipeline",
+    "models", "streamkit", *RUN_COLUMNS,
+)  # fmt: skip
+
+
+def comparable(table: Any) -> Any:
+    """A table of a data set as it can be compared with another run's: rows by file, without `RUN_COLUMNS`."""
+    kept = [name for name in table.column_names if name not in RUN_COLUMNS]
+    return table.select(kept).take(arrow().compute.sort_indices(table, [("key", "ascending")])).combine_chunks()

@@ -1,0 +1,220 @@
+"""Brokers for measuring and testing: real ones, each a process of its own on a free port, with its files in a folder.
+
+Faults are real as well: a broker can be killed, frozen and started again on its port.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+_START_S = 20.0
+_KAFKA = """
+import confluent_kafka, sys, time
+cluster = confluent_kafka.Producer({"test.mock.num.brokers": 1, "log_level": 0})
+found = next(iter(cluster.list_topics(timeout=10).brokers.values()))
+print(found.port, flush=True)
+while sys.stdin.readline():
+    pass
+"""
+
+
+def free_port() -> int:
+    """A TCP port that nothing listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+class Broker:
+    """One broker. What it has acknowledged is there after a kill, as far as that broker can do so.
+
+    Args:
+        folder: for its files.
+
+    Attributes:
+        port: where it listens, on 127.0.0.1; the same after every start.
+        password: what it asks for, of the user `streamkit`.
+    """
+
+    name: ClassVar[str]
+    binary: ClassVar[str]
+    password = "p4ss/w:rd"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, free_port()
+        folder.mkdir(parents=True, exist_ok=True)
+        self.process: subprocess.Popen[str] | None = None
+
+    @classmethod
+    def missing(cls) -> str | None:
+        """Why it cannot run here, or None."""
+        return None if cls.path() else f"no {cls.binary} on this machine"
+
+    @classmethod
+    def path(cls) -> str | None:
+        """Its binary; servers are often in a folder that only root's PATH has."""
+        return shutil.which(cls.binary, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+
+    def command(self) -> list[str]:
+        """What starts it."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        with (self.folder / "log").open("a") as log:
+            self.process = subprocess.Popen(
+                self.command(), cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True,
+                start_new_session=True, **self._as(),
+            )  # fmt: skip
+        until_s = time.monotonic() + _START_S
+        while not self._listens():
+            if time.monotonic() > until_s or self.process.poll() is not None:
+                raise RuntimeError(f"{self.name} does not start:\n{(self.folder / 'log').read_text()[-2000:]}")
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """End it at once, with no time to write anything."""
+        if self.process is not None and self.process.poll() is None:
+            self.thaw()
+            self.process.kill()
+            self.process.wait()
+
+    def freeze(self) -> None:
+        """Let it stand still: it takes connections and answers nothing."""
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGCONT)
+
+    def _listens(self) -> bool:
+        with socket.socket() as one:
+            one.settimeout(0.2)
+            return one.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def _as(self) -> dict[str, Any]:
+        """The user that it runs as, where that must not be root."""
+        return {}
+
+
+class Mosquitto(Broker):
+    """MQTT."""
+
+    name, binary = "mqtt", "mosquitto"
+
+    def command(self) -> list[str]:
+        """See `Broker.command`."""
+        accounts = self.folder / "accounts"
+        if not accounts.exists():
+            subprocess.run(["mosquitto_passwd", "-b", "-c", str(accounts), "streamkit", self.password], check=True)
+            accounts.chmod(0o644)
+        text = (
+            f"listener {self.port} 127.0.0.1\nallow_anonymous false\npassword_file {accounts}\n"
+            "max_inflight_messages 0\nmax_queued_messages 0\nset_tcp_nodelay true\n"
+        )
+        (self.folder / "mosquitto.conf").write_text(text)
+        return [str(self.path()), "-c", str(self.folder / "mosquitto.conf")]
+
+
+class Redis(Broker):
+    """Redis, which writes each command to its file before it answers."""
+
+    name, binary = "redis", "redis-server"
+
+    def command(self) -> list[str]:
+        """See `Broker.command`."""
+        options = {"port": self.port, "bind": "127.0.0.1", "dir": self.folder, "save": "", "appendonly": "yes"}
+        options |= {"requirepass": self.password, "appendfsync": "everysec"}
+        return [str(self.path()), *(text for key, value in options.items() for text in (f"--{key}", str(value)))]
+
+
+class Kafka(Broker):
+    """Kafka's protocol by librdkafka's own mock cluster. It keeps its topics in memory, so a kill loses them."""
+
+    name, binary = "kafka", "python"
+
+    @classmethod
+    def missing(cls) -> str | None:
+        """See `Broker.missing`."""
+        try:
+            import confluent_kafka  # noqa: F401
+        except ImportError:
+            return "no confluent-kafka on this machine"
+        return None
+
+    def start(self) -> None:
+        """See `Broker.start`. The mock chooses the port."""
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _KAFKA], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        self.port = int(self.process.stdout.readline())
+
+    def kill(self) -> None:
+        """See `Broker.kill`."""
+        super().kill()
+        for pipe in (self.process.stdin, self.process.stdout) if self.process is not None else ():
+            if pipe is not None:
+                pipe.close()
+
+
+class Postgres(Broker):
+    """PostgreSQL, as the user postgres: it refuses to run as root."""
+
+    name, binary = "postgres", "postgres"
+
+    @classmethod
+    def path(cls) -> str | None:
+        """See `Broker.path`."""
+        found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+        return str(found[-1]) if found else super().path()
+
+    def command(self) -> list[str]:
+        """See `Broker.command`."""
+        data, secret = self.folder / "data", self.folder / "secret"
+        if not data.exists():
+            secret.write_text(self.password)
+            self._hand_over()
+            make = [str(Path(str(self.path())).with_name("initdb")), "-D", str(data), "-U", "streamkit"]
+            make += ["--auth=scram-sha-256", f"--pwfile={secret}", "--no-sync"]
+            subprocess.run(make, check=True, capture_output=True, cwd=self.folder, **self._as())
+        (data / "postmaster.pid").unlink(missing_ok=True)  # what a kill has left
+        options = ["-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={self.folder}"]
+        return [str(self.path()), "-D", str(data), "-p", str(self.port), *options, "-c", "fsync=off"]
+
+    def kill(self) -> None:
+        """See `Broker.kill`. Its children end by themselves when they see that it is gone."""
+        super().kill()
+        until_s = time.monotonic() + _START_S
+        while self._listens() and time.monotonic() < until_s:
+            time.sleep(0.02)
+
+    def _listens(self) -> bool:
+        if not super()._listens():
+            return False
+        import psycopg
+
+        try:
+            psycopg.connect(host="127.0.0.1", port=self.port, user="streamkit", password="x", connect_timeout=2)
+        except psycopg.OperationalError as error:
+            return "password authentication failed" in str(error)
+        return True
+
+    def _hand_over(self) -> None:
+        if os.geteuid() == 0:
+            for path in (self.folder, *self.folder.iterdir()):
+                shutil.chown(path, "postgres", "postgres")
+
+    def _as(self) -> dict[str, Any]:
+        return {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}

@@ -1,0 +1,168 @@
+"""The command `run.py batch`: a pipeline over many files, into one data set."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streamkit.errors import ConfigError, OutputError
+
+_FORMATS = ("parquet", "jsonl", "csv", "coco", "mot", "video")
+_STOPPING = "stopping: the files in hand are finished and no other is begun; once more stops at once"
+
+
+class _Time(click.ParamType):
+    """A time in a video, as a YAML has it: 5, 5s, 1m."""
+
+    name = "TIME"
+
+    def convert(self, value: object, param: click.Parameter | None, context: click.Context | None) -> float:
+        from streamkit.units import seconds
+
+        try:
+            return seconds(float(str(value)) if str(value).replace(".", "", 1).isdigit() else value)
+        except ValueError as error:
+            self.fail(str(error), param, context)
+
+
+@click.command()
+@click.argument("pipeline", type=click.Path(path_type=Path))
+@click.argument("patterns", metavar="FILES...", nargs=-1, required=True)
+@click.option("--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="folder of the data set")
+@click.option("--format", "formats", default="parquet", show_default=True, metavar="F,F",
+              help=f"what is written: {', '.join(_FORMATS)}")  # fmt: skip
+@click.option("--video", is_flag=True, help="also write each video with what was found drawn onto it")
+@click.option("--workers", type=click.IntRange(min=1), help="processes; by default one a CPU core, or three a GPU")
+@click.option("--device", help="replace the YAML's device: auto, cpu, cuda, cuda:N, or several: cuda:0,cuda:1")
+@click.option("--ray", metavar="auto|ADDRESS", help="workers on a Ray cluster in place of this machine's processes")
+@click.option("--retries", type=click.IntRange(min=0), default=1, show_default=True,
+              help="how often a file is tried again, where that may help")  # fmt: skip
+@click.option("--retry-failed", is_flag=True, help="also try the files again that an earlier run put aside")
+@click.option("--again", is_flag=True, help="do everything anew in a folder that another pipeline filled")
+@click.option("--every", type=click.IntRange(min=1), default=1, show_default=True, help="take every n-th picture")
+@click.option("--fps", type=click.FloatRange(min=0, min_open=True), help="thin out to so many pictures a second")
+@click.option("--keyframes", is_flag=True, help="decode keyframes only")
+@click.option("--start", type=_Time(), default=0.0, help="leave out what comes before, in every file")
+@click.option("--end", type=_Time(), help="leave out what comes after, in every file")
+@click.option("--timeout", type=_Time(), default=600.0, show_default=True,
+              help="a file that gives no picture for so long is put aside")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="say what would be done, and do nothing")
+@click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="replace a value of the YAML")
+@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="write what the run did as JSON")
+def batch(
+    pipeline: Path, patterns: tuple[str, ...], out: Path, formats: str, video: bool, device: str | None,
+    set_: tuple[str, ...], dry_run: bool, report: Path | None, every: int, fps: float | None, keyframes: bool,
+    start: float, end: float | None, **how: Any,
+) -> int:  # fmt: skip
+    """Run a pipeline over many files, into one data set.
+
+    FILES are files, folders, patterns such as 'videos/**/*.mp4', lists (@names.txt) and addresses (s3://...). The
+    YAML's own sources are left out. Killed at any moment, the same command goes on.
+    """
+    from streamkit.batch.inputs import find
+    from streamkit.batch.job import Look, Settings
+    from streamkit.cli import pairs
+    from streamkit.progress import Display
+
+    look = Look(start, end, every, fps, keyframes)
+    settings = Settings(pipeline, tuple(pairs(set_).items()), out, _formats(formats, video), look)
+    display = Display()
+    if dry_run:
+        from streamkit.batch.dryrun import dry_run as told
+
+        graph = _checked(settings, device, display)
+        return told(graph, settings, find(patterns), display.say)
+    try:
+        return _run(settings, device, patterns, report, display, **how)
+    except OutputError as error:
+        raise ConfigError(str(error)) from error  # exit 2: before the run has begun
+
+
+def _run(
+    settings: Any, device: str | None, patterns: tuple[str, ...], report: Path | None, display: Any, *,
+    workers: int | None, ray: str | None, retries: int, retry_failed: bool, again: bool, timeout: float,
+) -> int:  # fmt: skip
+    from streamkit.batch import progress, summary
+    from streamkit.batch.dryrun import looked_at_s
+    from streamkit.batch.inputs import find
+    from streamkit.batch.manager import Manager
+    from streamkit.batch.probe import probe
+    from streamkit.batch.work import opened
+    from streamkit.cli import handle_signals, keep_stdout
+    from streamkit.outputs import report_file
+
+    graph = _checked(settings, device, display)
+    files = find(patterns)
+    write_report = None if report is None else report_file(report)
+    crew = _crew(settings, graph, device, len(files), workers, ray, timeout, display.say)
+    keep_stdout()
+    code = 1
+    with (
+        opened(graph, settings, files, again=again, retry_failed=retry_failed) as work,
+        progress.watching(display) as look,
+    ):
+        manager = Manager(
+            crew, work.jobs, work.commit, retries=retries, skipped=work.done, failed_before=work.failed, look=look,
+            seconds=lambda file: looked_at_s(probe(file.uri), settings.look),
+        )  # fmt: skip
+        handle_signals(manager, display, _STOPPING)
+        tally = manager.tally
+        try:
+            manager.run()
+            code = 130 if manager.stopping else tally.exit_code
+            if not tally.left:
+                work.finish()
+        except OutputError as error:
+            code = 2
+            display.error(f"{error}; the same command goes on when that is mended")
+    for text in summary.lines(tally):
+        display.say(text)
+    if write_report is not None:
+        write_report(json.dumps(summary.report(tally, code), indent=2) + "\n")
+    return code
+
+
+def _checked(settings: Any, device: str | None, display: Any) -> Any:
+    """The pipeline's graph, with all that can be checked before anything is written."""
+    from streamkit.batch.pipeline import check_look, config_for
+    from streamkit.batch.wiring import replaced
+    from streamkit.check import check_networks
+
+    check_look(settings.look)
+    graph = config_for(settings, device)
+    check_networks(graph)
+    if told := replaced(graph):
+        display.say(told)
+    for warning in graph.config.warnings:
+        display.say(f"{warning} (warning)")
+    return graph
+
+
+def _crew(
+    settings: Any, graph: Any, device: str | None, files: int, workers: int | None, ray: str | None, timeout_s: float,
+    say: Any,
+) -> Any:  # fmt: skip
+    if ray is not None:
+        from streamkit.batch.ray_crew import RayCrew
+
+        return RayCrew(settings, ray, workers=workers, device=device, timeout_s=timeout_s, say=say)
+    from streamkit.batch.crew import LocalCrew
+    from streamkit.batch.shares import share_out
+
+    shares = share_out(graph.config.device, workers, files, say)
+    return LocalCrew(settings, shares.devices, slots=shares.slots, cores=shares.cores, timeout_s=timeout_s, say=say)
+
+
+def _formats(text: str, video: bool) -> tuple[str, ...]:
+    names = [name.strip() for name in text.split(",") if name.strip()] + ["video"] * video
+    for name in names:
+        if name not in _FORMATS:
+            from streamkit.yamlfile import did_you_mean
+
+            raise ConfigError(f"--format {name}: there are {', '.join(_FORMATS)}{did_you_mean(name, _FORMATS)}")
+    if not names:
+        raise ConfigError(f"--format names none; there are {', '.join(_FORMATS)}")
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,188 @@
+"""What a client of a broker must do, and how its address and certificates are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+
+from streamkit.media.uris import mask
+from streamkit.yamlfile import did_you_mean
+
+if TYPE_CHECKING:
+    import ssl
+
+WINDOW = 1000
+"""Records that are sent before their acknowledgements are waited for."""
+
+
+class Message(NamedTuple):
+    """A record on its way.
+
+    Attributes:
+        id: no other record of any spool has it; receivers drop repeats by it. It stands in the body, too.
+        topic: where it goes, in the broker's own sense.
+        key: what it goes with; empty where there is none.
+        body: a JSON object in UTF-8.
+    """
+
+    id: str
+    topic: str
+    key: str
+    body: bytes
+
+
+class Lost(Exception):
+    """The broker cannot be reached, or does not answer: try again later.
+
+    Args:
+        text: why.
+        done: how many records at the head of those given have been acknowledged.
+    """
+
+    def __init__(self, text: str, done: int = 0) -> None:
+        super().__init__(text)
+        self.done = done
+
+
+class Refused(Lost):
+    """The broker answers that it will never take the record behind the first `done`; the connection holds."""
+
+
+class Client:
+    """Sends records to one broker, on the sender's thread. Made once; connected and closed any number of times.
+
+    Attributes:
+        where: the broker, as it may be shown.
+        secrets: texts that must not be seen in any message.
+        timeout_s: how long an answer may take, in seconds.
+        over: whether the run ends: waits are to end, with `Lost`.
+    """
+
+    where = ""
+    secrets: Sequence[str] = ()
+    timeout_s = 10.0
+    over: Callable[[], bool] = staticmethod(lambda: False)
+
+    def connect(self) -> None:
+        """Connect, and be sure that the broker is there.
+
+        Raises:
+            Lost: it is not, or does not let us in.
+        """
+        raise NotImplementedError
+
+    def deliver(self, messages: Sequence[Message]) -> None:
+        """Send records in order; come back when the broker has acknowledged every one.
+
+        Raises:
+            Lost: some were not; `done` says how many were.
+            Refused: one never will be.
+        """
+        raise NotImplementedError
+
+    def idle(self) -> None:
+        """Nothing is to be sent for now: keep the connection alive. Raises Lost."""
+
+    def close(self) -> None:
+        """Disconnect. What has not been acknowledged will be sent again."""
+
+    def hide(self, text: str) -> str:
+        """A text on one line and without any secret."""
+        text = mask(" ".join(text.split()))
+        for secret in self.secrets:
+            text = text.replace(secret, "***") if secret else text
+        return text
+
+
+class Tls(TypedDict, total=False):
+    """Files for a connection by TLS.
+
+    Keys:
+        ca: certificates of who signs the broker's, where the system does not know them.
+        cert: our own certificate.
+        key: its private key.
+    """
+
+    ca: str
+    cert: str
+    key: str
+
+
+Tls.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
+
+
+def tls_context(tls: Tls | None) -> ssl.SSLContext:
+    """A context that checks the broker's certificate and name.
+
+    Raises:
+        Lost: a file cannot be read; it may be there later.
+    """
+    import ssl
+
+    tls = tls or {}
+    try:
+        made = ssl.create_default_context(cafile=tls.get("ca"))
+        if "cert" in tls:
+            made.load_cert_chain(tls["cert"], tls.get("key"))
+    except (OSError, ssl.SSLError) as error:
+        raise Lost(f"the certificates cannot be used ({', '.join(map(str, tls.values()))}): {error}") from error
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A broker's address. As text it has no credentials in it."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str = ""
+    user: str | None = None
+    password: str | None = None
+    tls: bool = False
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.path}"
+
+
+def address(url: str, schemes: Mapping[str, tuple[int, bool]], tls: Tls | None = None) -> Address:
+    """Read an address; `schemes` gives each scheme's usual port and whether it is encrypted.
+
+    Raises:
+        ValueError: it cannot be read. The text has nothing of the address but its scheme.
+    """
+    known = list(schemes)
+    scheme, found, _ = url.partition("://")
+    if not found or scheme not in schemes:
+        way = did_you_mean(scheme, known) if found else ""
+        raise ValueError(
+            f"url must begin with {' or '.join(f'{one}://' for one in known)}, as in {known[0]}://host{way}"
+        )
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        port, parts = None, urlsplit(f"{scheme}://")
+    if not parts.hostname or "@" in parts.path:
+        raise ValueError(
+            f"url must be {scheme}://user:password@host:port; in a user or password write %2F for /, %40 for @, "
+            "%3A for :, %23 for #"
+        )
+    default, encrypted = schemes[scheme]
+    if tls and not encrypted:
+        secure = next(one for one, (_, safe) in schemes.items() if safe)
+        raise ValueError(f"tls needs an encrypted address: write {secure}:// in the url, or leave tls out")
+    return Address(
+        scheme,
+        parts.hostname,
+        port or default,
+        parts.path,
+        None if parts.username is None else unquote(parts.username),
+        None if parts.password is None else unquote(parts.password),
+        encrypted,
+    )

@@ -1,0 +1,130 @@
+"""Kafka by confluent-kafka (librdkafka): an idempotent producer, acknowledged by all replicas in sync."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from streamkit.emit.client import Address, Client, Lost, Message, Refused, Tls
+from streamkit.errors import MissingPackage
+
+SCHEMES = {"kafka": (9092, False), "kafkas": (9093, True)}
+
+_NEVER = {"MSG_SIZE_TOO_LARGE", "TOPIC_EXCEPTION", "INVALID_MSG", "INVALID_RECORD", "_INVALID_ARG"}
+_LOOK_S = 0.1
+
+
+class KafkaClient(Client):
+    """Produces to Kafka. Records of one key go to one partition, and stay in order there.
+
+    A record that is not acknowledged in time is given up together with all after it, and they are sent again by a new
+    producer: librdkafka itself never reorders or drops one.
+
+    Args:
+        at: a broker to ask for the others.
+        others: further ones, as host:port.
+        tls: files for `kafkas`.
+        sasl: the mechanism where the address has a user.
+        more: settings in librdkafka's own words, which go before ours.
+
+    Raises:
+        MissingPackage: confluent-kafka is not installed.
+    """
+
+    def __init__(
+        self, at: Address, others: Sequence[str] = (), tls: Tls | None = None, sasl: str = "PLAIN",
+        more: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        try:
+            import confluent_kafka
+        except ImportError as error:
+            raise MissingPackage("confluent-kafka", "kafka", "kafka") from error
+        self._kafka = confluent_kafka
+        self.where = str(at)
+        self._producer: Any = None
+        self._why = ""
+        self._settings: dict[str, Any] = {
+            "bootstrap.servers": ",".join([f"{at.host}:{at.port}", *others]),
+            "security.protocol": ("SASL_" if at.user else "") + ("SSL" if at.tls else "PLAINTEXT"),
+            "enable.idempotence": True,
+            "message.timeout.ms": 0,  # never: the sender decides, so that none is left out in the midst
+            "linger.ms": 5,
+            "socket.keepalive.enable": True,
+            "logger": None,
+            "error_cb": self._failed,
+        }
+        if at.user:
+            self._settings |= {"sasl.mechanism": sasl, "sasl.username": at.user, "sasl.password": at.password or ""}
+        for key, name in (("ca", "ssl.ca.location"), ("cert", "ssl.certificate.location"), ("key", "ssl.key.location")):
+            if tls and key in tls:
+                self._settings[name] = tls[key]  # type: ignore[literal-required]
+        self._settings |= more or {}
+        self.secrets = [
+            at.password or "",
+            *(str(v) for k, v in (more or {}).items() if "password" in k or "secret" in k),
+        ]
+
+    def connect(self) -> None:
+        """See `Client.connect`."""
+        import logging
+
+        quiet = logging.getLogger("streamkit.emit.kafka")
+        quiet.addHandler(logging.NullHandler())
+        quiet.propagate = False  # librdkafka's own lines, which would say the same again
+        self._why = ""
+        until_s = time.monotonic() + self.timeout_s
+        try:
+            self._producer = self._kafka.Producer({**self._settings, "logger": quiet})
+        except self._kafka.KafkaException as error:  # settings that it does not have
+            raise Lost(error.args[0].str()) from error
+        while True:
+            try:
+                self._producer.list_topics(timeout=5 * _LOOK_S)
+                return
+            except self._kafka.KafkaException as error:
+                self._producer.poll(0)
+                if self.over() or time.monotonic() > until_s:
+                    raise Lost(f"no connection: {self._why or error.args[0].str()}") from error
+
+    def deliver(self, messages: Sequence[Message]) -> None:
+        """See `Client.deliver`."""
+        producer = self._producer
+        assert producer is not None
+        answers: list[Any] = [self] * len(messages)  # None where it has arrived, or what Kafka says
+
+        def answered(i: int) -> Any:
+            return lambda error, message: answers.__setitem__(i, error)
+
+        try:
+            for i, one in enumerate(messages):
+                headers = [("id", one.id.encode())]
+                producer.produce(
+                    one.topic, one.body, one.key.encode() or None, on_delivery=answered(i), headers=headers
+                )
+        except BufferError:  # as many wait as librdkafka takes; what comes behind them is sent again
+            pass
+        except self._kafka.KafkaException as error:
+            answers[i] = error.args[0]
+        until_s = time.monotonic() + self.timeout_s
+        while producer.flush(_LOOK_S) and time.monotonic() < until_s and not self.over():
+            pass
+        for done, answer in enumerate(answers):
+            if answer is self:
+                raise Lost(f"no acknowledgement within {self.timeout_s:g} s{self._why and ': '}{self._why}", done)
+            if answer is not None:
+                raise (Refused if answer.name() in _NEVER else Lost)(answer.str(), done)
+
+    def idle(self) -> None:
+        """See `Client.idle`."""
+        self._producer.poll(0)
+
+    def close(self) -> None:
+        """See `Client.close`."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()
+            producer.flush(1.0)
+
+    def _failed(self, error: Any) -> None:
+        self._why = error.str()

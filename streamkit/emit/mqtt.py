@@ -1,0 +1,152 @@
+"""MQTT 5 by paho-mqtt: each message with QoS 1, acknowledged by the broker's PUBACK."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from streamkit.emit.client import Address, Client, Lost, Message, Refused, Tls, tls_context
+from streamkit.errors import MissingPackage
+
+if TYPE_CHECKING:
+    import paho.mqtt.client as paho
+
+SCHEMES = {"mqtt": (1883, False), "mqtts": (8883, True)}
+
+_KEEPALIVE_S = 30
+_NEVER = {0x87, 0x90, 0x95, 0x99}  # not authorized, topic name invalid, packet too large, payload format invalid
+_LOOK_S = 0.1
+
+
+class MqttClient(Client):
+    """Sends to an MQTT broker.
+
+    Args:
+        at: where it is.
+        tls: files for `mqtts`.
+        batch: records of one topic that may go in one message, as a JSON array; 1 sends each as an object of its own.
+        retain: the broker keeps the last message of each topic for who subscribes later.
+
+    Raises:
+        MissingPackage: paho-mqtt is not installed.
+    """
+
+    def __init__(self, at: Address, tls: Tls | None = None, batch: int = 1, retain: bool = False) -> None:
+        try:
+            import paho.mqtt.client as paho
+        except ImportError as error:
+            raise MissingPackage("paho-mqtt", "mqtt", "mqtt") from error
+        self._paho, self._at, self._tls, self._batch, self._retain = paho, at, tls, batch, retain
+        self.where, self.secrets = str(at), [at.password or ""]
+        self._client: paho.Client | None = None
+        self._answers: dict[int, int] = {}  # by message id, the reason code of its PUBACK
+        self._down: str | None = None
+
+    def connect(self) -> None:
+        """See `Client.connect`."""
+        from paho.mqtt.enums import CallbackAPIVersion
+
+        made = self._paho.Client(CallbackAPIVersion.VERSION2, protocol=self._paho.MQTTv5, reconnect_on_failure=False)
+        made.connect_timeout = self.timeout_s
+        made.max_inflight_messages = 65535
+        if self._at.user is not None:
+            made.username_pw_set(self._at.user, self._at.password)
+        if self._at.tls:
+            made.tls_set_context(tls_context(self._tls))
+        told: list[Any] = []
+        made.on_connect = lambda client, data, flags, code, properties: told.append(code)
+        made.on_disconnect = lambda client, data, flags, code, properties: self._lost(str(code))
+        made.on_publish = lambda client, data, mid, code, properties: self._answers.__setitem__(mid, code.value)
+        self._client, self._down = made, None
+        self._answers.clear()
+        try:
+            made.connect(self._at.host, self._at.port, keepalive=_KEEPALIVE_S)
+        except (OSError, ValueError) as error:
+            raise Lost(f"no connection: {error}") from error
+        self._wait(lambda: bool(told), "answer to CONNECT", 0)
+        if told[0].is_failure:
+            raise Lost(f"the broker refuses the connection: {told[0]}")
+
+    def deliver(self, messages: Sequence[Message]) -> None:
+        """See `Client.deliver`."""
+        client = self._client
+        assert client is not None
+        sent: list[tuple[int, int]] = []  # message ids, and how many records had gone before
+        before = 0
+        for topic, count, payload in _packets(messages, self._batch):
+            try:
+                info = client.publish(topic, payload, qos=1, retain=self._retain)
+            except ValueError as error:  # a topic or payload that MQTT does not have
+                self._collect(sent, before)
+                raise Refused(str(error), before) from error
+            if info.rc != self._paho.MQTT_ERR_SUCCESS:
+                self._collect(sent, before)
+                raise Lost(self._paho.error_string(info.rc), before)
+            sent.append((info.mid, before))
+            before += count
+        self._collect(sent, before)
+
+    def idle(self) -> None:
+        """See `Client.idle`."""
+        self._loop(0.0)
+
+    def close(self) -> None:
+        """See `Client.close`."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.on_disconnect = None
+            if self._down is None:
+                client.disconnect()
+                client.loop(0.0)
+            if (socket := client.socket()) is not None:
+                socket.close()
+
+    # --------------------------------------------------------------------------------------------------- inside
+
+    def _collect(self, sent: list[tuple[int, int]], total: int) -> None:
+        """Wait for the acknowledgements of what was sent, in order."""
+        for mid, before in sent:
+            self._wait(lambda mid=mid: mid in self._answers, "acknowledgement", before)  # type: ignore[misc]
+            code = self._answers.pop(mid)
+            if code in _NEVER:
+                raise Refused(f"reason code 0x{code:02x}", before)
+            if code >= 0x80:
+                raise Lost(f"the broker does not take a message: reason code 0x{code:02x}", before)
+
+    def _wait(self, there: Any, what: str, done: int) -> None:
+        until_s = time.monotonic() + self.timeout_s
+        while not there():
+            if self.over() and not self._answers:
+                raise Lost("the run ends", done)
+            if time.monotonic() > until_s:
+                raise Lost(f"no {what} within {self.timeout_s:g} s", done)
+            try:
+                self._loop(_LOOK_S)
+            except Lost as error:
+                if there():
+                    return
+                raise Lost(str(error), done) from error
+
+    def _loop(self, wait_s: float) -> None:
+        assert self._client is not None
+        code = self._client.loop(wait_s)
+        if code != self._paho.MQTT_ERR_SUCCESS or self._down is not None:
+            raise Lost(f"the connection is lost: {self._down or self._paho.error_string(code)}")
+
+    def _lost(self, why: str) -> None:
+        self._down = why
+
+
+def _packets(messages: Sequence[Message], batch: int) -> Any:
+    """Topic, number of records and payload of each packet; records that follow each other share one."""
+    if batch == 1:
+        for one in messages:
+            yield one.topic, 1, one.body
+        return
+    for topic, group in groupby(messages, lambda one: one.topic):
+        run = list(group)
+        for at in range(0, len(run), batch):
+            part = run[at : at + batch]
+            yield topic, len(part), b"[" + b",".join([one.body for one in part]) + b"]"

@@ -1,0 +1,96 @@
+"""A table in PostgreSQL by psycopg: rows in transactions, acknowledged by the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from streamkit.emit.client import Address, Client, Lost, Message, Refused, Tls
+from streamkit.emit.rows import COLUMNS, missing
+from streamkit.errors import MissingPackage
+
+SCHEMES = {"postgres": (5432, False), "postgresql": (5432, False)}
+
+_TYPES = {"text": "text", "integer": "bigint", "real": "double precision", "time": "timestamptz"}
+
+
+class PostgresClient(Client):
+    """Inserts into a table, which is made where it is not there.
+
+    Args:
+        at: where the server is; the path is the database.
+        table: the table's name, as `schema.table` or alone.
+        send: what the rows are; see `COLUMNS`.
+        tls: files; with them, or with `verified`, the server's certificate and name are checked.
+        verified: whether the connection must be encrypted and the certificate be good.
+
+    Raises:
+        MissingPackage: psycopg is not installed.
+    """
+
+    def __init__(self, at: Address, table: str, send: str, tls: Tls | None = None, verified: bool = False) -> None:
+        try:
+            import psycopg
+        except ImportError as error:
+            raise MissingPackage("psycopg", "postgres", "postgres") from error
+        self._psycopg, self._at, self._send = psycopg, at, send
+        self.where, self.secrets = str(at), [at.password or ""]
+        self._tls, self._verified = tls or {}, verified or bool(tls)
+        self._table = table.split(".")
+        self._connection: Any = None
+
+    def connect(self) -> None:
+        """See `Client.connect`."""
+        sql, at = self._psycopg.sql, self._at
+        options: dict[str, Any] = {"connect_timeout": max(2, round(self.timeout_s)), "application_name": "streamkit"}
+        if self._verified:
+            options |= {"sslmode": "verify-full", "sslrootcert": self._tls.get("ca", "system")}
+            options |= {f"ssl{name}": self._tls[name] for name in ("cert", "key") if name in self._tls}  # type: ignore[literal-required]
+        columns = COLUMNS[self._send]
+        defined = sql.SQL(", ").join(
+            sql.SQL("{} " + _TYPES[column.kind]).format(sql.Identifier(name)) for name, column in columns.items()
+        )
+        create = sql.SQL("CREATE TABLE IF NOT EXISTS {} (id text PRIMARY KEY, {}, record jsonb)")
+        milliseconds = round(self.timeout_s * 1000)
+        try:
+            self._connection = made = self._psycopg.connect(
+                host=at.host, port=at.port, dbname=at.path.strip("/") or at.user, user=at.user, password=at.password,
+                autocommit=True, options=f"-c statement_timeout={milliseconds}", keepalives_idle=10,
+                tcp_user_timeout=milliseconds, **options,
+            )  # fmt: skip
+            table = sql.Identifier(*self._table)
+            made.execute(create.format(table, defined))
+            found = made.execute(sql.SQL("SELECT * FROM {} LIMIT 0").format(table)).description
+            there = {one.name for one in found or ()}
+        except (self._psycopg.Error, OSError) as error:
+            raise Lost(str(error)) from error
+        if (told := missing(self._send, there)) is not None:
+            raise Lost(f"the table {'.'.join(self._table)} {told}")
+        values = sql.SQL(", ").join(
+            sql.SQL("(record #>> '{{" + ",".join(map(str, column.path)) + "}}')::" + _TYPES[column.kind])
+            for column in columns.values()
+        )
+        names = sql.SQL(", ").join(map(sql.Identifier, columns))
+        text = sql.SQL(
+            "WITH given AS MATERIALIZED (SELECT id, body::jsonb AS record FROM unnest(%b::text[], %b::text[]) "
+            "AS one (id, body)) "
+            "INSERT INTO {} (id, {}, record) SELECT id, {}, record FROM given ON CONFLICT (id) DO NOTHING"
+        )
+        self._insert = text.format(table, names, values)
+
+    def deliver(self, messages: Sequence[Message]) -> None:
+        """See `Client.deliver`: one statement, which is done whole or not at all."""
+        try:
+            self._connection.execute(
+                self._insert, [[one.id for one in messages], [one.body.decode() for one in messages]]
+            )
+        except self._psycopg.errors.DataError as error:  # such as text with a zero character
+            raise Refused(str(error)) from error
+        except (self._psycopg.Error, OSError) as error:
+            raise Lost(str(error)) from error
+
+    def close(self) -> None:
+        """See `Client.close`."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

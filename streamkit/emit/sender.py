@@ -1,0 +1,123 @@
+"""Takes records out of a spool and brings them to a broker, in order, for as long as it takes."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+from streamkit.counters import Counters
+from streamkit.emit.blocks import Kept
+from streamkit.emit.client import WINDOW, Client, Lost, Message, Refused
+from streamkit.emit.spool import Spool
+from streamkit.errors import describe
+
+SENT = "records sent"
+REFUSED = "records refused by the broker, and given up"
+LOST = "connections lost or refused"
+
+_FIRST_WAIT_S = 0.25
+_IDLE_S = 0.2
+
+
+class Sender:
+    """Connects, sends, connects again. Only what the broker has acknowledged leaves the spool.
+
+    Args:
+        spool: where records come from.
+        client: how they go.
+        max_wait_s: the longest wait between two tries to connect, in seconds; waits double up to it.
+        counters: for what was sent and what was not; touched on the sender's thread only.
+        say: for what the user should know.
+
+    Attributes:
+        hopeful: whether the last try to reach the broker did not fail.
+    """
+
+    def __init__(
+        self, spool: Spool, client: Client, max_wait_s: float, counters: Counters, say: Callable[[str], None]
+    ) -> None:
+        self._spool, self._client, self._max_wait_s = spool, client, max_wait_s
+        self._count, self._say = counters.add, say
+        self._wait_s, self._failures = _FIRST_WAIT_S, 0
+        self.hopeful = True
+
+    def run(self, over: Callable[[], bool]) -> None:
+        """Send until `over` says that the run ends; the sender's thread is in here all the time."""
+        client = self._client
+        client.over = over
+        while not over():
+            try:
+                client.connect()
+                self.hopeful = True
+                while not over():
+                    if taken := self._spool.take(WINDOW, _IDLE_S):
+                        self._deliver(taken)
+                    else:
+                        client.idle()
+            except Exception as error:  # whatever a client does, records are kept and tried again
+                if not over():
+                    self._lost(error, over)
+            finally:
+                self._spool.release()
+                self._close()
+
+    def _deliver(self, taken: list[Kept]) -> None:
+        prefix = f"{self._spool.name}-"
+        messages = [_message(prefix, one) for one in taken]
+        try:
+            self._client.deliver(messages)
+            if self._failures:
+                self._say(f"{self._client.where} takes records again; {self._spool.waiting} wait for it")
+            self._done(len(messages))
+        except Refused as error:
+            self._done(error.done)
+            self._one_by_one(messages[error.done :])
+        except Lost as error:
+            self._done(error.done)
+            raise
+        self._failures, self._wait_s = 0, _FIRST_WAIT_S
+
+    def _one_by_one(self, messages: list[Message]) -> None:
+        """What was refused is among these: find it, and let the others through."""
+        for message in messages:
+            try:
+                self._client.deliver([message])
+                self._done(1)
+            except Refused as error:
+                self._spool.acknowledge(1)
+                self._count(REFUSED)
+                self._say(
+                    f"{self._client.where} refuses a record for {message.topic}: {self._client.hide(str(error))}; "
+                    "it is given up, and counted"
+                )
+
+    def _done(self, count: int) -> None:
+        if count:
+            self._spool.acknowledge(count)
+            self._count(SENT, count)
+
+    def _lost(self, error: Exception, over: Callable[[], bool]) -> None:
+        """Say it once, and wait; a little more each time, and not all emitters at the same moment."""
+        self._count(LOST)
+        self.hopeful = False
+        self._failures += 1
+        if self._failures == 1:
+            why = self._client.hide(str(error) if isinstance(error, Lost) else describe(error))
+            self._say(f"{self._client.where}: {why}; records wait in the spool, and it is tried again until it works")
+        until_s = time.monotonic() + self._wait_s * random.uniform(0.5, 1.0)
+        self._wait_s = min(2 * self._wait_s, self._max_wait_s)
+        while not over() and time.monotonic() < until_s:
+            time.sleep(0.05)
+
+    def _close(self) -> None:
+        try:
+            self._client.close()
+        except Exception as error:
+            self._say(f"{self._client.where}: {self._client.hide(describe(error))} when it was closed")
+
+
+def _message(prefix: str, one: Kept) -> Message:
+    """The record with its id: in the body it is the first key."""
+    id_ = f"{prefix}{one.number}"
+    return Message(id_, one.topic.decode(), one.key.decode(), b'{"id":"%b",%b' % (id_.encode(), one.body[1:]))

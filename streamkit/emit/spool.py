@@ -1,0 +1,300 @@
+"""The queue on disk between a pipeline and its broker: bounded, in order, and there again after a crash.
+
+What `append` has returned for survives the end of the process, however that comes. The stage's thread appends, the
+sender's takes and acknowledges: this is the one place where the two meet, so it has the lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from streamkit.counters import Counters
+from streamkit.emit import blocks
+from streamkit.emit.blocks import Kept, Record, private
+from streamkit.emit.ledger import Ledger
+from streamkit.errors import OutputError
+from streamkit.outputs import output_error
+
+FULL = "records dropped: the spool was full"
+OLD = "records dropped: too old for the spool"
+DAMAGED = "records dropped: the spool was damaged"
+TORN = "torn ends of spools removed"
+
+_READ = 1 << 18
+_LOOK_S = 0.2
+
+
+@dataclass(slots=True)
+class _File:
+    """One file: the number of its first record and the one after its last, its bytes, when its last record came."""
+
+    path: Path
+    first: int
+    end: int
+    size: int
+    newest_s: float
+
+
+class Spool:
+    """Records on their way, each with a number that no other record of this spool ever has.
+
+    Args:
+        folder: where it is; made where it is not there. One process has it at a time.
+        size: bytes that its records may take.
+        age_s: records older than this are dropped, in seconds; None for none.
+        when_full: `drop_oldest` makes room by the oldest file, a sixteenth of the spool, `block` waits, and `stop`
+            raises.
+        counters: for records dropped; touched under the spool's lock only.
+        say: for what the user should know.
+        clock: seconds since 1970.
+
+    Raises:
+        OutputError: the folder cannot be written, or another run has it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        size: int = 1_000_000_000,
+        age_s: float | None = None,
+        when_full: str = "drop_oldest",
+        *,
+        counters: Counters | None = None,
+        say: Callable[[str], None] = lambda text: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._folder, self._size, self._age_s, self._when_full = folder, size, age_s, when_full
+        self._part = min(max(size // 16, 1 << 16), 8_000_000)
+        self._counters, self._say, self._clock = counters or Counters(), say, clock
+        self._changed = threading.Condition()
+        self._ledger = Ledger(folder)
+        self._out = -1  # the file that is being written
+        self._ready: deque[Kept] = deque()  # read, and not taken
+        self._taken: deque[Kept] = deque()  # taken, and not acknowledged
+        try:
+            self._files = self._found()
+        except OSError as error:
+            self._ledger.close()
+            raise output_error(folder, error) from error
+        self._acked = self._ledger.acknowledged
+        self._next = max(self._acked + 1, self._files[-1].end if self._files else 1)
+        self._bytes = sum(file.size for file in self._files)
+        self._forget()
+        self._cursor = self._files[0].first if self._files else self._next  # the number that is read next
+        self._offset = 0  # and its place in its file
+        self._acked = max(self._acked, self._cursor - 1)
+
+    def _found(self) -> deque[_File]:
+        """What an earlier run has left."""
+        found = blocks.files(self._folder)
+        made: deque[_File] = deque()
+        for (first, path), (end, _) in zip(found, [*found[1:], (0, None)], strict=False):
+            known = path.stat()
+            size = known.st_size
+            if not end:  # the last one, which a crash may have torn
+                count, size = blocks.scan(path, first)
+                end = first + count
+                if size < known.st_size:
+                    os.truncate(path, size)
+                    self._counters.add(TORN)
+            if end == first:
+                path.unlink()
+                continue
+            made.append(_File(path, first, end, size, known.st_mtime))
+        return made
+
+    def close(self) -> None:
+        """Let go of the folder. What has not been acknowledged is there for the next run."""
+        with self._changed:
+            self._end_file()
+            self._forget()
+            self._ledger.close()
+
+    @property
+    def name(self) -> str:
+        """What tells this spool's records from those of any other."""
+        return self._ledger.name
+
+    @property
+    def waiting(self) -> int:
+        """How many records have not been acknowledged."""
+        return self._next - 1 - self._acked
+
+    @property
+    def acknowledged(self) -> int:
+        """The number up to which every record has arrived, or was dropped and counted."""
+        return self._acked
+
+    @property
+    def size_bytes(self) -> int:
+        """What the records take on the disk."""
+        return self._bytes
+
+    # -------------------------------------------------------------------------------------------- the stage's side
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Add records. Once this returns they survive the end of this process.
+
+        Raises:
+            OutputError: there is no room, and `when_full` is `stop`; or the disk cannot be written.
+        """
+        if not records:
+            return
+        with self._changed:
+            self._expire()
+            while not self._write(blocks.pack(records, self._next, self._clock()), len(records)):
+                full = f"the spool {self._folder} is full with {self._size / 1e6:g} MB, or its disk"
+                if self._when_full == "block":
+                    self._say(f"{full}; the pipeline waits until there is room")
+                    self._changed.wait(_LOOK_S)
+                elif self._when_full == "drop_oldest" and self._files:
+                    self._say(f"{full}; the oldest records are dropped, and counted")
+                    self._remove_oldest(FULL)
+                else:
+                    self._counters.add(FULL, len(records))
+                    if self._when_full == "stop":
+                        raise OutputError(f"{full}, and when_full is stop")
+                    return  # more than the whole spool takes
+            self._changed.notify_all()
+
+    def _write(self, block: bytes, count: int) -> bool:
+        """Write a block; false where there is no room for it, and then nothing of it stays."""
+        if self._bytes + len(block) > self._size:
+            return False
+        try:
+            file = self._files[-1] if self._out >= 0 else self._begin_file()
+            done = 0
+            while done < len(block):
+                done += os.write(self._out, block[done:] if done else block)
+        except OSError as error:
+            if self._out >= 0:
+                os.ftruncate(self._out, file.size)
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                return False
+            raise output_error(self._folder, error) from error
+        file.size += len(block)
+        file.end += count
+        file.newest_s = self._clock()
+        self._bytes += len(block)
+        self._next += count
+        if file.size >= self._part:
+            self._end_file()
+        return True
+
+    def _begin_file(self) -> _File:
+        path = self._folder / blocks.name_of(self._next)
+        self._out = private(path, os.O_WRONLY | os.O_APPEND | os.O_TRUNC)
+        self._files.append(_File(path, self._next, self._next, 0, self._clock()))
+        return self._files[-1]
+
+    def _end_file(self) -> None:
+        if self._out >= 0:
+            os.close(self._out)
+            self._out = -1
+
+    def _expire(self) -> None:
+        """Remove the files of which every record is too old."""
+        while self._age_s is not None and self._files and self._files[0].newest_s < self._clock() - self._age_s:
+            self._remove_oldest(OLD)
+
+    def _remove_oldest(self, why: str) -> None:
+        """Drop a file; what of it is under way may still arrive, the rest is counted."""
+        file = self._unlink()
+        known = max(self._acked, self._taken[-1].number if self._taken else 0, file.first - 1)
+        self._counters.add(why, max(0, file.end - 1 - known))
+        while self._ready and self._ready[0].number < file.end:
+            self._ready.popleft()
+        self._cursor = max(self._cursor, file.end)
+        self._acknowledge(file.end - 1)
+
+    def _unlink(self) -> _File:
+        file = self._files.popleft()
+        if not self._files:
+            self._end_file()
+        file.path.unlink(missing_ok=True)
+        self._bytes -= file.size
+        return file
+
+    # -------------------------------------------------------------------------------------------- the sender's side
+
+    def take(self, most: int, wait_s: float = 0.0) -> list[Kept]:
+        """The next records, in order; none where none came within `wait_s` seconds. They stay until `acknowledge`."""
+        with self._changed:
+            if not self._ready and self._cursor == self._next and wait_s:
+                self._changed.wait(wait_s)
+            while len(self._ready) < most and self._cursor < self._next:
+                self._read()
+            self._discard_old()
+            found = [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
+            self._taken.extend(found)
+            return found
+
+    def _read(self) -> None:
+        """Read some blocks more."""
+        file = next(file for file in self._files if file.first <= self._cursor < file.end)
+        if self._cursor == file.first:
+            self._offset = 0
+        data = b""
+        try:
+            with file.path.open("rb") as opened:
+                opened.seek(self._offset)
+                data = opened.read(min(_READ, file.size - self._offset))
+                if len(data) >= blocks.HEADER_BYTES:
+                    data += opened.read(max(0, blocks.block_bytes(data) - len(data)))
+        except OSError as error:
+            self._say(str(output_error(file.path, error)).replace("write", "read", 1))
+        found, done = blocks.unpack(data, self._cursor)
+        if not found:
+            self._say(f"{file.path} was damaged from outside; what cannot be read of it is dropped, and counted")
+            self._counters.add(DAMAGED, file.end - max(self._cursor, self._acked + 1))
+            self._cursor = file.end
+            return
+        self._offset += done
+        self._cursor = found[-1].number + 1
+        self._ready.extend(one for one in found if one.number > self._acked)
+
+    def _discard_old(self) -> None:
+        oldest_s = self._clock() - self._age_s if self._age_s is not None else 0.0
+        while self._ready and self._ready[0].time_s < oldest_s:
+            self._counters.add(OLD)
+            last = self._ready.popleft().number
+            if not self._taken:
+                self._acknowledge(last)
+
+    def acknowledge(self, count: int) -> None:
+        """The first `count` of the records that were taken have arrived, or were given up by whoever took them."""
+        if not count:
+            return
+        with self._changed:
+            for _ in range(count):
+                last = self._taken.popleft()
+            self._acknowledge(last.number)
+            self._forget()
+            self._changed.notify_all()
+
+    def release(self) -> None:
+        """Nothing is under way any more: what was taken and not acknowledged is to be taken again."""
+        with self._changed:
+            head = self._files[0].first if self._files else self._next
+            lost = sum(one.number < head for one in self._taken)
+            if lost:  # their file was dropped meanwhile
+                self._counters.add(FULL, lost)
+            self._ready.extendleft(one for one in reversed(self._taken) if one.number >= head)
+            self._taken.clear()
+
+    def _acknowledge(self, number: int) -> None:
+        if number > self._acked:
+            self._acked = number
+            self._ledger.write(number)
+
+    def _forget(self) -> None:
+        """Remove the files of which every record was acknowledged, but for the one that is being written."""
+        while self._files and self._files[0].end <= self._acked + 1 and (len(self._files) > 1 or self._out < 0):
+            self._unlink()

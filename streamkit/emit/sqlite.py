@@ -1,0 +1,67 @@
+"""A table in a SQLite file: rows in transactions, acknowledged by the commit."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+from streamkit.emit.blocks import private
+from streamkit.emit.client import Client, Lost, Message
+from streamkit.emit.rows import COLUMNS, missing
+
+_TYPES = {"text": "TEXT", "integer": "INTEGER", "real": "REAL", "time": "TEXT"}
+
+
+class SqliteClient(Client):
+    """Inserts into a table, which is made where it is not there; `ORDER BY rowid` is the order of the records.
+
+    Args:
+        path: the file.
+        table: the table's name.
+        send: what the rows are; see `COLUMNS`.
+    """
+
+    def __init__(self, path: str, table: str, send: str) -> None:
+        self.where, self._path, self._table, self._send = path, Path(path), table, send
+        self._connection: sqlite3.Connection | None = None
+        columns = COLUMNS[send]
+        values = ", ".join(f"json_extract(?2, '{_path(column.path)}')" for column in columns.values())
+        self._insert = f'INSERT OR IGNORE INTO "{table}" (id, {", ".join(columns)}, record) VALUES (?1, {values}, ?2)'
+
+    def connect(self) -> None:
+        """See `Client.connect`."""
+        columns = ", ".join(f"{name} {_TYPES[column.kind]}" for name, column in COLUMNS[self._send].items())
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(private(self._path, os.O_RDWR))
+            made = self._connection = sqlite3.connect(self._path, timeout=self.timeout_s, isolation_level=None)
+            made.execute("PRAGMA journal_mode = WAL")
+            made.execute("PRAGMA synchronous = NORMAL")
+            made.execute(f'CREATE TABLE IF NOT EXISTS "{self._table}" (id TEXT PRIMARY KEY, {columns}, record TEXT)')
+            there = {row[1] for row in made.execute(f'PRAGMA table_info("{self._table}")')}
+        except (OSError, sqlite3.Error) as error:
+            raise Lost(str(error)) from error
+        if (told := missing(self._send, there)) is not None:
+            raise Lost(f"the table {self._table} {told}")
+
+    def deliver(self, messages: Sequence[Message]) -> None:
+        """See `Client.deliver`."""
+        assert self._connection is not None
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.executemany(self._insert, [(one.id, one.body.decode()) for one in messages])
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise Lost(str(error)) from error
+
+    def close(self) -> None:
+        """See `Client.close`."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _path(path: Sequence[str | int]) -> str:
+    return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)

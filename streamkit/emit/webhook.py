@@ -1,0 +1,105 @@
+"""HTTP POST by httpx, signed as Standard Webhooks has it (standardwebhooks.com), acknowledged by a status of 2xx."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from streamkit.emit.client import Address, Client, Lost, Message, Refused, Tls, tls_context
+from streamkit.errors import MissingPackage
+
+SCHEMES = {"http": (80, False), "https": (443, True)}
+
+_NEVER = {400, 405, 406, 410, 413, 415, 422, 431}
+
+
+class WebhookClient(Client):
+    """Posts records, a JSON array of some at a time, each time with the id of the first.
+
+    Args:
+        at: the address, with credentials for HTTP's basic authentication where it has any.
+        url: the same as text, which is posted to.
+        tls: files for `https`.
+        secret: what the body is signed with; `whsec_` and base64, or any text. None signs nothing.
+        batch: records in one request.
+        headers: further headers.
+
+    Raises:
+        MissingPackage: httpx is not installed.
+    """
+
+    def __init__(
+        self, at: Address, url: str, tls: Tls | None = None, secret: str | None = None, batch: int = 100,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        try:
+            import httpx
+        except ImportError as error:
+            raise MissingPackage("httpx", "webhook", "webhook") from error
+        self._httpx, self._at, self._url, self._tls, self._batch = httpx, at, url, tls, batch
+        self._secret = None if secret is None else secret_bytes(secret)
+        self._headers = {"content-type": "application/json", "user-agent": "streamkit", **(headers or {})}
+        self.where = str(at)
+        self.secrets = [at.password or "", secret or "", *(headers or {}).values()]
+        self._client: Any = None
+
+    def connect(self) -> None:
+        """See `Client.connect`. HTTP has no connection to be sure of: the first POST tells."""
+        verify: Any = tls_context(self._tls) if self._at.tls else False
+        self._client = self._httpx.Client(verify=verify, timeout=self.timeout_s, headers=self._headers)
+
+    def deliver(self, messages: Sequence[Message]) -> None:
+        """See `Client.deliver`."""
+        for done in range(0, len(messages), self._batch):
+            if self.over() and done:
+                raise Lost("the run ends", done)
+            part = messages[done : done + self._batch]
+            body = b"[" + b",".join([one.body for one in part]) + b"]"
+            try:
+                answer = self._client.post(self._url, content=body, headers=self._signed(part[0].id, body))
+            except (self._httpx.HTTPError, OSError) as error:
+                raise Lost(f"no answer: {error or type(error).__name__}", done) from error
+            if answer.is_success:
+                continue
+            text = f"HTTP {answer.status_code} {answer.reason_phrase}"
+            raise (Refused if answer.status_code in _NEVER else Lost)(text, done)
+
+    def close(self) -> None:
+        """See `Client.close`."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _signed(self, id_: str, body: bytes) -> dict[str, str]:
+        now = str(int(time.time()))
+        found = {"webhook-id": id_, "webhook-timestamp": now}
+        if self._secret is not None:
+            found["webhook-signature"] = signature(self._secret, id_, now, body)
+        return found
+
+
+def signature(secret: bytes, id_: str, timestamp: str, body: bytes) -> str:
+    """The value of `webhook-signature`: v1 and HMAC-SHA256 of id, seconds since 1970 and body, in base64."""
+    made = hmac.new(secret, f"{id_}.{timestamp}.".encode() + body, hashlib.sha256).digest()
+    return f"v1,{base64.b64encode(made).decode()}"
+
+
+def secret_bytes(secret: str) -> bytes:
+    """The key that a secret's text stands for.
+
+    Raises:
+        ValueError: it begins with `whsec_` and goes on with what is not base64. The text has nothing of it.
+    """
+    if not secret:
+        raise ValueError("secret must not be empty; leave it out to sign nothing")
+    if not secret.startswith("whsec_"):
+        return secret.encode()
+    try:
+        return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+    except binascii.Error:
+        raise ValueError("secret must be base64 behind whsec_") from None

@@ -1,0 +1,54 @@
+"""When a live source's packets came, and whether pictures come out of them."""
+
+from __future__ import annotations
+
+import time
+
+from streamkit.errors import SourceError
+from streamkit.media.uris import mask
+
+_GOP_S = 60.0  # no camera is longer without a keyframe
+_MANY = 30  # packets without a picture: more than any decoder holds back
+
+
+class Arrivals:
+    """Watches one connection.
+
+    Args:
+        uri: its address.
+        timeout_s: how long nothing that can be decoded may come.
+    """
+
+    def __init__(self, uri: str, timeout_s: float) -> None:
+        self._uri, self._timeout_s = uri, timeout_s
+        # packets since the last picture, when it was taken, and whether a keyframe has come since
+        self._unseen, self._seen_s, self._keyframe = 0, 0.0, False
+        self._came_s: dict[int | None, float] = {}  # packets by their presentation time, in ticks; None the newest
+
+    def seen(self) -> None:
+        """A picture was taken, or the packets begin."""
+        self._unseen, self._seen_s, self._keyframe = 0, time.monotonic(), False
+
+    def packet(self, pts: int | None, keyframe: bool) -> None:
+        """A packet came; of pictures that nobody asks for only the last few are kept.
+
+        Raises:
+            SourceError: packets come, and no picture comes out of them.
+        """
+        now_s = time.monotonic()
+        self._came_s[None] = self._came_s[pts] = now_s
+        if len(self._came_s) > _MANY:
+            del self._came_s[next(pts for pts in self._came_s if pts is not None)]
+        if keyframe and not self._keyframe:
+            self._unseen, self._seen_s, self._keyframe = 0, now_s, True
+        self._unseen += 1
+        # who joins between two keyframes has to wait for the next
+        allowed_s = self._timeout_s if self._keyframe else max(self._timeout_s, _GOP_S)
+        if self._unseen > _MANY and now_s - self._seen_s > allowed_s:
+            raise SourceError(
+                f"{mask(self._uri)}: packets come, but no picture could be decoded in {allowed_s:g} s", cause="codec"
+            )
+
+    def came_s(self, pts: int) -> float:
+        """When a picture's packet came, on the monotonic clock; when the newest did where none has that time."""
+        return self._came_s.pop(pts, self._came_s[None])

@@ -1,0 +1,71 @@
+"""Whether a video that has ended was all there, and all right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamkit.errors import SourceError
+from streamkit.media.uris import is_path, mask
+
+if TYPE_CHECKING:
+    from streamkit.media.demux import Demuxer
+
+# codecs whose every packet shows one picture
+_ONE_EACH = frozenset({"h264", "hevc", "av1", "vp9"})
+_MISSING = 0.02
+"""Of the pictures that a header promises, so many may be missing: it may have been written before the last ones."""
+
+
+def lost(demuxer: Demuxer, shown: int) -> int:
+    """How many pictures of a video that was read whole have not come out."""
+    info = demuxer.info
+    if info.codec not in _ONE_EACH or not info.frames or demuxer.packets_read != info.frames:
+        return 0
+    return max(0, demuxer.packets_read - demuxer.discarded - shown)
+
+
+def check(demuxer: Demuxer, last_s: float | None, shown: int, damage: int, *, whole: bool, step_s: float) -> None:
+    """Raise where something of a file is missing or damaged.
+
+    Args:
+        demuxer: at the end.
+        last_s: the time of the last picture; None where there was none.
+        shown: how many pictures there were.
+        damage: how many of them were lost or patched up.
+        whole: whether it was read from its beginning.
+        step_s: how long a picture is shown.
+
+    Raises:
+        SourceError: it is not whole, or damaged.
+    """
+    info, name = demuxer.info, mask(demuxer.uri)
+    if info.live:
+        return
+    promised = (info.frames or 0) if whole else 0
+    if last_s is None:
+        if whole:
+            raise SourceError(f"{name}: no picture could be decoded", cause=_nothing(demuxer))
+        return
+    seconds = last_s - info.start_s + step_s
+    short = info.duration_s is not None and seconds < info.duration_s - max(0.5, 3 * step_s)
+    read = demuxer.packets_read
+    if (short and (read < promised or not promised)) or read < (1 - _MISSING) * promised - 3:
+        pictures = f"{shown} of {info.frames} pictures, " if promised else ""
+        length = f"{seconds:.1f} s" if info.duration_s is None else f"{seconds:.1f} of {info.duration_s:.1f} s"
+        raise SourceError(
+            f"{name} ends early: {pictures}{length} could be read; the file was cut short", cause="truncated"
+        )
+    if damage or demuxer.damaged:
+        raise SourceError(
+            f"{name} is damaged: {max(damage, demuxer.damaged)} of its pictures were lost or patched up",
+            cause="damaged",
+        )
+
+
+def _nothing(demuxer: Demuxer) -> str | None:
+    """Why there was not one picture, in a word."""
+    if not is_path(demuxer.uri):
+        return None
+    if demuxer.packets_read:
+        return "damaged"
+    return "truncated" if demuxer.info.frames or demuxer.info.duration_s else "empty"

@@ -1,0 +1,37 @@
+"""Networks with the old operator `Upsample`, which ONNX Runtime computes in one way on the CPU and another on a GPU.
+
+The operator (ONNX operator sets 7 to 9) takes pixel x / scale of its input. The CUDA provider rounds a scale that is no
+whole number up, so that all of the output is shifted; `Resize`, which replaced it, is computed alike by both.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from streamkit.errors import ModelError
+
+_OPERATOR = b"\x22\x08Upsample"  # field 4 of a node in the file, its operator, which is a text of 8 bytes
+
+
+def for_cuda(file: Path) -> Path | bytes:
+    """The file, or its network with `Resize` for `Upsample`, for a session on a GPU.
+
+    Raises:
+        ModelError: it has the operator, and the package `onnx`, which rewrites it, is missing.
+    """
+    if _OPERATOR not in file.read_bytes():
+        return file
+    try:
+        import onnx
+        from onnx import helper, version_converter
+    except ImportError:
+        raise ModelError(
+            f"{file.name} has the operator Upsample, whose results on a GPU are not those of the CPU; the package onnx "
+            "replaces it by Resize while it is loaded, and is missing: pip install onnx"
+        ) from None
+    made = version_converter.convert_version(onnx.load(file), 11)
+    for node in made.graph.node:
+        if node.op_type == "Resize":  # each was an Upsample: before operator set 10 there is no Resize
+            node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
+            node.attribute.append(helper.make_attribute("nearest_mode", "floor"))
+    return bytes(made.SerializeToString())

@@ -1,0 +1,51 @@
+"""Emit: records of Kafka topics."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from streamkit.emit.client import Client, Tls, address
+from streamkit.emit.emitter import Emitter
+from streamkit.emit.kafka import SCHEMES, KafkaClient
+from streamkit.stage import stage
+
+
+@stage("kafka")
+class Kafka(Emitter):
+    """Produce records to Kafka, acknowledged by all replicas in sync; idempotent, in order for each key.
+
+    Options:
+        url: a broker, such as "kafkas://${USER}:${PASSWORD}@broker:9093"; kafka:// is not encrypted.
+        brokers: further brokers to begin with, as [host:port].
+        topic: with {source} in it, or what else the records know.
+        key: records of one key stay in order, likewise a template.
+        sasl: how the user and password of the url are shown to the broker.
+        tls: files for kafkas://, such as {ca: ca.pem, cert: me.pem, key: me.key}.
+        settings: further settings in librdkafka's own words, such as {compression.type: zstd}.
+    """
+
+    url: str
+    brokers: list[str] | None = None
+    topic: str = "streamkit"
+    key: str = "{source}"
+    sasl: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    tls: Tls | None = None
+    settings: dict[str, str | int | bool] | None = None
+
+    def check(self) -> None:
+        """See `Emitter.check`."""
+        self._at = address(self.url, SCHEMES, self.tls)
+
+    def templates(self) -> dict[str, str]:
+        """See `Emitter.templates`."""
+        return {"topic": self.topic, "key": self.key}
+
+    @staticmethod
+    def clean(text: str) -> str:
+        """See `Emitter.clean`: what the name of a topic cannot have becomes an underscore."""
+        return re.sub(r"[^A-Za-z0-9._-]", "_", text)
+
+    def client(self) -> Client:
+        """See `Emitter.client`."""
+        return KafkaClient(self._at, self.brokers or (), self.tls, self.sasl, self.settings)

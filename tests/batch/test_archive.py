@@ -1,0 +1,228 @@
+"""The promise of archives: killed at any moment and gone on with, by however many workers, the data set is the same."""
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.dataset
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from corpus import Corpus, make
+
+from streamkit.batch.tables import RUN_COLUMNS
+
+ROOT = Path(__file__).resolve().parents[2]
+YAML = """
+device: cpu
+stages:
+  detect: {model: demo}
+  track: {}
+  dwell: {stage: zone, polygon: [[0, 0], [320, 0], [320, 192], [0, 192]]}
+"""
+
+
+@dataclass
+class Archive:
+    """Files, a pipeline, and runs of `run.py batch` over them."""
+
+    corpus: Corpus
+    pipeline: Path
+    options: tuple[str, ...] = ()
+
+    def command(self, out: Path, *options: str) -> list[str]:
+        return [
+            sys.executable, str(ROOT / "run.py"), "batch", str(self.pipeline), str(self.corpus.folder),
+            "--out", str(out), *self.options, *options,
+        ]  # fmt: skip
+
+    def run(self, out: Path, *options: str) -> tuple[int, dict[str, Any]]:
+        """Run it to its end; the exit code and the report."""
+        report = out.with_suffix(".json")
+        done = subprocess.run(
+            [*self.command(out, *options), "--report", str(report)], cwd=ROOT, capture_output=True, text=True
+        )
+        assert done.returncode in (0, 1), done.stderr
+        return done.returncode, json.loads(report.read_text())
+
+    def kill(self, out: Path, after_s: float, *options: str) -> bool:
+        """Run it and kill it after so long; whether it was still running."""
+        mark = {**os.environ, "STREAMKIT_TEST": str(out)}
+        running = subprocess.Popen(self.command(out, *options), cwd=ROOT, stderr=subprocess.DEVNULL, env=mark)
+        try:
+            running.wait(after_s)
+        except subprocess.TimeoutExpired:
+            running.send_signal(signal.SIGKILL)
+            running.wait()
+            return True
+        return False
+
+
+def content(out: Path) -> dict[str, Any]:
+    """The data set: its parts byte for byte, and its table of files but for the columns that tell of the run."""
+    found: dict[str, Any] = {
+        str(path.relative_to(out)): path.read_bytes()
+        for path in sorted(out.rglob("*"))
+        if path.is_file() and path.parent.name != "files" and path.name != ".streamkit.lock"
+    }
+    files = pyarrow.dataset.dataset(out / "files").to_table().drop_columns(list(RUN_COLUMNS))
+    found["files"] = files.sort_by("source").to_pylist()
+    return found
+
+
+def statuses(out: Path) -> tuple[set[str], dict[str, str]]:
+    """Names of the files that are done, and of the others each with its cause_kind."""
+    rows = pyarrow.dataset.dataset(out / "files").to_table().to_pylist()
+    failed = {row["source"]: row["cause_kind"] for row in rows if row["status"] == "failed"}
+    return {row["source"] for row in rows if row["status"] == "done"}, failed
+
+
+def left_behind(out: Path) -> list[psutil.Process]:
+    """Processes of runs into a folder that were killed, a moment later."""
+    found = []
+    for one in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if one.environ().get("STREAMKIT_TEST") == str(out):
+                found.append(one)
+    return psutil.wait_procs(found, timeout=10)[1]
+
+
+def prove(archive: Archive, folder: Path, kills: int, seed: int) -> None:
+    """An undisturbed run does all that can be done; one that is killed so often comes to the same."""
+    begun = time.monotonic()
+    code, report = archive.run(folder / "whole")
+    took_s = time.monotonic() - begun
+    good, broken = archive.corpus.good, archive.corpus.broken
+    assert statuses(folder / "whole") == (set(good), broken)
+    assert (code, report["done"], report["failed"]) == (1, len(good), len(broken))
+    assert report["objects"] == pyarrow.dataset.dataset(folder / "whole" / "objects").count_rows() > 0
+
+    chance, killed = random.Random(seed), 0
+    for _ in range(3 * kills):
+        if killed < kills and not archive.kill(folder / "killed", chance.uniform(0.2, 0.8 * took_s)):
+            shutil.rmtree(folder / "killed")  # it was done already: from the beginning again
+            continue
+        killed += 1
+        if killed >= kills:
+            break
+    assert killed == kills
+    code, report = archive.run(folder / "killed")
+    assert code == 1
+    assert report["done"] + report["skipped"] == len(good)
+    assert content(folder / "killed") == content(folder / "whole")
+    assert not left_behind(folder / "killed")
+
+    code, report = archive.run(folder / "killed")  # nothing is left to do
+    assert (code, report["done"], report["skipped"], report["failed_before"]) == (1, 0, len(good), len(broken))
+
+
+@pytest.fixture
+def archive(tmp_path):
+    def made(files: int, broken: int, *options: str) -> Archive:
+        pipeline = tmp_path / "p.yaml"
+        pipeline.write_text(YAML)
+        return Archive(make(tmp_path / "videos", files, broken), pipeline, options)
+
+    return made
+
+
+@pytest.mark.timeout(600)
+def test_killed_and_gone_on_with_it_is_the_same(archive, tmp_path):
+    prove(archive(8, 2, "--keyframes", "--workers", "2"), tmp_path, kills=2, seed=1)
+
+
+@pytest.mark.timeout(600)
+def test_the_number_of_workers_and_the_order_change_nothing(archive, tmp_path):
+    made = archive(4, 0, "--fps", "2")
+    made.run(tmp_path / "one", "--workers", "1")
+    hidden = made.corpus.folder.rename(tmp_path / "hidden")  # in two runs, the smallest file first
+    smallest = min(made.corpus.good, key=lambda name: (hidden / name).stat().st_size)
+    (made.corpus.folder / smallest).parent.mkdir(parents=True)
+    (hidden / smallest).rename(made.corpus.folder / smallest)
+    made.run(tmp_path / "two", "--workers", "1", "--set", "batch.size=1")
+    (made.corpus.folder / smallest).rename(hidden / smallest)
+    shutil.rmtree(made.corpus.folder)
+    hidden.rename(made.corpus.folder)
+    assert made.run(tmp_path / "two", "--workers", "2", "--set", "batch.size=1")[1]["skipped"] == 1
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3 * 3600)
+def test_500_files_killed_20_times(archive, tmp_path):
+    prove(archive(500, 20, "--keyframes", "--workers", "2"), tmp_path, kills=20, seed=2)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_five_times_as_fast_as_a_loop_that_starts_a_run_for_each_file(archive, tmp_path):
+    """All files at once, against what the loop takes for every twelfth of them."""
+    made = archive(500, 0, "--keyframes", "--workers", str(len(os.sched_getaffinity(0))))
+    begun = time.monotonic()
+    made.run(tmp_path / "out")
+    batch_s = time.monotonic() - begun
+    names = sorted(made.corpus.good)
+    some = names[::12]
+    begun = time.monotonic()
+    for name in some:
+        source = {"video": {"uri": str(made.corpus.folder / name), "keyframes": True}}
+        text = f"sources: {json.dumps(source)}\n{YAML.strip()}\n"
+        (tmp_path / "one.yaml").write_text(f"{text}  jsonl: {{path: '{tmp_path}/loop/{{source}}.jsonl'}}\n")
+        subprocess.run(
+            [sys.executable, "run.py", str(tmp_path / "one.yaml")], cwd=ROOT, check=True, capture_output=True
+        )
+    loop_s = (time.monotonic() - begun) / len(some) * len(names)
+    print(f"{len(names)} files: {batch_s:.1f} s, a loop of run.py {loop_s:.1f} s, {loop_s / batch_s:.1f} times")
+    assert loop_s >= 5 * batch_s
+
+
+OWN_WORK = """
+import sys, time
+from pathlib import Path
+from streamkit.batch.inputs import find
+from streamkit.batch.job import Job, Look, Settings
+from streamkit.batch.worker import Worker
+
+if __name__ == "__main__":
+    files = find([sys.argv[2]])
+    worker = Worker(Settings(Path(sys.argv[1]), (), Path(sys.argv[3]), ("parquet",), Look()), "cpu", 1, 1)
+    jobs = [Job(file, f"video-{number:016x}") for number, file in enumerate(files)]
+    worker.do(jobs[0])  # warms up
+    begun = time.perf_counter()
+    for job in jobs:
+        worker.do(job)
+    print(time.perf_counter() - begun)
+    worker.close()
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3 * 3600)
+def test_whole_files_take_what_they_take_in_a_warm_process(archive, tmp_path):
+    """One core each: what the files take one after the other in a warm process, and shared out to all cores."""
+    cores = sorted(os.sched_getaffinity(0))
+    made = archive(240, 0, "--workers", str(len(cores)))
+    (tmp_path / "own.py").write_text(OWN_WORK)
+    own = subprocess.run(
+        [sys.executable, str(tmp_path / "own.py"), made.pipeline, made.corpus.folder, tmp_path / "own"],
+        cwd=ROOT, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        preexec_fn=lambda: os.sched_setaffinity(0, cores[:1]),
+    )  # fmt: skip
+    own_s = float(own.stdout.splitlines()[-1])
+    begun = time.monotonic()
+    made.run(tmp_path / "out")
+    batch_s = time.monotonic() - begun
+    more = batch_s * len(cores) / own_s - 1
+    print(f"{len(made.corpus.good)} files: {own_s:.1f} s of work, {batch_s:.1f} s on {len(cores)} cores, {more:+.1%}")
+    assert more <= 0.03

@@ -1,0 +1,87 @@
+"""What is sent to other machines: the files that a pipeline is made of, all of them and no others."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from streamkit.batch.bundle import pack
+from streamkit.batch.job import Look, Settings
+from streamkit.batch.pipeline import config_for
+from streamkit.errors import ConfigError
+from streamkit.models.card import Card
+
+PLUGIN = """
+from streamkit.stage import FrameStage, stage
+
+@stage("nothing")
+class Nothing(FrameStage):
+    \"\"\"Do nothing.\"\"\"
+
+    def process(self, frame):
+        pass
+"""
+
+YAML = """
+plugins: [../../plugins]
+stages:
+  detect: {model: ../../cards/mine.yaml}
+  nothing: {}
+  jsonl: {path: a}
+"""
+
+
+def settings(pipeline: Path, **overrides: str) -> Settings:
+    return Settings(pipeline, tuple(overrides.items()), Path("out"), ("parquet",), Look())
+
+
+def inside(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def project(tmp_path: Path, root: Path) -> Path:
+    """A pipeline with plugins above it, a card elsewhere, a network that is a link, and much that is not its own."""
+    place = tmp_path / "project"
+    for folder in ("pipelines/night", "plugins", "cards", "store", "videos"):
+        (place / folder).mkdir(parents=True)
+    (place / "plugins" / "nothing.py").write_text(PLUGIN)
+    (place / "plugins" / "notes.txt").write_text("not code")
+    (place / "videos" / "long.mp4").write_bytes(b"0" * 1000)
+    shutil.copy(root / "models" / "demo.onnx", place / "store" / "demo.onnx")
+    (place / "cards" / "net.onnx").symlink_to(place / "store" / "demo.onnx")
+    (place / "cards" / "net.onnx.data").write_bytes(b"weights")
+    (place / "cards" / "names.txt").write_text("car\nperson\nbicycle\n")
+    card = (root / "models" / "demo.yaml").read_text()
+    lines = [line for line in card.splitlines() if not line.startswith(("file:", "labels:", "sha256:", "url:"))]
+    (place / "cards" / "mine.yaml").write_text("\n".join([*lines, "file: net.onnx", "labels: names.txt"]) + "\n")
+    (place / "pipelines" / "night" / "p.yaml").write_text(YAML)
+    return place
+
+
+def test_what_a_pipeline_names_is_sent_and_lies_as_it_did(project, tmp_path):
+    (sent := tmp_path / "sent").mkdir()
+    yaml = pack(settings(project / "pipelines" / "night" / "p.yaml"), sent)
+    assert yaml == Path("pipelines/night/p.yaml")
+    assert inside(sent) == {
+        "pipelines/night/p.yaml", "plugins/nothing.py", "cards/mine.yaml", "cards/net.onnx", "cards/net.onnx.data",
+        "cards/names.txt",
+    }  # fmt: skip
+    assert not (sent / "cards" / "net.onnx").is_symlink()
+    shutil.rmtree(project)  # another machine does not have it
+    graph = config_for(settings(sent / yaml))
+    options = [value for node in graph.nodes.values() for value in node.options.values()]
+    cards = {value.path.resolve() for value in options if isinstance(value, Card)}
+    assert cards == {sent / "cards" / "mine.yaml"}
+
+
+def test_a_model_that_is_set_in_place_of_the_yamls_is_sent(project, tmp_path):
+    (sent := tmp_path / "sent").mkdir()
+    pack(settings(project / "pipelines" / "night" / "p.yaml", **{"stages.detect.model": "demo"}), sent)
+    names = {Path(name).name for name in inside(sent)}
+    assert names == {"p.yaml", "nothing.py", "demo.yaml", "demo.onnx"}
+
+
+def test_a_pipeline_that_cannot_be_read_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"none\.yaml"):
+        pack(settings(tmp_path / "none.yaml"), tmp_path / "sent")

@@ -1,0 +1,200 @@
+"""Workers in processes of their own: they share the files, and one that dies or hangs costs the others nothing."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from small_clips import clip, job
+
+from streamkit.batch.crew import Crew, LocalCrew
+from streamkit.batch.job import Job, Look, Outcome, Settings
+from streamkit.batch.manager import Manager
+from streamkit.batch.shares import share_out
+from streamkit.batch.summary import Tally
+from streamkit.errors import ConfigError, StreamkitError
+
+PLUGIN = '''
+import os, signal, time
+from pathlib import Path
+from streamkit import FrameStage, stage
+
+@stage("trouble")
+class Trouble(FrameStage):
+    """Does with a file what its name says.
+
+    Options:
+        folder: where it notes what it has done.
+    """
+
+    folder: str
+
+    def process(self, frame):
+        name = frame.source.rsplit("-", 1)[0]
+        if frame.index != 2:
+            return
+        if name == "killer" or (name == "once" and self.first(name)):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if name == "hangs":
+            time.sleep(1000)
+        if name == "slow":
+            self.first("slow")
+            time.sleep(1.5)
+
+    def first(self, name):
+        try:
+            Path(self.folder, name).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+'''
+YAML = """
+device: cpu
+plugins: [trouble.py]
+stages:
+  trouble: {folder: FOLDER}
+"""
+
+
+@pytest.fixture
+def settings(tmp_path) -> Settings:
+    (tmp_path / "trouble.py").write_text(PLUGIN)
+    (tmp_path / "p.yaml").write_text(YAML.replace("FOLDER", str(tmp_path)))
+    return Settings(tmp_path / "p.yaml", (), tmp_path / "out", ("jsonl",), Look())
+
+
+@pytest.fixture
+def crews() -> Iterator:
+    """Makes crews; afterwards none of their processes is left."""
+    before = set(psutil.Process().children())
+    made: list[LocalCrew] = []
+
+    def make(settings: Settings, count: int = 2, **options) -> LocalCrew:
+        made.append(LocalCrew(settings, ["cpu"] * count, cores=1, say=options.pop("say", said.append), **options))
+        return made[-1]
+
+    said: list[str] = []
+    make.said = said  # type: ignore[attr-defined]
+    yield make
+    for crew in made:
+        crew.close()
+    assert not {one for one in set(psutil.Process().children()) - before if "spawn_main" in " ".join(one.cmdline())}
+
+
+def run(crew: Crew, jobs: list[Job], **options) -> tuple[Tally, dict[str, Outcome]]:
+    committed: list[Outcome] = []
+    tally = Manager(crew, jobs, committed.append, **options).run()
+    return tally, {one.job.file.name: one for one in committed}
+
+
+def records(settings: Settings) -> dict[str, str]:
+    return {path.stem.rsplit("-", 1)[0]: path.read_text() for path in (settings.out / "jsonl").glob("*.jsonl")}
+
+
+def jobs_of(tmp_path: Path, *names: str) -> list[Job]:
+    return [job(clip(tmp_path / "v" / f"{name}.mp4"), n) for n, name in enumerate(names)]
+
+
+def test_a_file_that_kills_its_worker_is_found_and_the_worker_replaced(settings, crews, tmp_path):
+    names, threads = ["a", "b", "c", "d", "killer"], threading.active_count()
+    tally, found = run(crews(settings), jobs_of(tmp_path, *names), retries=0)
+    assert {name: one.status for name, one in found.items() if one.status == "failed"} == {"killer.mp4": "failed"}
+    killer = found["killer.mp4"]
+    assert (killer.cause_kind, killer.job.attempt) == ("killed", 2)
+    assert killer.cause == "the worker was killed by SIGKILL, and so it did before"
+    assert tally.workers_lost == {"the worker was killed by SIGKILL": 2}
+    assert crews.said == ["the worker was killed by SIGKILL; another takes its place"] * 2
+    assert {name: text.count("\n") for name, text in records(settings).items()} == dict.fromkeys("abcd", 8)
+    assert threading.active_count() == threads
+
+
+def test_a_file_at_which_a_worker_died_once_is_done_by_the_next(settings, crews, tmp_path):
+    tally, found = run(crews(settings), jobs_of(tmp_path, "a", "b", "once"), retries=0)
+    assert {one.status for one in found.values()} == {"done"}
+    assert found["once.mp4"].frames == 8
+    assert found["once.mp4"].job.attempt == 2
+    assert tally.workers_lost == {"the worker was killed by SIGKILL": 1}
+    assert {name: text.count("\n") for name, text in records(settings).items()} == {"a": 8, "b": 8, "once": 8}
+
+
+def test_a_file_that_hangs_ends_its_worker_alone(settings, crews, tmp_path):
+    begun = time.monotonic()
+    tally, found = run(crews(settings, timeout_s=2.0), jobs_of(tmp_path, "hangs", "a", "b"), retries=0)
+    assert time.monotonic() - begun < 60
+    assert found["hangs.mp4"].cause_kind == "timeout"
+    assert "no frame of hangs.mp4 for 2 s" in found["hangs.mp4"].cause
+    assert (tally.done, tally.failed) == (2, 1)
+
+
+def test_a_worker_that_is_killed_from_outside_is_replaced_and_its_file_done(settings, crews, tmp_path):
+    crew = crews(settings, 1)
+    killed: list[int] = []
+
+    def look(manager: Manager) -> None:
+        if (tmp_path / "slow").exists() and not killed:
+            (child,) = [one for one in psutil.Process().children() if "spawn_main" in " ".join(one.cmdline())]
+            killed.append(child.pid)
+            os.kill(child.pid, signal.SIGKILL)
+
+    tally, found = run(crew, jobs_of(tmp_path, "slow", "a"), look=look, retries=0)
+    assert killed
+    assert {one.status for one in found.values()} == {"done"}
+    assert tally.retries >= 1
+    assert {name: text.count("\n") for name, text in records(settings).items()} == {"slow": 8, "a": 8}
+
+
+def test_stopped_it_finishes_what_workers_have(settings, crews, tmp_path):
+    def look(manager: Manager) -> None:
+        if (tmp_path / "slow").exists():
+            manager.stop()
+
+    tally, found = run(crews(settings, 1), jobs_of(tmp_path, "slow", *(f"n{n}" for n in range(9))), look=look)
+    assert found["slow.mp4"].status == "done"
+    assert tally.left >= 7
+    assert tally.done + tally.left == 10
+
+
+def test_a_pipeline_that_cannot_be_opened_ends_the_run(settings, crews, tmp_path):
+    (tmp_path / "trouble.py").write_text(PLUGIN + '    def open(self):\n        raise OSError("no such device")\n')
+    one = jobs_of(tmp_path, "a")
+    _, found = run(crews(settings), one)  # a frame stage is opened with its first frame: a file's own failure
+    assert found["a.mp4"].cause_kind == "stage"
+    settings.pipeline.write_text("stages: {no_such_stage: {}}")
+    with pytest.raises(ConfigError, match="no_such_stage"):
+        run(crews(settings), one)
+
+
+def test_workers_that_die_as_they_open_end_the_run(settings, crews, tmp_path):
+    (tmp_path / "trouble.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    with pytest.raises(StreamkitError, match=r"keep dying before they .*: .* killed by SIGKILL"):
+        run(crews(settings), jobs_of(tmp_path, "a"))
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "files", "count", "each"),
+    [(4, None, 100, 4, 1), (4, None, 2, 2, 2), (4, 3, 100, 3, 1), (4, 8, 100, 8, 1), (1, None, 5, 1, 1)],
+)
+def test_a_core_for_each_worker(cores, workers, files, count, each, monkeypatch):
+    monkeypatch.setattr("streamkit.batch.shares.all_cores", lambda: cores)
+    shares = share_out("cpu", workers, files, print)
+    assert (shares.devices, shares.slots, shares.cores) == (["cpu"] * count, 1, each)
+
+
+def test_three_workers_for_each_gpu(monkeypatch):
+    from streamkit.data import Device
+
+    monkeypatch.setattr("streamkit.batch.shares.choose", lambda name, say: Device("cuda", int(name[5:] or 0)))
+    one = share_out("cuda:0", None, 1000, print)
+    assert (one.devices, one.slots, one.cores) == (["cuda:0"] * 3, 11, None)
+    two = share_out(["cuda:0", "cuda:1"], None, 1000, print)
+    assert (two.devices, two.slots) == (["cuda:0", "cuda:1"] * 3, 11)
+    few = share_out("cuda:0", None, 1, print)
+    assert (few.devices, few.slots) == (["cuda:0"], 32)

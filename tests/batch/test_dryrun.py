@@ -1,0 +1,117 @@
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from streamkit.batch import dryrun
+from streamkit.batch.dryrun import Seen, dry_run, looked_at_s, table
+from streamkit.batch.inputs import find
+from streamkit.batch.job import Look, Settings, VideoFile
+from streamkit.batch.pipeline import config_for
+from streamkit.batch.probe import Probe
+from streamkit.errors import ConfigError
+
+sys.path.insert(0, str(Path(__file__).parent))
+import corpus  # the path is set just above
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def settings(out, look=Look()):  # noqa: B008  # a frozen value
+    return Settings(ROOT / "pipeline.yaml", (), out, ("parquet",), look)
+
+
+def told(files, out, look=Look()):  # noqa: B008
+    said = []
+    given = settings(out, look)
+    code = dry_run(config_for(given, "cpu"), given, files, said.append)
+    return code, said
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, test_data):
+    return corpus.make(tmp_path_factory.mktemp("corpus"), 12, 5, seed=2)
+
+
+def test_what_would_be_done(made, tmp_path):
+    code, said = told(find([str(made.folder)]), tmp_path / "out")
+    good = sum(made.good.values()) / 25
+    text = "\n".join(said)
+    assert code == 1
+    # two that are broken within, the header alone and a cut one, are taken for good by their headers
+    assert re.search(r"would do +9 files   [\d.]+ (s|min) of video, [\d.]+ (kB|MB)", said[0])
+    amount, unit = re.search(r"([\d.]+) (s|min) of video", said[0]).groups()
+    assert float(amount) * (60 if unit == "min" else 1) >= good - 3
+    for codec in corpus.FORMS:
+        assert re.search(rf"^  {codec} +\d files   [\d.]+ (s|min), 320x192$", text, re.M)
+    assert re.search(r"cannot +3 files   (empty 1|no_video 1|truncated 1|, )+$", text, re.M)
+    assert "the file is empty" in text
+    assert "its index is missing (moov atom not found)" in text
+    assert re.search(r"^about .*: (\d workers, each|one worker) at [\d.]+ times real time, as a few seconds", said[-1])
+    assert not (tmp_path / "out").exists()
+
+
+def test_only_good_files(tmp_path):
+    code, said = told(find([str(ROOT / "samples" / "street.mp4")]), tmp_path / "out", Look(1.0, 9.0, keyframes=True))
+    assert code == 0
+    assert said[0].startswith("would do       1 files   8.0 s of video, 459.0 kB")
+    assert "cannot         0 files   by their headers; what is damaged within shows later" in said
+
+
+def test_nothing_that_can_be_read(tmp_path):
+    (tmp_path / "a.mp4").touch()
+    code, said = told(find([str(tmp_path)]), tmp_path / "out")
+    assert code == 1
+    assert said == [
+        "would do       0 files   0.0 s of video, 0 B", "cannot         1 files   empty 1",
+        "  a.mp4: empty: the file is empty",
+    ]  # fmt: skip
+
+
+def test_a_long_list_is_cut():
+    seen = [Seen(VideoFile(str(n), f"{n}.mp4", 0, ""), Probe(problem="broken", kind="damaged")) for n in range(30)]
+    lines = list(table(seen, Look()))
+    assert lines[1] == "cannot        30 files   damaged 30"
+    assert (len(lines), lines[-1]) == (23, "  and 10 more")
+
+
+def test_many_sizes_of_one_codec():
+    seen = [
+        Seen(VideoFile(str(n), f"{n}.mp4", 5_000_000, "1"), Probe(3600.0, "h264", 100 + n // 2, 100, 25.0, 90_000))
+        for n in range(10)
+    ]
+    seen.append(Seen(VideoFile("x", "x.h264", 10, "1"), Probe(None, "h264", 100, 100)))
+    lines = list(table(seen, Look()))
+    assert lines[0].endswith("10.0 h of video, 50.0 MB; 1 of them do not say how long they are")
+    assert lines[1].endswith("10.0 h, 100x100, 101x100, 102x100 and 2 more sizes")
+
+
+def test_of_many_files_elsewhere_some_are_looked_at(monkeypatch, tmp_path):
+    monkeypatch.setattr(dryrun, "_REMOTE", 4)
+    memory, data = MemoryFileSystem(), (ROOT / "samples" / "street.mp4").read_bytes()
+    for number in range(12):
+        memory.pipe_file(f"/gates/{number}.mp4", data)
+    code, said = told(find(["memory://gates/*.mp4"]), tmp_path / "out", Look(keyframes=True))
+    memory.rm("/gates", recursive=True)
+    assert code == 0
+    assert said[0] == "the headers of 4 files were read, of 12; what follows is about these"
+    assert said[1].startswith("would do       4 files   1.1 min of video")
+    assert "all files together: about 3.2 min of video, by their bytes" in said
+
+
+def test_the_part_that_is_looked_at():
+    whole = Probe(100.0, "h264")
+    assert looked_at_s(whole, Look()) == 100
+    assert looked_at_s(whole, Look(start_s=30.0)) == 70
+    assert looked_at_s(whole, Look(start_s=30.0, end_s=50.0)) == 20
+    assert looked_at_s(whole, Look(start_s=300.0)) == 0
+    assert looked_at_s(Probe(), Look()) == 0
+
+
+def test_a_look_that_no_file_could_answer():
+    with pytest.raises(ConfigError, match="--end must be after --start, got start 9 s and end 3 s"):
+        Look(9.0, 3.0)
+    with pytest.raises(ConfigError, match="--every must be 1 with --keyframes, got 5"):
+        Look(every=5, keyframes=True)

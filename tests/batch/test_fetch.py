@@ -1,0 +1,114 @@
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from streamkit.batch import fetch
+from streamkit.batch.fetch import local, sweep
+from streamkit.batch.inputs import find
+from streamkit.batch.probe import cause
+from streamkit.errors import OutputError, SourceError
+
+sys.path.insert(0, str(Path(__file__).parent))
+from s3_server import bucket, s3, s3_server  # noqa: F401  fixtures; the path is set just above
+
+SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "street.mp4"
+
+
+def test_a_file_of_this_machine_is_read_where_it_is(tmp_path):
+    (file,) = find([str(SAMPLE)])
+    with local(file, tmp_path / "out") as path:
+        assert path == SAMPLE
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def stored(s3, bucket):  # noqa: F811
+    s3.put_object(Bucket=bucket, Key="gate 1/street.mp4", Body=SAMPLE.read_bytes())
+    (file,) = find(["s3://gates/**/*.mp4"])
+    return s3, file
+
+
+def test_a_file_elsewhere_is_copied_and_the_copy_goes(stored, tmp_path):
+    _, file = stored
+    with local(file, tmp_path / "out") as path:
+        assert path.name == "street.mp4"
+        assert path.is_relative_to(tmp_path / "out")
+        assert path.read_bytes() == SAMPLE.read_bytes()
+    assert list((tmp_path / "out").iterdir()) == []
+    with pytest.raises(KeyError), local(file, tmp_path / "out"):
+        raise KeyError
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_copy_is_decoded_as_the_file_is(stored, tmp_path):
+    from streamkit.stage import Context
+    from streamkit.stages.source import VideoSource
+
+    with local(stored[1], tmp_path) as path:
+        source = VideoSource(uri=str(path), keyframes=True)
+        source.context = Context(id="a")
+        copied = [(frame.index, frame.pts_s, frame.surface.data.tobytes()) for frame in source.frames()]
+    source = VideoSource(uri=str(SAMPLE), keyframes=True)
+    source.context = Context(id="a")
+    assert copied == [(frame.index, frame.pts_s, frame.surface.data.tobytes()) for frame in source.frames()]
+
+
+def test_a_file_that_has_gone(stored, tmp_path):
+    s3, file = stored  # noqa: F811
+    s3.delete_object(Bucket="gates", Key="gate 1/street.mp4")
+    with pytest.raises(SourceError, match="there is no such bucket, folder or file") as caught, local(file, tmp_path):
+        pass
+    assert cause(caught.value) == ("missing", False)
+    assert list(tmp_path.glob(".fetch-*")) == []
+
+
+def test_a_file_that_has_changed(stored, tmp_path):
+    s3, file = stored  # noqa: F811
+    s3.put_object(Bucket="gates", Key="gate 1/street.mp4", Body=b"shorter")
+    with pytest.raises(SourceError, match="has 7 bytes, and had 459,039 when") as caught, local(file, tmp_path):
+        pass
+    assert cause(caught.value) == ("lost", True)
+
+
+def test_a_server_that_is_gone(stored, tmp_path, monkeypatch):
+    import s3fs
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    s3fs.S3FileSystem.clear_instance_cache()
+    with pytest.raises(SourceError, match="cannot be reached") as caught, local(stored[1], tmp_path):
+        pass
+    assert cause(caught.value) == ("lost", True)
+    assert os.environ["AWS_SECRET_ACCESS_KEY"] not in str(caught.value)
+
+
+def test_a_full_disk(tmp_path, monkeypatch):
+    memory = MemoryFileSystem()
+    memory.pipe_file("/gates/a.mp4", b"1234")
+    (file,) = find(["memory://gates/a.mp4"])
+    # a device that is always full
+    monkeypatch.setattr(fetch, "_copy_place", lambda place, file: Path("/dev/full"))
+    with pytest.raises(OutputError, match="no file can be copied there: No space left"), local(file, tmp_path):
+        pass
+    memory.rm("/gates", recursive=True)
+
+
+def test_a_folder_that_cannot_be(tmp_path):
+    memory = MemoryFileSystem()
+    memory.pipe_file("/gates/a.mp4", b"1234")
+    (file,) = find(["memory://gates/a.mp4"])
+    (tmp_path / "out").touch()
+    with pytest.raises(OutputError, match="no file can be copied there"), local(file, tmp_path / "out"):
+        pass
+    memory.rm("/gates", recursive=True)
+
+
+def test_what_killed_processes_left_is_swept(tmp_path):
+    for name in (".fetch-1/a.mp4", ".fetch-2/b.mp4", "objects/c.parquet"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    assert sweep(tmp_path) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["objects"]
+    assert sweep(tmp_path / "none") == 0

@@ -1,0 +1,173 @@
+"""The output folder: whose it is, who is at it, what of it is done; and that a refusal changes nothing."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from made import ROOT, tree  # the path is set just above
+
+from streamkit.batch.dataset import commit
+from streamkit.batch.folder import LOCK, Folder, manifest, statuses
+from streamkit.batch.job import Job, Look, Outcome, Settings, VideoFile
+from streamkit.errors import ConfigError, OutputError
+
+IDENTITY = {"streamkit": "0.1.0", "stages": {"detect": {"min_score": 0.4}}, "models": {"demo": {"sha256": "ab"}}}
+OTHER = {**IDENTITY, "stages": {"detect": {"min_score": 0.5}}}
+KEYS = [f"gate-{number:016x}" for number in range(3)]
+
+
+def row(out: Path, key: str, status: str = "done", **file: str) -> Settings:
+    """Write a file's row, and some parts of it before."""
+    settings = Settings(Path("pipeline.yaml"), (), out, ("parquet", "jsonl", "video"), Look())
+    for name in (f"objects/{key}.parquet", f"jsonl/{key}.jsonl", f"video/{key}.mkv", f"video/{key}-2.mkv"):
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_bytes(b"part")
+    commit(settings, Outcome(Job(VideoFile(file.get("uri", key), key, 1, "1"), key), status))
+    return settings
+
+
+def parts_of(out: Path, key: str) -> list[str]:
+    return sorted(str(path.relative_to(out)) for path in out.rglob(f"{key}*"))
+
+
+def test_a_new_folder_says_what_it_is_of(tmp_path):
+    out = tmp_path / "deep" / "out"
+    with Folder(out, IDENTITY) as folder:
+        assert folder.done() == folder.failed() == set()
+        assert re.fullmatch(r"[0-9a-f]{16}", folder.pipeline)
+    assert manifest(out) == {"pipeline": folder.pipeline, "identity": IDENTITY}
+
+
+def test_a_file_is_done_or_failed_when_its_row_says_so(tmp_path):
+    with Folder(tmp_path, IDENTITY) as folder:
+        row(tmp_path, KEYS[0])
+        row(tmp_path, KEYS[1], "failed")
+        assert (folder.done(), folder.failed()) == ({KEYS[0]}, {KEYS[1]})
+        assert parts_of(tmp_path, KEYS[1]) == [f"files/{KEYS[1]}.parquet"]  # a failed file has nothing else
+        assert len(parts_of(tmp_path, KEYS[0])) == 5
+        folder.clear(KEYS[0])
+        assert (folder.done(), parts_of(tmp_path, KEYS[0])) == (set(), [])
+    with Folder(tmp_path, IDENTITY) as again:
+        assert (again.swept, again.failed()) == (0, {KEYS[1]})
+
+
+def test_what_a_crash_left_is_swept(tmp_path):
+    with Folder(tmp_path, IDENTITY):
+        row(tmp_path, KEYS[0])
+    kept = tree(tmp_path)
+    for name in (
+        f"objects/{KEYS[1]}.parquet", f"objects/.{KEYS[2]}.parquet.1a2b3c4d.part", f"video/.{KEYS[2]}.mp4.part",
+        f"video/{KEYS[2]}-2.mp4", f"files/.{KEYS[1]}.parquet.00000000.part", ".streamkit.json.12345678.part",
+    ):  # fmt: skip
+        (tmp_path / name).write_bytes(b"half")
+    (tmp_path / "files" / f"{KEYS[2]}.parquet").write_bytes(b"")  # as a power cut may leave it
+    (tmp_path / "notes.txt").write_text("mine")
+    with Folder(tmp_path, IDENTITY) as folder:
+        assert (folder.swept, folder.done()) == (7, {KEYS[0]})
+    after = tree(tmp_path)
+    assert after.pop("notes.txt") == b"mine"
+    assert {**after, LOCK: None} == {**kept, LOCK: None}
+
+
+def test_the_data_set_of_another_pipeline_is_refused_with_what_differs(tmp_path):
+    with Folder(tmp_path, IDENTITY):
+        row(tmp_path, KEYS[0])
+    before = tree(tmp_path)
+    told = r"is the data set of another pipeline: stages.detect.min_score was 0.4 and is 0.5. .*--again"
+    with pytest.raises(ConfigError, match=told):
+        Folder(tmp_path, OTHER)
+    assert tree(tmp_path) == before
+    with Folder(tmp_path, OTHER, again=True) as folder:
+        assert folder.done() == set()
+        assert parts_of(tmp_path, KEYS[0]) == []
+        assert manifest(tmp_path)["identity"] == OTHER
+        row(tmp_path, KEYS[1])
+    with Folder(tmp_path, OTHER, again=True) as folder:  # gone on with: nothing is done twice
+        assert folder.done() == {KEYS[1]}
+
+
+def test_a_wipe_that_is_killed_is_done_at_the_next_start(tmp_path, monkeypatch):
+    with Folder(tmp_path, IDENTITY):
+        row(tmp_path, KEYS[0])
+
+    def killed(path):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("streamkit.batch.folder.shutil.rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        Folder(tmp_path, OTHER, again=True)
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match="another pipeline"):
+        Folder(tmp_path, OTHER)
+    with Folder(tmp_path, OTHER, again=True) as folder:
+        assert (folder.done(), parts_of(tmp_path, KEYS[0])) == (set(), [])
+
+
+def test_a_folder_that_is_not_ours_is_left_alone(tmp_path):
+    (tmp_path / "holiday.jpg").write_bytes(b"x")
+    for again in (False, True):
+        with pytest.raises(ConfigError, match=r"is not empty and no data set \(it has holiday.jpg"):
+            Folder(tmp_path, IDENTITY, again=again)
+    assert tree(tmp_path) == {"holiday.jpg": b"x"}
+    with pytest.raises(ConfigError, match="is a file"):
+        Folder(tmp_path / "holiday.jpg", IDENTITY)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "streamkit.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"broken/streamkit.json is not the description of a data set"):
+        Folder(tmp_path / "broken", IDENTITY, again=True)
+
+
+def test_a_report_that_is_begun_in_the_folder_does_not_make_it_somebodys(tmp_path):
+    (tmp_path / ".report.json.part").write_bytes(b"")
+    with Folder(tmp_path, IDENTITY) as folder:
+        assert folder.done() == set()
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="a part of the path is a file"):
+        Folder(tmp_path / "file" / "out", IDENTITY)
+
+
+def test_two_runs_into_one_folder_are_refused_and_a_killed_one_holds_nothing(tmp_path):
+    code = (
+        "import sys, time; from pathlib import Path; from streamkit.batch.folder import Folder\n"
+        f"with Folder(Path({str(tmp_path)!r}), {IDENTITY!r}): print('in', flush=True); time.sleep(60)"
+    )
+    first = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert first.stdout.readline() == "in\n"
+        before = tree(tmp_path)
+        for again in (False, True):
+            with pytest.raises(ConfigError, match=rf"another run writes into .* \(process {first.pid} on "):
+                Folder(tmp_path, IDENTITY, again=again)
+        assert tree(tmp_path) == before
+    finally:
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+        first.stdout.close()
+    with Folder(tmp_path, IDENTITY) as folder:
+        assert folder.done() == set()
+
+
+def test_files_in_another_version_or_under_another_name_are_found(tmp_path):
+    with Folder(tmp_path, IDENTITY) as folder:
+        for number, key in enumerate(KEYS):
+            row(tmp_path, key, uri=f"v/{number}.mp4")
+        now = {"v/0.mp4": KEYS[0], "v/1.mp4": "gate-ffffffffffffffff", "v/9.mp4": "gate-eeeeeeeeeeeeeeee"}
+        assert folder.outdated(now) == [KEYS[1]]
+
+
+def test_what_is_done_can_be_asked_without_the_lock(tmp_path):
+    with Folder(tmp_path, IDENTITY):
+        row(tmp_path, KEYS[0])
+        row(tmp_path, KEYS[1], "failed")
+        assert statuses(tmp_path) == {KEYS[0]: "done", KEYS[1]: "failed"}
+    assert statuses(tmp_path / "nowhere") == {}

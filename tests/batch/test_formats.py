@@ -1,0 +1,237 @@
+"""The other formats, each read by the tool that it is for."""
+
+import contextlib
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from cards import card_of  # the paths are set just above
+from made import HERE, PLAIN, TRACKED, do, graph_of, run, settings
+
+from streamkit.batch.coco import CocoPart, merge
+from streamkit.batch.dataset import open_folder
+from streamkit.batch.formats import CsvPart, JsonlPart, MotPart, kinds
+from streamkit.batch.identity import file_key
+from streamkit.batch.job import VideoFile
+from streamkit.data import Skeleton
+from streamkit.errors import OutputError
+from streamkit.ops import rle
+from streamkit.stage import Context
+from streamkit.stages.emit_csv import Csv
+from streamkit.stages.jsonl import Jsonl
+from streamkit.testing import detections, frames
+
+NAME = 'a "b"/gäte.mp4'
+SUFFIX = {JsonlPart: "jsonl", CsvPart: "csv", MotPart: "txt", CocoPart: "json"}
+
+
+def written(kind, folder, given, **options):
+    """The file that a sink makes of these frames, frame by frame."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"key.{SUFFIX[kind]}"
+    sink = kind(path=str(path), names={"key": NAME}, **options)
+    sink.context = Context(id=f"dataset.{kind.name}")
+    sink.open()
+    for frame in given:
+        sink.write(frame)
+    assert not path.exists()
+    sink.end("key")
+    sink.close()
+    return path
+
+
+def scene():
+    """Three frames: two objects, none, and one without a track and with a class of no name."""
+    given = frames(3, "key", start=10)
+    given[0].tables = {
+        "d": detections([[10.004, 20, 30, 60], [0, 0, 5, 5]], [0.9, 0.25], [0, 1], [7, 8], labels=("car", "bike"))
+    }
+    given[1].emit("crossed", track_id=7)
+    given[2].tables = {"d": detections([[1, 2, 3, 4]], [0.5], [5], [-1], labels=("car", "bike"))}
+    return given
+
+
+def test_jsonl_is_what_the_stage_writes_but_for_the_name(tmp_path):
+    path = written(JsonlPart, tmp_path, scene())
+    sink = Jsonl(path=str(tmp_path / "plain.jsonl"))
+    sink.context = Context(id="jsonl")
+    sink.open()
+    for frame in scene():
+        sink.write(frame)
+    sink.close()
+    want = [{**json.loads(text), "source": NAME} for text in (tmp_path / "plain.jsonl").read_text().splitlines()]
+    assert [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()] == want
+
+
+def test_csv_is_what_the_stage_writes_but_for_the_name(tmp_path):
+    path = written(CsvPart, tmp_path, scene())
+    sink = Csv(path=str(tmp_path / "plain.csv"))
+    sink.context = Context(id="csv")
+    sink.open()
+    for frame in scene():
+        sink.write(frame)
+    sink.close()
+    want = [{**row, "source": NAME} for row in csv.DictReader((tmp_path / "plain.csv").read_text().splitlines())]
+    assert list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) == want
+
+
+@pytest.mark.parametrize("kind", list(SUFFIX))
+def test_a_video_that_did_not_come_to_its_end_leaves_nothing(tmp_path, kind):
+    sink = kind(path=str(tmp_path / f"key.{SUFFIX[kind]}"))
+    sink.context = Context(id="x")
+    sink.open()
+    for frame in scene():
+        sink.write(frame)
+    sink.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_format_of_text_has_a_sink():
+    assert list(kinds()) == ["jsonl", "csv", "mot", "coco"]
+
+
+# -------------------------------------------------------------------------------------------------------------- coco
+
+
+def coco(path):
+    from pycocotools.coco import COCO
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        return COCO(str(path))
+
+
+def test_coco_is_read_by_its_own_tools(tmp_path):
+    made = coco(written(CocoPart, tmp_path, scene(), labels=("person", "car")))
+    assert [made.imgs[i]["frame_id"] for i in made.getImgIds()] == [10, 11, 12]
+    assert made.imgs[1]["file_name"] == f"{NAME}#10"
+    assert (made.imgs[1]["width"], made.imgs[1]["height"], made.imgs[3]["pts_s"]) == (640, 360, 0.48)
+    assert [made.cats[i]["name"] for i in made.getCatIds()] == ["person", "car", "bike", "5"]
+    assert [len(made.getAnnIds(imgIds=i)) for i in made.getImgIds()] == [2, 0, 1]
+    first = made.anns[1]
+    assert (first["bbox"], first["area"], first["score"], first["track_id"]) == (
+        [10.0, 20.0, 20.0, 40.0],
+        800.0,
+        0.9,
+        7,
+    )
+    assert "track_id" not in made.anns[3]
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # in pycocotools
+def test_coco_has_masks_and_points(tmp_path):
+    mask = np.zeros((360, 640), bool)
+    mask[20:60, 10:30] = True
+    points = np.array([[[10, 20, 0.75], [np.nan, np.nan, np.nan]]], np.float32)
+    (given,) = frames(1)
+    given.tables = {"d": detections([[10, 20, 30, 60]], labels=("person",), keypoints=points,
+                                    mask=np.array([rle.encode(mask, 640, 360)], object))}  # fmt: skip
+    given.tables["d"].skeleton = Skeleton(("nose", "eye"), ((0, 1),))
+    made = coco(written(CocoPart, tmp_path, [given]))
+    one = made.anns[1]
+    assert (made.annToMask(one) == mask).all()
+    assert one["area"] == 800
+    assert (one["keypoints"], one["num_keypoints"]) == ([10.0, 20.0, 2, 0.0, 0.0, 0], 1)
+    assert made.cats[1]["keypoints"] == ["nose", "eye"]
+    assert made.cats[1]["skeleton"] == [[1, 2]]
+
+
+def test_coco_files_of_several_videos_are_put_together(tmp_path):
+    one = written(CocoPart, tmp_path / "a", scene(), labels=("car",))
+    two = written(CocoPart, tmp_path / "b", scene(), labels=("bus", "bike"))
+    whole = tmp_path / "all.json"
+    merge([one, two], whole)
+    made = coco(whole)
+    assert made.getImgIds() == [1, 2, 3, 4, 5, 6]
+    assert [len(made.getAnnIds(imgIds=i)) for i in made.getImgIds()] == [2, 0, 1, 2, 0, 1]
+    named = [made.cats[made.anns[i]["category_id"]]["name"] for i in made.getAnnIds()]
+    assert named == ["car", "bike", "5"] * 2
+    assert len(set(made.getCatIds())) == len(made.cats) == 4
+    two.write_text("{")
+    before = whole.read_bytes()
+    with pytest.raises(OutputError, match=r"cannot read .*key.json"):
+        merge([one, two], whole)
+    assert whole.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "all.json", "b"]
+
+
+def test_coco_scores_a_detector_against_itself(tmp_path, test_data):
+    """The whole way, with masks: what a network finds, scored by COCO's own tool against the same, is perfect."""
+    from pycocotools.cocoeval import COCOeval
+
+    card_of("seg", test_data, tmp_path)
+    text = "stages:\n  segment: {model: seg, min_score: 0.3}\n"
+    made = settings(tmp_path, text, "coco")
+    street = test_data / "videos" / "ahmetozlu_pedestrian.mp4"
+    graph = graph_of(made)
+    with open_folder(graph, made) as folder:
+        key = file_key(HERE, folder.pipeline)
+        assert run(made, graph, {key: HERE}, limit=4, uri=street)[0] == 0
+    truth = coco(made.out / "coco" / f"{key}.json")
+    assert len(truth.anns) > 4
+    for kind in ("bbox", "segm"):
+        with contextlib.redirect_stdout(io.StringIO()):
+            scored = COCOeval(truth, truth.loadRes(list(truth.anns.values())), kind)
+            scored.evaluate()
+            scored.accumulate()
+            scored.summarize()
+        assert scored.stats[0] > 0.99
+
+
+# --------------------------------------------------------------------------------------------------------------- mot
+
+
+def test_mot_is_read_by_its_own_tools(tmp_path):
+    trackeval = pytest.importorskip("trackeval")
+    made = settings(tmp_path, TRACKED, "mot")
+    (key,) = do(made, limit=30)
+    (tmp_path / "gt" / key / "gt").mkdir(parents=True)
+    result = np.loadtxt(made.out / "mot" / f"{key}.txt", delimiter=",")
+    truth = result.copy()
+    truth[:, 6:9] = 1, 1, 1
+    np.savetxt(tmp_path / "gt" / key / "gt" / "gt.txt", truth[:, :9], delimiter=",", fmt="%g")
+    tracker = tmp_path / "trackers" / "mine"
+    tracker.mkdir(parents=True)
+    (tracker / "data").symlink_to(made.out / "mot")
+    reader = trackeval.datasets.MotChallenge2DBox({
+        "GT_FOLDER": str(tmp_path / "gt"), "TRACKERS_FOLDER": str(tmp_path / "trackers"), "PRINT_CONFIG": False,
+        "SEQ_INFO": {key: 30}, "SKIP_SPLIT_FOL": True, "BENCHMARK": "MOT15", "DO_PREPROC": False,
+    })  # fmt: skip
+    data = reader.get_preprocessed_seq_data(reader.get_raw_seq_data("mine", key), "pedestrian")
+    assert data["num_timesteps"] == 30
+    assert data["num_tracker_dets"] == len(result) > 200
+    assert trackeval.metrics.CLEAR({"PRINT_CONFIG": False}).eval_sequence(data)["MOTA"] == 1.0
+
+
+def test_mot_of_tracks_leaves_out_and_counts_what_has_none(tmp_path):
+    path = written(MotPart, tmp_path, scene(), tracked=True)
+    assert [text.split(",")[:2] for text in path.read_text().splitlines()] == [["11", "7"], ["11", "8"]]
+
+
+def test_mot_of_detections_has_no_ids(tmp_path):
+    rows = [text.split(",") for text in written(MotPart, tmp_path, scene()).read_text().splitlines()]
+    assert rows == [
+        ["11", "-1", "10", "20", "20", "40", "0.9", "-1", "-1", "-1"],
+        ["11", "-1", "0", "0", "5", "5", "0.25", "-1", "-1", "-1"],
+        ["13", "-1", "1", "2", "2", "2", "0.5", "-1", "-1", "-1"],
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------------- video
+
+
+def test_an_annotated_video_for_each_file(tmp_path):
+    made = settings(tmp_path, PLAIN, "video", "jsonl")
+    keys = do(made, HERE, VideoFile("u", "second.mp4", 3, "4"), limit=20)
+    for key in keys:
+        with av.open(str(made.out / "video" / f"{key}.mp4")) as file:
+            assert sum(1 for _ in file.decode(video=0)) == 20
+    assert sorted(path.name for path in (made.out / "video").iterdir()) == sorted(f"{key}.mp4" for key in keys)

@@ -1,0 +1,176 @@
+"""What makes a result another one, and what does not."""
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from made import PLAIN, ROOT, graph_of, settings  # the path is set just above
+
+from streamkit.batch.identity import differences, file_key, pipeline_identity, pipeline_key
+from streamkit.batch.job import Look, VideoFile
+from streamkit.errors import ConfigError, ModelError
+
+PLUGIN = '''
+from _helper import NAME
+from streamkit import FrameStage, stage
+
+@stage("mine", reads="detections", writes="events")
+class Mine(FrameStage):
+    """Emit."""
+
+    def process(self, frame):
+        frame.emit(NAME)
+'''
+
+
+def identity(made):
+    return pipeline_identity(graph_of(made), made)
+
+
+def key(made):
+    return pipeline_key(identity(made))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PLAIN.replace("a/{source}", "b/{source}"),
+        PLAIN.replace("draw: {}", "draw: {thickness: 4}").replace("device: cpu", "batch: 4"),
+        "stages:\n  detect:\n    model: demo\n  csv: {path: x.csv}\n",
+        "sources: {x: nowhere.mp4}\nstages:\n  detect: {model: demo}\n",
+    ],
+    ids=["other paths", "other drawing, device and batch", "other sinks", "sources"],
+)
+def test_what_changes_no_answer_changes_no_key(tmp_path, text):
+    assert key(settings(tmp_path / "a", PLAIN)) == key(settings(tmp_path / "b" / "c", text))
+
+
+@pytest.mark.parametrize(
+    ("text", "formats", "look", "told"),
+    [
+        (PLAIN.replace("model: demo", "model: demo, min_score: 0.6"), ["parquet"], Look(),
+         "stages.detect.min_score is 0.6 and was not set"),
+        (PLAIN, ["parquet", "csv"], Look(), "formats was parquet and is csv, parquet"),
+        (PLAIN, ["parquet"], Look(every=2), "look.every was 1 and is 2"),
+        (PLAIN.replace("  draw", "  track: {}\n  draw"), ["parquet"], Look(), "stages.track is new"),
+    ],
+    ids=["option", "format", "look", "stage"],
+)  # fmt: skip
+def test_what_changes_the_answer_is_told(tmp_path, text, formats, look, told):
+    before = settings(tmp_path / "a", PLAIN)
+    after = settings(tmp_path / "b", text, *formats, look=look)
+    assert key(before) != key(after)
+    assert told in differences(identity(before), identity(after))
+
+
+def test_an_override_counts_as_what_it_sets(tmp_path):
+    by_hand = settings(tmp_path / "a", PLAIN.replace("model: demo", "model: demo, min_score: 0.6"))
+    before = settings(tmp_path / "b", PLAIN)
+    override = dataclasses.replace(before, overrides=(("stages.detect.min_score", "0.6"),))
+    assert key(override) == key(by_hand) != key(before)
+
+
+def test_how_a_video_is_drawn_counts_where_videos_are_made(tmp_path):
+    other = PLAIN.replace("draw: {}", "draw: {thickness: 4}")
+    one, two = settings(tmp_path / "a", PLAIN, "video"), settings(tmp_path / "b", other, "video")
+    assert differences(identity(one), identity(two)) == ["stages.draw.thickness is 4 and was not set"]
+
+
+def model_of_my_own(folder: Path) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in (ROOT / "models").glob("demo*"):
+        (folder / file.name.replace("demo.yaml", "mine.yaml")).write_bytes(file.read_bytes())
+    return PLAIN.replace("model: demo", "model: mine")
+
+
+def test_another_network_or_card_is_noticed(tmp_path):
+    made = settings(tmp_path, model_of_my_own(tmp_path))
+    first = identity(made)
+    moved = tmp_path / "elsewhere"
+    assert key(settings(moved, model_of_my_own(moved))) == pipeline_key(first)
+    card = tmp_path / "mine.yaml"
+    card.write_text(re.sub(r"iou: .*", "iou: 0.33", card.read_text()))
+    told = differences(first, identity(made))
+    assert told == ["models.mine.iou was 0.7 and is 0.33"]
+    network = next(tmp_path.glob("*.onnx"))
+    network.write_bytes(network.read_bytes() + b"\0")
+    assert any(one.startswith("models.mine.sha256 was ") for one in differences(first, identity(made)))
+    network.unlink()
+    with pytest.raises((ModelError, ConfigError), match=network.name):
+        identity(made)
+
+
+def test_a_plugin_and_what_it_takes_from_beside_it_are_noticed(tmp_path, monkeypatch):
+    def with_plugin(folder, helper='NAME = "found"\n', plugin=PLUGIN):
+        folder.mkdir()
+        (folder / "mine.py").write_text(plugin)
+        (folder / "_helper.py").write_text(helper)
+        text = PLAIN.replace("  draw", "  mine: {}\n  draw").replace("device: cpu", "plugins: [mine.py]")
+        monkeypatch.syspath_prepend(str(folder))
+        sys.modules.pop("_helper", None)
+        return identity(settings(folder, text))
+
+    def told(one, two):
+        return [text.split(" ")[0].split("/")[-1] for text in differences(one, two)]
+
+    first = with_plugin(tmp_path / "plug")
+    assert sorted(name.split("/")[1] for name in first["plugins"]) == ["_helper.py", "mine.py"]
+    for number, (change, names) in enumerate({"plugin": ["mine.py"], "helper": ["_helper.py"]}.items()):
+        (tmp_path / str(number)).mkdir()
+        text = {"plugin": PLUGIN, "helper": 'NAME = "found"\n'}[change] + "# changed\n"
+        assert told(first, with_plugin(tmp_path / str(number) / "plug", **{change: text})) == names
+
+
+def test_the_key_is_the_same_in_every_process(tmp_path):
+    made = settings(tmp_path, PLAIN)
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from made import *; from streamkit.batch.identity import *; from pathlib import Path\n"
+        f"s = Settings(Path({str(made.pipeline)!r}), (), Path('out'), ('parquet',), Look())\n"
+        "print(pipeline_key(pipeline_identity(graph_of(s), s)))"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONHASHSEED": "77"},
+    )  # fmt: skip
+    assert out.stdout.strip() == key(made)
+
+
+def test_an_identity_is_plain_json(tmp_path):
+    made = identity(settings(tmp_path, PLAIN, "parquet", "video"))
+    assert json.loads(json.dumps(made)) == made
+
+
+@pytest.mark.parametrize(
+    ("name", "stem"),
+    [
+        ("2026-08-01/gate.mp4", "gate"),
+        ("a b/Straße (2).final.mkv", "Stra-e-2-final"),
+        (".mp4", "mp4"),
+        ("监控.mp4", "video"),
+        ("x" * 300 + ".mp4", "x" * 60),
+        ("-rf.mp4", "rf"),
+        ("bad\udcff.mp4", "bad"),
+    ],
+)
+def test_a_files_key_is_a_name_for_every_file_system(name, stem):
+    found = file_key(VideoFile("u", name, 1, "1"), "0" * 16)
+    assert found.rpartition("-")[0] == stem
+    assert len(found.rpartition("-")[2]) == 16
+    assert found.isascii()
+
+
+def test_a_files_key_stands_for_its_name_size_and_version_and_for_the_pipeline():
+    file = VideoFile("u", "a/x.mp4", 1, "1")
+    changes = [{"name": "b/x.mp4"}, {"size": 2}, {"version": "2"}]
+    keys = {file_key(dataclasses.replace(file, **change), "p") for change in [{}, *changes]} | {file_key(file, "q")}
+    assert len(keys) == 5
+    assert file_key(dataclasses.replace(file, uri="elsewhere/x.mp4"), "p") in keys

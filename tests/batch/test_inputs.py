@@ -1,0 +1,211 @@
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamkit.batch.inputs import GONE, find
+from streamkit.errors import ConfigError, MissingPackage
+
+sys.path.insert(0, str(Path(__file__).parent))
+from s3_server import bucket, s3, s3_server  # noqa: F401  fixtures; the path is set just above
+
+
+@pytest.fixture
+def archive(tmp_path, monkeypatch):
+    """Files that are not opened, and the current folder."""
+    for name in (
+        "videos/gate 2/a.mp4", "videos/gate 10/a.mp4", "videos/gate 2/b.MKV", "videos/notes.txt", "videos/clip9.avi",
+        "videos/clip10.avi", "videos/.hidden/c.mp4", "videos/gate 2/._a.mp4", "other/a.mp4", "other/raw.dat",
+    ):  # fmt: skip
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def names(*patterns):
+    return [file.name for file in find(patterns)]
+
+
+def test_a_folder_is_searched_to_its_depths(archive):
+    found = find(["videos"])
+    assert [file.name for file in found] == ["clip9.avi", "clip10.avi", "gate 2/a.mp4", "gate 2/b.MKV", "gate 10/a.mp4"]
+    first = found[0]
+    path = archive / "videos" / "clip9.avi"
+    assert (first.uri, first.size, first.version) == (str(path), 16, str(path.stat().st_mtime_ns))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("videos/**/*.mp4", ["gate 2/a.mp4", "gate 10/a.mp4"]),
+        ("videos/*/a.mp4", ["gate 2/a.mp4", "gate 10/a.mp4"]),
+        ("videos/*", ["clip9.avi", "clip10.avi"]),
+        ("videos/**", ["clip9.avi", "clip10.avi", "gate 2/a.mp4", "gate 2/b.MKV", "gate 10/a.mp4"]),
+        ("videos/gate [2]/*.*", ["gate 2/a.mp4", "gate 2/b.MKV"]),
+        ("other/*.dat", ["raw.dat"]),
+        ("other/raw.dat", ["raw.dat"]),
+        ("*/clip?.avi", ["videos/clip9.avi"]),
+        ("./videos/clip9.avi", ["clip9.avi"]),
+        ("file://videos/clip9.avi", ["clip9.avi"]),
+    ],
+)
+def test_patterns(archive, pattern, expected):
+    assert names(pattern) == expected
+
+
+def test_each_file_once_whatever_leads_to_it(archive):
+    assert len(find(["videos", "videos/**/*.mp4", "./videos/../videos", str(archive / "videos")])) == 5
+    (archive / "videos" / "again").symlink_to(archive / "videos")
+    assert len(find(["videos"])) == 5
+
+
+def test_two_files_never_have_one_name(archive):
+    found = find(["videos/gate 2/a.mp4", "other/a.mp4", "videos/clip9.avi"])
+    whole = str(archive)[1:]
+    assert [file.name for file in found] == ["clip9.avi", f"{whole}/other/a.mp4", f"{whole}/videos/gate 2/a.mp4"]
+
+
+def test_a_name_full_of_wildcards_is_a_file_first(archive):
+    (archive / "a[1].mp4").touch()
+    assert names("a[1].mp4") == ["a[1].mp4"]
+
+
+@pytest.mark.parametrize("call", ["night.txt", "@night.txt"])
+def test_a_list(archive, call):
+    (archive / "night.txt").write_text("\ufeff# of last night\n\nvideos/clip9.avi\n  other/*.mp4  \nvideos/gone.mp4\n")
+    assert [(file.name, file.size, file.version == GONE) for file in find([call])] == [
+        ("a.mp4", 11, False), ("clip9.avi", 16, False), ("gone.mp4", 0, True),
+    ]  # fmt: skip
+
+
+def test_what_is_broken_is_among_the_files(archive):
+    (archive / "videos" / "folder.mp4").mkdir()
+    (archive / "videos" / "link.mp4").symlink_to("nowhere.mp4")
+    (archive / "videos" / "self.mp4").symlink_to("self.mp4")
+    for pattern in ("videos", "videos/**/*.mp4", "videos/*.mp4"):
+        found = {file.name: file for file in find([pattern])}
+        assert {"folder.mp4", "link.mp4", "self.mp4"} <= set(found)
+        assert found["link.mp4"].size == found["folder.mp4"].size == 0
+    assert names("videos/folder.mp4") == ["folder.mp4"]
+    (archive / "videos" / "folder.mp4" / "z.mp4").touch()
+    assert names("videos/folder.mp4") == ["z.mp4"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("vidoes", r"^vidoes: there is no such file or folder$"),
+        ("vidoes/*.mp4", r"^vidoes/\*\.mp4: there is no folder vidoes$"),
+        ("videos/*.mp4", r"matches no video; \*\* stands for any number of folders"),
+        ("videos/**/*.webm", r"matches no video$"),
+        ("empty", r"holds no file that ends like a video's"),
+        ("gone.txt", r"there is no list gone\.txt"),
+        ("@gone", r"there is no list gone"),
+        ("blank.txt", r"the list blank\.txt is empty"),
+        ("bytes.txt", r"not a text in UTF-8"),
+        ("lost.txt", r"none of the 2 files in the list lost\.txt is there, seen from /"),
+        ("nothing.txt", r"vidoes/\*\.mp4, in the list nothing\.txt: there is no folder vidoes"),
+        ("rtsp://user:secret@host/a", r"rtsp://user:\*\*\*@host/a: an archive is of files"),
+        ("s4://bucket/*.mp4", r"no scheme s4://; there are s3, gs, abfs, sftp, http"),
+        ("ftp://me:secret@host/a.mp4", r"ftp://me:\*\*\*@host/a\.mp4: leave the password out"),
+        ("https://host/a.mp4?token=secret", r"token=\*\*\*: leave the password out"),
+        ("memory://nowhere/*.mp4", r"no such bucket, folder or file|matches no video"),
+    ],
+)
+def test_what_finds_nothing_is_refused(archive, pattern, text):
+    (archive / "empty").mkdir()
+    (archive / "blank.txt").write_text("# nothing\n")
+    (archive / "bytes.txt").write_bytes(b"\xff\xfe\x00")
+    (archive / "lost.txt").write_text("a.mp4\nb.mp4\n")
+    (archive / "nothing.txt").write_text("vidoes/*.mp4\n")
+    with pytest.raises(ConfigError, match=text) as caught:
+        find(["other/a.mp4", pattern])
+    assert "secret" not in str(caught.value)
+
+
+def test_what_is_not_installed_is_named(archive, monkeypatch):
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    with pytest.raises(MissingPackage, match=r"fsspec; install it with: pip install 'streamkit\[batch\]'"):
+        find(["s3://gates/*.mp4"])
+    monkeypatch.delitem(sys.modules, "fsspec.core")
+    from fsspec.registry import _registry
+
+    monkeypatch.delitem(_registry, "s3", raising=False)
+    with pytest.raises(MissingPackage, match=r"s3fs; install it with: pip install 'streamkit\[s3\]'"):
+        find(["s3://gates/*.mp4"])
+
+
+# ------------------------------------------------------------------------------------------------------------ S3
+
+
+@pytest.fixture
+def stored(s3, bucket):  # noqa: F811
+    for key in ("2026/gate 2/a.mp4", "2026/gate 10/a.mp4", "2026/b.mkv", "2026/notes.txt", "raw.dat"):
+        s3.put_object(Bucket=bucket, Key=key, Body=key.encode())
+    return s3
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("s3://gates/**/*.mp4", ["2026/gate 2/a.mp4", "2026/gate 10/a.mp4"]),
+        ("s3://gates/2026/*/a.mp4", ["gate 2/a.mp4", "gate 10/a.mp4"]),
+        ("s3://gates/2026", ["b.mkv", "gate 2/a.mp4", "gate 10/a.mp4"]),
+        ("s3://gates/2026/", ["b.mkv", "gate 2/a.mp4", "gate 10/a.mp4"]),
+        ("s3://gates", ["2026/b.mkv", "2026/gate 2/a.mp4", "2026/gate 10/a.mp4"]),
+        ("s3://gates/raw.dat", ["raw.dat"]),
+    ],
+)
+def test_files_of_a_bucket(stored, pattern, expected):
+    found = find([pattern])
+    assert [file.name for file in found] == expected
+    assert all(file.uri.startswith("s3://gates/") for file in found)
+
+
+def test_a_file_of_a_bucket_is_known_by_its_etag(stored):
+    (file,) = find(["s3://gates/2026/b.mkv"])
+    assert (file.uri, file.size) == ("s3://gates/2026/b.mkv", 10)
+    assert file.version == stored.head_object(Bucket="gates", Key="2026/b.mkv")["ETag"].strip('"')
+
+
+def test_a_list_names_both_kinds(stored, archive):
+    (archive / "both.txt").write_text("videos/clip9.avi\ns3://gates/2026/*/*.mp4\n")
+    assert names("both.txt") == ["clip9.avi", "gate 2/a.mp4", "gate 10/a.mp4"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("s3://nobody/*.mp4", r"^s3://nobody/\*\.mp4: there is no such bucket, folder or file"),
+        ("s3://nobody/a.mp4", r"there is no such bucket, folder or file"),
+        ("s3://gates/2027/**/*.mp4", r"^s3://gates/2027/\*\*/\*\.mp4: the pattern matches no video$"),
+        ("s3://gates/2027", r"there is no such bucket, folder or file"),
+    ],
+)
+def test_what_a_bucket_does_not_have(stored, pattern, text):
+    with pytest.raises(ConfigError, match=text):
+        find([pattern])
+
+
+def test_without_credentials(stored, monkeypatch):
+    import s3fs
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    s3fs.S3FileSystem.clear_instance_cache()
+    with pytest.raises(ConfigError, match=r"there are no credentials to ask with; set AWS_ACCESS_KEY_ID"):
+        find(["s3://gates/*.mp4"])
+
+
+def test_without_a_server(stored, monkeypatch):
+    import s3fs
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    s3fs.S3FileSystem.clear_instance_cache()
+    with pytest.raises(ConfigError, match=r"the server cannot be reached") as caught:
+        find(["s3://gates/*.mp4"])
+    assert os.environ["AWS_SECRET_ACCESS_KEY"] not in str(caught.value)

@@ -1,0 +1,268 @@
+"""The manager: what it gives, in which order, and what it makes of outcomes and of workers that die."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamkit.batch.crew import Died, WorkerState
+from streamkit.batch.job import Job, Outcome, VideoFile
+from streamkit.batch.manager import Manager
+from streamkit.batch.progress import line, worker_line
+from streamkit.batch.summary import Tally, duration, hours, lines, report
+from streamkit.batch.worker import Doing
+from streamkit.errors import OutputError
+
+
+def job(name: str, size: int = 100) -> Job:
+    return Job(VideoFile(f"/v/{name}", name, size, "1"), name)
+
+
+def done(one: Job, **told: Any) -> Outcome:
+    return Outcome(one, "done", frames=10, objects=3, duration_s=2.0, seconds=0.1, **told)
+
+
+def failed(one: Job, kind: str = "lost", again: bool = True) -> Outcome:
+    return Outcome(one, "failed", f"{kind}: no luck", kind, again)
+
+
+class Crew:
+    """A crew of which a test says what comes of each job; it ends the oldest job in hand at each wait."""
+
+    def __init__(self, what: Callable[[Job, bool], Any] = lambda job, alone: done(job), slots: int = 2) -> None:
+        self.slots, self.what = slots, what
+        self.given: list[tuple[str, int, bool]] = []
+        self.in_hand: list[tuple[Job, bool]] = []
+        self.most = 0
+        self.open = False
+
+    def start(self) -> None:
+        self.open = True
+
+    def give(self, job: Job, alone: bool = False) -> None:
+        self.given.append((job.key, job.attempt, alone))
+        self.in_hand.append((job, alone))
+        self.most = max(self.most, len(self.in_hand))
+
+    def recall(self) -> list[Job]:
+        left, self.in_hand = self.in_hand[1:], self.in_hand[:1]
+        return [job for job, _ in left]
+
+    def wait(self, timeout_s: float) -> list[Outcome | Died]:
+        return [self.what(*self.in_hand.pop(0))] if self.in_hand else []
+
+    def workers(self) -> list[WorkerState]:
+        return [WorkerState("cpu worker 1", 0, (), True)]
+
+    def close(self) -> None:
+        self.open = False
+
+
+def run(crew: Crew, jobs: list[Job], **options: Any) -> tuple[Tally, list[Outcome]]:
+    committed: list[Outcome] = []
+    tally = Manager(crew, jobs, committed.append, **options).run()
+    assert not crew.open
+    return tally, committed
+
+
+def test_the_largest_goes_first_and_only_so_many_are_in_hand():
+    crew = Crew(slots=3)
+    tally, committed = run(crew, [job("a", 1), job("b", 30), job("c", 20), job("d", 2)])
+    assert [key for key, _, _ in crew.given] == ["b", "c", "d", "a"]
+    assert crew.most == 3
+    assert [one.job.key for one in committed] == ["b", "c", "d", "a"]
+    assert (tally.files, tally.done, tally.failed, tally.left) == (4, 4, 0, 0)
+    assert (tally.video_s, tally.frames, tally.objects) == (8.0, 40, 12)
+
+
+def test_nothing_to_do_is_done_at_once():
+    tally, committed = run(Crew(), [], skipped=7)
+    assert (tally.files, tally.skipped, committed) == (7, 7, [])
+
+
+@pytest.mark.parametrize(("retries", "tries"), [(0, 1), (1, 2), (3, 4)])
+def test_a_failure_that_may_pass_is_tried_again_so_often(retries, tries):
+    crew = Crew(lambda job, alone: failed(job))
+    tally, committed = run(crew, [job("a")], retries=retries)
+    assert crew.given == [("a", n + 1, False) for n in range(tries)]
+    assert [one.job.attempt for one in committed] == [tries]  # only the last word is written down
+    assert (tally.failed, tally.retries, dict(tally.causes)) == (1, tries - 1, {"lost": 1})
+
+
+def test_a_second_try_comes_after_the_others_and_may_go_well():
+    crew = Crew(lambda job, alone: failed(job) if job.key == "b" and job.attempt == 1 else done(job), slots=1)
+    tally, _ = run(crew, [job("a", 1), job("b", 9)])
+    assert crew.given == [("b", 1, False), ("a", 1, False), ("b", 2, False)]
+    assert (tally.done, tally.failed, tally.exit_code) == (2, 0, 0)
+
+
+def test_a_broken_file_is_not_tried_again():
+    crew = Crew(lambda job, alone: failed(job, "damaged", again=False))
+    tally, committed = run(crew, [job("a")], retries=5)
+    assert len(crew.given) == 1
+    assert committed[0].cause_kind == "damaged"
+    assert tally.exit_code == 1
+
+
+def test_files_of_a_dead_worker_are_tried_alone_and_the_one_that_kills_again_is_to_blame():
+    def what(one: Job, alone: bool) -> Any:
+        if one.key == "killer":
+            return Died((one,), "the worker was killed by SIGSEGV")
+        return Died((one,), "the worker was killed by SIGSEGV") if one.key == "beside" and not alone else done(one)
+
+    crew = Crew(what)
+    tally, committed = run(crew, [job("killer", 9), job("beside", 8), job("other", 1)], retries=0)
+    assert [given for given in crew.given if given[2]] == [("killer", 2, True), ("beside", 2, True)]
+    outcomes = {one.job.key: one for one in committed}
+    assert outcomes["killer"].cause_kind == "killed"
+    assert outcomes["killer"].cause == "the worker was killed by SIGSEGV, and so it did before"
+    assert {outcomes["beside"].status, outcomes["other"].status} == {"done"}
+    assert dict(tally.workers_lost) == {"the worker was killed by SIGSEGV": 3}
+
+
+def test_a_file_that_hangs_twice_has_timed_out():
+    tally, committed = run(Crew(lambda job, alone: Died((job,), "no frame of a for 600 s", "timeout")), [job("a")])
+    assert [one.cause_kind for one in committed] == ["timeout"]
+    assert tally.exit_code == 1
+
+
+def test_a_worker_that_dies_with_nothing_in_hand_costs_no_file():
+    first = iter([Died((), "the worker was killed by SIGKILL")])
+    crew = Crew()
+    wait = crew.wait
+    crew.wait = lambda timeout_s: [one] if (one := next(first, None)) else wait(timeout_s)
+    tally, _ = run(crew, [job("a")])
+    assert (tally.done, tally.retries, sum(tally.workers_lost.values())) == (1, 0, 1)
+
+
+def test_what_cannot_be_written_ends_the_run_and_is_no_files_fault():
+    crew = Crew(lambda job, alone: failed(job, "output", again=False))
+    with pytest.raises(OutputError, match="no luck"):
+        run(crew, [job("a"), job("b")])
+    assert not crew.open
+
+
+def test_a_row_that_cannot_be_written_ends_the_run():
+    def commit(outcome: Outcome) -> None:
+        raise OutputError("cannot write files/a.parquet: the disk is full")
+
+    crew = Crew()
+    with pytest.raises(OutputError, match="disk is full"):
+        Manager(crew, [job("a")], commit).run()
+    assert not crew.open
+
+
+def test_stopped_it_finishes_what_is_in_hand_and_no_more():
+    crew = Crew(slots=3)
+    committed: list[Outcome] = []
+
+    def commit(outcome: Outcome) -> None:
+        committed.append(outcome)
+        manager.stop()
+
+    manager = Manager(crew, [job(name) for name in "abcdef"], commit)
+    tally = manager.run()
+    assert [one.job.key for one in committed] == ["a", "b"]  # c had been given, and nobody had begun it
+    assert (tally.done, tally.left) == (2, 4)
+
+
+def test_the_summary_says_all_that_happened():
+    tally = Tally(files=6, skipped=1, failed_before=1, left=1, seconds=10.0)
+    tally.add(done(job("a")))
+    tally.add(failed(job("night/b.mp4"), "damaged"))
+    text = "\n".join(lines(tally))
+    assert "done          1 files   2.0 s of video in 10.0 s, 0.2 times real time; 10 frames, 3 objects" in text
+    assert "failed        1 files   damaged 1" in text
+    assert "skipped       1 files   had been done before" in text
+    assert "1 files   before; --retry-failed" in text
+    assert "left          1 files" in text
+    assert "night/b.mp4: damaged: damaged: no luck" in text
+    told = report(tally, 1)
+    assert told["failures"] == [
+        {"file": "night/b.mp4", "cause_kind": "damaged", "cause": "damaged: no luck", "attempts": 1}
+    ]
+    assert told["files"] == told["done"] + told["failed"] + told["skipped"] + told["failed_before"] + told["left"] + 1
+
+
+def test_frames_that_failed_in_a_file_that_is_done_are_told():
+    tally = Tally(files=1)
+    tally.add(done(job("a"), facts={"failed_frames": 2}))
+    assert tally.exit_code == 1
+    assert any("in files that are done: 2" in text for text in lines(tally))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(4.21, "4.2 s"), (60, "1:00 min"), (725, "12:05 min"), (7390, "2:03:10")]
+)  # fmt: skip
+def test_times_as_people_read_them(seconds, told):
+    assert duration(seconds) == told
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(48.13, "48.1 s"), (750, "12.5 min"), (11520, "3.2 h")])
+def test_hours_of_video(seconds, told):
+    assert hours(seconds) == told
+
+
+class Clock:
+    now_s = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    perf_counter = monotonic
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr("streamkit.batch.manager.time", made)
+    return made
+
+
+class Halfway(Crew):
+    """Workers that are half through whatever they have; the file that was given last ends first."""
+
+    def wait(self, timeout_s: float) -> list[Outcome | Died]:
+        return [done(self.in_hand.pop()[0])]
+
+    def workers(self) -> list[WorkerState]:
+        doing = [(Doing(job.key, job.key, 5, 0.5),) for job, _ in self.in_hand]
+        return [WorkerState("cpu worker 1", 0, one, True) for one in (*doing, ())]
+
+
+def test_the_time_left_goes_by_bytes_and_knows_the_file_that_takes_longest(clock):
+    looks = []
+
+    def look(manager: Manager) -> None:
+        looks.append((manager.share, manager.left_s, line(manager)))
+        clock.now_s += 10.0
+
+    crew = Halfway(slots=3)
+    Manager(crew, [job("large", 800), job("b", 100), job("c", 100)], lambda outcome: None, look=look).run()
+    # c is done, half of b and of the large one: 100 + 50 + 400 bytes, in no time
+    assert looks[0][:2] == (pytest.approx(0.55), None)
+    assert looks[0][2] == "1 of 3 files, time left not known yet"
+    # 10 s later b is done: 600 bytes at 60 a second, and 400 are left
+    assert looks[1][:2] == (pytest.approx(0.6), pytest.approx(400 / 60))
+    assert looks[1][2] == "2 of 3 files, 4.0 s of video, 0.4 times real time, about 6.7 s left"
+
+
+def test_the_last_large_file_is_one_workers_work(clock):
+    def look(manager: Manager) -> None:
+        lefts.append(manager.left_s)
+        clock.now_s += 5.0
+
+    lefts: list[float | None] = []
+    jobs = [job("large", 800), *(job(name, 50) for name in "abcd")]
+    Manager(Halfway(slots=3), jobs, lambda outcome: None, look=look).run()
+    # after 5 s two are done, and half of a third and of the large one: 525 bytes of 1000. What is left is 475, of which
+    # 400 are one worker's, which has half of what two workers do
+    assert lefts[1] == pytest.approx(400 * 2 / (525 / 5))
+
+
+def test_a_workers_line():
+    doing = (Doing("k1", "gate.mp4", 40, 0.42), Doing("k2", "hall.mp4", 0, 0.0), Doing("k3", "yard.mp4", 0, 0.0))
+    assert worker_line(WorkerState("cuda:0 worker 2", 12, doing, True)) == (
+        "cuda:0 worker 2: 12 done, now gate.mp4 42%, hall.mp4 0% and 1 more"
+    )
+    assert worker_line(WorkerState("cpu worker 1", 0, (), False)) == "cpu worker 1: opening the pipeline"

@@ -1,0 +1,150 @@
+import sys
+from pathlib import Path
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from streamkit.batch.probe import Probe, cause, probe
+from streamkit.errors import DeviceError, OutputError, SourceError, StageError
+from streamkit.stage import Context
+from streamkit.stages.source import VideoSource
+
+sys.path.insert(0, str(Path(__file__).parent))
+import corpus  # the path is set just above
+from breaking import WAYS
+from s3_server import bucket, s3, s3_server  # noqa: F401  fixtures
+
+SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "street.mp4"
+STREET = Probe(16.0, "h264", 640, 360, 25.0, 400)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, test_data):
+    return corpus.make(tmp_path_factory.mktemp("corpus"), 18 + len(WAYS), len(WAYS), seed=3)
+
+
+def test_a_header(monkeypatch):
+    import av
+
+    def refused(*given):
+        raise AssertionError("nothing is decoded")
+
+    monkeypatch.setattr(av, "VideoFrame", refused)
+    assert probe(str(SAMPLE)) == STREET
+
+
+def test_a_header_elsewhere(s3, bucket):  # noqa: F811
+    s3.put_object(Bucket=bucket, Key="street.mp4", Body=SAMPLE.read_bytes())
+    s3.put_object(Bucket=bucket, Key="text.mp4", Body=b"no video " * 100)
+    assert probe("s3://gates/street.mp4") == STREET
+    text = probe("s3://gates/text.mp4")
+    assert (text.kind, (text.problem or "")[:50]) == ("no_video", "this is not a video that FFmpeg can read (Invalid ")
+    assert probe("s3://gates/gone.mp4").kind == "missing"
+
+
+def test_of_a_file_elsewhere_only_the_header_is_read(monkeypatch):
+    memory = MemoryFileSystem()
+    memory.pipe_file("/gates/street.mp4", SAMPLE.read_bytes() + bytes(50_000_000))
+    blocks = []
+    opened = MemoryFileSystem.open
+
+    def watched(self, path, mode="rb", block_size=None, **options):
+        blocks.append(block_size)
+        return opened(self, path, mode, block_size, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, "open", watched)
+    assert probe("memory://gates/street.mp4") == STREET
+    assert blocks == [1 << 18]
+    memory.rm("/gates", recursive=True)
+
+
+def test_good_files(made):
+    assert len({Path(name).suffix for name in made.good}) >= 5
+    found = {name: probe(str(made.folder / name)) for name in made.good}
+    assert {one.codec for one in found.values()} == set(corpus.FORMS)
+    for name, one in found.items():
+        assert (one.problem, one.kind, one.width, one.height, one.fps) == (None, "", 320, 192, 25.0), name
+        assert one.frames == made.good[name], name
+        assert one.duration_s == pytest.approx(made.good[name] / 25, abs=0.05), name
+
+
+def test_headers_that_are_wrong_are_told(made):
+    for name, kind in made.broken.items():
+        one = probe(str(made.folder / name))
+        assert one.kind in (kind, ""), name
+        assert bool(one.problem) == bool(one.kind)
+        assert str(made.folder) not in (one.problem or ""), "who shows it says which file it is"
+    seen = [probe(str(made.folder / name)).kind for name in made.broken]
+    assert sum(map(bool, seen)) >= 12
+
+
+def test_every_way_of_breaking_is_known_by_its_cause(made):
+    wrong = {}
+    for name, kind in made.broken.items():
+        source = VideoSource(uri=str(made.folder / name))
+        source.context = Context(id="a")
+        with pytest.raises(SourceError) as caught:
+            list(source.frames())
+        if cause(caught.value) != (kind, False):
+            wrong[name] = cause(caught.value), kind
+    assert not wrong
+    assert len(made.broken) == len(WAYS) == 20
+    assert len(set(made.broken.values())) >= 6
+
+
+def test_good_files_have_all_their_pictures(made):
+    for name, count in made.good.items():
+        source = VideoSource(uri=str(made.folder / name))
+        source.context = Context(id="a")
+        assert [frame.index for frame in source.frames()] == list(range(count)), name
+
+
+def test_keyframes_of_good_files_are_a_second_apart(made):
+    for name, count in made.good.items():
+        source = VideoSource(uri=str(made.folder / name), keyframes=True)
+        source.context = Context(id="a")
+        step = 1 if "mjpeg" in probe(str(made.folder / name)).codec else 25
+        assert [frame.index for frame in source.frames()] == list(range(0, count, step)), name
+
+
+def test_the_corpus_is_the_same_each_time(tmp_path, made, test_data):
+    again = corpus.make(tmp_path, len(made.good) + len(WAYS), len(WAYS), seed=3)
+    assert (again.good, again.broken) == (made.good, made.broken)
+    for name in [*again.good, *again.broken]:
+        one, other = made.folder / name, tmp_path / name
+        if one.is_file():
+            assert one.read_bytes() == other.read_bytes(), name
+    assert corpus.make(tmp_path / "other", 6, 0, seed=4).good != corpus.make(tmp_path / "third", 6, 0, seed=5).good
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (SourceError("a", cause="truncated"), ("truncated", False)),
+        (SourceError("a", cause="auth"), ("permission", False)),
+        (SourceError("a", cause="not_found"), ("missing", False)),
+        (SourceError("a", cause="refused"), ("lost", True)),
+        (SourceError("a", cause="timeout"), ("timeout", True)),
+        (SourceError("a"), ("damaged", False)),
+        (MemoryError(), ("memory", True)),
+        (RuntimeError("CUDA error: out of memory"), ("memory", True)),
+        (OutputError("full"), ("output", True)),
+        (DeviceError("gone"), ("device", True)),
+        (PermissionError(13, "no"), ("permission", False)),
+        (FileNotFoundError(2, "no"), ("missing", False)),
+        (TimeoutError(), ("timeout", True)),
+        (OSError(5, "Input/output error"), ("lost", True)),
+        (StageError("detect", ValueError("x")), ("stage", False)),
+        (ValueError("x"), ("stage", False)),
+    ],
+    ids=repr,
+)
+def test_causes(error, expected):
+    assert cause(error) == expected
+
+
+def test_every_cause_of_a_source_has_a_word():
+    known = set(SourceError.CAUSES)
+    words = {cause(SourceError("a", cause=one))[0] for one in known}
+    assert words <= known | {"permission", "missing", "lost"}
+    assert {"damaged", "empty", "no_video", "codec", "truncated", "missing", "permission", "timeout"} <= words

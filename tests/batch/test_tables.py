@@ -1,0 +1,139 @@
+"""The tables' columns, by what a pipeline has, and the Arrow arrays that its results become."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from cards import card_of, tiny_pose  # the paths are set just above
+from made import PLAIN, TRACKED, graph_of, settings
+
+from streamkit.batch.tables import KINDS, RUN_COLUMNS, Column, comparable, files_schema, others_of, tables_of
+from streamkit.errors import MissingPackage
+
+ALWAYS = ["key", "source", "frame", "pts_s", "stage", "label", "class_id", "score", "x1", "y1", "x2", "y2"]
+
+
+def tables(folder, text):
+    return tables_of(graph_of(settings(folder, text)))
+
+
+def test_a_detector_alone_has_the_plain_columns(tmp_path):
+    made = tables(tmp_path, PLAIN)
+    schemas = made.schemas()
+    assert schemas["objects"].names == ALWAYS
+    assert list(schemas) == ["objects", "events"]
+    assert made.labels == ("car", "person", "bike")
+
+
+def test_each_stage_that_adds_a_column_gives_it_a_type(tmp_path):
+    made = tables(
+        tmp_path,
+        TRACKED.replace(
+            "  line_counter",
+            "  speed: {points: [[0, 0], [9, 0], [9, 9], [0, 9]], ground: [[0, 0], [1, 0], [1, 1], [0, 1]]}\n"
+            "  direction: {}\n  line_counter",
+        ),
+    )
+    objects = made.schemas()["objects"]
+    assert objects.names == [*ALWAYS, "track_id", "predicted", "speed_kmh", "heading_deg"]
+    types = [objects.field(name).type for name in ("track_id", "predicted", "speed_kmh")]
+    assert types == [pa.int64(), pa.bool_(), pa.float32()]
+
+
+def test_networks_bring_their_columns(tmp_path, test_data):
+    card_of("seg", test_data, tmp_path)
+    tiny_pose(tmp_path)
+    text = "stages:\n  segment: {model: seg}\n  points: {stage: pose, model: tiny, from: decode}\n"
+    objects = tables(tmp_path, text).schemas()["objects"]
+    assert objects.names == [*ALWAYS, "mask", "keypoints"]
+    assert objects.field("mask").type == pa.struct([("size", pa.list_(pa.int32())), ("counts", pa.string())])
+    assert objects.field("keypoints").type.value_type.field("x").type == pa.float32()
+
+
+PLUGIN = '''
+from streamkit import FrameStage, stage
+
+@stage("tall", reads="detections", writes="height_m")
+class Tall(FrameStage):
+    """Measure."""
+    columns = {"height_m": "float", "nonsense": "vegetable"}
+
+    def process(self, frame):
+        pass
+'''
+
+
+def test_a_plugin_may_say_a_type_and_else_its_columns_go_into_extra(tmp_path):
+    (tmp_path / "tall.py").write_text(PLUGIN)
+    made = tables(tmp_path, "plugins: [tall.py]\nstages:\n  detect: {model: demo}\n  tall: {}\n")
+    assert made.schemas()["objects"].names == [*ALWAYS, "height_m", "extra"]
+    assert "frames" in made.schemas()  # it may say something of whole frames
+
+
+def array(kind, values, **more):
+    return Column("one", kind, **more).array(values)
+
+
+def test_values_become_arrays_that_say_where_there_is_none():
+    assert array("float", np.array([1.5, np.nan], np.float32)).to_pylist() == [1.5, None]
+    assert array("int", np.array([7, -1])).to_pylist() == [7, None]
+    assert array("flag", np.array([True, False])).to_pylist() == [True, False]
+    points = np.full((3, 2, 3), np.nan, np.float32)
+    points[0] = [[1.004, 2, 0.5], [3, 4, 0.25]]
+    points[2, 0] = [5, 6, 1]
+    found = array("points", points)
+    found.validate(full=True)
+    assert [one and [p["x"] for p in one] for one in found.to_pylist()][:2] == [[1.0, 3.0], None]
+    assert found.to_pylist()[2][0] == {"x": 5.0, "y": 6.0, "score": 1.0}
+    vectors = array("vector", np.array([[np.nan, np.nan], [0.6, 0.8]], np.float32))
+    vectors.validate(full=True)
+    assert vectors.to_pylist()[0] is None
+    assert vectors[1].values.to_numpy() == pytest.approx([0.6, 0.8])
+    mask = {"size": [2, 2], "counts": "04"}
+    assert array("mask", np.array([None, mask], object)).to_pylist() == [None, mask]
+    one = {"color": {"label": "red", "score": 0.75}}
+    found = array("attributes", np.array([one, None], object), fields=("color", "make"))
+    assert found.to_pylist() == [{**one, "make": None}, None]
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_kind_has_arrays_of_its_type_for_rows_without_the_column(kind):
+    column = Column("one", kind, ("color",))
+    assert column.nulls(3).type == column.type
+    assert len(column.nulls(3)) == 3
+
+
+def test_arrays_are_of_their_columns_type_also_without_a_row():
+    for kind, shape, dtype in (
+        ("points", (0, 5, 3), np.float32), ("vector", (0, 8), np.float32), ("mask", (0,), object),
+        ("float", (0,), np.float32), ("int", (0,), np.int64), ("flag", (0,), bool),
+    ):  # fmt: skip
+        column = Column("one", kind)
+        assert column.array(np.zeros(shape, dtype)).cast(column.type).type == column.type
+
+
+def test_columns_of_unknown_types_are_json():
+    extra = {"a": np.array([1.25, np.nan], np.float32), "b": np.array(["x", None], object), "c": np.array([1, 2])}
+    assert others_of(extra, ["c"], 2).tolist() == ['{"a":1.25,"b":"x"}', None]
+
+
+def test_tables_are_compared_without_what_is_of_the_run():
+    def rows(*seconds):
+        plain = [{"key": key, "status": "done", "seconds": s} for key, s in zip("ba", seconds, strict=True)]
+        return pa.Table.from_pylist(plain, files_schema())
+
+    assert comparable(rows(1.0, 2.0)).equals(comparable(rows(3.0, 4.0)))
+    assert comparable(rows(1.0, 2.0))["key"].to_pylist() == ["a", "b"]
+    assert not set(RUN_COLUMNS) & set(comparable(rows(1.0, 2.0)).column_names)
+
+
+def test_without_pyarrow_it_is_said_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingPackage, match=r"run.py batch needs the package pyarrow.*streamkit\[batch\]"):
+        files_schema()

@@ -1,0 +1,196 @@
+"""A worker: one warm pipeline for many files, what it says of each, and results that depend on nothing else."""
+
+import os
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from small_clips import clip, job
+
+from streamkit.batch.job import Look, Outcome, Settings
+from streamkit.batch.worker import Worker
+from streamkit.errors import ConfigError
+
+COUNT = """
+device: cpu
+plugins: [opened.py]
+stages:
+  opened: {file: FILE}
+  jsonl: {path: "unused/{source}.jsonl"}
+"""
+OPENED = '''
+from streamkit import BatchStage, stage
+
+@stage("opened", writes="detections")
+class Opened(BatchStage):
+    """Write down when it is opened, and find one object a frame; fail where it is told to.
+
+    Options:
+        file: where to.
+        fail: the indices of frames to fail on; -1 for all.
+    """
+
+    file: str
+    fail: tuple[int, ...] = ()
+
+    def open(self):
+        with open(self.file, "a") as file:
+            file.write("opened\\n")
+
+    def process(self, batch):
+        import numpy as np
+        from streamkit import Detections
+
+        for frame in batch.frames:
+            if frame.index in self.fail or -1 in self.fail:
+                raise ValueError("no such luck")
+        n = len(batch.frames)
+        rows = np.arange(n, dtype=np.int32)
+        batch.tables["opened"] = Detections(
+            np.zeros((n, 4), np.float32), np.ones(n, np.float32), np.zeros(n, np.int32), rows, labels=("thing",)
+        )
+        return batch
+'''
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """Settings of a pipeline that writes down how often its stage was opened."""
+    (tmp_path / "opened.py").write_text(OPENED)
+    (tmp_path / "p.yaml").write_text(COUNT.replace("FILE", str(tmp_path / "opened.txt")))
+
+    def make(look: Look = Look(), **overrides: str) -> Settings:  # noqa: B008  a frozen value
+        named = tuple((name.replace("__", "."), value) for name, value in overrides.items())
+        return Settings(tmp_path / "p.yaml", named, tmp_path / "out", ("jsonl",), look)
+
+    return make
+
+
+@pytest.fixture
+def work(settings):
+    """A worker, closed at the end."""
+    made: list[Worker] = []
+
+    def make(*args, **options) -> Worker:
+        made.append(Worker(*args, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        assert one.close()
+    assert not [
+        thread.name for thread in threading.enumerate() if thread.name.startswith(("warm", "opened", "batcher"))
+    ]
+
+
+def test_one_pipeline_does_all_files_and_says_how_each_went(settings, work, root, tmp_path):
+    worker = work(settings(), "cpu")
+    street = root / "samples" / "street.mp4"
+    (tmp_path / "text.mp4").write_text("no video at all\n" * 100)
+    first, missing, text, again = (
+        worker.do(job(path, n)) for n, path in enumerate([street, tmp_path / "gone.mp4", tmp_path / "text.mp4", street])
+    )
+    assert (tmp_path / "opened.txt").read_text() == "opened\n" * len(os.sched_getaffinity(0))
+    for one in (first, again):
+        assert (one.status, one.cause, one.frames, one.objects) == ("done", "", 400, 400)
+        assert one.duration_s == pytest.approx(16.0)
+        facts = dict(one.facts)
+        assert facts.pop("fps") == pytest.approx(25.0)
+        assert facts == {
+            "codec": "h264", "width": 640, "height": 360, "frames": 400, "duration_s": 16.0,
+            "concealed_errors": 0, "failed_frames": 0,
+        }  # fmt: skip
+    assert (missing.status, missing.cause_kind, missing.again) == ("failed", "missing", False)
+    assert "there is no such file" in missing.cause
+    assert (text.status, text.again) == ("failed", False)
+    assert worker.doing() == []
+
+
+def test_what_is_looked_at(settings, work, root):
+    look = Look(start_s=2.0, end_s=4.0, every=5)
+    done = work(settings(look), "cpu").do(job(root / "samples" / "street.mp4"))
+    assert (done.frames, done.duration_s) == (10, 2.0)
+    lines = (settings().out / "jsonl").glob("*.jsonl")
+    assert sum(path.read_text().count("\n") for path in lines) == 10
+
+
+def test_a_file_is_read_while_the_end_of_the_one_before_is_under_way(settings, work, root):
+    worker = work(settings(), "cpu", 1, 1)
+    street, read, outcomes = root / "samples" / "street.mp4", threading.Event(), list[Outcome]()
+    first = threading.Thread(target=lambda: outcomes.append(worker.do(job(street, 1), read.set)))
+    first.start()
+    assert read.wait(60)
+    outcomes.append(worker.do(job(street, 2)))
+    first.join()
+    assert [one.frames for one in outcomes] == [400, 400]
+
+
+def test_several_files_side_by_side_have_their_own_results(settings, work, root):
+    worker = work(settings(Look(every=8)), "cpu", slots=3)
+    outcomes = dict[int, Outcome]()
+    threads = [
+        threading.Thread(target=lambda n=n: outcomes.update({n: worker.do(job(root / "samples" / "street.mp4", n))}))
+        for n in range(5)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {n: (one.status, one.frames) for n, one in outcomes.items()} == dict.fromkeys(range(5), ("done", 50))
+    texts = {path.read_text().replace(path.stem, "KEY") for path in (settings().out / "jsonl").iterdir()}
+    assert len({text.replace("KEY", "") for text in texts}) == 1
+
+
+def test_frames_that_fail_are_counted_and_all_of_them_are_a_failure(settings, work, root):
+    street = root / "samples" / "street.mp4"
+    some = work(settings(stages__opened__fail="[3, 7]"), "cpu").do(job(street))
+    assert (some.status, some.frames, some.facts["failed_frames"]) == ("done", 400, 2)
+    every = work(settings(Look(end_s=1.0), stages__opened__fail="[-1]"), "cpu").do(job(street))
+    assert (every.status, every.cause_kind, every.again) == ("failed", "stage", False)
+    assert "no such luck" in every.cause
+
+
+def test_a_stage_that_ends_the_run_ends_the_worker(settings, work, root):
+    worker = work(settings(Look(end_s=1.0), stages__opened__fail="[3]", stages__opened__run="{on_error: stop}"), "cpu")
+    first = worker.do(job(root / "samples" / "street.mp4"))
+    assert (first.status, first.cause_kind, first.again) == ("failed", "stage", True)
+    assert worker.over
+    after = worker.do(job(root / "samples" / "street.mp4", 1))
+    assert (after.status, after.cause_kind) == ("failed", "stage")
+
+
+def test_an_output_that_cannot_be_written_is_told_as_that(settings, work, root):
+    made = settings(Look(end_s=1.0))
+    worker = work(made, "cpu")
+    made.out.mkdir(exist_ok=True)
+    (made.out / "jsonl").write_text("in the way")
+    outcome = worker.do(job(root / "samples" / "street.mp4"))
+    assert (outcome.status, outcome.cause_kind, outcome.again) == ("failed", "output", False)
+    assert "cannot write" in outcome.cause
+
+
+def test_a_pipeline_that_cannot_be_made_is_told_at_once(settings):
+    with pytest.raises(ConfigError, match="min_scor"):
+        Worker(settings(stages__opened__min_scor="1"), "cpu")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_memory_is_flat_over_2000_files(settings, work, tmp_path):
+    made = replace(settings(), formats=("parquet", "jsonl"))
+    worker, path, process = work(made, "cpu"), clip(tmp_path / "a.mp4"), psutil.Process()
+    (tmp_path / "text.mp4").write_text("no video\n" * 50)
+    rss: list[int] = []
+    for number in range(2300):
+        one = job(tmp_path / "text.mp4" if number % 20 == 0 else path, number)
+        assert worker.do(one).status == ("failed" if number % 20 == 0 else "done")
+        if number % 100 == 99:
+            rss.append(process.memory_info().rss >> 20)
+    print("MiB after each 100 files:", *rss)
+    assert rss[-1] - rss[2] < 10

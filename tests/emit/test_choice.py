@@ -1,0 +1,105 @@
+import json
+
+import numpy as np
+import pytest
+
+from streamkit.emit.choice import VARIABLES, Choice
+from streamkit.records import record
+from streamkit.testing import detections, frames
+
+
+def scene(labels_by_frame, *, tracks=False, step_s=0.1):
+    made = frames(len(labels_by_frame), width=640, height=480)
+    for i, (frame, found) in enumerate(zip(made, labels_by_frame, strict=True)):
+        names = ("car", "person")
+        boxes = [[10 * n, 20, 10 * n + 5, 40] for n in range(len(found))]
+        table = detections(boxes, labels=names, track_id=range(len(found)) if tracks else None)
+        frame.pts_s = i * step_s
+        frame.tables = {"detect": table.with_columns(class_id=np.array([names.index(n) for n in found], np.int32))}
+    return made
+
+
+def sent(choice, made):
+    return [
+        [(values, json.loads(body)) for values, body in choice.of(one, lambda one=one: record(one))] for one in made
+    ]
+
+
+def test_a_frames_record_is_what_jsonl_writes():
+    made = scene([["car"], []])
+    assert sent(Choice("frames"), made) == [[(("test",), record(one))] for one in made]
+
+
+def test_objects_of_other_labels_are_left_out_of_a_frames_record():
+    (((_, one),),) = sent(Choice("frames", labels=["person"]), scene([["car", "person"]]))
+    assert [found["label"] for found in one["objects"]] == ["person"]
+
+
+def test_each_object_is_a_record_with_its_frame():
+    made = scene([["car", "person"], []])
+    (one, other), nothing = sent(Choice("objects"), made)
+    assert one[0] == ("test", "car", "detect", "none")
+    assert len(one[0]) == len(VARIABLES["objects"])
+    whole = record(made[0])
+    objects, _ = whole.pop("objects"), whole.pop("events")
+    assert [one[1], other[1]] == [{**whole, "object": found} for found in objects]
+    assert nothing == []
+    unnamed = sent(Choice("objects", named=False), made)[0]
+    assert [body for _, body in unnamed] == [one[1], other[1]]
+
+
+def test_events_are_chosen_by_name():
+    made = scene([["car"]])
+    made[0].stage = "crossing"
+    made[0].emit("crossed", track_id=7, direction="in")
+    made[0].emit("other")
+    all_, some = sent(Choice("events"), made)[0], sent(Choice("events", when="crossing.crossed"), made)[0]
+    assert [values for values, _ in all_] == [
+        ("test", "crossing", "crossed", "7"),
+        ("test", "crossing", "other", "none"),
+    ]
+    assert [values for values, _ in some] == [("test", "crossing", "crossed", "7")]
+    told = some[0][1]
+    assert told["event"] == {"kind": "crossed", "stage": "crossing", "track_id": 7, "data": {"direction": "in"}}
+    assert "objects" not in told
+
+
+def test_every_thins_frames_and_tracks_by_their_own_time():
+    made = scene([["car"]] * 10, tracks=True)
+    assert [len(one) for one in sent(Choice("frames", every_s=0.3), made)] == [1, 0, 0, 1, 0, 0, 1, 0, 0, 1]
+    made = scene([["car"], ["car", "person"], ["car", "person"], ["car"]], tracks=True)
+    assert [len(one) for one in sent(Choice("objects", every_s=0.2), made)] == [1, 1, 1, 0]
+    choice = Choice("frames", every_s=100)
+    assert [len(one) for one in sent(choice, made[:2])] == [1, 0]
+    choice.end("test")
+    assert [len(one) for one in sent(choice, made[:1])] == [1], "a source that comes again begins anew"
+
+
+def test_on_change_sends_frames_whose_counts_differ():
+    seen = [["car"], ["car"], ["car", "car"], ["person", "car"], ["car", "person"], [], []]
+    assert [len(one) for one in sent(Choice("frames", on_change=True), scene(seen))] == [1, 0, 1, 1, 0, 1, 0]
+    only = Choice("frames", on_change=True, labels=["person"])
+    assert [len(one) for one in sent(only, scene(seen))] == [1, 0, 0, 1, 0, 1, 0]
+    again = Choice("frames", on_change=True, every_s=0.2)
+    assert [len(one) for one in sent(again, scene([["car"]] * 4 + [[]] * 4))] == [1, 0, 1, 0, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"send": "events", "labels": ["car"]}, "with send: events write when"),
+        ({"send": "events", "every_s": 1.0}, "with send: events write when"),
+        ({"send": "objects", "on_change": True}, "on_change chooses frames; leave it out with send: objects"),
+        ({"send": "frames", "when": "a"}, "when chooses events; write send: events"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options, told):
+    with pytest.raises(ValueError, match=told):
+        Choice(**options)
+
+
+def test_what_json_does_not_have_becomes_text():
+    made = scene([["car"]])
+    made[0].tables["detect"] = made[0].tables["detect"].with_columns(what=np.array([{1, 2}], object))
+    (((_, one),),) = sent(Choice("objects"), made)
+    assert one["object"]["what"] == [1, 2]

@@ -1,0 +1,54 @@
+import pytest
+
+from streamkit.emit.client import Client, Lost, address, tls_context
+
+SCHEMES = {"mqtt": (1883, False), "mqtts": (8883, True)}
+
+
+def test_an_address_is_read_and_shown_without_its_credentials():
+    one = address("mqtts://me:p%2Fs%40s@broker/x", SCHEMES)
+    assert (one.host, one.port, one.user, one.password, one.tls, one.path) == (
+        "broker",
+        8883,
+        "me",
+        "p/s@s",
+        True,
+        "/x",
+    )
+    assert str(one) == "mqtts://broker:8883/x"
+    assert str(address("mqtt://[::1]:99", SCHEMES)) == "mqtt://[::1]:99"
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("mqqt://h", "url must begin with mqtt:// or mqtts://, as in mqtt://host; did you mean 'mqtt'"),
+        ("broker:1883", "url must begin with mqtt://"),
+        ("mqtt://", "url must be mqtt://user:password@host:port"),
+        ("mqtt://u:se/cret@h", "write %2F for /"),
+        ("mqtt://u:se#cret@h", "%23 for #"),
+        ("mqtt://h:port", "url must be mqtt://"),
+        ("mqtt://h:99999", "url must be mqtt://"),
+    ],
+)
+def test_what_is_no_address_is_refused_without_showing_it(url, told):
+    with pytest.raises(ValueError, match=told) as caught:
+        address(url, SCHEMES)
+    assert "cret" not in str(caught.value)
+
+
+def test_certificates_need_an_encrypted_address():
+    with pytest.raises(ValueError, match="write mqtts:// in the url, or leave tls out"):
+        address("mqtt://h", SCHEMES, {"ca": "x"})
+
+
+def test_certificates_that_cannot_be_read_are_told(tmp_path):
+    with pytest.raises(Lost, match=r"the certificates cannot be used \(.*nowhere.pem\)"):
+        tls_context({"ca": str(tmp_path / "nowhere.pem")})
+
+
+def test_secrets_are_hidden_wherever_they_stand():
+    client = Client()
+    client.secrets = ["hunter2", ""]
+    told = client.hide("cannot log in\n at amqp://me:other@host with hunter2 and token=abc or ?token=abc")
+    assert told == "cannot log in at amqp://me:***@host with *** and token=abc or ?token=***"

@@ -1,0 +1,193 @@
+"""At least once, in order for each source, and once after repeats are dropped: with faults that are real."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from emit.brokers import PLACES, place  # noqa: F401  a fixture
+
+LIFE = Path(__file__).with_name("life.py")
+WITH_GATE = ["mqtt", "redis", "postgres", "webhook"]
+
+
+class Life:
+    """A pipeline's process, and what it has said it has written into its spool."""
+
+    def __init__(self, options, names, frames, rate):
+        self.safe: dict[str, int] = {}
+        self.process = subprocess.Popen(
+            [sys.executable, str(LIFE), json.dumps(options), ",".join(names), str(frames), str(rate)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self._said: list[str] = []
+        self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._listen)]
+        for one in self._readers:
+            one.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            if line.endswith("\n"):  # the last one may be half a line
+                source, index = line.split()
+                self.safe[source] = int(index)
+
+    def _listen(self):
+        self._said += self.process.stderr
+
+    def wait_for_first(self):
+        until_s = time.monotonic() + 60
+        while not self.safe and time.monotonic() < until_s and self.process.poll() is None:
+            time.sleep(0.01)
+        assert self.safe, self.said
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        return self.end()
+
+    def end(self, timeout=120):
+        code = self.process.wait(timeout)
+        for one in self._readers:
+            one.join()
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return code
+
+    @property
+    def said(self):
+        return "".join(self._said)
+
+
+def once(records):
+    """Frame indices by source, in order of first arrival; how many repeats there were."""
+    found, known, repeats = defaultdict(list), {}, 0
+    for one in records:
+        id_ = one.pop("id")
+        if id_ in known:
+            assert known[id_] == one, "an id stands for one record only"
+            repeats += 1
+            continue
+        known[id_] = one
+        found[one["source"]].append(one["frame"])
+    return dict(found), repeats
+
+
+def with_spool(there, folder, **more):
+    return {"stage": there.kind, **there.options(), "spool": {"path": str(folder / "spool")}, "timeout": "1s", **more}
+
+
+def survive(there, folder, *, broker_kills, pipeline_kills, rate, least_s=0.2, most_s=0.6, seed=1):
+    """Kill both at random moments while frames of two sources flow; then let the rest out, and count."""
+    chance = random.Random(seed)
+    faults = ["broker"] * broker_kills + ["pipeline"] * pipeline_kills
+    chance.shuffle(faults)
+    options = with_spool(there, folder)
+    safe: dict[str, int] = {}
+    number = 0
+
+    def begin():
+        nonlocal number
+        number += 1
+        made = Life(options, [f"gate{number}", f"yard{number}"], 10**9, rate // 2)
+        made.wait_for_first()
+        return made
+
+    life = begin()
+    for fault in faults:
+        time.sleep(chance.uniform(least_s, most_s))
+        if fault == "broker":
+            there.restart()
+        else:
+            life.kill()
+            safe |= life.safe
+            life = begin()
+    time.sleep(chance.uniform(least_s, most_s))
+    life.process.send_signal(signal.SIGKILL)
+    life.end()
+    safe |= life.safe
+    for n in range(5):  # runs that bring the rest; a slow machine needs more than one
+        last = Life(options, [f"last{n}"], 1, 1)
+        assert last.end() == 0
+        if "are left in" not in last.said:
+            break
+    assert "are left in" not in last.said, last.said
+    found, repeats = once(there.got())
+    assert found.keys() >= safe.keys()
+    for source, frames in found.items():
+        assert frames == list(range(len(frames))), f"{source}: in order, and none is missing"
+        assert len(frames) > safe.get(source, -1), f"{source}: what was written into the spool has arrived"
+    return sum(map(len, found.values())), repeats
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_nothing_is_lost_when_broker_and_pipeline_are_killed(kind, place, tmp_path):  # noqa: F811
+    survive(place(kind), tmp_path, broker_kills=1, pipeline_kills=1, rate=1000)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", PLACES)
+def test_nothing_is_lost_in_twenty_kills_of_each_at_2000_records_a_second(kind, place, tmp_path):  # noqa: F811
+    seed = random.randrange(10**6)
+    there = place(kind)
+    records, repeats = survive(
+        there, tmp_path, broker_kills=20, pipeline_kills=20, rate=2000, least_s=0.2, most_s=1.5, seed=seed
+    )
+    print(f"\n{kind}: {records} records, {repeats} repeats, seed {seed}")
+    assert records > 20_000
+
+
+@pytest.mark.parametrize("kind", WITH_GATE)
+def test_a_connection_cut_between_sending_and_acknowledgement_gives_repeats_and_no_gap(kind, place, tmp_path):  # noqa: F811
+    there = place(kind)
+    life = Life(with_spool(there, tmp_path), ["gate"], 1500, 1000)
+    life.wait_for_first()
+    time.sleep(0.2)
+    there.gate.swallow = True
+    time.sleep(0.3)
+    there.gate.cut()
+    there.gate.swallow = False
+    assert life.end() == 0
+    found, repeats = once(there.got())
+    assert found == {"gate": list(range(1500))}
+    assert "are left in" not in life.said
+    if kind != "postgres":  # whose primary key has dropped them
+        assert repeats > 0
+
+
+@pytest.mark.parametrize("kind", ["mqtt", "redis", pytest.param("webhook", marks=pytest.mark.soak)])
+def test_a_broker_that_stands_still_is_left_and_found_again(kind, place, tmp_path):  # noqa: F811
+    there = place(kind)
+    life = Life(with_spool(there, tmp_path, max_wait="500ms"), ["gate"], 2500, 1000)
+    life.wait_for_first()
+    time.sleep(0.1)
+    there.broker.freeze()
+    time.sleep(1.6)
+    there.broker.thaw()
+    assert life.end() == 0
+    found, _ = once(there.got())
+    assert found == {"gate": list(range(2500))}
+    assert "records wait in the spool" in life.said
+
+
+@pytest.mark.parametrize("kind", ["mqtt", "redis", pytest.param("postgres", marks=pytest.mark.soak)])
+def test_a_wrong_password_is_told_without_it_and_nothing_is_lost(kind, place, tmp_path):  # noqa: F811
+    there = place(kind)
+    wrong = {**with_spool(there, tmp_path, drain="500ms"), **there.options("wr0ng/secret")}
+    life = Life(wrong, ["gate"], 50, 500)
+    assert life.end() == 0, "a broker that does not let us in is a warning"
+    assert "50 records are left" in life.said
+    assert "records wait in the spool, and it is tried again" in life.said
+    for secret in ("wr0ng/secret", "wr0ng%2Fsecret", "wr0ng"):
+        assert secret not in life.said
+        assert not any(secret.encode() in path.read_bytes() for path in (tmp_path / "spool").iterdir())
+    again = Life(with_spool(there, tmp_path), ["last"], 1, 1)
+    assert again.end() == 0
+    found, _ = once(there.got())
+    assert found == {"gate": list(range(50)), "last": [0]}
+    assert "50 records of an earlier run wait" in again.said

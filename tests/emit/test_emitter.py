@@ -1,0 +1,223 @@
+"""Emitters in a pipeline: what is checked beforehand, what is said, what is counted."""
+
+import builtins
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+from emit.brokers import free_port
+
+from streamkit.bench.emitting import add_stages
+from streamkit.config import read_text
+from streamkit.data import Device
+from streamkit.errors import ConfigError, MissingPackage, OutputError
+from streamkit.graph import build
+from streamkit.runtime.run import Pipeline
+from streamkit.stage import default_registry
+
+REGISTRY = default_registry()
+add_stages(REGISTRY)
+
+
+def graph(sink, *, count=20, sources=("gate", "yard"), above=None):
+    each = {"stage": "numbered_frames", "uri": "none", "count": count}
+    stages = {**({"detect": above} if above else {}), "out": sink}
+    text = json.dumps({"device": "cpu", "sources": dict.fromkeys(sources, each), "stages": stages})
+    return build(read_text(text, registry=REGISTRY))
+
+
+def run(sink, **options):
+    said = []
+    pipeline = Pipeline(graph(sink, **options), Device("cpu"), say=said.append)
+    return pipeline.run(), pipeline.report(0)["counts"], said
+
+
+def problems(sink):
+    with pytest.raises(ConfigError) as caught:
+        graph(sink)
+    return str(caught.value)
+
+
+def rows(path, text):
+    with sqlite3.connect(path) as connection:
+        found = connection.execute(text).fetchall()
+    connection.close()
+    return found
+
+
+def test_all_sources_go_into_one_table_in_order(tmp_path):
+    out = {"stage": "sqlite", "path": str(tmp_path / "x.db"), "send": "objects", "spool": {"path": str(tmp_path / "s")}}
+    code, counts, said = run(out, above={"stage": "ten_objects"})
+    assert (code, counts["records sent"]) == (0, 400)
+    assert not any("spool" in text for text in said)
+    found = rows(tmp_path / "x.db", "SELECT source, frame, label FROM objects ORDER BY rowid")
+    for source in ("gate", "yard"):
+        assert [row[1] for row in found if row[0] == source] == [n // 10 for n in range(200)]
+    assert {row[2] for row in found} == {"car", "person", "bicycle"}
+
+
+def test_the_spool_is_named_after_the_stage_where_nothing_else_is_said(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run({"stage": "sqlite", "path": "x.db"})[0] == 0
+    assert sorted(path.name for path in (tmp_path / "spool" / "out").iterdir()) == ["acknowledged", "lock", "name"]
+
+
+def test_a_broker_that_is_not_there_is_a_warning_and_the_records_wait(tmp_path):
+    sink = {"stage": "redis", "url": f"redis://:pa55@127.0.0.1:{free_port()}", "spool": {"path": str(tmp_path / "s")}}
+    code, counts, said = run(sink)
+    assert code == 0
+    assert counts["records left in the spool"] == 40
+    assert counts["connections lost or refused"] >= 1
+    (told,) = [text for text in said if "no connection" in text]
+    assert told.startswith("redis://127.0.0.1:")
+    assert "records wait in the spool, and it is tried again until it works" in told
+    assert "40 records are left in" in said[-1]
+    assert not any("pa55" in text for text in said)
+
+
+def test_a_required_broker_that_is_not_there_ends_the_run_with_exit_code_2(tmp_path, root):
+    (tmp_path / "p.yaml").write_text(
+        "sources: {a: 'test://'}\n"
+        f"stages:\n  mqtt: {{url: 'mqtt://me:${{SECRET}}@127.0.0.1:{free_port()}', required: true}}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(root / "run.py"), "p.yaml"], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "SECRET": "hunter2"},
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert "mqtt: mqtt://127.0.0.1:" in done.stderr
+    assert "is required and cannot be used: no connection: " in done.stderr
+    assert "start it, or leave out required: true, and records wait in the spool" in done.stderr
+    assert "hunter2" not in done.stderr + done.stdout
+    assert not (tmp_path / "spool").exists()
+
+
+def test_a_spool_that_is_full_can_stop_the_run(tmp_path):
+    sink = {
+        "stage": "redis", "url": f"redis://127.0.0.1:{free_port()}",
+        "spool": {"path": str(tmp_path / "s"), "size": "1MB", "when_full": "stop"},
+    }  # fmt: skip
+    with pytest.raises(OutputError, match=r"the spool .* is full with 1 MB, or its disk, and when_full is stop"):
+        run(sink, count=20_000)
+
+
+def test_what_is_dropped_sent_and_left_adds_up(tmp_path):
+    sink = {
+        "stage": "redis", "url": f"redis://127.0.0.1:{free_port()}",
+        "spool": {"path": str(tmp_path / "s"), "size": "1MB"},
+    }  # fmt: skip
+    code, counts, said = run(sink, count=6000)
+    assert code == 0
+    dropped = counts["records dropped: the spool was full"]
+    assert dropped > 0
+    assert dropped + counts["records left in the spool"] == 12_000
+    assert sum("the oldest records are dropped, and counted" in text for text in said) == 1
+    out = {"stage": "sqlite", "path": str(tmp_path / "x.db"), "spool": {"path": str(tmp_path / "s")}}
+    _, counts, _ = run(out, count=1, sources=("last",))
+    assert counts["records sent"] == 12_000 - dropped + 1, "a spool may also be sent elsewhere"
+    found = rows(tmp_path / "x.db", "SELECT frame FROM frames WHERE source = 'gate' ORDER BY rowid")
+    assert [row[0] for row in found] == list(range(6000 - len(found), 6000)), (
+        "the newest, and none is missing among them"
+    )
+
+
+def test_two_emitters_cannot_have_one_spool(tmp_path):
+    spool = {"spool": {"path": str(tmp_path / "s")}}
+    each = {"stage": "numbered_frames", "uri": "none", "count": 1}
+    stages = {name: {"stage": "sqlite", "path": f"{tmp_path}/{name}.db", "from": "decode", **spool} for name in "ab"}
+    made = build(read_text(json.dumps({"device": "cpu", "sources": {"x": each}, "stages": stages}), registry=REGISTRY))
+    with pytest.raises(OutputError, match=r"is in use by another run or emitter; give each a spool\.path of its own"):
+        Pipeline(made, Device("cpu"), say=lambda text: None).run()
+
+
+def test_frames_that_failed_are_told_of_as_well(tmp_path):
+    from streamkit.stage import Collecting, FrameStage, stage
+
+    registry = REGISTRY.copy()
+    with Collecting(registry):
+
+        @stage("fails")
+        class Fails(FrameStage):
+            """Fails on every third frame."""
+
+            def process(self, frame):
+                if frame.index % 3 == 0:
+                    raise ValueError("no")
+
+    each = {"stage": "numbered_frames", "uri": "none", "count": 9}
+    sink = {"stage": "sqlite", "path": str(tmp_path / "x.db"), "spool": {"path": str(tmp_path / "s")}}
+    text = json.dumps({"device": "cpu", "sources": {"a": each}, "stages": {"fails": {}, "out": sink}})
+    Pipeline(build(read_text(text, registry=registry)), Device("cpu"), say=lambda text: None).run()
+    found = rows(tmp_path / "x.db", "SELECT frame, error FROM frames ORDER BY rowid")
+    assert [row[0] for row in found] == list(range(9))
+    assert [bool(row[1]) for row in found] == [n % 3 == 0 for n in range(9)]
+
+
+MQTT = {"stage": "mqtt", "url": "mqtt://u:hunter2@h"}
+
+
+@pytest.mark.parametrize(
+    ("sink", "told"),
+    [
+        ({**MQTT, "topic": "cameras/{sorce}"}, "topic has an unknown variable {sorce}; did you mean 'source'?"),
+        (
+            {**MQTT, "send": "objects", "topic": "{lable}"},
+            "topic has an unknown variable {lable}; did you mean 'label'?",
+        ),
+        ({**MQTT, "topic": "cameras/#"}, "topic cannot have + or # in it, which are for subscribers"),
+        ({**MQTT, "sned": "objects"}, "mqtt has no option 'sned'; did you mean 'send'?"),
+        (
+            {**MQTT, "send": "object"},
+            "out.send must be frames, objects or events, got 'object'; did you mean 'objects'?",
+        ),
+        ({**MQTT, "spool": {"size": "10KB"}}, "spool.size must be at least 1MB, got 0.01MB"),
+        ({**MQTT, "spool": {"when": "stop"}}, "out.spool has no option 'when'; did you mean 'when_full'?"),
+        ({**MQTT, "tls": {"ca": "x"}}, "tls needs an encrypted address: write mqtts:// in the url"),
+        ({**MQTT, "url": "mqqt://u:hunter2@h"}, "url must begin with mqtt:// or mqtts://, as in mqtt://host"),
+        ({**MQTT, "send": "events", "when": "detect.crossed"}, "no stage writes the event 'detect.crossed'"),
+        ({"stage": "webhook", "url": "https://h", "secret": 4711}, "out.secret must be text; put quotes around it"),
+        ({"stage": "redis", "url": "redis://h/x"}, "url must end with the number of a database"),
+        ({"stage": "sqlite", "path": "x.db", "table": "a b"}, "table must be letters, digits and underscores"),
+        ({"stage": "postgres", "url": "postgres://h/x", "tls": {"ca": "x"}}, "write encryption: verify, too"),
+    ],
+)
+def test_mistakes_are_told_with_the_way_out_and_without_secrets(sink, told):
+    found = problems(sink)
+    assert told in found
+    assert "hunter2" not in found
+    assert "4711" not in found
+
+
+@pytest.mark.parametrize(
+    ("kind", "package", "extra"),
+    [("mqtt", "paho", "mqtt"), ("redis", "redis", "redis"), ("kafka", "confluent_kafka", "kafka"),
+     ("webhook", "httpx", "webhook"), ("postgres", "psycopg", "postgres")],
+)  # fmt: skip
+def test_a_package_that_is_missing_is_told_before_the_first_frame(kind, package, extra, tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def missing(name, *rest, **more):
+        if name.split(".")[0] == package:
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    scheme = "http" if kind == "webhook" else kind
+    with pytest.raises(MissingPackage, match=rf"pip install 'streamkit\[{extra}\]'"):
+        run({"stage": kind, "url": f"{scheme}://h", "spool": {"path": str(tmp_path / "s")}})
+
+
+def test_several_processes_have_one_emitter(tmp_path, root):
+    (tmp_path / "p.yaml").write_text(
+        "device: [cpu, cpu]\n"
+        "sources: {a: 'test://?width=96&height=64&frames=20', b: 'test://?width=96&height=64&frames=20'}\n"
+        "stages: {sqlite: {path: out.db}}\n"
+    )
+    subprocess.run([sys.executable, str(root / "run.py"), "p.yaml"], cwd=tmp_path, check=True, capture_output=True)
+    found = rows(tmp_path / "out.db", "SELECT source, frame FROM frames ORDER BY rowid")
+    for source in "ab":
+        assert [row[1] for row in found if row[0] == source] == list(range(20))
+    assert [path.name for path in (tmp_path / "spool").iterdir()] == ["sqlite"]

@@ -1,0 +1,89 @@
+"""The sender with a client that does what it is told; real brokers are in test_delivery.py."""
+
+import json
+
+import pytest
+
+from streamkit.counters import Counters
+from streamkit.emit.blocks import Record
+from streamkit.emit.client import Client, Lost, Refused
+from streamkit.emit.sender import LOST, REFUSED, SENT, Sender
+from streamkit.emit.spool import Spool
+
+
+class Scripted(Client):
+    """Fails as often as it is told to, and keeps what it takes."""
+
+    where = "mqtt://broker:1883"
+    secrets = ("hunter2",)
+
+    def __init__(self, connects=(), delivers=(), never=()):
+        self.connects, self.delivers, self.never, self.got = list(connects), list(delivers), set(never), []
+
+    def connect(self):
+        if self.connects and (error := self.connects.pop(0)) is not None:
+            raise error
+
+    def deliver(self, messages):
+        if self.delivers and (done := self.delivers.pop(0)) is not None:
+            self.got += messages[:done]
+            raise Lost("cut", done)
+        for done, one in enumerate(messages):
+            if json.loads(one.body)["n"] in self.never:
+                raise Refused("too large", done)
+            self.got.append(one)
+
+
+@pytest.fixture
+def run(tmp_path):
+    spools = []
+
+    def go(client, count=10):
+        counters, said = Counters(), []
+        spool = Spool(tmp_path / "s")
+        spools.append(spool)
+        spool.append([Record(b"t/%d" % n, b"k", b'{"n":%d}' % n) for n in range(count)])
+        Sender(spool, client, 0.3, counters, said.append).run(lambda: not spool.waiting)
+        return [json.loads(one.body)["n"] for one in client.got], counters, said, spool
+
+    yield go
+    for spool in spools:
+        spool.close()
+
+
+def test_each_record_has_its_id_in_front_and_goes_in_order(run):
+    client = Scripted()
+    found, counters, said, spool = run(client)
+    assert found == list(range(10))
+    assert counters.values == {SENT: 10}
+    assert said == []
+    first = client.got[0]
+    assert (first.id, first.topic, first.key) == (f"{spool.name}-1", "t/0", "k")
+    assert first.body == b'{"id":"%b-1","n":0}' % spool.name.encode()
+
+
+def test_what_was_not_acknowledged_is_sent_again_from_there(run):
+    found, counters, said, _ = run(Scripted(delivers=[4, 0, None]))
+    assert found == list(range(10))
+    assert (counters[SENT], counters[LOST]) == (10, 2)
+    assert len(said) == 2
+
+
+def test_a_broker_that_is_away_is_told_once_and_without_secrets_and_found_again(run):
+    errors = [Lost("no hunter2 connection"), OSError("hunter2"), Lost("again"), None]
+    found, counters, said, _ = run(Scripted(connects=errors))
+    assert found == list(range(10))
+    assert counters[LOST] == 3
+    assert said == [
+        "mqtt://broker:1883: no *** connection; records wait in the spool, and it is tried again until it works",
+        "mqtt://broker:1883 takes records again; 10 wait for it",
+    ]
+
+
+def test_a_record_that_is_refused_for_good_is_given_up_alone(run):
+    found, counters, said, _ = run(Scripted(never={3, 7}))
+    assert found == [0, 1, 2, 4, 5, 6, 8, 9]
+    assert (counters[SENT], counters[REFUSED]) == (8, 2)
+    assert said[0] == (
+        "mqtt://broker:1883 refuses a record for t/3: too large; it is given up, and counted"
+    )  # fmt: skip

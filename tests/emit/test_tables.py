@@ -1,0 +1,89 @@
+"""Records in databases: columns, repeats, tables that are otherwise."""
+
+import json
+import sqlite3
+
+import pytest
+from emit.brokers import place  # noqa: F401  a fixture
+
+from streamkit.emit.client import Lost, Message, address
+from streamkit.emit.postgres import SCHEMES, PostgresClient
+from streamkit.emit.sqlite import SqliteClient
+
+HEAD = {"schema": "streamkit/1", "source": "gate", "frame": 3, "pts_s": 0.12, "time": "2026-08-01T12:00:00.250Z"}
+MADE = {
+    "frames": {**HEAD, "objects": [], "events": []},
+    "objects": {
+        **HEAD,
+        "object": {"box": [1.5, 2, 3, 4.25], "score": 0.5, "class_id": 2, "label": "it's", "track_id": 9},
+    },
+    "events": {**HEAD, "event": {"kind": "crossed", "stage": "line", "track_id": 9, "data": {"to": "in"}}},
+}
+ROWS = {
+    "frames": {"error": None},
+    "objects": {"label": "it's", "track_id": 9, "score": 0.5, "x1": 1.5, "y1": 2.0, "x2": 3.0, "y2": 4.25},
+    "events": {"stage": "line", "kind": "crossed", "track_id": 9},
+}
+
+
+def message(number, made):
+    return Message(f"s-{number}", "", "", json.dumps({"id": f"s-{number}", **made}).encode())
+
+
+@pytest.mark.parametrize("send", MADE)
+def test_sqlite_has_a_row_for_each_record_and_none_for_a_repeat(send, tmp_path):
+    client = SqliteClient(str(tmp_path / "sub" / "x.db"), send, send)
+    for _ in range(2):
+        client.connect()
+        client.deliver([message(n, MADE[send]) for n in range(3)])
+        client.close()
+    connection = sqlite3.connect(tmp_path / "sub" / "x.db")
+    connection.row_factory = sqlite3.Row
+    rows = [dict(row) for row in connection.execute(f"SELECT * FROM {send} ORDER BY rowid")]
+    connection.close()
+    assert [row["id"] for row in rows] == ["s-0", "s-1", "s-2"]
+    assert json.loads(rows[0].pop("record")) == {"id": "s-0", **MADE[send]}
+    head = {key: HEAD[key] for key in ("source", "frame", "pts_s", "time")}
+    assert rows[0] == {"id": "s-0", **head, **ROWS[send]}
+    assert (tmp_path / "sub" / "x.db").stat().st_mode & 0o077 == 0
+
+
+def test_postgres_has_a_row_for_each_record_and_none_for_a_repeat(place):  # noqa: F811
+    import psycopg
+    from psycopg.rows import dict_row
+
+    there = place("postgres")
+    at = address(there.options()["url"], SCHEMES)
+    options = {"user": "streamkit", "password": there.broker.password, "dbname": "postgres"}
+    with psycopg.connect(host="127.0.0.1", port=there.broker.port, row_factory=dict_row, **options) as connection:
+        for send, made in MADE.items():
+            client = PostgresClient(at, f"public.{send}", send)
+            for _ in range(2):
+                client.connect()
+                client.deliver([message(n, made) for n in range(3)])
+                client.close()
+            rows = connection.execute(f"SELECT * FROM {send} ORDER BY id").fetchall()
+            connection.commit()
+            assert [row["id"] for row in rows] == ["s-0", "s-1", "s-2"]
+            assert rows[0].pop("record") == {"id": "s-0", **made}
+            assert rows[0].pop("time").isoformat().startswith("2026-08-01T12:00:00.25")
+            assert rows[0] == {"id": "s-0", "source": "gate", "frame": 3, "pts_s": 0.12, **ROWS[send]}
+        connection.execute("CREATE TABLE other (id text PRIMARY KEY, source text)")
+        connection.commit()
+        client = PostgresClient(at, "other", "events")
+        with pytest.raises(
+            Lost, match="the table other has no column frame, pts_s, time, stage, kind, track_id, record"
+        ):
+            client.connect()
+        client.close()
+
+
+def test_a_table_with_other_columns_is_told_with_the_way_out(tmp_path):
+    made = sqlite3.connect(tmp_path / "x.db")
+    made.execute("CREATE TABLE events (id TEXT PRIMARY KEY, source, frame, pts_s, time, kind, record)")
+    made.close()
+    client = SqliteClient(str(tmp_path / "x.db"), "events", "events")
+    told = "the table events has no column stage, track_id, which send: events needs; name another table, or add"
+    with pytest.raises(Lost, match=told):
+        client.connect()
+    client.close()

@@ -1,0 +1,139 @@
+"""Encrypted connections to real brokers: a good certificate is taken, one that nobody vouches for is not."""
+
+import shutil
+import ssl
+import subprocess
+import tempfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from streamkit.bench.brokers import Mosquitto, Postgres, Redis
+from streamkit.emit import mqtt, postgres, redis, webhook
+from streamkit.emit.client import Lost, Message, address
+
+BODY = b'{"id":"s-1","source":"a","frame":1,"pts_s":0.1,"objects":[]}'
+
+
+@pytest.fixture(scope="module")
+def certificates():
+    """A folder with ca.pem, and cert.pem and key.pem of 127.0.0.1 signed by it."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl on this machine")
+    folder = Path(tempfile.mkdtemp(prefix="streamkit-tls-"))
+    folder.chmod(0o755)
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout"]
+    run = {"cwd": folder, "check": True, "capture_output": True}
+    subprocess.run([*make, "ca.key", "-out", "ca.pem", "-subj", "/CN=ca"], **run)
+    signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-subj", "/CN=broker", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*make, "key.pem", "-out", "cert.pem", *signed, "-addext", "basicConstraints=CA:FALSE"], **run)
+    for path in folder.iterdir():
+        path.chmod(0o644)
+    yield folder
+    shutil.rmtree(folder)
+
+
+class SafeMosquitto(Mosquitto):
+    def command(self):
+        made = super().command()
+        with (self.folder / "mosquitto.conf").open("a") as conf:
+            conf.write(f"certfile {self.certs}/cert.pem\nkeyfile {self.certs}/key.pem\n")
+        return made
+
+
+class SafeRedis(Redis):
+    def command(self):
+        made = super().command()
+        made[made.index("--port") + 1] = "0"
+        files = ["--tls-cert-file", f"{self.certs}/cert.pem", "--tls-key-file", f"{self.certs}/key.pem"]
+        return [*made, "--tls-port", str(self.port), *files, "--tls-auth-clients", "no"]
+
+
+class SafePostgres(Postgres):
+    def command(self):
+        made = super().command()
+        key = self.folder / "key.pem"
+        shutil.copy(self.certs / "key.pem", key)
+        key.chmod(0o600)
+        shutil.chown(key, **{"user": "postgres"} if self._as() else {"group": -1})
+        return [*made, "-c", "ssl=on", "-c", f"ssl_cert_file={self.certs}/cert.pem", "-c", f"ssl_key_file={key}"]
+
+
+def mqtt_client(url, tls):
+    return mqtt.MqttClient(address(url, mqtt.SCHEMES, tls), tls)
+
+
+def redis_client(url, tls):
+    return redis.RedisClient(address(url, redis.SCHEMES, tls), tls)
+
+
+def postgres_client(url, tls):
+    return postgres.PostgresClient(address(url, postgres.SCHEMES), "frames", "frames", tls, True)
+
+
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <ssl.SSLSocket")  # paho leaves one after a failed handshake
+@pytest.mark.parametrize(
+    ("kind", "url", "make"),
+    [
+        (SafeMosquitto, "mqtts://streamkit:{}@127.0.0.1:{}", mqtt_client),
+        (SafeRedis, "rediss://:{}@127.0.0.1:{}/0", redis_client),
+        (SafePostgres, "postgres://streamkit:{}@127.0.0.1:{}/postgres", postgres_client),
+    ],
+)
+def test_a_broker_is_talked_to_only_if_its_certificate_is_good(kind, url, make, certificates):
+    if (why := kind.missing()) is not None:
+        pytest.skip(why)
+    folder = Path(tempfile.mkdtemp(prefix="streamkit-tls-"))
+    folder.chmod(0o755)
+    broker = kind(folder)
+    broker.certs = certificates
+    broker.start()
+    try:
+        at = url.format(broker.password.replace("/", "%2F").replace(":", "%3A"), broker.port)
+        good = make(at, {"ca": str(certificates / "ca.pem")})
+        good.connect()
+        good.deliver([Message("s-1", "a/b", "", BODY)])
+        good.close()
+        strange = make(at, None)
+        with pytest.raises(Lost, match="certificate verify failed"):
+            strange.connect()
+        strange.close()
+    finally:
+        broker.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_webhook_is_posted_to_only_if_its_certificate_is_good(certificates):
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.server.got.append(self.rfile.read(int(self.headers["content-length"])))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.got, server.handle_error = [], lambda request, address: None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificates / "cert.pem", certificates / "key.pem")
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"https://127.0.0.1:{server.server_port}/"
+        try:
+            for tls in ({"ca": str(certificates / "ca.pem")}, None):
+                client = webhook.WebhookClient(address(url, webhook.SCHEMES, tls), url, tls)
+                client.connect()
+                if tls:
+                    client.deliver([Message("s-1", "", "", BODY)])
+                else:
+                    with pytest.raises(Lost, match="CERTIFICATE_VERIFY_FAILED"):
+                        client.deliver([Message("s-1", "", "", BODY)])
+                client.close()
+        finally:
+            server.shutdown()
+            thread.join()
+        assert server.got == [b"[" + BODY + b"]"]

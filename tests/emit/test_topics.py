@@ -1,0 +1,38 @@
+import pytest
+
+from streamkit.emit.topics import Topics
+
+
+def test_it_fills_what_a_record_knows():
+    topics = Topics({"topic": "cameras/{source}/{label}", "key": "{source}"}, ("source", "label", "stage"))
+    assert topics.fill(("gate", "car", "detect")) == [b"cameras/gate/car", b"gate"]
+    assert topics.fill(("gate", "car", "other")) is topics.fill(("gate", "car", "detect")), "remembered"
+    assert topics.needed == 2
+
+
+def test_it_forgets_before_it_holds_too_many():
+    topics = Topics({"topic": "{track_id}"}, ("track_id",))
+    for number in range(10_000):
+        assert topics.fill((str(number),)) == [str(number).encode()]
+    assert len(topics._filled) <= 4096
+
+
+def test_values_are_made_fit_and_stay_one_value():
+    topics = Topics({"topic": "a/{source}"}, ("source", "label"), lambda text: text.replace("+", "_"))
+    assert topics.fill(("x+{label}", "car")) == [b"a/x_{label}"], "a value with braces is no template"
+    assert topics.needed == 1
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [
+        ("{sorce}", r"topic has an unknown variable \{sorce\}; did you mean 'source'\?"),
+        ("{x}", r"topic has an unknown variable \{x\}; known: source, label"),
+        ("a/{}", r"topic has an unknown variable \{\}"),
+        ("a/{source", "topic must be text with names such as {source} in it, got 'a/{source'"),
+        ("", "topic must be text with names"),
+    ],
+)
+def test_what_cannot_be_filled_is_refused(template, told):
+    with pytest.raises(ValueError, match=told):
+        Topics({"topic": template}, ("source", "label"))

@@ -1,0 +1,110 @@
+import base64
+import hashlib
+import hmac
+import http.server
+import json
+import threading
+import time
+
+import pytest
+
+from streamkit.emit.client import Lost, Message, Refused, address
+from streamkit.emit.webhook import SCHEMES, WebhookClient, secret_bytes
+
+
+@pytest.fixture
+def hook():
+    """A server that answers with the codes it is given in turn, and 204 after them; keeps headers and bodies."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            self.server.got.append((self.headers, self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(self.server.codes.pop(0) if self.server.codes else 204)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.got, server.codes, server.daemon_threads = [], [], True
+        server.url = f"http://me:p%40ss@127.0.0.1:{server.server_port}/hook?token=abc"
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def client(hook):
+    made = []
+
+    def make(**options):
+        made.append(WebhookClient(address(hook.url, SCHEMES), hook.url, **options))
+        made[-1].timeout_s = 5.0
+        made[-1].connect()
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def messages(count):
+    return [Message(f"s-{n}", "", "", b'{"id":"s-%d"}' % n) for n in range(count)]
+
+
+def test_a_receiver_can_check_who_has_sent_what_and_when(hook, client):
+    key = b"a key of one's own"
+    client(secret=f"whsec_{base64.b64encode(key).decode()}", headers={"x-site": "north"}).deliver(messages(3))
+    ((headers, body),) = hook.got
+    assert json.loads(body) == [{"id": "s-0"}, {"id": "s-1"}, {"id": "s-2"}]
+    assert headers["webhook-id"] == "s-0"
+    assert abs(int(headers["webhook-timestamp"]) - time.time()) < 60
+    signed = b"s-0." + headers["webhook-timestamp"].encode() + b"." + body  # as standardwebhooks.com has it
+    expected = base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+    assert headers["webhook-signature"] == f"v1,{expected}"
+    assert (headers["content-type"], headers["x-site"]) == ("application/json", "north")
+    assert headers["authorization"] == "Basic " + base64.b64encode(b"me:p@ss").decode()
+
+
+def test_it_goes_in_parts_and_says_how_many_were_taken(hook, client):
+    hook.codes += [200, 503]
+    made = client(batch=2)
+    with pytest.raises(Lost, match="HTTP 503 Service Unavailable") as caught:
+        made.deliver(messages(5))
+    assert caught.value.done == 2
+    assert not isinstance(caught.value, Refused)
+    made.deliver(messages(5)[2:])
+    assert [len(json.loads(body)) for _, body in hook.got] == [2, 2, 2, 1]
+    assert "webhook-signature" not in hook.got[0][0]
+
+
+@pytest.mark.parametrize(("code", "kind"), [(400, Refused), (413, Refused), (401, Lost), (404, Lost), (429, Lost)])
+def test_what_will_never_be_taken_is_told_from_what_may_be_later(hook, client, code, kind):
+    hook.codes.append(code)
+    with pytest.raises(Lost, match=str(code)) as caught:
+        client().deliver(messages(1))
+    assert type(caught.value) is kind
+
+
+def test_nobody_there_is_a_lost_connection(hook, client):
+    made = WebhookClient(address("http://127.0.0.1:1/x", SCHEMES), "http://127.0.0.1:1/x")
+    made.connect()
+    with pytest.raises(Lost, match="no answer"):
+        made.deliver(messages(1))
+    made.close()
+    assert "p@ss" not in client().where
+    assert "token" not in client().where
+
+
+def test_a_secret_is_text_or_base64():
+    assert secret_bytes("plain") == b"plain"
+    assert secret_bytes("whsec_c2VjcmV0") == b"secret"
+    for bad in ("", "whsec_no!"):
+        with pytest.raises(ValueError, match="secret must") as caught:
+            secret_bytes(bad)
+        assert "no!" not in str(caught.value)

@@ -1,0 +1,170 @@
+"""`run.py batch` as a user meets it: what it says, its exit codes, and the mistakes people make."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "batch"))
+
+from small_clips import clip
+
+ROOT = Path(__file__).resolve().parents[1]
+YAML = """
+device: cpu
+stages:
+  detect: {model: demo}
+  jsonl: {path: "unused/{source}.jsonl"}
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run the command in a folder with `p.yaml` and `v/a.mp4`."""
+    (tmp_path / "p.yaml").write_text(YAML)
+    clip(tmp_path / "v" / "a.mp4")
+
+    def call(*args: str, pipeline: str = "p.yaml") -> subprocess.CompletedProcess:
+        command = [sys.executable, str(ROOT / "run.py"), "batch", pipeline, *args]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+
+    return call
+
+
+def test_files_become_a_data_set_and_a_table_says_so(run, tmp_path):
+    clip(tmp_path / "v" / "deep" / "b.mp4")
+    (tmp_path / "v" / "text.mp4").write_text("no video\n" * 50)
+    done = run("v/**/*.mp4", "--out", "out", "--format", "parquet,jsonl", "--workers", "2", "--report", "report.json")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "batch writes the data set in place of the sink jsonl" in done.stderr
+    assert "done          2 files" in done.stderr
+    assert "failed        1 files   no_video 1" in done.stderr
+    assert "text.mp4: no_video: this is not a video but a text" in done.stderr
+    assert "Traceback" not in done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["files"], report["done"], report["failed"], report["frames"]) == (3, 2, 1, 16)
+    assert len(list((tmp_path / "out" / "jsonl").glob("*.jsonl"))) == 2
+
+    again = run("v/**/*.mp4", "--out", "out", "--format", "parquet,jsonl")
+    assert again.returncode == 1
+    assert "skipped       2 files   had been done before" in again.stderr
+    assert "1 files   before; --retry-failed tries them again" in again.stderr
+    (tmp_path / "v" / "text.mp4").unlink()
+    clip(tmp_path / "v" / "text.mp4")  # it is another file now, whatever it was
+    mended = run("v/**/*.mp4", "--out", "out", "--format", "parquet,jsonl", "--retry-failed")
+    assert mended.returncode == 0
+    assert "done          1 files" in mended.stderr
+    assert len(list((tmp_path / "out" / "files").glob("text*.parquet"))) == 1  # of what it was nothing is left
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["nothing/*.mp4", "--out", "out"], "nothing/*.mp4: there is no folder nothing"),
+        (["v", "--out", "p.yaml"], "--out"),
+        (["v", "--out", "v"], "v is not empty and no data set"),
+        (["v", "--out", "out", "--format", "parket"], "parket: there are parquet, jsonl"),
+        (["v", "--out", "out", "--start", "5s", "--end", "2s"], "--start"),
+        (["v", "--out", "out", "--every", "2", "--keyframes"], "--every must be 1 with --keyframes"),
+        (["v", "--out", "out", "--set", "stages.detect.min_scor=1"], "did you mean 'min_score'?"),
+        (["v", "--out", "out", "--device", "cuda:7"], "device cuda:7 cannot be used"),
+        (["v"], "Missing option '--out'"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_and_nothing_is_written(run, tmp_path, args, told):
+    before = sorted(tmp_path.rglob("*"))
+    done = run(*args)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_another_pipelines_folder_is_refused_unless_again(run, tmp_path):
+    assert run("v", "--out", "out").returncode == 0
+    other = run("v", "--out", "out", "--set", "stages.detect.min_score=0.6")
+    assert other.returncode == 2
+    assert "out is the data set of another pipeline" in other.stderr
+    assert "min_score" in other.stderr
+    assert "--again" in other.stderr
+    anew = run("v", "--out", "out", "--set", "stages.detect.min_score=0.6", "--again")
+    assert anew.returncode == 0
+    assert "done          1 files" in anew.stderr
+
+
+def test_a_dry_run_writes_nothing(run, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    done = run("v", "--out", "out", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "h264" in done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+WAITING = '''
+import time
+from pathlib import Path
+from streamkit import FrameStage, stage
+
+@stage("waiting")
+class Waiting(FrameStage):
+    """Holds the file `slow` up until there is a file `go`, and makes a file `waits` meanwhile."""
+
+    def process(self, frame):
+        if frame.source.startswith("slow"):
+            Path("waits").touch()
+            while not Path("go").exists():
+                time.sleep(0.01)
+'''
+
+
+def test_stopped_it_finishes_what_is_in_hand_and_a_second_run_goes_on(run, tmp_path):
+    (tmp_path / "waiting.py").write_text(WAITING)
+    (tmp_path / "p.yaml").write_text("device: cpu\nplugins: [waiting.py]\nstages: {waiting: {}}\n")
+    clip(tmp_path / "v" / "slow.mp4", frames=60)  # the largest, so it is the first
+    for n in range(4):
+        clip(tmp_path / "v" / f"n{n}.mp4")
+    command = [sys.executable, str(ROOT / "run.py"), "batch", "p.yaml", "v", "--out", "out", "--workers", "1"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as running:
+        until = time.monotonic() + 100
+        while not (tmp_path / "waits").exists():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        second = run("v", "--out", "out")
+        os.kill(running.pid, signal.SIGINT)
+        time.sleep(0.5)
+        (tmp_path / "go").touch()
+        told = running.communicate(timeout=100)[1]
+    assert second.returncode == 2
+    assert f"another run writes into out (process {running.pid} on " in second.stderr
+    assert running.returncode == 130
+    assert "stopping: the files in hand are finished and no other is begun" in told
+    done = len(list((tmp_path / "out" / "files").glob("*-*.parquet")))
+    assert done in (1, 2)  # the next one may have been begun
+    assert f"left          {6 - done} files   the same command goes on with them" in told
+    assert not list((tmp_path / "out").rglob("*.part"))
+    rest = run("v", "--out", "out")
+    assert rest.returncode == 0
+    assert f"skipped       {done} files" in rest.stderr
+    assert f"done          {6 - done} files" in rest.stderr
+
+
+def test_a_full_disk_ends_the_run_and_it_can_go_on(run, tmp_path):
+    """A folder that cannot be written any more stands for the disk: the objects' place is taken by a file."""
+    assert run("v", "--out", "out").returncode == 0
+    clip(tmp_path / "v" / "b.mp4", frames=12)
+    objects = tmp_path / "out" / "objects"
+    objects.rename(tmp_path / "away")
+    objects.write_text("in the way")
+    broken = run("v", "--out", "out")
+    assert broken.returncode == 2
+    assert "cannot write" in broken.stderr
+    assert "Traceback" not in broken.stderr
+    objects.unlink()
+    (tmp_path / "away").rename(objects)
+    assert run("v", "--out", "out").returncode == 0
