@@ -10,7 +10,6 @@ import click
 
 from streamkit.errors import ConfigError, OutputError
 
-_FORMATS = ("parquet", "jsonl", "csv", "coco", "mot", "video")
 _STOPPING = "stopping: the files in hand are finished and no other is begun; once more stops at once"
 
 
@@ -33,7 +32,7 @@ class _Time(click.ParamType):
 @click.argument("patterns", metavar="FILES...", nargs=-1, required=True)
 @click.option("--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="folder of the data set")
 @click.option("--format", "formats", default="parquet", show_default=True, metavar="F,F",
-              help=f"what is written: {', '.join(_FORMATS)}")  # fmt: skip
+              help="what is written: parquet, jsonl, csv, coco, mot, video")  # fmt: skip
 @click.option("--video", is_flag=True, help="also write each video with what was found drawn onto it")
 @click.option("--workers", type=click.IntRange(min=1), help="processes; by default one a CPU core, or three a GPU")
 @click.option("--device", help="replace the YAML's device: auto, cpu, cuda, cuda:N, or several: cuda:0,cuda:1")
@@ -64,11 +63,13 @@ def batch(
     """
     from streamkit.batch.inputs import find
     from streamkit.batch.job import Look, Settings
+    from streamkit.batch.parts import check_formats
     from streamkit.cli import pairs
     from streamkit.progress import Display
 
     look = Look(start, end, every, fps, keyframes)
-    settings = Settings(pipeline, tuple(pairs(set_).items()), out, _formats(formats, video), look)
+    named = [name.strip() for name in formats.split(",") if name.strip()] + ["video"] * video
+    settings = Settings(pipeline, tuple(pairs(set_).items()), out, check_formats(named), look)
     display = Display()
     if dry_run:
         from streamkit.batch.dryrun import dry_run as told
@@ -149,20 +150,8 @@ def _crew(
         from streamkit.batch.ray_crew import RayCrew
 
         return RayCrew(settings, ray, workers=workers, device=device, timeout_s=timeout_s, say=say)
-    from streamkit.batch.crew import LocalCrew
+    from streamkit.batch.local_crew import LocalCrew
     from streamkit.batch.shares import share_out
 
     shares = share_out(graph.config.device, workers, files, say)
     return LocalCrew(settings, shares.devices, slots=shares.slots, cores=shares.cores, timeout_s=timeout_s, say=say)
-
-
-def _formats(text: str, video: bool) -> tuple[str, ...]:
-    names = [name.strip() for name in text.split(",") if name.strip()] + ["video"] * video
-    for name in names:
-        if name not in _FORMATS:
-            from streamkit.yamlfile import did_you_mean
-
-            raise ConfigError(f"--format {name}: there are {', '.join(_FORMATS)}{did_you_mean(name, _FORMATS)}")
-    if not names:
-        raise ConfigError(f"--format names none; there are {', '.join(_FORMATS)}")
-    return tuple(dict.fromkeys(names))

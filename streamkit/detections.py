@@ -144,14 +144,19 @@ class Detections:
         fields = {name: columns.pop(name, getattr(self, name)) for name in _FIELDS if name != "extra"}
         return Detections(**fields, extra={**self.extra, **columns})
 
-    def split(self, frames: int) -> list[Detections]:
-        """One table a frame, for a batch of `frames` frames; `batch_row` is 0 in each."""
+    def by_frame(self, frames: int) -> tuple[Detections, list[int]]:
+        """The rows in the order of the batch's `frames` frames, and the bounds: frame i has rows [i] to [i + 1]."""
         if array_module(self.batch_row) is not np:
-            raise ValueError("Detections.split needs a table on the host; this one is on the device")
-        if len(self) > 1 and (self.batch_row[1:] < self.batch_row[:-1]).any():
-            return self[np.argsort(self.batch_row, kind="stable")].split(frames)
-        ends = np.searchsorted(self.batch_row, np.arange(frames + 1)).tolist()
-        parts = [self[a:b] for a, b in itertools.pairwise(ends)]
+            raise ValueError("Detections.by_frame needs a table on the host; this one is on the device")
+        rows = self.batch_row
+        if len(self) > 1 and (rows[1:] < rows[:-1]).any():
+            return self[np.argsort(rows, kind="stable")].by_frame(frames)
+        return self, np.searchsorted(rows, np.arange(frames + 1)).tolist()
+
+    def split(self, frames: int) -> list[Detections]:
+        """One table a frame, for a batch of `frames` frames; `batch_row` is 0 in each. On the host."""
+        table, ends = self.by_frame(frames)
+        parts = [table[a:b] for a, b in itertools.pairwise(ends)]
         for part in parts:
             part.batch_row = np.zeros(len(part), np.int32)
         return parts

@@ -57,15 +57,10 @@ def batch_records(batch: Batch) -> list[dict[str, Any]]:
     objects: list[list[dict[str, Any]]] = [[] for _ in frames]
     several = len(batch.tables) > 1
     for stage in batch.tables:
-        table = batch.table(stage)
+        table, ends = batch.table(stage).by_frame(len(frames))
         if not len(table):
             continue
-        rows = table.batch_row
-        if len(rows) > 1 and (rows[1:] < rows[:-1]).any():
-            table = table[np.argsort(rows, kind="stable")]
-            rows = table.batch_row
-        made = _objects(table, _limits_of(frames, rows), stage if several else None)
-        ends = np.searchsorted(rows, np.arange(len(frames) + 1)).tolist()
+        made = _objects(table, _limits_of(frames, table.batch_row), stage if several else None)
         for row, found in enumerate(objects):
             found += made[ends[row] : ends[row + 1]]
     return [frame_record(frame, found) for frame, found in zip(frames, objects, strict=True)]

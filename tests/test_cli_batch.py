@@ -69,7 +69,7 @@ def test_files_become_a_data_set_and_a_table_says_so(run, tmp_path):
         (["nothing/*.mp4", "--out", "out"], "nothing/*.mp4: there is no folder nothing"),
         (["v", "--out", "p.yaml"], "--out"),
         (["v", "--out", "v"], "v is not empty and no data set"),
-        (["v", "--out", "out", "--format", "parket"], "parket: there are parquet, jsonl"),
+        (["v", "--out", "out", "--format", "parket"], "--format: there is no 'parket'; there are parquet, jsonl"),
         (["v", "--out", "out", "--start", "5s", "--end", "2s"], "--start"),
         (["v", "--out", "out", "--every", "2", "--keyframes"], "--every must be 1 with --keyframes"),
         (["v", "--out", "out", "--set", "stages.detect.min_scor=1"], "did you mean 'min_score'?"),

@@ -23,7 +23,6 @@ from streamkit.batch.wiring import Place, places, replaced, wire
 from streamkit.data import Batch, Frame
 from streamkit.errors import OutputError
 from streamkit.graph import Graph
-from streamkit.media.av_decoder import CONCEALED
 from streamkit.outputs import output_error
 from streamkit.stage import Sink
 
@@ -111,7 +110,6 @@ def commit(settings: Settings, outcome: Outcome) -> None:
 
 def _row(settings: Settings, outcome: Outcome) -> dict[str, Any]:
     job, facts, made = outcome.job, outcome.facts, manifest(settings.out)
-    counts = facts.get("counts") or {}
     return {
         "key": job.key, "source": job.file.name, "path": job.file.uri, "size": job.file.size,
         "version": job.file.version, "status": outcome.status, "cause": outcome.cause or None,
@@ -119,7 +117,7 @@ def _row(settings: Settings, outcome: Outcome) -> dict[str, Any]:
         "looked_s": outcome.duration_s,
         **{name: facts.get(name) for name in ("codec", "width", "height", "duration_s")},
         "fps": None if facts.get("fps") is None else float(facts["fps"]), "frames_in_file": facts.get("frames"),
-        "frames_failed": facts.get("failed_frames"), "concealed_errors": counts.get(CONCEALED, 0),
+        "frames_failed": facts.get("failed_frames"), "concealed_errors": facts.get("concealed_errors"),
         "pipeline": made["pipeline"],
         "models": [{"name": name, "sha256": model["sha256"]} for name, model in made["identity"]["models"].items()],
         "streamkit": made["identity"]["streamkit"], "attempts": job.attempt, "seconds": outcome.seconds,

@@ -47,14 +47,14 @@ def check_formats(formats: Iterable[str]) -> tuple[str, ...]:
     asked = list(formats)
     for name in asked:
         if name not in FORMATS:
-            raise ConfigError(f"there is no format {name!r}{did_you_mean(name, FORMATS) or _known()}")
+            raise ConfigError(f"--format: there is no {name!r}{_known()}{did_you_mean(name, FORMATS)}")
     if not asked:
-        raise ConfigError(f"name a format{_known()}")
+        raise ConfigError(f"--format names none{_known()}")
     return tuple(name for name in FORMATS if name in asked)
 
 
 def _known() -> str:
-    return f"; known: {', '.join(FORMATS)}"
+    return f"; there are {', '.join(FORMATS)}"
 
 
 def parts(settings: Settings, key: str) -> list[Path]:

@@ -10,33 +10,34 @@ import contextlib
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 import streamkit
 from streamkit.batch.bundle import pack
-from streamkit.batch.crew import Died, LocalCrew, WorkerState, _Hand
+from streamkit.batch.crew import Died
+from streamkit.batch.hands import Hand, Hands
 from streamkit.batch.job import Job, Outcome, Settings
 from streamkit.batch.pipeline import config_for
 from streamkit.batch.ray_cluster import join, nodes_of, room
 from streamkit.batch.ray_worker import RayChild, RayWorker, listen
+from streamkit.batch.shares import PROCESSES_A_GPU
 from streamkit.errors import DeviceError
-from streamkit.runtime.children import Child, error_of
+from streamkit.runtime.children import error_of
+from streamkit.runtime.sizes import FILES_A_GPU
 
-_LOOK_S, _COUNT_S = 1.0, 5.0
+_COUNT_S = 5.0
 _NOBODY_S = 30.0
-_A_GPU, _FILES_A_GPU = 3, 32
-"""Workers that share a GPU, and files that they read at once, all together; as on one machine."""
 _LOSSES = 3
 """So often a file may be in hand on a node that is lost; then it may be the file."""
 _MARK = ".ray-"
 """How the file begins by which workers know the output folder."""
 
 
-class RayCrew(LocalCrew):
+class RayCrew(Hands[RayChild]):
     """Workers on the nodes of a Ray cluster, as many as there are files for and the cluster has room for.
 
     A node that joins is used; the workers of one that is lost are placed where there is room, or wait for it.
@@ -49,7 +50,7 @@ class RayCrew(LocalCrew):
         workers: at most so many; None for as many as the nodes can hold.
         cores: CPU cores for each.
         timeout_s: how long a file may give no frame until its worker is ended.
-        say: takes messages for the user, each text once.
+        say: takes messages for the user.
 
     Raises:
         MissingPackage: Ray is not installed.
@@ -68,10 +69,12 @@ class RayCrew(LocalCrew):
         self._asked, self._unfit = workers, 0
         self._mark = sent.out / f"{_MARK}{uuid4().hex}.part"
         named = self._device(device or config_for(settings).config.device)
-        self._gpus = 1 / _A_GPU if named == "cuda" else 0
-        each = -(-_FILES_A_GPU // _A_GPU) if self._gpus else 1
-        super().__init__(sent, [named], slots=each, cores=None if self._gpus else cores, timeout_s=timeout_s, say=say)
+        self._gpus = 1 / PROCESSES_A_GPU if named == "cuda" else 0
+        each = -(-FILES_A_GPU // PROCESSES_A_GPU) if self._gpus else 1
+        super().__init__(each, timeout_s, say)
         self._cpus = cores
+        args = sent, named, each, None if self._gpus else cores, (0, 1)
+        self._args = self._mark, streamkit.__version__, *args
         self._kind = self._ray.remote(
             num_cpus=cores, num_gpus=self._gpus, max_concurrency=4, scheduling_strategy="SPREAD"
         )(RayWorker)
@@ -88,90 +91,80 @@ class RayCrew(LocalCrew):
 
     def give(self, job: Job, alone: bool = False) -> None:
         """See `Crew.give`."""
-        in_hand = len(self._waiting) + sum(len(hand.jobs) for hand in self._hands)
-        if len(self._hands) < min(in_hand + 1, self._wanted):
-            self._hands.append(self._begin(max((hand.number for hand in self._hands), default=-1) + 1))
+        in_hand = len(self.waiting) + sum(len(hand.jobs) for hand in self.hands)
+        if len(self.hands) < min(in_hand + 1, self._wanted):
+            number = max((hand.number for hand in self.hands), default=-1) + 1
+            self.hands.append(Hand(number, self.begin(number)))
         super().give(job, alone)
-
-    def wait(self, timeout_s: float) -> list[Outcome | Died]:
-        """See `Crew.wait`."""
-        found: list[Outcome | Died] = []
-        until = time.monotonic() + timeout_s
-        while not found and (left_s := until - time.monotonic()) > 0:
-            listen(self._ray, [_child(hand) for hand in self._hands], min(left_s, _LOOK_S))
-            for hand in list(self._hands):
-                for kind, value in hand.child.hear():
-                    self._take(hand, kind, value, found)
-            self._hand_out()
-            found.extend(self._gone(time.monotonic()))
-            self._count(time.monotonic())
-        return found
-
-    def workers(self) -> list[WorkerState]:
-        """See `Crew.workers`."""
-        places = [_child(hand).node or "waits for a place" for hand in self._hands]
-        return [
-            WorkerState(f"{place} worker {hand.number + 1}", hand.done, hand.doing, hand.ready)
-            for place, hand in zip(places, self._hands, strict=True)
-        ]
 
     def close(self) -> None:
         """See `Crew.close`."""
-        for hand in self._hands:
+        for hand in self.hands:
             hand.child.join(0.0)
-        self._hands = []
+        self.hands = []
         with contextlib.suppress(OSError):
             self._mark.unlink(missing_ok=True)
         self._ray.shutdown()
 
     # ------------------------------------------------------------------------------------------------------------
 
-    def _begin(self, number: int) -> _Hand:
-        args = self._settings, self._devices[0], self._each, self._cores, (0, 1)
-        child = RayChild(self._ray, self._kind, self._mark, streamkit.__version__, *args)
-        return _Hand(number, cast(Child, child), self._devices[0])
+    def begin(self, number: int) -> RayChild:
+        """See `Hands.begin`."""
+        return RayChild(self._ray, self._kind, *self._args)
 
-    def _take(self, hand: _Hand, kind: str, value: Any, found: list[Outcome | Died]) -> None:
+    def listen(self, children: Sequence[RayChild], timeout_s: float) -> None:
+        """See `Hands.listen`."""
+        listen(self._ray, children, timeout_s)
+
+    def place(self, hand: Hand[RayChild]) -> str:
+        """See `Hands.place`."""
+        return hand.child.node or "waits for a place"
+
+    def take(self, hand: Hand[RayChild], kind: str, value: Any, found: list[Outcome | Died]) -> None:
+        """See `Hands.take`."""
         if kind != "fatal":
-            super()._take(hand, kind, value, found)
+            super().take(hand, kind, value, found)
             return
-        child = _child(hand)
+        child = hand.child
         if hand.ready:
             child.how_it_died = f"on {child.node} ended: {value[1]}"
             child.kill()
             return
         error = error_of(value[0], f"on {child.node}: {value[1]}")
-        if not any(other.ready for other in self._hands):
+        if not any(other.ready for other in self.hands):
             raise error
         self._dismiss(hand, str(error))
 
-    def _gone(self, now_s: float) -> list[Died]:
-        """See `LocalCrew`. A lost node is no file's fault; nor a worker that cannot begin, where others can, the run's.
+    def gone(self, now_s: float) -> list[Died]:
+        """See `Hands.gone`.
 
+        A lost node is no file's fault, nor is a worker the run's that cannot begin where others can.
         Ray is not asked to restart actors by itself: of one that it will restart it does not say what it died of.
         """
-        for hand in [hand for hand in self._hands if hand.child.over]:
-            if _child(hand).lost:
+        for hand in [hand for hand in self.hands if hand.child.over]:
+            if hand.child.lost:
                 self._take_back(hand)
-            elif not hand.ready and any(other.ready for other in self._hands):
+            elif not hand.ready and any(other.ready for other in self.hands):
                 self._dismiss(hand, f"the worker {hand.child.how_it_died}")
-        return super()._gone(now_s)
+        found = super().gone(now_s)
+        self._count(now_s)
+        return found
 
-    def _take_back(self, hand: _Hand) -> None:
+    def _take_back(self, hand: Hand[RayChild]) -> None:
         """Give the files of a lost node to others, before all that waits."""
         for key, job in list(hand.jobs.items()):
             self._losses[key] += 1
             if self._losses[key] <= _LOSSES:
-                self._waiting.appendleft((job, hand.alone))
+                self.waiting.appendleft((job, hand.alone))
                 del hand.jobs[key]
         hand.ready = True  # that it had not begun tells nothing of the pipeline
 
-    def _dismiss(self, hand: _Hand, why: str) -> None:
+    def _dismiss(self, hand: Hand[RayChild], why: str) -> None:
         """Go on without a worker, and with one place less."""
         hand.child.join(0.0)
-        self._hands.remove(hand)
+        self.hands.remove(hand)
         self._unfit += 1
-        self._say(f"{why}; the others go on without it")
+        self.say(f"{why}; the others go on without it")
 
     def _count(self, now_s: float) -> None:
         """See now and then how many workers there may be: nodes come and go."""
@@ -183,13 +176,14 @@ class RayCrew(LocalCrew):
             self._nodes, self._unfit = set(nodes), 0  # other nodes, another chance
         places = room(nodes, self._cpus, self._gpus) - self._unfit
         self._wanted = max(1, places if self._asked is None else self._asked)
-        self.slots = self._wanted * (self._each + 1)
-        if not self._hands or any(_child(hand).node for hand in self._hands):
+        self.slots = self._wanted * (self.each + 1)
+        if not self.hands or any(hand.child.node for hand in self.hands):
             self._placed_s = now_s
-        elif now_s - self._placed_s > _NOBODY_S and "nobody" not in self._said:
-            self._said.add("nobody")
+        elif now_s - self._placed_s > _NOBODY_S:
             needs = f"{self._cpus} CPU core(s)" + (f" and {self._gpus:.2g} GPU" if self._gpus else "")
-            self._say(f"the cluster has no room for a worker of {needs} yet; waiting (ray status shows who is there)")
+            self.say_once(
+                f"the cluster has no room for a worker of {needs} yet; waiting (ray status shows who is there)"
+            )
 
     def _device(self, asked: str | list[str]) -> str:
         """The device of all workers; a GPU's number is Ray's choice."""
@@ -201,7 +195,3 @@ class RayCrew(LocalCrew):
             self._ray.shutdown()
             raise DeviceError("no node of the Ray cluster has a GPU; use --device cpu")
         return "cuda"
-
-
-def _child(hand: _Hand) -> RayChild:
-    return cast(RayChild, hand.child)

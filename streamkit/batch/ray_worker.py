@@ -8,6 +8,7 @@ RayChild ── order ───► RayWorker ── Mailbox ── crew.work ─
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -117,7 +118,7 @@ class RayChild:
         self.kill()
 
 
-def listen(ray: Any, children: list[RayChild], timeout_s: float) -> None:
+def listen(ray: Any, children: Sequence[RayChild], timeout_s: float) -> None:
     """Wait until an actor answers or is gone, for so many seconds at most; note which have."""
     answers = {child.answer: child for child in children if not child.over}
     if not answers:

@@ -51,15 +51,10 @@ def spans(batch: Batch) -> list[list[Span]]:
     """For each frame of a batch the rows that are its own, detector by detector."""
     found: list[list[Span]] = [[] for _ in batch.frames]
     for stage in batch.tables:
-        table = batch.table(stage)
+        table, ends = batch.table(stage).by_frame(len(batch.frames))
         if not len(table):
             continue
-        rows = table.batch_row
-        if len(rows) > 1 and (rows[1:] < rows[:-1]).any():
-            table = table[np.argsort(rows, kind="stable")]
-            rows = table.batch_row
         chunk = _chunk(stage, table, batch.frames)
-        ends = np.searchsorted(rows, np.arange(len(batch.frames) + 1)).tolist()
         for mine, (begin, end) in zip(found, itertools.pairwise(ends), strict=True):
             if end > begin:
                 mine.append((chunk, begin, end))

@@ -9,7 +9,7 @@ from streamkit.runtime.device import choose
 from streamkit.runtime.sizes import cores as all_cores
 from streamkit.runtime.sizes import files_at_once
 
-_PROCESSES_A_GPU = 3
+PROCESSES_A_GPU = 3
 """One process is bound by the interpreter's lock long before an H200 is busy; docs/performance.md."""
 
 
@@ -45,6 +45,6 @@ def share_out(device: str | list[str], workers: int | None, files: int, say: Cal
     if chosen[0].kind == "cpu":
         count = max(1, min(workers or all_cores(), files))
         return Shares([names[0]] * count, 1, max(1, all_cores() // count))
-    count = max(1, min(workers or _PROCESSES_A_GPU * len(names), files))
+    count = max(1, min(workers or PROCESSES_A_GPU * len(names), files))
     slots = -(-files_at_once(chosen[0]) * len(names) // count)
     return Shares([names[n % len(names)] for n in range(count)], slots, None)

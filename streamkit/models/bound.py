@@ -19,9 +19,9 @@ _SETTLE_EVERY = 1024  # runs
 class Bound:
     """Runs a session with inputs and outputs bound by device address, on one CUDA stream.
 
-    ONNX Runtime keeps small host buffers for work under way. Where runs do not wait for their end it lets go of them
-    only when the session goes, and then from a CUDA callback, which crashes the process when it comes after the session
-    itself. So every now and then, and before the end, a run waits: see `settle`.
+    ONNX Runtime keeps small host buffers for work under way. Seen with 1.27, where no run waits for its end: they pile
+    up until the session goes, are then let go of from a CUDA callback, and the process crashes (cudaFreeHost answers
+    800, not permitted in a callback). So every now and then, and before the end, a run waits: see `settle`.
     """
 
     def __init__(self, session: Any, info: ModelInfo, index: int, cuda_graph: bool) -> None:

@@ -6,6 +6,7 @@ whole number up, so that all of the output is shifted; `Resize`, which replaced 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from streamkit.errors import ModelError
@@ -19,8 +20,15 @@ def for_cuda(file: Path) -> Path | bytes:
     Raises:
         ModelError: it has the operator, and the package `onnx`, which rewrites it, is missing.
     """
+    about = file.stat()
+    return _rewritten(file, about.st_mtime_ns, about.st_size) or file
+
+
+@lru_cache(maxsize=2)  # a network has a session for each batch size
+def _rewritten(file: Path, changed_ns: int, size: int) -> bytes | None:
+    """The network with `Resize`, or None where there is nothing to replace."""
     if _OPERATOR not in file.read_bytes():
-        return file
+        return None
     try:
         import onnx
         from onnx import helper, version_converter

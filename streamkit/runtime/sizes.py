@@ -10,6 +10,8 @@ from streamkit.graph import Node
 from streamkit.steps import sizes
 
 _CPU_BATCH, _GPU_BATCH = 3, 64
+FILES_A_GPU = 32
+"""So many sources without a pace of their own are read at once on a GPU."""
 
 
 def cores() -> int:
@@ -30,7 +32,7 @@ def batch_sizes(largest: int | None, device: Device) -> tuple[int, ...]:
 
 def files_at_once(device: Device) -> int:
     """How many sources without a pace of their own are read at once, at most."""
-    return 32 if device.kind == "cuda" else max(4, 2 * cores())
+    return FILES_A_GPU if device.kind == "cuda" else max(4, 2 * cores())
 
 
 def batches_ahead(device: Device) -> int:

@@ -15,8 +15,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from small_clips import clip, job
 
-from streamkit.batch.crew import Crew, LocalCrew
+from streamkit.batch.crew import Crew
 from streamkit.batch.job import Job, Look, Outcome, Settings
+from streamkit.batch.local_crew import LocalCrew
 from streamkit.batch.manager import Manager
 from streamkit.batch.shares import share_out
 from streamkit.batch.summary import Tally

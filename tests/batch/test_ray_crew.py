@@ -16,9 +16,10 @@ import psutil
 import pytest
 
 from streamkit.batch import ray_cluster, ray_worker
-from streamkit.batch.crew import Died, LocalCrew
+from streamkit.batch.crew import Died
 from streamkit.batch.inputs import find
 from streamkit.batch.job import Job, Look, Settings
+from streamkit.batch.local_crew import LocalCrew
 from streamkit.batch.manager import Manager
 from streamkit.batch.pipeline import config_for
 from streamkit.batch.ray_cluster import join, room

@@ -7,13 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import psutil
+import pyarrow.parquet as pq
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from small_clips import clip, job
 
+from streamkit.batch.inputs import find
 from streamkit.batch.job import Look, Outcome, Settings
+from streamkit.batch.pipeline import graph_for
+from streamkit.batch.work import opened
 from streamkit.batch.worker import Worker
 from streamkit.errors import ConfigError
 
@@ -110,6 +114,20 @@ def test_one_pipeline_does_all_files_and_says_how_each_went(settings, work, root
     assert "there is no such file" in missing.cause
     assert (text.status, text.again) == ("failed", False)
     assert worker.doing() == []
+
+
+def test_what_the_decoder_concealed_stands_in_the_files_row(settings, work, root, tmp_path):
+    data = bytearray((root / "samples" / "street.mp4").read_bytes())
+    for place in range(data.index(b"mdat") + 20_000, len(data), 9973):
+        data[place] ^= 0xFF
+    (tmp_path / "flipped.mp4").write_bytes(data)
+    made = settings()
+    with opened(graph_for(made, "cpu"), made, list(find([str(tmp_path / "flipped.mp4")]))) as todo:
+        outcome = work(made, "cpu").do(todo.jobs[0])
+        todo.commit(outcome)
+    (row,) = [row for row in pq.read_table(made.out / "files").to_pylist() if row["key"] == todo.jobs[0].key]
+    assert outcome.facts["concealed_errors"] > 0
+    assert (row["concealed_errors"], row["frames_failed"]) == (outcome.facts["concealed_errors"], 0)
 
 
 def test_what_is_looked_at(settings, work, root):

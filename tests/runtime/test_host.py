@@ -1,4 +1,6 @@
+import ctypes
 import os
+import subprocess
 import sys
 
 import cv2
@@ -6,6 +8,7 @@ import pytest
 
 from streamkit.data import Device
 from streamkit.runtime.host import confine, settle, share_cores
+from streamkit.runtime.sizes import cores
 
 
 def test_opencv_starts_no_threads_and_pyav_is_loaded():
@@ -17,6 +20,32 @@ def test_opencv_starts_no_threads_and_pyav_is_loaded():
         assert "av" in sys.modules
     finally:
         cv2.setNumThreads(before)
+
+
+HEAPS = """
+import ctypes, sys, threading
+from streamkit.runtime.host import share_heaps
+share_heaps()
+there, told = threading.Barrier(13), threading.Event()
+def live():
+    kept = [bytes(1000 + n) for n in range(1000)]
+    there.wait()
+    told.wait()
+threads = [threading.Thread(target=live) for _ in range(12)]
+for one in threads: one.start()
+there.wait()
+ctypes.CDLL(None).malloc_stats()
+told.set()
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_stats"), reason="needs glibc")
+@pytest.mark.parametrize(("asked", "heaps"), [(None, max(2, cores())), ("1", 1), ("5", 5)])
+def test_threads_share_heaps(asked, heaps):
+    env = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
+    env |= {"MALLOC_ARENA_MAX": asked} if asked else {}
+    done = subprocess.run([sys.executable, "-c", HEAPS], env=env, capture_output=True, text=True, check=True)
+    assert done.stderr.count("Arena ") == heaps
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux's affinity")
