@@ -180,11 +180,19 @@ def explain(stage: str, plugins: tuple[Path, ...]) -> int:
 
 @cli.command()
 @click.option("--plugins", type=click.Path(path_type=Path), multiple=True, help="a file or folder of stages")
-def schema(plugins: tuple[Path, ...]) -> int:
-    """Print the JSON Schema of a pipeline's YAML, for editors."""
+@click.option("--records", type=click.Choice(["json", "avro", "proto"]), help="print the records' schema in this form")
+@click.option(
+    "--send", type=click.Choice(["frames", "objects", "events"]), help="with avro: of which records; frames if not set"
+)
+def schema(plugins: tuple[Path, ...], records: str | None, send: str | None) -> int:
+    """Print the JSON Schema of a pipeline's YAML, for editors; with --records the schema of what it writes."""
     from streamkit.describe import json_schema
+    from streamkit.formats.forms import form
 
-    click.echo(json.dumps(json_schema(_registry(plugins)), indent=2))
+    if send is not None and records != "avro":
+        raise click.UsageError("--send chooses among the schemas of Avro; add --records avro, or leave it out")
+    found = form(records, send or "frames") if records else json.dumps(json_schema(_registry(plugins)), indent=2)
+    click.echo(found)
     return 0
 
 

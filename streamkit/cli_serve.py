@@ -90,4 +90,5 @@ def prepare(graph: Any, say: Any) -> tuple[Any, Any]:
     config.stages.append(tap(graph, gallery))
     running = Pipeline(build(config), choose(config.device, say), say=say, keep_running=True)
     follow_sinks(running, gallery)
+    running.alarms.listen(lambda time_s, event: gallery.tell(time_s, [event], None))
     return running, gallery

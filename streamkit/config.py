@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from streamkit.alarms import read_alarms
 from streamkit.errors import ConfigError, Problem
 from streamkit.fault import Fault
 from streamkit.override import replace_value
@@ -18,7 +19,8 @@ from streamkit.units import seconds
 from streamkit.validate import Options
 from streamkit.yamlfile import Node, did_you_mean, load, load_file, nearest, tree
 
-_TOP = ("device", "batch", "watchdog", "state", "plugins", "sources", "stages", "tests")
+_TOP = ("device", "batch", "watchdog", "state", "plugins", "sources", "stages", "alarms", "tests")
+_MAIL = "; from wires stages, and the address that mails come from is mail_from"
 _BATCH = ("size", "max_wait", "max_latency")
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./ -]*")
 
@@ -68,8 +70,7 @@ def _read(
 ) -> Config:  # fmt: skip
     for name, text in set_.items():
         replace_value(root, name, text, problems)
-    registry = (known or default_registry()).copy()
-    config = Config(root.file, path.parent, registry, problems=problems)
+    config = Config(root.file, path.parent, (known or default_registry()).copy(), problems=problems)
     if not isinstance(root.value, dict):
         problems.append(root.problem(f"a pipeline is a mapping with the keys {', '.join(_TOP)}"))
         return config
@@ -91,8 +92,8 @@ def _read(
     if not may_be_empty or "sources" not in root.value or root.value["sources"].value:
         reader.sources()
     reader.stages()
-    tests = root.value.get("tests")
-    if tests is not None and not isinstance(tests.value, list):
+    read_alarms(config, root.value.get("alarms"), reader.validate)
+    if (tests := root.value.get("tests")) is not None and not isinstance(tests.value, list):
         problems.append(tests.problem("tests must be a list of tests"))
     elif tests is not None:
         config.tests = tests.value
@@ -299,9 +300,8 @@ class _Reader:
         items = wired.value if isinstance(wired.value, list) else [wired]
         for item in items:
             if item.value not in ids and str(item.value).split(".")[0] not in ids:
-                way = f"; read {DECODE}, the frames of all sources" if item.value in self._source_ids() else (
-                    did_you_mean(str(item.value), ids)
-                )  # fmt: skip
+                way = did_you_mean(str(item.value), ids) + _MAIL * ("@" in str(item.value))
+                way = f"; read {DECODE}, the frames of all sources" if item.value in self._source_ids() else way
                 self.problems.append(item.problem(f"{id_}.from: there is no stage {item.value!r}{way}"))
             elif item.value == id_:
                 self.problems.append(item.problem(f"{id_}.from: a stage cannot read from itself"))

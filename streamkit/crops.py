@@ -3,8 +3,9 @@
 A composite with `of:` is a chain of parts, and the batch carries `Crops` from the first to the last:
 
     select       host    which objects to ask about, and the rectangle of each: sets `batch.crops` and `batch.rows`
-    preprocess   device  cuts all of them from their surfaces in one launch: row i of the tensor is rectangle i
-    infer        device  runs the network in steps of the stage's own `batch`
+    preprocess   device  cuts all of them from their surfaces in one launch: row i of the tensor is rectangle i; of more
+                         than the stage's own `batch` the tensor is `Rows`, and those of a run are cut when it begins
+    infer        device  runs the network in steps of that `batch`
     postprocess  device  starts the answers on their way to the host, and lets the outputs go
     keep         host    keeps them with each track, gives every object its column, and takes the crops off the batch
 
@@ -75,6 +76,28 @@ class Crops:
             np.concatenate([part.row_id for part in crops]),
             (np.concatenate(answers) if answers else none) if asked else None,
         )
+
+
+class Rows:
+    """A tensor of which only the rows that are asked for are made, so that any number of crops takes bounded memory.
+
+    Args:
+        make: makes the tensor of these rows, (k,) indices.
+        shape: the whole tensor's.
+        dtype: the tensor's.
+    """
+
+    __slots__ = ("_make", "dtype", "shape")
+
+    def __init__(self, make: Callable[[np.ndarray], Any], shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self._make, self.shape, self.dtype = make, shape, dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> Any:
+        """The tensor of these rows, a slice or indices: made now, and the caller's alone."""
+        return self._make(np.arange(len(self))[rows])
 
 
 def once(make: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:

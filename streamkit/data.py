@@ -211,7 +211,8 @@ class Batch:
     Attributes:
         frames: the frames that are well, in the order of arrival; row i of arrays and tables is `frames[i]`.
         xp: `numpy`, or `cupy` where the pipeline runs on a GPU.
-        tensor: (B, 3, H, W) or (B, H, W, 3), between preprocess and infer; B may be larger than `frames` (padding).
+        tensor: (B, 3, H, W) or (B, H, W, 3), between preprocess and infer; B may be larger than `frames` (padding). Of
+            more crops than a run takes it is `crops.Rows`, which makes those that are asked for.
         geometry: (n, 4) float32 on the host, each frame's scale_x, scale_y, offset_x, offset_y:
             network pixel = source pixel x scale + offset.
         outputs: the network's outputs by name, between infer and postprocess, on the batch's device.

@@ -8,6 +8,7 @@ import types
 import typing
 from typing import Annotated, Any, Literal, NotRequired, Required, Union
 
+from streamkit.alarms import STAGE, Alarm, explained
 from streamkit.errors import ConfigError
 from streamkit.fault import Fault
 from streamkit.graph import kind_name
@@ -65,13 +66,15 @@ def stage_table(registry: Registry) -> str:
 
 
 def explain(registry: Registry, name: str) -> str:
-    """What a stage does, its kind, and each option with its type, default and help; likewise for `fault`.
+    """What a stage does, its kind, and each option with its type, default and help; likewise for `fault` and `alarms`.
 
     Raises:
         ConfigError: there is no such stage.
     """
     if name == Fault.name and registry.get(name) is None:
         return "\n".join([*_head(Fault), *_option_lines(Fault)])
+    if name in (Alarm.name, STAGE) and registry.get(name) is None:
+        return "\n".join([*_head(Alarm), *_option_lines(Alarm)]) + "\n" + explained()
     kind = _find(registry, name)
     where = kind_of(kind)
     lines = _head(kind)

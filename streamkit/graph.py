@@ -7,20 +7,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from streamkit.alarms import KINDS
+from streamkit.alarms import STAGE as ALARMS
+from streamkit.emit.emitter import Emitter
 from streamkit.errors import ConfigError, Problem
 from streamkit.media.uris import mask
 from streamkit.objects import check_gaps, check_of
 from streamkit.occasions import strange
 from streamkit.plan import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig
 from streamkit.privacy import check_hidden
+from streamkit.rules.checking import check_rules
 from streamkit.stage import BatchStage, Composite, FrameStage, Sink, Stage, StreamStage
+from streamkit.words import check_words, words_read
 from streamkit.yamlfile import Node as YamlNode
 from streamkit.yamlfile import did_you_mean
-
-_PRODUCERS = {
-    "tensor": "preprocess", "outputs": "infer", "detections": "a detector such as detect",
-    "track_id": "a tracker", "pixels": "a source with pictures", "attributes": "classify", "embedding": "embed",
-}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ def build(config: Config) -> Graph:
     _check_parts(config, nodes, problems)
     graph = _wired(config, _order(nodes, problems), aliases)
     if not problems:  # with an unknown stage about, what it would have written is not known
-        _check_words(graph, problems)
+        check_words(graph, problems)
         _check_sinks(graph, problems)
         _check_occasions(graph, problems)
         check_of(graph, problems)
@@ -102,6 +102,7 @@ def build(config: Config) -> Graph:
         check_hidden(graph, problems)
         for node in graph.nodes.values():
             node.in_place = hasattr(node.type, "in_place") and _sole_reader(graph, node)
+    check_rules(graph, problems)
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
     return graph
@@ -130,8 +131,8 @@ def with_source(graph: Graph, source: SourceConfig) -> list[SourceConfig]:
     """
     problems: list[Problem] = []
     more = replace(graph, sources=[*graph.sources, source])
-    if not set(source.type.writes) >= {word for name in graph.outputs for word in graph.nodes[name].type.reads}:
-        _check_words(more, problems)
+    if not set(source.type.writes) >= {word for name in graph.outputs for word in words_read(graph.nodes[name])}:
+        check_words(more, problems)
     _check_sinks(more, problems)
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))
@@ -225,35 +226,15 @@ def _sole_reader(graph: Graph, node: Node) -> bool:
     return len(graph.outputs) == 1
 
 
-def _check_words(graph: Graph, problems: list[Problem]) -> None:
-    """Every word that a stage reads must be written above it."""
-    written = [set(source.type.writes) for source in graph.sources]
-    decoded = frozenset(set.intersection(*written)) if written else frozenset({"pixels"})
-    for node in graph.nodes.values():
-        above = frozenset().union(*(decoded if name == DECODE else graph.nodes[name].available for name in node.inputs))
-        for word in node.type.reads:
-            if word not in above:
-                text = f"{node.id} reads {word}, which no earlier stage writes{_who(word)}"
-                if word == "tensor" and "outputs" in above:
-                    text = f"{node.id} reads tensor, which infer uses up; put it between preprocess and infer"
-                problems.append(node.place.problem(text))
-        used: set[str] = {"tensor"} if "tensor" in node.type.reads and "outputs" in node.type.writes else set()
-        node.available = above - used | frozenset(node.type.writes)
-
-
-def _who(word: str) -> str:
-    return f"; put {_PRODUCERS[word]} above it" if word in _PRODUCERS else ""
-
-
 def _check_occasions(graph: Graph, problems: list[Problem]) -> None:
     """A sink acts on events of the stages above it: refuse names of others."""
     for node in graph.nodes.values():
         if not issubclass(node.type, Sink):
             continue
         place = node.place.follow(["when"])[0]
-        problems.extend(
-            place.problem(f"{node.id}: {text}") for text in strange(node.options.get("when"), node, graph.nodes)
-        )
+        others = {ALARMS: KINDS} if graph.config.alarms and issubclass(node.type, Emitter) else {}
+        told = strange(node.options.get("when"), node, graph.nodes, others)
+        problems.extend(place.problem(f"{node.id}: {text}") for text in told)
         if not node.type.wants_packets:
             continue
         if graph.sources and not any(getattr(source.type, "reads_packets", False) for source in graph.sources):
@@ -310,12 +291,13 @@ def crossings(graph: Graph, node: Node) -> list[str]:
         above = graph.nodes.get(name)
         if above is not None and above.on_device and "detections" in above.type.writes:
             found.append(f"{name} -> {node.id}: the table goes from device to host, one copy a batch")
-    if crossing := getattr(node.type, "crossing", None):
+    crossing = getattr(node.type, "crossing", None)
+    if crossing and not ("pixels" in node.type.reads_if.values() and "pixels" not in words_read(node)):
         found.append(f"{node.id}: {crossing}")
+    elif issubclass(node.type, Sink) and "pixels" in words_read(node):
+        found.append(f"{node.id}: pixels stay on the device with nvenc, and go to the host with the cpu encoder")
     if node.on_device and "pixels" in node.type.writes:
         found.append(f"{node.id}: what to draw goes from host to device, one copy a batch")
-    if issubclass(node.type, Sink) and "pixels" in node.type.reads:
-        found.append(f"{node.id}: pixels stay on the device with nvenc, and go to the host with the cpu encoder")
     return found
 
 

@@ -27,11 +27,14 @@ class Option:
 
 
 def options(kind: type[Any]) -> list[Option]:
-    """The options of a stage, or of another dataclass that a YAML fills: what its constructor takes, with help."""
+    """The options of a stage, or of another dataclass that a YAML fills: what its constructor takes, with help.
+
+    A field whose metadata says `wired` is none: the graph fills it with what only the graph knows.
+    """
     texts, hints = _option_help(kind), _hints(kind)
     found = []
     for f in dataclasses.fields(kind):
-        if f.init:
+        if f.init and not f.metadata.get("wired"):
             made = f.default_factory() if f.default_factory is not _REQUIRED else f.default
             found.append(Option(f.name, hints[f.name], made, texts.get(f.name, "")))
     return found

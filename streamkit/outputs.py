@@ -8,7 +8,7 @@ import errno
 import os
 import re
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from streamkit.errors import OutputError
@@ -162,12 +162,19 @@ class WholeFile:
         _claims[os.path.abspath(self.path)] = self
         return self.part
 
-    def finish(self) -> None:
-        """Give the part file, which must be closed, its final name; its bytes are on the disk before."""
+    def finish(self, name: str | None = None) -> None:
+        """Give the part file, which must be closed, its final name; its bytes are on the disk before.
+
+        Args:
+            name: the name in its folder, where that could not be known before.
+
+        Raises:
+            OutputError: the disk does not take it; nothing is left of it then.
+        """
         try:
             with self.part.open("rb") as file:
                 os.fsync(file.fileno())
-            os.replace(self.part, self.path)
+            os.replace(self.part, self.path if name is None else self.path.with_name(name))
         except OSError as error:
             self.discard()
             raise output_error(self.path, error) from error
@@ -175,6 +182,28 @@ class WholeFile:
 
     def discard(self) -> None:
         """Remove the part file; what was under the final name stays."""
-        self.part.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            self.part.unlink()
         if _claims.get(os.path.abspath(self.path)) is self:
             del _claims[os.path.abspath(self.path)]
+
+
+class PartFile(WholeFile):
+    """A `WholeFile` whose part file nobody else writes, not even a process that has outlived its run."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.part = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
+
+
+def settle(folders: Iterable[Path]) -> None:
+    """Have the names in these folders on the disk, so that they are there after a power cut. Raises OutputError."""
+    for folder in folders:
+        try:
+            handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise output_error(folder, error) from error

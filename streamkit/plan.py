@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamkit.errors import Problem
 from streamkit.fault import Fault
 from streamkit.stage import Registry, Stage
 from streamkit.yamlfile import Node
+
+if TYPE_CHECKING:
+    from streamkit.alarms import AlarmConfig
 
 DECODE = "decode"
 """The id of the decoded frames, which stages read from without any stage of that name."""
@@ -92,6 +95,7 @@ class Config:
     state: Path | None = None
     sources: list[SourceConfig] = field(default_factory=list)
     stages: list[StageConfig] = field(default_factory=list)
+    alarms: list[AlarmConfig] = field(default_factory=list)
     tests: list[Node] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)

@@ -98,6 +98,11 @@ def check_hidden(graph: Graph, problems: list[Problem]) -> None:
         if getattr(node.type, "wants_packets", False) or node.options.get("encoder") == "copy":
             text = f"{node.id} writes the source's own packets: what {hides[0].id} hides is clear in them"
             graph.config.warnings.append(node.place.problem(text))
+        clear = _cleared(node)
+        shown = [one.id for one in hides if one.id not in _pictured(graph, node)] if clear else []
+        if shown:
+            way = f"write from: {shown[0]}, first where there are several, or {clear} where that is meant"
+            problems.append(node.place.problem(f"{node.id} would show what {', '.join(shown)} hides; {way}"))
 
 
 def _asked(node: Node) -> Iterator[tuple[str, tuple[str, ...] | None, list[str]]]:
@@ -118,3 +123,22 @@ def _above(graph: Graph, node: Node) -> list[Node]:
             found[name] = graph.nodes[name]
             todo += graph.nodes[name].inputs
     return list(found.values())
+
+
+def _cleared(node: Node) -> str | None:
+    """How a stage that makes pictures of objects is told that they may show everything; None where it has been told."""
+    if hasattr(node.type, "clear"):
+        return None if node.options.get("clear") else "clear: true"
+    crops = node.options.get("crops") if "crops" in node.type.reads_if else None
+    if not crops or (isinstance(crops, dict) and crops.get("clear")):
+        return None
+    return "crops: {clear: true}"
+
+
+def _pictured(graph: Graph, node: Node) -> set[str]:
+    """The stages that a stage's pictures have come through: of several inputs the first one's pictures are taken."""
+    found: set[str] = set()
+    while node.inputs[0] in graph.nodes:
+        node = graph.nodes[node.inputs[0]]
+        found.add(node.id)
+    return found

@@ -1,7 +1,8 @@
-"""Where clips go: a name for each, and room for the next, the oldest making way."""
+"""Where clips and snapshots go: a name for each, and room for the next, the oldest making way."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -16,18 +17,26 @@ from streamkit.outputs import fill_path, fresh
 from streamkit.units import Bytes, Seconds
 
 PLACEHOLDERS = ("source", "time", "stage", "kind")
+OF_OBJECTS = (*PLACEHOLDERS, "date", "label", "track_id")
+NO_DATE = "video"
+"""What stands for `{date}` where a source has no wall clock."""
+
 _LEAST_FREE = 100_000_000
 _TIDY_EVERY_S = 60.0
 _TIME = r"(?:[0-9]{8}T[0-9]{6}\.[0-9]{3}Z|[0-9]{6,}\.[0-9]{3}s)"
 _WORD = r"[\w.-]+"
+_PATTERNS = {
+    "source": ".+", "time": _TIME, "date": rf"(?:[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}|{NO_DATE})",
+    **dict.fromkeys(("stage", "kind", "label", "track_id"), _WORD),
+}  # fmt: skip
 
 
 class Keep(TypedDict, total=False):
     """What is kept.
 
     Keys:
-        age: clips older than this go.
-        size: bytes that all clips may take together; the oldest go.
+        age: files older than this go.
+        size: bytes that all of them may take together; the oldest go.
     """
 
     age: Seconds
@@ -38,54 +47,62 @@ Keep.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
 
 
 class Shelf:
-    """The clips of one stage: all files whose path fits the template.
+    """The clips or snapshots of one stage: all files whose path fits the template.
 
     Args:
-        template: the path, with `{source}`, `{time}`, `{stage}` and `{kind}` in it.
+        template: the path, with `{source}`, `{time}`, `{stage}` and `{kind}` in it; snapshots' also with `{date}`,
+            `{label}` and `{track_id}`.
         keep: what is removed by age and size; None for nothing.
         min_free: bytes that have to be free on the disk; while fewer are, the oldest clips go. None removes nothing,
             and asks for 100 MB.
         counters: for clips that were removed.
         say: for what the user should know.
+        what: the word for the files: clips or snapshots.
     """
 
     def __init__(
-        self, template: str, keep: Keep | None, min_free: int | None, counters: Counters, say: Callable[[str], None]
-    ) -> None:
+        self, template: str, keep: Keep | None, min_free: int | None, counters: Counters, say: Callable[[str], None],
+        what: str = "clips",
+    ) -> None:  # fmt: skip
         self._template, self._keep, self._removes = template, keep or {}, min_free is not None
         self._min_free = _LEAST_FREE if min_free is None else min_free
-        self._counters, self._say = counters, say
+        self._counters, self._say, self._what = counters, say, what
         self.root = Path(template.partition("{")[0].rpartition("/")[0] or ".")
         self._name = re.compile(_pattern(template))
         self._tidied_s = -_TIDY_EVERY_S
 
-    def path(self, source: str, stage: str, kind: str, time_s: float | None, pts_s: float) -> Path:
-        """A path for a clip that nothing has yet.
+    def path(self, source: str, stage: str, kind: str, time_s: float | None, pts_s: float, **more: str) -> Path:
+        """A path for a file that nothing has yet.
 
         Args:
             source: id of the source.
-            stage: id of the stage that asks for the clip.
+            stage: id of the stage that asks for it.
             kind: of the event.
             time_s: wall clock of the event, in seconds since 1970; None where the source has none.
             pts_s: its presentation time in seconds, which stands in the name then.
+            more: further words, by their placeholders.
         """
+        date = NO_DATE
         if time_s is None:
             at = f"{max(0.0, pts_s):010.3f}s"
         else:
             ms = round(time_s * 1000)
             at = time.strftime("%Y%m%dT%H%M%S", time.gmtime(ms // 1000)) + f".{ms % 1000:03d}Z"
-        words = {"time": at, "stage": _word(stage), "kind": _word(kind)}
-        filled = fill_path(self._template, source)
-        return fresh(Path(re.sub(r"\{(time|stage|kind)\}", lambda found: words[found[1]], filled)))
+            date = time.strftime("%Y-%m-%d", time.gmtime(ms // 1000))
+        words = {"time": at, "date": date}
+        words |= {name: _word(text) for name, text in {"stage": stage, "kind": kind, **more}.items()}
+        parts = re.split(r"\{(\w+)\}", self._template)  # text, name, text, name, ...
+        parts[1::2] = [words.get(name, f"{{{name}}}") for name in parts[1::2]]
+        return fresh(Path(fill_path("".join(parts), source)))
 
     def parts(self) -> Iterator[Path]:
-        """Part files of clips, be they written at this moment or left by a crash."""
+        """Part files, be they written at this moment or left by a crash."""
         for path in self._files():
             if path.name.startswith(".") and path.suffix == ".part" and self._fits(path.with_name(path.name[1:-5])):
                 yield path
 
     def room(self) -> bool:
-        """Whether there is room for a clip, after the oldest have gone where they may."""
+        """Whether there is room for another, after the oldest have gone where they may."""
         if self._free() >= self._min_free:
             return True
         if self._removes:
@@ -123,10 +140,9 @@ class Shelf:
 
     def full(self) -> str:
         """The message that there is no room."""
-        return (
-            f"recording stops: less than {self._min_free / 1e6:,.0f} MB are free under {self.root}; it goes on when "
-            "there is room"
-        )
+        stops = "recording stops" if self._what == "clips" else f"no {self._what} are written"
+        free = f"less than {self._min_free / 1e6:,.0f} MB are free under {self.root}"
+        return f"{stops}: {free}; it goes on when there is room"
 
     def _free(self) -> int:
         folder = self.root
@@ -139,7 +155,7 @@ class Shelf:
             yield from (Path(folder, name) for name in names)
 
     def _clips(self) -> list[tuple[Path, float, int]]:
-        """Every clip, when it was changed, and its bytes; the oldest first."""
+        """Every file, when it was changed, and its bytes; the oldest first."""
         found = []
         for path in self._files():
             if self._fits(path):
@@ -159,10 +175,13 @@ class Shelf:
         except FileNotFoundError:
             return
         except OSError as error:
-            self._counters.add("clips that could not be removed")
-            self._say(f"cannot remove the clip {path}: {error.strerror}")
+            self._counters.add(f"{self._what} that could not be removed")
+            self._say(f"cannot remove {path}: {error.strerror}")
             return
-        self._counters.add(f"clips removed: {why}")
+        self._counters.add(f"{self._what} removed: {why}")
+        if path.parent != self.root:
+            with contextlib.suppress(OSError):  # there are others in it
+                path.parent.rmdir()
 
 
 def removable(template: str) -> bool:
@@ -173,7 +192,7 @@ def removable(template: str) -> bool:
 def _pattern(template: str) -> str:
     stem, dot, suffix = os.path.normpath(template).rpartition(".")
     found = re.escape(stem)
-    for name, text in {"source": ".+", "time": _TIME, "stage": _WORD, "kind": _WORD}.items():
+    for name, text in _PATTERNS.items():
         found = found.replace(re.escape(f"{{{name}}}"), text)
     return rf"{found}(?:-[0-9]+)?{re.escape(dot + suffix)}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from streamkit.alarms import Alarm
 from streamkit.fault import Fault
 from streamkit.stage import Composite, Registry, Source, Stage, options, summary
 from streamkit.units import Seconds
@@ -67,7 +68,8 @@ def json_schema(registry: Registry) -> dict[str, Any]:
             **_shared(),
             "named": _by_stage(stages),
             "insert": _insert(stages),
-            "fault": _fault(),
+            "fault": _filled(Fault, minProperties=1),
+            "alarm": _filled(Alarm, required=["when"]),
             **{f"stage.{kind.name}": _options(kind) for kind in kinds},
         },
     }
@@ -99,6 +101,11 @@ def _top() -> dict[str, Any]:
         "plugins": {
             "description": "files or folders with stages, relative to this file",
             "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+        },
+        "alarms": {
+            "description": "rules about the pipeline itself, by names of their own; explain alarms has the facts",
+            "type": "object",
+            "additionalProperties": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/alarm"}]},
         },
         "tests": {
             "description": "tests of this pipeline, for run.py test",
@@ -180,13 +187,13 @@ def _options(kind: type[Stage]) -> dict[str, Any]:
     }
 
 
-def _fault() -> dict[str, Any]:
-    """What `fault` under a source may hold."""
-    properties, shared = _properties(Fault, "fault")
+def _filled(kind: type[Fault | Alarm], **more: Any) -> dict[str, Any]:
+    """What a mapping may hold that is no stage: `fault` under a source, an entry of `alarms`."""
+    properties, shared = _properties(kind, kind.name)
     return {
-        "description": summary(Fault),
+        "description": summary(kind),
         "type": "object",
-        "minProperties": 1,
+        **more,
         "properties": properties,
         "additionalProperties": False,
         **shared,

@@ -85,12 +85,14 @@ class Stage:
     """The base of every kind. `open` and `close` are optional; `close` runs if `open` did.
 
     Never two calls at once on one instance, and an instance stays on its thread. `changeable` names the options that
-    may change while the pipeline runs, `emits` the kinds of its events where they are known beforehand.
+    may change while the pipeline runs, `emits` the kinds of its events where they are known beforehand, `reads_if`
+    options, and what else is read where one is set.
     """
 
     name: ClassVar[str] = ""
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = ()
+    reads_if: ClassVar[Mapping[str, str]] = {}
     emits: ClassVar[tuple[str, ...]] = ()
     changeable: ClassVar[tuple[str, ...]] = ()
     context: Context = Context()
@@ -209,6 +211,9 @@ class Sink(Stage):
         """Write what `encode` made for this frame."""
         raise NotImplementedError
 
+    def flush(self) -> None:
+        """A batch's frames are written and not handed on yet: do what is better done for all of them at once."""
+
     def end(self, source: str) -> None:
         """No frame of `source` will come any more."""
 
@@ -224,8 +229,6 @@ class Part:
 
 class Composite(Stage):
     """Stands for several stages in a chain. Never runs itself."""
-
-    insert: ClassVar[Any] = None
 
     def parts(self) -> list[Part]:
         """The stages this one stands for, in order."""
@@ -249,9 +252,8 @@ class Registry:
         """Add a stage under its name. It may take a built-in one's place; of others' a second claim is refused."""
         known = self._stages.get(kind.name)
         if known is not None and _origin(known) != _origin(kind) and (ships(kind) or not ships(known)):
-            raise ConfigError(
-                f"two stages claim the name {kind.name!r}: {_where(known)} and {_where(kind)}; rename one of them"
-            )
+            one, other = (f"{claims.__qualname__} in {claims.__module__}" for claims in (known, kind))
+            raise ConfigError(f"two stages claim the name {kind.name!r}: {one} and {other}; rename one of them")
         self._stages[kind.name] = kind
 
     def get(self, name: str) -> type[Stage] | None:
@@ -271,10 +273,6 @@ def _origin(kind: type[Stage]) -> tuple[str, str]:
     """The file and name of a class: a plugin that a test has imported as well is still the same one."""
     module = sys.modules.get(kind.__module__)
     return getattr(module, "__file__", None) or kind.__module__, kind.__qualname__
-
-
-def _where(kind: type[Stage]) -> str:
-    return f"{kind.__qualname__} in {kind.__module__}"
 
 
 def ships(kind: type[Stage]) -> bool:

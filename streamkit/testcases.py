@@ -13,7 +13,7 @@ from streamkit.errors import ConfigError, Problem
 from streamkit.graph import Graph, Node
 from streamkit.stage import Sink
 from streamkit.testing import detections, gray
-from streamkit.units import Count, Score, Seconds
+from streamkit.units import Count, Score, Seconds, WallClock
 from streamkit.validate import got, meant, told
 from streamkit.yamlfile import Node as Place
 from streamkit.yamlfile import did_you_mean, nearest
@@ -56,6 +56,7 @@ class Given(Objects):
     width: Count | None = None
     height: Count | None = None
     pts_s: Seconds | None = None
+    time: WallClock | None = None
 
     def __post_init__(self) -> None:
         """Refuse objects without a box, and boxes that are none."""
@@ -287,6 +288,7 @@ class _Reader:
             pts_s = before[-1].pts_s + _STEP_S if before else 0.0
             frame = Frame(source, len(before), pts_s if given.pts_s is None else given.pts_s, width, height)
             frame.surface = gray(width, height)
+            frame.time_s = given.time
             known = tuple(dict.fromkeys([*labels, *(given.label or ())]))
             columns = {name: column for name, column in given.columns().items() if name != "label"}
             frame.tables[detector.table] = detections(**columns, label=given.label, labels=known)

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +26,19 @@ def seconds(value: Any) -> float:
 def size_bytes(value: Any) -> int:
     """Read `100MB`, `2GiB` or a bare number of bytes; raise ValueError otherwise."""
     return int(_quantity(value, _SIZE, "a size such as 100MB (a bare number is bytes)"))
+
+
+def wall_clock(value: Any) -> float:
+    """Read `2026-03-02T23:00:00+01:00`, or a bare number, as seconds since 1970; raise ValueError otherwise."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    try:
+        found = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        found = None
+    if found is None or found.tzinfo is None:
+        raise ValueError(f"must be a day, a time and its zone, such as 2026-03-02T23:00:00+01:00, got {value!r}")
+    return found.timestamp()
 
 
 def _quantity(value: Any, units: dict[str, float] | dict[str, int], wanted: str) -> float:
@@ -87,6 +101,9 @@ Seconds = Annotated[float, Unit("seconds", seconds, pattern=_NUMBER + r"(ms|s|mi
 
 Bytes = Annotated[int, Unit("bytes", size_bytes, pattern=_NUMBER + r"[KMGT]?i?B\s*$")]
 """A size in bytes; a YAML may say `100MB`."""
+
+WallClock = Annotated[float, Unit("wall clock", wall_clock, pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[-+].+)$")]
+"""A moment in seconds since 1970; a YAML may say `2026-03-02T23:00:00+01:00`."""
 
 Pixels = Annotated[float, Unit("pixels", minimum=0)]
 """A length in source pixels."""

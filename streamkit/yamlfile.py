@@ -39,6 +39,7 @@ class Node:
         file: the file's name, as messages show it.
         line, column: where the value begins, from 1.
         keys: for a dict, where each key stands.
+        raw: of a text, how it is written, quotes and all.
     """
 
     value: Any
@@ -46,6 +47,7 @@ class Node:
     line: int
     column: int
     keys: dict[str, tuple[int, int]] = field(default_factory=dict)
+    raw: str = ""
 
     def plain(self) -> Any:
         """The value with plain lists, dicts and scalars inside."""
@@ -75,6 +77,29 @@ class Node:
             node = value[step]
             taken.append(str(step))
         return node, taken
+
+
+def within(node: Node, offset: int) -> tuple[int, int]:
+    """The line and column of a character of a text, counted from 0; of the text's beginning where it is not found.
+
+    Quotes, escapes, folded lines and indentation are in the file and not in the text: the characters are matched one
+    after the other.
+    """
+    text, raw = str(node.value), node.raw
+    at = raw.find("\n") + 1 if raw[:1] in ("|", ">") else int(raw[:1] in ("'", '"'))
+    for i, character in enumerate(text[: offset + 1]):
+        if character.isspace():
+            continue
+        at = raw.find(character, at) + 1
+        if not at:
+            return node.line, node.column
+        if i == offset:
+            at -= 1
+    if offset >= len(text) or text[offset].isspace():
+        at += max(0, offset - len(text[:offset].rstrip())) if offset < len(text) else 0
+    before = raw[:at]
+    line = before.count("\n")
+    return node.line + line, at - (before.rfind("\n") + 1) + 1 if line else node.column + at
 
 
 def tree(value: Any, file: str) -> Node:
@@ -179,6 +204,12 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
 
 
+def _written(source: yaml.ScalarNode) -> str:
+    """How a scalar is written in the file."""
+    begin, end = source.start_mark, source.end_mark
+    return "" if begin.buffer is None else begin.buffer[begin.pointer : end.pointer]
+
+
 class _Builder:
     """Turns PyYAML's nodes into ours."""
 
@@ -198,6 +229,7 @@ class _Builder:
         if isinstance(source, yaml.ScalarNode):
             text = self._environment(source.value, node)
             node.value = scalar(text) if source.style is None and source.tag != _TAGS + "str" else text
+            node.raw = _written(source)
         elif isinstance(source, yaml.SequenceNode):
             node.value = [self.build(item) for item in source.value]
         else:

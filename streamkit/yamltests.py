@@ -11,7 +11,7 @@ Such as:
         expect:
           events: [{kind: crossed, track_id: 7, data: {direction: in}}]
 
-`given` has an entry for each frame. `expect` looks at `events`, `objects` (an entry for each frame, in the form of
+X
 `given`) and `count`; what it does not name is not compared. `extract_from` names a later stage to look behind.
 """
 

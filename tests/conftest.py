@@ -1,6 +1,7 @@
 """What every test may use: the folder of test data, and the skipping of what this machine cannot run."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamkit import cli
 from streamkit.config import read_text
 from streamkit.data import Frame
 from streamkit.graph import build
@@ -70,6 +72,28 @@ def test_data() -> Path:
 def root() -> Path:
     """The checkout."""
     return ROOT
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Run the command in this process, which is there already: for what it says and writes, and its exit code.
+
+    Call it with the words behind `run.py` and the folder `cwd`. What is of a process, such as signals, needs one.
+    """
+    for name in ("keep_stdout", "handle_signals"):
+        monkeypatch.setattr(cli, name, lambda *_: None)
+
+    def call(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr(sys, "argv", ["run.py", *map(str, words)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        code = ended.value.code
+        assert isinstance(code, int)
+        return subprocess.CompletedProcess(words, code, *capfd.readouterr())
+
+    return call
 
 
 @dataclass

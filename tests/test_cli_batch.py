@@ -24,14 +24,18 @@ stages:
 
 
 @pytest.fixture
-def run(tmp_path):
-    """Run the command in a folder with `p.yaml` and `v/a.mp4`."""
+def run(tmp_path, here):
+    """Run the command in a folder with `p.yaml` and `v/a.mp4`, in this process or in `its_own`."""
     (tmp_path / "p.yaml").write_text(YAML)
     clip(tmp_path / "v" / "a.mp4")
 
-    def call(*args: str, pipeline: str = "p.yaml") -> subprocess.CompletedProcess:
-        command = [sys.executable, str(ROOT / "run.py"), "batch", pipeline, *args]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    def call(*args: str, its_own: bool = False) -> subprocess.CompletedProcess:
+        words = ["batch", "p.yaml", *args]
+        if not its_own:
+            return here(*words, cwd=tmp_path)
+        return subprocess.run(
+            [sys.executable, str(ROOT / "run.py"), *words], cwd=tmp_path, capture_output=True, text=True
+        )
 
     return call
 
@@ -39,7 +43,8 @@ def run(tmp_path):
 def test_files_become_a_data_set_and_a_table_says_so(run, tmp_path):
     clip(tmp_path / "v" / "deep" / "b.mp4")
     (tmp_path / "v" / "text.mp4").write_text("no video\n" * 50)
-    done = run("v/**/*.mp4", "--out", "out", "--format", "parquet,jsonl", "--workers", "2", "--report", "report.json")
+    words = "v/**/*.mp4", "--out", "out", "--format", "parquet,jsonl"
+    done = run(*words, "--workers", "2", "--report", "report.json", its_own=True)
     assert done.returncode == 1
     assert done.stdout == ""
     assert "batch writes the data set in place of the sink jsonl" in done.stderr
@@ -51,13 +56,13 @@ def test_files_become_a_data_set_and_a_table_says_so(run, tmp_path):
     assert (report["files"], report["done"], report["failed"], report["frames"]) == (3, 2, 1, 16)
     assert len(list((tmp_path / "out" / "jsonl").glob("*.jsonl"))) == 2
 
-    again = run("v/**/*.mp4", "--out", "out", "--format", "parquet,jsonl")
+    again = run(*words)
     assert again.returncode == 1
     assert "skipped       2 files   had been done before" in again.stderr
     assert "1 files   before; --retry-failed tries them again" in again.stderr
     (tmp_path / "v" / "text.mp4").unlink()
     clip(tmp_path / "v" / "text.mp4")  # it is another file now, whatever it was
-    mended = run("v/**/*.mp4", "--out", "out", "--format", "parquet,jsonl", "--retry-failed")
+    mended = run(*words, "--retry-failed")
     assert mended.returncode == 0
     assert "done          1 files" in mended.stderr
     assert len(list((tmp_path / "out" / "files").glob("text*.parquet"))) == 1  # of what it was nothing is left
@@ -135,11 +140,14 @@ def test_stopped_it_finishes_what_is_in_hand_and_a_second_run_goes_on(run, tmp_p
         while not (tmp_path / "waits").exists():
             assert time.monotonic() < until
             time.sleep(0.02)
-        second = run("v", "--out", "out")
+        second = run("v", "--out", "out", its_own=True)
         os.kill(running.pid, signal.SIGINT)
-        time.sleep(0.5)
+        told = ""
+        while "stopping: " not in told:
+            told += (line := running.stderr.readline())
+            assert line, told
         (tmp_path / "go").touch()
-        told = running.communicate(timeout=100)[1]
+        told += running.communicate(timeout=100)[1]
     assert second.returncode == 2
     assert f"another run writes into out (process {running.pid} on " in second.stderr
     assert running.returncode == 130
@@ -148,7 +156,7 @@ def test_stopped_it_finishes_what_is_in_hand_and_a_second_run_goes_on(run, tmp_p
     assert done in (1, 2)  # the next one may have been begun
     assert f"left          {6 - done} files   the same command goes on with them" in told
     assert not list((tmp_path / "out").rglob("*.part"))
-    rest = run("v", "--out", "out")
+    rest = run("v", "--out", "out", "--workers", "1")
     assert rest.returncode == 0
     assert f"skipped       {done} files" in rest.stderr
     assert f"done          {6 - done} files" in rest.stderr

@@ -39,8 +39,8 @@ def test_bench_gpu_without_a_gpu_exits_with_2_and_names_the_doctor(root):
         (["capacity", "pipeline.yaml", "--fps", "0"], "fps"),
     ],
 )
-def test_wrong_arguments_exit_with_2(arguments, told, root):
-    done = run(root, *arguments)
+def test_wrong_arguments_exit_with_2(arguments, told, root, here):
+    done = here(*arguments, cwd=root)
     assert done.returncode == 2
     assert told in done.stderr
 

@@ -69,7 +69,7 @@ def test_batch_may_be_a_number():
         ("devise: cpu\n" + SMALL, "1:1: unknown key 'devise'; did you mean 'device'?"),
         (
             "zebra: 1\n" + SMALL,
-            "1:1: unknown key 'zebra'; known: device, batch, watchdog, state, plugins, sources, stages, tests",
+            "1:1: unknown key 'zebra'; known: device, batch, watchdog, state, plugins, sources, stages, alarms, tests",
         ),
         ("batch: {max_latency: soon}\n" + SMALL, "1:22: batch.max_latency must be"),
         ("watchdog: never\n" + SMALL, "1:11: watchdog must be"),

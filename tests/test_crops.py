@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from streamkit.crops import Crops
+from streamkit.crops import Crops, Rows
 from streamkit.data import Batch
 from streamkit.testing import detections, frames
 
@@ -57,3 +57,27 @@ def test_what_does_not_fit_is_refused():
         Crops(np.zeros((2, 4), np.int32), np.zeros(3, np.int32))
     with pytest.raises(ValueError, match="no answers yet"):
         Crops(np.zeros((2, 4), np.int32), np.zeros(2, np.int32)).answered()
+
+
+def test_rows_are_made_when_they_are_asked_for():
+    made = []
+
+    def make(rows):
+        made.append(rows.tolist())
+        return rows[:, None].astype(np.float32)
+
+    rows = Rows(make, (6, 1), np.dtype(np.float32))
+    assert len(rows) == 6
+    assert made == []
+    assert rows[2:4].ravel().tolist() == [2, 3]
+    assert rows[np.array([5, 0])].ravel().tolist() == [5, 0]
+    assert made == [[2, 3], [5, 0]]
+
+
+def test_frames_take_their_rows_out_of_what_is_not_yet_made():
+    whole = batch()
+    values, whole.tensor = whole.tensor, None
+    whole.tensor = Rows(lambda rows: values[rows], values.shape, values.dtype)
+    parts = [whole.take([row]) for row in range(3)]
+    assert [part.tensor.ravel().tolist() for part in parts] == [[0], [], [1, 2]]
+    assert Batch.join(parts, whole).tensor.ravel().tolist() == [0, 1, 2]

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from jsonschema import Draft202012Validator
 from walks import crossings, feet
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = [ROOT / "pipeline.yaml", *sorted((ROOT / "examples").glob("*.yaml"))]
 LIMIT = 20
+SCHEMA = Draft202012Validator(json.loads((ROOT / "docs" / "schema" / "streamkit-1.schema.json").read_text()))
 
 
 @pytest.fixture
@@ -37,7 +39,11 @@ def run(name, folder, *more):
 
 
 def records(path):
-    return [json.loads(text) for text in path.read_text().splitlines()]
+    """A file's records; those of ours are what the schema says, every one of the first and every tenth after them."""
+    found = [json.loads(text) for text in path.read_text().splitlines()]
+    for one in [*found[:LIMIT], *found[LIMIT::10]]:
+        assert "schema" not in one or [error.message for error in SCHEMA.iter_errors(one)] == []
+    return found
 
 
 def pictures(path):
@@ -86,7 +92,8 @@ def test_there_is_an_example_for_each_idea():
     assert {path.stem for path in EXAMPLES} == {
         "pipeline", "detect", "annotated_video", "several_sources", "branches", "plugin", "line_counter",
         "csv", "insert", "colors", "small_objects", "region", "count_people", "cars", "queue", "loitering", "blurred",
-        "track_every_third",
+        "track_every_third", "snapshots", "kafka_avro", "alarm_mail", "rules",
+        "home_assistant", "postgres_grafana",
     }  # fmt: skip
 
 
@@ -212,10 +219,10 @@ def test_plugin(folder):
     assert json.loads((folder / "report.json").read_text())["events"]["crowded"] >= 1
 
 
-@pytest.mark.parametrize(
-    ("name", "tests"),
-    [("plugin", 2), ("line_counter", 2), ("count_people", 1), ("cars", 1), ("queue", 1), ("loitering", 1)],
-)
+TESTED = {"plugin": 2, "line_counter": 2, "count_people": 1, "cars": 1, "queue": 1, "loitering": 1, "rules": 3}
+
+
+@pytest.mark.parametrize(("name", "tests"), TESTED.items())
 def test_the_tests_in_an_example_pass(name, tests, monkeypatch):
     monkeypatch.chdir(ROOT)
     done = command("test", f"examples/{name}.yaml")

@@ -6,6 +6,7 @@ import pytest
 
 from streamkit.errors import OutputError
 from streamkit.outputs import (
+    PartFile,
     WholeFile,
     beside,
     check_path,
@@ -146,3 +147,17 @@ def test_errors_say_the_path_and_the_reason():
     assert str(output_error("a/b", OSError(errno.ENOSPC, "No space"))) == "cannot write a/b: the disk is full"
     assert str(output_error("a/b", OSError(errno.EIO, "Input/output error"))) == "cannot write a/b: Input/output error"
     assert str(output_error("a/b", ValueError("two\nlines"))) == "cannot write a/b: two lines"
+
+
+def test_a_file_may_get_its_name_at_its_end(tmp_path):
+    file = PartFile(tmp_path / "from-1.txt")
+    file.begin().write_text("x")
+    file.finish("from-1-to-9.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["from-1-to-9.txt"]
+    WholeFile(tmp_path / "from-1.txt").begin()  # nobody claims the first name any more
+
+
+def test_two_processes_may_write_one_part_file_each(tmp_path):
+    one, other = PartFile(tmp_path / "a.txt"), PartFile(tmp_path / "a.txt")
+    assert one.part != other.part
+    assert one.path == other.path

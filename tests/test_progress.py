@@ -62,10 +62,14 @@ def running(frames=7):
 
 def test_plain_lines_tell_how_far_it_is(capsys, monkeypatch):
     monkeypatch.setattr(progress, "_EVERY_S", 0.01)
+    said = ""
     with Display().watching(running()):
-        time.sleep(0.1)
-    lines = capsys.readouterr().err.splitlines()
-    assert set(lines) == {"7 frames done, 1 of 2 sources ended"}
+        until = time.monotonic() + 30
+        while "\n" not in said and time.monotonic() < until:
+            time.sleep(0.01)
+            said += capsys.readouterr().err
+    said += capsys.readouterr().err
+    assert set(said.splitlines()) == {"7 frames done, 1 of 2 sources ended"}
     time.sleep(0.03)
     assert capsys.readouterr().err == ""  # over with the run
 
@@ -83,8 +87,11 @@ def test_bars_on_a_terminal(capsys):
     display.console = Console(stderr=True, force_terminal=True, width=100, highlight=False)
     with display.watching(running()):
         display.say("note [x]")
-        time.sleep(0.3)
-    text = capsys.readouterr().err
+        text, until = "", time.monotonic() + 30
+        while "3 frames" not in text and time.monotonic() < until:
+            time.sleep(0.02)
+            text += capsys.readouterr().err
+    text += capsys.readouterr().err
     assert "note [x]" in text
     assert "7 frames" in text
     assert "3 frames" in text

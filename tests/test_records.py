@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from jsonschema import Draft202012Validator
 
 from streamkit.data import Batch, Detections, Event, Frame
+from streamkit.formats.json_schema import record_schema
 from streamkit.records import SCHEMA, batch_lines, line, lines, record, wall_clock
+
+JSON_SCHEMA = Draft202012Validator(record_schema())
 
 
 def table(boxes, score=None, class_id=None, labels=("person", "car", "bus"), **columns):
@@ -196,6 +200,7 @@ def test_any_frame_gives_a_valid_record(one):
     text = line(one)
     made = strict(text)
     assert orjson.loads(text) == made
+    assert [error.message for error in JSON_SCHEMA.iter_errors(made)] == []
     assert made["schema"] == SCHEMA
     assert made["frame"] == one.index
     assert len(made["objects"]) == sum(map(len, one.tables.values()))

@@ -154,3 +154,32 @@ def test_a_clip_that_cannot_be_removed_is_said(monkeypatch):
     made.tidy(0.0)
     assert made.counts.values == {"clips that could not be removed": 1}
     assert "Permission denied" in made.said[0]
+
+
+DATED = "snaps/{source}/{date}/{time}_{label}_{track_id}.jpg"
+
+
+def picture(label="person", track="7", time_s=NOON, source="gate"):
+    return shelf(template=DATED).path(source, "door", "crossed", time_s, 83.24, label=label, track_id=track)
+
+
+def test_snapshots_have_more_in_their_names():
+    assert str(picture()) == "snaps/gate/2026-08-01/20260801T120000.250Z_person_7.jpg"
+    assert str(picture("a/../{source}", "none", None)) == "snaps/gate/video/000083.240s_a_..__source__none.jpg"
+    assert str(picture(source="yard/{date}")) == "snaps/yard/{date}/2026-08-01/20260801T120000.250Z_person_7.jpg"
+
+
+def test_a_folder_goes_with_its_last_picture():
+    old, other = picture(), picture(time_s=NOON + 86400)
+    mine = [old, old.with_name("20260801T120001.250Z_person_8.jpg"), other, other.with_name("notes.txt")]
+    for path in mine:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+        os.utime(path, (1, 1))
+    kept = shelf({"age": 3600.0}, template=DATED)
+    kept._what = "snapshots"
+    kept.tidy(0.0)
+    assert [path.exists() for path in mine] == [False, False, False, True]
+    assert not old.parent.exists()
+    assert other.parent.exists()
+    assert kept.counts["snapshots removed: too old"] == 3

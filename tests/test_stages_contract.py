@@ -38,13 +38,15 @@ MINIMAL = {
     "region": "[[0, 0], [9, 9]]",
     "uri": "samples/street.mp4",
     "url": "live/x.m3u8",  # of an emitter in URLS
+    "mail_from": "cameras@example.com",
+    "to": "ops@example.com",
     "of": "detect",
 }
 # of the task that a stage is for
 CARDS = {"classify": "color", "embed": "look", "segment": "yolov8n-seg", "pose": "movenet-lightning"}
 URLS = {
     "mqtt": "mqtt://h", "redis": "redis://h", "kafka": "kafka://h", "webhook": "http://127.0.0.1:1/x",
-    "postgres": "postgres://h/x",
+    "postgres": "postgres://h/x", "email": "smtp://h", "amqp": "amqp://h", "nats": "nats://h",
 }  # fmt: skip
 PATHS = {
     "video": "out/x.mp4", "csv": "out/x.csv", "jsonl": "out/x.jsonl", "heatmap": "'out/{source}.png'",
@@ -60,6 +62,8 @@ ABOVE = {
     "detections": "detect: {model: demo}",
     "track_id": "detect: {model: demo}\n  simple_track: {}",
 }
+WHEN = {"snapshot": "door.crossed", "rule": "present(car)"}  # stages that must be told of events, and what makes those
+DOOR = "detect: {model: demo}\n  simple_track: {}\n  door: {stage: line_counter, line: [[0, 0], [9, 9]]}"
 
 
 def all_stages(*kinds):
@@ -74,6 +78,8 @@ def required(kind):
     needed = {option.name: MINIMAL.get(option.name) for option in options(kind) if option.required}
     if "model" in needed:
         needed["model"] = CARDS.get(kind.name, needed["model"])
+    if kind.name in WHEN:
+        needed["when"] = WHEN[kind.name]
     if kind.name in URLS:
         needed["url"] = URLS[kind.name]
     if "path" in needed:
@@ -87,7 +93,7 @@ def made(kind, folder=ROOT):
     if issubclass(kind, Source):
         text = f"sources: {{a: {{stage: {kind.name}, {values}}}}}\nstages: {{draw: {{}}}}"
     else:
-        above = "\n  ".join(ABOVE[word] for word in kind.reads if word in ABOVE)
+        above = DOOR if kind.name in WHEN else "\n  ".join(ABOVE[word] for word in kind.reads if word in ABOVE)
         text = f"sources: {{a: samples/street.mp4}}\nstages:\n  {above}\n  it: {{stage: {kind.name}, {values}}}"
     config = read_text(text, folder=folder, registry=REGISTRY)
     assert config.problems == []
@@ -120,7 +126,7 @@ def test_it_is_built_from_a_yaml_with_what_it_must_have(kind):
     stage = made(kind)
     assert type(stage) is kind
     for option in options(kind):
-        if not option.required:
+        if option.name not in required(kind):
             assert getattr(stage, option.name) == option.default
 
 

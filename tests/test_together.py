@@ -41,7 +41,9 @@ def test_what_runs_alone_overlaps_with_nothing(tmp_path: Path) -> None:
         (tmp_path / f"test_{name}.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = alone: no other runs\n")
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "TMPDIR": str(tmp_path)}
-    line = [sys.executable, "-m", "pytest", "-q", "-p", "together", "-n", "2", "--dist", "loadfile"]
+    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # others take seconds to load, in each of three processes
+    plugins = [word for name in ("xdist", "pytest_timeout", "together") for word in ("-p", name)]
+    line = [sys.executable, "-m", "pytest", "-q", *plugins, "-n", "2", "--dist", "loadfile"]
     done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert "18 passed" in done.stdout, done.stdout + done.stderr
     rows = [row.split() for row in (tmp_path / "log").read_text().splitlines()]

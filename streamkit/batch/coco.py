@@ -12,11 +12,10 @@ import numpy as np
 import orjson
 
 from streamkit.batch.formats import TextPart
-from streamkit.batch.parts import PartFile
 from streamkit.data import Detections, Frame
 from streamkit.errors import OutputError
 from streamkit.ops import rle
-from streamkit.outputs import output_error
+from streamkit.outputs import PartFile, output_error
 from streamkit.records import numbers_of, points_of
 
 _HELD = 1 << 23  # bytes of images held in memory; more wait in a file

@@ -16,19 +16,19 @@ from streamkit.batch.folder import Folder, manifest
 from streamkit.batch.formats import kinds
 from streamkit.batch.identity import pipeline_identity
 from streamkit.batch.job import Outcome, Settings
-from streamkit.batch.parts import FILES, FORMATS, PartFile, check_formats, parts, remove, row_path, settle
+from streamkit.batch.parts import FILES, FORMATS, check_formats, parts, remove, row_path
 from streamkit.batch.rows import Objects, Span, event_row, frame_row, spans, spans_of
-from streamkit.batch.tables import Tables, arrow, files_schema, tables_of
+from streamkit.batch.tables import Tables, files_schema, tables_of
 from streamkit.batch.wiring import Place, places, replaced, wire
 from streamkit.data import Batch, Frame
 from streamkit.errors import OutputError
 from streamkit.graph import Graph
-from streamkit.outputs import output_error
+from streamkit.outputs import settle
 from streamkit.stage import Sink
+from streamkit.tablefile import TableFile, arrow
 
-__all__ = ["DataSet", "TableFile", "attach", "commit", "open_folder", "parts", "replaced"]
+__all__ = ["DataSet", "attach", "commit", "open_folder", "parts", "replaced"]
 
-_ENCODED = ["key", "source", "frame", "pts_s", "stage", "label", "class_id", "track_id", "kind", "error"]
 _EVENTS = 1 << 14  # events and frames held until they are a row group
 
 
@@ -126,69 +126,6 @@ def _row(settings: Settings, outcome: Outcome) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------------------------------------------------------- parquet
-
-
-class TableFile:
-    """A Parquet file that appears under its name when it is whole. Its part is on the disk before.
-
-    As a context manager it comes to its name where nothing was raised.
-    """
-
-    def __init__(self, path: Path, schema: Any) -> None:
-        self._file, self._schema = PartFile(path), schema
-        self._writer: Any = None
-        self._broken: OutputError | None = None
-
-    def write(self, table: Any) -> None:
-        """Write one row group. Raises OutputError; then, and whenever it is called again."""
-        if self._broken is not None:
-            raise self._broken
-        import pyarrow.parquet as pq
-
-        try:
-            if self._writer is None:
-                part = self._file.begin()
-                encoded = [name for name in _ENCODED if name in self._schema.names]
-                self._writer = pq.ParquetWriter(part, self._schema, compression="zstd", use_dictionary=encoded)
-            self._writer.write_table(table, row_group_size=max(1, len(table)))
-        except OSError as error:
-            raise self._failed(error) from error
-
-    def finish(self) -> None:
-        """Complete the file; one that was never written to is not made."""
-        if self._broken is not None:
-            raise self._broken
-        if self._writer is None:
-            return
-        try:
-            self._writer.close()
-        except OSError as error:
-            raise self._failed(error) from error
-        self._writer = None
-        self._file.finish()
-
-    def discard(self) -> None:
-        """Give up what is written."""
-        if self._writer is None:
-            return
-        writer, self._writer = self._writer, None
-        try:
-            writer.close()
-        except OSError:
-            pass  # the disk is full, and that is told
-        finally:
-            self._file.discard()
-
-    def _failed(self, error: OSError) -> OutputError:
-        self._broken = output_error(self._file.path, error)
-        self.discard()
-        return self._broken
-
-    def __enter__(self) -> TableFile:
-        return self
-
-    def __exit__(self, kind: Any, *error: object) -> None:
-        self.discard() if kind is not None else self.finish()
 
 
 @dataclass(eq=False)

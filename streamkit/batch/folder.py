@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from streamkit.batch.identity import differences, pipeline_key
-from streamkit.batch.parts import FILES, FOLDERS, PartFile, found, leftovers, row_path, settle
-from streamkit.batch.tables import arrow, files_schema
+from streamkit.batch.parts import FILES, FOLDERS, found, leftovers, row_path
+from streamkit.batch.tables import files_schema
 from streamkit.errors import ConfigError
-from streamkit.outputs import output_error
+from streamkit.outputs import PartFile, output_error, settle
+from streamkit.tablefile import arrow
 
 MANIFEST = "streamkit.json"
 LOCK = ".streamkit.lock"

@@ -10,10 +10,9 @@ from typing import BinaryIO, ClassVar
 import numpy as np
 import orjson
 
-from streamkit.batch.parts import PartFile
 from streamkit.data import Batch, Frame
 from streamkit.errors import OutputError
-from streamkit.outputs import output_error
+from streamkit.outputs import PartFile, output_error
 from streamkit.records import batch_lines, line, numbers_of
 from streamkit.stage import Sink
 from streamkit.stages.emit_csv import COLUMNS, as_text, rows

@@ -11,14 +11,13 @@ out/files/KEY.parquet         the row of the file itself, written last: it is wh
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from streamkit.batch.job import Settings
 from streamkit.errors import ConfigError
-from streamkit.outputs import WholeFile, output_error
+from streamkit.outputs import output_error
 from streamkit.yamlfile import did_you_mean
 
 FILES = "files"
@@ -94,28 +93,7 @@ def remove(settings: Settings, key: str) -> None:
             raise output_error(path, error) from error
 
 
-class PartFile(WholeFile):
-    """A `WholeFile` whose part file nobody else writes, not even a worker that has outlived its run."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.part = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
-
-
 def leftovers(out: Path) -> Iterator[Path]:
     """The part files that a run has left that came to no end."""
     for folder in (*FOLDERS, FILES):
         yield from sorted((out / folder).glob(".*.part"))
-
-
-def settle(folders: Iterable[Path]) -> None:
-    """Have the names in these folders on the disk, so that they are there after a power cut. Raises OutputError."""
-    for folder in folders:
-        try:
-            handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-        except OSError as error:
-            raise output_error(folder, error) from error

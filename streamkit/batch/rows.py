@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.batch.tables import Column, Tables, arrow, others_of
+from streamkit.batch.tables import Column, Tables, others_of
 from streamkit.data import Batch, Detections, Event, Frame
 from streamkit.errors import OutputError, describe
 from streamkit.records import as_json, numbers_of
+from streamkit.tablefile import arrow
 
 ROWS = 1 << 16
 HEAVY_ROWS = 1 << 13  # where a row has a mask or a vector

@@ -14,28 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamkit.errors import MissingPackage
 from streamkit.records import as_json, is_missing, points_of, values_of
 from streamkit.stages.answers import KeepAttributes, KeepEmbeddings, KeepFacts
 from streamkit.stages.regions import KeepRegions
 from streamkit.stages.watching import Watching
+from streamkit.tablefile import arrow
 
 if TYPE_CHECKING:
     from streamkit.graph import Graph, Node
 
 RUN_COLUMNS = ("attempts", "seconds", "finished_at")
 """The columns of `files` that tell of the run, not of the result: they differ from one run to the next."""
-
-
-def arrow() -> Any:
-    """The module `pyarrow`. Raises MissingPackage."""
-    try:
-        import pyarrow
-        import pyarrow.compute
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingPackage("pyarrow", "batch", "run.py batch") from error
-    return pyarrow
 
 
 # ---------------------------------------------------------------------------------------------------------- columns

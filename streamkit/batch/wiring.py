@@ -29,11 +29,11 @@ class Place:
 
 
 def replaced(graph: Graph) -> str:
-    """What is to be said of the YAML's own sinks: one sentence, "" where it has none."""
+    """What is to be said of the YAML's own sinks and alarms: one sentence, "" where it has none."""
     names = [node.id for node in graph.nodes.values() if issubclass(node.type, Sink)]
-    if not names:
-        return ""
-    return f"batch writes the data set in place of the sink{'s' * (len(names) > 1)} {', '.join(names)}"
+    told = [f"writes the data set in place of the sink{'s' * (len(names) > 1)} {', '.join(names)}"] if names else []
+    told += ["looks at no alarms"] if graph.config.alarms else []
+    return f"batch {' and '.join(told)}" if told else ""
 
 
 def places(graph: Graph) -> Graph:

@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar
 
-_START_S = 20.0
 _KAFKA = """
 import confluent_kafka, sys, time
 cluster = confluent_kafka.Producer({"test.mock.num.brokers": 1, "log_level": 0})
@@ -33,6 +32,13 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
+def listens(port: int) -> bool:
+    """Whether something takes connections on this TCP port."""
+    with socket.socket() as one:
+        one.settimeout(0.2)
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
 class Broker:
     """One broker. What it has acknowledged is there after a kill, as far as that broker can do so.
 
@@ -46,6 +52,7 @@ class Broker:
 
     name: ClassVar[str]
     binary: ClassVar[str]
+    start_s: ClassVar[float] = 20.0
     password = "p4ss/w:rd"
 
     def __init__(self, folder: Path) -> None:
@@ -74,11 +81,14 @@ class Broker:
                 self.command(), cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True,
                 start_new_session=True, **self._as(),
             )  # fmt: skip
-        until_s = time.monotonic() + _START_S
+        until_s = time.monotonic() + self.start_s
         while not self._listens():
             if time.monotonic() > until_s or self.process.poll() is not None:
                 raise RuntimeError(f"{self.name} does not start:\n{(self.folder / 'log').read_text()[-2000:]}")
             time.sleep(0.02)
+
+    def make_room(self) -> None:
+        """Make what keeps the records of `streamkit` until somebody takes them, where that must be made."""
 
     def kill(self) -> None:
         """End it at once, with no time to write anything."""
@@ -98,12 +108,10 @@ class Broker:
         os.killpg(self.process.pid, signal.SIGCONT)
 
     def _listens(self) -> bool:
-        with socket.socket() as one:
-            one.settimeout(0.2)
-            return one.connect_ex(("127.0.0.1", self.port)) == 0
+        return listens(self.port)
 
     def _as(self) -> dict[str, Any]:
-        """The user that it runs as, where that must not be root."""
+        """How its process is made: the user that it runs as, where that must not be root, or its environment."""
         return {}
 
 
@@ -169,6 +177,41 @@ class Kafka(Broker):
                 pipe.close()
 
 
+class Nats(Broker):
+    """NATS with JetStream."""
+
+    name, binary = "nats", "nats-server"
+
+    def command(self) -> list[str]:
+        """See `Broker.command`."""
+        (self.folder / "nats.conf").write_text(self.config())
+        return [str(self.path()), "-c", str(self.folder / "nats.conf")]
+
+    def config(self) -> str:
+        """What it is told."""
+        users = f'authorization {{ users = [{{user: streamkit, password: "{self.password}"}}] }}\n'
+        return f'listen: "127.0.0.1:{self.port}"\njetstream {{ store_dir: "{self.folder}/js" }}\n{users}'
+
+    def make_room(self) -> None:
+        """See `Broker.make_room`."""
+        self.add_stream()
+
+    def add_stream(self, *subjects: str, **more: Any) -> None:
+        """Make the stream `records`, for `streamkit.>` if not said otherwise, or change it; `more` is nats-py's."""
+        import asyncio
+
+        import nats
+
+        async def make() -> None:
+            client = await nats.connect(f"nats://127.0.0.1:{self.port}", user="streamkit", password=self.password)
+            known = {one.config.name for one in await client.jetstream().streams_info()}
+            change = client.jetstream().update_stream if "records" in known else client.jetstream().add_stream
+            await change(name="records", subjects=list(subjects or ["streamkit.>"]), **more)
+            await client.close()
+
+        asyncio.run(make())
+
+
 class Postgres(Broker):
     """PostgreSQL, as the user postgres: it refuses to run as root."""
 
@@ -196,7 +239,7 @@ class Postgres(Broker):
     def kill(self) -> None:
         """See `Broker.kill`. Its children end by themselves when they see that it is gone."""
         super().kill()
-        until_s = time.monotonic() + _START_S
+        until_s = time.monotonic() + self.start_s
         while self._listens() and time.monotonic() < until_s:
             time.sleep(0.02)
 

@@ -1,10 +1,11 @@
 """How fast emitters are, with their spools, and what they cost a frame.
 
-    python -m streamkit.bench.emitting [mqtt redis kafka sqlite postgres] [--frames 4000]
+    python -m streamkit.bench.emitting [mqtt redis kafka sqlite postgres amqp nats] [--frames 4000]
 
 Each broker that is installed here is started for it, on a free port. Printed are the object records a second that go
 through spool and broker, from the first frame to the last acknowledgement; those a second that had waited for the
-broker, from when it is there; and what a frame with ten objects costs: in the stage, and in CPU time of all threads
+broker, from when it is there, alone and while 1,000 live ones a second come in behind them, and how much longer those
+take to come than without that; and what a frame with ten objects costs: in the stage, and in CPU time of all threads
 more than with a sink that does nothing.
 """
 
@@ -19,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.bench.brokers import Broker, Kafka, Mosquitto, Postgres, Redis
+from streamkit.bench.brokers import Broker, Kafka, Mosquitto, Nats, Postgres, Redis
+from streamkit.bench.rabbitmq import RabbitMq
 from streamkit.data import Batch, Detections, Device, Frame
 from streamkit.stage import BatchStage, Collecting, Count, Registry, Sink, Source, default_registry, stage
 
@@ -28,8 +30,15 @@ OBJECTS = 10
 
 _FRAMES = 4000
 _LABELS = ("car", "person", "bicycle")
-_BROKERS: dict[str, type[Broker]] = {"mqtt": Mosquitto, "redis": Redis, "kafka": Kafka, "postgres": Postgres}
-EMITTERS = ("mqtt", "redis", "kafka", "sqlite", "postgres")
+_LIVE_FPS = 100
+LIVE_PER_S = _LIVE_FPS * OBJECTS
+"""Live records a second, while others are caught up with."""
+
+_LOOK_S = 0.01
+_BROKERS: dict[str, type[Broker]] = {
+    "mqtt": Mosquitto, "redis": Redis, "kafka": Kafka, "postgres": Postgres, "amqp": RabbitMq, "nats": Nats,
+}  # fmt: skip
+EMITTERS = ("mqtt", "redis", "kafka", "sqlite", "postgres", "amqp", "nats")
 
 
 def add_stages(registry: Registry) -> None:
@@ -96,12 +105,14 @@ def options_for(name: str, broker: Broker | None, folder: Path) -> dict[str, Any
         "kafka": {"url": f"kafka://{at.partition('@')[2]}"},
         "postgres": {"url": f"postgres://{at}/postgres"},
         "sqlite": {"path": str(folder / "out.db")},
+        "amqp": {"url": f"amqp://{at}"},
+        "nats": {"url": f"nats://{at}"},
     }
     return known[name]
 
 
-def run(sink: dict[str, Any], frames: int) -> tuple[dict[str, Any], float]:
-    """Run frames through the graph into one sink; returns the report, and CPU seconds of all threads."""
+def run(sink: dict[str, Any], frames: int, rate: int = 0) -> tuple[dict[str, Any], float]:
+    """Run frames, `rate` a second, through the graph into one sink; the report, and CPU seconds of all threads."""
     from streamkit.config import read_text
     from streamkit.graph import build
     from streamkit.runtime.run import Pipeline
@@ -110,9 +121,10 @@ def run(sink: dict[str, Any], frames: int) -> tuple[dict[str, Any], float]:
     add_stages(registry)
     import json
 
+    pace = f", rate: {rate}" if rate else ""
     text = f"""
         device: cpu
-        sources: {{gate: {{stage: numbered_frames, uri: none, count: {frames}}}}}
+        sources: {{gate: {{stage: numbered_frames, uri: none, count: {frames}{pace}}}}}
         stages:
           detect: {{stage: ten_objects}}
           out: {json.dumps(sink)}
@@ -127,20 +139,24 @@ def run(sink: dict[str, Any], frames: int) -> tuple[dict[str, Any], float]:
 
 
 def measure(name: str, folder: Path, frames: int = _FRAMES) -> dict[str, float]:
-    """What one emitter does: see `main`. Catching up is NaN where there is no broker that could be away."""
+    """What one emitter does: see above. Catching up is NaN where there is no broker that could be away."""
     broker = _BROKERS[name](folder / "broker") if name in _BROKERS else None
     if broker is not None:
         broker.start()
+        broker.make_room()
     spool = {"spool": {"path": str(folder / "spool")}}
     emitter = {"stage": name, **options_for(name, broker, folder), **spool}
-    caught_up = float("nan")
+    caught_up = caught_up_live = late = float("nan")
     try:
         if broker is not None:
             away = options_for(name, type(broker)(folder / "away"), folder)
-            late = {**emitter, "table": "late"} if name == "postgres" else emitter
-            left, _ = run({**late, **away, "send": "objects", "timeout": "1s", "drain": "100ms"}, frames)
-            found, _ = run({**late, "send": "objects"}, 1)
+            later = {**emitter, "send": "objects", **({"table": "late"} if name == "postgres" else {})}
+            missed = {**later, **away, "timeout": "1s", "drain": "100ms"}
+            left, _ = run(missed, frames)
+            found, _ = run(later, 1)
             caught_up = left["counts"]["records left in the spool"] / found["seconds"]
+            run(missed, frames)
+            caught_up_live, late = _catch_up(later, frames)
         objects, _ = run({**emitter, "send": "objects"}, frames)
         sent = objects["counts"].get("records sent", 0)
         if sent != frames * OBJECTS:
@@ -154,9 +170,45 @@ def measure(name: str, folder: Path, frames: int = _FRAMES) -> dict[str, float]:
     return {
         "records_per_s": sent / objects["seconds"],
         "caught_up_per_s": caught_up,
+        "caught_up_live_per_s": caught_up_live,
+        "live_took_longer": late,
         "stage_us_per_frame": whole["stages"]["out"]["seconds"] / frames * 1e6,
         "cpu_us_per_frame": (used - base) / frames * 1e6,
     }
+
+
+def _catch_up(sink: dict[str, Any], waiting: int) -> tuple[float, float]:
+    """Send what waits in the spool while live records come: of those that waited, how many arrive a second.
+
+    Args:
+        sink: the emitter's options.
+        waiting: so many frames' records wait, with ten objects each.
+
+    Returns:
+        With it, how long the live frames took, in shares of the time they are paced for: 1 is as long.
+    """
+    from streamkit.runtime.background import Stopped, side_by_side
+
+    ledger = Path(sink["spool"]["path"]) / "acknowledged"
+    before = acknowledged(ledger)
+    times: list[float] = []
+
+    def watch(over: Stopped) -> None:
+        while not over() and (now := acknowledged(ledger)) < before + waiting * OBJECTS:
+            if now == before:
+                times[:] = [time.monotonic()]
+            time.sleep(_LOOK_S)
+        times.append(time.monotonic())
+
+    frames = max(waiting // 3, 1)
+    with side_by_side(watch):
+        found, _ = run(sink, frames, _LIVE_FPS)
+    return waiting * OBJECTS / (times[-1] - times[0]), found["seconds"] / (frames / _LIVE_FPS)
+
+
+def acknowledged(ledger: Path) -> int:
+    """The number up to which records have left a spool, from its file."""
+    return int.from_bytes(ledger.read_bytes()[:8], "little")
 
 
 def main() -> None:
@@ -165,7 +217,8 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=f"of {', '.join(EMITTERS)}")
     parser.add_argument("--frames", type=int, default=_FRAMES)
     asked = parser.parse_args()
-    print(f"{'emitter':10} {'records/s':>10} {'caught up/s':>12} {'stage us/frame':>15} {'cpu us/frame':>13}")
+    print(f"{'emitter':10} {'records/s':>10} {'caught up/s':>12} {'with live/s':>12} {'live took':>10} "
+          f"{'stage us/frame':>15} {'cpu us/frame':>13}")  # fmt: skip
     for name in asked.names or EMITTERS:
         why = _BROKERS[name].missing() if name in _BROKERS else None
         if why:
@@ -175,6 +228,7 @@ def main() -> None:
             Path(folder).chmod(0o755)
             found = measure(name, Path(folder), asked.frames)
         print(f"{name:10} {found['records_per_s']:10,.0f} {found['caught_up_per_s']:12,.0f} "
+              f"{found['caught_up_live_per_s']:12,.0f} {found['live_took_longer']:10.2f} "
               f"{found['stage_us_per_frame']:15.1f} "
               f"{found['cpu_us_per_frame']:13.1f}", flush=True)  # fmt: skip
 

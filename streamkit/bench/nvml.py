@@ -21,6 +21,10 @@ class _Rates(ctypes.Structure):
     _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
 
 
+class _Memory(ctypes.Structure):
+    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
 class Nvml:
     """One GPU, found by its PCI address, since NVML and CUDA count GPUs differently. `use` is `Use()` where it fails.
 
@@ -53,6 +57,13 @@ class Nvml:
         by = ctypes.byref(decoder), ctypes.byref(period_us)
         found = self._library.nvmlDeviceGetDecoderUtilization(self._handle, *by) == 0
         return Use(rates.gpu / 100 if gpu else None, decoder.value / 100 if found else None)
+
+    def memory(self) -> float | None:
+        """The share of the memory that is used, by anybody, 0 to 1; None where the driver does not say."""
+        found = _Memory()
+        if self._library is None or self._library.nvmlDeviceGetMemoryInfo(self._handle, ctypes.byref(found)) != 0:
+            return None
+        return found.used / found.total if found.total else None
 
     def close(self) -> None:
         """Let the library go."""

@@ -12,4 +12,5 @@ sender.py               connects, sends in order, waits for the acknowledgement,
 client.py               what a client must do; addresses and certificates
 emitter.py              the stage under all of them, with the options they have in common
 mqtt.py, redis.py, ...  one client each
+home_assistant.py       what MQTT tells Home Assistant of each source
 """

@@ -10,6 +10,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +27,17 @@ class Record(NamedTuple):
     topic: bytes
     key: bytes
     body: bytes
+
+
+@dataclass(slots=True)
+class File:
+    """One file: the number of its first record and the one after its last, its bytes, when its last record came."""
+
+    path: Path
+    first: int
+    end: int
+    size: int
+    newest_s: float
 
 
 class Kept(NamedTuple):
@@ -95,6 +107,25 @@ def name_of(first: int) -> str:
 def files(folder: Path) -> list[tuple[int, Path]]:
     """The files of a spool, each with the number of its first record, in order."""
     return sorted((int(path.stem), path) for path in folder.glob(f"*{SUFFIX}") if path.stem.isdigit())
+
+
+def found(folder: Path) -> tuple[list[File], int]:
+    """What an earlier run has left, and how many torn ends were cut off. Raises OSError."""
+    there, made, torn = files(folder), list[File](), 0
+    for (first, path), (end, _) in zip(there, [*there[1:], (0, None)], strict=False):
+        known = path.stat()
+        size = known.st_size
+        if not end:  # the last one, which a crash may have torn
+            count, size = scan(path, first)
+            end = first + count
+            if size < known.st_size:
+                os.truncate(path, size)
+                torn += 1
+        if end == first:
+            path.unlink()
+            continue
+        made.append(File(path, first, end, size, known.st_mtime))
+    return made, torn
 
 
 def private(path: Path, flags: int) -> int:

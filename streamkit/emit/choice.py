@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -26,6 +26,20 @@ _HEAD = ("schema", "source", "frame", "pts_s", "time", "width", "height")
 _EARLY_S = 1e-3  # a frame this much early is on time: cameras' times are not exact
 
 
+class Chosen(NamedTuple):
+    """What is sent.
+
+    Attributes:
+        values: those of `VARIABLES`, or the first of them.
+        body: the record as JSON.
+        box: x1, y1, x2, y2 of the object that it is of, in source pixels, where that is wanted and known.
+    """
+
+    values: tuple[str, ...]
+    body: bytes
+    box: Sequence[float] | None = None
+
+
 class Choice:
     """Chooses, and encodes what is chosen.
 
@@ -37,6 +51,7 @@ class Choice:
             before; with `every_s` also where nothing has changed for so long.
         when: events of these names only, as STAGE.KIND or STAGE; None for all.
         named: whether more than the source is to be told of each object; it takes time.
+        boxed: whether the box is wanted of the object that an event is of; likewise.
 
     Raises:
         ValueError: options that do not go together.
@@ -50,6 +65,7 @@ class Choice:
         on_change: bool = False,
         when: str | Sequence[str] | None = None,
         named: bool = True,
+        boxed: bool = False,
     ) -> None:
         if send == "events" and (labels is not None or every_s is not None):
             raise ValueError("labels and every choose frames and objects; with send: events write when")
@@ -57,15 +73,15 @@ class Choice:
             raise ValueError(f"on_change chooses frames; leave it out with send: {send}")
         if send != "events" and when is not None:
             raise ValueError(f"when chooses events; write send: events, or leave it out with send: {send}")
-        self._labels = None if labels is None else frozenset(labels)
+        self._labels, self._boxed = None if labels is None else frozenset(labels), boxed
         self._every_s, self._on_change, self._named = every_s, on_change, named
         self._occasions = None if when is None else Occasions(when if isinstance(when, str) else list(when))
         self._make = {"frames": self._frame, "objects": self._objects, "events": self._events}[send]
         self._last_s: dict[str, dict[Any, float]] = {}  # by source, and by track within it
         self._before: dict[str, Any] = {}
 
-    def of(self, frame: Frame, made: Callable[[], dict[str, Any]]) -> list[tuple[tuple[str, ...], bytes]]:
-        """What is sent of a frame: the values of `VARIABLES`, or the first of them, and the record as JSON.
+    def of(self, frame: Frame, made: Callable[[], dict[str, Any]]) -> list[Chosen]:
+        """What is sent of a frame.
 
         Args:
             frame: the frame.
@@ -78,7 +94,7 @@ class Choice:
         self._last_s.pop(source, None)
         self._before.pop(source, None)
 
-    def _frame(self, frame: Frame, made: Callable[[], dict[str, Any]]) -> list[tuple[tuple[str, ...], bytes]]:
+    def _frame(self, frame: Frame, made: Callable[[], dict[str, Any]]) -> list[Chosen]:
         if not self._on_change and not self._due(frame, None):
             return []
         found = made()
@@ -94,9 +110,9 @@ class Choice:
             if changed and self._every_s is not None:
                 self._due(frame, None)
             self._before[frame.source] = now
-        return [((frame.source,), as_json(found))]
+        return [Chosen((frame.source,), as_json(found))]
 
-    def _objects(self, frame: Frame, made: Callable[[], dict[str, Any]]) -> list[tuple[tuple[str, ...], bytes]]:
+    def _objects(self, frame: Frame, made: Callable[[], dict[str, Any]]) -> list[Chosen]:
         record = made()
         chosen = self._chosen(record)
         if self._every_s is not None:
@@ -113,23 +129,26 @@ class Choice:
         bodies = [head + text + b"}" for text in _encoded(chosen)]
         source = frame.source
         if not self._named:
-            return [((source,), body) for body in bodies]
+            return [Chosen((source,), body, one["box"]) for one, body in zip(chosen, bodies, strict=True)]
         only = next(iter(frame.tables), NONE)
         values = [
             (source, str(one.get("label", one["class_id"])), one.get("stage", only), str(one.get("track_id", NONE)))
             for one in chosen
         ]
-        return list(zip(values, bodies, strict=True))
+        boxes = [one["box"] for one in chosen]
+        return list(map(Chosen, values, bodies, boxes))
 
-    def _events(self, frame: Frame, made: Callable[[], dict[str, Any]]) -> list[tuple[tuple[str, ...], bytes]]:
+    def _events(self, frame: Frame, made: Callable[[], dict[str, Any]]) -> list[Chosen]:
         if not frame.events:
             return []
         record = frame_record(frame, [])
         head = as_json({key: record[key] for key in _HEAD if key in record})[:-1] + b',"event":'
+        boxes = {one.get("track_id"): one["box"] for one in reversed(made()["objects"])} if self._boxed else {}
         return [
-            (
+            Chosen(
                 (frame.source, event.stage, event.kind, NONE if event.track_id is None else str(event.track_id)),
                 head + as_json(told) + b"}",
+                None if event.track_id is None else boxes.get(event.track_id),
             )
             for event, told in zip(frame.events, record["events"], strict=True)
             if self._occasions is None or event in self._occasions

@@ -49,7 +49,17 @@ class Lost(Exception):
 
 
 class Refused(Lost):
-    """The broker answers that it will never take the record behind the first `done`; the connection holds."""
+    """The broker answers that it will never take the record behind the first `done`; the connection holds.
+
+    Args:
+        text: why.
+        done: see `Lost`.
+        whole: none of the records behind those will be taken, not only the first.
+    """
+
+    def __init__(self, text: str, done: int = 0, *, whole: bool = False) -> None:
+        super().__init__(text, done)
+        self.whole = whole
 
 
 class Client:
@@ -59,13 +69,21 @@ class Client:
         where: the broker, as it may be shown.
         secrets: texts that must not be seen in any message.
         timeout_s: how long an answer may take, in seconds.
+        gather_s: how long records wait for others to be delivered with them, in seconds.
+        held: how many of the records that were delivered it holds back, the last ones: they are not acknowledged yet.
+        draining: whether nothing more will come than what is in the spool: what is held back is to go when it is empty.
         over: whether the run ends: waits are to end, with `Lost`.
+        say: for what the user should know while a wait goes on.
     """
 
     where = ""
     secrets: Sequence[str] = ()
     timeout_s = 10.0
+    gather_s = 0.0
+    held = 0
+    draining: Callable[[], bool] = staticmethod(lambda: False)
     over: Callable[[], bool] = staticmethod(lambda: False)
+    say: Callable[[str], None] = staticmethod(lambda text: None)
 
     def connect(self) -> None:
         """Connect, and be sure that the broker is there.
@@ -75,8 +93,12 @@ class Client:
         """
         raise NotImplementedError
 
-    def deliver(self, messages: Sequence[Message]) -> None:
-        """Send records in order; come back when the broker has acknowledged every one.
+    def deliver(self, messages: Sequence[Message]) -> Mapping[int, str] | None:
+        """Send records in order; come back when the broker has acknowledged every one that is not `held`.
+
+        Returns:
+            Where the broker tells them apart: those that it will never take, by their place, and why; all others
+            have been acknowledged.
 
         Raises:
             Lost: some were not; `done` says how many were.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -13,6 +13,7 @@ from streamkit.data import Batch, Frame
 from streamkit.emit.blocks import Record
 from streamkit.emit.choice import VARIABLES, Choice
 from streamkit.emit.client import Client
+from streamkit.emit.crops import Cropper, Crops
 from streamkit.emit.sender import Sender
 from streamkit.emit.spool import Spool
 from streamkit.emit.topics import Topics
@@ -55,6 +56,8 @@ class Emitter(Sink):
         every: frames of a source, or objects of a track, at most once in so long.
         on_change: frames only where the number of objects of some label has changed; with every also after so long.
         when: events of these names only, as STAGE.KIND, such as crossing.crossed, or STAGE; one or a list.
+        crops: with each object, or event of one, its picture: `crop`, a JPEG as base64; true, or more exactly as in
+            {pad: 0.1, max_size: 256, quality: 80, clear: false}.
         spool: where records wait for the broker, as in {path: spool/mqtt, size: 1GB, age: 1d, when_full: drop_oldest}.
         required: end the run with exit code 2 if the broker is not there at the start; if not set, records wait for it.
         timeout: how long the broker may take to answer before it is connected to anew.
@@ -63,12 +66,16 @@ class Emitter(Sink):
     """
 
     target: ClassVar[str] = ""  # one instance has all sources, and one connection
+    reads_if: ClassVar[Mapping[str, str]] = {"crops": "pixels"}
+    crossing: ClassVar[str] = "the crops that are sent go from device to host, one copy a batch"
+    further: ClassVar[tuple[str, ...]] = ()  # names that templates know besides those of every record
 
     send: Literal["frames", "objects", "events"] = "frames"
     labels: list[str] | None = None
     every: Seconds | None = None
     on_change: bool = False
     when: str | list[str] | None = None
+    crops: Crops = False
     spool: Kept | None = None
     required: bool = False
     timeout: Seconds = 10.0
@@ -76,9 +83,13 @@ class Emitter(Sink):
     drain: Seconds = 5.0
 
     def __post_init__(self) -> None:
-        self._topics = Topics(self.templates(), VARIABLES[self.send], self.clean)
+        self._topics = Topics(self.templates(), (*VARIABLES[self.send], *self.further), self.clean)
         named = self._topics.needed > 1
-        self._choice = Choice(self.send, self.labels, self.every, self.on_change, self.when, named)
+        if self.crops and self.send == "frames":
+            raise ValueError("crops are of objects; write send: objects or send: events, or leave them out")
+        self._cropper = Cropper(self.crops) if self.crops else None
+        boxed = self._cropper is not None
+        self._choice = Choice(self.send, self.labels, self.every, self.on_change, self.when, named, boxed)
         self._kept = self.spool or {}
         self._size = self._kept.get("size", SPOOL_BYTES)
         if self._size < _LEAST_BYTES:
@@ -96,6 +107,10 @@ class Emitter(Sink):
     def templates(self) -> dict[str, str]:
         """The templates of topic and key, by the names of their options; one or two."""
         return {}
+
+    def values(self, frame: Frame) -> tuple[str, ...]:
+        """What the variables `further` stand for in templates, for what is sent of a frame."""
+        return ()
 
     @staticmethod
     def clean(text: str) -> str:
@@ -124,7 +139,7 @@ class Emitter(Sink):
         client.timeout_s = self.timeout
         if self.required:
             _require(client, context.id)
-        folder = Path(self._kept.get("path", f"spool/{context.id or self.name}"))
+        folder = self.folder
         self.queue = Spool(
             folder, self._size, self._kept.get("age"), self._kept.get("when_full", "drop_oldest"),
             counters=context.counters, say=context.say,
@@ -132,7 +147,11 @@ class Emitter(Sink):
         if self.queue.waiting:
             context.say(f"{self.queue.waiting} records of an earlier run wait in {folder}; they are sent first")
         self.sender = Sender(self.queue, client, self.max_wait, context.counters, context.say)
-        self._folder = folder
+
+    @property
+    def folder(self) -> Path:
+        """The spool's."""
+        return Path(self._kept.get("path", f"spool/{self.context.id or self.name}"))
 
     @staticmethod
     def encode(batch: Batch) -> list[Callable[[], dict[str, Any]]]:
@@ -152,10 +171,28 @@ class Emitter(Sink):
 
     def write_encoded(self, frame: Frame, encoded: Callable[[], dict[str, Any]]) -> None:
         """Choose what is sent of the frame, from what was made with the records of its batch."""
-        fill = self._topics.fill
-        for values, body in self._choice.of(frame, encoded):
-            topic, key = (*fill(values), b"", b"")[:2]
-            self._waiting.append(Record(topic, key, body))
+        for made, box in self._chosen(frame, encoded):
+            if self._cropper is not None:
+                self._cropper.add(len(self._waiting), frame, box)
+            self._waiting.append(made)
+
+    def tell(self, frame: Frame) -> None:
+        """Put what is chosen of a frame straight into the spool, from any thread, and never wait for room.
+
+        It is for events that belong to no picture that flows, such as alarms, where events are sent.
+
+        Raises:
+            OutputError: see `flush`.
+        """
+        self.queue.append([made for made, _ in self._chosen(frame, lambda: record(frame))], wait=False)
+
+    def _chosen(
+        self, frame: Frame, encoded: Callable[[], dict[str, Any]]
+    ) -> Iterator[tuple[Record, Sequence[float] | None]]:
+        fill, more = self._topics.fill, self.values(frame)
+        for values, body, box in self._choice.of(frame, encoded):
+            topic, key = (*fill((*values, *more)), b"", b"")[:2]
+            yield Record(topic, key, body), box
 
     def flush(self) -> None:
         """Put what was chosen from a batch into the spool, in one go.
@@ -164,6 +201,8 @@ class Emitter(Sink):
             OutputError: the spool is full, and `when_full` is `stop`; or the disk cannot be written.
         """
         waiting, self._waiting = self._waiting, []
+        if self._cropper is not None:
+            self._cropper.fill(waiting, self.context.counters)
         self.queue.append(waiting)
 
     def end(self, source: str) -> None:
@@ -179,7 +218,7 @@ class Emitter(Sink):
             self.queue.close()
         if left:
             self.context.counters.add(LEFT, left)
-            self.context.say(f"{left} records are left in {self._folder}; the next run with this spool sends them")
+            self.context.say(f"{left} records are left in {self.folder}; the next run with this spool sends them")
 
 
 def _require(client: Client, id_: str) -> None:

@@ -17,6 +17,8 @@ SCHEMES = {"mqtt": (1883, False), "mqtts": (8883, True)}
 
 _KEEPALIVE_S = 30
 _NEVER = {0x87, 0x90, 0x95, 0x99}  # not authorized, topic name invalid, packet too large, payload format invalid
+_FAILED = 0x80  # reason codes from here on
+_ONLINE, _OFFLINE = b"online", b"offline"
 _LOOK_S = 0.1
 
 
@@ -28,18 +30,28 @@ class MqttClient(Client):
         tls: files for `mqtts`.
         batch: records of one topic that may go in one message, as a JSON array; 1 sends each as an object of its own.
         retain: the broker keeps the last message of each topic for who subscribes later.
+        status: a topic where the broker keeps `online`, or `offline` as soon as we are gone.
+
+    Attributes:
+        standing: messages that the broker is to keep while we are there, by topic; more may be put in at any time.
 
     Raises:
         MissingPackage: paho-mqtt is not installed.
     """
 
-    def __init__(self, at: Address, tls: Tls | None = None, batch: int = 1, retain: bool = False) -> None:
+    def __init__(
+        self, at: Address, tls: Tls | None = None, batch: int = 1, retain: bool = False, status: str | None = None
+    ) -> None:
         try:
             import paho.mqtt.client as paho
         except ImportError as error:
             raise MissingPackage("paho-mqtt", "mqtt", "mqtt") from error
         self._paho, self._at, self._tls, self._batch, self._retain = paho, at, tls, batch, retain
         self.where, self.secrets = str(at), [at.password or ""]
+        self._status = status
+        self.standing: dict[str, bytes] = {}
+        self._stands: dict[str, bytes] = {}  # what the broker was told on this connection
+        self._denied: set[str] = set()  # some brokers close the connection for these, so each is tried once
         self._client: paho.Client | None = None
         self._answers: dict[int, int] = {}  # by message id, the reason code of its PUBACK
         self._down: str | None = None
@@ -55,12 +67,16 @@ class MqttClient(Client):
             made.username_pw_set(self._at.user, self._at.password)
         if self._at.tls:
             made.tls_set_context(tls_context(self._tls))
+        if self._status is not None:
+            made.will_set(self._status, _OFFLINE, qos=1, retain=True)
+            self.standing[self._status] = _ONLINE
         told: list[Any] = []
         made.on_connect = lambda client, data, flags, code, properties: told.append(code)
         made.on_disconnect = lambda client, data, flags, code, properties: self._lost(str(code))
         made.on_publish = lambda client, data, mid, code, properties: self._answers.__setitem__(mid, code.value)
         self._client, self._down = made, None
         self._answers.clear()
+        self._stands = {}
         try:
             made.connect(self._at.host, self._at.port, keepalive=_KEEPALIVE_S)
         except (OSError, ValueError) as error:
@@ -68,11 +84,13 @@ class MqttClient(Client):
         self._wait(lambda: bool(told), "answer to CONNECT", 0)
         if told[0].is_failure:
             raise Lost(f"the broker refuses the connection: {told[0]}")
+        self._announce()
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """See `Client.deliver`."""
         client = self._client
         assert client is not None
+        self._announce()
         sent: list[tuple[int, int]] = []  # message ids, and how many records had gone before
         before = 0
         for topic, count, payload in _packets(messages, self._batch):
@@ -90,6 +108,7 @@ class MqttClient(Client):
 
     def idle(self) -> None:
         """See `Client.idle`."""
+        self._announce()
         self._loop(0.0)
 
     def close(self) -> None:
@@ -98,12 +117,31 @@ class MqttClient(Client):
         if client is not None:
             client.on_disconnect = None
             if self._down is None:
-                client.disconnect()
+                client.disconnect(None if self._status is None else self._with_will())
                 client.loop(0.0)
             if (socket := client.socket()) is not None:
                 socket.close()
 
     # --------------------------------------------------------------------------------------------------- inside
+
+    def _announce(self) -> None:
+        """Tell the broker what it is to keep and does not know yet."""
+        assert self._client is not None
+        for topic, payload in list(self.standing.items()):
+            if self._stands.get(topic) != payload and topic not in self._denied:
+                mid = self._client.publish(topic, payload, qos=1, retain=True).mid
+                self._wait(lambda mid=mid: mid in self._answers, "acknowledgement", 0)  # type: ignore[misc]
+                if (code := self._answers.pop(mid)) >= _FAILED:
+                    self.say(f"{self.where} does not take {topic}: reason code 0x{code:02x}; nobody will know of it")
+                    self._denied.add(topic)
+                self._stands[topic] = payload
+
+    def _with_will(self) -> Any:
+        """The reason to disconnect that has the broker say that we are gone."""
+        from paho.mqtt.packettypes import PacketTypes
+        from paho.mqtt.reasoncodes import ReasonCode
+
+        return ReasonCode(PacketTypes.DISCONNECT, "Disconnect with will message")
 
     def _collect(self, sent: list[tuple[int, int]], total: int) -> None:
         """Wait for the acknowledgements of what was sent, in order."""
@@ -112,7 +150,7 @@ class MqttClient(Client):
             code = self._answers.pop(mid)
             if code in _NEVER:
                 raise Refused(f"reason code 0x{code:02x}", before)
-            if code >= 0x80:
+            if code >= _FAILED:
                 raise Lost(f"the broker does not take a message: reason code 0x{code:02x}", before)
 
     def _wait(self, there: Any, what: str, done: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from streamkit.counters import Counters
 from streamkit.emit.blocks import Kept
@@ -32,6 +32,7 @@ class Sender:
 
     Attributes:
         hopeful: whether the last try to reach the broker did not fail.
+        draining: whether the run ends, and what there is goes at once.
     """
 
     def __init__(
@@ -40,21 +41,30 @@ class Sender:
         self._spool, self._client, self._max_wait_s = spool, client, max_wait_s
         self._count, self._say = counters.add, say
         self._wait_s, self._failures = _FIRST_WAIT_S, 0
-        self.hopeful = True
+        self.hopeful, self.draining = True, False
+        self._held = 0  # as the client's, when it was looked at last
+
+    @property
+    def delivered(self) -> int:
+        """A number that rises as long as the client takes records, be it that it holds them back."""
+        return self._spool.acknowledged + self._held
 
     def run(self, over: Callable[[], bool]) -> None:
         """Send until `over` says that the run ends; the sender's thread is in here all the time."""
         client = self._client
-        client.over = over
+        client.over, client.draining = over, lambda: self.draining
+        client.say = lambda text: self._say(client.hide(text))
         while not over():
             try:
                 client.connect()
-                self.hopeful = True
+                self.hopeful, self._held = True, 0
                 while not over():
                     if taken := self._spool.take(WINDOW, _IDLE_S):
+                        self._gather(taken, over)
                         self._deliver(taken)
                     else:
                         client.idle()
+                        self._done(0)
             except Exception as error:  # whatever a client does, records are kept and tried again
                 if not over():
                     self._lost(error, over)
@@ -62,17 +72,27 @@ class Sender:
                 self._spool.release()
                 self._close()
 
+    def _gather(self, taken: list[Kept], over: Callable[[], bool]) -> None:
+        """Wait for records that are to go with these; not at the end of a run, nor where one has waited already."""
+        until_s = time.monotonic() + (0.0 if self._failures else self._client.gather_s)
+        while len(taken) < WINDOW and time.monotonic() < until_s and not self.draining and not over():
+            taken += self._spool.take(WINDOW - len(taken), _IDLE_S)
+
     def _deliver(self, taken: list[Kept]) -> None:
         prefix = f"{self._spool.name}-"
         messages = [_message(prefix, one) for one in taken]
         try:
-            self._client.deliver(messages)
+            refused = self._client.deliver(messages) or {}
             if self._failures:
                 self._say(f"{self._client.where} takes records again; {self._spool.waiting} wait for it")
-            self._done(len(messages))
+            self._settle(messages, refused)
         except Refused as error:
             self._done(error.done)
-            self._one_by_one(messages[error.done :])
+            if error.whole:
+                rest = messages[error.done :]
+                self._give_up(rest, "a record" if len(rest) == 1 else f"{len(rest)} records", error)
+            else:
+                self._one_by_one(messages[error.done :])
         except Lost as error:
             self._done(error.done)
             raise
@@ -82,17 +102,29 @@ class Sender:
         """What was refused is among these: find it, and let the others through."""
         for message in messages:
             try:
-                self._client.deliver([message])
-                self._done(1)
+                self._settle([message], self._client.deliver([message]) or {})
             except Refused as error:
-                self._spool.acknowledge(1)
-                self._count(REFUSED)
-                self._say(
-                    f"{self._client.where} refuses a record for {message.topic}: {self._client.hide(str(error))}; "
-                    "it is given up, and counted"
-                )
+                self._give_up([message], f"a record for {message.topic}", error)
+
+    def _give_up(self, messages: list[Message], what: str, error: Refused) -> None:
+        self._spool.acknowledge(len(messages))
+        self._count(REFUSED, len(messages))
+        gone = "it is" if len(messages) == 1 else "they are"
+        self._say(f"{self._client.where} refuses {what}: {self._client.hide(str(error))}; {gone} given up, and counted")
+
+    def _settle(self, messages: list[Message], refused: Mapping[int, str]) -> None:
+        """All have arrived, but for those that were refused."""
+        before = 0
+        for place, why in sorted(refused.items()):
+            self._done(place - before)
+            self._give_up([messages[place]], f"a record for {messages[place].topic}", Refused(why))
+            before = place + 1
+        self._done(len(messages) - before)
 
     def _done(self, count: int) -> None:
+        """So many more are delivered; what the client holds back is not acknowledged."""
+        count += self._held - self._client.held
+        self._held = self._client.held
         if count:
             self._spool.acknowledge(count)
             self._count(SENT, count)

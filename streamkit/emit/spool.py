@@ -12,12 +12,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from streamkit.counters import Counters
 from streamkit.emit import blocks
-from streamkit.emit.blocks import Kept, Record, private
+from streamkit.emit.blocks import File, Kept, Record, private
 from streamkit.emit.ledger import Ledger
 from streamkit.errors import OutputError
 from streamkit.outputs import output_error
@@ -29,17 +28,6 @@ TORN = "torn ends of spools removed"
 
 _READ = 1 << 18
 _LOOK_S = 0.2
-
-
-@dataclass(slots=True)
-class _File:
-    """One file: the number of its first record and the one after its last, its bytes, when its last record came."""
-
-    path: Path
-    first: int
-    end: int
-    size: int
-    newest_s: float
 
 
 class Spool:
@@ -76,13 +64,18 @@ class Spool:
         self._changed = threading.Condition()
         self._ledger = Ledger(folder)
         self._out = -1  # the file that is being written
+        self._closed = False
         self._ready: deque[Kept] = deque()  # read, and not taken
-        self._taken: deque[Kept] = deque()  # taken, and not acknowledged
+        self._taken: deque[int] = deque()  # the numbers of those taken, and not acknowledged
+        self._told = 0  # up to here those that were dropped as they were read have been counted
         try:
-            self._files = self._found()
+            found, torn = blocks.found(folder)
         except OSError as error:
             self._ledger.close()
             raise output_error(folder, error) from error
+        self._files = deque(found)
+        if torn:
+            self._counters.add(TORN, torn)
         self._acked = self._ledger.acknowledged
         self._next = max(self._acked + 1, self._files[-1].end if self._files else 1)
         self._bytes = sum(file.size for file in self._files)
@@ -91,28 +84,10 @@ class Spool:
         self._offset = 0  # and its place in its file
         self._acked = max(self._acked, self._cursor - 1)
 
-    def _found(self) -> deque[_File]:
-        """What an earlier run has left."""
-        found = blocks.files(self._folder)
-        made: deque[_File] = deque()
-        for (first, path), (end, _) in zip(found, [*found[1:], (0, None)], strict=False):
-            known = path.stat()
-            size = known.st_size
-            if not end:  # the last one, which a crash may have torn
-                count, size = blocks.scan(path, first)
-                end = first + count
-                if size < known.st_size:
-                    os.truncate(path, size)
-                    self._counters.add(TORN)
-            if end == first:
-                path.unlink()
-                continue
-            made.append(_File(path, first, end, size, known.st_mtime))
-        return made
-
     def close(self) -> None:
         """Let go of the folder. What has not been acknowledged is there for the next run."""
         with self._changed:
+            self._closed = True
             self._end_file()
             self._forget()
             self._ledger.close()
@@ -133,14 +108,23 @@ class Spool:
         return self._acked
 
     @property
+    def share(self) -> float:
+        """How full it is, 0 to 1."""
+        return self._bytes / self._size
+
+    @property
     def size_bytes(self) -> int:
         """What the records take on the disk."""
         return self._bytes
 
     # -------------------------------------------------------------------------------------------- the stage's side
 
-    def append(self, records: Sequence[Record]) -> None:
+    def append(self, records: Sequence[Record], *, wait: bool = True) -> None:
         """Add records. Once this returns they survive the end of this process.
+
+        Args:
+            records: in order.
+            wait: whether `block` may wait; where it may not, records for which there is no room are dropped.
 
         Raises:
             OutputError: there is no room, and `when_full` is `stop`; or the disk cannot be written.
@@ -148,10 +132,13 @@ class Spool:
         if not records:
             return
         with self._changed:
+            if self._closed:  # the run is over, and what came from another thread is too late
+                self._say(f"{len(records)} records came too late for the spool {self._folder}")
+                return
             self._expire()
             while not self._write(blocks.pack(records, self._next, self._clock()), len(records)):
                 full = f"the spool {self._folder} is full with {self._size / 1e6:g} MB, or its disk"
-                if self._when_full == "block":
+                if self._when_full == "block" and wait:
                     self._say(f"{full}; the pipeline waits until there is room")
                     self._changed.wait(_LOOK_S)
                 elif self._when_full == "drop_oldest" and self._files:
@@ -188,10 +175,10 @@ class Spool:
             self._end_file()
         return True
 
-    def _begin_file(self) -> _File:
+    def _begin_file(self) -> File:
         path = self._folder / blocks.name_of(self._next)
         self._out = private(path, os.O_WRONLY | os.O_APPEND | os.O_TRUNC)
-        self._files.append(_File(path, self._next, self._next, 0, self._clock()))
+        self._files.append(File(path, self._next, self._next, 0, self._clock()))
         return self._files[-1]
 
     def _end_file(self) -> None:
@@ -207,14 +194,14 @@ class Spool:
     def _remove_oldest(self, why: str) -> None:
         """Drop a file; what of it is under way may still arrive, the rest is counted."""
         file = self._unlink()
-        known = max(self._acked, self._taken[-1].number if self._taken else 0, file.first - 1)
+        known = max(self._acked, self._taken[-1] if self._taken else 0, file.first - 1)
         self._counters.add(why, max(0, file.end - 1 - known))
         while self._ready and self._ready[0].number < file.end:
             self._ready.popleft()
         self._cursor = max(self._cursor, file.end)
         self._acknowledge(file.end - 1)
 
-    def _unlink(self) -> _File:
+    def _unlink(self) -> File:
         file = self._files.popleft()
         if not self._files:
             self._end_file()
@@ -233,7 +220,7 @@ class Spool:
                 self._read()
             self._discard_old()
             found = [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
-            self._taken.extend(found)
+            self._taken.extend(one.number for one in found)
             return found
 
     def _read(self) -> None:
@@ -253,7 +240,7 @@ class Spool:
         found, done = blocks.unpack(data, self._cursor)
         if not found:
             self._say(f"{file.path} was damaged from outside; what cannot be read of it is dropped, and counted")
-            self._counters.add(DAMAGED, file.end - max(self._cursor, self._acked + 1))
+            self._drop(DAMAGED, max(self._cursor, self._acked + 1), file.end - 1)
             self._cursor = file.end
             return
         self._offset += done
@@ -263,10 +250,15 @@ class Spool:
     def _discard_old(self) -> None:
         oldest_s = self._clock() - self._age_s if self._age_s is not None else 0.0
         while self._ready and self._ready[0].time_s < oldest_s:
-            self._counters.add(OLD)
             last = self._ready.popleft().number
+            self._drop(OLD, last, last)
             if not self._taken:
                 self._acknowledge(last)
+
+    def _drop(self, why: str, first: int, last: int) -> None:
+        """Count records that are not given out: once, though they may be read again."""
+        self._counters.add(why, max(0, last - max(first - 1, self._told)))
+        self._told = max(self._told, last)
 
     def acknowledge(self, count: int) -> None:
         """The first `count` of the records that were taken have arrived, or were given up by whoever took them."""
@@ -275,7 +267,7 @@ class Spool:
         with self._changed:
             for _ in range(count):
                 last = self._taken.popleft()
-            self._acknowledge(last.number)
+            self._acknowledge(last)
             self._forget()
             self._changed.notify_all()
 
@@ -283,11 +275,13 @@ class Spool:
         """Nothing is under way any more: what was taken and not acknowledged is to be taken again."""
         with self._changed:
             head = self._files[0].first if self._files else self._next
-            lost = sum(one.number < head for one in self._taken)
-            if lost:  # their file was dropped meanwhile
+            if lost := sum(number < head for number in self._taken):  # their file was dropped meanwhile
                 self._counters.add(FULL, lost)
-            self._ready.extendleft(one for one in reversed(self._taken) if one.number >= head)
+            again = next((number for number in self._taken if number >= head), None)
             self._taken.clear()
+            if again is not None:  # they are read once more: many may be under way, and their bodies are not kept
+                self._ready.clear()
+                self._cursor = next(file.first for file in self._files if again < file.end)
 
     def _acknowledge(self, number: int) -> None:
         if number > self._acked:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from streamkit.data import Batch
 from streamkit.emit.emitter import Emitter
 from streamkit.errors import OutputError, StreamkitError, describe
 from streamkit.runtime.background import Beside
@@ -29,22 +28,6 @@ class EmitRunner(SinkRunner):
         self._sending = Beside(made.sender.run)
         return made
 
-    def process(self, batch: Batch) -> Batch:
-        """Choose from every frame, and write what was chosen into the spool."""
-        done = super().process(batch)
-        for path, sink in self._instances.items():
-            if path in self._dead:
-                continue
-            try:
-                sink.flush()  # type: ignore[attr-defined]
-            except (
-                OutputError,
-                OSError,
-            ) as error:  # raised from here, it would have the batch tried again, and sent twice
-                self._dead.add(path)
-                self._fail(error if isinstance(error, OutputError) else OutputError(describe(error)))
-        return done
-
     def close(self) -> None:
         """Let the sender go on for a little, as long as the broker takes something; then end it."""
         for sink in self._instances.values():
@@ -62,10 +45,11 @@ class EmitRunner(SinkRunner):
 def _drain(sink: Emitter) -> None:
     """Wait until all is sent, as long as the broker is there and takes something."""
     before, until_s = -1, 0.0
+    sink.sender.draining = True
     while sink.queue.waiting and sink.sender.hopeful:
         now_s = time.monotonic()
-        if sink.queue.acknowledged != before:
-            before, until_s = sink.queue.acknowledged, now_s + sink.drain
+        if sink.sender.delivered != before:
+            before, until_s = sink.sender.delivered, now_s + sink.drain
         if now_s > until_s:
             return
         time.sleep(_LOOK_S)

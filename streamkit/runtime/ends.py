@@ -119,6 +119,11 @@ class Ends:
         if self._listeners and frames:
             self._show(batch, own, every=id(lane) == self._first)
 
+    def count_event(self, time_s: float, event: Event) -> None:
+        """Count an event that happened at no frame that flows."""
+        with self.lock:
+            self.events[event.kind] += 1
+
     def _show(self, batch: Batch, own: set[str], every: bool) -> None:
         if batch.tables:
             split(batch)

@@ -15,12 +15,16 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
+from streamkit.alarms import wanted
 from streamkit.errors import ConfigError, OutputError, StageError, StreamkitError, describe
-from streamkit.graph import Graph
+from streamkit.graph import Graph, Node
+from streamkit.runtime.alarms import Alarms
 from streamkit.runtime.children import SPAWN, error_of, signals_held_back
 from streamkit.runtime.device import choose
+from streamkit.runtime.facts import Facts, Observer, emitters, folders, joined
 from streamkit.runtime.member import GRACE_S, Member
 from streamkit.runtime.metrics import Histogram
+from streamkit.runtime.nodes import Runner
 from streamkit.runtime.relay import SharedSinks
 from streamkit.runtime.run import Pipeline
 from streamkit.runtime.share import Job, work
@@ -93,6 +97,11 @@ class Fleet:
         self._say, self._said, self._lock = say, set[str](), threading.Lock()
         addresses = {source.id: str(source.options.get("uri", "")) for source in graph.sources}
         self._sinks = SharedSinks(shared_sinks(graph), list(self.states), addresses, self.say, self.fail)
+        alarms = graph.config.alarms
+        self._observer = Observer(wanted(alarms), dict, self._runners, folders(graph))
+        self.alarms = Alarms(
+            alarms, self._facts, lambda: emitters(self._runners()), addresses, say, self.fail, self._ending
+        )  # fmt: skip
 
     # --------------------------------------------------------------------------------------------------- the run
 
@@ -111,8 +120,9 @@ class Fleet:
             for member in self._members if self.fatal is None else ():
                 member.tell("go")
             self._aborted = self._aborted or self.fatal is not None
-            self._attend(lambda: all(member.over for member in self._members))
-            self._sinks.close()
+            with self.alarms.watching():
+                self._attend(lambda: all(member.over for member in self._members))
+                self._sinks.close()
             self.seconds = time.perf_counter() - begun
         finally:
             self._end_now()
@@ -275,7 +285,8 @@ class Fleet:
         return [(min(m.tally.finished.values(), default=0), m.tally.at_s) for m in self._members]
 
     def _tallies(self) -> list[Tally]:
-        mine = Tally(self._sinks.report(), dict(self._sinks.finished), dict(self._sinks.latency))
+        report = {**self._sinks.report(), "events": dict(self.alarms.events)}
+        mine = Tally(report, dict(self._sinks.finished), dict(self._sinks.latency))
         return [*(member.tally for member in self._members), mine]
 
     def report(self, exit_code: int) -> dict[str, Any]:
@@ -298,7 +309,22 @@ class Fleet:
                 | ({"error": member.trouble} if member.trouble else {})
                 for member in self._members
             ],
+            **({"alarms": alarms} if (alarms := self.alarms.report()) else {}),
         }
+
+    def _runners(self) -> list[tuple[Node, Runner]]:
+        return [(runner.node, runner) for runner in self._sinks.runners.values()]
+
+    def _ending(self) -> bool:
+        return self.stopping or self.fatal is not None or all(state.done for state in self.states.values())
+
+    def _facts(self) -> Facts:
+        """The facts of all processes; a source whose process is gone is down, one whose process is silent is quiet."""
+        now_s, parts = time.monotonic(), [self._observer.look()]
+        for member in self._members:
+            if (known := member.tally.facts) is not None:
+                parts.append(known.aged(now_s - member.tally.at_s, gone=member.trouble is not None))
+        return joined(parts)
 
     def _source(self, id_: str) -> dict[str, Any]:
         """A source's part of the report: what its process says, and how that died."""

@@ -17,6 +17,7 @@ from streamkit.runtime.nodes import Runner
 from streamkit.runtime.tables import merge_batches
 from streamkit.spans import Spans
 from streamkit.stage import Sink
+from streamkit.words import words_read
 
 
 @dataclass(slots=True)
@@ -45,7 +46,7 @@ class Lane:
     @property
     def mostly_waits(self) -> bool:
         """Whether its stages do no work on pixels on the host, and so leave a core to others most of the time."""
-        return self.on_device or not any("pixels" in node.type.reads for node in self.nodes)
+        return self.on_device or not any("pixels" in words_read(node) for node in self.nodes)
 
 
 def partition(graph: Graph) -> list[Lane]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from streamkit.counters import Counters
+from streamkit.crops import Rows
 from streamkit.data import Batch, Frame
 from streamkit.emit.emitter import Emitter
 from streamkit.errors import StageError, StreamkitError
@@ -193,6 +194,8 @@ class BatchRunner(Runner):
     def process(self, batch: Batch) -> Batch:
         """Call the stage."""
         assert self.stage is not None
+        if isinstance(batch.tensor, Rows) and "tensor" in self.stage.reads and not hasattr(self.stage, "takes_rows"):
+            batch.tensor = batch.tensor[:]  # one that is put between expects an array
         return self.stage.process(batch)
 
     def close(self) -> None:

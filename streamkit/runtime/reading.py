@@ -43,6 +43,7 @@ class Reading:
 
     def __call__(self) -> None:
         """Bring the frames to the batcher until there are no more."""
+        self.state.begun = True
         try:
             inlet = self._batcher.begin(self.config.id, self.state.drops)
         except Aborted:

@@ -235,7 +235,7 @@ def _live_changes(old: Graph, new: Graph) -> list[tuple[str, dict[str, Any]]] | 
 
 def _whole(graph: Graph) -> tuple[Any, ...]:
     config = graph.config
-    return config.device, config.batch, config.watchdog_s, config.state
+    return config.device, config.batch, config.watchdog_s, config.state, config.alarms
 
 
 def _shape(node: Node) -> tuple[Any, ...]:

@@ -8,18 +8,21 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from streamkit.alarms import wanted
 from streamkit.counters import Counters
 from streamkit.data import Batch, Device
 from streamkit.errors import OutputError, StageError, StreamkitError, describe
 from streamkit.graph import Graph
 from streamkit.plan import SourceConfig
 from streamkit.runtime.ahead import Threads
+from streamkit.runtime.alarms import Alarms
 from streamkit.runtime.background import Beside, start
 from streamkit.runtime.batcher import LIVE_LATENCY_S, Batcher
 from streamkit.runtime.channel import Aborted, Outlet
 from streamkit.runtime.control import Controls
 from streamkit.runtime.ending import Stopwatch, wait
 from streamkit.runtime.ends import Ends
+from streamkit.runtime.facts import Observer, emitters, folders
 from streamkit.runtime.faulty import FaultySource, faults_told
 from streamkit.runtime.host import settle, share_cores
 from streamkit.runtime.lane import Lane, Worker, connect, partition
@@ -57,6 +60,7 @@ class Pipeline(Controls):
 
     Attributes:
         ready: whether every stage is open and frames are taken.
+        alarms: those on the run itself.
         left_behind: threads that hung in a call at the end and were not waited for.
     """
 
@@ -96,6 +100,14 @@ class Pipeline(Controls):
         )  # fmt: skip
         self.finished, self.detections, self.events = self.ends.finished, self.ends.detections, self.ends.events
         self.latency = self.ends.latency
+        self._observer = Observer(
+            wanted(config.alarms), lambda: self.states, lambda: list(self._runners), folders(graph), device
+        )  # fmt: skip
+        self.alarms = Alarms(
+            config.alarms, self._observer.look, lambda: emitters(list(self._runners)), self.addresses, self.say,
+            self.fail, lambda: self.stopping or self.sources.over,
+        )  # fmt: skip
+        self.alarms.listen(self.ends.count_event)
         self._watchdog = Watchdog(config.watchdog_s, lambda: [one for _, one in list(self._runners)], self.say)
 
     # --------------------------------------------------------------------------------------------------- the run
@@ -114,7 +126,7 @@ class Pipeline(Controls):
             self._trace.start(self._lanes, self._batcher)
         begun = time.perf_counter()
         threads = [thread for lane in self._lanes for thread in lane.threads]
-        with Ticker(_LOOK_S, self._look):
+        with Ticker(_LOOK_S, self._look), self.alarms.watching():
             if self.fatal is None:
                 self._start_sources()
                 self.ready = True
@@ -311,6 +323,7 @@ class Pipeline(Controls):
             "latency": {name: histogram.summary() for name, histogram in self.latency.items()},
             "sources": {name: state.report() for name, state in self.states.items()},
             **({"removed": removed.report()} if removed.sources else {}),
+            **({"alarms": alarms} if (alarms := self.alarms.report()) else {}),
         }
 
 

@@ -92,6 +92,7 @@ class Share(Pipeline):
 
     def __init__(self, graph: Graph, device: Device, limit: int | None, link: Link, uplink: Uplink) -> None:
         super().__init__(graph, device, limit=limit, say=link.say)
+        self.alarms.off()  # the parent looks at those of the whole
         self._link, self._uplink = link, uplink
         self._relayed = {id_ for id_, node in graph.nodes.items() if node.type is Relay}
         self._go = threading.Event()
@@ -113,7 +114,8 @@ class Share(Pipeline):
             {id_: value for id_, value in dict(values).items() if id_ not in self._relayed}
             for values in (self.finished, self.latency)
         )
-        return Tally(report, finished, latency, done)  # type: ignore[arg-type]
+        facts = self._observer.look() if self.graph.config.alarms else None
+        return Tally(report, finished, latency, done, facts)  # type: ignore[arg-type]
 
     def tell(self) -> None:
         """Tell the parent what has been counted so far."""

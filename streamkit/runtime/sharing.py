@@ -5,6 +5,7 @@ from __future__ import annotations
 from streamkit.errors import ConfigError
 from streamkit.graph import Graph, Node
 from streamkit.stage import Sink
+from streamkit.words import words_read
 
 
 def share_out(graph: Graph) -> list[tuple[str, list[str]]]:
@@ -25,11 +26,10 @@ def share_out(graph: Graph) -> list[tuple[str, list[str]]]:
             raise ConfigError("state keeps the changes of one process, and each device has its own; name one device")
         problems = [
             node.place.problem(
-                f"{node.id} reads pixels of sources on several devices, and pixels never leave theirs; write "
-                '"{source}" into its path, so that each source has its own, or name one device'
+                f"{node.id} reads pixels of sources on several devices, and pixels never leave theirs; {_way_out(node)}"
             )
             for node in shared_sinks(graph)
-            if "pixels" in node.type.reads
+            if "pixels" in words_read(node)
         ]
         if problems:
             raise ConfigError(problems)
@@ -39,12 +39,21 @@ def share_out(graph: Graph) -> list[tuple[str, list[str]]]:
 def shared_sinks(graph: Graph) -> list[Node]:
     """The sinks of which several sources have one instance: those without `{source}` in their path.
 
-    One that wants packets is where the packets are, and each device has its own.
+    One that wants packets is where the packets are, and each device has its own; likewise one that always wants
+    pixels and has all sources.
     """
     return [
         node
         for node in graph.nodes.values()
         if issubclass(node.type, Sink)
         and not node.type.wants_packets
+        and not ("pixels" in node.type.reads and not node.type.target)
         and "{source}" not in str(node.options.get(node.type.target))
     ]
+
+
+def _way_out(node: Node) -> str:
+    for option in node.type.reads_if:
+        if node.options.get(option):
+            return f"leave out {option}, or name one device"
+    return 'write "{source}" into its path, so that each source has its own, or name one device'

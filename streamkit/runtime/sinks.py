@@ -79,7 +79,19 @@ class SinkRunner(Runner):
                     self._tell(frame, error)
                 else:
                     errors[row] = error
+        self._flush()
         return self.failed(batch, errors) if errors else batch
+
+    def _flush(self) -> None:
+        """Let the sinks do what they do for a whole batch."""
+        for path, sink in self._instances.items():
+            if path in self._dead:
+                continue
+            try:
+                sink.flush()
+            except Exception as error:  # raised from here, it would have the batch tried again, and written twice
+                self._dead.add(path)
+                self._fail(error if isinstance(error, StreamkitError) else OutputError(describe(error)))
 
     def _encoded(self, batch: Batch) -> dict[int, Any]:
         """What the sink makes of all frames at once, by the frame's identity; nothing where it has to go one by one."""

@@ -67,6 +67,11 @@ class Sources:
 
     # ------------------------------------------------------------------------------------------------ come and go
 
+    @property
+    def over(self) -> bool:
+        """Whether none will give a frame any more."""
+        return self.stopping or (not self._keep_running and all(state.done for state in self.states.values()))
+
     def start(self) -> list[threading.Thread]:
         """Begin to read; return the threads."""
         with self._lock:

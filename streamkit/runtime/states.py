@@ -26,6 +26,11 @@ class Rate:
         self._seen.append((now_s, count))
 
     @property
+    def known(self) -> bool:
+        """Whether there is a rate yet."""
+        return len(self._seen) > 1
+
+    @property
     def per_s(self) -> float:
         """The rate; 0 until it is known."""
         if len(self._seen) < 2:
@@ -52,6 +57,7 @@ class SourceState:
         facts: what it says of itself: codec, size and so on; see `Context.facts`.
         error: why it failed, or None.
         raised: the same as it was raised.
+        begun: whether its turn has come; files may have to wait for it.
         done: whether it has ended.
         state: one of `STATES`.
         cause: why it is in that state, in one word, such as `auth` or `lost`; or None.
@@ -75,6 +81,7 @@ class SourceState:
     facts: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
     raised: Exception | None = None
+    begun: bool = False
     done: bool = False
     counters: Counters = field(default_factory=Counters)
     state: str = "connecting"
@@ -113,6 +120,11 @@ class SourceState:
     def settled(self) -> bool:
         """Whether it has ended and every frame that it handed over is accounted for."""
         return self.done and self.out + self.dropped >= self.frames
+
+    @property
+    def rated(self) -> bool:
+        """Whether its rates are known."""
+        return self._in.known
 
     @property
     def fps_in(self) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamkit.runtime.facts import Facts
 from streamkit.runtime.metrics import Histogram
 
 _KNOWN = {
@@ -25,6 +26,7 @@ class Tally:
         finished: frames that came to the end of the graph, by the stage that is its end.
         latency: by the same stages.
         done: ids of the sources that have been read to their end.
+        facts: what alarms are about, as it has it; None where there are no alarms.
         at_s: when that was, on the monotonic clock, which all processes of a machine share.
     """
 
@@ -32,6 +34,7 @@ class Tally:
     finished: dict[str, int] = field(default_factory=dict)
     latency: dict[str, Histogram] = field(default_factory=dict)
     done: tuple[str, ...] = ()
+    facts: Facts | None = None
     at_s: float = field(default_factory=time.monotonic)
 
 

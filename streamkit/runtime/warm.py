@@ -35,6 +35,7 @@ class Warm(Pipeline):
         super().__init__(
             graph, device, say=say, keep_running=True, at_once=slots, own_cores=own_cores, apart=device.kind == "cpu"
         )
+        self.alarms.off()  # each source is a piece of work, and what becomes of it is told to who sent it
         self.ends.by_source = True
         self._opened, self._over = threading.Event(), threading.Event()
         self._under_way: dict[str, tuple[threading.Event, Callable[[], None]]] = {}

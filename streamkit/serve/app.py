@@ -140,6 +140,11 @@ def _reading(app: FastAPI, engine: Engine) -> None:
         """The graph: its stages, what they read from, what they did, and what may be changed while they run."""
         return reply(engine.stages())
 
+    @app.get("/alarms", tags=["events"], response_model=list[words.AlarmView])
+    def alarms() -> Response:
+        """The alarms on the pipeline itself, and those that are raised now; raising and clearing are events as well."""
+        return reply(engine.alarms())
+
     @app.get("/events", tags=["events"], response_model=list[words.EventView], responses=_WRONG)
     def events(
         limit: Annotated[int, Query(ge=1, le=500)] = 50,

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from streamkit.alarms import STAGE
 from streamkit.config import read_source
 from streamkit.errors import ConfigError, StreamkitError
 from streamkit.graph import Graph, Node, crossings, kind_name
@@ -15,7 +16,17 @@ from streamkit.plan import SourceConfig
 from streamkit.runtime.run import Pipeline
 from streamkit.runtime.states import SourceState, short
 from streamkit.serve.gallery import Gallery
-from streamkit.serve.words import ChangedSource, NewSource, Refused, Setting, Source, StageView, Status
+from streamkit.serve.words import (
+    AlarmView,
+    ChangedSource,
+    NewSource,
+    RaisedAlarm,
+    Refused,
+    Setting,
+    Source,
+    StageView,
+    Status,
+)  # fmt: skip
 from streamkit.stage import options
 from streamkit.validate import model_of
 
@@ -224,6 +235,21 @@ class Engine:
 
     # ------------------------------------------------------------------------------------------------------ whole
 
+    def alarms(self) -> list[AlarmView]:
+        """The alarms on the pipeline itself."""
+        raised, rules = self._raised(), self.running.alarms.rules()
+        return [
+            AlarmView(name, rule, count, [one for one in raised if one.alarm == name])
+            for name, (rule, count) in rules.items()
+        ]
+
+    def _raised(self) -> list[RaisedAlarm]:
+        now_s = time.time()
+        return [
+            RaisedAlarm(one.alarm, one.source, round(max(0.0, now_s - one.since_s), 1), one.text)
+            for one in self.running.alarms.raised
+        ]
+
     def status(self) -> Status:
         """The pipeline as a whole."""
         from streamkit import __version__
@@ -240,8 +266,12 @@ class Engine:
             detections=dict(running.detections),
             events=dict(running.events),
             counts=running.counts(),
-            emits=[node.id for node in self._nodes() if "events" in node.type.writes],
+            emits=[
+                *(node.id for node in self._nodes() if "events" in node.type.writes),
+                *([STAGE] if running.alarms.rules() else []),
+            ],
             records=self._recorders(),
+            alarms=self._raised(),
             last_event=newest[0].number if newest else 0,
             allow_files=self.allow_files,
         )

@@ -1,14 +1,15 @@
 """What the page shows of the pictures: each source's newest small picture while somebody looks, and the latest events.
 
-The pipeline's thread puts, the server's threads take. Every hand-over is one assignment or one append, so nobody waits
+The pipeline's threads put, the server's threads take. Every hand-over is one assignment or one append, so nobody waits
 for anybody; memory is bounded by the number of sources and of events.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,7 +73,7 @@ class Gallery:
     _last_event: dict[str, float] = field(default_factory=dict)
     _events: deque[Seen] = field(default_factory=deque)
     _pictures: int = 0
-    _told: int = 0
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def ask(self, source: str) -> None:
         """Somebody looks at `source`: pictures of it are made for the next `ASKED_FOR_S` seconds."""
@@ -106,8 +107,7 @@ class Gallery:
     def tell(self, time_s: float, events: Sequence[Event], jpeg: bytes | None) -> None:
         """Keep the events of one frame, with its picture."""
         for event in events:
-            self._told += 1
-            self._events.append(Seen(self._told, time_s, event, jpeg))
+            self._events.append(Seen(next(self._numbers), time_s, event, jpeg))
         while len(self._events) > self.keep:
             self._events.popleft()
 

@@ -89,6 +89,12 @@ class PipelineCollector(Collector):
         yield _counter("detections", "Objects found", "stage", dict(running.detections).items())
         yield _counter("events", "Events", "kind", dict(running.events).items())
         yield _counter("counts", "What must not happen silently: copies, fallbacks", "name", running.counts().items())
+        raised = GaugeMetricFamily("streamkit_alarm", "1 for each alarm that is raised", labels=["alarm", "source"])
+        for one in running.alarms.raised:
+            raised.add_metric([one.alarm, one.source], 1.0)
+        yield raised
+        counts = ((name, n) for name, (_, n) in running.alarms.rules().items())
+        yield _counter("alarms_raised", "Times an alarm was raised", "alarm", counts)
         yield GaugeMetricFamily("streamkit_ready", "Whether frames are taken", value=float(self._engine.ready))
 
     def _load(self) -> Iterator[Metric]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,7 @@ WIDTH, HEIGHT = 640, 480
 """A small picture fits in so many pixels."""
 
 _QUALITY = 75
+_MOST_BYTES = 200_000
 _COLOR = Color("bt601", full_range=True, chroma_x=0.5)
 
 
@@ -169,16 +171,31 @@ def tap(graph: Graph, gallery: Gallery) -> StageConfig:
 
 
 def follow_sinks(running: Pipeline, gallery: Gallery) -> None:
-    """Bring the events that sinks emit, such as a clip that is written, to the gallery: the tap is not behind them."""
+    """Bring the events that sinks emit, such as a clip that is written, to the gallery: the tap is not behind them.
+
+    A picture that a sink has saved is the picture of that event.
+    """
     sinks = {node.id for node in running.graph.nodes.values() if issubclass(node.type, Sink) and node.type.writes}
 
     def seen(shown: Sequence[tuple[Frame, list[Event]]]) -> None:
         for frame, events in shown:
-            if own := [event for event in events if event.stage in sinks]:
-                gallery.tell(frame.time_s or time.time(), own, None)
+            for event in events:
+                if event.stage in sinks:
+                    gallery.tell(frame.time_s or time.time(), [event], _saved(event))
 
     if sinks:
         running.listen(seen)
+
+
+def _saved(event: Event) -> bytes | None:
+    """The picture that a sink has just saved, unless it is large: those of many events are kept."""
+    path = event.data.get("path")
+    if event.kind != "saved" or not isinstance(path, str) or not path.endswith((".jpg", ".jpeg")):
+        return None
+    try:
+        return Path(path).read_bytes() if Path(path).stat().st_size <= _MOST_BYTES else None
+    except OSError:
+        return None
 
 
 def _drawn_tables(graph: Graph, id_: str) -> set[str]:

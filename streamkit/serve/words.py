@@ -131,11 +131,31 @@ class EventView:
 
 
 @dataclass(slots=True)
+class RaisedAlarm:
+    """An alarm that is raised now: of which source (or `pipeline`), for how long in seconds, and what it said."""
+
+    alarm: str
+    source: str
+    since_s: float
+    text: str
+
+
+@dataclass(slots=True)
+class AlarmView:
+    """An alarm on the pipeline itself: its rule, how often it was raised, and of what it is raised now."""
+
+    name: str
+    rule: str
+    count: int
+    raised: list[RaisedAlarm]
+
+
+@dataclass(slots=True)
 class Status:
     """The pipeline as a whole.
 
     `ready` says whether it takes frames; `emits` names the stages that emit events, `records` those that record a clip
-    when they are asked to.
+    when they are asked to, `alarms` those that are raised now.
     """
 
     version: str
@@ -149,5 +169,6 @@ class Status:
     counts: dict[str, int]
     emits: list[str]
     records: list[str]
+    alarms: list[RaisedAlarm]
     last_event: int
     allow_files: bool

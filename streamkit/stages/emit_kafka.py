@@ -7,7 +7,9 @@ from typing import Literal
 
 from streamkit.emit.client import Client, Tls, address
 from streamkit.emit.emitter import Emitter
+from streamkit.emit.encoded import Encoded
 from streamkit.emit.kafka import SCHEMES, KafkaClient
+from streamkit.formats.codec import Format, codec
 from streamkit.stage import stage
 
 
@@ -20,6 +22,9 @@ class Kafka(Emitter):
         brokers: further brokers to begin with, as [host:port].
         topic: with {source} in it, or what else the records know.
         key: records of one key stay in order, likewise a template.
+        format: of the records; avro and protobuf have the schemas that `run.py schema --records` prints.
+        schema_id: the schema's number in a registry, which goes before each record in Confluent's wire format; if not
+            set, Avro is in its single-object encoding, and Protobuf and JSON go alone.
         sasl: how the user and password of the url are shown to the broker.
         tls: files for kafkas://, such as {ca: ca.pem, cert: me.pem, key: me.key}.
         settings: further settings in librdkafka's own words, such as {compression.type: zstd}.
@@ -29,6 +34,8 @@ class Kafka(Emitter):
     brokers: list[str] | None = None
     topic: str = "streamkit"
     key: str = "{source}"
+    format: Format = "json"
+    schema_id: int | None = None
     sasl: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
     tls: Tls | None = None
     settings: dict[str, str | int | bool] | None = None
@@ -36,6 +43,8 @@ class Kafka(Emitter):
     def check(self) -> None:
         """See `Emitter.check`."""
         self._at = address(self.url, SCHEMES, self.tls)
+        if self.schema_id is not None and not 0 <= self.schema_id < 1 << 31:
+            raise ValueError(f"schema_id must be the schema's number in its registry, got {self.schema_id}")
 
     def templates(self) -> dict[str, str]:
         """See `Emitter.templates`."""
@@ -48,4 +57,6 @@ class Kafka(Emitter):
 
     def client(self) -> Client:
         """See `Emitter.client`."""
-        return KafkaClient(self._at, self.brokers or (), self.tls, self.sasl, self.settings)
+        encode = codec(self.format, self.send, self.schema_id)
+        client = KafkaClient(self._at, self.brokers or (), self.tls, self.sasl, self.settings)
+        return client if encode is None else Encoded(client, encode)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from typing import Any
+
+from streamkit.data import Frame
 from streamkit.emit.client import Client, Tls, address
 from streamkit.emit.emitter import Emitter
+from streamkit.emit.home_assistant import devices
 from streamkit.emit.mqtt import SCHEMES, MqttClient
 from streamkit.stage import Count, stage
+
+_MISSED = 3  # records that do not come, until sensors know nothing any more
 
 
 @stage("mqtt")
@@ -17,6 +25,9 @@ class Mqtt(Emitter):
         topic: with {source} in it, or what else the records know: {label}, {stage}, {kind}, {track_id}.
         batch: so many records of one topic may go in one message, as a JSON array; thousands a second need it.
         retain: the broker keeps the last message of each topic for who subscribes later.
+        status: a topic where the broker keeps online, and offline as soon as this has gone, however that comes.
+        discovery: where Home Assistant looks for devices, usually homeassistant. Each source becomes one, with a sensor
+            that counts objects for each of labels, or an entity for the events that when names.
         tls: files for mqtts://, such as {ca: ca.pem, cert: me.pem, key: me.key}.
     """
 
@@ -24,6 +35,8 @@ class Mqtt(Emitter):
     topic: str = "streamkit/{source}"
     batch: Count = 1
     retain: bool = False
+    status: str | None = None
+    discovery: str | None = None
     tls: Tls | None = None
 
     def check(self) -> None:
@@ -31,6 +44,46 @@ class Mqtt(Emitter):
         self._at = address(self.url, SCHEMES, self.tls)
         if "+" in self.topic or "#" in self.topic:
             raise ValueError(f"topic cannot have + or # in it, which are for subscribers, got {self.topic!r}")
+        for option in ("status", "discovery"):
+            if re.search(r"^$|[+#{}]", getattr(self, option) or "plain"):
+                raise ValueError(f"{option} must be a plain topic, without + # {{ }}, got {getattr(self, option)!r}")
+        if self.discovery is not None:
+            self._check_discovery()
+
+    def _check_discovery(self) -> None:
+        if self.send == "objects":
+            raise ValueError("discovery shows how many objects there are; write send: frames, or send: events")
+        if self.send == "frames" and not self.labels:
+            raise ValueError("discovery makes a sensor for each label; write labels, as in [person, car]")
+        if self.send == "events" and not all("." in name for name in self._kinds() or [""]):
+            raise ValueError("discovery must know which events there are; write when, as in [crossing.crossed]")
+        if self.batch != 1:
+            raise ValueError(
+                f"Home Assistant reads one record a message; leave batch out with discovery, got {self.batch}"
+            )
+        if "{source}" not in self.topic or self.topic.count("{") > 1:
+            raise ValueError(
+                f"with discovery each source has one topic, as in streamkit/{{source}}, got {self.topic!r}"
+            )
+
+    def _kinds(self) -> list[str]:
+        return [self.when] if isinstance(self.when, str) else self.when or []
+
+    def write_encoded(self, frame: Frame, encoded: Callable[[], dict[str, Any]]) -> None:
+        """See `Emitter.write_encoded`; a source that is new is made known first."""
+        if self.discovery is not None and frame.source not in self._known:
+            self._known.add(frame.source)
+            topic = self._topics.fill((frame.source,))[0].decode()
+            self._client.standing |= devices(
+                self.discovery, frame.source, topic, self._status(), labels=self.labels or (), kinds=self._kinds(),
+                expire_s=None if self.every is None else _MISSED * self.every,
+            )  # fmt: skip
+        super().write_encoded(frame, encoded)
+
+    def _status(self) -> str:
+        if self.status is not None or self.discovery is None:
+            return self.status or ""
+        return f"{self.topic.partition('{')[0].rstrip('/') or self.discovery}/status"
 
     def templates(self) -> dict[str, str]:
         """See `Emitter.templates`."""
@@ -43,4 +96,6 @@ class Mqtt(Emitter):
 
     def client(self) -> Client:
         """See `Emitter.client`."""
-        return MqttClient(self._at, self.tls, self.batch, self.retain)
+        self._client = MqttClient(self._at, self.tls, self.batch, self.retain, self._status() or None)
+        self._known: set[str] = set()
+        return self._client

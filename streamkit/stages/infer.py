@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -33,6 +33,8 @@ class Infer(BatchStage):
             frame then waits until the network is ready as it is fastest.
         batch: rows of one run at most; by default as many as a batch has frames.
     """
+
+    takes_rows: ClassVar[bool] = True
 
     model: Model
     providers: tuple[Literal["tensorrt", "cuda", "cpu"], ...] = ()

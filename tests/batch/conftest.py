@@ -1,8 +1,8 @@
 """A Ray cluster on this machine: a head without work, and nodes of one core each, every one in a folder of its own.
 
-What makes it small and dependable: little memory for objects, no dashboard, no reports on its use, and health checks
-that find a lost node in seconds. Each node keeps its files in a folder of its own, as on a machine of its own: in a
-shared one they take away what others were sent. The folders' names are short, as those of sockets have to be.
+What makes it small and dependable: little memory for objects, no dashboard, no autoscaler, no reports on its use, and
+health checks that find a lost node in seconds. Each node keeps its files in a folder of its own, as on a machine of its
+own: in a shared one they take away what others were sent. The folders' names are short, as those of sockets have to be.
 """
 
 import contextlib
@@ -40,7 +40,8 @@ class RayNodes:
         self._cluster = Cluster(
             initialize_head=True,
             head_node_args={
-                "num_cpus": 0, "object_store_memory": _OBJECTS, "include_dashboard": False, "_system_config": _HEALTH
+                "num_cpus": 0, "object_store_memory": _OBJECTS, "include_dashboard": False, "no_monitor": True,
+                "_system_config": _HEALTH,
             },
         )  # fmt: skip
         self.address = self._cluster.address

@@ -118,7 +118,7 @@ def test_a_file_that_kills_its_worker_is_found_and_the_worker_replaced(settings,
 
 
 def test_a_file_at_which_a_worker_died_once_is_done_by_the_next(settings, crews, tmp_path):
-    tally, found = run(crews(settings), jobs_of(tmp_path, "a", "b", "once"), retries=0)
+    tally, found = run(crews(settings, 1), jobs_of(tmp_path, "a", "b", "once"), retries=0)
     assert {one.status for one in found.values()} == {"done"}
     assert found["once.mp4"].frames == 8
     assert found["once.mp4"].job.attempt == 2
@@ -166,17 +166,17 @@ def test_stopped_it_finishes_what_workers_have(settings, crews, tmp_path):
 def test_a_pipeline_that_cannot_be_opened_ends_the_run(settings, crews, tmp_path):
     (tmp_path / "trouble.py").write_text(PLUGIN + '    def open(self):\n        raise OSError("no such device")\n')
     one = jobs_of(tmp_path, "a")
-    _, found = run(crews(settings), one)  # a frame stage is opened with its first frame: a file's own failure
+    _, found = run(crews(settings, 1), one)  # a frame stage is opened with its first frame: a file's own failure
     assert found["a.mp4"].cause_kind == "stage"
     settings.pipeline.write_text("stages: {no_such_stage: {}}")
     with pytest.raises(ConfigError, match="no_such_stage"):
-        run(crews(settings), one)
+        run(crews(settings, 1), one)
 
 
 def test_workers_that_die_as_they_open_end_the_run(settings, crews, tmp_path):
     (tmp_path / "trouble.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     with pytest.raises(StreamkitError, match=r"keep dying before they .*: .* killed by SIGKILL"):
-        run(crews(settings), jobs_of(tmp_path, "a"))
+        run(crews(settings, 1), jobs_of(tmp_path, "a"))
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,12 @@ from made import HERE, PLAIN, ROOT, TRACKED, do, graph_of, run, settings, tree
 from streamkit.batch.dataset import DataSet, attach, commit, open_folder, replaced
 from streamkit.batch.identity import file_key
 from streamkit.batch.job import Job, Outcome, VideoFile
-from streamkit.batch.parts import PartFile, check_formats, found
+from streamkit.batch.parts import check_formats, found
 from streamkit.batch.rows import HEAVY_ROWS, Objects, spans
 from streamkit.batch.tables import Column, Tables, comparable
 from streamkit.data import Batch
 from streamkit.errors import ConfigError, OutputError
+from streamkit.outputs import PartFile
 from streamkit.records import record
 from streamkit.stage import Context
 from streamkit.testing import detections, frames
@@ -94,6 +95,8 @@ def test_what_it_takes_the_place_of_is_said(tmp_path):
         "batch writes the data set in place of the sinks video, jsonl"
     )
     assert replaced(graph_of(settings(tmp_path / "b", "stages:\n  detect: {model: demo}\n"))) == ""
+    alarmed = "stages:\n  detect: {model: demo}\nalarms: {a: down_s > 3}\n"
+    assert replaced(graph_of(settings(tmp_path / "c", alarmed))) == "batch looks at no alarms"
 
 
 def test_formats_are_checked():

@@ -205,6 +205,7 @@ def test_without_a_server(stored, monkeypatch):
     import s3fs
 
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")  # botocore's own; s3fs tries again above it
     s3fs.S3FileSystem.clear_instance_cache()
     with pytest.raises(ConfigError, match=r"the server cannot be reached") as caught:
         find(["s3://gates/*.mp4"])

@@ -1,9 +1,7 @@
 """What the tests of emitters send to: real brokers, each with somebody who reads what has arrived."""
 
-import contextlib
 import json
 import shutil
-import socket
 import sqlite3
 import sys
 import tempfile
@@ -12,9 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
+from emit.place import Gate, Place
+from emit.queues import AmqpPlace, NatsPlace
 
 from streamkit.bench.brokers import Broker, Kafka, Mosquitto, Postgres, Redis, free_port
 
@@ -43,108 +42,6 @@ class Hook(Broker):
         return [sys.executable, "-c", HOOK, str(self.port)]
 
 
-class Gate:
-    """Passes TCP on to a port, and does harm where it is told to."""
-
-    def __init__(self, target: int) -> None:
-        self.target, self.swallow, self._shut, self._open = target, False, False, list[socket.socket]()
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._server.getsockname()[1])
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def shut(self) -> None:
-        """Cut what is connected, and take nobody else."""
-        self._shut = True
-        self.cut()
-
-    def open(self) -> None:
-        self._shut = False
-
-    def cut(self) -> None:
-        for one in list(self._open):
-            _close(one)
-        self._open.clear()
-
-    def close(self) -> None:
-        self.shut()
-        self._server.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                inner, _ = self._server.accept()
-            except OSError:
-                return
-            try:
-                if self._shut:
-                    raise OSError
-                outer = socket.create_connection(("127.0.0.1", self.target), 2)
-                outer.settimeout(None)
-            except OSError:
-                inner.close()
-                continue
-            self._open += [inner, outer]
-            threading.Thread(target=self._pass, args=(inner, outer, False), daemon=True).start()
-            threading.Thread(target=self._pass, args=(outer, inner, True), daemon=True).start()
-
-    def _pass(self, source: socket.socket, to: socket.socket, answers: bool) -> None:
-        try:
-            while data := source.recv(1 << 16):
-                if not (answers and self.swallow):
-                    to.sendall(data)
-        except OSError:
-            pass
-        _close(source)
-        _close(to)
-
-
-def _close(one: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
-    one.close()
-
-
-class Place:
-    """Somewhere to send to: the options of its emitter, and what has arrived, in order of arrival."""
-
-    kind = ""
-    broker: Broker | None = None
-    gate: Gate | None = None
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        if (made := BROKERS.get(self.kind)) is not None:
-            self.broker = made(folder / "broker")
-            self.broker.start()
-            self.gate = Gate(self.broker.port)
-
-    def options(self, password: str | None = None) -> dict[str, Any]:
-        """What the YAML says of it."""
-        assert self.broker is not None
-        assert self.gate is not None
-        user = f"streamkit:{quote(password or self.broker.password, safe='')}@"
-        return {"url": f"{self.kind}://{user}127.0.0.1:{self.gate.port}{self.path}"}
-
-    path = ""
-
-    def restart(self) -> None:
-        """Kill the broker and start it again."""
-        assert self.broker is not None
-        self.broker.kill()
-        time.sleep(0.2)
-        self.broker.start()
-
-    def got(self) -> list[dict[str, Any]]:
-        """The records that have arrived."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        if self.gate is not None:
-            self.gate.close()
-        if self.broker is not None:
-            self.broker.kill()
-
-
 class SqlitePlace(Place):
     kind = "sqlite"
 
@@ -168,6 +65,7 @@ class SqlitePlace(Place):
 
 class RedisPlace(Place):
     kind = "redis"
+    made_of = Redis
 
     def got(self) -> list[dict[str, Any]]:
         import redis
@@ -185,6 +83,7 @@ class RedisPlace(Place):
 
 class PostgresPlace(Place):
     kind, path = "postgres", "/postgres"
+    made_of = Postgres
 
     def got(self) -> list[dict[str, Any]]:
         import psycopg
@@ -198,6 +97,7 @@ class PostgresPlace(Place):
 
 class WebhookPlace(Place):
     kind = "webhook"
+    made_of = Hook
 
     def options(self, password: str | None = None) -> dict[str, Any]:
         assert self.gate is not None
@@ -212,6 +112,7 @@ class KafkaPlace(Place):
     """The mock tells everybody its own port, so there is no gate; it keeps the newest only, so it is read along."""
 
     kind = "kafka"
+    made_of = Kafka
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -268,6 +169,7 @@ class MqttPlace(Place):
     """Somebody has subscribed whenever the gate is open: what nobody listens to, MQTT does not keep."""
 
     kind = "mqtt"
+    made_of = Mosquitto
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -327,26 +229,27 @@ class MqttPlace(Place):
         super().close()
 
 
-BROKERS: dict[str, type[Broker]] = {
-    "mqtt": Mosquitto, "redis": Redis, "kafka": Kafka, "postgres": Postgres, "webhook": Hook,
-}  # fmt: skip
 PLACES: dict[str, type[Place]] = {
-    one.kind: one for one in (MqttPlace, RedisPlace, KafkaPlace, SqlitePlace, PostgresPlace, WebhookPlace)
+    one.kind: one
+    for one in (MqttPlace, RedisPlace, KafkaPlace, SqlitePlace, PostgresPlace, WebhookPlace, AmqpPlace, NatsPlace)
 }
 
 
 @pytest.fixture
-def place() -> Iterator[Callable[[str], Place]]:
+def place(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Place]]:
     """Make a place to send to, by the emitter's name; skipped where its broker is not installed."""
     made: list[Place] = []
     folders: list[Path] = []
 
     def make(kind: str) -> Place:
-        if kind in BROKERS and (why := BROKERS[kind].missing()) is not None:
+        if (broker := PLACES[kind].made_of) is not None and (why := broker.missing()) is not None:
             pytest.skip(why)
         folders.append(Path(tempfile.mkdtemp(prefix="streamkit-emit-")))
         folders[-1].chmod(0o755)  # a broker that does not run as root must come in
-        made.append(PLACES[kind](folders[-1]))
+        if kind == "amqp":
+            made.append(AmqpPlace(folders[-1], request.getfixturevalue("rabbitmq")))
+        else:
+            made.append(PLACES[kind](folders[-1]))
         return made[-1]
 
     yield make
@@ -356,4 +259,4 @@ def place() -> Iterator[Callable[[str], Place]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-__all__ = ["BROKERS", "PLACES", "Gate", "Hook", "Place", "free_port", "place"]
+__all__ = ["PLACES", "Gate", "Hook", "Place", "free_port", "place"]

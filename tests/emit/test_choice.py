@@ -21,7 +21,7 @@ def scene(labels_by_frame, *, tracks=False, step_s=0.1):
 
 def sent(choice, made):
     return [
-        [(values, json.loads(body)) for values, body in choice.of(one, lambda one=one: record(one))] for one in made
+        [(values, json.loads(body)) for values, body, _ in choice.of(one, lambda one=one: record(one))] for one in made
     ]
 
 

@@ -182,6 +182,26 @@ MQTT = {"stage": "mqtt", "url": "mqtt://u:hunter2@h"}
         ({"stage": "redis", "url": "redis://h/x"}, "url must end with the number of a database"),
         ({"stage": "sqlite", "path": "x.db", "table": "a b"}, "table must be letters, digits and underscores"),
         ({"stage": "postgres", "url": "postgres://h/x", "tls": {"ca": "x"}}, "write encryption: verify, too"),
+        (
+            {"stage": "amqp", "url": "amqp://u:hunter2@h/a/b"},
+            "url must end with one virtual host, as in amqp://host/vh",
+        ),
+        ({**MQTT, "discovery": "homeassistant"}, "discovery makes a sensor for each label; write labels, as in"),
+        ({**MQTT, "discovery": "homeassistant", "send": "objects"}, "write send: frames, or send: events"),
+        ({**MQTT, "discovery": "ha", "send": "events", "when": "x"}, "discovery must know which events there are"),
+        ({**MQTT, "discovery": "ha", "labels": ["car"], "batch": 3}, "leave batch out with discovery, got 3"),
+        ({**MQTT, "discovery": "ha", "labels": ["car"], "topic": "all"}, "with discovery each source has one topic"),
+        ({**MQTT, "status": "a/#"}, "status must be a plain topic, without + # { }, got 'a/#'"),
+        ({"stage": "amqp", "url": "amqp://u:hunter2@h", "tls": {"ca": "x"}}, "write amqps:// in the url"),
+        ({"stage": "amqp", "url": "amqp://h", "exchange": "{sorce}"}, "exchange has an unknown variable {sorce}"),
+        ({"stage": "nats", "url": "nats://u:hunter2@h", "tls": {"ca": "x"}}, "write tls:// in the url"),
+        (
+            {"stage": "nats", "url": "nats://h", "subject": "a.*"},
+            "subject must be words joined by dots, without spaces",
+        ),
+        ({"stage": "nats", "url": "nats://h", "subject": "a..b"}, "subject must be words joined by dots"),
+        ({"stage": "nats", "url": "nats://u:hunter2@h", "creds": "x"}, "leave the user out of url"),
+        ({"stage": "nats", "url": "nats://h", "servers": ["u:hunter2@h:1"]}, "servers must be host:port each"),
     ],
 )
 def test_mistakes_are_told_with_the_way_out_and_without_secrets(sink, told):
@@ -194,7 +214,8 @@ def test_mistakes_are_told_with_the_way_out_and_without_secrets(sink, told):
 @pytest.mark.parametrize(
     ("kind", "package", "extra"),
     [("mqtt", "paho", "mqtt"), ("redis", "redis", "redis"), ("kafka", "confluent_kafka", "kafka"),
-     ("webhook", "httpx", "webhook"), ("postgres", "psycopg", "postgres")],
+     ("webhook", "httpx", "webhook"), ("postgres", "psycopg", "postgres"),
+     ("amqp", "pika", "amqp"), ("nats", "nats", "nats")],
 )  # fmt: skip
 def test_a_package_that_is_missing_is_told_before_the_first_frame(kind, package, extra, tmp_path, monkeypatch):
     real = builtins.__import__

@@ -80,6 +80,22 @@ def test_a_broker_that_is_away_is_told_once_and_without_secrets_and_found_again(
     ]
 
 
+def test_a_broker_may_tell_which_ones_of_many_it_refuses(run):
+    class Telling(Scripted):
+        def deliver(self, messages):
+            self.got += messages
+            return {3: "no queue", 0: "too large"}
+
+    found, counters, said, spool = run(Telling())
+    assert found == list(range(10)), "each is sent once"
+    assert (counters[SENT], counters[REFUSED]) == (8, 2)
+    assert [text.partition(";")[0] for text in said] == [
+        "mqtt://broker:1883 refuses a record for t/0: too large",
+        "mqtt://broker:1883 refuses a record for t/3: no queue",
+    ]
+    assert spool.waiting == 0
+
+
 def test_a_record_that_is_refused_for_good_is_given_up_alone(run):
     found, counters, said, _ = run(Scripted(never={3, 7}))
     assert found == [0, 1, 2, 4, 5, 6, 8, 9]
@@ -87,3 +103,59 @@ def test_a_record_that_is_refused_for_good_is_given_up_alone(run):
     assert said[0] == (
         "mqtt://broker:1883 refuses a record for t/3: too large; it is given up, and counted"
     )  # fmt: skip
+
+
+class Holding(Scripted):
+    """Acknowledges nothing before it has ten, or before the end."""
+
+    def deliver(self, messages):
+        super().deliver(messages)
+        self.held += len(messages)
+        self.idle()
+
+    def idle(self):
+        if self.held >= 10 or self.draining():
+            self.held = 0
+
+    def close(self):
+        self.held = 0
+
+
+@pytest.fixture
+def holding(tmp_path):
+    """Let records come, four at each of the first calls of `over`; return the numbers sent, and what was at each call:
+    how many waited, and how far the sender was."""
+
+    def go(client, calls):
+        spool, counters, waited, delivered = Spool(tmp_path / "s"), Counters(), [], []
+        sender = Sender(spool, client, 0.3, counters, lambda text: None)
+
+        def over():
+            waited.append(spool.waiting)
+            delivered.append(sender.delivered)
+            if 1 < len(waited) <= 1 + calls:
+                spool.append([Record(b"t", b"", b'{"n":%d}' % n) for n in range(4)])
+            sender.draining = len(waited) > 1 + calls
+            return len(waited) > calls and not spool.waiting
+
+        sender.run(over)
+        spool.close()
+        assert counters[SENT] == 4 * calls
+        found = [int(one.id.rpartition("-")[2]) for one in client.got]
+        return found, waited[: calls + 2], delivered[: calls + 2]
+
+    return go
+
+
+def test_what_a_client_holds_back_stays_in_the_spool_until_it_lets_go_of_it(holding):
+    assert holding(Holding(), 4) == ([*range(1, 17)], [0, 0, 4, 8, 0, 4], [0, 0, 4, 8, 12, 16])
+
+
+def test_what_a_client_held_back_comes_again_when_it_fails(holding):
+    found, waited, delivered = holding(Holding(delivers=[None, None, 0]), 3)
+    assert found == [*range(1, 9), *range(1, 13)]
+    assert (waited, delivered) == ([0, 0, 4, 8, 12], [0, 0, 4, 8, 8])
+
+
+def test_at_the_end_of_a_run_nothing_is_held_back(holding):
+    assert holding(Holding(), 1) == ([1, 2, 3, 4], [0, 0, 4], [0, 0, 4])

@@ -2,7 +2,6 @@
 
 import shutil
 import ssl
-import subprocess
 import tempfile
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,24 +14,6 @@ from streamkit.emit import mqtt, postgres, redis, webhook
 from streamkit.emit.client import Lost, Message, address
 
 BODY = b'{"id":"s-1","source":"a","frame":1,"pts_s":0.1,"objects":[]}'
-
-
-@pytest.fixture(scope="module")
-def certificates():
-    """A folder with ca.pem, and cert.pem and key.pem of 127.0.0.1 signed by it."""
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl on this machine")
-    folder = Path(tempfile.mkdtemp(prefix="streamkit-tls-"))
-    folder.chmod(0o755)
-    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout"]
-    run = {"cwd": folder, "check": True, "capture_output": True}
-    subprocess.run([*make, "ca.key", "-out", "ca.pem", "-subj", "/CN=ca"], **run)
-    signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-subj", "/CN=broker", "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run([*make, "key.pem", "-out", "cert.pem", *signed, "-addext", "basicConstraints=CA:FALSE"], **run)
-    for path in folder.iterdir():
-        path.chmod(0o644)
-    yield folder
-    shutil.rmtree(folder)
 
 
 class SafeMosquitto(Mosquitto):

@@ -136,7 +136,8 @@ def test_a_camera_that_hangs_or_fails_costs_the_others_nothing():
     assert said == ["source gone failed: there is no such camera"]
 
 
-def test_two_thousand_additions_and_removals_leave_nothing_behind(tmp_path):
+def test_additions_and_removals_leave_nothing_behind(tmp_path):
+    """As many as show what is kept of each; tests/soak has two thousand, and the bars for a day."""
     running, _ = pipeline(
         "sources: {a: {stage: camera}}\n"
         f"stages: {{slow: {{}}, note: {{}}, jsonl: {{path: '{tmp_path}/{{source}}.jsonl'}}}}"
@@ -160,13 +161,13 @@ def test_two_thousand_additions_and_removals_leave_nothing_behind(tmp_path):
         gc.collect()
 
     with going(running) as codes:
-        for number in range(200):
+        for number in range(60):
             turn(number)
-        settled(200)
+        settled(60)
         memory, files, threads = me.memory_info().rss, me.num_fds(), me.num_threads()
-        for number in range(200, 2000):
+        for number in range(60, 240):
             turn(number)
-        settled(2000)
+        settled(240)
         assert me.memory_info().rss - memory < 20 << 20
         assert me.num_fds() <= files + 2
         assert me.num_threads() <= threads + 1
@@ -174,7 +175,7 @@ def test_two_thousand_additions_and_removals_leave_nothing_behind(tmp_path):
         so_far = len(WRITTEN["a"])
         until(lambda: len(WRITTEN["a"]) > so_far + 5)
     removed = running.report(codes[0])["removed"]
-    assert removed["sources"] == 2000
+    assert removed["sources"] == 240
     assert removed["frames"] == removed["out"] + sum(removed["dropped"].values())
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.config import read
+from streamkit.config import read, read_text
 from streamkit.errors import ConfigError
 from streamkit.graph import build
-from streamkit.runtime.reload import Reloading, watching
+from streamkit.runtime.reload import Reloading, _live_changes, watching
 
 sys.path.insert(0, str(Path(__file__).parent))
 from cameras import WAIT_S, WRITTEN, registry, until  # the path is set just above
@@ -45,6 +45,16 @@ def following(path: Path, text: str) -> Iterator[tuple[Reloading, list[str], lis
 def more(id_: str) -> None:
     so_far = len(WRITTEN.get(id_, []))
     until(lambda: len(WRITTEN.get(id_, [])) > so_far + 5)
+
+
+def test_other_alarms_are_another_pipeline_and_the_same_ones_are_not():
+    def graph(alarms):
+        return build(read_text(f"{SOURCES}{STAGES}alarms: {alarms}", registry=registry()))
+
+    before = graph("{a: down_s > 3}")
+    assert _live_changes(before, graph("{a: {when: down_s > 3}}")) == []
+    assert _live_changes(before, graph("{a: down_s > 4}")) is None
+    assert _live_changes(before, graph("{a: {when: down_s > 3, clear: 3s}}")) is None
 
 
 def test_sources_and_settings_follow_the_file_while_others_run(tmp_path):

@@ -162,7 +162,7 @@ def test_demo_model_gives_the_same_in_a_batch(demo):
 
 
 def test_demo_model_knows_a_fresh_scene(demo, tmp_path):
-    records = draw(plan(FRESH), tmp_path / "fresh.mp4", range(0, 400, 4))
+    records = draw(plan(FRESH), tmp_path / "fresh.mp4", range(0, 400, 8))
     with av.open(str(tmp_path / "fresh.mp4")) as film:
         pictures = [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
     found = [non_maximum_suppression(demo(letterbox(p)[None])[0], 0.02, 0.7) for p in pictures]

@@ -8,7 +8,7 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi.checks import content_type_conformance, status_code_conformance
 from servers import TOKEN
 
-EXAMPLES = 25
+EXAMPLES = 15
 
 
 @pytest.fixture(scope="module")

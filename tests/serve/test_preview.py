@@ -154,7 +154,7 @@ def test_the_newest_frame_of_each_source_is_shown():
 
 def test_events_come_with_the_picture_of_their_frame(root):
     gallery = Gallery()
-    report = run(TRACKED, root, gallery, limit=None)
+    report = run(TRACKED, root, gallery, limit=150)
     found = gallery.events(500)
     assert len(found) == sum(report["events"].values()) > 0
     assert {one.event.stage for one in found} == {"line"}

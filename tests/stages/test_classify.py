@@ -279,7 +279,7 @@ def attributes(run):
 @pytest.mark.parametrize("every", ["0", "500ms"])
 def test_a_pipeline_of_any_batch_size_says_the_same(every, run_pipeline, root):
     one, many = (
-        run_pipeline(PIPELINE.format(root=root, size=size, every=every), extra=[Numbered], limit=30) for size in (1, 7)
+        run_pipeline(PIPELINE.format(root=root, size=size, every=every), extra=[Numbered], limit=16) for size in (1, 7)
     )
     assert one.code == many.code == 0
     for name in one.records:

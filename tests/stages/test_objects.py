@@ -1,17 +1,23 @@
 """Which objects a network is asked about, and when again."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from streamkit.config import read_text
 from streamkit.errors import ConfigError
 from streamkit.graph import as_text, build
+from streamkit.models.card import find_card, load_card
+from streamkit.stage import BatchStage, Collecting, default_registry, stage
+from streamkit.stages.classify import Classify
 from streamkit.stages.objects import ASKED, TOO_SMALL, SelectObjects
 from streamkit.stages.postprocess import Postprocess
 from streamkit.stages.preprocess import Preprocess
-from streamkit.testing import detections, frames
+from streamkit.testing import detections, frames, run_nodes, run_stage
 from streamkit.units import Of
 
+ROOT = Path(__file__).resolve().parents[2]
 BOX = [10, 10, 50, 50]
 
 
@@ -239,3 +245,80 @@ def test_the_forms_of_of(value, found):
 def test_what_is_no_of(value):
     with pytest.raises(ValueError, match="must be a stage, a stage and a label"):
         Of.read(value)
+
+
+# ------------------------------------------------------------------------------------------------- bounded in memory
+
+
+def crowd(n=50, size=24):
+    """A frame with many objects in rows, each of a colour of its own."""
+    rng = np.random.default_rng(3)
+    rgb = np.full((10 * size, 10 * size, 3), 90, np.uint8)
+    boxes = []
+    for i in range(n):
+        y, x = size * (i // 10), size * (i % 10)
+        rgb[y : y + size, x : x + size] = rng.integers(0, 256, 3)
+        boxes.append([x, y, x + size, y + size])
+    (frame,) = frames(1, pixels=rgb)
+    frame.detections = detections(boxes, label=["car"] * n)
+    return frame
+
+
+def test_of_many_objects_only_a_runs_crops_are_alive_at_once(monkeypatch):
+    from streamkit.models.session import Session
+    from streamkit.ops import preprocess
+
+    happened, cut, run = [], preprocess.preprocess, Session.run
+
+    def cutting(*args, **options):
+        happened.append(("cut", options["batch"]))
+        return cut(*args, **options)
+
+    def running(self, inputs):
+        happened.append(("run", len(inputs[self.image_input])))
+        return run(self, inputs)
+
+    monkeypatch.setattr(preprocess, "preprocess", cutting)
+    monkeypatch.setattr(Session, "run", running)
+    color = load_card(find_card("color"))
+    answers = []
+    for batch in (4, 64):
+        (found,) = run_stage(Classify(model=color, of=Of("detect"), batch=batch), [crowd()])
+        asked = [one for one in happened if one[0] == "cut"]
+        answers.append(found.detections.extra["attributes"].tolist())
+        if batch == 4:
+            at = happened.index(asked[0])  # what comes before warms the network
+            assert happened[at:] == [("cut", 4), ("run", 4)] * 12 + [("cut", 2), ("run", 2)]
+        else:
+            assert asked == [("cut", 50)], "as many as a run takes are cut in one go"
+        happened.clear()
+    for one, other in zip(*answers, strict=True):
+        assert one["classify"]["label"] == other["classify"]["label"]
+        assert one["classify"]["score"] == pytest.approx(other["classify"]["score"], abs=2e-4)
+
+
+def test_a_stage_between_sees_all_crops_as_an_array():
+    seen = []
+
+    with Collecting(default_registry()) as registry:
+
+        @stage("looking", reads="tensor", writes="tensor")
+        class Looking(BatchStage):
+            """Look at the tensor."""
+
+            def process(self, batch):
+                seen.append((type(batch.tensor), batch.tensor.shape))
+                return batch
+
+        registry.add(Looking)
+    text = """
+sources: {a: samples/street.mp4}
+stages:
+  detect: {model: demo}
+  c: {stage: classify, model: color, of: detect, batch: 4, insert: {after: preprocess, stage: looking}}
+"""
+    nodes = build(read_text(text, folder=ROOT, registry=registry)).nodes
+    chain = [node for id_, node in nodes.items() if id_.startswith("c.")]
+    (found,) = run_nodes(chain, [crowd()])
+    assert [(kind, shape[0]) for kind, shape in seen] == [(np.ndarray, 50)]
+    assert len(found.detections.extra["attributes"]) == 50

@@ -12,6 +12,7 @@ from rtsp import free_port, wait_until
 from streamkit.counters import Counters
 from streamkit.data import Color, Device, Frame, Surface
 from streamkit.errors import DeviceError, OutputError
+from streamkit.media import push as pushing
 from streamkit.stage import Context
 from streamkit.stages.stream import Stream
 
@@ -44,6 +45,17 @@ def push(out, count, first=0, until=None, **given):
     return first + count
 
 
+@pytest.fixture
+def taken(monkeypatch):
+    """Wait until the receiver takes what is sent: on a busy machine it is long before the sender's process runs."""
+    monkeypatch.setattr(pushing, "_GRACE_S", 60.0)
+
+    def wait(out):
+        wait_until(lambda: out._push._listen() or out._push.connected, what="the connection")
+
+    return wait
+
+
 def streamed(out):
     return out.context.counters["frames streamed"]
 
@@ -58,9 +70,10 @@ def packets(path):
         return [(float(p.pts * p.time_base), p.is_keyframe) for p in back.demux(video=0) if p.size]
 
 
-def test_a_playlist_in_a_folder(tmp_path):
+def test_a_playlist_in_a_folder(tmp_path, taken):
     out = sink(str(tmp_path / "hls" / "gate.m3u8"))
     push(out, 151)
+    taken(out)
     out.close()
     text = (tmp_path / "hls" / "gate.m3u8").read_text()
     parts = [line for line in text.splitlines() if line.endswith(".ts")]
@@ -170,10 +183,12 @@ def test_nobody_is_there_at_all():
     assert streamed(out) == 0
 
 
-def test_a_change_of_size_begins_anew(tmp_path):
+def test_a_change_of_size_begins_anew(tmp_path, taken):
     out = sink(str(tmp_path / "gate.m3u8"))
     push(out, 51)
+    taken(out)
     push(out, 50, 51, size=(320, 192))
+    taken(out)
     out.close()
     assert out.context.counters["frames streamed"] == 100
     seen = decoded(tmp_path / "gate.m3u8")
@@ -181,9 +196,10 @@ def test_a_change_of_size_begins_anew(tmp_path):
     assert len(seen) == 50
 
 
-def test_thinned_to_fps(tmp_path):
+def test_thinned_to_fps(tmp_path, taken):
     out = sink(str(tmp_path / "gate.m3u8"), fps=5.0)
     push(out, 101)
+    taken(out)
     out.close()
     at = [pts for pts, _ in packets(tmp_path / "gate.m3u8")]
     assert 19 <= len(at) <= 21

@@ -11,17 +11,18 @@ function item(event) {
   if (event.picture && signedIn) {
     const image = make("img", { loading: "lazy", alt: `${event.kind} at ${event.source}`, src: `/events/${event.number}/picture.jpg`,
       onerror: () => image.replaceWith("no longer there") });
-    shot.append(image);
+    shot.append(make("a", { href: `/events/${event.number}/picture.jpg`, target: "_blank" }, image));
   } else {
     shot.append(event.picture ? "sign in" : "no picture");
   }
   const when = new Date(event.time_s * 1000);
-  const data = Object.entries(event.data).map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`);
+  const alarm = event.stage === "alarms" && event.data.text;
+  const data = Object.entries(event.data).filter(([key]) => !alarm || key !== "text").map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`);
   if (event.track_id !== null) data.unshift(`track ${event.track_id}`);
   return make("li", { class: "event" }, shot,
     make("div", { class: "what" },
-      make("strong", {}, `${event.kind} at ${event.source}`),
-      make("small", {}, make("time", { datetime: when.toISOString() }, when.toLocaleTimeString()), ` · ${event.stage}`),
+      make("strong", {}, alarm || `${event.kind} at ${event.source}`),
+      make("small", {}, make("time", { datetime: when.toISOString() }, when.toLocaleTimeString()), ` · ${event.stage}${alarm ? ` · ${event.kind}` : ""}`),
       make("small", {}, data.join(", "))));
 }
 

@@ -1,7 +1,7 @@
 // Asks the server how things are, again and again; says so when it does not answer, and goes on when it does.
 
 import { get } from "./api.js";
-import { $, ago, number, text } from "./dom.js";
+import { $, ago, make, number, text } from "./dom.js";
 import { showEvents } from "./events.js";
 import { showStages } from "./graph.js";
 import { begin } from "./session.js";
@@ -22,12 +22,22 @@ async function look() {
     showEvents(await get("/events?limit=50"), status.emits);
     last = status.last_event;
   }
+  showAlarms(status.alarms);
   if (turn % STAGES_EVERY === 0) showStages(await get("/stages"));
   turn += 1;
   const word = status.stopping ? "stopping" : status.ready ? "running" : "starting";
   text($("status-text"), word);
   $("status").className = `status ${status.ready ? "ok" : ""}`;
   text($("whole"), `${status.device} · ${number(status.frames)} frames · up ${ago(status.uptime_s)}`);
+}
+
+function showAlarms(alarms) {
+  const words = alarms.map((one) => `${one.alarm}: ${one.text}`);
+  const list = $("alarms");
+  list.hidden = words.length === 0;
+  while (list.children.length > words.length) list.lastChild.remove();
+  while (list.children.length < words.length) list.append(make("p"));
+  words.forEach((one, place) => text(list.children[place], one));
 }
 
 function away(trouble) {

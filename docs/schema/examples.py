@@ -1,0 +1,208 @@
+"""Put records of real runs into docs/schema.md: `python docs/schema/examples.py`, from the checkout; half a minute.
+
+With $STREAMKIT_TEST_DATA, or shared/data beside the checkout, also those of networks that do not ship.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "schema.md"
+DATA = Path(os.environ.get("STREAMKIT_TEST_DATA", ROOT.parent / "shared" / "data"))
+SPOOL = "9f3c51d20a7e"  # an id is the spool's name, which is another at each run, and a number
+
+BLOCK = re.compile(r"<!-- example: (\S+) -->\n.*?<!-- /example -->\n", re.DOTALL)
+
+STREET = """
+device: cpu
+sources: {street: samples/street.mp4}
+stages:
+  detect: {model: demo, every: 3}
+  track: {}
+  color: {stage: classify, model: color, of: detect.car, min_size: 12, from: track}
+  look: {stage: embed, model: look, of: detect.person, record: true, from: track}
+  speed: {from: track, points: [[0, 215], [640, 200], [640, 360], [0, 360]],
+          ground: [[0, 0], [40, 0], [20, 12], [0, 12]], limit_kmh: 5, hold: 200ms}
+  direction: {from: track}
+  crossing: {stage: line_counter, from: track, line: [[320, 60], [320, 360]], window: 1s}
+  zone: {from: track, polygon: {middle: [[240, 90], [400, 90], [400, 340], [240, 340]]},
+         loitering: 1s, more_than: 1, window: 1s}
+  proximity: {from: track, distance: 40}
+  heatmap: {from: track, path: "out/{source}-heat.png", every: 1s}
+  rule: {from: track, when: "count(car) > 1"}
+  snapshot: {from: crossing, when: crossing.crossed, within: 200ms, path: "out/{source}/{time}_{label}.jpg"}
+  record: {from: crossing, when: crossing.crossed, before: 1s, after: 500ms, path: "out/{source}/{time}-{kind}.mp4"}
+  scene: {stage: classify, model: color, from: decode}
+"""
+REAL = """
+device: cpu
+sources: {gate: {uri: DATA/videos/one-by-one-person-detection.mp4, start: 10s}}
+stages:
+  pose: {model: movenet, from: decode}
+  segment: {model: seg, from: decode}
+  regions: {stage: segment, model: deeplab, from: decode}
+"""
+EXAMPLES: dict[str, tuple[str, str, str, str]] = {
+    # name: pipeline, the stage whose records are looked at, what is sent of them, what the first of them must have
+    "frames": (STREET, "crossing", "frames", "event.crossed"),
+    "detect": (STREET, "detect", "objects", "label"),
+    "track": (STREET, "track", "objects", "track_id"),
+    "predicted": (STREET, "track", "objects", "predicted"),
+    "classify": (STREET, "color", "objects", "attributes"),
+    "scene": (STREET, "scene", "frames", "attributes"),
+    "embed": (STREET, "look", "objects", "embedding"),
+    "speed": (STREET, "speed", "objects", "speed_kmh"),
+    "direction": (STREET, "direction", "objects", "heading_deg"),
+    "crossed": (STREET, "crossing", "events", "event.crossed"),
+    "counted": (STREET, "crossing", "events", "event.counted"),
+    "entered": (STREET, "zone", "events", "event.entered"),
+    "left": (STREET, "zone", "events", "event.left"),
+    "loitering": (STREET, "zone", "events", "event.loitering"),
+    "overcrowded": (STREET, "zone", "events", "event.overcrowded"),
+    "occupancy": (STREET, "zone", "events", "event.occupancy"),
+    "speeding": (STREET, "speed", "events", "event.speeding"),
+    "headed": (STREET, "direction", "events", "event.headed"),
+    "met": (STREET, "proximity", "events", "event.met"),
+    "parted": (STREET, "proximity", "events", "event.parted"),
+    "mapped": (STREET, "heatmap", "events", "event.mapped"),
+    "raised": (STREET, "rule", "events", "event.raised"),
+    "cleared": (STREET, "rule", "events", "event.cleared"),
+    "saved": (STREET, "snapshot", "events", "event.saved"),
+    "clip": (STREET, "record", "events", "clip"),
+    "recorded": (STREET, "record", "events", "event.recorded"),
+    "crop": (STREET, "detect", "crops", "crop"),
+    "pose": (REAL, "pose", "objects", "keypoints"),
+    "segment": (REAL, "segment", "objects", "mask"),
+    "regions": (REAL, "regions", "frames", "segmentation"),
+}
+
+
+def records(folder: Path, pipeline: str, limit: int) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Run a pipeline in `folder`; return the records behind each stage that an example is of, by what is sent."""
+    from streamkit.config import read_text
+    from streamkit.data import Device
+    from streamkit.graph import build
+    from streamkit.runtime.run import Pipeline
+
+    wanted = dict.fromkeys((stage, send) for text, stage, send, _ in EXAMPLES.values() if text is pipeline)
+    sinks = [
+        f"  {stage}-{send}: {{stage: sqlite, from: {stage}, path: 'out/{stage}-{send}.db', table: records, "
+        f"spool: {{path: 'spool/{stage}-{send}'}}, "
+        + ("send: objects, crops: {max_size: 48}}" if send == "crops" else f"send: {send}}}")
+        for stage, send in wanted
+    ]
+    text = pipeline.replace("DATA", str(DATA)) + "\n".join(sinks) + "\n"
+    built = build(read_text(text, folder=folder))
+    code = Pipeline(built, Device("cpu"), limit=limit, say=lambda told: print(told, file=sys.stderr)).run()
+    if code:
+        raise RuntimeError(f"the run ended with {code}")
+    return {(stage, send): list(_rows(Path("out") / f"{stage}-{send}.db")) for stage, send in wanted}
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    with sqlite3.connect(path) as made:
+        for (text,) in made.execute("SELECT record FROM records ORDER BY rowid"):
+            record = json.loads(text)
+            yield {**record, "id": f"{SPOOL}-{record['id'].rpartition('-')[2]}"}
+    made.close()
+
+
+def has(record: dict[str, Any], asked: str) -> bool:
+    """Whether a record has what is asked: an event of that name, or a key with something in it."""
+    events = record.get("events") or [record.get("event", {})]
+    if asked.startswith("event."):
+        return any(event.get("kind") == asked.removeprefix("event.") for event in events)
+    return any(place.get(asked) for place in (record, record.get("object", {}), events[0].get("data", {})))
+
+
+def complete() -> dict[str, dict[str, Any]]:
+    """The record of each example, as it was sent; those of networks that are not here are left out."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from cards import card_of
+
+    found: dict[str, dict[str, Any]] = {}
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        try:
+            os.chdir(folder)
+            (folder / "samples").symlink_to(ROOT / "samples")
+            runs = {STREET: records(folder, STREET, 75)}
+            if DATA.is_dir():
+                for card in ("movenet", "seg", "deeplab"):
+                    card_of(card, DATA, folder)
+                runs[REAL] = records(folder, REAL, 1)
+        finally:
+            os.chdir(before)
+    for example, (pipeline, stage, send, asked) in EXAMPLES.items():
+        there = runs.get(pipeline, {}).get((stage, send), [])
+        if first := next((one for one in there if has(one, asked)), None):
+            found[example] = first
+    if missing := [name for name, (pipeline, *_) in EXAMPLES.items() if pipeline in runs and name not in found]:
+        raise RuntimeError(f"no record for {', '.join(missing)}")
+    return found
+
+
+def shortened(value: Any) -> Any:
+    """The value with its long texts, and lists of many things, cut off."""
+    if isinstance(value, str):
+        return value if len(value) <= 60 else f"{value[:40]}…"
+    if isinstance(value, dict):
+        return {key: shortened(one) for key, one in value.items()}
+    if isinstance(value, list):
+        kept = [shortened(one) for one in value[: 2 if value and isinstance(value[0], (dict, list)) else 4]]
+        return kept if len(kept) == len(value) else [*kept, f"… {len(value) - len(kept)} more"]
+    return value
+
+
+def as_text(value: Any, room: int = 112, indent: int = 0) -> str:
+    """JSON in which what fits on a line stands on one."""
+    line = json.dumps(value, ensure_ascii=False)
+    if len(line) + indent <= room or not isinstance(value, (dict, list)) or not value:
+        return line
+    inner = " " * (indent + 1)
+    if isinstance(value, list):
+        return "[" + f",\n{inner}".join(as_text(one, room, indent + 1) for one in value) + "]"
+    parts: list[str] = []
+    for key, one in value.items():
+        head = f"{json.dumps(key)}: "
+        text = head + as_text(one, room, indent + 1 + len(head))
+        last = parts[-1] if parts else ""
+        if parts and "\n" not in last + text and indent + 1 + len(last) + 2 + len(text) <= room:
+            parts[-1] = f"{last}, {text}"
+        else:
+            parts.append(text)
+    return "{" + f",\n{inner}".join(parts) + "}"
+
+
+def block(example: str, record: dict[str, Any]) -> str:
+    """The marked block of an example."""
+    text = as_text(shortened(record))
+    return f"<!-- example: {example} -->\n```json\n{text}\n```\n<!-- /example -->\n"
+
+
+def main() -> None:
+    """Write the page anew."""
+    found = complete()
+    page = PAGE.read_text(encoding="utf-8")
+    named = BLOCK.findall(page)
+    if missing := [name for name in EXAMPLES if name not in named]:
+        raise SystemExit(f"{PAGE} has no block for {', '.join(missing)}")
+
+    def fresh(match: re.Match[str]) -> str:
+        return block(match[1], found[match[1]]) if match[1] in found else match[0]
+
+    PAGE.write_text(BLOCK.sub(fresh, page), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

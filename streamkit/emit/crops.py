@@ -1,0 +1,92 @@
+"""Pictures of the objects that are sent: `crop` in each one's record, a JPEG as base64."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+
+from streamkit.counters import Counters
+from streamkit.data import Frame
+from streamkit.emit.blocks import Record
+from streamkit.stills import JpegQuality, Part, cut_out, jpegs, on_device, parts_of
+from streamkit.units import Count, Score
+
+SENT, WITHOUT = "crops sent", "records without a crop: the object is not in the picture"
+
+
+class Cropped(TypedDict, total=False):
+    """What crops are like.
+
+    Keys:
+        pad: share of the box that is added on each side; 0.1 if not set.
+        max_size: pixels of the longer side at most; 256 if not set.
+        quality: of the JPEG, 1 to 100; 80 if not set.
+        clear: they may show what another stage of the pipeline hides.
+    """
+
+    pad: Score
+    max_size: Count
+    quality: JpegQuality
+    clear: bool
+
+
+Cropped.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
+
+
+class _ByForm:
+    """Annotation of an option: which of its types is meant is told by the value's form, so that one problem is one."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        schemas = {"<yes>": handler.generate_schema(bool), "<crops>": handler.generate_schema(Cropped)}
+        return core_schema.tagged_union_schema(
+            schemas, discriminator=lambda value: "<crops>" if isinstance(value, Mapping) else "<yes>"
+        )
+
+
+Crops = Annotated[bool | Cropped, _ByForm()]
+"""Whether records have crops, or what those are like."""
+
+
+class Cropper:
+    """Cuts out what is sent, for all records of a batch at once: on a GPU in one launch and one copy.
+
+    Args:
+        asked: what crops are like.
+    """
+
+    def __init__(self, asked: Literal[True] | Cropped) -> None:
+        options: Cropped = {} if asked is True else asked
+        self._pad, self._max_size = options.get("pad", 0.1), options.get("max_size", 256)
+        self._quality = options.get("quality", 80)
+        self._parts: dict[int, Part | None] = {}
+
+    def add(self, place: int, frame: Frame, box: Sequence[float] | None) -> None:
+        """A record is to have a crop.
+
+        Args:
+            place: its place in what `fill` is given.
+            frame: the frame.
+            box: x1, y1, x2, y2 in source pixels; None where the record's object is not on the frame.
+        """
+        self._parts[place] = None if box is None else parts_of(frame, np.array([box]), self._pad)[0]
+
+    def fill(self, records: list[Record], counters: Counters) -> None:
+        """Put the crops into records whose bodies end with the object's brace and their own."""
+        asked, self._parts = self._parts, {}
+        parts = {place: part for place, part in asked.items() if part is not None}
+        stills = cut_out(list(parts.values()), self._max_size)
+        if stills and on_device(stills[0]):
+            counters.add("crops to host", len(stills))
+        for place, jpeg in zip(parts, jpegs(stills, self._max_size, self._quality), strict=True):
+            one = records[place]
+            records[place] = one._replace(body=b'%b,"crop":"%b"}}' % (one.body[:-2], b64encode(jpeg)))
+        if parts:
+            counters.add(SENT, len(parts))
+        if len(asked) > len(parts):
+            counters.add(WITHOUT, len(asked) - len(parts))

@@ -1,0 +1,53 @@
+"""Any client, with records in another format than JSON: they are put into it as they leave the spool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from streamkit.emit.client import Client, Lost, Message
+
+
+class Encoded(Client):
+    """Gives records to another client in another format.
+
+    Args:
+        client: what sends them.
+        encode: makes of a record's JSON what is sent; a ValueError says that there is no such form of it, and the
+            record is given up.
+    """
+
+    def __init__(self, client: Client, encode: Callable[[bytes], bytes]) -> None:
+        self._client, self._encode = client, encode
+        self.where, self.secrets, self.gather_s = client.where, client.secrets, client.gather_s
+
+    def connect(self) -> None:
+        """See `Client.connect`."""
+        client = self._client
+        client.timeout_s, client.over, client.say = self.timeout_s, self.over, self.say
+        client.connect()
+
+    def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:
+        """See `Client.deliver`."""
+        made: list[Message] = []
+        places: list[int] = []  # of what was made, among `messages`
+        refused: dict[int, str] = {}
+        for place, one in enumerate(messages):
+            try:
+                made.append(one._replace(body=self._encode(one.body)))
+                places.append(place)
+            except ValueError as error:
+                refused[place] = f"it cannot be put into the format: {error}"
+        try:
+            more = self._client.deliver(made) if made else None
+        except Lost as error:
+            error.done = min([*refused, *places[error.done :]], default=len(messages))
+            raise
+        return {**refused, **{places[i]: why for i, why in (more or {}).items()}}
+
+    def idle(self) -> None:
+        """See `Client.idle`."""
+        self._client.idle()
+
+    def close(self) -> None:
+        """See `Client.close`."""
+        self._client.close()

@@ -1,0 +1,69 @@
+"""Home Assistant's MQTT discovery: the retained messages that make each source a device there.
+
+As home-assistant.io/integrations/mqtt has it: at `PREFIX/COMPONENT/NODE/OBJECT/config` stands how to read what is sent.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from streamkit import __version__
+
+
+def devices(
+    prefix: str, source: str, topic: str, status: str, *, labels: Sequence[str] = (), kinds: Sequence[str] = (),
+    expire_s: float | None = None,
+) -> dict[str, bytes]:  # fmt: skip
+    """What is to be known of one source, by topic: a sensor for each label, or one entity for all events.
+
+    Args:
+        prefix: where Home Assistant looks.
+        source: the name that the device has there.
+        topic: where the source's records go.
+        status: the topic that says `online` or `offline`.
+        labels: a sensor counts the objects of each, on the last frame that was sent.
+        kinds: events, as STAGE.KIND.
+        expire_s: after so long without a record the sensors know nothing any more; None for never, in seconds.
+    """
+    node = _name(topic)
+    common: dict[str, Any] = {
+        "state_topic": topic,
+        "availability": [{"topic": status}],
+        "device": {"identifiers": [node], "name": source, "manufacturer": "streamkit", "model": "source"},
+        "origin": {"name": "streamkit", "sw_version": __version__},
+    }
+    if expire_s is not None and labels:
+        common["expire_after"] = max(1, round(expire_s))
+    found = {}
+    for label in labels:
+        text = label.replace("\\", "\\\\").replace("'", "\\'")
+        found[f"{prefix}/sensor/{node}/{_name(label)}/config"] = {
+            "name": label,
+            "unique_id": f"{node}_{_name(label)}",
+            "state_class": "measurement",
+            "value_template": f"{{{{ value_json.objects | selectattr('label', 'eq', '{text}') | list | count }}}}",
+            **common,
+        }
+    if kinds:
+        found[f"{prefix}/event/{node}/events/config"] = {
+            "name": "events",
+            "unique_id": f"{node}_events",
+            "event_types": list(kinds),
+            "value_template": (
+                "{{ {'event_type': value_json.event.stage ~ '.' ~ value_json.event.kind, "
+                "'track_id': value_json.event.get('track_id'), 'data': value_json.event.get('data')} | tojson }}"
+            ),
+            **common,
+        }
+    return {place: orjson.dumps(told) for place, told in found.items()}
+
+
+def _name(text: str) -> str:
+    """The text in the letters that a node or an object may have; hardly ever the same for two texts."""
+    plain = re.sub("[^A-Za-z0-9_-]", "_", text)
+    return plain if plain == text.replace("/", "_") and "_" not in text else f"{plain}_{zlib.crc32(text.encode()):08x}"

@@ -1,0 +1,245 @@
+"""NATS JetStream by nats-py: each record acknowledged by the stream that keeps it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from streamkit.emit.client import Address, Client, Lost, Message, Tls, tls_context
+from streamkit.errors import MissingPackage
+
+if TYPE_CHECKING:
+    import asyncio
+
+SCHEMES = {"nats": (4222, False), "tls": (4222, True)}
+
+_PING_S = 20
+_LOOK_S = 0.1
+_TURN_S = 0.001
+_CLOSE_S = 1.0
+_HEADER_BYTES = 64  # of a record's header, but for its id
+_NOBODY = "503"  # the status of an answer that says that nobody is there to give one
+_NO_STREAM = "no stream takes the subject {0}; make one, as nats stream add NAME --subjects '{0}' does"
+_NO_JETSTREAM = "; this server has no JetStream, which nats-server -js starts"
+_NEVER = {10054, 10097}  # the message, or its header, is larger than the stream takes
+
+
+class NatsClient(Client):
+    """Publishes to JetStream: a message's topic is its subject, and its id is what streams drop repeats by.
+
+    nats-py knows asyncio only: its loop runs while a method is in here, on the sender's thread.
+
+    Args:
+        at: a server; a user without a password is a token.
+        others: further ones, as host:port.
+        tls: files for `tls`.
+        creds: a file with a user's JWT and key, as `nsc` writes them.
+
+    Raises:
+        MissingPackage: nats-py is not installed, or for `creds` nkeys.
+    """
+
+    def __init__(
+        self, at: Address, others: Sequence[str] = (), tls: Tls | None = None, creds: str | None = None
+    ) -> None:
+        try:
+            import asyncio
+
+            from nats import errors
+            from nats.aio.client import Client as Nats
+
+            if creds is not None:
+                import nkeys  # type: ignore[import-untyped,import-not-found]  # noqa: F401  nats-py needs it
+        except ImportError as error:
+            raise MissingPackage("nkeys" if "nkeys" in str(error) else "nats-py", "nats", "nats") from error
+
+        owner = self
+
+        class Safe(Nats):
+            """nats-py encrypts only where the server asks for it, and would send a password without that."""
+
+            def _connect_command(self) -> bytes:  # what it introduces itself with, credentials and all
+                if at.tls and not self._server_info.get("tls_required"):
+                    raise errors.Error("the server does not encrypt; write nats:// if that is meant")
+                owner._jetstream = bool(self._server_info.get("jetstream"))
+                return super()._connect_command()
+
+        self._asyncio, self._errors, self._made = asyncio, errors, Safe
+        self._at, self._tls, self._creds = at, tls, creds
+        self._servers = [f"{at.scheme}://{one}" for one in (str(at).split("/")[2], *others)]
+        self.where = str(at)
+        self.secrets = [at.password or "", at.user or "" if at.password is None else ""]
+        self._loop: Any = None
+        self._client: Any = None
+        self._changed: asyncio.Event | None = None
+        self._inbox, self._round = "", 0
+        self._answers: dict[int, tuple[int, str] | None] = {}  # by place: a code and why not, or None if it is kept
+        self._jetstream = False  # whether the server has it
+        self._told: list[str] = []  # what the server or nats-py complained of
+
+    def connect(self) -> None:
+        """See `Client.connect`."""
+        self._loop, self._client = self._asyncio.new_event_loop(), self._made()
+        self._told.clear()
+        self._run(self._connect(), "answer")
+
+    async def _connect(self) -> None:
+        at = self._at
+        known: dict[str, Any] = {"user_credentials": None if self._creds is None else Path(self._creds)}
+        if at.password is not None:
+            known |= {"user": at.user, "password": at.password}
+        elif at.user is not None:
+            known["token"] = at.user
+        if at.tls:
+            known["tls"] = tls_context(self._tls)
+        self._changed = self._asyncio.Event()
+        try:
+            await self._client.connect(
+                self._servers, error_cb=self._failed, name="streamkit", allow_reconnect=False,
+                connect_timeout=self.timeout_s + _CLOSE_S, max_reconnect_attempts=1, reconnect_time_wait=_LOOK_S,
+                ping_interval=_PING_S, **known,
+            )  # fmt: skip
+            self._told.clear()  # of servers that were tried before this one
+            self._inbox = self._client.new_inbox()
+            await self._client.subscribe(f"{self._inbox}.>", cb=self._answered)
+            await self._client.flush(self.timeout_s)
+        except (self._errors.Error, OSError, ValueError, TimeoutError) as error:
+            raise Lost(f"no connection: {self._why(error)}") from error
+        if self._told:
+            way = "let this user subscribe to _INBOX.>"
+            raise Lost(f"the answers of streams cannot be heard: {self._told[-1]}; {way}")
+
+    def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:
+        """See `Client.deliver`."""
+        self._round += 1
+        self._answers.clear()
+        self._told.clear()
+        refused: dict[int, str] = {}
+        try:
+            self._run(self._exchange(messages, refused), "acknowledgement", "; does a stream take these subjects?")
+        except Lost as error:
+            done = next((n for n in range(len(messages)) if self._answers.get(n, 0) is not None), 0)
+            raise Lost(str(error), done) from error
+        return refused
+
+    async def _exchange(self, messages: Sequence[Message], refused: dict[int, str]) -> None:
+        """Publish all, and hear what comes back for each."""
+        assert self._changed is not None
+        client, inbox = self._client, f"{self._inbox}.{self._round}."
+        most = client.max_payload - _HEADER_BYTES
+        try:
+            for place, one in enumerate(messages):
+                if len(one.body) + len(one.id) > most:
+                    refused[place] = f"it has {len(one.body)} bytes, and the server takes {client.max_payload}"
+                    continue
+                try:
+                    await client.publish(one.topic, one.body, f"{inbox}{place}", {"Nats-Msg-Id": one.id})
+                except self._errors.BadSubjectError:
+                    refused[place] = "that is no subject"
+            while len(self._answers) + len(refused) < len(messages):
+                self._changed.clear()
+                await self._changed.wait()
+                self._deny(messages, refused)
+        except self._errors.Error as error:
+            raise Lost(f"the connection is lost: {self._why(error)}") from error
+        for place, answer in sorted(self._answers.items()):
+            if answer is not None and answer[0] in _NEVER:
+                refused[place] = answer[1]
+            elif answer is not None:
+                raise Lost(answer[1].replace("{0}", messages[place].topic))
+
+    def idle(self) -> None:
+        """See `Client.idle`: pings go and come."""
+        self._loop.run_until_complete(self._asyncio.sleep(_TURN_S))
+        if self._client.is_closed:
+            raise Lost(f"the connection is lost: {self._why(None)}")
+
+    def close(self) -> None:
+        """See `Client.close`."""
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        try:
+            loop.run_until_complete(self._leave())
+        finally:
+            loop.close()
+
+    # --------------------------------------------------------------------------------------------------- inside
+
+    def _run(self, work: Coroutine[Any, Any, None], what: str, hint: str = "") -> None:
+        """Let the loop run until the work is done, as long as answers come, and the run goes on."""
+        asyncio, loop = self._asyncio, self._loop
+        task = loop.create_task(work)
+        until_s = time.monotonic() + self.timeout_s
+        try:
+            while True:
+                before = len(self._answers)
+                loop.run_until_complete(asyncio.wait({task}, timeout=_LOOK_S))
+                if task.done():
+                    break
+                if self._client.is_closed:
+                    raise Lost(f"the connection is lost: {self._why(None)}")
+                if self.over():
+                    raise Lost("the run ends")
+                if len(self._answers) > before:
+                    until_s = time.monotonic() + self.timeout_s
+                if time.monotonic() > until_s:
+                    raise Lost(f"no {what} within {self.timeout_s:g} s{hint}")
+        finally:
+            task.cancel()
+        task.result()
+
+    async def _leave(self) -> None:
+        """Close the connection, and drop what a server that stands still has not taken."""
+        asyncio, client = self._asyncio, self._client
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(client.close(), _CLOSE_S)
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        writer = getattr(client._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+            await asyncio.sleep(0)
+
+    async def _answered(self, message: Any) -> None:
+        _, number, place = message.subject.rsplit(".", 2)
+        if int(number) != self._round:
+            return
+        answer: tuple[int, str] | None = None
+        if not message.data and (message.headers or {}).get("Status") == _NOBODY:
+            answer = int(_NOBODY), _NO_STREAM if self._jetstream else _NO_STREAM + _NO_JETSTREAM
+        elif error := orjson.loads(message.data).get("error"):
+            answer = error.get("err_code", 0), f"the stream does not take a record: {error.get('description')}"
+        self._answers[int(place)] = answer
+        self._look()
+
+    async def _failed(self, error: Exception) -> None:
+        self._told.append(self._why(error))
+        self._look()
+
+    def _look(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+
+    def _deny(self, messages: Sequence[Message], refused: dict[int, str]) -> None:
+        """What this user may not publish is answered by a complaint alone, in small letters."""
+        for subject in {found[1] for text in self._told if (found := re.search(r'publish to "([^"]*)"', text))}:
+            for place, one in enumerate(messages):
+                if one.topic.lower() == subject and place not in self._answers:
+                    refused[place] = "this user may not publish to that subject"
+        self._told.clear()
+
+    def _why(self, error: Exception | None) -> str:
+        if error is None or isinstance(error, self._errors.NoServersError):
+            if self._told:
+                return self._told[-1]
+            error = self._client.last_error
+        return str(error or "the server has gone").removeprefix("nats: ").strip("'") or type(error).__name__

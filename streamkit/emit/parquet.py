@@ -1,0 +1,205 @@
+"""Parquet files that roll: records are rows, acknowledged when the file that has them is whole on the disk.
+
+A file is named after the spool and the numbers of its first and last record. A record is in a folder's files exactly
+once, whatever dies when: the names say up to which number this spool's records are there, and what comes again is left
+out. Files that were taken away meanwhile say nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+
+from streamkit.emit.client import Client, Lost, Message
+from streamkit.errors import OutputError
+from streamkit.formats.columns import Rows
+from streamkit.outputs import output_error, settle
+from streamkit.tablefile import TableFile, arrow
+from streamkit.units import Bytes, Seconds
+
+SUFFIX = ".parquet"
+
+_GROUP_ROWS = 1 << 16
+_GROUP_BYTES = 16_000_000  # of rows that wait for their row group, in one folder
+_WAITING_BYTES = 64_000_000  # and in all of them
+_OPEN = 200  # files that are written to at once
+
+
+class Roll(TypedDict, total=False):
+    """When a file is complete and the next one is begun.
+
+    Keys:
+        every: after so long.
+        size: when it has so much on the disk.
+    """
+
+    every: Seconds
+    size: Bytes
+
+
+Roll.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
+
+
+class ParquetClient(Client):
+    """Writes records into files, one under way for each folder.
+
+    Args:
+        path: the folders, as a template; for messages.
+        send: what the records are of.
+        every_s: a file is complete after so long, in seconds.
+        size: or when it has so many bytes.
+        most_bytes: or when so many bytes of records wait in the spool for their files.
+
+    Raises:
+        MissingPackage: pyarrow is not installed.
+    """
+
+    def __init__(self, path: str, send: str, every_s: float, size: int, most_bytes: int) -> None:
+        self.where, self._rows = path, Rows(send)
+        self._every_s, self._size, self._most_bytes = every_s, size, most_bytes
+        self._files: dict[str, _File] = {}
+        self._bytes, self._since_s = 0, 0.0
+
+    def connect(self) -> None:
+        """See `Client.connect`: the folder above all others can be written."""
+        root = Path(re.split(r"[^/]*\{", self.where)[0] or ".")
+        probe = root / ".streamkit.part"
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            probe.touch()
+            probe.unlink(missing_ok=True)
+        except OSError as error:
+            raise Lost(str(output_error(root, error))) from error
+
+    def deliver(self, messages: Sequence[Message]) -> None:
+        """See `Client.deliver`: they are held back until their files are complete."""
+        self._roll_if_due()
+        if not self.held:
+            self._since_s = time.monotonic()
+        by_folder: dict[str, list[Message]] = {}
+        for one in messages:
+            by_folder.setdefault(one.topic, []).append(one)
+        try:
+            for folder, some in by_folder.items():
+                if (file := self._files.get(folder)) is None:
+                    file = self._files[folder] = _File(Path(folder), self._rows)
+                file.add(some)
+                if file.size_bytes >= self._size:
+                    file.finish()
+            self._make_room()
+        except OutputError as error:
+            raise Lost(str(error)) from error
+        self.held += len(messages)
+        self._bytes += sum(len(one.body) for one in messages)
+
+    def idle(self) -> None:
+        """See `Client.idle`."""
+        self._roll_if_due(self.draining())
+
+    def close(self) -> None:
+        """See `Client.close`: files that are not complete are given up, their records are in the spool."""
+        for file in self._files.values():
+            file.discard()
+        self._forget()
+
+    def _roll_if_due(self, due: bool = False) -> None:
+        """Complete every file, and hold nothing back any more."""
+        due |= self._bytes >= self._most_bytes or time.monotonic() - self._since_s >= self._every_s
+        if not due or not self.held:
+            return
+        try:
+            for file in self._files.values():
+                file.finish()
+            settle({file.folder for file in self._files.values()})
+        except OutputError as error:
+            raise Lost(str(error)) from error
+        self._forget()
+
+    def _make_room(self) -> None:
+        """Keep within bounds what waits in memory, and how many files are open."""
+        files = self._files.values()
+        while sum(file.waiting_bytes for file in files) > _WAITING_BYTES:
+            max(files, key=lambda file: file.waiting_bytes).write()
+        while sum(file.size_bytes > 0 for file in files) > _OPEN:
+            max(files, key=lambda file: file.size_bytes).finish()
+
+    def _forget(self) -> None:
+        self._files.clear()
+        self.held = self._bytes = 0
+
+
+class _File:
+    """The file under way in a folder, and what the files there have already."""
+
+    def __init__(self, folder: Path, rows: Rows) -> None:
+        self.folder, self._rows = folder, rows
+        self._there: int | None = None  # up to this number they are in files that are whole
+        self._name, self._first, self._last = "", 0, 0
+        self._tables: list[Any] = []
+        self._count = self.waiting_bytes = 0
+        self._file: TableFile | None = None
+
+    def add(self, messages: Sequence[Message]) -> None:
+        """Take records. Raises OutputError."""
+        if self._there is None:
+            self._name = messages[0].id.rpartition("-")[0]
+            self._there = _look(self.folder, self._name)
+        new = [(number, one.body) for one in messages if (number := _number(one.id)) > self._there]
+        if not new:
+            return
+        if not (self._tables or self._file):
+            self._first = new[0][0]
+        self._last = new[-1][0]
+        self._tables.append(self._rows.table([body for _, body in new]))
+        self._count += len(new)
+        self.waiting_bytes += sum(len(body) for _, body in new)
+        if self._count >= _GROUP_ROWS or self.waiting_bytes >= _GROUP_BYTES:
+            self.write()
+
+    @property
+    def size_bytes(self) -> int:
+        """What is on the disk."""
+        return self._file.size_bytes if self._file is not None else 0
+
+    def write(self) -> None:
+        """Write what waits as a row group. Raises OutputError."""
+        if self._tables:
+            if self._file is None:
+                name = f"{self._name}-{self._first:012d}{SUFFIX}"
+                self._file = TableFile(self.folder / name, self._rows.schema)
+            self._file.write(arrow().concat_tables(self._tables).combine_chunks())
+        self._tables, self._count, self.waiting_bytes = [], 0, 0
+
+    def finish(self) -> None:
+        """Complete the file, if there is one. Raises OutputError."""
+        self.write()
+        if self._file is not None:
+            self._file.finish(f"{self._name}-{self._first:012d}-{self._last:012d}{SUFFIX}")
+            self._there, self._file = self._last, None
+
+    def discard(self) -> None:
+        """Give up what is not complete."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.discard()
+
+
+def _number(id_: str) -> int:
+    return int(id_.rpartition("-")[2])
+
+
+def _look(folder: Path, name: str) -> int:
+    """The number of the last of this spool's records that are there; what a crash left of a file goes away."""
+    try:
+        for part in folder.glob(f".{name}-*.part"):
+            part.unlink(missing_ok=True)
+        found = (re.fullmatch(rf"{name}-\d+-(\d+)", path.stem) for path in folder.glob(f"{name}-*{SUFFIX}"))
+        return max((int(match[1]) for match in found if match), default=0)
+    except OSError as error:
+        raise output_error(folder, error) from error

@@ -1,0 +1,189 @@
+"""Cut parts out of NV12 pictures: each becomes a small picture of its own, where the pictures are.
+
+A part keeps its samples as they are, or, with a step, is made smaller: each sample is then the rounded mean of step x
+step of its plane. Where the part ends before they do, its last sample is taken again, and nothing beside it is read.
+Integers only: the host and the kernel (cuda/cut.cu) give equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streamkit.data import Color, Surface, array_module
+from streamkit.ops import traffic
+from streamkit.ops.planes import nv12_shape
+from streamkit.ops.preprocess import Rect, check_rects
+
+PART = np.dtype(
+    [
+        ("source", "<u8"), ("to", "<u8"), ("left", "<i4"), ("top", "<i4"), ("right", "<i4"), ("bottom", "<i4"),
+        ("pitch", "<i4"), ("rows", "<i4"), ("step", "<i4"), ("width", "<i4"), ("height", "<i4"), ("unused", "<i4"),
+    ]
+)  # fmt: skip
+"""One part, `struct Part` of cuda/cut.cuh.
+
+`source` is the picture's address, `pitch` and `rows` its padded width and height. `to`, `width` and `height` are the
+small picture's, padded; where nothing is cut they are 0.
+"""
+
+_BLOCK = (32, 8)
+
+
+def step_for(size: tuple[int, int], longest: int) -> int:
+    """The step that brings a part of this width and height nearest to `longest` on its longer side, not below it."""
+    return max(1, max(size) // longest)
+
+
+def cut_size(rect: Rect, step: int) -> tuple[int, int]:
+    """The true width and height of what is cut."""
+    left, top, right, bottom = rect
+    return -(-(right - left) // step), -(-(bottom - top) // step)
+
+
+def cut_bytes(rect: Rect, step: int) -> int:
+    """How many bytes it takes."""
+    rows, columns = nv12_shape(*cut_size(rect, step))
+    return rows * columns
+
+
+def cut_color(color: Color, step: int) -> Color:
+    """The colour of what is cut: a mean of several chroma samples sits elsewhere in its block than one of them."""
+    x, y = ((siting + (step - 1) / 2) / step for siting in (color.chroma_x, color.chroma_y))
+    return replace(color, chroma_x=x, chroma_y=y)
+
+
+def cut(
+    surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], rects: Sequence[Rect], steps: Sequence[int]
+) -> list[Surface]:
+    """Cut a part out of each picture; the pictures may be let go of afterwards.
+
+    On a GPU this is one launch for all, on the pictures' device and its current stream, and it is waited for: who calls
+    it from a host stage has nothing that keeps the pictures until a stream is past them.
+
+    Args:
+        surfaces: the pictures, all on the host or all on one device. A surface may stand here several times.
+        sizes: the true width and height of each.
+        rects: the part of each, in source pixels; see `Rect`.
+        steps: how many samples are made one, along each side, at least 1.
+
+    Returns:
+        A surface for each, on the same device, its true size `cut_size(rect, step)`.
+
+    Raises:
+        ValueError: a rect is not a part of its picture, or a step is below 1.
+    """
+    check_rects(rects, sizes)
+    if any(step < 1 for step in steps):
+        raise ValueError(f"a step must be 1 or more, got {min(steps)}")
+    if not surfaces:
+        return []
+    colors = [cut_color(surface.color, step) for surface, step in zip(surfaces, steps, strict=True)]
+    if array_module(surfaces[0].data) is not np:
+        return _cut_on_device(surfaces, rects, steps, colors)
+    return [
+        Surface(_cut_on_host(surface.data, rect, step), color)
+        for surface, rect, step, color in zip(surfaces, rects, steps, colors, strict=True)
+    ]
+
+
+def to_host(surfaces: Sequence[Surface]) -> list[Surface]:
+    """Small pictures on the host; from a GPU all of them are one copy, which is waited for."""
+    if not surfaces or array_module(surfaces[0].data) is np:
+        return list(surfaces)
+    from streamkit.ops.transfer import fetch
+
+    with at_device(surfaces):
+        found = fetch([surface.data for surface in surfaces])()
+    return [Surface(data, surface.color) for data, surface in zip(found, surfaces, strict=True)]
+
+
+@contextmanager
+def at_device(surfaces: Sequence[Surface]) -> Any:
+    """On the device of these surfaces, its current stream after what writes them; gives the stream."""
+    import cupy
+
+    from streamkit.ops.cuda import driver
+
+    with surfaces[0].data.device:
+        stream = cupy.cuda.get_current_stream()
+        driver.wait_for(stream, surfaces)
+        yield stream
+
+
+def parts_table(surfaces: Sequence[Surface], rects: Sequence[Rect], addresses: Sequence[int]) -> np.ndarray:
+    """The records of parts, (m,) PART; `to`, `step`, `width` and `height` are still 0."""
+    table = np.zeros(len(surfaces), PART)
+    table["source"] = addresses
+    table["pitch"] = [surface.width for surface in surfaces]
+    table["rows"] = [surface.height for surface in surfaces]
+    for name, values in zip(
+        ("left", "top", "right", "bottom"), np.array(rects, np.int32).reshape(-1, 4).T, strict=True
+    ):
+        table[name] = values
+    return table
+
+
+def send(table: np.ndarray) -> Any:
+    """The records on the current device, in the order of its current stream."""
+    import cupy
+
+    sent = cupy.asarray(np.ascontiguousarray(table).view(np.uint8))  # one copy, staged by CuPy in pinned memory
+    traffic.sent(sent.nbytes)
+    return sent
+
+
+# ------------------------------------------------------------------------------------------------------- both forms
+
+
+def _cut_on_device(
+    surfaces: Sequence[Surface], rects: Sequence[Rect], steps: Sequence[int], colors: Sequence[Color]
+) -> list[Surface]:
+    import cupy
+
+    from streamkit.ops.cuda.load import kernel
+
+    with at_device(surfaces) as stream:
+        made = [
+            cupy.empty(nv12_shape(*cut_size(rect, step)), np.uint8) for rect, step in zip(rects, steps, strict=True)
+        ]
+        table = parts_table(surfaces, rects, [surface.data.data.ptr for surface in surfaces])
+        table["to"] = [data.data.ptr for data in made]
+        table["step"] = steps
+        table["width"] = [data.shape[1] for data in made]
+        table["height"] = [data.shape[0] * 2 // 3 for data in made]
+        parts = send(table)
+        wide, high = int(table["width"].max()) // 2, int(table["height"].max()) // 2
+        grid = (-(-wide // _BLOCK[0]), -(-high // _BLOCK[1]), len(made))
+        kernel("cut.cu", "cut")(grid, _BLOCK, (parts,))
+        stream.synchronize()
+    return [Surface(data, color) for data, color in zip(made, colors, strict=True)]
+
+
+def _cut_on_host(data: np.ndarray, rect: Rect, step: int) -> np.ndarray:
+    left, top, right, bottom = rect
+    rows = data.shape[0] * 2 // 3
+    luma, chroma = data[:rows], data[rows:].reshape(rows // 2, -1, 2)
+    out = np.empty(nv12_shape(*cut_size(rect, step)), np.uint8)
+    high = out.shape[0] * 2 // 3
+    out[:high] = _means(luma, (left, top, right, bottom), (out.shape[1], high), step)
+    half = left // 2, top // 2, (right + 1) // 2, (bottom + 1) // 2
+    out[high:] = _means(chroma, half, (out.shape[1] // 2, high // 2), step).reshape(high // 2, -1)
+    return out
+
+
+def _means(plane: np.ndarray, rect: Rect, size: tuple[int, int], step: int) -> np.ndarray:
+    """(h, w, ...) uint8 of `size`: means of step x step samples of a part of a plane; its end goes on beyond it."""
+    left, top, right, bottom = rect
+    part = plane[top:bottom, left:right]
+    more = size[1] * step - part.shape[0], size[0] * step - part.shape[1]
+    if any(more):
+        part = np.pad(part, [*((0, n) for n in more), *[(0, 0)] * (part.ndim - 2)], "edge")
+    if step == 1:
+        return part
+    sums = part.reshape(size[1], step, size[0], step, *part.shape[2:]).sum(axis=(1, 3), dtype=np.uint32)
+    return np.asarray((sums + step * step // 2) // (step * step), np.uint8)

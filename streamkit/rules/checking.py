@@ -1,0 +1,75 @@
+"""The rules of a pipeline, checked with its graph: every mistake at its place in the YAML's text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streamkit.errors import Problem
+from streamkit.rules.above import Above, above
+from streamkit.rules.facts import Facts
+from streamkit.rules.meaning import Fact
+from streamkit.rules.rule import OptionError, Rule, make_rule
+from streamkit.rules.syntax import RuleError, parse
+from streamkit.rules.tree import Literal, Op, walk
+from streamkit.yamlfile import did_you_mean, within
+
+if TYPE_CHECKING:
+    from streamkit.graph import Graph, Node
+
+
+def check_rules(graph: Graph, problems: list[Problem]) -> None:
+    """Tell the stages that have rules what stands above them, and refuse rules that cannot be used.
+
+    Where the graph has problems already, only the form of rules is looked at: what names mean is not known then.
+    """
+    whole = not problems
+    for node in graph.nodes.values():
+        if not getattr(node.type, "has_rules", False):
+            continue
+        seen = above(graph, node) if whole else Above()
+        if whole:
+            node.options["above"] = seen
+        made: Any = node.type(**node.options)
+        facts = Facts()
+        for name, options, path in made.named():
+            try:
+                if whole:
+                    _warn(graph, node, make_rule(name, options, seen, facts), path)
+                else:
+                    _parse(options)
+            except OptionError as error:
+                problems.append(_problem(node, path, name, error))
+
+
+def _parse(options: Any) -> None:
+    for option in ("when", "clear"):
+        try:
+            if options.get(option) is not None:
+                parse(options[option])
+        except RuleError as error:
+            raise OptionError(option, error) from None
+
+
+def _problem(node: Node, path: tuple[str, ...], name: str, error: OptionError) -> Problem:
+    place, _ = node.place.follow([*path, error.option])
+    line, column = within(place, error.error.offset)
+    what = ".".join(filter(None, (node.id, name, error.option)))
+    return Problem(place.file, line, column, f"{what}: {error.error}")
+
+
+def _warn(graph: Graph, node: Node, rule: Rule, path: tuple[str, ...]) -> None:
+    """A source that a rule names and the YAML does not have may come later; it is told all the same."""
+    known = [source.id for source in graph.sources]
+    for option, tree in (("when", rule.when), ("clear", rule.clear)):
+        for one in walk(tree):
+            if isinstance(one, Op) and one.op in ("==", "!=", "in") and _is_source(one.args):
+                for value in walk(one):
+                    if isinstance(value, Literal) and value.value not in known:
+                        place, _ = node.place.follow([*path, option])
+                        near = did_you_mean(str(value.value), known, all_if_few=True)
+                        text = f"{node.id}: there is no source {value.value!r}{near}"
+                        graph.config.warnings.append(Problem(place.file, *within(place, value.at), text))
+
+
+def _is_source(args: tuple[Any, ...]) -> bool:
+    return any(isinstance(one, Fact) and one.key == "source" for one in args)

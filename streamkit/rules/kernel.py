@@ -1,0 +1,249 @@
+"""Conditions and what lasts, for many rules at once: compiled by Numba where it is installed, else the same as Python.
+
+A condition is true (1), false (0) or not known (0.5): `and` is then the least, `or` the most, `not` what is left to 1.
+A number that is not known is NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from streamkit.tracking.jit import compiled, kept
+
+EQ, NE, LT, LE, GT, GE = range(6)
+OBJECT_AND_CONST, FRAME_AND_CONST = 6, 12  # and one of the six above: a fact compared with a constant
+CONST, OBJECT, FRAME, AND, OR, NOT, SAME, OTHER, ADD, SUB, MUL, DIV, NEG, CHOOSE = range(18, 32)
+SKIP_IF_FALSE, SKIP_IF_TRUE, END = range(32, 35)
+
+NOTHING, RAISED, CLEARED, CLOSED = range(4)
+"""What became of a rule: nothing, raised, cleared, cleared because its schedule ended."""
+
+
+def _compared(op: int, a: float, b: float) -> float:
+    """Two numbers compared."""
+    if math.isnan(a) or math.isnan(b):
+        return 0.5
+    if op == GT:
+        true = a > b
+    elif op == LT:
+        true = a < b
+    elif op == EQ:
+        true = a == b
+    elif op == GE:
+        true = a >= b
+    elif op == LE:
+        true = a <= b
+    else:
+        true = a != b
+    return 1.0 if true else 0.0
+
+
+def _run(
+    ops: Any, constants: Any, at: int, objects: Any, row: int, frames: Any, frame: int, stack: Any
+) -> float:  # fmt: skip
+    """The value of the condition that begins at `at`, for one row of `objects` and one of `frames`."""
+    top = -1
+    while True:
+        op, arg = ops[at, 0], ops[at, 1]
+        if op < CONST:
+            if op >= FRAME_AND_CONST:
+                top += 1
+                stack[top] = _compare(op - FRAME_AND_CONST, frames[frame, arg], constants[ops[at, 2]])
+            elif op >= OBJECT_AND_CONST:
+                top += 1
+                stack[top] = _compare(op - OBJECT_AND_CONST, objects[row, arg], constants[ops[at, 2]])
+            else:
+                top -= 1
+                stack[top] = _compare(op, stack[top], stack[top + 1])
+        elif op == END:
+            return float(stack[0])
+        elif op == SKIP_IF_FALSE:
+            if stack[top] == 0.0:
+                at = arg - 1
+        elif op == SKIP_IF_TRUE:
+            if stack[top] == 1.0:
+                at = arg - 1
+        elif op == CONST:
+            top += 1
+            stack[top] = constants[arg]
+        elif op == FRAME:
+            top += 1
+            stack[top] = frames[frame, arg]
+        elif op == OBJECT:
+            top += 1
+            stack[top] = objects[row, arg]
+        elif op == NOT:
+            stack[top] = 1.0 - stack[top]
+        elif op == NEG:
+            stack[top] = -stack[top]
+        elif op == CHOOSE:
+            top -= 2
+            if stack[top] == 1.0:
+                stack[top] = stack[top + 1]
+            elif stack[top] == 0.0:
+                stack[top] = stack[top + 2]
+            else:
+                stack[top] = 0.5 if arg else math.nan
+        else:
+            top -= 1
+            a, b = stack[top], stack[top + 1]
+            if op == AND:
+                stack[top] = min(a, b)
+            elif op == OR:
+                stack[top] = max(a, b)
+            elif op == ADD:
+                stack[top] = a + b
+            elif op == SUB:
+                stack[top] = a - b
+            elif op == MUL:
+                stack[top] = a * b
+            elif op == DIV:
+                stack[top] = a / b if b != 0.0 else math.nan
+            elif a == 0.5 or b == 0.5:
+                stack[top] = 0.5
+            else:
+                stack[top] = 1.0 if (a == b) == (op == SAME) else 0.0
+        at += 1
+
+
+def _made(function: Callable[..., Any], make: Callable[..., Any]) -> Callable[..., Any]:
+    try:
+        return make(function)  # type: ignore[no-any-return]
+    except ImportError:
+        return function
+
+
+_compare = _made(_compared, compiled)
+_value = _made(_run, compiled)
+
+
+def _count(
+    ops: Any, constants: Any, begins: Any, objects: Any, owner: Any, frames: Any, stack: Any, into: Any, columns: Any
+) -> None:  # fmt: skip
+    """Count, for each frame and condition, the objects that it is true of.
+
+    Args:
+        ops: (o, 3) int64, operations, each with two numbers.
+        constants: (c,) float64.
+        begins: (conditions,) int64, where each begins.
+        objects: (n, k) float64, the objects' facts.
+        owner: (n,) int64, each object's frame; below 0 for one that does not count.
+        frames: (f, a) float64, the frames' facts.
+        stack: room for the deepest condition.
+        into: (f, a) float64 that the counts are added to, in `columns`.
+        columns: (conditions,) int64.
+    """
+    for row in range(len(owner)):
+        frame = owner[row]
+        if frame < 0:
+            continue
+        for i in range(len(begins)):
+            if _value(ops, constants, begins[i], objects, row, frames, frame, stack) == 1.0:
+                into[frame, columns[i]] += 1.0
+
+
+def _advance(
+    ops: Any, constants: Any, when: Any, clear: Any, durations: Any, schedule: Any, objects: Any, owner: Any,
+    state: Any, frames: Any, now_s: Any, broken: Any, opened: Any, raised: Any, times: Any, stack: Any, told: Any,
+) -> int:  # fmt: skip
+    """Take every rule one step further, for every row.
+
+    Args:
+        ops: (o, 3) int64, operations, each with two numbers.
+        constants: (c,) float64.
+        when: (r,) int64, where each rule's condition begins.
+        clear: (r,) int64, where what clears it begins; below 0 where that is its being no longer true.
+        durations: (r, 3) float64, for how long it is true, for how long it is over, and how long then nothing is told.
+        schedule: (r,) int64, the column of `opened`, below 0 for always.
+        objects: (n, k) float64, facts of the rows.
+        owner: (n,) int64, each row's frame.
+        state: (n,) int64, each row's place in `raised` and `times`; below 0 for a row that is left out.
+        frames: (f, a) float64, facts of the frames.
+        now_s: (f,) float64.
+        broken: (n,) bool, what must last begins anew.
+        opened: (f, s) bool, whether each schedule is open.
+        raised: (places, r) bool.
+        times: (places, r, 3) float64, since when it lasts, when it was raised and when cleared last.
+        stack: room for the deepest condition.
+        told: (n x r, 3) int64, filled with row, rule and what became of it.
+
+    Returns:
+        How many rows of `told` were filled.
+    """
+    n = 0
+    for row in range(len(owner)):
+        place, frame = state[row], owner[row]
+        if place < 0:
+            continue
+        now = now_s[frame]
+        for rule in range(len(when)):
+            if broken[row]:
+                times[place, rule, 0] = math.nan
+            became = NOTHING
+            counts = schedule[rule] < 0 or opened[frame, schedule[rule]]
+            if raised[place, rule]:
+                if not counts:
+                    became = CLOSED
+                else:
+                    if clear[rule] >= 0:
+                        lasts = _value(ops, constants, clear[rule], objects, row, frames, frame, stack) == 1.0
+                    else:
+                        lasts = _value(ops, constants, when[rule], objects, row, frames, frame, stack) != 1.0
+                    if not lasts:
+                        times[place, rule, 0] = math.nan
+                    else:
+                        if math.isnan(times[place, rule, 0]):
+                            times[place, rule, 0] = now
+                        if now - times[place, rule, 0] >= durations[rule, 1]:
+                            became = CLEARED
+            else:
+                lasts = counts and _value(ops, constants, when[rule], objects, row, frames, frame, stack) == 1.0
+                if lasts and clear[rule] >= 0:
+                    lasts = _value(ops, constants, clear[rule], objects, row, frames, frame, stack) != 1.0
+                if not lasts:
+                    times[place, rule, 0] = math.nan
+                else:
+                    if math.isnan(times[place, rule, 0]):
+                        times[place, rule, 0] = now
+                    if (
+                        now - times[place, rule, 0] >= durations[rule, 0]
+                        and now - times[place, rule, 2] >= durations[rule, 2]
+                    ):
+                        became = RAISED
+            if became != NOTHING:
+                told[n, 0], told[n, 1], told[n, 2] = row, rule, became
+                n += 1
+    return n
+
+
+count = _made(_count, kept)
+advance = _made(_advance, kept)
+
+
+def is_compiled() -> bool:
+    """Whether Numba is there."""
+    return advance is not _advance
+
+
+def settle(
+    raised: np.ndarray, times: np.ndarray, place: int, rule: int, now_s: float, became: int
+) -> tuple[float, float]:
+    """Write down what became of a rule; return since when its condition lasted, and since when it was raised.
+
+    Args:
+        raised: as `advance` has it.
+        times: likewise.
+        place: whose.
+        rule: which.
+        now_s: in seconds.
+        became: RAISED, or one of the others.
+    """
+    since_s, raised_s = float(times[place, rule, 0]), float(times[place, rule, 1])
+    raised[place, rule] = became == RAISED
+    times[place, rule, 0] = math.nan
+    times[place, rule, 1 if became == RAISED else 2] = now_s
+    return since_s, raised_s

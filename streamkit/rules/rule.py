@@ -1,0 +1,102 @@
+"""One rule as a YAML has it, and made ready."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streamkit.rules.above import Above
+from streamkit.rules.facts import Facts, is_per_object
+from streamkit.rules.meaning import Meaning, Typed, facts_of
+from streamkit.rules.schedule import Schedule
+from streamkit.rules.syntax import RuleError, parse
+from streamkit.rules.vocabulary import Seen
+
+
+class OptionError(ValueError):
+    """A rule's option that cannot be used.
+
+    Attributes:
+        option: which.
+        error: what is wrong with it.
+    """
+
+    def __init__(self, option: str, error: RuleError) -> None:
+        self.option, self.error = option, error
+        super().__init__(f"{option}: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule with its meaning.
+
+    Attributes:
+        name: what it is called.
+        when: its condition.
+        clear: the condition that ends it; None for `when` being no longer true.
+        for_s, clear_s, cooldown_s: as `Holding` has them.
+        schedule: when it counts; None for always.
+        per_object: whether it speaks of one object, so that it is raised for each.
+    """
+
+    name: str
+    when: Typed
+    clear: Typed | None = None
+    for_s: float = 0.0
+    clear_s: float = 0.0
+    cooldown_s: float = 0.0
+    schedule: Schedule | None = None
+    per_object: bool = False
+
+
+def make_rule(name: str, options: Mapping[str, Any], above: Above, facts: Facts) -> Rule:
+    """Make a rule of its options: `when`, `clear`, `clear_for`, `cooldown`, `schedule`.
+
+    Args:
+        name: what it is called.
+        options: as a YAML has them; those left out may be missing or None.
+        above: what it may speak of.
+        facts: where what it looks up is collected.
+
+    Raises:
+        OptionError: a condition cannot be used.
+        MissingPackage: cel-python is not installed.
+    """
+    when, for_s, per_object = _read("when", options["when"], above, facts, None)
+    clear, clear_s = None, options.get("clear_for")
+    if options.get("clear") is not None:
+        text = options["clear"]
+        clear, told_s, speaks = _read("clear", text, above, facts, per_object)
+        if told_s and clear_s is not None:
+            raise OptionError("clear", RuleError.at(text, text.index("for"), "write for here, or clear_for; not both"))
+        if speaks and not per_object:
+            reason = "clear speaks of one object, and when of all of them; use count, present or absent here too"
+            raise OptionError("clear", RuleError.at(text, _of_object(clear, facts), reason))
+        clear_s = told_s or clear_s
+    return Rule(
+        name, when, clear, for_s, clear_s or 0.0, options.get("cooldown") or 0.0, options.get("schedule"), per_object
+    )
+
+
+def _read(
+    option: str, text: str, above: Above, facts: Facts, per_object: bool | None
+) -> tuple[Typed, float, bool]:  # fmt: skip
+    """A condition, for how long it must be true, and whether it speaks of one object."""
+    try:
+        tree, for_s = parse(text)
+        made = Meaning(text, Seen(above, facts, per_object=bool(per_object))).condition(tree, "a rule")
+        speaks = is_per_object(made, facts)
+        if speaks and per_object is None:  # then `event` speaks of the object too
+            made = Meaning(text, Seen(above, facts, per_object=True)).condition(tree, "a rule")
+        if speaks and not above.tracked:
+            reason = "this speaks of one object, which needs tracks: put track above the rule, or count objects, as in "
+            raise RuleError.at(text, _of_object(made, facts), reason + "count(score > 0.8) > 0")
+    except RuleError as error:
+        raise OptionError(option, error) from None
+    return made, for_s, speaks
+
+
+def _of_object(made: Typed, facts: Facts) -> int:
+    """Where a condition begins to speak of one object."""
+    return min(one.at for one in facts_of(made) if one.key in facts.objects)

@@ -1,0 +1,161 @@
+"""When a rule counts: weekdays, hours of the day, in a time zone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from functools import lru_cache
+from typing import Any
+
+from streamkit.yamlfile import did_you_mean, nearest
+
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_NAMES = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_HOURS = re.compile(r"\s*(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})\s*")
+_DAY = 24 * 60
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Weekdays and hours.
+
+    Attributes:
+        days: weekdays, 0 for Monday.
+        hours: (begin, end) in minutes from midnight, on the wall clock; begin > end goes over midnight and belongs to
+            the day on which it begins. None for the whole day.
+        zone: the time zone; None for the machine's own.
+    """
+
+    days: frozenset[int] = frozenset(range(7))
+    hours: tuple[tuple[int, int], ...] | None = None
+    zone: tzinfo | None = None
+
+    @classmethod
+    def parse(cls, options: Any) -> Schedule:
+        """Read `{days: [mon-fri], hours: "22:00-06:00", zone: Europe/Berlin}`; each may be left out.
+
+        `days` and `hours` are one text or a list; `hours` is told in 24 hours, up to 24:00.
+
+        Raises:
+            ValueError: it is something else; says which key, the value, and the way out.
+        """
+        if not isinstance(options, Mapping):
+            raise ValueError(f'must be a mapping, such as {{days: [mon-fri], hours: "22:00-06:00"}}, got {options!r}')
+        found = {}
+        for key, value in options.items():
+            if key not in _READ:
+                raise ValueError(f"has no key {key!r}{did_you_mean(str(key), _READ, True)}")
+            try:
+                found[key] = _READ[key](value)
+            except ValueError as error:
+                raise ValueError(f"{key} {error}") from None
+        return cls(**found)
+
+    def open(self, at: datetime) -> bool:
+        """Whether the rule counts at a time.
+
+        Args:
+            at: with a time zone; without one it is taken as the machine's own.
+        """
+        here = at.astimezone(self.zone)
+        minute, day = here.hour * 60 + here.minute, here.weekday()
+        if self.hours is None:
+            return day in self.days
+        return any(
+            (day in self.days and begin <= minute and (minute < end or end < begin))
+            or (end < begin and minute < end and (day - 1) % 7 in self.days)
+            for begin, end in self.hours
+        )
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema as core
+
+        fields = {
+            key: core.typed_dict_field(core.no_info_plain_validator_function(read), required=False)
+            for key, read in _READ.items()
+        }
+        parts = core.typed_dict_schema(fields, extra_behavior="forbid")
+        return core.no_info_after_validator_function(lambda found: cls(**found), parts)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> Any:
+        texts = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+        parts = {"days": texts, "hours": texts, "zone": {"type": "string"}}
+        return {"type": "object", "properties": parts, "additionalProperties": False}
+
+
+def _all_days(told: Any) -> frozenset[int]:
+    found = frozenset(day for one in _listed(told) for day in _days(one))
+    if not found:
+        raise ValueError("must not be empty; leave it out for all")
+    return found
+
+
+def _all_hours(told: Any) -> tuple[tuple[int, int], ...]:
+    found = tuple(map(_hours, _listed(told)))
+    if not found:
+        raise ValueError("must not be empty; leave it out for the whole day")
+    return found
+
+
+def _listed(value: Any) -> list[str]:
+    found = value if isinstance(value, (list, tuple)) else [value]
+    for one in found:
+        if not isinstance(one, str):
+            raise ValueError(f'must be text, such as mon-fri or "22:00-06:00", got {one!r}')
+    return list(found)
+
+
+def _days(told: str) -> list[int]:
+    first, dash, last = (_short(part) for part in told.partition("-"))
+    if first not in _DAYS or (dash and last not in _DAYS):
+        raise ValueError(f"must be weekdays, mon to sun, such as [mon-fri, sun], got {told!r}")
+    begin = _DAYS.index(first)
+    return [(begin + i) % 7 for i in range((_DAYS.index(last) - begin) % 7 + 1)] if dash else [begin]
+
+
+def _short(day: str) -> str:
+    """`mon` of `Monday`."""
+    name = day.strip().lower()
+    return name[:3] if name in _NAMES else name
+
+
+def _hours(told: str) -> tuple[int, int]:
+    match = _HOURS.fullmatch(told)
+    if match is None:
+        raise ValueError(f'must be a beginning and an end, such as "22:00-06:00", got {told!r}')
+    hour, minute, to_hour, to_minute = map(int, match.groups())
+    begin, end = hour * 60 + minute, to_hour * 60 + to_minute
+    if minute > 59 or to_minute > 59 or begin >= _DAY or end > _DAY:
+        raise ValueError(f"must lie between 00:00 and 24:00, got {told!r}")
+    if begin == end:
+        raise ValueError(f"must not end where it begins; leave hours out for the whole day, got {told!r}")
+    return begin, end
+
+
+@lru_cache(maxsize=32)
+def _known_zone(name: str) -> tzinfo | None:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
+
+
+def _zone(name: Any) -> tzinfo:
+    from zoneinfo import available_timezones
+
+    found = _known_zone(name) if isinstance(name, str) and name else None
+    if found is not None:
+        return found
+    known = available_timezones()
+    if not known:
+        raise ValueError(f"cannot be read, since this machine knows no time zones; install tzdata, got {name!r}")
+    raise ValueError(f"must be a time zone, such as {nearest(str(name), known) or 'Europe/Berlin'}, got {name!r}")
+
+
+_READ: dict[str, Any] = {"days": _all_days, "hours": _all_hours, "zone": _zone}

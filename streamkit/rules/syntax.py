@@ -1,0 +1,270 @@
+"""The text of a rule as a tree: CEL's grammar, parsed by cel-python, with `and`, `or`, `not`, and `for DURATION`.
+
+Nothing is evaluated here, and no name has a meaning yet. https://github.com/google/cel-spec has the grammar.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from streamkit.errors import MissingPackage
+from streamkit.rules.tree import Call, Items, Literal, Name, Op, Tree
+from streamkit.units import seconds
+
+_LONGEST = 2000  # characters of a rule
+_DEEPEST = 60  # parts of a rule within each other
+_WORDS = {"and": "&& ", "or": "||", "not": "!  "}  # of the same length, so that places stay
+_TOKEN = re.compile(
+    r"""(?P<comment>//[^\n]*)|(?P<text>[rR]?(?:"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))|(?P<word>\.?[A-Za-z_]\w*)"""
+    r"""|(?P<number>\d[\w.]*)|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<quote>["'])|\s+|(?P<sign>.)""",
+    re.DOTALL,
+)
+_PAIRS = {")": "(", "]": "[", "}": "{"}
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ms|s|min|h|d)")
+_INSTEAD = {
+    "=": "write == to compare", "&": "write && or and", "|": "write || or or", "<>": "write != for not equal",
+    "AND": "write and", "OR": "write or", "NOT": "write not", "is": "write == to compare",
+    "then": "a rule is a condition; leave then out", "if": "a rule is a condition; leave if out",
+}  # fmt: skip
+
+
+class RuleError(ValueError):
+    """A rule that cannot be used.
+
+    Attributes:
+        text: the rule.
+        line, column: the place in it, from 1.
+        reason: what is wrong there, and the way out.
+    """
+
+    def __init__(self, text: str, line: int, column: int, reason: str) -> None:
+        self.text, self.line, self.column, self.reason = text, line, column, reason
+        super().__init__(f"{f'line {line}, ' if line > 1 else ''}column {column}: {reason}")
+
+    @classmethod
+    def at(cls, text: str, offset: int, reason: str) -> RuleError:
+        """The error at a character of the text, counted from 0."""
+        before = text[:offset]
+        return cls(text, before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1, reason)
+
+    @property
+    def offset(self) -> int:
+        """The place as a number of characters from the beginning, from 0."""
+        lines = self.text.splitlines(keepends=True)
+        return sum(map(len, lines[: self.line - 1])) + self.column - 1
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str) -> tuple[Tree, float]:
+    """The tree of a rule, and how long it must hold in seconds, 0 where it does not say.
+
+    Raises:
+        RuleError: the text is no rule.
+        MissingPackage: cel-python is not installed.
+    """
+    if len(text) > _LONGEST:
+        raise RuleError.at(text, _LONGEST, f"a rule has {_LONGEST} characters at most, got {len(text)}; use several")
+    condition, for_s = _prepared(text)
+    if not condition.strip():
+        raise RuleError.at(text, 0, "a rule needs a condition, such as count(person) > 5")
+    return _Builder(text, condition).tree, for_s
+
+
+def _prepared(text: str) -> tuple[str, float]:
+    """What CEL's parser is given, with every character at its place, and the duration behind `for`."""
+    made, for_s, opened = list(text), 0.0, list[int]()
+    for match in _TOKEN.finditer(text):
+        kind, token, at = match.lastgroup, match[0], match.start()
+        if kind == "quote":
+            raise RuleError.at(text, at, f"the text that begins here does not end; put {token} behind it")
+        if kind == "open":
+            opened.append(at)
+        elif kind == "close":
+            if not opened or text[opened[-1]] != _PAIRS[token]:
+                way = f"; the {text[opened[-1]]} at column {opened[-1] + 1} is still open" if opened else ""
+                raise RuleError.at(text, at, f"nothing opened for this {token}; take it out{way}")
+            opened.pop()
+        elif kind == "word" and token == "for":
+            for_s = _duration(text, match.end())
+            made[at:] = " " * (len(text) - at)
+            break
+        elif kind == "word" and token in _WORDS:
+            made[at : match.end()] = _WORDS[token]
+    if opened:
+        closing = {begin: end for end, begin in _PAIRS.items()}[text[opened[-1]]]
+        raise RuleError.at(text, opened[-1], f"this {text[opened[-1]]} is never closed; put a {closing} behind its end")
+    return "".join(made), for_s
+
+
+def _duration(text: str, begin: int) -> float:
+    told = text[begin:].strip()
+    at = begin + len(text[begin:]) - len(text[begin:].lstrip())
+    if _DURATION.fullmatch(told):
+        return seconds(told)
+    if re.fullmatch(r"[0-9.]+", told):
+        raise RuleError.at(text, at, f"for {told} needs a unit: write for {told}s, or ms, min, h, d")
+    got = f", got {told!r}" if told else ""
+    raise RuleError.at(text, at, f"a duration such as 10s or 5min must stand behind for, and nothing after it{got}")
+
+
+class _Builder:
+    """Walks lark's tree."""
+
+    def __init__(self, text: str, condition: str) -> None:
+        self.text = text
+        try:
+            from celpy.celparser import CELParseError, CELParser
+        except ImportError as error:
+            raise MissingPackage("cel-python", "rules", "a rule") from error
+        try:
+            found = CELParser().parse(condition)
+        except CELParseError as error:
+            line, column = error.line or 1, error.column or 1
+            lines = condition.splitlines(keepends=True)
+            raise self.wrong(condition, sum(map(len, lines[: line - 1])) + column - 1, error) from None
+        self.tree = self.build(found, 0)
+
+    def wrong(self, condition: str, at: int, error: Any) -> RuleError:
+        """Where CEL's parser stopped, in words."""
+        token = getattr(error.__context__, "token", None)
+        if token is not None and token.type == "$END":
+            return RuleError.at(
+                self.text, len(condition.rstrip()), "the condition ends here; what is to come is missing"
+            )
+        found = _TOKEN.match(self.text, at)
+        there = found[0] if found else ""
+        before = self.text[:at].rstrip()
+        if there == ">" and before.endswith("<"):
+            there = "<>"
+        if self.text[at : at + 2] in ("&&", "||"):
+            return RuleError.at(
+                self.text, at, f"{self.text[at : at + 2]} stands between two conditions; one is missing"
+            )
+        if there in ("and", "or", "not"):
+            return RuleError.at(self.text, at, f"{there} cannot stand here; a condition before or behind it is missing")
+        if there in _INSTEAD:
+            return RuleError.at(self.text, at, f"{there} means nothing here; {_INSTEAD[there]}")
+        number = re.search(r"[0-9.]+$", self.text[:at])
+        if number and re.match(r"(ms|s|min|h|d)\b", there):
+            text = f"{number[0]}{there} cannot stand here: durations stand behind for; write a plain number"
+            return RuleError.at(self.text, at - len(number[0]), f"{text}, in the unit of what it is compared with")
+        text = f"{there!r} cannot stand here; an operator such as and, > or == is missing before it, or it is too much"
+        return RuleError.at(self.text, at, text)
+
+    def build(self, tree: Any, depth: int) -> Tree:
+        """The tree below one of lark's nodes."""
+        while len(tree.children) == 1 and tree.data in _THROUGH:
+            tree = tree.children[0]
+        at = tree.meta.start_pos
+        if depth > _DEEPEST:
+            raise RuleError.at(self.text, at, f"more than {_DEEPEST} parts within each other; use several rules")
+        make = getattr(self, f"_{tree.data}", None)
+        if make is None:
+            what = _REFUSED.get(tree.data, f"{tree.data} is no part of the language of rules; leave it out")
+            raise RuleError.at(self.text, at, what)
+        made: Tree = make(tree, at, depth + 1)
+        return made
+
+    def _expr(self, tree: Any, at: int, depth: int) -> Tree:
+        return Op("?:", tuple(self.build(child, depth) for child in tree.children), at)
+
+    def _conditionalor(self, tree: Any, at: int, depth: int) -> Tree:
+        return self._chain(tree, "||", depth)
+
+    def _conditionaland(self, tree: Any, at: int, depth: int) -> Tree:
+        return self._chain(tree, "&&", depth)
+
+    def _chain(self, tree: Any, op: str, depth: int) -> Tree:
+        """`a && b && c` as one operator of three, however long it is."""
+        parts, data = [], tree.data
+        while tree.data == data and len(tree.children) == 2:
+            parts.append(tree.children[1])
+            tree = tree.children[0]
+        args = tuple(self.build(part, depth) for part in [tree, *reversed(parts)])
+        return Op(op, args, args[0].at)
+
+    def _relation(self, tree: Any, at: int, depth: int) -> Tree:
+        left, right = tree.children
+        op = _OPS[left.data]
+        args = self.build(left.children[0], depth), self.build(right, depth)
+        return Op(op, args, self._between(left.children[0], right, op))
+
+    _addition = _multiplication = _relation
+
+    def _between(self, left: Any, right: Any, op: str) -> int:
+        found = self.text.find(op, left.meta.end_pos, right.meta.start_pos)
+        return found if found >= 0 else int(right.meta.start_pos)
+
+    def _unary(self, tree: Any, at: int, depth: int) -> Tree:
+        sign, right = tree.children
+        return Op("!" if sign.data == "unary_not" else "neg", (self.build(right, depth),), at)
+
+    def _ident(self, tree: Any, at: int, depth: int) -> Tree:
+        return Name((str(tree.children[0]),), at)
+
+    def _member_dot(self, tree: Any, at: int, depth: int) -> Tree:
+        return self._longer(self.build(tree.children[0], depth), str(tree.children[1]), at)
+
+    def _member_index(self, tree: Any, at: int, depth: int) -> Tree:
+        key = self.build(tree.children[1], depth)
+        if not isinstance(key, Literal) or not isinstance(key.value, str):
+            raise RuleError.at(self.text, key.at, 'only a text can stand in [ ], as in attributes["color"]')
+        return self._longer(self.build(tree.children[0], depth), key.value, at)
+
+    def _longer(self, left: Tree, part: str, at: int) -> Name:
+        if not isinstance(left, Name):
+            raise RuleError.at(self.text, at, f"only a name can have .{part} behind it")
+        return Name((*left.parts, part), left.at)
+
+    def _ident_arg(self, tree: Any, at: int, depth: int) -> Tree:
+        given = tree.children[1].children if len(tree.children) > 1 else ()
+        args = tuple(self.build(one, depth) for one in given)
+        return Call(str(tree.children[0]), args, at, self.text[at : tree.meta.end_pos])
+
+    def _paren_expr(self, tree: Any, at: int, depth: int) -> Tree:
+        return self.build(tree.children[0], depth)
+
+    def _list_lit(self, tree: Any, at: int, depth: int) -> Tree:
+        given = tree.children[0].children if tree.children else ()
+        return Items(tuple(self.build(one, depth) for one in given), at)
+
+    def _literal(self, tree: Any, at: int, depth: int) -> Tree:
+        token = tree.children[0]
+        if token.type == "BOOL_LIT":
+            return Literal(str(token) == "true", at)
+        if token.type in ("INT_LIT", "UINT_LIT", "FLOAT_LIT"):
+            told = str(token).rstrip("uU")
+            return Literal(float(int(told, 16)) if "x" in told else float(told), at)
+        if token.type == "STRING_LIT":
+            return Literal(_unquoted(str(token)), at)
+        raise RuleError.at(self.text, at, f"{token} cannot stand in a rule; write a number, a text, true or false")
+
+
+def _unquoted(token: str) -> str:
+    if token[0] in "rR":
+        return token[2:-1]
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", _character, token[1:-1])
+
+
+def _character(match: re.Match[str]) -> str:
+    code = match[1]
+    if len(code) == 5:
+        return chr(int(code[1:], 16))
+    return {"n": "\n", "t": "\t", "r": "\r"}.get(code, code)
+
+
+_THROUGH = {
+    "expr", "conditionalor", "conditionaland", "relation", "addition", "multiplication", "unary", "member", "primary",
+}  # fmt: skip
+_OPS = {
+    "relation_lt": "<", "relation_le": "<=", "relation_gt": ">", "relation_ge": ">=", "relation_eq": "==",
+    "relation_ne": "!=", "relation_in": "in", "addition_add": "+", "addition_sub": "-", "multiplication_mul": "*",
+    "multiplication_div": "/", "multiplication_mod": "%",
+}  # fmt: skip
+_REFUSED = {
+    "member_dot_arg": "there are no methods here; the functions stand alone, as in count(person)",
+    "dot_ident": "a name cannot begin with a dot", "dot_ident_arg": "a name cannot begin with a dot",
+    "map_lit": "there are no maps here", "member_object": "there are no messages here; leave the { } out",
+}  # fmt: skip

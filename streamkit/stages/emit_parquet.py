@@ -1,0 +1,73 @@
+"""Emit: Parquet files that roll."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+from typing import ClassVar
+
+from streamkit.data import Frame
+from streamkit.emit.client import Client
+from streamkit.emit.emitter import Emitter
+from streamkit.emit.parquet import ParquetClient, Roll
+from streamkit.stage import stage
+
+EVERY_S = 300.0
+SIZE_BYTES = 100_000_000
+
+
+@stage("parquet")
+class Parquet(Emitter):
+    """Write records as rows of Parquet files, each exactly once, a new file every so often.
+
+    A file appears under its name when it is whole; until then its records are in the spool. docs/emitters.md has the
+    columns.
+
+    Options:
+        path: the folder, such as "out/{source}/{date}", with {source}, {date} (UTC, of the camera's clock, and for
+            videos of when it is written), or what else the records know. Files are named after the spool and the
+            numbers of their records.
+        roll: when a file is complete, as in {every: 5min, size: 100MB}, which is what holds where it is not set; and at
+            the latest when its records fill half of the spool.
+    """
+
+    further: ClassVar[tuple[str, ...]] = ("date",)
+
+    path: str
+    roll: Roll | None = None
+
+    def check(self) -> None:
+        """See `Emitter.check`."""
+        roll = self.roll or {}
+        self._every_s, self._roll_bytes = roll.get("every", EVERY_S), roll.get("size", SIZE_BYTES)
+        if self._every_s <= 0:
+            raise ValueError(f"roll.every must be longer than 0s, got {self._every_s:g}s")
+        age_s = self._kept.get("age")
+        if age_s is not None and age_s <= self._every_s:
+            raise ValueError(
+                f"spool.age must be longer than roll.every, {self._every_s:g}s, or records grow too old before their "
+                f"file is complete, got {age_s:g}s"
+            )
+        if self.path.endswith(".parquet"):
+            raise ValueError(f"path must name a folder, in which files are made; leave .parquet out of {self.path!r}")
+        if "\0" in self.path:
+            raise ValueError("path cannot hold a zero character")
+
+    def templates(self) -> dict[str, str]:
+        """See `Emitter.templates`."""
+        return {"path": self.path}
+
+    def values(self, frame: Frame) -> tuple[str, ...]:
+        """See `Emitter.values`: the date."""
+        at_s = time.time() if frame.time_s is None else frame.time_s
+        return (datetime.fromtimestamp(at_s, UTC).date().isoformat(),)
+
+    @staticmethod
+    def clean(text: str) -> str:
+        """See `Emitter.clean`: what would lead into another folder, or hide one, becomes an underscore."""
+        return re.sub(r"[/\0]|^\.", "_", text) or "_"
+
+    def client(self) -> Client:
+        """See `Emitter.client`."""
+        return ParquetClient(self.path, self.send, self._every_s, self._roll_bytes, self._size // 2)

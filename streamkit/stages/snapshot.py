@@ -1,0 +1,299 @@
+"""Emit: pictures of objects and frames at events, the best view of each object, as JPEG files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from streamkit.data import Event, Frame
+from streamkit.errors import OutputError
+from streamkit.occasions import Occasions
+from streamkit.outputs import WholeFile, check_path, output_error
+from streamkit.retention import OF_OBJECTS, Keep, Shelf, removable
+from streamkit.stage import Bytes, Count, Score, Seconds, Sink, stage
+from streamkit.stages.sightings import Sightings, View, cut_views, measure, views_of
+from streamkit.stills import JpegQuality, Still, jpegs, on_device, still_bytes, whole
+from streamkit.units import Of
+
+__all__ = ["Snapshot"]
+
+SAVED = "saved"
+WRITTEN, FAILED, GIVEN_UP = "snapshots written", "snapshots failed", "snapshots given up"
+
+_LOOK_EVERY_S = 5.0
+_ABANDONED_S = 60.0
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A snapshot that is to be written.
+
+    Attributes:
+        event: what it is of.
+        time_s: wall clock of the event's frame, or None.
+        until_s: how long it waits for a better view, in the source's time.
+        view: the best so far.
+    """
+
+    event: Event
+    time_s: float | None
+    until_s: float
+    view: View | None
+
+
+@stage("snapshot", reads="pixels", writes="events")
+class Snapshot(Sink):
+    """Write JPEG pictures at events: the best view of the object, the largest and sharpest, or the frame.
+
+    The pictures are those of the stage above, so from: draw has boxes on them, and hides what that hides. The best view
+    is looked for before the event and after it, by area x (1 + the variance of the Laplacian). A file appears under its
+    name when it is whole; an event `saved` then says its path.
+
+    Options:
+        when: the events that are pictured, as STAGE.KIND, such as crossing.crossed, or STAGE for all of a stage's; one
+            or a list.
+        what: the object of the event, or the frame.
+        of: the detector whose objects are meant, where there are several, as in detect or detect.person.
+        pad: share of the box that is added on each side of the object.
+        before: how old a view from before the event may be; 0 takes none. 10s if not set.
+        within: how long to wait for a better view after the event. 2s if not set.
+        max_size: pixels of the picture's longer side at most.
+        quality: of the JPEG.
+        path: the file, with {source}, {time} (UTC, or the video's own), {date} (UTC, or `video`), {stage} and {kind} of
+            the event, {label} and {track_id} of the object; a name that is taken gets -2.
+        keep: what is kept of the pictures, such as {age: 30d, size: 5GB}; the oldest go. If not set, all of them.
+        min_free: while less is free on the disk the oldest pictures go, and where that is not enough none are written.
+            If not set, none go, and none are written under 100MB.
+        buffer: memory that views may take, of the device; the oldest go.
+        tracks: objects whose best view is kept; the oldest go.
+        clear: pictures may show what another stage of the pipeline hides.
+    """
+
+    target: ClassVar[str] = ""
+    emits: ClassVar[tuple[str, ...]] = (SAVED,)
+    crossing: ClassVar[str] = "the pictures that are written go from device to host, cut out there; 16 bytes a view"
+
+    when: str | list[str]
+    what: Literal["object", "frame"] = "object"
+    of: Of | None = None
+    pad: Score = 0.1
+    before: Seconds | None = None
+    within: Seconds | None = None
+    max_size: Count = 1280
+    quality: JpegQuality = 90
+    path: str = "snapshots/{source}/{date}/{time}_{label}_{track_id}.jpg"
+    keep: Keep | None = None
+    min_free: Bytes | None = None
+    buffer: Bytes = 128_000_000
+    tracks: Count = 2000
+    clear: bool = False
+
+    def __post_init__(self) -> None:
+        check_path(self.path, OF_OBJECTS)
+        if not (self.path.endswith((".jpg", ".jpeg")) and "{source}" in self.path and "{time}" in self.path):
+            why = 'end in .jpg or .jpeg and have "{source}" and "{time}" in it, so that no two pictures have one name'
+            raise ValueError(f"path must {why}, got {self.path!r}")
+        if not self.when:
+            raise ValueError("when must name an event, as in crossing.crossed")
+        if self.what == "frame" and any(one is not None for one in (self.before, self.within, self.of)):
+            raise ValueError(
+                "before, within and of look for the best view of an object; leave them out with what: frame"
+            )
+        if (self.keep is not None or self.min_free is not None) and not removable(self.path):
+            raise ValueError(
+                "keep and min_free need a path that begins with a folder, so that nothing but snapshots is ever "
+                f"removed, got {self.path!r}"
+            )
+        self._when = Occasions(self.when)
+        self._before_s = 0.0 if self.what == "frame" else 10.0 if self.before is None else self.before
+        self._within_s = 2.0 if self.within is None else self.within
+        self._frames: list[Frame] = []
+        self._sightings = Sightings(self._before_s)
+        self._waiting: dict[str, list[_Waiting]] = {}
+        self._looked_s, self._room = -_LOOK_EVERY_S, True
+        self._left = self.buffer  # of it, at least; what is held is counted only where this is used up
+
+    # -------------------------------------------------------------------------------------------------- as a sink
+
+    def open(self) -> None:
+        """Remove the halves of pictures that a crash left."""
+        counters, say = self.context.counters, self.context.say
+        self._shelf = Shelf(self.path, self.keep, self.min_free, counters, say, "snapshots")
+        for part in self._shelf.parts():
+            try:
+                if time.time() - part.stat().st_mtime > _ABANDONED_S:
+                    part.unlink()
+                    counters.add("half snapshots of a crash removed")
+            except FileNotFoundError:  # another process has finished it
+                continue
+
+    def write(self, frame: Frame) -> None:
+        """Take the frame; all of a batch are looked at together."""
+        self._frames.append(frame)
+
+    def flush(self) -> None:
+        """Look for events and better views on the frames of a batch, in their order, and write what is due."""
+        frames, self._frames = self._frames, []
+        due: list[tuple[_Waiting, Frame | None]] = []
+        for frame, seen in zip(frames, self._seen(frames), strict=True):
+            due += [(one, frame) for one in self._look(frame, seen)]
+        cut_views([*self._held(), *(one.view for one, _ in due if one.view is not None)], self.max_size)
+        self._save(due)
+        self._shelf.tidy(time.monotonic())
+
+    def end(self, source: str) -> None:
+        """Write what waits for better views of the source; no frame is left that could have the event."""
+        self._save([(one, None) for one in self._waiting.pop(source, [])])
+        self._sightings.end(source)
+
+    def close(self) -> None:
+        """Write what waits."""
+        for source in list(self._waiting):
+            self.end(source)
+
+    # ------------------------------------------------------------------------------------------------------ views
+
+    def _seen(self, frames: Sequence[Frame]) -> list[dict[int, View]]:
+        """For each frame the views of objects that may be wanted, by track; measured for all frames at once."""
+        if self.what == "frame":
+            return [{} for _ in frames]
+        asked = {*self._waiting, *(frame.source for frame in frames if any(map(self._named, frame.events)))}
+        found = [
+            dict(views_of(frame, self.of, self.pad, self.max_size))
+            if self._before_s > 0 or frame.source in asked
+            else {}
+            for frame in frames
+        ]
+        measure([view for views in found for view in views.values()])
+        return found
+
+    def _named(self, event: Event) -> bool:
+        return event in self._when and event.stage != self.context.id
+
+    def _look(self, frame: Frame, seen: dict[int, View]) -> list[_Waiting]:
+        """Take the frame's views and events, and return what is to be written now."""
+        source, now_s = frame.source, frame.pts_s
+        waiting = self._waiting.setdefault(source, [])
+        for track, view in seen.items():
+            self._sightings.offer((source, track), view)
+            for one in waiting:
+                if one.event.track_id == track and view.better(one.view):
+                    one.view = view
+        waiting += [self._asked(frame, event, seen) for event in frame.events if self._named(event)]
+        self._left -= sum(view.bytes for view in seen.values())
+        due = [one for one in waiting if not one.event.pts_s <= now_s < one.until_s]
+        self._waiting[source] = [one for one in waiting if one not in due]
+        self._sightings.sweep(source, now_s)
+        due += self._bound(source)
+        if not self._waiting[source]:
+            del self._waiting[source]
+        return due
+
+    def _asked(self, frame: Frame, event: Event, seen: dict[int, View]) -> _Waiting:
+        """The snapshot of an event, with the best view there is by now."""
+        now_s, track = frame.pts_s, event.track_id
+        if self.what == "frame" and (part := whole(frame)) is not None:
+            size = still_bytes(part, self.max_size)
+            self._left -= size
+            return _Waiting(event, frame.time_s, now_s, View(now_s, frame.index, "frame", None, part, size))
+        if self.what == "frame" or track is None:
+            return _Waiting(event, frame.time_s, now_s, None)
+        best = self._sightings.get((frame.source, track), now_s) or seen.get(track)
+        return _Waiting(event, frame.time_s, now_s + self._within_s, best)
+
+    def _held(self) -> list[View]:
+        """Every view there is, once."""
+        views = [*self._sightings.best.values(), *(one.view for some in self._waiting.values() for one in some)]
+        return list({id(view): view for view in views if view is not None}.values())
+
+    def _bound(self, source: str) -> list[_Waiting]:
+        """Keep to the limits: the oldest views go, and where that is not enough, what waits is to be written now."""
+        best = self._sightings.best
+        while len(best) > self.tracks or (best and self._over()):
+            self._sightings.drop()
+            self.context.counters.add("views dropped: no memory for them")
+        early: list[_Waiting] = []
+        while self._waiting[source] and self._over():
+            early.append(self._waiting[source].pop(0))
+            self.context.counters.add("snapshots written early: no memory to wait")
+        return early
+
+    def _over(self) -> bool:
+        if self._left < 0:
+            self._left = self.buffer - sum(view.bytes for view in self._held())
+        return self._left < 0
+
+    def _save(self, due: Sequence[tuple[_Waiting, Frame | None]]) -> None:
+        """Write snapshots; those that there is no view for are given up. The frame, where there is one, is told."""
+        count = self.context.counters.add
+        ready: list[tuple[_Waiting, Frame | None, View, Still]] = []
+        for one, frame in due:
+            if one.view is not None and one.view.still is not None:
+                ready.append((one, frame, one.view, one.view.still))
+            elif self.what == "frame":
+                count(f"{GIVEN_UP}: the frame has no picture")
+            elif one.event.track_id is None:
+                count(f"{GIVEN_UP}: the event is of no object; what: frame takes the frame")
+            else:
+                count(f"{GIVEN_UP}: the object was not seen")
+        if ready and not self._there_is_room():
+            count(f"{GIVEN_UP}: no room on the disk", len(ready))
+            return
+        stills = [still for *_, still in ready]
+        if stills and on_device(stills[0]):
+            count("snapshots to host", len(stills))
+        for (one, frame, view, _), made in zip(ready, jpegs(stills, self.max_size, self.quality), strict=True):
+            try:
+                path = self._write(one, view, made)
+            except OutputError as error:
+                count(FAILED)
+                self.context.say(
+                    f"{self.context.id}: snapshots under {self._shelf.root} cannot be written: "
+                    f"{str(error).rpartition(': ')[2]}"
+                )
+                continue
+            count(WRITTEN)
+            if frame is None:
+                count("snapshots without an event: their source had ended")
+            else:
+                self._tell(frame, one.event, view, str(path))
+
+    def _write(self, one: _Waiting, view: View, made: bytes) -> Path:
+        """Write a file; raise OutputError."""
+        event = one.event
+        track = "none" if event.track_id is None else str(event.track_id)
+        path = self._shelf.path(
+            event.source, event.stage, event.kind, one.time_s, event.pts_s, label=view.label, track_id=track
+        )
+        file = WholeFile(path)
+        part = file.begin()
+        try:
+            part.write_bytes(made)
+        except OSError as error:
+            file.discard()
+            raise output_error(path, error) from error
+        file.finish()
+        return path
+
+    def _tell(self, frame: Frame, event: Event, view: View, path: str) -> None:
+        """Emit `saved`; where the event is of this frame, it gets the path as well."""
+        frame.events = list(frame.events)
+        for place, own in enumerate(frame.events):
+            if own is event:  # an event's own data belongs to other branches as well
+                frame.events[place] = replace(event, data={**event.data, "snapshot": path})
+        about: dict[str, Any] = {"path": path, "label": view.label}
+        if view.box is not None:
+            about["box"] = view.box
+        of = {"stage": event.stage, "kind": event.kind, "frame": event.frame, "pts_s": round(event.pts_s, 6)}
+        frame.emit(SAVED, event.track_id, **about, frame=view.frame, pts_s=round(view.pts_s, 6), of=of)
+
+    def _there_is_room(self) -> bool:
+        now_s = time.monotonic()
+        if now_s - self._looked_s > _LOOK_EVERY_S:
+            self._looked_s, self._room = now_s, self._shelf.room()
+            if not self._room:
+                self.context.say(self._shelf.full())
+        return self._room

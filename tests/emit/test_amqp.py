@@ -1,0 +1,206 @@
+"""RabbitMQ: what its client makes of what a real broker answers. Kills and cut connections are in test_delivery.py."""
+
+import time
+
+import pytest
+from emit.brokers import free_port, place  # noqa: F401  a fixture
+
+from streamkit.emit.amqp import SCHEMES, AmqpClient
+from streamkit.emit.client import Lost, Message, address
+
+FULL_DISK = "rabbit_disk_monitor set_disk_free_limit [{}]"
+
+
+def message(number, key="streamkit.a", exchange="amq.topic", size=10):
+    body = b'{"id":"s-%d","source":"a","x":"%b"}' % (number, b"x" * size)
+    return Message(f"s-{number}", key, exchange, body)
+
+
+@pytest.fixture
+def there(place):  # noqa: F811
+    return place("amqp")
+
+
+@pytest.fixture
+def client(there):
+    made = connected(there.options()["url"])
+    yield made
+    made.close()
+
+
+def connected(url, *, timeout_s=30.0, mandatory=True, tls=None):
+    made = AmqpClient(address(url, SCHEMES, tls), tls, mandatory)
+    made.timeout_s, made.said = timeout_s, []
+    made.say = made.said.append
+    made.connect()
+    return made
+
+
+def ids(there):
+    return [one["id"] for one in there.got()]
+
+
+def test_many_are_sent_before_their_acknowledgements_are_waited_for(there, client):
+    turns = []
+    turn = client._turn
+    client._turn = lambda wait_s: (turns.append(wait_s), turn(wait_s))
+    assert client.deliver([message(n) for n in range(1000)]) == {}
+    assert ids(there) == [f"s-{n}" for n in range(1000)]
+    assert len(turns) * 2 < 1000
+
+
+def test_what_no_queue_takes_is_refused_alone(there, client):
+    sent = [message(0), message(1, "other.x"), message(2), message(3, "x" * 300), message(4)]
+    refused = client.deliver(sent)
+    assert refused == {
+        1: "NO_ROUTE: the exchange amq.topic has no queue for it; bind one, or set mandatory: false",
+        3: "names of exchanges and routing keys have at most 255 bytes",
+    }
+    assert ids(there) == ["s-0", "s-2", "s-4"]
+    assert "the default exchange has no queue" in client.deliver([message(5, "nowhere", "")])[0]
+    assert client.deliver([message(6, there.queue, "")]) == {}
+
+
+def test_a_broker_may_be_let_drop_what_no_queue_takes(there):
+    client = connected(there.options()["url"], mandatory=False)
+    assert client.deliver([message(0), message(1, "other.x"), message(2)]) == {}
+    client.close()
+    assert ids(there) == ["s-0", "s-2"]
+
+
+def test_an_exchange_that_is_missing_is_told_with_the_way_out(there, client):
+    with pytest.raises(Lost, match=r"no exchange 'nowhere' in vhost '/' \(404\); make it, since what waits"):
+        client.deliver([message(0, exchange="nowhere"), message(1)])
+    client.close()
+    client.connect()
+    assert client.deliver([message(2)]) == {}
+
+
+def test_a_message_that_is_too_large_is_refused_once_the_broker_has_told_its_limit(there):
+    there.broker.control("application set_env [rabbit,max_message_size,20000]")
+    try:
+        client = connected(there.options()["url"])
+        sent = [message(0), message(1, size=30_000), message(2)]
+        with pytest.raises(Lost, match="larger than"):
+            client.deliver(sent)
+        client.close()
+        client.connect()
+        refused = client.deliver(sent)
+        client.close()
+    finally:
+        there.broker.control("application unset_env [rabbit,max_message_size]")
+    assert refused.keys() == {1}
+    assert "and the broker takes 20000 in a message" in refused[1]
+    assert list(dict.fromkeys(ids(there))) == ["s-0", "s-2"]
+
+
+def test_a_full_queue_that_rejects_is_waited_for(there, client):
+    with there.channel() as channel:
+        channel.queue_delete(there.queue)
+        limits = {"x-max-length": 2, "x-overflow": "reject-publish"}
+        channel.queue_declare(there.queue, durable=True, arguments=limits)
+        channel.queue_bind(there.queue, "amq.topic", "streamkit.#")
+    assert client.deliver([message(0), message(1)]) == {}
+    with pytest.raises(Lost, match="does not take a record now, as a full queue") as caught:
+        client.deliver([message(n) for n in range(2, 20)])
+    arrived = ids(there)
+    assert arrived[: 2 + caught.value.done] == [f"s-{n}" for n in range(2 + caught.value.done)]
+
+
+def test_a_broker_whose_disk_is_full_is_waited_for_and_loses_nothing(there):
+    client = connected(there.options()["url"], timeout_s=1.0)
+    there.broker.control(FULL_DISK.format(10**15))
+    try:
+        begun_s = time.monotonic()
+        client.over = lambda: time.monotonic() > begun_s + 2.0  # twice the timeout: it is not lost for that
+        with pytest.raises(Lost, match="the run ends") as caught:
+            client.deliver([message(0), message(1)])
+        assert caught.value.done == 0
+        assert client.said == [f"{client.where} takes nothing for now: low on disk; records wait in the spool"]
+        freed = []
+
+        def free():
+            if not freed:
+                freed.append(there.broker.control(FULL_DISK.format(1_000_000)))
+            return False
+
+        client.over = free
+        assert client.deliver([message(2)]) == {}, "on the same connection, once there is room"
+        assert client.said[1:] == [f"{client.where} takes records again"]
+    finally:
+        there.broker.control(FULL_DISK.format(1_000_000))
+        client.close()
+    assert ids(there) == ["s-0", "s-1", "s-2"]
+
+
+def test_a_blocked_connection_is_left_without_waiting_for_the_broker(there):
+    there.broker.control(FULL_DISK.format(10**15))
+    try:
+        client = connected(there.options()["url"])
+        client.over = lambda: bool(client.said)
+        with pytest.raises(Lost, match="the run ends"):
+            client.deliver([message(0)])
+        begun_s = time.monotonic()
+        client.close()
+        assert time.monotonic() - begun_s < 10
+    finally:
+        there.broker.control(FULL_DISK.format(1_000_000))
+
+
+def test_a_broker_that_stands_still_is_left_after_the_timeout(there, client):
+    client.timeout_s = 0.3
+    there.broker.freeze()
+    try:
+        with pytest.raises(Lost, match=r"no acknowledgement within 0\.3 s"):
+            client.deliver([message(0)])
+        client.close()
+        with pytest.raises(Lost, match=r"no answer within 0\.3 s"):
+            client.connect()
+        client.close()
+    finally:
+        there.broker.thaw()
+
+
+def test_a_connection_is_kept_while_there_is_nothing_to_send(there, monkeypatch):
+    monkeypatch.setattr("streamkit.emit.amqp._HEARTBEAT_S", 1)
+    client = connected(there.options()["url"])
+    until_s = time.monotonic() + 3.5  # the broker leaves who is silent for two heartbeats
+    while time.monotonic() < until_s:
+        client.idle()
+        time.sleep(0.2)
+    assert client.deliver([message(0)]) == {}
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda url: url.replace("streamkit:", "streamkit:no"), r"Login was refused .*\(403\)"),
+        (lambda url: f"{url}/none", r"no connection: NOT_ALLOWED - vhost none not found \(530\)"),
+        (lambda url: f"amqp://u:no@127.0.0.1:{free_port()}", "no connection: .*Connection refused"),
+        (lambda url: "amqp://u:no@nowhere.invalid", "no connection: .*not known|Temporary failure"),
+    ],
+)
+def test_what_does_not_let_us_in_is_told_in_the_brokers_words(change, told, there):
+    client = AmqpClient(address(change(there.options()["url"]), SCHEMES))
+    with pytest.raises(Lost, match=told) as caught:
+        client.connect()
+    client.close()
+    assert "pika" not in str(caught.value).lower()
+    assert "AMQPConn" not in str(caught.value)
+
+
+def test_a_broker_is_talked_to_only_if_its_certificate_is_good(there, certificates):
+    url = (
+        there.options()["url"]
+        .replace("amqp://", "amqps://")
+        .replace(f":{there.gate.port}", f":{there.broker.safe_port}")
+    )
+    good = connected(url, tls={"ca": str(certificates / "ca.pem")})
+    assert good.deliver([message(0)]) == {}
+    good.close()
+    assert ids(there) == ["s-0"]
+    strange = AmqpClient(address(url, SCHEMES))
+    with pytest.raises(Lost, match="certificate verify failed"):
+        strange.connect()
+    strange.close()

@@ -1,0 +1,342 @@
+"""E-mail to a real server: with TLS and passwords, refused and put off, broken off and gone."""
+
+import base64
+import json
+from urllib.parse import quote
+
+import pytest
+from emit.test_delivery import Life
+from rtsp import wait_until
+from smtp import PASSWORD, USER, mail_server, mail_tls, text_of  # noqa: F401  fixtures
+
+from streamkit.counters import Counters
+from streamkit.emit.client import Lost, Refused
+from streamkit.emit.email import OVER, REFUSED_TO
+from streamkit.emit.email import SENT as MAILS
+from streamkit.emit.sender import LOST, REFUSED, SENT
+from streamkit.stage import Context
+from streamkit.stages.emit_email import Email
+
+LOGIN = f"{quote(USER)}:{quote(PASSWORD, safe='')}@"
+HEAD = {"schema": "streamkit/1", "source": "gate", "frame": 7, "pts_s": 0.28, "time": "2026-08-01T12:00:00.250Z"}
+JPEG = b"\xff\xd8\xff\xe0 a small picture"
+
+
+def event(kind="crossed", source="gate", **data):
+    told = {"kind": kind, "stage": "line", "track_id": 7, "data": data}
+    return (source, "line", kind, "7"), {**HEAD, "source": source, "width": 4, "height": 2, "event": told}
+
+
+@pytest.fixture
+def mailing(tmp_path):
+    """A stage `email` that is open, with its spool; `flow` sends records until all are dealt with, as a run does."""
+    opened = []
+
+    class Mailing:
+        def __init__(self, server, **options):
+            given = {
+                "url": f"smtp://127.0.0.1:{server.port}",
+                "plain": True,
+                "gather": 0.0,
+                "max_wait": 0.3,
+                "timeout": 5.0,
+            }
+            given |= {
+                "mail_from": "Gate <gate@example.com>",
+                "to": "ops@example.com",
+                "spool": {"path": str(tmp_path / "s")},
+            }
+            self.stage = Email(**{**given, **options})
+            self.said = []
+            self.counters = Counters()
+            self.stage.context = Context("mail", counters=self.counters, say=self.said.append)
+            self.stage.open()
+            opened.append(self)
+
+        def put(self, *events):
+            from streamkit.emit.blocks import Record
+
+            fill = self.stage._topics.fill
+            self.stage.queue.append([Record(*fill(values), b"", json.dumps(body).encode()) for values, body in events])
+
+        def flow(self, *events):
+            self.put(*events)
+            self.stage.sender.run(lambda: not self.stage.queue.waiting)
+
+        def once(self):
+            """One try."""
+            client, tried = self.stage.sender._client, []
+            real, client.deliver = client.deliver, lambda messages: (tried.append(messages), real(messages))
+            lost = self.counters[LOST]
+            self.stage.sender.run(lambda: bool(tried) or self.counters[LOST] > lost)
+            client.deliver = real
+
+    yield Mailing
+    for one in opened:
+        one.stage.queue.close()
+
+
+def test_a_mail_tells_what_happened_and_comes_encrypted_with_a_password(mail_server, mail_tls, mailing):  # noqa: F811
+    context, ca = mail_tls
+    server = mail_server(context, auth=True)
+    made = mailing(
+        server, url=f"smtp://{LOGIN}127.0.0.1:{server.port}", plain=False, tls={"ca": str(ca)},
+        to=["ops@example.com", "Boss <boss@example.com>"], link="https://10.0.0.2:8000/",
+    )  # fmt: skip
+    made.flow(event(direction="in"))
+    (mail,) = server.got
+    assert mail["Subject"] == "crossed at gate (line, track 7, direction in)"
+    assert (mail["From"], mail["To"]) == ("Gate <gate@example.com>", "ops@example.com, Boss <boss@example.com>")
+    assert server.to == [["ops@example.com", "boss@example.com"]]
+    assert mail["Auto-Submitted"] == "auto-generated"
+    assert str(mail["Message-ID"]) == f"<{made.stage.queue.name}-1@example.com>"
+    lines = text_of(mail).split("\n")
+    assert lines[0].startswith("2026-08-0")
+    assert lines[0].endswith("  crossed at gate (line, track 7, direction in)")
+    assert lines[-2] == "https://10.0.0.2:8000/"
+    assert made.said == []
+    assert made.counters.values == {MAILS: 1, SENT: 1}
+
+
+def test_encrypted_from_the_first_byte(mail_server, mail_tls, mailing):  # noqa: F811
+    context, ca = mail_tls
+    server = mail_server(context, implicit=True)
+    made = mailing(server, url=f"smtps://127.0.0.1:{server.port}", plain=False, tls={"ca": str(ca)})
+    made.flow(event())
+    assert len(server.got) == 1
+
+
+@pytest.mark.parametrize(
+    ("known", "password", "told"),
+    [
+        (False, PASSWORD, "certificate verify failed"),
+        (True, "wr0ng/4712", "the user or the password is refused (535 "),
+    ],
+)
+def test_nobody_else_gets_the_password_and_a_wrong_one_is_told_without_it(
+    known, password, told, mail_server, mail_tls, mailing  # noqa: F811
+):  # fmt: skip
+    context, ca = mail_tls
+    server = mail_server(context, auth=True)
+    url = f"smtp://{quote(USER)}:{quote(password, safe='')}@127.0.0.1:{server.port}"
+    made = mailing(server, url=url, plain=False, tls={"ca": str(ca)} if known else None)
+    made.put(event())
+    made.once()
+    assert told in made.said[0]
+    assert "records wait in the spool" in made.said[0]
+    assert "47" not in made.said[0].replace(str(server.port), "")
+    assert server.got == []
+    assert bool(server.logins) == known
+
+
+def test_a_server_without_encryption_gets_nothing(mail_server, mailing):  # noqa: F811
+    server = mail_server(auth=True)
+    made = mailing(server, url=f"smtp://{LOGIN}127.0.0.1:{server.port}", plain=False)
+    made.put(event())
+    made.once()
+    assert "it offers no encryption (STARTTLS)" in made.said[0]
+    assert (server.logins, server.got) == (0, [])
+    assert made.stage.queue.waiting == 1
+
+
+def test_a_mail_that_is_put_off_is_sent_again_and_one_that_is_refused_is_given_up(mail_server, mailing):  # noqa: F811
+    server = mail_server()
+    server.answers = ["451 4.7.1 greylisted, try again later", "452 4.2.2 mailbox full", None, "550 5.1.1 no such user"]
+    made = mailing(server)
+    made.flow(event("first"))
+    assert len(server.got) == 1
+    assert made.counters[LOST] == 2
+    assert "ops@example.com is not taken: 451 4.7.1 greylisted, try again later; records wait" in made.said[0]
+    made.flow(event("second"), event("third"))
+    made.flow(event("fourth"))
+    assert server.subjects == ["first at gate (line, track 7)", "fourth at gate (line, track 7)"]
+    assert made.counters[REFUSED] == 2
+    assert made.said[-1].endswith(
+        "refuses 2 records: ops@example.com is not taken: 550 5.1.1 no such user; they are given up, and counted"
+    )
+    server.data = ["451 4.3.0 busy", "554 5.7.1 this is spam"]
+    made.flow(event("fifth"))
+    assert made.counters[REFUSED] == 3
+
+
+def test_one_recipient_for_whom_it_is_not_taken_yet_holds_up_no_other(mail_server, mailing):  # noqa: F811
+    server = mail_server()
+    server.refuses = {"full@example.com": "452 full", "gone@example.com": "550 gone"}
+    made = mailing(server, to=["ops@example.com", "full@example.com", "gone@example.com"])
+    made.put(event("first"))
+    made.once()
+    made.put(event("second"))
+    made.once()
+    made.once()
+    assert server.to == [["ops@example.com"], ["ops@example.com"]], "each event once"
+    assert server.subjects == ["first at gate (line, track 7)", "second at gate (line, track 7)"]
+    del server.refuses["full@example.com"]
+    made.flow()
+    assert server.to[2:] == [["full@example.com"]]
+    assert "second at gate" in text_of(server.got[-1])
+    assert made.counters[REFUSED_TO] >= 1
+    assert made.counters[SENT] == 2
+
+
+def test_a_server_that_breaks_off_or_is_gone_gets_the_same_mail_later(mail_server, mailing):  # noqa: F811
+    server = mail_server()
+    server.cuts = 2
+    made = mailing(server)
+    made.flow(event("first"))
+    assert (len(server.got), server.cuts) == (1, 0)
+    assert made.counters[LOST] == 2
+    server.stop()
+    made.put(event("second"))
+    client = made.stage.sender._client
+    client.close()
+    with pytest.raises(Lost, match="no connection"):
+        client.connect()
+    server.start()
+    made.flow()
+    assert server.subjects[1:] == ["second at gate (line, track 7)"]
+    assert made.said[-1].endswith("takes records again; 1 wait for it")
+
+
+def test_what_happens_within_seconds_goes_into_one_mail(mail_server, mailing):  # noqa: F811
+    server = mail_server()
+    made = mailing(server, gather=60.0, subject="[{source}] {kind}", body="{time} {text} {stage} {track_id}")
+    client, spool = made.stage.sender._client, made.stage.queue
+    take, client.gather_s = spool.take, 60.0
+
+    def later(*args):
+        found = take(*args)
+        if not found:  # it waits: something else happens, and then the run ends
+            made.put(event("left", source="yard"))
+            made.stage.sender.draining = True
+            return take(*args)
+        return found
+
+    spool.take = later
+    made.flow(event("crossed"), event("entered"))
+    (mail,) = server.got
+    assert mail["Subject"] == "[gate] crossed (and 2 more)"
+    assert [line.split()[2] for line in text_of(mail).splitlines()] == ["crossed", "entered", "left"]
+    assert made.counters[SENT] == 3
+
+
+def test_a_phone_is_not_flooded_and_nothing_is_silent(mail_server, mailing, monkeypatch):  # noqa: F811
+    server = mail_server()
+    now = [1_000_000.0]
+    monkeypatch.setattr("streamkit.emit.email.time.time", lambda: now[0])
+    made = mailing(server, limit=3)
+    for n in range(8):
+        now[0] += 1
+        made.flow(event("crossed" if n % 2 else "entered"))
+    assert len(server.got) == 3
+    assert "This is the last of 3 mails within an hour." in text_of(server.got[2])
+    assert "This is the last" not in text_of(server.got[1])
+    assert made.counters[OVER] == 5
+    assert any("3 mails within an hour are enough" in text for text in made.said)
+    client = made.stage.sender._client
+    client.connect()
+    client.idle()
+    assert len(server.got) == 3
+    client._quota = None  # as after a restart
+    now[0] += 3600
+    client.idle()
+    assert server.subjects[3] == "5 events were left out of mails"
+    text = text_of(server.got[3])
+    assert "3  crossed at gate" in text
+    assert "2  entered at gate" in text
+    client.idle()
+    assert len(server.got) == 4
+    client.close()
+
+
+def test_what_was_left_out_is_tried_no_more_often_than_any_mail(mail_server, mailing, monkeypatch):  # noqa: F811
+    server = mail_server()
+    now = [1_000_000.0]
+    monkeypatch.setattr("streamkit.emit.email.time.time", lambda: now[0])
+    made = mailing(server, limit=1)
+    made.flow(event("first"))
+    made.flow(event("second"))
+    now[0] += 3600
+    client = made.stage.sender._client
+    server.answers = ["451 later", "550 never"]
+    with pytest.raises(Lost, match="451 later"):
+        client.idle()
+    client.idle()
+    assert "refuses the mail that tells what was left out: ops@example.com is not taken: 550 never" in made.said[-1]
+    client.idle()
+    assert server.answers == []
+    assert len(server.got) == 1
+    client.close()
+
+
+def test_the_picture_of_an_event_is_attached_where_it_is_there(mail_server, mailing, tmp_path):  # noqa: F811
+    server = mail_server()
+    made = mailing(server, pictures=2)
+    paths = [tmp_path / name for name in ("one.jpg", "two.jpeg", "three.png", "no.jpg", "key.txt")]
+    paths[0].write_bytes(JPEG)
+    paths[1].write_bytes(JPEG + b"2")
+    paths[2].write_bytes(b"\x89PNG\r\n\x1a\n")
+    paths[3].write_bytes(b"the password is")
+    paths[4].write_bytes(JPEG)
+    for path in [paths[3], paths[4], tmp_path / "gone.jpg"]:
+        made.flow(event(snapshot=str(path)))
+        assert list(server.got[-1].iter_attachments()) == [], path
+    made.flow(*(event(snapshot=str(path)) for path in paths[:3]))
+    attached = list(server.got[-1].iter_attachments())
+    assert [(one.get_content_type(), one.get_content()) for one in attached] == [
+        ("image/jpeg", JPEG), ("image/jpeg", JPEG + b"2")
+    ]  # fmt: skip
+    values, crossed = event()
+    crossed["event"]["crop"] = base64.b64encode(JPEG).decode()
+    saved = event("saved", path=str(paths[1]))
+    made.flow((values, crossed), saved)
+    assert [one.get_content() for one in server.got[-1].iter_attachments()] == [JPEG, JPEG + b"2"]
+    one = {"box": [0, 0, 1, 1], "score": 0.91, "class_id": 0, "label": "person"}
+    person = {**HEAD, "object": {**one, "crop": base64.b64encode(JPEG).decode()}}
+    made.flow((("gate", "person", "detect", "7"), person))
+    assert server.got[-1]["Subject"] == "person at gate (score 0.91)"
+    assert [one.get_content() for one in server.got[-1].iter_attachments()] == [JPEG]
+
+
+def test_what_is_in_the_spool_comes_after_the_pipeline_was_killed(mail_server, tmp_path):  # noqa: F811
+    server = mail_server()
+    server.refuses["ops@example.com"] = "451 later"
+    options = {
+        "stage": "email", "url": f"smtp://127.0.0.1:{server.port}", "plain": True, "mail_from": "a@b.c",
+        "to": "ops@example.com", "send": "frames", "body": "{source} {text}", "gather": "100ms", "max_wait": "300ms",
+        "spool": {"path": str(tmp_path / "spool")},
+    }  # fmt: skip
+    first = Life(options, ["gate"], 10**6, 20)
+    first.wait_for_first()
+    wait_until(lambda: first.safe["gate"] > 5)
+    first.kill()
+    assert server.got == []
+    server.refuses.clear()
+    again = Life(options, ["last"], 1, 1)
+    assert again.end() == 0
+    assert "are left in" not in again.said
+    lines = [line for mail in server.got for line in text_of(mail).splitlines()]
+    assert lines.count("gate nothing at gate") > first.safe["gate"]
+    assert lines.count("last nothing at last") == 1
+
+
+def test_lines_without_an_end_and_line_ends_where_none_may_be_do_no_harm(mail_server, mailing):  # noqa: F811
+    server = mail_server()
+    made = mailing(server)
+    made.flow(event(text="a\r\nBcc: all@example.com\r\n\r\n" + "é" * 5000))
+    (mail,) = server.got
+    assert mail["Bcc"] is None
+    assert server.to == [["ops@example.com"]]
+    assert mail["Subject"].startswith("a Bcc: all@example.com éé")
+    assert len(mail["Subject"]) == 200
+    made.flow(*(event(str(n)) for n in range(60)))
+    assert "... and 10 more." in text_of(server.got[1])
+
+
+def test_a_refused_login_is_no_reason_to_give_records_up(mail_server, mailing):  # noqa: F811
+    server = mail_server()
+    made = mailing(server)
+    client = made.stage.sender._client
+    client._session = lambda: (_ for _ in ()).throw(Refused("no"))
+    with pytest.raises(Lost) as caught:
+        client.connect()
+    assert type(caught.value) is Lost

@@ -1,0 +1,133 @@
+"""A broker that is away for an hour: what the spool may hold is all there, and what it may not is counted exactly."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+from emit.brokers import PLACES
+
+from streamkit.bench import emitting
+from streamkit.counters import Counters
+from streamkit.emit.blocks import Record
+from streamkit.emit.client import Client, Lost
+from streamkit.emit.sender import LOST, SENT, Sender
+from streamkit.emit.spool import FULL, OLD, Spool
+
+HOUR_S = 3600
+PER_S = 10
+ALL = HOUR_S * PER_S
+
+
+class Back(Client):
+    """A broker that is there again after some tries; while it takes what has waited, `live` records come in."""
+
+    def __init__(self, live=lambda: None, tries=2):
+        self.live, self.tries, self.got = live, tries, []
+
+    def connect(self):
+        self.tries -= 1
+        if self.tries >= 0:
+            raise Lost("not there")
+
+    def deliver(self, messages):
+        self.got += [json.loads(one.body)["n"] for one in messages]
+        self.live()
+
+
+class Hour:
+    """A spool into which records come in, a second after the other of its own clock."""
+
+    def __init__(self, folder, **options):
+        self.now_s, self.count, self.counters, self.said = 1e9, 0, Counters(), []
+        self._folder, self._options = folder / "s", options
+        self.spool = self._open()
+
+    def _open(self):
+        return Spool(
+            self._folder, **self._options, counters=self.counters, say=self.said.append, clock=lambda: self.now_s
+        )
+
+    def passes(self, seconds=HOUR_S):
+        for _ in range(seconds):
+            self.now_s += 1
+            numbers = range(self.count, self.count + PER_S)
+            self.spool.append([Record(b"t", b"", b'{"n":%d,"source":"gate","objects":[]}' % n) for n in numbers])
+            self.count += PER_S
+            assert self.spool.size_bytes <= self._options.get("size", 1e9)
+
+    def restart(self):
+        self.spool.close()
+        self.spool = self._open()
+
+    def send(self, client):
+        Sender(self.spool, client, 0.3, self.counters, self.said.append).run(lambda: not self.spool.waiting)
+        return client.got
+
+
+@pytest.fixture
+def hour(tmp_path):
+    made = []
+
+    def begin(**options):
+        made.append(Hour(tmp_path, **options))
+        return made[-1]
+
+    yield begin
+    for one in made:
+        one.spool.close()
+
+
+def test_an_hour_waits_in_the_spool_and_goes_in_order_with_what_comes_meanwhile(hour):
+    one = hour(age_s=2 * HOUR_S)
+    one.passes()
+    assert one.spool.waiting == ALL
+
+    def live():
+        if one.count < ALL + 30 * PER_S:
+            one.passes(1)
+
+    client = Back(live)
+    assert one.send(client) == list(range(ALL + 30 * PER_S))
+    assert one.counters.values == {SENT: ALL + 30 * PER_S, LOST: 2}
+    assert client.where + ": not there; records wait in the spool, and it is tried again until it works" in one.said
+
+
+def test_an_hour_survives_the_end_of_the_pipeline_in_the_midst(hour):
+    one = hour()
+    for _ in range(4):
+        one.passes(HOUR_S // 4)
+        one.restart()
+    assert one.send(Back()) == list(range(ALL))
+
+
+def test_what_is_past_the_spools_size_is_counted_exactly_and_the_newest_are_kept(hour):
+    one = hour(size=1_000_000)
+    one.passes()
+    dropped = one.counters[FULL]
+    assert 0 < dropped < ALL
+    assert one.send(Back()) == list(range(dropped, ALL))
+    assert one.counters.values == {FULL: dropped, SENT: ALL - dropped, LOST: 2}
+
+
+def test_what_is_past_the_spools_age_is_counted_exactly(hour):
+    half = HOUR_S // 2
+    one = hour(age_s=half)
+    one.passes()
+    kept = one.send(Back())
+    assert kept == list(range(ALL - PER_S * (half + 1), ALL)), "those of the last half an hour, to the second"
+    assert one.counters.values == {OLD: ALL - len(kept), SENT: len(kept), LOST: 2}
+
+
+@pytest.mark.soak
+@pytest.mark.alone
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", [name for name in emitting.EMITTERS if name != "sqlite"])
+def test_it_catches_up_five_times_as_fast_as_records_come_and_holds_nothing_up(name):
+    if (why := PLACES[name].made_of.missing()) is not None:
+        pytest.skip(why)
+    with tempfile.TemporaryDirectory(prefix="streamkit-hour-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)  # some do not run as root
+        found = emitting.measure(name, Path(folder))
+    assert found["caught_up_live_per_s"] >= 5 * emitting.LIVE_PER_S
+    assert found["live_took_longer"] < 1.15

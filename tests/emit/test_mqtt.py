@@ -1,0 +1,89 @@
+"""What an MQTT broker is told to keep; what it is sent is in test_delivery.py."""
+
+import pytest
+from emit.brokers import place  # noqa: F401  a fixture
+from emit.listener import Listener
+
+from streamkit.emit.client import Message, address
+from streamkit.emit.mqtt import SCHEMES, MqttClient
+
+
+@pytest.fixture
+def there(place):  # noqa: F811
+    return place("mqtt")
+
+
+def connected(there):
+    made = MqttClient(address(there.options()["url"], SCHEMES), status="house/status")
+    made.said = []
+    made.say = made.said.append
+    made.connect()
+    return made
+
+
+def kept(there, topic, wanted):
+    """Wait until the broker has something for whoever comes now."""
+    listener = Listener(there.broker)
+    listener.listen(lambda: listener.kept.get(topic) == wanted, f"{topic} is {wanted}")
+    listener.close()
+
+
+def test_the_broker_says_that_we_are_there_and_that_we_have_gone(there):
+    client = connected(there)
+    kept(there, "house/status", "online")
+    client.close()
+    kept(there, "house/status", "offline")
+
+
+def test_the_broker_says_that_we_have_gone_where_the_connection_is_cut(there):
+    client = connected(there)
+    kept(there, "house/status", "online")
+    there.gate.cut()
+    kept(there, "house/status", "offline")
+    client.close()
+    client.connect()
+    kept(there, "house/status", "online")
+    client.close()
+
+
+def test_what_is_to_stand_is_told_when_it_comes_and_again_after_each_connection(there):
+    client = connected(there)
+    client.standing["house/a"] = b"1"
+    client.idle()
+    kept(there, "house/a", "1")
+    client.standing["house/b"] = b"2"
+    client.deliver([Message("s-1", "streamkit/x", "", b'{"id":"s-1","source":"x"}')])
+    kept(there, "house/b", "2")
+    client.close()
+    there.restart()  # this broker keeps nothing on its disk
+    client.connect()
+    for topic, text in (("house/a", "1"), ("house/b", "2"), ("house/status", "online")):
+        kept(there, topic, text)
+    assert client.said == []
+    client.close()
+
+
+def test_what_may_not_stand_is_said_and_records_go_all_the_same(there):
+    there.broker.kill()
+    conf = there.folder / "broker" / "acl"
+    conf.write_text("user streamkit\ntopic readwrite streamkit/#\ntopic read house/#\n")
+    conf.chmod(0o644)
+    command = there.broker.command
+
+    def with_rights():
+        made = command()
+        with open(made[-1], "a") as file:
+            file.write(f"acl_file {conf}\n")
+        return made
+
+    there.broker.command = with_rights
+    there._leave()
+    there.broker.start()
+    there._subscribe()
+    client = connected(there)
+    assert client.said == [f"{client.where} does not take house/status: reason code 0x87; nobody will know of it"]
+    client.close()  # Mosquitto 2.0 closes it, too
+    client.connect()
+    client.deliver([Message("s-1", "streamkit/x", "", b'{"id":"s-1","source":"x"}')])
+    assert [one["id"] for one in there.got()] == ["s-1"]
+    client.close()

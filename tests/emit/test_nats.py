@@ -1,0 +1,280 @@
+"""NATS: what its client makes of what a real server answers. Kills and cut connections are in test_delivery.py."""
+
+import asyncio
+import base64
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from emit.brokers import free_port, place  # noqa: F401  a fixture
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkit.bench import brokers
+from streamkit.emit.client import Lost, Message, address
+from streamkit.emit.nats import SCHEMES, NatsClient
+from streamkit.stages.emit_nats import Nats
+
+
+def message(number, subject="streamkit.a", size=10):
+    body = b'{"id":"s-%d","source":"a","x":"%b"}' % (number, b"x" * size)
+    return Message(f"s-{number}", subject, "", body)
+
+
+@pytest.fixture
+def there(place):  # noqa: F811
+    return place("nats")
+
+
+@pytest.fixture
+def client(there):
+    made = connected(there.options()["url"])
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def server():
+    """Make a server that is told other things."""
+    if (why := brokers.Nats.missing()) is not None:
+        pytest.skip(why)
+    made, folders = [], []
+
+    def start(text):
+        folders.append(Path(tempfile.mkdtemp(prefix="streamkit-nats-")))
+        made.append(brokers.Nats(folders[-1]))
+        made[-1].config = lambda: f'listen: "127.0.0.1:{made[-1].port}"\n{text.replace("FOLDER", str(folders[-1]))}'
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.kill()
+    for folder in folders:
+        shutil.rmtree(folder)
+
+
+def connected(url, *, timeout_s=30.0, tls=None, creds=None):
+    made = NatsClient(address(url, SCHEMES, tls), (), tls, creds)
+    made.timeout_s = timeout_s
+    made.connect()
+    return made
+
+
+def idle_for(client, seconds):
+    until_s = time.monotonic() + seconds
+    while time.monotonic() < until_s:
+        client.idle()
+        time.sleep(0.02)
+
+
+def ids(there):
+    return [one["id"] for one in there.got()]
+
+
+def test_many_are_sent_before_their_acknowledgements_are_waited_for(there, client):
+    waiting, publish = [], client._client.publish
+
+    async def counted(*words):
+        waiting.append(len(waiting) - len(client._answers))
+        await publish(*words)
+
+    client._client.publish = counted
+    assert client.deliver([message(n) for n in range(1000)]) == {}
+    assert max(waiting) > 10
+    assert ids(there) == [f"s-{n}" for n in range(1000)]
+
+
+def test_a_stream_keeps_a_record_once_however_often_it_comes(there, client):
+    for _ in range(2):
+        assert client.deliver([message(n) for n in range(3)]) == {}
+        client.close()
+        client.connect()
+    assert ids(there) == ["s-0", "s-1", "s-2"]
+
+
+def test_records_wait_until_a_stream_takes_their_subject(there, client):
+    with pytest.raises(Lost, match=r"no stream takes the subject other\.x; make one, as nats") as caught:
+        client.deliver([message(0), message(1), message(2, "other.x"), message(3)])
+    assert caught.value.done == 2
+    there.broker.add_stream("streamkit.>", "other.>")
+    assert client.deliver([message(2, "other.x"), message(3)]) == {}
+
+
+def test_a_stream_that_is_full_is_waited_for(there, client):
+    there.broker.add_stream(max_msgs=2, discard="new")
+    with pytest.raises(Lost, match="the stream does not take a record: maximum messages exceeded") as caught:
+        client.deliver([message(n) for n in range(5)])
+    assert caught.value.done == 2
+
+
+def test_what_is_too_large_is_refused_alone(there, client):
+    there.broker.add_stream(max_msg_size=5000)
+    refused = client.deliver([message(0), message(1, size=6000), message(2), message(3, size=2**20), message(4)])
+    assert refused.keys() == {1, 3}
+    assert "message size exceeds maximum allowed" in refused[1]
+    assert "and the server takes 1048576" in refused[3]
+    assert ids(there) == ["s-0", "s-2", "s-4"]
+    assert client.deliver([message(5, size=2**20 - 40), message(6)]).keys() == {0}, "its header counts as well"
+
+
+def test_a_server_that_stands_still_is_left_after_the_timeout(there, client):
+    client.timeout_s = 0.3
+    there.broker.freeze()
+    with pytest.raises(Lost, match=r"no acknowledgement within 0\.3 s; does a stream take these subjects\?"):
+        client.deliver([message(n, size=50_000) for n in range(200)])
+    client.close()
+    with pytest.raises(Lost, match=r"no answer within 0\.3 s"):
+        client.connect()
+    client.close()
+    there.broker.thaw()
+
+
+def test_another_server_of_the_cluster_is_taken_where_one_is_away(there):
+    away = there.options()["url"].replace(f":{there.gate.port}", f":{free_port()}")
+    client = NatsClient(address(away, SCHEMES), [f"127.0.0.1:{there.broker.port}"])
+    for n in range(6):  # in any order
+        client.connect()
+        assert client.deliver([message(n)]) == {}
+        client.close()
+
+
+def test_a_server_that_goes_is_noticed_while_there_is_nothing_to_send(there, client):
+    client.idle()
+    there.broker.kill()
+    with pytest.raises(Lost, match="the connection is lost"):
+        idle_for(client, 30)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda url: url.replace("streamkit:", "streamkit:no"), "no connection: Authorization Violation"),
+        (lambda url: url.replace("nats:", "tls:"), "the server does not encrypt; write nats:// if that is meant"),
+        (lambda url: f"nats://u:no@127.0.0.1:{free_port()}", "no connection: .*Connect call failed"),
+        (lambda url: "nats://u:no@nowhere.invalid", "no connection: .*not known|Temporary failure"),
+    ],
+)
+def test_what_does_not_let_us_in_is_told(change, told, there):
+    client = NatsClient(address(change(there.options()["url"]), SCHEMES))
+    with pytest.raises(Lost, match=told):
+        client.connect()
+    client.close()
+
+
+STORE = 'jetstream { store_dir: "FOLDER/js" }\n'
+
+
+def test_what_a_user_may_not_do_is_told(server):
+    users = [
+        "{user: streamkit, password: x}",
+        '{user: narrow, password: x, permissions: {publish: ["streamkit.a"], subscribe: ["_INBOX.>"]}}',
+        '{user: deaf, password: x, permissions: {subscribe: ["nothing"]}}',
+    ]
+    made = server(f"{STORE}authorization {{ users = [{', '.join(users)}] }}")
+    made.password = "x"
+    made.add_stream()
+    client = connected(f"nats://narrow:x@127.0.0.1:{made.port}")
+    refused = client.deliver([message(0), message(1, "streamkit.Other"), message(2), message(3, "streamkit.Other")])
+    assert refused == dict.fromkeys([1, 3], "this user may not publish to that subject")
+    client.close()
+    client = NatsClient(address(f"nats://deaf:x@127.0.0.1:{made.port}", SCHEMES))
+    with pytest.raises(Lost, match=r"answers of streams cannot be heard: .*let this user subscribe to _INBOX"):
+        client.connect()
+    client.close()
+
+
+@given(st.text())
+def test_whatever_a_value_is_it_is_one_word_of_a_subject(text):
+    assert re.fullmatch(r"[^\s.*>\x00]+", Nats.clean(text))
+
+
+def test_a_token_lets_us_in_and_a_server_without_jetstream_is_told(server):
+    made = server("authorization { token: s3cret }")
+    client = connected(f"nats://s3cret@127.0.0.1:{made.port}")
+    with pytest.raises(Lost, match=r"no stream takes .*; this server has no JetStream, which nats-server -js starts"):
+        client.deliver([message(0)])
+    assert client.hide("s3cret is no secret") == "*** is no secret"
+    client.close()
+
+
+def test_a_server_is_talked_to_only_if_its_certificate_is_good(server, certificates):
+    files = f'cert_file: "{certificates}/cert.pem", key_file: "{certificates}/key.pem"'
+    made = server(f"{STORE}tls {{ {files} }}\nauthorization {{ users = [{{user: streamkit, password: x}}] }}")
+    url = f"tls://streamkit:x@127.0.0.1:{made.port}"
+    good = connected(url, tls={"ca": str(certificates / "ca.pem")})
+    with pytest.raises(Lost, match="no stream takes the subject"):
+        good.deliver([message(0)])
+    good.close()
+    strange = NatsClient(address(url, SCHEMES))
+    with pytest.raises(Lost, match="certificate verify failed"):
+        strange.connect()
+    strange.close()
+
+
+# ------------------------------------------------------------------------------------- a user's JWT, as `nsc` makes it
+
+
+def encoded(data):
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def key_pair(prefix):
+    import nkeys
+
+    return nkeys.from_seed(nkeys.encode_seed(os.urandom(32), prefix))
+
+
+def jwt(kind, name, subject, issuer, **more):
+    claims = {
+        "jti": name, "iat": int(time.time()), "iss": issuer.public_key.decode(), "name": name,
+        "sub": subject.public_key.decode(), "nats": {"type": kind, "version": 2, **more},
+    }  # fmt: skip
+    head = encoded(json.dumps({"typ": "JWT", "alg": "ed25519-nkey"}).encode())
+    text = f"{head}.{encoded(json.dumps(claims).encode())}"
+    return f"{text}.{encoded(issuer.sign(text.encode()))}"
+
+
+def test_a_creds_file_lets_us_in(server, tmp_path):
+    nkeys = pytest.importorskip("nkeys")
+    operator, account, system, user = map(
+        key_pair,
+        (nkeys.PREFIX_BYTE_OPERATOR, nkeys.PREFIX_BYTE_ACCOUNT, nkeys.PREFIX_BYTE_ACCOUNT, nkeys.PREFIX_BYTE_USER),
+    )
+    names = [one.public_key.decode() for one in (account, system)]
+    told = jwt("operator", "o", operator, operator, system_account=names[1])
+    limits = {"subs": -1, "conn": -1, "leaf": -1, "imports": -1, "exports": -1, "data": -1, "payload": -1}
+    limits |= {"wildcards": True, "mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1}
+    accounts = [jwt("account", "a", account, operator, limits=limits), jwt("account", "s", system, operator)]
+    known = ", ".join(f"{name}: {text}" for name, text in zip(names, accounts, strict=True))
+    made = server(
+        f"{STORE}operator: {told}\nsystem_account: {names[1]}\nresolver: MEMORY\nresolver_preload {{ {known} }}"
+    )
+    path = tmp_path / "me.creds"
+    mine = jwt("user", "me", user, account, subs=-1, data=-1, payload=-1)
+    path.write_text(
+        f"-----BEGIN NATS USER JWT-----\n{mine}\n------END NATS USER JWT------\n\n"
+        f"-----BEGIN USER NKEY SEED-----\n{user.seed.decode()}\n------END USER NKEY SEED------\n"
+    )
+    url = f"nats://127.0.0.1:{made.port}"
+
+    async def add_stream():
+        import nats
+
+        other = await nats.connect(url, user_credentials=str(path))
+        await other.jetstream().add_stream(name="records", subjects=["streamkit.>"])
+        await other.close()
+
+    asyncio.run(add_stream())
+    client = connected(url, creds=str(path))
+    assert client.deliver([message(0)]) == {}
+    client.close()
+    nobody = NatsClient(address(url, SCHEMES), creds=str(tmp_path / "nowhere.creds"))
+    with pytest.raises(Lost, match=r"no connection: .*No such file"):
+        nobody.connect()
+    nobody.close()

@@ -1,0 +1,132 @@
+"""Cutting parts out of pictures: against a plain loop, its colour against a large picture's, and the device's bytes."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamkit.data import Color, Surface
+from streamkit.ops.color import from_rgb, to_rgb
+from streamkit.ops.cut import cut, cut_bytes, cut_size, step_for, to_host
+from streamkit.ops.planes import nv12_shape
+
+SIZES = [(64, 48), (63, 47), (30, 80)]
+RECTS = [(0, 0, 64, 48), (10, 20, 61, 47), (28, 0, 30, 79), (2, 4, 3, 5), (60, 0, 64, 48)]
+OF = [0, 1, 2, 1, 0]
+STEPS = [1, 3, 2, 1, 7]
+
+
+def noise(width, height, seed=0):
+    rng = np.random.default_rng(seed)
+    return Surface(rng.integers(0, 256, nv12_shape(width, height), dtype=np.uint8), Color())
+
+
+def plain(data, rect, step):
+    """The oracle: sample by sample."""
+    rows = data.shape[0] * 2 // 3
+    luma, chroma = data[:rows].astype(int), data[rows:].reshape(rows // 2, -1, 2).astype(int)
+    left, top, right, bottom = rect
+    width, height = (-(-n // step) for n in (right - left, bottom - top))
+    out = np.zeros(nv12_shape(width, height), np.uint8)
+    high = out.shape[0] * 2 // 3
+
+    def mean(plane, x, y, last):
+        places = [
+            (min(y * step + j + last[1], last[3]), min(x * step + i + last[0], last[2]))
+            for j in range(step)
+            for i in range(step)
+        ]
+        total = sum(plane[place] for place in places)
+        return (total + step * step // 2) // (step * step)
+
+    for y in range(high):
+        for x in range(out.shape[1]):
+            out[y, x] = mean(luma, x, y, (left, top, right - 1, bottom - 1))
+    for y in range(high // 2):
+        for x in range(out.shape[1] // 2):
+            last = left // 2, top // 2, (right - 1) // 2, (bottom - 1) // 2
+            out[high + y, 2 * x : 2 * x + 2] = mean(chroma, x, y, last)
+    return out
+
+
+def test_a_part_is_what_the_plain_loop_cuts():
+    surfaces = [noise(*size, seed) for seed, size in enumerate(SIZES)]
+    found = cut([surfaces[i] for i in OF], [SIZES[i] for i in OF], RECTS, STEPS)
+    for one, i, rect, step in zip(found, OF, RECTS, STEPS, strict=True):
+        assert np.array_equal(one.data, plain(surfaces[i].data, rect, step))
+        assert one.data.nbytes == cut_bytes(rect, step)
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 5), st.integers(0, 5), st.integers(1, 9))
+def test_any_part_and_step(width, height, left, top, step):
+    surface = noise(52, 54, width)
+    rect = 2 * left, 2 * top, 2 * left + width, 2 * top + height
+    (found,) = cut([surface], [(52, 54)], [rect], [step])
+    assert np.array_equal(found.data, plain(surface.data, rect, step))
+
+
+def test_a_part_does_not_share_memory_with_its_picture():
+    surface = noise(64, 48)
+    (found,) = cut([surface], [(64, 48)], [(0, 0, 64, 48)], [1])
+    assert not np.shares_memory(found.data, surface.data)
+
+
+@pytest.mark.parametrize("color", [Color(), Color("bt601", True, 0.5, 0.5), Color(chroma_y=0.0)])
+@pytest.mark.parametrize("step", [1, 2, 3, 5])
+def test_colours_stay_where_they_are(color, step):
+    """The mean of the picture in RGB is what the small one shows: its chroma is read where it sits."""
+    y, x = np.mgrid[:240, :300]
+    rgb = np.stack([128 + 90 * np.sin(x / 40), 128 + 90 * np.cos(y / 35), 128 + 60 * np.sin((x + y) / 50)], -1)
+    surface = Surface(from_rgb(rgb.round().astype(np.uint8), color), color)
+    (small,) = cut([surface], [(300, 240)], [(0, 0, 300, 240)], [step])
+    width, height = cut_size((0, 0, 300, 240), step)
+    found = to_rgb(small, width, height).astype(float)
+    expected = rgb.reshape(height, step, width, step, 3).mean(axis=(1, 3))
+    assert np.abs(found - expected)[2:-2, 2:-2].max() < 3.5
+
+
+def test_the_step_leaves_at_least_what_is_asked_for():
+    assert [step_for((w, 100), 640) for w in (10, 640, 1279, 1280, 3840)] == [1, 1, 1, 2, 6]
+    assert cut_size((0, 0, 3840, 2160), 6) == (640, 360)
+
+
+def test_what_does_not_fit_is_refused():
+    surface = noise(64, 48)
+    with pytest.raises(ValueError, match="within the picture"):
+        cut([surface], [(63, 48)], [(0, 0, 64, 48)], [1])
+    with pytest.raises(ValueError, match="1 or more, got 0"):
+        cut([surface], [(64, 48)], [(0, 0, 64, 48)], [0])
+    assert cut([], [], [], []) == []
+
+
+@pytest.mark.gpu
+def test_device_equals_host():
+    import cupy
+
+    from streamkit.ops import traffic
+
+    surfaces = [noise(*size, seed) for seed, size in enumerate(SIZES)]
+    there = [Surface(cupy.asarray(one.data), one.color) for one in surfaces]
+    sizes = [SIZES[i] for i in OF]
+    expected = cut([surfaces[i] for i in OF], sizes, RECTS, STEPS)
+    before = traffic.so_far()
+    found = cut([there[i] for i in OF], sizes, RECTS, STEPS)
+    assert traffic.so_far().to_host == before.to_host, "what is cut stays on the device"
+    brought = to_host(found)
+    assert traffic.so_far().to_host - before.to_host == sum(one.data.nbytes for one in expected)
+    for mine, theirs in zip(expected, brought, strict=True):
+        assert np.array_equal(mine.data, theirs.data)
+        assert mine.color == theirs.color
+
+
+@pytest.mark.gpu
+def test_the_device_waits_for_a_picture_that_is_not_ready():
+    import cupy
+
+    picture = noise(1280, 720)
+    there = Surface(cupy.zeros(picture.data.shape, np.uint8), Color())
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        there.data.set(picture.data, stream=stream)
+        there.ready = stream.record()
+    (found,) = to_host(cut([there], [(1280, 720)], [(0, 0, 1280, 720)], [1]))
+    assert np.array_equal(found.data, picture.data)

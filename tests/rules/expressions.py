@@ -1,0 +1,72 @@
+"""Conditions made at random, as streamkit and as CEL have them, and cel-python's own evaluation of the latter."""
+
+import sys
+from functools import lru_cache
+
+import celpy
+from celpy.celtypes import BoolType, DoubleType, StringType
+from hypothesis import strategies as st
+
+TEXTS = ("car", "person", "dog")
+_MAKE = {bool: BoolType, str: StringType, int: DoubleType, float: DoubleType}
+
+
+@lru_cache(maxsize=1024)
+def program(text):
+    limit = sys.getrecursionlimit()
+    try:
+        environment = celpy.Environment()  # which sets a limit of its own
+        return environment.program(environment.compile(text))
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def cel(text, facts):
+    """True, False, or None where CEL calls it an error: something in it is not known."""
+    known = {name: _MAKE[type(value)](value) for name, value in facts.items() if value is not None}
+    try:
+        return bool(program(text).evaluate(known))
+    except celpy.CELEvalError:
+        return None
+
+
+def numbers(names):
+    """Numbers as (streamkit, CEL); `names` are pairs of how each has the facts."""
+    leaves = st.sampled_from(names) | st.integers(0, 6).map(lambda n: (str(n), f"{n}.0"))
+
+    def larger(one):
+        both = st.tuples(one, st.sampled_from("+-*"), one)
+        pair = both.map(lambda v: tuple(f"({v[0][i]} {v[1]} {v[2][i]})" for i in (0, 1)))
+        return pair | one.map(lambda v: (f"-({v[0]})", f"-({v[1]})"))
+
+    return st.recursive(leaves, larger, max_leaves=3)
+
+
+def conditions(number_names, text_names, truth_names, leaves=5):
+    """Conditions as (streamkit, CEL)."""
+    compared = st.tuples(
+        numbers(number_names), st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), numbers(number_names)
+    )
+    parts = [compared.map(lambda v: tuple(f"{v[0][i]} {v[1]} {v[2][i]}" for i in (0, 1)))]
+    if text_names:
+        said = st.tuples(st.sampled_from(text_names), st.sampled_from(["==", "!="]), st.sampled_from(TEXTS))
+        parts.append(said.map(lambda v: tuple(f'{v[0][i]} {v[1]} "{v[2]}"' for i in (0, 1))))
+        listed = st.tuples(st.sampled_from(text_names), st.lists(st.sampled_from(TEXTS), min_size=1, max_size=3))
+        parts.append(listed.map(lambda v: tuple(f"{v[0][i]} in {v[1]}".replace("'", '"') for i in (0, 1))))
+    if truth_names:
+        parts.append(st.sampled_from(truth_names))
+
+    def larger(one):
+        pairs = st.tuples(one, st.sampled_from([("and", "&&"), ("or", "||"), ("&&", "&&"), ("||", "||")]), one)
+        chosen = st.tuples(one, one, one)
+        return st.one_of(
+            pairs.map(lambda v: tuple(f"({v[0][i]}) {v[1][i]} ({v[2][i]})" for i in (0, 1))),
+            one.map(lambda v: (f"not ({v[0]})", f"!({v[1]})")),
+            chosen.map(lambda v: tuple(f"(({v[0][i]}) ? ({v[1][i]}) : ({v[2][i]}))" for i in (0, 1))),
+        )
+
+    return st.recursive(st.one_of(parts), larger, max_leaves=leaves)
+
+
+def same(names):
+    return [(name, name) for name in names]

@@ -1,0 +1,193 @@
+"""Many rules on many sources against plain loops: CEL's own evaluation, and what lasts from the whole history."""
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rules.expressions import TEXTS, cel, conditions
+from rules.plain import Plain
+
+from streamkit.data import Batch, Frame
+from streamkit.detections import Detections
+from streamkit.rules import kernel
+from streamkit.rules.above import Above, Zone
+from streamkit.rules.engine import Engine
+from streamkit.rules.facts import Facts
+from streamkit.rules.rule import make_rule
+from streamkit.testing import detections
+
+DOOR = ((2.5, 0.0), (4.5, 0.0), (4.5, 360.0), (2.5, 360.0))
+MAX_GAP, MAX_PAUSE = 1.0, 3.0
+SEEN = Above(
+    labels=TEXTS,
+    zones={"zone": Zone({"door": DOOR}, margin=0.0, max_gap_s=MAX_GAP)},
+    attributes={"color": TEXTS},
+    columns=frozenset({"speed_kmh"}),
+)
+
+FRAME = (
+    [("count(person)", "n_person"), ("count(car and score > 0.5)", "n_sure"), ("count(person in zone.door)", "n_in"),
+     ("occupancy(zone.door)", "n_zone"), ("count()", "n"), ("count(speed > 2 or dog in zone.door)", "n_odd")],
+    [("source", "src")],
+    [("present(dog)", "n_dog > 0.0"), ("absent(person)", "n_person == 0.0"),
+     ('present(attributes.color == "dog")', "n_color > 0.0")],
+)  # fmt: skip
+OBJECT = (
+    [("score", "score"), ("x1", "x1"), ("speed", "speed"), ("dwell_s(zone.door)", "dwell"), ("age_s", "age"),
+     ("count(person)", "n_person"), ("width", "width")],
+    [("class", "klass"), ("attributes.color", "color")],
+    [("in_zone(zone.door)", "inside"), ("person", "klass == 'person'"),
+     ("dog in zone.door", "klass == 'dog' && inside")],
+)  # fmt: skip
+
+LENGTH = st.sampled_from([0.0, 0.0, 0.25, 0.5, 1.0])
+
+
+def rules(names):
+    one = conditions(*names, leaves=4)
+    return st.tuples(one, st.none() | one, st.tuples(LENGTH, LENGTH, LENGTH))
+
+
+OBJECTS = st.dictionaries(
+    st.integers(0, 3),
+    st.tuples(
+        st.sampled_from(TEXTS), st.integers(1, 6), st.sampled_from([0.25, 0.5, 0.75]), st.none() | st.integers(0, 4),
+        st.none() | st.sampled_from(TEXTS),
+    ),
+    min_size=1, max_size=3,
+)  # fmt: skip
+FRAMES = st.lists(
+    st.tuples(st.sampled_from(["car", "dog"]), st.sampled_from([0.25, 0.25, 0.25, 0.5, 1.25, 4.0]), OBJECTS),
+    min_size=8,
+    max_size=14,
+)
+
+
+class World:
+    """The facts of one source, found one frame after the other."""
+
+    def __init__(self, source):
+        self.source, self.first, self.seen, self.zone = source, {}, {}, {}
+
+    def look(self, now, objects):
+        """Facts of the frame, of each object by track; and the tracks that are lost."""
+        lost = [track for track, at in self.seen.items() if now - at > MAX_GAP]
+        for track in lost:
+            del self.seen[track], self.first[track]
+            self.zone.pop(track, None)
+        found = {}
+        for track, (label, x, score, speed, color) in objects.items():
+            self.first.setdefault(track, now)
+            self.seen[track] = now
+            if 2.5 < x < 4.5:
+                self.zone[track] = label, self.zone.get(track, (label, now))[1]
+            else:
+                self.zone.pop(track, None)
+            inside = track in self.zone
+            found[track] = {
+                "klass": label, "x1": max(0, x - 1), "width": x + 1 - max(0, x - 1), "score": score, "speed": speed,
+                "color": color, "inside": inside, "dwell": now - self.zone[track][1] if inside else None,
+                "age": now - self.first[track],
+            }  # fmt: skip
+        every = list(found.values())
+        frame = {
+            "src": self.source,
+            "n": len(every),
+            "n_person": sum(one["klass"] == "person" for one in every),
+            "n_dog": sum(one["klass"] == "dog" for one in every),
+            "n_sure": sum(one["klass"] == "car" and one["score"] > 0.5 for one in every),
+            "n_color": sum(one["color"] == "dog" for one in every),
+            "n_odd": sum((one["speed"] or 0) > 2 or (one["klass"] == "dog" and one["inside"]) for one in every),
+            "n_in": sum(label == "person" for label, _ in self.zone.values()),
+            "n_zone": len(self.zone),
+        }
+        return frame, {track: frame | one for track, one in found.items()}, lost
+
+
+def plainly(given_rules, per_object, frames):
+    """(time, source, rule, kind, track) of everything that is told."""
+    worlds, times, found, states = {}, defaultdict(float), [], {}
+    for source, step, objects in frames:
+        now = times[source] = times[source] + step
+        frame, each, lost = worlds.setdefault(source, World(source)).look(now, objects)
+        for number, ((_, when), clear, lengths) in enumerate(given_rules):
+            if per_object[number]:
+                for track in lost:
+                    before = states.pop((number, source, track), None)
+                    if before is not None and before.events and before.events[-1][1] == "raised":
+                        found.append((now, source, f"r{number}", "cleared", track))
+            for track, facts in each.items() if per_object[number] else [(None, frame)]:
+                true = cel(when, facts) is True
+                over = not true if clear is None else cel(clear[1], facts) is True
+                plain = states.setdefault((number, source, track), Plain(*lengths, gap_s=MAX_PAUSE))
+                if what := plain.step(now, true, over, True):
+                    found.append((now, source, f"r{number}", what, track))
+    return sorted(found, key=str)
+
+
+def batches(frames, size):
+    times, index = defaultdict(float), defaultdict(int)
+    made = []
+    for source, step, objects in frames:
+        times[source] += step
+        frame = Frame(source, index[source], times[source], 640, 360)
+        index[source] += 1
+        known = list(objects.values())
+        colors = np.full(len(known), None)
+        colors[:] = [None if one[4] is None else {"color": {"label": one[4], "score": 0.5}} for one in known]
+        table = detections(
+            [[x - 1, 10, x + 1, 20] for _, x, *_ in known], [one[2] for one in known], label=[one[0] for one in known],
+            labels=TEXTS, track_id=list(objects),
+            speed_kmh=np.array([np.nan if one[3] is None else one[3] for one in known], np.float32), attributes=colors,
+        )  # fmt: skip
+        made.append((frame, table))
+    for at in range(0, len(made), size):
+        part = made[at : at + size]
+        table = Detections.concat([one for _, one in part], rows=range(len(part)))
+        yield Batch([frame for frame, _ in part], tables={"detect": table})
+
+
+def run(made, facts, frames, size):
+    engine = Engine(made, SEEN, facts, max_gap_s=MAX_GAP, max_pause_s=MAX_PAUSE)
+    slots = {"car": 0, "dog": 1}
+    for slot in slots.values():
+        engine.begin(slot)
+    found = []
+    for batch in batches(frames, size):
+        for one in engine.step(batch, slots):
+            found.append((one.frame.pts_s, one.frame.source, one.rule, one.kind, one.track))
+    return sorted(found, key=str)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(rules(FRAME), min_size=1, max_size=2),
+    st.lists(rules(OBJECT), min_size=1, max_size=2),
+    FRAMES,
+    st.integers(1, 6),
+)
+def test_against_plain_loops(of_frames, of_objects, frames, size):
+    given_rules = of_frames + of_objects
+    facts, made = Facts(), []
+    for number, ((when, _), clear, (for_s, clear_s, cooldown_s)) in enumerate(given_rules):
+        options = {"when": f"{when} for {for_s}s" if for_s else when, "cooldown": cooldown_s, "clear_for": clear_s}
+        if clear is not None:
+            options["clear"] = clear[0]
+        try:
+            made.append(make_rule(f"r{number}", options, SEEN, facts))
+        except ValueError as error:  # the condition is about frames after all, and its end about objects
+            assert "clear speaks of one object" in str(error)  # noqa: PT017
+            return
+    expected = plainly(given_rules, [rule.per_object for rule in made], frames)
+    assert run(made, facts, frames, size) == expected
+    with pytest.MonkeyPatch.context() as patch:  # where Numba is not installed
+        for name, plain in (
+            ("_compare", "_compared"),
+            ("_value", "_run"),
+            ("count", "_count"),
+            ("advance", "_advance"),
+        ):
+            patch.setattr(kernel, name, getattr(kernel, plain))
+        assert run(made, facts, frames, size) == expected

@@ -1,0 +1,74 @@
+"""Alarms in the API, in the metrics and on the page, of a camera that is not there."""
+
+import re
+import shutil
+
+import pytest
+from servers import SECRET, served
+
+TEXT = f"""
+sources:
+  gate: {{uri: "rtsp://operator:{SECRET}@127.0.0.1:9/stream1"}}
+  test: {{uri: "test://?width=96&height=64", pace: 10}}
+stages:
+  draw: {{}}
+alarms:
+  camera_down: {{when: "down_s > 0.2"}}
+  never: total_fps > 1e6
+"""
+
+
+@pytest.fixture(scope="module")
+def alarmed(root):
+    with served(TEXT, root) as server:
+        server.until(lambda: server.open.get("/status").json()["alarms"])
+        yield server
+
+
+def test_the_api_tells_what_is_raised_and_keeps_it_among_the_events(alarmed):
+    (status,) = alarmed.open.get("/status").json()["alarms"]
+    assert (status["alarm"], status["source"]) == ("camera_down", "gate")
+    assert re.fullmatch(r'camera "gate" has been down for \d+ s \(refused\)', status["text"])
+    down, never = alarmed.open.get("/alarms").json()
+    assert (down["name"], down["rule"], down["count"]) == ("camera_down", "down_s > 0.2", 1)
+    assert down["raised"][0]["source"] == "gate"
+    assert (never["count"], never["raised"]) == (0, [])
+    (event,) = alarmed.open.get("/events").json()
+    assert (event["kind"], event["stage"], event["source"]) == ("raised", "alarms", "gate")
+    assert event["data"]["text"] == status["text"]
+    assert event["picture"] is False
+    assert "alarms" in alarmed.open.get("/status").json()["emits"]
+    assert alarmed.open.get("/status").json()["events"] == {"raised": 1}
+    assert SECRET not in alarmed.open.get("/alarms").text + alarmed.open.get("/events").text
+
+
+def test_prometheus_sees_an_alarm_as_long_as_it_is_raised(alarmed):
+    text = alarmed.open.get("/metrics").text
+    assert 'streamkit_alarm{alarm="camera_down",source="gate"} 1.0' in text
+    assert 'streamkit_alarms_raised_total{alarm="camera_down"} 1.0' in text
+    assert 'streamkit_alarms_raised_total{alarm="never"} 0.0' in text
+    assert 'streamkit_alarm{alarm="never"' not in text
+    assert 'streamkit_events_total{kind="raised"} 1.0' in text
+
+
+def test_the_page_shows_it_and_lets_go_of_it(alarmed):
+    playwright = pytest.importorskip("playwright.sync_api")
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium to look with; apt-get install chromium")
+    with playwright.sync_playwright() as runner:
+        browser = runner.chromium.launch(executable_path=chromium, args=["--headless", "--no-sandbox", "--disable-gpu"])
+        page = browser.new_page()
+        troubles = []
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.goto(alarmed.url)
+        expect = playwright.expect
+        expect(page.locator("#alarms p")).to_have_text(
+            re.compile('^camera_down: camera "gate" has been down'), timeout=20_000
+        )
+        expect(page.locator(".event strong").first).to_have_text(re.compile('camera "gate" has been down for'))
+        assert alarmed.client.delete("/sources/gate").status_code == 204
+        expect(page.locator("#alarms")).to_be_hidden(timeout=20_000)
+        expect(page.locator(".event strong").first).to_have_text('camera "gate" was removed')
+        assert not troubles
+        browser.close()

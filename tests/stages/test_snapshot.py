@@ -1,0 +1,207 @@
+"""Snapshots: what is in the file, names, retention, trouble, privacy, and the same on the device."""
+
+import errno
+import os
+import time
+from pathlib import Path
+
+import pytest
+from stages.sights import BLUE, GREEN, LARGE, RED, SMALL, files, happen, looks, near, saved, scene, snap
+
+from streamkit.config import read_text
+from streamkit.data import Surface
+from streamkit.errors import ConfigError
+from streamkit.graph import as_text, build
+from streamkit.runtime.sharing import share_out
+from streamkit.stage import default_registry
+from streamkit.stages.snapshot import Snapshot
+from streamkit.testing import frames
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_frame_is_written_as_it_is_at_the_event():
+    given = scene([(SMALL, RED, True), ((80, 60, 240, 180), GREEN, True), (SMALL, RED, True)])
+    happen(given[1], track=None)
+    found, _ = snap(given, what="frame", max_size=160)
+    assert files() == ["snaps/gate/video/000001.000s_frame_none.jpg"]
+    color, size = looks(*files())
+    assert near(color, GREEN)
+    assert size == (120, 160)
+    assert [at for at, _ in saved(found)] == [1]
+
+
+def test_pictures_larger_than_max_size_are_made_smaller():
+    given = scene([(LARGE, GREEN, True)] * 3)
+    happen(given[0])
+    snap(given, max_size=50, pad=0, within=0)
+    assert looks(*files())[1] == (50, 29)
+
+
+def test_the_rest_is_written_when_the_source_ends():
+    given = [*scene([(LARGE, GREEN, True)] * 2), *scene([(SMALL, BLUE, True)] * 2, "yard")]
+    happen(given[1])
+    happen(given[3])
+    found, counts = snap(given)
+    assert len(files()) == 2
+    assert saved(found) == []
+    assert counts == {"snapshots written": 2, "snapshots without an event: their source had ended": 2}
+
+
+def test_names_of_a_camera_have_its_time():
+    given = scene([(LARGE, GREEN, True)] * 2)
+    for frame in given:
+        frame.time_s = 1785585600.25
+        happen(frame)
+    snap(given, within=0)
+    day = "snaps/gate/2026-08-01/20260801T120000.250Z_person_7"
+    assert files() == [f"{day}-2.jpg", f"{day}.jpg"], "two pictures never have one name"
+
+
+def test_what_cannot_be_pictured_is_given_up_and_counted():
+    given = scene([(LARGE, GREEN, True), None, None, None])
+    happen(given[1], track=8)
+    happen(given[1], track=None)
+    happen(given[2], kind="other")
+    found, counts = snap(given)
+    assert saved(found) == []
+    assert counts == {
+        "snapshots given up: the object was not seen": 1,
+        "snapshots given up: the event is of no object; what: frame takes the frame": 1,
+    }
+    bare = frames(1, "gate")
+    happen(bare[0])
+    assert snap(bare, what="frame")[1] == {"snapshots given up: the frame has no picture": 1}
+
+
+# --------------------------------------------------------------------------------------------------------- the disk
+
+
+def test_a_disk_that_fills_up_costs_pictures_and_nothing_else(monkeypatch):
+    given = scene([(LARGE, GREEN, True)] * 4)
+    for frame in given:
+        happen(frame)
+
+    def full(self, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    found, counts = snap(given, within=0)
+    assert saved(found) == []
+    assert files() == [], "no half picture is left"
+    assert counts == {"snapshots failed": 4}
+    assert all(frame.error is None for frame in found)
+
+
+def test_no_room_and_retention(monkeypatch):
+    import shutil
+    from collections import namedtuple
+
+    given = scene([(LARGE, GREEN, True)] * 3)
+    happen(given[0])
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda path: namedtuple("usage", "free")(50_000_000))
+        _, counts = snap(given, within=0)
+    assert counts == {"snapshots given up: no room on the disk": 1}
+    old = Path("snaps/gate/2026-08-01/20260801T120000.250Z_person_7.jpg")
+    other = Path("snaps/gate/notes.txt")
+    for path in (old, other):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+        os.utime(path, (1, 1))
+    _, counts = snap(given, within=0, keep={"age": 3600.0})
+    assert counts == {"snapshots written": 1, "snapshots removed: too old": 1}
+    assert other.exists(), "nothing but snapshots is removed"
+    assert not old.exists()
+
+
+def test_halves_of_a_crash_are_removed():
+    part = Path("snaps/gate/video/.000002.000s_person_7.jpg.part")
+    young = part.with_name(".000003.000s_person_7.jpg.part")
+    part.parent.mkdir(parents=True)
+    for path in (part, young):
+        path.write_bytes(b"x")
+    os.utime(part, (1, 1))
+    assert time.time() - young.stat().st_mtime < 30
+    snap(scene([None]))
+    assert not part.exists()
+    assert young.exists(), "another process may be writing it"
+
+
+# ----------------------------------------------------------------------------------------------------- the pipeline
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"path": "snaps/{source}/{time}.png"}, "end in .jpg"),
+        ({"path": "snaps/{time}.jpg"}, "no two pictures have one name"),
+        ({"path": "snaps/{source}-{time}-{what}.jpg"}, "knows the placeholders"),
+        ({"when": []}, "when must name an event"),
+        ({"what": "frame", "within": 1.0}, "leave them out with what: frame"),
+        ({"path": "{source}{time}.jpg", "keep": {"age": 1.0}}, "begins with a folder"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(options, told):
+    with pytest.raises(ValueError, match=told):
+        Snapshot(**{"when": "a.b", **options})
+
+
+PRIVATE = """
+device: {device}
+sources: {{a: samples/street.mp4, b: samples/street.mp4}}
+stages:
+  detect: {{model: demo}}
+  track: {{}}
+  door: {{stage: line_counter, line: [[320, 60], [320, 360]]}}
+  draw: {{blur: [person]}}
+  snapshot: {{when: door.crossed, from: {above}{more}}}
+"""
+
+
+def private(root, above="draw", more="", device="cpu"):
+    text = PRIVATE.format(above=above, more=more, device=device)
+    return build(read_text(text, folder=root, registry=default_registry()))
+
+
+@pytest.mark.parametrize(("above", "more"), [("draw", ""), ("'[draw, door]'", ""), ("door", ", clear: true")])
+def test_what_is_hidden_stays_hidden(root, above, more):
+    private(root, above.strip("'"), more)
+
+
+@pytest.mark.parametrize("above", ["door", "[door, draw]"])
+def test_pictures_past_what_hides_are_refused(root, above):
+    with pytest.raises(ConfigError, match=r"snapshot would show what draw hides; write from: draw, .* or clear: true"):
+        private(root, above)
+
+
+def test_each_device_has_its_own(root):
+    shares = share_out(private(root, device="[cuda:0, cuda:1]"))
+    assert [sources for _, sources in shares] == [["a"], ["b"]]
+    assert "snapshot: the pictures that are written go from device to host" in as_text(private(root), "cuda:0")
+
+
+@pytest.mark.gpu
+def test_from_a_device_come_the_same_pictures_and_nothing_else():
+    import cupy
+
+    from streamkit.ops import traffic
+
+    views = [(SMALL, RED, True), (LARGE, GREEN, True), (SMALL, RED, True), (LARGE, BLUE, True), (LARGE, BLUE, False)]
+    given = scene(views)
+    happen(given[2])
+    snap(given, path="snaps/{source}/host/{time}.jpg")
+    for frame in given:
+        frame.surface = Surface(cupy.asarray(frame.surface.data), frame.surface.color)
+    before = traffic.so_far().to_host
+    found, counts = snap(given, path="snaps/{source}/device/{time}.jpg")
+    assert counts == {"snapshots written": 1, "snapshots to host": 1}
+    host, device = (Path(f"snaps/gate/{where}/000002.000s.jpg").read_bytes() for where in ("host", "device"))
+    assert host == device
+    assert len(saved(found)) == 1
+    crop = 96 * 168 * 3 // 2
+    assert traffic.so_far().to_host - before == crop + 16 * len(views), "the sums of each view, and one crop"
