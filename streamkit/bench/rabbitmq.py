@@ -47,7 +47,8 @@ class RabbitMq(Broker):
         (self.folder / "rabbitmq.config").write_text(f"[{{rabbit, [{settings}]}}].")
         (self.folder / "plugins").write_text("[].")
         epmd = ["epmd", "-address", "127.0.0.1", "-port", self._ports["ERL_EPMD_PORT"]]
-        self._epmd = subprocess.Popen(epmd, stdin=subprocess.DEVNULL, start_new_session=True)
+        quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        self._epmd = subprocess.Popen(epmd, start_new_session=True, **quiet)
         until_s = time.monotonic() + self.start_s
         while not listens(int(self._ports["ERL_EPMD_PORT"])) and time.monotonic() < until_s:
             time.sleep(0.02)  # or else RabbitMQ starts one itself, which nobody ends
