@@ -18,7 +18,7 @@ def arrow(why: str = "run.py batch") -> Any:
         import pyarrow.compute
         import pyarrow.parquet
     except ImportError as error:
-        raise MissingPackage("pyarrow", "batch", why) from error
+        raise MissingPackage("pyarrow", "batch" if why == "run.py batch" else "parquet", why) from error
     return pyarrow
 
 
