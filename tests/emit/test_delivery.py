@@ -87,6 +87,16 @@ def with_spool(there, folder, **more):
     return {"stage": there.kind, **there.options(), "spool": {"path": str(folder / "spool")}, "timeout": "1s", **more}
 
 
+def bring_the_rest(options):
+    """Runs that send what is left in the spool; a slow machine needs more than one."""
+    for n in range(5):
+        last = Life({**options, "timeout": "30s", "drain": "30s"}, [f"last{n}"], 1, 1)
+        assert last.end(900) == 0
+        if "are left in" not in last.said:
+            return
+    raise AssertionError(last.said)
+
+
 def survive(there, folder, *, broker_kills, pipeline_kills, rate, least_s=0.2, most_s=0.6, seed=1):
     """Kill both at random moments while frames of two sources flow; then let the rest out, and count."""
     chance = random.Random(seed)
@@ -116,12 +126,7 @@ def survive(there, folder, *, broker_kills, pipeline_kills, rate, least_s=0.2, m
     life.process.send_signal(signal.SIGKILL)
     life.end()
     safe |= life.safe
-    for n in range(5):  # runs that bring the rest; a slow machine needs more than one
-        last = Life({**options, "timeout": "30s", "drain": "30s"}, [f"last{n}"], 1, 1)
-        assert last.end(900) == 0
-        if "are left in" not in last.said:
-            break
-    assert "are left in" not in last.said, last.said
+    bring_the_rest(options)
     found, repeats = once(there.got())
     assert found.keys() >= safe.keys()
     for source, frames in found.items():
@@ -152,7 +157,8 @@ def test_nothing_is_lost_in_twenty_kills_of_each(kind, place, tmp_path):  # noqa
 @pytest.mark.parametrize("kind", WITH_GATE)
 def test_a_connection_cut_between_sending_and_acknowledgement_gives_repeats_and_no_gap(kind, place, tmp_path):  # noqa: F811
     there = place(kind)
-    life = Life(with_spool(there, tmp_path), ["gate"], 1500, 1000)
+    options = with_spool(there, tmp_path)
+    life = Life(options, ["gate"], 1500, 1000)
     life.wait_for_first()
     time.sleep(0.2)
     there.gate.swallow = True
@@ -160,9 +166,10 @@ def test_a_connection_cut_between_sending_and_acknowledgement_gives_repeats_and_
     there.gate.cut()
     there.gate.swallow = False
     assert life.end() == 0
+    if "are left in" in life.said:  # a broker that is slow to let one in again
+        bring_the_rest(options)
     found, repeats = once(there.got())
-    assert found == {"gate": list(range(1500))}
-    assert "are left in" not in life.said
+    assert found["gate"] == list(range(1500))
     if kind not in DROPS_REPEATS:  # by its primary key, or its stream
         assert repeats > 0
 
