@@ -146,9 +146,8 @@ def test_nothing_is_lost_when_broker_and_pipeline_are_killed(kind, place, tmp_pa
 def test_nothing_is_lost_in_twenty_kills_of_each(kind, place, tmp_path):  # noqa: F811
     seed = random.randrange(10**6)
     there = place(kind)
-    rate = 500 if kind == "amqp" else 2000  # a second; what comes while RabbitMQ starts has to go as well
     records, repeats = survive(
-        there, tmp_path, broker_kills=20, pipeline_kills=20, rate=rate, least_s=0.2, most_s=1.5, seed=seed
+        there, tmp_path, broker_kills=20, pipeline_kills=20, rate=2000, least_s=0.2, most_s=1.5, seed=seed
     )
     print(f"\n{kind}: {records} records, {repeats} repeats, seed {seed}")
     assert records > 20_000
