@@ -27,7 +27,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         return
     config.option.testrunuid = config.option.testrunuid or uuid4().hex
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    processes = 0 if Path("/dev/nvidiactl").exists() else min(len(os.sched_getaffinity(0)) + 1, _MOST)
+    processes = 0 if Path("/dev/nvidiactl").exists() else min(len(os.sched_getaffinity(0)), _MOST)
     if whole and config.option.numprocesses is None and processes > 1 and not config.option.usepdb:
         config.option.numprocesses = processes
         config.option.dist = "loadfile"

@@ -36,6 +36,7 @@ class Reading:
         self._batcher, self._make, self._limit, self._spans = batcher, make, limit, spans
         self._changed = threading.Condition()
         self._paused = self._over = False
+        self._set_aside = False  # whether a pause stopped the source; it may be over before that is heard
         self._source: Source | None = None
         self._inlet: Inlet | None = None
         self._index, self._shift_s = 0, 0.0  # added to what comes, once the source has been opened again
@@ -87,8 +88,9 @@ class Reading:
                 self.state.tell("paused" if paused else "connecting")
             self._paused = paused
             self._changed.notify_all()
-            source = self._source
-        if paused and source is not None and source.unbounded:
+            source = self._source if paused else None
+            self._set_aside |= source is not None and source.unbounded
+        if source is not None and source.unbounded:
             source.stop()
 
     def _tell(self, state: str, cause: str | None = None, words: str = "") -> None:
@@ -113,7 +115,7 @@ class Reading:
         """Open the source and read it; True at its end, False where it was paused."""
         made, state, again = self._make(self.config, self.state, self._tell), self.state, self._last is not None
         with self._changed:
-            self._source = made
+            self._source, self._set_aside = made, False
             if self._over or self._paused:
                 return self._over
         spans = self._spans()
@@ -143,7 +145,7 @@ class Reading:
         finally:
             self._source = None
             made.close()
-        return not self._paused or self._over
+        return self._over or not (self._paused or self._set_aside)
 
     def _first(self, frame: Frame) -> None:
         self.state.live = frame.due_s is not None

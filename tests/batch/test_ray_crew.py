@@ -62,7 +62,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
 
 
 def settings_of(place: Path, out: Path, look: Look | None = None) -> Settings:
-    return Settings(place / "pipeline.yaml", (), out, ("parquet",), look or Look(end_s=1.0))
+    return Settings(place / "pipeline.yaml", (), out, ("parquet",), look or Look(end_s=2.0))
 
 
 def run(settings: Settings, videos: Path, crew: Any, look: Callable[[Manager], None] = lambda manager: None) -> Tally:
@@ -101,7 +101,7 @@ def batch(root: Path, place: Path, here) -> Callable[..., subprocess.CompletedPr
     """Run the command, in a process of its own or in this one."""
 
     def run_it(out: Path, *more: str, its_own: bool = False) -> subprocess.CompletedProcess[str]:
-        words = ["batch", "pipeline.yaml", "videos", "--end", "1", "--out", out, *more]
+        words = ["batch", "pipeline.yaml", "videos", "--end", "2", "--out", out, *more]
         if not its_own:
             return here(*words, cwd=place)
         line = [sys.executable, root / "run.py", *words]

@@ -33,6 +33,7 @@ with Collecting(OWN):
         hangs: bool = False
         fails: bool = False
         late_s: float = 0.0
+        stop_s: float = 0.0
 
         @property
         def unbounded(self) -> bool:
@@ -52,6 +53,7 @@ with Collecting(OWN):
                 return
             for index in range(self.frames_):
                 if self._over.wait(1 / self.rate):
+                    time.sleep(self.stop_s)
                     return
                 surface = Surface(np.zeros((24, 16), np.uint8), Color())
                 now_s = time.monotonic() - self.late_s

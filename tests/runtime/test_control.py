@@ -122,6 +122,17 @@ def test_pause_and_resume(camera):
         assert WRITTEN["a"] == list(range(len(WRITTEN["a"])))  # a file stands still
 
 
+def test_a_camera_that_is_slow_to_close_goes_on_after_a_short_pause():
+    running, _ = pipeline("sources: {a: {stage: camera, stop_s: 0.5}}\nstages: {note: {}}")
+    with going(running):
+        until(lambda: len(WRITTEN.get("a", [])) > 5)
+        running.pause("a")
+        running.resume("a")  # it has not heard of the pause yet
+        so_far = len(WRITTEN["a"])
+        until(lambda: len(WRITTEN["a"]) > so_far + 5)
+        assert running.states["a"].state == "running"
+
+
 def test_a_camera_that_hangs_or_fails_costs_the_others_nothing():
     text = "sources: {a: {stage: camera}, stuck: {stage: camera, hangs: true}, gone: {stage: camera, fails: true}}"
     running, said = pipeline(f"{text}\nstages: {{note: {{}}}}")

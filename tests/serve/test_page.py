@@ -51,6 +51,8 @@ def open_page(chromium, server):
         page.on("console", lambda line: "Content Security Policy" in line.text and troubles.append(line.text))
         page.on("request", lambda one: elsewhere.append(one.url) if not ours(one.url) else None)
         page.goto((url or server.url) + (f"#token={token}" if token else ""))
+        if token == TOKEN:  # until then a click asks for the token
+            page.locator("#sign-out").wait_for()
         return page
 
     def ours(url):
