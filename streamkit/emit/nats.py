@@ -108,7 +108,8 @@ class NatsClient(Client):
             self._told.clear()  # of servers that were tried before this one
             self._inbox = self._client.new_inbox()
             await self._client.subscribe(f"{self._inbox}.>", cb=self._answered)
-            await self._client.flush(self.timeout_s)
+            for _ in range(2):  # a ping may overtake what is to be written before it; the second one cannot
+                await self._client.flush(self.timeout_s)
         except (self._errors.Error, OSError, ValueError, TimeoutError) as error:
             raise Lost(f"no connection: {self._why(error)}") from error
         if self._told:

@@ -184,9 +184,11 @@ def test_what_a_user_may_not_do_is_told(server):
     assert refused == dict.fromkeys([1, 3], "this user may not publish to that subject")
     client.close()
     client = NatsClient(address(f"nats://deaf:x@127.0.0.1:{made.port}", SCHEMES))
-    with pytest.raises(Lost, match=r"answers of streams cannot be heard: .*let this user subscribe to _INBOX"):
-        client.connect()
-    client.close()
+    try:
+        with pytest.raises(Lost, match=r"answers of streams cannot be heard: .*let this user subscribe to _INBOX"):
+            client.connect()
+    finally:
+        client.close()
 
 
 @given(st.text())
