@@ -11,14 +11,14 @@ from streamkit.outputs import PartFile, output_error
 _ENCODED = ["key", "source", "frame", "pts_s", "stage", "label", "class_id", "track_id", "kind", "error"]
 
 
-def arrow(why: str = "run.py batch") -> Any:
-    """The module `pyarrow`, for `why`. Raises MissingPackage."""
+def arrow(why: str = "run.py batch", extra: str = "batch") -> Any:
+    """The module `pyarrow`, for `why`, by the install extra `extra`. Raises MissingPackage."""
     try:
         import pyarrow
         import pyarrow.compute
         import pyarrow.parquet
     except ImportError as error:
-        raise MissingPackage("pyarrow", "batch" if why == "run.py batch" else "parquet", why) from error
+        raise MissingPackage("pyarrow", extra, why) from error
     return pyarrow
 
 

@@ -69,7 +69,7 @@ def columns(send: str) -> dict[str, Field]:
 @lru_cache(maxsize=8)
 def arrow_schema(send: str) -> Any:
     """The Arrow schema of these columns, their meaning with them. Raises MissingPackage."""
-    pa = arrow("stage: parquet")
+    pa = arrow("stage: parquet", "parquet")
     return pa.schema([
         pa.field(name, _type(pa, field.type), metadata={"description": field.help})
         for name, field in columns(send).items()

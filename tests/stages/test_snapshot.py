@@ -169,8 +169,8 @@ def private(root, above="draw", more="", device="cpu"):
 
 
 @pytest.mark.parametrize(("above", "more"), [("draw", ""), ("'[draw, door]'", ""), ("door", ", clear: true")])
-def test_what_is_hidden_stays_hidden(root, above, more):
-    private(root, above.strip("'"), more)
+def test_pictures_of_what_is_drawn_or_meant_to_be_clear_are_taken(root, above, more):
+    assert "snapshot" in private(root, above.strip("'"), more).nodes
 
 
 @pytest.mark.parametrize("above", ["door", "[door, draw]"])
