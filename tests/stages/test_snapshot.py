@@ -173,6 +173,38 @@ def test_pictures_of_what_is_drawn_or_meant_to_be_clear_are_taken(root, above, m
     assert "snapshot" in private(root, above.strip("'"), more).nodes
 
 
+def test_no_clear_pixel_of_what_is_hidden_is_written(run_pipeline, root):
+    """The same frames, clear and as drawn: within persons' boxes nothing fine is left."""
+    import json
+
+    import cv2
+
+    text = """
+sources: {a: STREET}
+stages:
+  detect: {model: demo}
+  track: {}
+  door: {stage: line_counter, line: [[320, 60], [320, 360]]}
+  jsonl: {path: "all.jsonl"}
+  draw: {blur: [person], only: [none], from: door}
+  hidden: {stage: snapshot, when: door.crossed, what: frame, from: draw, path: "hidden/{source}{time}.jpg"}
+  clear: {stage: snapshot, when: door.crossed, what: frame, from: door, clear: true, path: "clear/{source}{time}.jpg"}
+""".replace("STREET", str(root / "samples" / "street.mp4"))
+    run_pipeline(text, limit=250)
+    frames_ = {round(one["pts_s"], 3): one for one in map(json.loads, Path("all.jsonl").read_text().splitlines())}
+    seen = 0
+    for path in sorted(Path("hidden").glob("*.jpg")):
+        pictures = [cv2.imread(str(place / path.name), cv2.IMREAD_GRAYSCALE) for place in (path.parent, Path("clear"))]
+        for one in frames_[float(path.stem.removeprefix("a").partition("s")[0])]["objects"]:
+            x1, y1, x2, y2 = (round(side) for side in one["box"])
+            if one["label"] == "person" and (x2 - x1) * (y2 - y1) > 400:
+                inside = [picture[y1 + 2 : y2 - 2, x1 + 2 : x2 - 2] for picture in pictures]
+                hidden, clear = (cv2.Laplacian(one, cv2.CV_64F).var() for one in inside)
+                assert hidden < clear / 5
+                seen += 1
+    assert seen > 3
+
+
 @pytest.mark.parametrize("above", ["door", "[door, draw]"])
 def test_pictures_past_what_hides_are_refused(root, above):
     with pytest.raises(ConfigError, match=r"snapshot would show what draw hides; write from: draw, .* or clear: true"):
