@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamkit.emit.client import Address, Client, Lost, Message, Refused, Tls, tls_context
@@ -20,6 +19,7 @@ _NEVER = {0x87, 0x90, 0x95, 0x99}  # not authorized, topic name invalid, packet 
 _FAILED = 0x80  # reason codes from here on
 _ONLINE, _OFFLINE = b"online", b"offline"
 _LOOK_S = 0.1
+_GATHER_S = 0.1  # for messages of several records
 
 
 class MqttClient(Client):
@@ -47,6 +47,7 @@ class MqttClient(Client):
         except ImportError as error:
             raise MissingPackage("paho-mqtt", "mqtt", "mqtt") from error
         self._paho, self._at, self._tls, self._batch, self._retain = paho, at, tls, batch, retain
+        self.gather_s = _GATHER_S if batch > 1 else 0.0
         self.where, self.secrets = str(at), [at.password or ""]
         self._status = status
         self.standing: dict[str, bytes] = {}
@@ -81,7 +82,7 @@ class MqttClient(Client):
             made.connect(self._at.host, self._at.port, keepalive=_KEEPALIVE_S)
         except (OSError, ValueError) as error:
             raise Lost(f"no connection: {error}") from error
-        self._wait(lambda: bool(told), "answer to CONNECT", 0)
+        self._wait(lambda: bool(told), "answer to CONNECT")
         if told[0].is_failure:
             raise Lost(f"the broker refuses the connection: {told[0]}")
         self._announce()
@@ -91,20 +92,19 @@ class MqttClient(Client):
         client = self._client
         assert client is not None
         self._announce()
-        sent: list[tuple[int, int]] = []  # message ids, and how many records had gone before
-        before = 0
-        for topic, count, payload in _packets(messages, self._batch):
+        arrived = bytearray(len(messages))  # 1 for each that the broker has acknowledged
+        sent: list[tuple[int, Sequence[int]]] = []  # message ids, and the places of their records
+        for topic, places, payload in _packets(messages, self._batch):
             try:
                 info = client.publish(topic, payload, qos=1, retain=self._retain)
             except ValueError as error:  # a topic or payload that MQTT does not have
-                self._collect(sent, before)
-                raise Refused(str(error), before) from error
+                self._collect(sent, arrived)
+                raise Refused(str(error), _head(arrived)) from error
             if info.rc != self._paho.MQTT_ERR_SUCCESS:
-                self._collect(sent, before)
-                raise Lost(self._paho.error_string(info.rc), before)
-            sent.append((info.mid, before))
-            before += count
-        self._collect(sent, before)
+                self._collect(sent, arrived)
+                raise Lost(self._paho.error_string(info.rc), _head(arrived))
+            sent.append((info.mid, places))
+        self._collect(sent, arrived)
 
     def idle(self) -> None:
         """See `Client.idle`."""
@@ -130,7 +130,7 @@ class MqttClient(Client):
         for topic, payload in list(self.standing.items()):
             if self._stands.get(topic) != payload and topic not in self._denied:
                 mid = self._client.publish(topic, payload, qos=1, retain=True).mid
-                self._wait(lambda mid=mid: mid in self._answers, "acknowledgement", 0)  # type: ignore[misc]
+                self._wait(lambda mid=mid: mid in self._answers, "acknowledgement")  # type: ignore[misc]
                 if (code := self._answers.pop(mid)) >= _FAILED:
                     self.say(f"{self.where} does not take {topic}: reason code 0x{code:02x}; nobody will know of it")
                     self._denied.add(topic)
@@ -143,29 +143,31 @@ class MqttClient(Client):
 
         return ReasonCode(PacketTypes.DISCONNECT, "Disconnect with will message")
 
-    def _collect(self, sent: list[tuple[int, int]], total: int) -> None:
+    def _collect(self, sent: list[tuple[int, Sequence[int]]], arrived: bytearray) -> None:
         """Wait for the acknowledgements of what was sent, in order."""
-        for mid, before in sent:
-            self._wait(lambda mid=mid: mid in self._answers, "acknowledgement", before)  # type: ignore[misc]
+        for mid, places in sent:
+            self._wait(lambda mid=mid: mid in self._answers, "acknowledgement", arrived)  # type: ignore[misc]
             code = self._answers.pop(mid)
             if code in _NEVER:
-                raise Refused(f"reason code 0x{code:02x}", before)
+                raise Refused(f"reason code 0x{code:02x}", _head(arrived))
             if code >= _FAILED:
-                raise Lost(f"the broker does not take a message: reason code 0x{code:02x}", before)
+                raise Lost(f"the broker does not take a message: reason code 0x{code:02x}", _head(arrived))
+            for place in places:
+                arrived[place] = 1
 
-    def _wait(self, there: Any, what: str, done: int) -> None:
+    def _wait(self, there: Any, what: str, arrived: bytes | bytearray = b"") -> None:
         until_s = time.monotonic() + self.timeout_s
         while not there():
             if self.over() and not self._answers:
-                raise Lost("the run ends", done)
+                raise Lost("the run ends", _head(arrived))
             if time.monotonic() > until_s:
-                raise Lost(f"no {what} within {self.timeout_s:g} s", done)
+                raise Lost(f"no {what} within {self.timeout_s:g} s", _head(arrived))
             try:
                 self._loop(_LOOK_S)
             except Lost as error:
                 if there():
                     return
-                raise Lost(str(error), done) from error
+                raise Lost(str(error), _head(arrived)) from error
 
     def _loop(self, wait_s: float) -> None:
         assert self._client is not None
@@ -177,14 +179,21 @@ class MqttClient(Client):
         self._down = why
 
 
-def _packets(messages: Sequence[Message], batch: int) -> Any:
-    """Topic, number of records and payload of each packet; records that follow each other share one."""
+def _packets(messages: Sequence[Message], batch: int) -> Iterator[tuple[str, Sequence[int], bytes]]:
+    """Topic, the places of its records and payload of each packet. Those of one topic stay in their order."""
     if batch == 1:
-        for one in messages:
-            yield one.topic, 1, one.body
+        for place, one in enumerate(messages):
+            yield one.topic, (place,), one.body
         return
-    for topic, group in groupby(messages, lambda one: one.topic):
-        run = list(group)
-        for at in range(0, len(run), batch):
-            part = run[at : at + batch]
-            yield topic, len(part), b"[" + b",".join([one.body for one in part]) + b"]"
+    topics: dict[str, list[int]] = {}
+    for place, one in enumerate(messages):
+        topics.setdefault(one.topic, []).append(place)
+    parts = [places[at : at + batch] for places in topics.values() for at in range(0, len(places), batch)]
+    for places in sorted(parts):
+        yield messages[places[0]].topic, places, b"[" + b",".join([messages[i].body for i in places]) + b"]"
+
+
+def _head(arrived: bytes | bytearray) -> int:
+    """How many at the head have arrived."""
+    first = arrived.find(0)
+    return len(arrived) if first < 0 else first

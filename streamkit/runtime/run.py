@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from streamkit.ahead import Later
 from streamkit.alarms import wanted
 from streamkit.counters import Counters
 from streamkit.data import Batch, Device
@@ -62,7 +63,10 @@ class Pipeline(Controls):
         ready: whether every stage is open and frames are taken.
         alarms: those on the run itself.
         left_behind: threads that hung in a call at the end and were not waited for.
+        later: does what need not be done when the first frame comes.
     """
+
+    later: type[Later[Any]] = Beside
 
     def __init__(
         self, graph: Graph, device: Device, *, limit: int | None = None, say: Callable[[str], None] = print,
@@ -261,7 +265,7 @@ class Pipeline(Controls):
 
     def _context(self, id_: str) -> Context:
         given = 1 if self.device.kind == "cpu" else cores(), Counters(), self.say, self.addresses, self._spans()
-        return Context(id_, self.device, self._sizes, *given, later=Beside)
+        return Context(id_, self.device, self._sizes, *given, later=self.later)
 
     def _count(self, lane: Lane, batch: Batch) -> None:
         self.ends.count(lane, batch)

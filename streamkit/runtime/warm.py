@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from streamkit.ahead import Later
 from streamkit.data import Device
 from streamkit.errors import ConfigError, StreamkitError
 from streamkit.graph import Graph
@@ -19,7 +20,8 @@ _CLOSE_S = 20.0
 class Warm(Pipeline):
     """A pipeline that is kept running, through which sources are sent one by one.
 
-    On the CPU its batches depend on no clock, so that what comes out is the same in every run.
+    On the CPU its batches depend on no clock, so that what comes out is the same in every run. On a GPU it begins when
+    its networks are ready as they are fastest: what is done slowly until then only delays that.
 
     Args:
         graph: what to run; without sources.
@@ -29,12 +31,18 @@ class Warm(Pipeline):
         say: takes messages for the user.
     """
 
+    later = Later
+
     def __init__(
         self, graph: Graph, device: Device, *, slots: int = 1, own_cores: int | None = None, say: Callable[[str], None]
     ) -> None:
         super().__init__(
             graph, device, say=say, keep_running=True, at_once=slots, own_cores=own_cores, apart=device.kind == "cpu"
         )
+        if device.kind == "cuda":
+            self._sizes = self._sizes[
+                -1:
+            ]  # files do not wait, so batches are full; each size costs seconds at the start
         self.alarms.off()  # each source is a piece of work, and what becomes of it is told to who sent it
         self.ends.by_source = True
         self._opened, self._over = threading.Event(), threading.Event()

@@ -23,6 +23,7 @@ class Asking(Composite):
         batch: crops of one run of the network, at most.
         every: how long an answer holds before the network is asked again; 0 asks on every frame.
         better: asked again when area x score of a track is more than so many times that of its best view.
+        untracked: below a tracker, ask about objects that it has no track for too, on every frame: weak, brief ones.
         smooth: answers are averaged over time, and one so old counts for 1/e; 0 takes the newest alone.
         forget: a track that was not seen for so long begins anew.
         providers: ONNX Runtime's providers, first choice first; by default `cuda` on a GPU and `cpu` without one.
@@ -36,6 +37,7 @@ class Asking(Composite):
     batch: Count = 32
     every: Seconds = 1.0
     better: float = 2.0
+    untracked: bool = False
     smooth: Seconds = 2.0
     forget: Seconds = 10.0
     providers: tuple[Literal["tensorrt", "cuda", "cpu"], ...] = ()
@@ -51,7 +53,7 @@ class Asking(Composite):
     def asking(self, of: Of | None) -> list[Part]:
         """The parts that ask the network about crops, up to the answers."""
         return [
-            select(of, **some(self, ("every", "forget", "pad", "min_size", "better"))),
+            select(of, **some(self, ("every", "forget", "pad", "min_size", "better", "untracked"))),
             Part("preprocess", Preprocess, some(self, ("model", "batch"))),
             Part("infer", Infer, some(self, (*RUN, "batch"))),
             Part("postprocess", FetchAnswers, {"model": self.model}),

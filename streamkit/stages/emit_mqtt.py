@@ -23,7 +23,8 @@ class Mqtt(Emitter):
     Options:
         url: the broker, such as "mqtts://${USER}:${PASSWORD}@broker:8883"; mqtt:// is not encrypted.
         topic: with {source} in it, or what else the records know: {label}, {stage}, {kind}, {track_id}.
-        batch: so many records of one topic may go in one message, as a JSON array; thousands a second need it.
+        batch: so many records of one topic may go in one message, as a JSON array, and wait up to 0.1 s for each other;
+            thousands a second need it.
         retain: the broker keeps the last message of each topic for who subscribes later.
         status: a topic where the broker keeps online, and offline as soon as this has gone, however that comes.
         discovery: where Home Assistant looks for devices, usually homeassistant. Each source becomes one, with a sensor

@@ -7,7 +7,7 @@ These are the parts of the chain that `streamkit/crops.py` draws, up to the answ
 
 and may put any postprocess behind them: it finds the crops on the batch, row i of the outputs is crop i, and
 `batch.geometry` leads from there to the pixels of the whole frame. On a track the network is asked for a new one, then
-every now and then, and for a better view; without tracks it is asked about every object of every frame.
+every now and then, and for a better view; where nothing tracks it is asked about every object of every frame.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ from streamkit.stage import BatchStage, Part, StreamStage
 from streamkit.units import Model, Of, Pixels, Score, Seconds
 
 ASKED, TOO_SMALL = "objects asked about", "objects not asked about: too small"
+UNTRACKED = "objects not asked about: no track"
 WHOLE = -1
 """The `row_id` of a crop that is a whole frame."""
 _NONE = np.zeros((0, 0), np.float32)
 
 
 def select(
-    of: Of | None, *, every: float, forget: float, pad: float = 0.0, min_size: float = 0.0, better: float = 2.0
-) -> Part:
+    of: Of | None, *, every: float, forget: float, pad: float = 0.0, min_size: float = 0.0, better: float = 2.0,
+    untracked: bool = True,
+) -> Part:  # fmt: skip
     """The first part of a composite: of the objects, or of the whole frames where there is no `of`."""
     if of is None:
         return Part("select", SelectFrames, {"every": every})
     options = {"of": of, "every": every, "forget": forget, "pad": pad, "min_size": min_size, "better": better}
-    return Part("select", SelectObjects, options)
+    return Part("select", SelectObjects, {**options, "untracked": untracked})
 
 
 def members(table: Detections, of: Of) -> np.ndarray:
@@ -95,12 +97,13 @@ class SelectObjects(StreamStage):
         pad: share of the box added on each side of the crop.
         min_size: no object is asked about whose shorter side is below this.
         better: a track is asked about again where area x score is more than so many times that of the best view.
+        untracked: below a tracker, ask about objects without a track too, on every frame.
     """
 
     name: ClassVar[str] = "select"
     reads: ClassVar[tuple[str, ...]] = ("pixels", "detections")
     writes: ClassVar[tuple[str, ...]] = ("crops",)
-    changeable: ClassVar[tuple[str, ...]] = ("every", "forget", "pad", "min_size", "better")
+    changeable: ClassVar[tuple[str, ...]] = ("every", "forget", "pad", "min_size", "better", "untracked")
     crossing: ClassVar[str] = "the rectangles to cut go from host to device, one small copy a batch"
 
     of: Of
@@ -109,6 +112,7 @@ class SelectObjects(StreamStage):
     pad: Score = 0.0
     min_size: Pixels = 0.0
     better: float = 2.0
+    untracked: bool = True
 
     def new_state(self, source: str) -> Tracks:
         """A source's tracks; none yet."""
@@ -123,6 +127,9 @@ class SelectObjects(StreamStage):
         rects = crop_rects(table.xyxy, sizes, self.pad)
         large = (sides.min(axis=1) >= self.min_size) & (rects[:, 2] > 0)
         seen = large if "predicted" not in table.extra else large & ~np.asarray(table.extra["predicted"], bool)
+        if table.track_id is not None and not self.untracked:
+            self._count(UNTRACKED, int((seen & (table.track_id < 0)).sum()))
+            seen = seen & (table.track_id >= 0)
         quality = np.where(seen, np.prod(np.maximum(sides, 0), axis=1) * table.score, -1.0)
         self._count(TOO_SMALL, len(table) - int(large.sum()))
 

@@ -130,10 +130,9 @@ def test_a_worker_and_a_node_are_lost_and_another_joins(ray_nodes, place, at_hom
         if not lost and manager.tally.done >= 1 and (workers := ray_nodes.workers("a")):
             lost.append(workers[0].pid)
             workers[0].kill()
-            return
         ready = [hand for hand in crew.hands if hand.ready]
         busy = ready and all(hand.jobs for hand in ready)  # or nobody would notice
-        if len(lost) == 1 and manager.tally.done >= 2 and busy and ray_nodes.workers("b"):
+        if len(lost) == 1 and busy and ray_nodes.workers("b"):
             lost.append("b")
             ray_nodes.lose("b")
             ray_nodes.add("b", core=1)

@@ -1,10 +1,12 @@
 """What an MQTT broker is told to keep; what it is sent is in test_delivery.py."""
 
+import json
+
 import pytest
 from emit.brokers import place  # noqa: F401  a fixture
 from emit.listener import Listener
 
-from streamkit.emit.client import Message, address
+from streamkit.emit.client import Message, Refused, address
 from streamkit.emit.mqtt import SCHEMES, MqttClient
 
 
@@ -87,4 +89,36 @@ def test_what_may_not_stand_is_said_and_records_go_all_the_same(there):
     client.connect()
     client.deliver([Message("s-1", "streamkit/x", "", b'{"id":"s-1","source":"x"}')])
     assert [one["id"] for one in there.got()] == ["s-1"]
+    client.close()
+
+
+def test_records_of_a_topic_share_a_message_though_those_of_others_stand_between(there):
+    client = MqttClient(address(there.options()["url"], SCHEMES), batch=4)
+    client.connect()
+    listener = Listener(there.broker)
+    listener.listen(lambda: listener.there, "subscribed")
+    ids = [f"s-{number}" for number in range(15)]
+    topics = [f"streamkit/{'abc'[number % 3]}" for number in range(15)]
+    given = list(zip(ids, topics, strict=True))
+    client.deliver([Message(i, t, "", b'{"id":"%b","source":"%b"}' % (i.encode(), t[-1:].encode())) for i, t in given])
+    listener.listen(lambda: len(listener.passed) == 6, "six messages")
+    for topic in set(topics):
+        parts = [json.loads(text) for name, text in listener.passed if name == topic]
+        assert [len(part) for part in parts] == [4, 1]
+        assert [one["id"] for part in parts for one in part] == [i for i, t in given if t == topic]
+    listener.close()
+    client.close()
+
+
+def test_of_what_was_sent_only_the_head_that_has_arrived_is_done(there):
+    """A message holds the records 0 and 2; the second one, with 1, is refused: 1 is the first that has not arrived."""
+    client = MqttClient(address(there.options()["url"], SCHEMES), batch=2)
+    client.connect()
+    sent = [
+        Message(f"s-{number}", topic, "", b'{"id":"s-%d","source":"a"}' % number)
+        for number, topic in enumerate(("streamkit/a", "streamkit/+", "streamkit/a"))
+    ]
+    with pytest.raises(Refused) as caught:
+        client.deliver(sent)
+    assert caught.value.done == 1
     client.close()

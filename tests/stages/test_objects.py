@@ -11,7 +11,8 @@ from streamkit.graph import as_text, build
 from streamkit.models.card import find_card, load_card
 from streamkit.stage import BatchStage, Collecting, default_registry, stage
 from streamkit.stages.classify import Classify
-from streamkit.stages.objects import ASKED, TOO_SMALL, SelectObjects
+from streamkit.stages.embed import Embed
+from streamkit.stages.objects import ASKED, TOO_SMALL, UNTRACKED, SelectObjects
 from streamkit.stages.postprocess import Postprocess
 from streamkit.stages.preprocess import Preprocess
 from streamkit.testing import detections, frames, run_nodes, run_stage
@@ -71,6 +72,19 @@ def test_without_tracks_every_object_of_every_frame_is_asked_about():
         frame.detections = detections([BOX, BOX])
     assert len(asked(given, every=60)[0]) == 6
     assert len(asked(film(3, tracks=(-1, 7)), every=60)[0]) == 3 + 1
+
+
+def test_what_the_tracker_has_no_track_for_is_left_out_and_counted_where_that_is_wanted():
+    found, stage = asked(film(3, tracks=(-1, 7)), every=60, untracked=False)
+    assert found == [("test", 0, 1)]
+    assert stage.context.counters[UNTRACKED] == 3
+    assert stage.context.counters[TOO_SMALL] == 0
+    assert len(asked(film(3, tracks=(-1, -1), box=[10, 10, 12, 12]), untracked=False, min_size=16)[0]) == 0
+
+
+def test_classify_and_embed_leave_out_what_has_no_track():
+    assert not Classify(model=load_card(find_card("color")), of=Of("detect")).parts()[0].options["untracked"]
+    assert not Embed(model=load_card(find_card("look")), of=Of("detect")).parts()[0].options["untracked"]
 
 
 def test_a_better_view_is_asked_about_at_once():
