@@ -6,7 +6,8 @@ Each broker that is installed here is started for it, on a free port. Printed ar
 through spool and broker, from the first frame to the last acknowledgement; those a second that had waited for the
 broker, from when it is there, alone and while 1,000 live ones a second come in behind them, and how much longer those
 take to come than without that; and what a frame with ten objects costs: in the stage, and in CPU time of all threads
-more than with a sink that does nothing.
+more than with a sink that does nothing. Beside that, what the stage itself costs where nobody sends and nothing else
+runs: CPU time of its thread a frame, in batches of 64, with ten objects and with none.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ LIVE_PER_S = _LIVE_FPS * OBJECTS
 """Live records a second, while others are caught up with."""
 
 _LOOK_S = 0.01
+_BATCH, _ROUNDS = 64, 200
 _BROKERS: dict[str, type[Broker]] = {
     "mqtt": Mosquitto, "redis": Redis, "kafka": Kafka, "postgres": Postgres, "amqp": RabbitMq, "nats": Nats,
 }  # fmt: skip
@@ -164,6 +166,7 @@ def measure(name: str, folder: Path, frames: int = _FRAMES) -> dict[str, float]:
         table = {"table": "whole"} if name in ("sqlite", "postgres") else {}
         whole, used = run({**emitter, **table, "send": "frames"}, frames)
         _, base = run({"stage": "nothing"}, frames)
+        alone, alone_empty = (stage_alone(name, broker, folder, objects) for objects in (True, False))
     finally:
         if broker is not None:
             broker.kill()
@@ -172,9 +175,44 @@ def measure(name: str, folder: Path, frames: int = _FRAMES) -> dict[str, float]:
         "caught_up_per_s": caught_up,
         "caught_up_live_per_s": caught_up_live,
         "live_took_longer": late,
+        "alone_us_per_frame": alone,
+        "alone_us_per_empty_frame": alone_empty,
         "stage_us_per_frame": whole["stages"]["out"]["seconds"] / frames * 1e6,
         "cpu_us_per_frame": (used - base) / frames * 1e6,
     }
+
+
+def stage_alone(name: str, broker: Broker | None, folder: Path, objects: bool) -> float:
+    """CPU time of the stage's own thread, in µs a frame: records made, chosen and spooled with `send: frames`.
+
+    Args:
+        name: the emitter.
+        broker: what it would send to.
+        folder: for its spool.
+        objects: whether the frames have ten objects each, or none.
+    """
+    from streamkit.stage import Context
+
+    registry = default_registry()
+    add_stages(registry)
+    kind: Any = registry.get(name)
+    sink = kind(**options_for(name, broker, folder), spool={"path": str(folder / "alone")})
+    sink.context = Context(name)
+    sink.open()
+    frames = [Frame("gate", index, index * 0.04, 640, 360) for index in range(_BATCH)]
+    batch = Batch(frames, np)
+    if objects:
+        find: Any = registry.get("ten_objects")
+        batch = find().process(batch)
+    took_s = []
+    for _ in range(_ROUNDS):
+        begun = time.thread_time()
+        for frame, encoded in zip(frames, sink.encode(batch), strict=True):
+            sink.write_encoded(frame, encoded)
+        sink.flush()
+        took_s.append(time.thread_time() - begun)
+    sink.queue.close()
+    return float(np.median(took_s)) / _BATCH * 1e6
 
 
 def _catch_up(sink: dict[str, Any], waiting: int) -> tuple[float, float]:
@@ -218,7 +256,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=_FRAMES)
     asked = parser.parse_args()
     print(f"{'emitter':10} {'records/s':>10} {'caught up/s':>12} {'with live/s':>12} {'live took':>10} "
-          f"{'stage us/frame':>15} {'cpu us/frame':>13}")  # fmt: skip
+          f"{'alone us/frame':>15} {'empty':>6} {'stage us/frame':>15} {'cpu us/frame':>13}")  # fmt: skip
     for name in asked.names or EMITTERS:
         why = _BROKERS[name].missing() if name in _BROKERS else None
         if why:
@@ -229,6 +267,7 @@ def main() -> None:
             found = measure(name, Path(folder), asked.frames)
         print(f"{name:10} {found['records_per_s']:10,.0f} {found['caught_up_per_s']:12,.0f} "
               f"{found['caught_up_live_per_s']:12,.0f} {found['live_took_longer']:10.2f} "
+              f"{found['alone_us_per_frame']:15.1f} {found['alone_us_per_empty_frame']:6.1f} "
               f"{found['stage_us_per_frame']:15.1f} "
               f"{found['cpu_us_per_frame']:13.1f}", flush=True)  # fmt: skip
 

@@ -99,22 +99,22 @@ class Track(StreamStage):
         if self.smooth is not None:
             chosen["smooth"] = self.smooth
         shown = self.predicted
-        self._settings = Settings(
-            **chosen,
-            class_aware=self.class_aware,
-            appearance=self.appearance,
-            new_score=self.new_score,
-            high_score=self.high_score,
-            low_score=self.low_score,
-            min_iou=self.min_iou,
-            min_iou_weak=max(0.3, self.min_iou),
-            min_iou_new=max(0.1, self.min_iou),
-            min_similarity=self.min_similarity,
-            confirm_s=self.confirm,
-            max_lost_s=self.max_lost,
-            max_gap_s=self.max_gap,
-            show_lost_s=(_SHOWN_S if shown else 0.0) if isinstance(shown, bool) else float(shown),
-        )
+        numbers: dict[str, Any] = {
+            "new_score": self.new_score,
+            "high_score": self.high_score,
+            "low_score": self.low_score,
+            "min_iou": self.min_iou,
+            "min_iou_weak": max(0.3, self.min_iou),
+            "min_iou_new": max(0.1, self.min_iou),
+            "min_similarity": self.min_similarity,
+            "confirm_s": self.confirm,
+            "max_lost_s": self.max_lost,
+            "max_gap_s": self.max_gap,
+            "show_lost_s": (_SHOWN_S if shown else 0.0) if isinstance(shown, bool) else shown,
+        }
+        for name, number in numbers.items():
+            numbers[name] = float(number)  # for an int, which Python may give, all would be compiled anew
+        self._settings = Settings(**chosen, class_aware=self.class_aware, appearance=self.appearance, **numbers)
         if not is_kept(advance):
             self.context.say("the tracker is being compiled, which takes some seconds; once, not at every start")
         self._pool = Pool()
