@@ -49,6 +49,11 @@ class Sender:
         """A number that rises as long as the client takes records, be it that it holds them back."""
         return self._spool.acknowledged + self._held
 
+    @property
+    def undelivered(self) -> int:
+        """How many records wait that the client has not taken."""
+        return self._spool.waiting - self._held
+
     def run(self, over: Callable[[], bool]) -> None:
         """Send until `over` says that the run ends; the sender's thread is in here all the time."""
         client = self._client

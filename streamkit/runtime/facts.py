@@ -144,9 +144,9 @@ class Observer:
     def _emitters(self, found: Facts, now_s: float) -> None:
         found.whole |= {"spool_share": 0.0, "spool_records": 0.0, "undelivered_s": 0.0}
         for id_, one in emitters(self._runners()):
-            waiting, done = one.queue.waiting, one.queue.acknowledged
+            waiting, done = one.queue.waiting, one.sender.delivered
             known = self._delivered.get(id_)
-            if known is None or not waiting or known[0] != done:
+            if known is None or one.sender.undelivered <= 0 or known[0] != done:
                 known = self._delivered[id_] = done, now_s
             _most(found, "spool_share", one.queue.share, id_)
             _most(found, "spool_records", float(waiting), id_)

@@ -16,7 +16,7 @@ from streamkit.errors import ConfigError, OutputError
 from streamkit.graph import build
 from streamkit.rules.language import compile as compile_rule
 from streamkit.runtime.alarms import WHOLE, Alarms
-from streamkit.runtime.facts import Facts
+from streamkit.runtime.facts import Facts, emitters
 from streamkit.runtime.fleet import prepare
 from streamkit.yamlfile import Node
 
@@ -182,6 +182,30 @@ def test_no_frame_flows_and_the_alarm_is_told_all_the_same(tmp_path, hook):  # n
     assert report["counts"]["records sent"] == 2, "an emitter of frames gets no events"
     (posted,) = json.loads(hook.got[0][1])
     assert (posted["source"], posted["event"]) == ("gate", found["event"])
+
+
+def test_a_spool_that_nobody_empties_is_told_and_one_that_keeps_records_for_a_file_is_not(tmp_path):
+    ways = (
+        f"away: {{stage: mqtt, url: 'mqtt://127.0.0.1:9', drain: 100ms, spool: {{path: {tmp_path}/away}}}}\n"
+        f"  rolls: {{stage: parquet, path: {tmp_path}/rows, spool: {{path: {tmp_path}/rolls}}}}"
+    )
+    text = PIPELINE.format(
+        source="rate: 50", stages=ways, folder=tmp_path,
+        alarms="{stuck: {when: undelivered_s > 0.5}, fills: {when: spool_records > 20}}",
+    )  # fmt: skip
+    running, _ = pipeline(text)
+    with going(running):
+        until(lambda: len(rows(tmp_path / "x.db")) == 2)
+        told = {one["event"]["data"]["alarm"]: one["event"]["data"]["text"] for one in rows(tmp_path / "x.db")}
+        found = dict(emitters(running._runners))
+        assert (found["rolls"].queue.acknowledged, found["away"].sender.delivered) == (0, 0)
+        assert found["rolls"].sender.undelivered < 20 < found["rolls"].queue.waiting
+        time.sleep(0.6)
+        found["away"].queue.take(1000)
+        found["away"].queue.acknowledge(found["away"].queue.waiting)  # somebody empties it after all
+        assert running._observer.look().whole["undelivered_s"] < 0.5
+    assert set(told) == {"stuck", "fills"}
+    assert "away" in told["stuck"]
 
 
 def test_a_stage_that_hangs_is_told_while_it_does(tmp_path):

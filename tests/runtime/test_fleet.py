@@ -182,6 +182,8 @@ stages:
   detect: {model: demo, min_score: 0.4}
   all: {stage: jsonl, path: OUT/all.jsonl}
   odd: {}
+  track: {}
+  moving: {stage: rule, rules: {wide: {when: "car and width > 60"}, many: {when: "count(car) > 1 for 200ms"}}}
   late: {stage: jsonl, path: OUT/late.jsonl}
   rows: {stage: csv, path: OUT/rows.csv}
   one: {stage: jsonl, path: "OUT/{source}.jsonl"}
@@ -211,6 +213,9 @@ def test_two_processes_give_what_one_gives(runs: Runs, tmp_path: Path) -> None:
     assert b'"own":"my own"' in (two / "late.jsonl").read_bytes()
     assert b'"events":[{' not in (two / "all.jsonl").read_bytes()  # what a later stage adds is not seen above it
     assert b"no such luck" in (two / "late.jsonl").read_bytes()
+    for rule in (b"wide", b"many"):
+        raised = [line for line in (two / "late.jsonl").read_bytes().splitlines() if b'"rule":"%b"' % rule in line]
+        assert {source_of(line) for line in raised} == {"a", "b"}
     rows = [list(csv.reader((folder / "rows.csv").read_text().splitlines())) for folder in (one, two)]
     assert rows[0][0] == rows[1][0]
     assert sorted(rows[0]) == sorted(rows[1])
