@@ -201,6 +201,9 @@ def _check_emitters(config: Config, name: str, options: Alarm, place: Node) -> N
     emitters = {stage.id: stage for stage in config.stages if issubclass(stage.type, Emitter)}
     named = place.value.get("to")
     items = [] if named is None else named.value if isinstance(named.value, list) else [named]
+    if named is not None and not items:
+        text = f"alarms.{name}.to must name emitters, and names none; leave it out for all that have send: events"
+        config.problems.append(named.problem(text))
     for one in items:
         stage = emitters.get(str(one.value))
         if stage is None:

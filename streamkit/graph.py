@@ -12,7 +12,7 @@ from streamkit.alarms import STAGE as ALARMS
 from streamkit.emit.emitter import Emitter
 from streamkit.errors import ConfigError, Problem
 from streamkit.media.uris import mask
-from streamkit.objects import check_gaps, check_of
+from streamkit.objects import check_gaps, check_labels, check_of
 from streamkit.occasions import strange
 from streamkit.plan import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig
 from streamkit.privacy import check_hidden
@@ -98,6 +98,7 @@ def build(config: Config) -> Graph:
         _check_sinks(graph, problems)
         _check_occasions(graph, problems)
         check_of(graph, problems)
+        check_labels(graph, problems)
         check_gaps(graph)
         check_hidden(graph, problems)
         for node in graph.nodes.values():

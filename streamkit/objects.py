@@ -1,11 +1,10 @@
-"""Whether objects are there where they are wanted: those an `of:` names, those of frames that `every:` leaves out."""
+"""Whether objects are there where they are wanted: of a class that is found, and on frames that `every:` leaves out."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from streamkit.errors import Problem
-from streamkit.plan import DECODE
 from streamkit.units import Of
 from streamkit.yamlfile import did_you_mean
 
@@ -20,7 +19,7 @@ def check_of(graph: Graph, problems: list[Problem]) -> None:
         if not isinstance(of, Of):
             continue
         place, _ = node.place.follow(["of", "stage"] if isinstance(_said(node), dict) else ["of"])
-        found = _detectors(graph, node)
+        found = {one.table: one for one in detectors(graph, node)}
         if of.stage not in found:
             problems.append(place.problem(f"{node.table}.of: {_no_stage(graph, of.stage, found)}"))
             continue
@@ -28,51 +27,86 @@ def check_of(graph: Graph, problems: list[Problem]) -> None:
         problems.extend(place.problem(f"{node.table}.of: {text}") for text in _unknown(found[of.stage], of))
 
 
-def check_gaps(graph: Graph) -> None:
-    """Warn of a detector that leaves out frames while no tracker below says where its objects are meanwhile."""
+def check_labels(graph: Graph, problems: list[Problem]) -> None:
+    """Refuse classes that a stage is to watch and no detector above it finds; see `Watching.classes`."""
+    if any("detections" in source.type.writes for source in graph.sources):
+        return  # theirs are not known
     for node in graph.nodes.values():
-        every = node.options.get("every")
-        if node.type.name != "look" or not isinstance(every, int) or every < 2 or _tracked(graph, node):
+        for option in getattr(node.type, "classes", ()):
+            for i, label in enumerate(node.options.get(option) or ()):
+                text = missing(detectors(graph, node), label)
+                if text is not None:
+                    place, _ = node.place.follow([option, i])
+                    problems.append(place.problem(f"{node.id}.{option}: {text}"))
+
+
+def check_gaps(graph: Graph) -> None:
+    """Warn of a detector that leaves out frames where no tracker on the way says where its objects are meanwhile."""
+    for node in graph.nodes.values():
+        if (every := left_out(node)) < 2:
+            continue
+        ends = [one for one in graph.ends if node in above(graph, one) and not trackers(graph, node, one)]
+        if not ends:
             continue
         place, _ = node.place.follow(["every"])
         text = (
-            f"{node.table}.every: {every} leaves all other frames without objects; `track: {{}}` below it gives them "
-            "those that it expects"
+            f"{node.table}.every: {every} leaves all other frames without objects at {ends[0].table}; `track: {{}}` "
+            "between the two gives them those that it expects"
         )
         graph.config.warnings.append(place.problem(text))
 
 
-def _tracked(graph: Graph, node: Node) -> bool:
-    left, seen = list(node.readers), set[str]()
-    while left:
-        name = left.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        if "track_id" in graph.nodes[name].type.writes:
-            return True
-        left.extend(graph.nodes[name].readers)
-    return False
+def above(graph: Graph, node: Node) -> list[Node]:
+    """The stages above `node`, the nearest first."""
+    found: dict[str, Node] = {}
+    todo = list(node.inputs)
+    for name in todo:
+        if name in graph.nodes and name not in found:
+            found[name] = graph.nodes[name]
+            todo += graph.nodes[name].inputs
+    return list(found.values())
+
+
+def detectors(graph: Graph, node: Node) -> list[Node]:
+    """The stages above `node` that make objects."""
+    return [one for one in above(graph, node) if "detections" in one.type.writes]
+
+
+def trackers(graph: Graph, first: Node, last: Node) -> list[Node]:
+    """The trackers between two stages; the last may be one itself."""
+    found = [one for one in (last, *above(graph, last)) if "track_id" in one.type.writes]
+    return [one for one in found if first in above(graph, one)]
+
+
+def left_out(node: Node) -> int:
+    """Of so many frames a detector looks at one, as its part `look` has it; 1 where it looks at all."""
+    every = node.options.get("every")
+    return every if node.type.name == "look" and isinstance(every, int) else 1
+
+
+def kept(detector: Node) -> tuple[str, ...] | None:
+    """The classes of the objects that a detector hands on; None where that is not known, as of one without a card."""
+    labels: tuple[str, ...] = getattr(detector.options.get("model"), "labels", ())
+    wanted = detector.options.get("labels")
+    if not labels or not isinstance(wanted, (list, tuple)):
+        return labels or None
+    return tuple(label for label in labels if label in wanted)
+
+
+def missing(found: list[Node], label: str) -> str | None:
+    """Why no object of these detectors is of a class, with the way out; None where one may be."""
+    known = [(one, classes) for one in found if (classes := kept(one)) is not None]
+    if len(known) < len(found) or not found or any(label in classes for _, classes in known):
+        return None
+    for one, _ in known:
+        if label in one.options["model"].labels:
+            return f"{_not_kept(one, label)}; add it there"
+    names = dict.fromkeys(name for _, classes in known for name in classes)
+    return f"no detector above finds {label!r}{did_you_mean(label, names, all_if_few=True)}"
 
 
 def _said(node: Node) -> Any:
     return node.place.follow(["of"])[0].value
-
-
-def _detectors(graph: Graph, node: Node) -> dict[str, Node]:
-    """The stages above `node` that make objects, by the id that a YAML knows them by."""
-    found: dict[str, Node] = {}
-    left, seen = list(node.inputs), set[str]()
-    while left:
-        name = left.pop()
-        if name == DECODE or name in seen:
-            continue
-        seen.add(name)
-        above = graph.nodes[name]
-        left.extend(above.inputs)
-        if "detections" in above.type.writes:
-            found[above.table] = above
-    return found
 
 
 def _no_stage(graph: Graph, name: str, found: dict[str, Node]) -> str:
@@ -87,14 +121,15 @@ def _no_stage(graph: Graph, name: str, found: dict[str, Node]) -> str:
 
 def _unknown(detector: Node, of: Of) -> list[str]:
     """What is wrong with the labels; nothing is known of a detector without a model."""
-    card = detector.options.get("model")
-    if card is None:
-        return []
-    wanted = detector.options.get("labels")
-    found = []
-    for label in of.labels:
+    classes, found = kept(detector), []
+    for label in of.labels if classes is not None else ():
+        card = detector.options["model"]
         if label not in card.labels:
             found.append(f"{detector.table} has no class {label!r}{did_you_mean(label, card.labels, all_if_few=True)}")
-        elif wanted is not None and label not in wanted:
-            found.append(f"{detector.table} keeps no {label!r}: its labels are {', '.join(wanted)}")
+        elif label not in (classes or ()):
+            found.append(_not_kept(detector, label))
     return found
+
+
+def _not_kept(detector: Node, label: str) -> str:
+    return f"{detector.table} keeps no {label!r}: its labels are {', '.join(detector.options['labels']) or 'none'}"

@@ -9,9 +9,9 @@ from typing_extensions import TypedDict  # pydantic needs this one before Python
 
 from streamkit.analytics.shapes import Polygons, Units, by_name, check_units
 from streamkit.errors import Problem
+from streamkit.objects import detectors, kept, left_out, missing, trackers
 from streamkit.ops.hiding import Hidden
-from streamkit.units import Count, Score
-from streamkit.yamlfile import did_you_mean
+from streamkit.units import Count, Of, Score
 
 if TYPE_CHECKING:
     from streamkit.graph import Graph, Node
@@ -46,11 +46,20 @@ class _ByForm:
 
         branches = {"<all>": Literal["all"], "<labels>": tuple[str, ...], "<hide>": Hide}
         schemas = {name: handler.generate_schema(kind) for name, kind in branches.items()}
+        schemas["<all>"] = core_schema.no_info_before_validator_function(_all, schemas["<all>"])
         return core_schema.tagged_union_schema(schemas, discriminator=_form)
 
 
 def _form(value: Any) -> str:
     return "<hide>" if isinstance(value, Mapping) else "<labels>" if isinstance(value, (list, tuple)) else "<all>"
+
+
+def _all(value: Any) -> Any:
+    """Refuse another word than `all`; one that may be a class is shown as it is to be written."""
+    if value == "all":
+        return value
+    way = f"write [{value}]" if isinstance(value, str) and value else "write all, or classes such as [person]"
+    raise ValueError(f"must be all, or a list of classes: {way}")
 
 
 Hiding = Annotated[Literal["all"] | tuple[str, ...] | Hide, _ByForm()]
@@ -66,10 +75,10 @@ def hidden(name: str, asked: str | tuple[str, ...] | Hide, *, smooth: bool) -> H
     if isinstance(asked, str):
         return Hidden(smooth)
     options: Hide = asked if isinstance(asked, dict) else {"labels": tuple(asked)}
-    labels, zones = (
-        frozenset(options.get("labels", ())),
-        tuple(by_name(options["zone"]).values()) if "zone" in options else (),
-    )
+    labels = frozenset(options.get("labels", ()))
+    zones = tuple(by_name(options["zone"]).values()) if "zone" in options else ()
+    if zones and not options.get("labels", ("all",)):
+        raise ValueError(f"{name}.labels names no class; leave it out to hide the zone itself")
     if not labels and not zones:
         raise ValueError(f"{name} needs labels or a zone: what is to be hidden; all hides every object")
     if zones:
@@ -79,21 +88,21 @@ def hidden(name: str, asked: str | tuple[str, ...] | Hide, *, smooth: bool) -> H
 
 
 def check_hidden(graph: Graph, problems: list[Problem]) -> None:
-    """Refuse to hide classes that no detector above finds; warn where packets are written past what hides."""
+    """Refuse to hide what no detector above finds, or not on every frame; warn of what is written past what hides."""
     hides = [node for node in graph.nodes.values() if any(_asked(node))]
     for node in hides:
-        detectors = [above for above in _above(graph, node) if "detections" in above.type.writes]
-        named = [getattr(above.options.get("model"), "labels", ()) for above in detectors]
-        known = [name for labels in named for name in labels] if all(named) else []  # a plugin's are not known
+        found = detectors(graph, node)
         for option, labels, path in _asked(node):
+            if labels is None:
+                continue
             place = node.place.follow([option, *path])[0]
-            if labels is not None and not detectors:
+            if not found:
                 text = f"{node.id}.{option} hides objects, and no stage above it finds any; put a detector above it"
                 problems.append(place.problem(text))
-            for label in labels or () if known else ():
-                if label not in known:
-                    way = did_you_mean(label, dict.fromkeys(known), all_if_few=True)
-                    problems.append(place.problem(f"{node.id}.{option}: no detector above finds {label!r}{way}"))
+            for label in labels:
+                if (told := missing(found, label)) is not None:
+                    problems.append(place.problem(f"{node.id}.{option}: {told}"))
+            _check_every(graph, node, option, labels, problems)
     for node in graph.nodes.values() if hides else ():
         if getattr(node.type, "wants_packets", False) or node.options.get("encoder") == "copy":
             text = f"{node.id} writes the source's own packets: what {hides[0].id} hides is clear in them"
@@ -105,6 +114,55 @@ def check_hidden(graph: Graph, problems: list[Problem]) -> None:
             problems.append(node.place.problem(f"{node.id} would show what {', '.join(shown)} hides; {way}"))
 
 
+def _check_every(graph: Graph, node: Node, option: str, labels: tuple[str, ...], problems: list[Problem]) -> None:
+    """Refuse a detector's `every` where no tracker fills the gaps; warn where one leaves objects out."""
+    for detector in detectors(graph, node):
+        classes = kept(detector)
+        if labels and classes is not None and not set(labels) & set(classes):
+            continue
+        for look in _looks(graph, detector):
+            place, every = look.place.follow(["every"])[0], left_out(look)
+            text = f"{node.id}.{option}: on frames that {look.table}.every: {every} leaves out,"
+            own = look.table == detector.table
+            between = trackers(graph, look, node) if own else []  # what others expect is not looked into for objects
+            told = [_left_clear(one, detector) for one in between]
+            if not between:
+                way = f"put a tracker, `track: {{}}`, between {look.table} and {node.id}, or " if own else ""
+                problems.append(place.problem(f"{text} nothing is hidden; {way}leave out every"))
+            elif all(told):
+                graph.config.warnings.append(place.problem(f"{text} {told[0]}"))
+
+
+def _looks(graph: Graph, detector: Node) -> Iterator[Node]:
+    """The parts that leave out frames: of a detector, and of those within whose objects it looks."""
+    for node in graph.nodes.values():
+        if node.table != detector.table:
+            continue
+        if left_out(node) > 1:
+            yield node
+        of = node.options.get("of")
+        within = of.stage if isinstance(of, Of) else None
+        for outer in detectors(graph, node):
+            if outer.table == within:
+                yield from _looks(graph, outer)
+
+
+def _left_clear(tracker: Node, detector: Node) -> str:
+    """Which objects of a detector a tracker leaves clear, with the way out; nothing where it follows all."""
+    made: Any = tracker.type(**tracker.options)
+    card, given = detector.options.get("model"), detector.options.get("min_score")
+    if not hasattr(made, "new_score") or card is None:
+        return f"it is for {tracker.id} to say where objects are, which it may not; leave out every to be sure"
+    scores = [card.score, *given.values()] if isinstance(given, dict) else [card.score if given is None else given]
+    wanted = {name: min(scores) for name in ("new_score", "high_score", "low_score")}
+    wanted = {name: score for name, score in wanted.items() if getattr(made, name) > score}
+    if made.confirm > 0:
+        wanted["confirm"] = 0
+    way = ", ".join(f"{name}: {value:g}" for name, value in wanted.items())
+    text = f"weak and new objects, which {tracker.id} does not follow, are clear"
+    return f"{text}; with {way} under {tracker.id} it follows all" if wanted else ""
+
+
 def _asked(node: Node) -> Iterator[tuple[str, tuple[str, ...] | None, list[str]]]:
     """Of each option that hides: its name, the classes ((), for all; None, for a zone), and where they stand in it."""
     for option in ("blur", "pixelate") if "pixels" in node.type.writes else ():
@@ -113,16 +171,6 @@ def _asked(node: Node) -> Iterator[tuple[str, tuple[str, ...] | None, list[str]]
             yield option, asked.get("labels"), ["labels"]
         elif asked is not None:
             yield option, () if isinstance(asked, str) else tuple(asked), []
-
-
-def _above(graph: Graph, node: Node) -> list[Node]:
-    found: dict[str, Node] = {}
-    todo = list(node.inputs)
-    for name in todo:
-        if name in graph.nodes and name not in found:
-            found[name] = graph.nodes[name]
-            todo += graph.nodes[name].inputs
-    return list(found.values())
 
 
 def _cleared(node: Node) -> str | None:

@@ -176,6 +176,8 @@ class Of:
         if not isinstance(value, dict) or not isinstance(value.get("stage"), str) or value.keys() - {"stage", "labels"}:
             raise ValueError(f"{wanted}, got {value!r}")
         labels = value.get("labels", [])
+        if value.get("labels") == []:
+            raise ValueError("must name a class in labels, or leave labels out for all objects")
         if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
             raise ValueError(f"{wanted}, got {value!r}")
         return Of(value["stage"], tuple(labels))
@@ -191,6 +193,6 @@ class Of:
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> Any:
-        parts = {"stage": {"type": "string"}, "labels": {"type": "array", "items": {"type": "string"}}}
+        parts = {"stage": {"type": "string"}, "labels": {"type": "array", "items": {"type": "string"}, "minItems": 1}}
         whole = {"type": "object", "properties": parts, "required": ["stage"], "additionalProperties": False}
         return {"anyOf": [{"type": "string"}, whole]}

@@ -64,6 +64,7 @@ def test_an_editor_knows_the_key():
         ("{a: {to: mail}}", "3:13", "alarms.a.when is required: the rule, such as"),
         ("[down_s > 3]", "3:9", "alarms must be a mapping: a name and a rule for each"),
         ("{a: {when: down_s > 3, text: '{sorce}'}}", "3:13", "unknown variable {sorce}; did you mean 'source'?"),
+        ("{a: {when: down_s > 3, to: []}}", "3:36", "alarms.a.to must name emitters, and names none; leave it out"),
         ("{a: {when: down_s > 3, to: draw}}", "3:36", "got 'draw': is no emitter; put one under stages, such as email"),
     ],
 )

@@ -63,6 +63,38 @@ def check_units(units: Units, shapes: Iterable[Shape]) -> None:
         raise ValueError("all coordinates lie within one pixel: write units: share if they are shares of the picture")
 
 
+def check_length(name: str, value: float | None, units: Units) -> None:
+    """Refuse a length below 0, and in shares one of more than the whole picture; raise ValueError."""
+    if value is not None and not value >= 0:
+        raise ValueError(f"{name} must be 0 or more, got {value:g}")
+    if value is not None and units == "share" and value > 1:
+        raise ValueError(
+            f"with units: share {name} is a share of the picture's height, 0 to 1, got {value:g}; leave units out for "
+            "pixels"
+        )
+
+
+def outside(shape: Shape, width: float, height: float, *, closed: bool = True) -> bool:
+    """Whether a shape, in the units of the picture's size, has no point in common with the picture."""
+    corners = ((0.0, 0.0), (width, 0.0), (width, height), (0.0, height))
+    if any(0 <= x <= width and 0 <= y <= height for x, y in shape):
+        return False
+    parts = list(zip(shape, (*shape[1:], shape[0]), strict=True)) if closed else list(itertools.pairwise(shape))
+    sides = list(zip(corners, (*corners[1:], corners[0]), strict=True))
+    if any(_meet(*part, *side) for part in parts for side in sides):
+        return False
+    return not closed or not _around(shape, (width / 2, height / 2))
+
+
+def _around(shape: Shape, p: Point) -> bool:
+    """Whether a polygon, of which no edge passes through it, goes around a point: by the even-odd rule."""
+    around = False
+    for a, b in zip(shape, (*shape[1:], shape[0]), strict=True):
+        if (a[1] > p[1]) != (b[1] > p[1]) and (_turn(a, b, p) > 0) == (b[1] > a[1]):
+            around = not around
+    return around
+
+
 def by_name(shapes: Shape | Mapping[str, Shape]) -> dict[str, Shape]:
     """The shapes by name; a single one that has none is called ''."""
     return dict(shapes) if isinstance(shapes, Mapping) else {"": shapes}
@@ -128,13 +160,23 @@ class Checked:
         one = core_schema.no_info_after_validator_function(self.check, handler.generate_schema(Shape))
         if not self.named:
             return one
-        many = core_schema.dict_schema(core_schema.str_schema(min_length=1), one, min_length=1)
+        mapping = core_schema.dict_schema(core_schema.str_schema(), one)
+        many = core_schema.no_info_after_validator_function(_check_names, mapping)
         # The branch's name is in the place of a problem; Node.follow passes over what begins with `<`.
         return core_schema.tagged_union_schema({"<one>": one, "<named>": many}, discriminator=_branch)
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
         points = {"type": "array", "minItems": 2, "items": {"type": "array", "items": {"type": "number"}}}
-        return {"anyOf": [points, {"type": "object", "additionalProperties": points}]} if self.named else points
+        named = {"type": "object", "additionalProperties": points, "minProperties": 1}
+        return {"anyOf": [points, named]} if self.named else points
+
+
+def _check_names(shapes: dict[str, Shape]) -> dict[str, Shape]:
+    if not shapes:
+        raise ValueError("must have points, [[x, y], ...], or several such lists by name, as {door: [[x, y], ...]}")
+    if "" in shapes:
+        raise ValueError("must have a name for each list of points, as {door: [[x, y], ...]}")
+    return shapes
 
 
 def _branch(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -185,24 +186,29 @@ def address(url: str, schemes: Mapping[str, tuple[int, bool]], tls: Tls | None =
         raise ValueError(
             f"url must begin with {' or '.join(f'{one}://' for one in known)}, as in {known[0]}://host{way}"
         )
+    default, encrypted = schemes[scheme]
     try:
         parts = urlsplit(url)
-        port = parts.port
     except ValueError:
-        port, parts = None, urlsplit(f"{scheme}://")
-    if not parts.hostname or "@" in parts.path:
+        parts = urlsplit(f"{scheme}://")
+    found_port = re.search(r":([^:\]]+)$", parts.netloc.rpartition("@")[2])
+    port = found_port[1] if found_port else str(default)
+    good = re.fullmatch(r"[0-9]{1,5}", port) is not None and 0 < int(port) < 1 << 16
+    behind = parts.path if good else parts.path + parts.query + parts.fragment
+    if not parts.hostname or "@" in behind:  # a password with such a letter in it ends the host too early
         raise ValueError(
-            f"url must be {scheme}://user:password@host:port; in a user or password write %2F for /, %40 for @, "
-            "%3A for :, %23 for #"
+            f"url must be {scheme}:// and a host, as in {scheme}://broker.example:{default}; user:password@ goes "
+            "before it, and in a user or password write %2F for /, %40 for @, %3A for :, %23 for #, %3F for ?"
         )
-    default, encrypted = schemes[scheme]
+    if not good:
+        raise ValueError(f"the port in url must be a number from 1 to 65535, as in {scheme}://broker.example:{default}")
     if tls and not encrypted:
         secure = next(one for one, (_, safe) in schemes.items() if safe)
         raise ValueError(f"tls needs an encrypted address: write {secure}:// in the url, or leave tls out")
     return Address(
         scheme,
         parts.hostname,
-        port or default,
+        int(port),
         parts.path,
         None if parts.username is None else unquote(parts.username),
         None if parts.password is None else unquote(parts.password),

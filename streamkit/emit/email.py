@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamkit.emit import telling
-from streamkit.emit.client import Address, Client, Lost, Message, Refused, Tls, tls_context
+from streamkit.emit.client import WINDOW, Address, Client, Lost, Message, Refused, Tls, tls_context
 from streamkit.emit.letters import MOST_BYTES, Form, Told, address_in, told
 from streamkit.emit.quota import Quota
+from streamkit.emit.smtp import log_in, look, reason
+from streamkit.errors import describe
 
 if TYPE_CHECKING:
     import smtplib
@@ -23,9 +25,13 @@ SCHEMES = {"smtp": (587, False), "smtps": (465, True)}
 SENT = "mails sent"
 OVER = "records in no mail: over the limit an hour"
 REFUSED_TO = "recipients refused"
+GIVEN_UP = "recipients given up: put off for too long"
 SEPARATOR = "\x1f"
 """Between the values of a record's variables in its topic."""
 
+_PATIENCE_S = 3600.0  # of answers of 4xx, as those of a full mailbox, while others get their mail
+_SHORT_S = 300.0  # the same, where as many records wait as are looked at: others would get no further ones
+_WORDLESS = (ValueError, KeyError, TypeError, AttributeError)  # of a record that is not as this stage makes them
 _KEPT_S = 5.0  # a connection that nobody uses is ended: servers do not like them
 _RATIO = 0.7  # of a mail's bytes are a picture's, as base64 has it, and some more
 
@@ -60,7 +66,9 @@ class EmailClient(Client):
         self._smtp: smtplib.SMTP | None = None
         self._used_s = 0.0
         self._quota: Quota | None = None
-        self._had: dict[str, set[str]] = {}  # records that a recipient has, while others have not
+        self._had: dict[str, set[str]] = {}  # records that are done with for a recipient, while others wait for them
+        self._taken: set[str] = set()  # those of them that somebody has in a mail
+        self._since_s: dict[str, float] = {}  # since when a recipient has been put off
 
     @property
     def quota(self) -> Quota:
@@ -78,45 +86,37 @@ class EmailClient(Client):
         except Refused as error:
             raise Lost(str(error)) from error
 
-    def deliver(self, messages: Sequence[Message]) -> None:
+    def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:
         """See `Client.deliver`. All records go into one mail, or into none where the hour has had its share."""
-        now_s = time.time()
-        if self.quota.left(now_s) <= 0:
-            records = [json.loads(one.body) for one in messages]
-            self.quota.leave_out(map(telling.title, records))
-            self._had.clear()
-            self._count(OVER, len(messages))
+        records: dict[str, Told] = {}
+        refused: dict[int, str] = {}
+        for place, message in enumerate(messages):
+            try:
+                records[message.id] = told(json.loads(message.body), self._names, message.topic.split(SEPARATOR))
+            except _WORDLESS as error:
+                refused[place] = _wordless(error)
+        if records and self.quota.left(time.time()) <= 0:
+            self.quota.leave_out(telling.title(one.record) for one in records.values())
+            self._count(OVER, len(records))
             self._say(f"{self.where}: {self._limit} mails within an hour are enough; further events are counted, and "
                       "told in one mail when the hour is over")  # fmt: skip
-            return
-        waiting: dict[tuple[Message, ...], list[str]] = {}
-        for one in self._form.to:
-            rest = tuple(m for m in messages if m.id not in self._had.get(one, ()))
-            if rest:
-                waiting.setdefault(rest, []).append(one)
-        later: dict[str, str] = {}
-        for rest, recipients in waiting.items():
-            try:
-                later |= self._mail(rest, recipients)
-            except Refused as error:
-                if len(waiting) == 1:
-                    raise
-                self._refused({one: str(error) for one in recipients})
-        if later:
-            raise Lost(next(iter(later.values())))
-        self._had.clear()
+        else:
+            self._send(records)
+        for known in (self._taken, *self._had.values()):
+            known.difference_update(message.id for message in messages)
+        return refused
 
     def idle(self) -> None:
         """See `Client.idle`: tell what was left out when the hour allows it."""
         quota, now_s = self.quota, time.time()
         if quota.left_out and quota.left(now_s) > 0:
             try:
-                later = self._post(f"{int(now_s)}-left-out", (), self._form.to)
+                later, taken = self._post(f"{int(now_s)}-left-out", (), self._form.to)
             except Refused as error:
                 self._say(f"{self.where} refuses the mail that tells what was left out: {self.hide(str(error))}")
                 quota.forget()
             else:
-                if quota.left_out:  # nobody has it
+                if not taken:
                     raise Lost(next(iter(later.values())))
                 self._refused(later)
         if self._smtp is not None and time.monotonic() - self._used_s > _KEPT_S:
@@ -132,18 +132,53 @@ class EmailClient(Client):
 
     # --------------------------------------------------------------------------------------------------- one mail
 
-    def _mail(self, messages: tuple[Message, ...], recipients: list[str]) -> dict[str, str]:
+    def _send(self, records: Mapping[str, Told]) -> None:
+        """Send records, by their ids, to all who have not had them. Raises Lost, Refused."""
+        waiting: dict[tuple[str, ...], list[str]] = {}
+        for one in self._form.to:
+            rest = tuple(id_ for id_ in records if id_ not in self._had.get(one, ()))
+            if rest:
+                waiting.setdefault(rest, []).append(one)
+        later: dict[str, str] = {}
+        for ids, recipients in waiting.items():
+            try:
+                later |= self._mail({id_: records[id_] for id_ in ids}, recipients)
+            except Refused as error:
+                if len(waiting) == 1 or not error.whole:
+                    raise
+                self._refused({one: str(error) for one in recipients})
+                self._done_with(ids, recipients)
+        patience_s = _PATIENCE_S if len(records) < WINDOW else _SHORT_S
+        for one in [one for one in later if self._taken.issuperset(records)]:
+            if time.monotonic() - self._since_s[one] >= patience_s:
+                self._count(GIVEN_UP)
+                self._say(f"{self.where} has put off a recipient for too long: {self.hide(later.pop(one))}; others have"
+                          " their mail, and for this one it is given up, and counted")  # fmt: skip
+                self._done_with(records, [one])
+        if later:
+            raise Lost(next(iter(later.values())))
+
+    def _mail(self, records: Mapping[str, Told], recipients: list[str]) -> dict[str, str]:
         """Send records to those who have not had them; return for whom they were not taken yet, and why."""
-        records = [told(json.loads(m.body), self._names, m.topic.split(SEPARATOR)) for m in messages]
-        last = "" if len(messages) == 1 else f"-{messages[-1].id.rpartition('-')[2]}"
-        later = self._post(f"{messages[0].id}{last}", records, recipients)
+        ids = list(records)
+        last = "" if len(ids) == 1 else f"-{ids[-1].rpartition('-')[2]}"
+        later, taken = self._post(f"{ids[0]}{last}", list(records.values()), recipients)
+        self._done_with(ids, [one for one in recipients if one not in later])
+        if taken:
+            self._taken.update(ids)
         for one in recipients:
-            if one not in later:
-                self._had.setdefault(one, set()).update(m.id for m in messages)
+            if one in later:
+                self._since_s.setdefault(one, time.monotonic())
+            else:
+                self._since_s.pop(one, None)
         return later
 
-    def _post(self, id_: str, records: Sequence[Told], recipients: Sequence[str]) -> dict[str, str]:
-        """Send one mail; return the recipients for whom it was not taken yet, and why.
+    def _done_with(self, ids: Iterable[str], recipients: Sequence[str]) -> None:
+        for one in recipients:
+            self._had.setdefault(one, set()).update(ids)
+
+    def _post(self, id_: str, records: Sequence[Told], recipients: Sequence[str]) -> tuple[dict[str, str], bool]:
+        """Send one mail; return the recipients for whom it was not taken yet, and why, and whether anybody has it.
 
         Raises:
             Lost: it was not taken, and may be later.
@@ -151,24 +186,27 @@ class EmailClient(Client):
         """
         smtp, now_s = self._session(), time.time()
         try:
-            letter = self._letter(smtp, id_, records, now_s)
-            later = self._transaction(smtp, recipients, bytes(letter))
+            letter = bytes(self._letter(smtp, id_, records, now_s))
+        except _WORDLESS as error:
+            raise Refused(_wordless(error)) from error
+        try:
+            later, taken = self._transaction(smtp, recipients, letter)
         except Refused:
             with contextlib.suppress(self._lib.SMTPException, OSError):
                 smtp.rset()
             raise
         except self._lib.SMTPDataError as error:
             self._drop()
-            _look((error.smtp_code, error.smtp_error), "the mail")
+            look((error.smtp_code, error.smtp_error), "the mail")
             raise
         except (self._lib.SMTPException, OSError) as error:
             self._drop()
-            raise Lost(_reason(error)) from error
+            raise Lost(reason(error)) from error
         self._used_s = time.monotonic()
-        if len(later) < len(recipients):
+        if taken:
             self.quota.sent(now_s)
             self._count(SENT)
-        return later
+        return later, taken
 
     def _letter(self, smtp: smtplib.SMTP, id_: str, records: Sequence[Told], now_s: float) -> EmailMessage:
         note = ""
@@ -181,26 +219,26 @@ class EmailClient(Client):
         most = min(MOST_BYTES, int(_RATIO * int(size))) if size.isdigit() and int(size) else MOST_BYTES
         return self._form.letter(id_, records, self.quota.left_out, note, most)
 
-    def _transaction(self, smtp: smtplib.SMTP, recipients: Sequence[str], data: bytes) -> dict[str, str]:
-        """MAIL, RCPT for each, and DATA if one of them may have it."""
-        _look(smtp.mail(address_in(self._form.sender)), "the sender")
+    def _transaction(self, smtp: smtplib.SMTP, recipients: Sequence[str], data: bytes) -> tuple[dict[str, str], bool]:
+        """MAIL, RCPT for each, and DATA if one of them may have it. See `_post`."""
+        look(smtp.mail(address_in(self._form.sender)), "the sender")
         later: dict[str, str] = {}
         never: dict[str, str] = {}
         for one in recipients:
             try:
-                _look(smtp.rcpt(address_in(one)), address_in(one))
+                look(smtp.rcpt(address_in(one)), address_in(one))
             except Refused as error:
                 never[one] = str(error)
             except Lost as error:
                 later[one] = str(error)
         if len(never) == len(recipients):
             raise Refused(next(iter(never.values())), whole=True)
-        if len(never) + len(later) < len(recipients):
-            _look(smtp.data(data), "the mail")
+        if taken := len(never) + len(later) < len(recipients):
+            look(smtp.data(data), "the mail")
         else:
             smtp.rset()
         self._refused(never)
-        return later
+        return later, taken
 
     def _refused(self, recipients: dict[str, str]) -> None:
         for why in recipients.values():
@@ -229,10 +267,10 @@ class EmailClient(Client):
                 self._smtp.starttls(context=tls_context(self._tls))
                 self._smtp.ehlo()
             if at.user is not None:
-                self._smtp.login(at.user, at.password or "")
+                log_in(self._smtp, at.user, at.password or "")
         except (self._lib.SMTPException, OSError) as error:
             self._drop()
-            raise Lost(_reason(error)) from error
+            raise Lost(reason(error)) from error
         except Lost:
             self._drop()
             raise
@@ -245,27 +283,6 @@ class EmailClient(Client):
             made.close()
 
 
-def _look(answer: Any, what: str) -> None:
-    """Look at a server's answer. Raises Lost for 4xx, Refused for 5xx."""
-    code, text = answer
-    if 200 <= code < 300:
-        return
-    said = f"{what} is not taken: {code} {_text(text)}"
-    raise Refused(said, whole=True) if code >= 500 else Lost(said)
-
-
-def _reason(error: Exception) -> str:
-    """Why nothing was sent, without what was sent."""
-    import smtplib
-
-    if isinstance(error, smtplib.SMTPAuthenticationError):
-        return f"the user or the password is refused ({error.smtp_code} {_text(error.smtp_error)})"
-    if isinstance(error, smtplib.SMTPResponseException):
-        return f"{error.smtp_code} {_text(error.smtp_error)}"
-    if isinstance(error, smtplib.SMTPServerDisconnected):
-        return f"the connection broke off: {error}"
-    return str(error) if isinstance(error, smtplib.SMTPException) else f"no connection: {error}"
-
-
-def _text(said: Any) -> str:
-    return " ".join((said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)).split())
+def _wordless(error: Exception) -> str:
+    why = "another stage, or another send:, may have put it into this spool"
+    return f"it cannot be put into words ({describe(error)}); {why}"

@@ -205,6 +205,10 @@ class Emitter(Sink):
             self._cropper.fill(waiting, self.context.counters)
         self.queue.append(waiting)
 
+    def hurry(self) -> None:
+        """The run is to end: wait for room in the spool no longer than `drain` without any. From any thread."""
+        self.queue.patience_s = self.drain
+
     def end(self, source: str) -> None:
         """Forget what was sent of the source last."""
         self._choice.end(source)

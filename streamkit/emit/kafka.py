@@ -65,6 +65,22 @@ class KafkaClient(Client):
             *(str(v) for k, v in (more or {}).items() if "password" in k or "secret" in k),
         ]
 
+    def unusable(self) -> str | None:
+        """Why librdkafka cannot take the settings, or None. Nothing is connected to.
+
+        What is wrong with a file may be mended later, so it is no reason.
+        """
+        brokers = ("bootstrap.servers", "metadata.broker.list")
+        settings = {name: value for name, value in self._settings.items() if name not in (*brokers, "logger")}
+        try:
+            self._kafka.Producer({**settings, "log_level": 0})
+        except self._kafka.KafkaException as error:
+            text = error.args[0].str()
+            return None if ": ssl." in text else self.hide(text)
+        except (TypeError, ValueError) as error:
+            return self.hide(str(error))
+        return None
+
     def connect(self) -> None:
         """See `Client.connect`."""
         import logging

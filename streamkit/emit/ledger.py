@@ -9,7 +9,7 @@ import struct
 import zlib
 from pathlib import Path
 
-from streamkit.emit.blocks import private
+from streamkit.emit.blocks import files, private
 from streamkit.errors import OutputError
 from streamkit.outputs import output_error
 
@@ -23,7 +23,8 @@ class Ledger:
         folder: the spool's; made where it is not there.
 
     Attributes:
-        name: what tells this spool's records from those of any other; made once.
+        name: what tells this spool's records from those of any other; made once. Another one is made where numbers
+            begin anew, so that no two records have the same id: where `acknowledged` cannot be read, and none is left.
         acknowledged: the number that was written last; 0 at first, and where it cannot be read any more, so that
             everything there is will be sent again rather than lost.
 
@@ -36,9 +37,10 @@ class Ledger:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = private(folder / "lock", os.O_RDWR)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.name = _name(folder)
             self._file = private(folder / "acknowledged", os.O_RDWR)
-            self.write(_read(os.pread(self._file, _ENTRY.size, 0)))  # a full disk shows now, and not in the midst
+            known = _read(os.pread(self._file, _ENTRY.size, 0))
+            self.name = _name(folder, anew=known is None and not files(folder))
+            self.write(known or 0)  # a full disk shows now, and not in the midst
         except BlockingIOError:
             os.close(self._lock)
             text = f"the spool {folder} is in use by another run or emitter; give each a spool.path of its own"
@@ -58,9 +60,9 @@ class Ledger:
         os.close(self._lock)
 
 
-def _name(folder: Path) -> str:
+def _name(folder: Path, anew: bool) -> str:
     path = folder / "name"
-    if not path.exists():
+    if anew or not path.exists():
         part = folder / ".name.part"
         with open(private(part, os.O_WRONLY | os.O_TRUNC), "w", encoding="ascii") as file:
             file.write(secrets.token_hex(6))
@@ -68,7 +70,7 @@ def _name(folder: Path) -> str:
     return path.read_text(encoding="ascii")
 
 
-def _read(data: bytes) -> int:
+def _read(data: bytes) -> int | None:
     if len(data) < _ENTRY.size or zlib.crc32(data[:8]) != _ENTRY.unpack(data)[1]:
-        return 0
+        return None
     return int(_ENTRY.unpack(data)[0])

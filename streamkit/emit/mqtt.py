@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamkit.emit.client import Address, Client, Lost, Message, Refused, Tls, tls_context
@@ -87,7 +87,7 @@ class MqttClient(Client):
             raise Lost(f"the broker refuses the connection: {told[0]}")
         self._announce()
 
-    def deliver(self, messages: Sequence[Message]) -> None:
+    def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:
         """See `Client.deliver`."""
         client = self._client
         assert client is not None
@@ -104,7 +104,7 @@ class MqttClient(Client):
                 self._collect(sent, arrived)
                 raise Lost(self._paho.error_string(info.rc), _head(arrived))
             sent.append((info.mid, places))
-        self._collect(sent, arrived)
+        return self._collect(sent, arrived)
 
     def idle(self) -> None:
         """See `Client.idle`."""
@@ -143,17 +143,34 @@ class MqttClient(Client):
 
         return ReasonCode(PacketTypes.DISCONNECT, "Disconnect with will message")
 
-    def _collect(self, sent: list[tuple[int, Sequence[int]]], arrived: bytearray) -> None:
-        """Wait for the acknowledgements of what was sent, in order."""
+    def _collect(self, sent: list[tuple[int, Sequence[int]]], arrived: bytearray) -> dict[int, str]:
+        """Wait for every acknowledgement: one that was left behind would pass for that of a later message of its id.
+
+        Returns:
+            The places of the records that the broker will never take, and why.
+
+        Raises:
+            Lost: one was not taken; it is to be tried again.
+            Refused: a message of several records never will be, which may be the fault of one.
+        """
+        refused: dict[int, str] = {}
+        failed = shared = 0
         for mid, places in sent:
             self._wait(lambda mid=mid: mid in self._answers, "acknowledgement", arrived)  # type: ignore[misc]
             code = self._answers.pop(mid)
             if code in _NEVER:
-                raise Refused(f"reason code 0x{code:02x}", _head(arrived))
-            if code >= _FAILED:
-                raise Lost(f"the broker does not take a message: reason code 0x{code:02x}", _head(arrived))
-            for place in places:
-                arrived[place] = 1
+                refused[places[0]] = f"reason code 0x{code:02x}"
+                shared = max(shared, len(places) - 1)
+            elif code >= _FAILED:
+                failed = failed or code
+            else:
+                for place in places:
+                    arrived[place] = 1
+        if failed:
+            raise Lost(f"the broker does not take a message: reason code 0x{failed:02x}", _head(arrived))
+        if shared:
+            raise Refused(next(iter(refused.values())), _head(arrived))
+        return refused
 
     def _wait(self, there: Any, what: str, arrived: bytes | bytearray = b"") -> None:
         until_s = time.monotonic() + self.timeout_s

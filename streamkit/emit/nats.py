@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from streamkit.emit.client import Address, Client, Lost, Message, Tls, tls_context
+from streamkit.emit.client import Address, Client, Lost, Message, Refused, Tls, tls_context
 from streamkit.errors import MissingPackage
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _HEADER_BYTES = 64  # of a record's header, but for its id
 _NOBODY = "503"  # the status of an answer that says that nobody is there to give one
 _NO_STREAM = "no stream takes the subject {0}; make one, as nats stream add NAME --subjects '{0}' does"
 _NO_JETSTREAM = "; this server has no JetStream, which nats-server -js starts"
+_DENIED = "this user may not publish to that subject"
 _NEVER = {10054, 10097}  # the message, or its header, is larger than the stream takes
 
 
@@ -108,8 +109,7 @@ class NatsClient(Client):
             self._told.clear()  # of servers that were tried before this one
             self._inbox = self._client.new_inbox()
             await self._client.subscribe(f"{self._inbox}.>", cb=self._answered)
-            for _ in range(2):  # a ping may overtake what is to be written before it; the second one cannot
-                await self._client.flush(self.timeout_s)
+            await self._heard()
         except (self._errors.Error, OSError, ValueError, TimeoutError) as error:
             raise Lost(f"no connection: {self._why(error)}") from error
         if self._told:
@@ -125,8 +125,8 @@ class NatsClient(Client):
         try:
             self._run(self._exchange(messages, refused), "acknowledgement", "; does a stream take these subjects?")
         except Lost as error:
-            done = next((n for n in range(len(messages)) if self._answers.get(n, 0) is not None), 0)
-            raise Lost(str(error), done) from error
+            error.done = next((n for n in range(len(messages)) if self._answers.get(n, 0) is not None), 0)
+            raise
         return refused
 
     async def _exchange(self, messages: Sequence[Message], refused: dict[int, str]) -> None:
@@ -146,7 +146,9 @@ class NatsClient(Client):
             while len(self._answers) + len(refused) < len(messages):
                 self._changed.clear()
                 await self._changed.wait()
-                self._deny(messages, refused)
+                if self._denied():
+                    await self._heard()
+                    self._deny(messages, refused)
         except self._errors.Error as error:
             raise Lost(f"the connection is lost: {self._why(error)}") from error
         for place, answer in sorted(self._answers.items()):
@@ -154,6 +156,11 @@ class NatsClient(Client):
                 refused[place] = answer[1]
             elif answer is not None:
                 raise Lost(answer[1].replace("{0}", messages[place].topic))
+
+    async def _heard(self) -> None:
+        """Wait until the server has answered all that was written before: it does so in order."""
+        for _ in range(2):  # a ping may overtake what is to be written before it; the second one cannot
+            await self._client.flush(self.timeout_s)
 
     def idle(self) -> None:
         """See `Client.idle`: pings go and come."""
@@ -217,8 +224,12 @@ class NatsClient(Client):
         answer: tuple[int, str] | None = None
         if not message.data and (message.headers or {}).get("Status") == _NOBODY:
             answer = int(_NOBODY), _NO_STREAM if self._jetstream else _NO_STREAM + _NO_JETSTREAM
-        elif error := orjson.loads(message.data).get("error"):
-            answer = error.get("err_code", 0), f"the stream does not take a record: {error.get('description')}"
+        else:
+            said = _said(message.data)
+            if isinstance(error := said.get("error"), dict):
+                answer = error.get("err_code", 0), f"the stream does not take a record: {error.get('description')}"
+            elif not (isinstance(said.get("stream"), str) and isinstance(said.get("seq"), int)):
+                return  # from somebody else who has subscribed and answers; only a stream's counts
         self._answers[int(place)] = answer
         self._look()
 
@@ -230,12 +241,21 @@ class NatsClient(Client):
         if self._changed is not None:
             self._changed.set()
 
+    def _denied(self) -> set[str]:
+        """What this user may not publish to is answered by a complaint alone, in small letters."""
+        return {found[1] for text in self._told if (found := re.search(r'publish to "([^"]*)"', text))}
+
     def _deny(self, messages: Sequence[Message], refused: dict[int, str]) -> None:
-        """What this user may not publish is answered by a complaint alone, in small letters."""
-        for subject in {found[1] for text in self._told if (found := re.search(r'publish to "([^"]*)"', text))}:
-            for place, one in enumerate(messages):
-                if one.topic.lower() == subject and place not in self._answers:
-                    refused[place] = "this user may not publish to that subject"
+        """Refuse the records that complaints are about.
+
+        Raises:
+            Refused: subjects that differ in their capitals cannot be told apart; records are to come one by one.
+        """
+        for subject in self._denied():
+            meant = [place for place, one in enumerate(messages) if one.topic.lower() == subject]
+            if len({messages[place].topic for place in meant}) > 1:
+                raise Refused(_DENIED)
+            refused.update((place, _DENIED) for place in meant if place not in self._answers)
         self._told.clear()
 
     def _why(self, error: Exception | None) -> str:
@@ -244,3 +264,12 @@ class NatsClient(Client):
                 return self._told[-1]
             error = self._client.last_error
         return str(error or "the server has gone").removeprefix("nats: ").strip("'") or type(error).__name__
+
+
+def _said(data: bytes) -> dict[str, Any]:
+    """What an answer says; nothing where it is no answer of a stream."""
+    try:
+        said = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return {}
+    return said if isinstance(said, dict) else {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from streamkit.emit.client import Address, Client, Lost, Message, Refused, Tls
@@ -12,6 +13,7 @@ from streamkit.errors import MissingPackage
 SCHEMES = {"postgres": (5432, False), "postgresql": (5432, False)}
 
 _TYPES = {"text": "text", "integer": "bigint", "real": "double precision", "time": "timestamptz"}
+_GRACE_S = 1.0  # beyond the server's own limit of a statement, which is told better than by leaving it
 
 
 class PostgresClient(Client):
@@ -33,7 +35,15 @@ class PostgresClient(Client):
             import psycopg
         except ImportError as error:
             raise MissingPackage("psycopg", "postgres", "postgres") from error
-        self._psycopg, self._at, self._send = psycopg, at, send
+        owner = self
+
+        class Impatient(psycopg.Connection[Any]):
+            """psycopg waits for an answer without limit, also for one of a server that stands still."""
+
+            def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
+                return super().wait(owner._limited(gen), *args, **options)
+
+        self._psycopg, self._made, self._at, self._send = psycopg, Impatient, at, send
         self.where, self.secrets = str(at), [at.password or ""]
         self._tls, self._verified = tls or {}, verified or bool(tls)
         self._table = table.split(".")
@@ -53,7 +63,7 @@ class PostgresClient(Client):
         create = sql.SQL("CREATE TABLE IF NOT EXISTS {} (id text PRIMARY KEY, {}, record jsonb)")
         milliseconds = round(self.timeout_s * 1000)
         try:
-            self._connection = made = self._psycopg.connect(
+            self._connection = made = self._made.connect(
                 host=at.host, port=at.port, dbname=at.path.strip("/") or at.user, user=at.user, password=at.password,
                 autocommit=True, options=f"-c statement_timeout={milliseconds}", keepalives_idle=10,
                 tcp_user_timeout=milliseconds, **options,
@@ -88,6 +98,26 @@ class PostgresClient(Client):
             raise Refused(str(error)) from error
         except (self._psycopg.Error, OSError) as error:
             raise Lost(str(error)) from error
+
+    def _limited(self, work: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        """What psycopg does for a statement, as long as something comes or goes, and the run goes on.
+
+        It is sent what the connection is ready for: nothing, several times a second, where nothing comes.
+        """
+        until_s = time.monotonic() + self.timeout_s + _GRACE_S
+        try:
+            state = next(work)
+            while True:
+                ready = yield state
+                if ready:
+                    until_s = time.monotonic() + self.timeout_s + _GRACE_S
+                elif self.over():
+                    raise Lost("the run ends")
+                elif time.monotonic() > until_s:
+                    raise Lost(f"no answer within {self.timeout_s:g} s")
+                state = work.send(ready)
+        except StopIteration as end:
+            return end.value
 
     def close(self) -> None:
         """See `Client.close`."""

@@ -89,7 +89,7 @@ class Sender:
         try:
             refused = self._client.deliver(messages) or {}
             if self._failures:
-                self._say(f"{self._client.where} takes records again; {self._spool.waiting} wait for it")
+                self._say(f"{self._client.where} {_now()}: takes records again; {self._spool.waiting} wait for it")
             self._settle(messages, refused)
         except Refused as error:
             self._done(error.done)
@@ -109,7 +109,7 @@ class Sender:
             try:
                 self._settle([message], self._client.deliver([message]) or {})
             except Refused as error:
-                self._give_up([message], f"a record for {message.topic}", error)
+                self._give_up([message], f"a record for {self._client.hide(message.topic)}", error)
 
     def _give_up(self, messages: list[Message], what: str, error: Refused) -> None:
         self._spool.acknowledge(len(messages))
@@ -122,7 +122,7 @@ class Sender:
         before = 0
         for place, why in sorted(refused.items()):
             self._done(place - before)
-            self._give_up([messages[place]], f"a record for {messages[place].topic}", Refused(why))
+            self._give_up([messages[place]], f"a record for {self._client.hide(messages[place].topic)}", Refused(why))
             before = place + 1
         self._done(len(messages) - before)
 
@@ -141,7 +141,8 @@ class Sender:
         self._failures += 1
         if self._failures == 1:
             why = self._client.hide(str(error) if isinstance(error, Lost) else describe(error))
-            self._say(f"{self._client.where}: {why}; records wait in the spool, and it is tried again until it works")
+            wait = "records wait in the spool, and it is tried again until it works"
+            self._say(f"{self._client.where} {_now()}: {why}; {wait}")
         until_s = time.monotonic() + self._wait_s * random.uniform(0.5, 1.0)
         self._wait_s = min(2 * self._wait_s, self._max_wait_s)
         while not over() and time.monotonic() < until_s:
@@ -152,6 +153,11 @@ class Sender:
             self._client.close()
         except Exception as error:
             self._say(f"{self._client.where}: {self._client.hide(describe(error))} when it was closed")
+
+
+def _now() -> str:
+    """The time of day: a text is said once, and each time that a broker is away is to be known."""
+    return time.strftime("at %Y-%m-%d %H:%M:%S")
 
 
 def _message(prefix: str, one: Kept) -> Message:

@@ -43,9 +43,14 @@ class Spool:
         say: for what the user should know.
         clock: seconds since 1970.
 
+    Attributes:
+        patience_s: for how long `block` waits where nothing is acknowledged; None for ever. Set when a run ends.
+
     Raises:
         OutputError: the folder cannot be written, or another run has it.
     """
+
+    patience_s: float | None = None
 
     def __init__(
         self,
@@ -67,6 +72,7 @@ class Spool:
         self._closed = False
         self._ready: deque[Kept] = deque()  # read, and not taken
         self._taken: deque[int] = deque()  # the numbers of those taken, and not acknowledged
+        self._moved = -1, 0.0  # what was acknowledged, and when that was seen first
         self._told = 0  # up to here those that were dropped as they were read have been counted
         try:
             found, torn = blocks.found(folder)
@@ -136,20 +142,41 @@ class Spool:
                 self._say(f"{len(records)} records came too late for the spool {self._folder}")
                 return
             self._expire()
-            while not self._write(blocks.pack(records, self._next, self._clock()), len(records)):
-                full = f"the spool {self._folder} is full with {self._size / 1e6:g} MB, or its disk"
-                if self._when_full == "block" and wait:
-                    self._say(f"{full}; the pipeline waits until there is room")
-                    self._changed.wait(_LOOK_S)
-                elif self._when_full == "drop_oldest" and self._files:
-                    self._say(f"{full}; the oldest records are dropped, and counted")
-                    self._remove_oldest(FULL)
-                else:
-                    self._counters.add(FULL, len(records))
-                    if self._when_full == "stop":
-                        raise OutputError(f"{full}, and when_full is stop")
-                    return  # more than the whole spool takes
+            self._add(records, wait)
             self._changed.notify_all()
+
+    def _add(self, records: Sequence[Record], wait: bool) -> None:
+        """Write them in blocks of bounded size, and make or wait for room for each."""
+        block = blocks.pack(records, self._next, self._clock())
+        if len(block) > self._part and len(records) > 1:
+            middle = len(records) // 2
+            self._add(records[:middle], wait)
+            self._add(records[middle:], wait)
+            return
+        fits = len(block) <= self._size
+        while not (fits and self._write(block, len(records))):
+            full = f"the spool {self._folder} is full with {self._size / 1e6:g} MB, or its disk"
+            if not fits:
+                full = f"a record of {len(block) / 1e6:.3g} MB is larger than spool.size"
+            if self._when_full == "block" and wait and fits and self._patient():
+                self._say(f"{full}; the pipeline waits until there is room")
+                self._changed.wait(_LOOK_S)
+            elif self._when_full == "drop_oldest" and self._files and fits:
+                self._say(f"{full}; the oldest records are dropped, and counted")
+                self._remove_oldest(FULL)
+            else:
+                self._say(f"{full}; new records are dropped, and counted")
+                self._counters.add(FULL, len(records))
+                if self._when_full == "stop":
+                    raise OutputError(f"{full}, and when_full is stop")
+                return
+
+    def _patient(self) -> bool:
+        """Whether it may still be waited for room: at the end of a run only while records go."""
+        now_s = time.monotonic()
+        if self._moved[0] != self._acked:
+            self._moved = self._acked, now_s
+        return self.patience_s is None or now_s - self._moved[1] < self.patience_s
 
     def _write(self, block: bytes, count: int) -> bool:
         """Write a block; false where there is no room for it, and then nothing of it stays."""

@@ -25,8 +25,10 @@ def told(record: dict[str, Any]) -> str:
         about = [event["stage"], *_track(event), *(_fact(name, value) for name, value in plain.items())]
         return f"{event['kind']} at {source} ({', '.join(about)})"
     if (one := record.get("object")) is not None:
-        about = [*_track(one), f"score {one['score']:.2f}"]
-        return f"{one.get('label', one['class_id'])} at {source} ({', '.join(about)})"
+        score = one.get("score")  # none where the model gave no number
+        about = [*_track(one), *([] if score is None else [f"score {score:.2f}"])]
+        behind = f" ({', '.join(about)})" if about else ""
+        return f"{one.get('label', one['class_id'])} at {source}{behind}"
     if error := record.get("error"):
         return f"{source}: {' '.join(str(error).split())}"
     found = Counter(one.get("label", one["class_id"]) for one in record["objects"])

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from streamkit.emit.client import Address, Client, Lost, Message, Refused, Tls, tls_context
@@ -44,8 +45,8 @@ class WebhookClient(Client):
         self._httpx, self._at, self._url, self._tls, self._batch = httpx, at, url, tls, batch
         self._secret = None if secret is None else secret_bytes(secret)
         self._headers = {"content-type": "application/json", "user-agent": "streamkit", **(headers or {})}
-        self.where = str(at)
-        self.secrets = [at.password or "", secret or "", *(headers or {}).values()]
+        self.where = str(replace(at, path=""))  # who knows the path of a hook may post there
+        self.secrets = [at.password or "", secret or "", *(headers or {}).values(), at.path if len(at.path) > 1 else ""]
         self._client: Any = None
 
     def connect(self) -> None:

@@ -147,7 +147,12 @@ class Alarms:
         for watch in self._watches:
             each = known if watch.config.per_source else {WHOLE: facts.whole}
             for key, values in each.items():
-                self._step(watch, key, values, facts, now_s)
+                try:
+                    self._step(watch, key, values, facts, now_s)
+                except StreamkitError:
+                    raise
+                except Exception as error:  # an alarm that fails must not end the others
+                    self._say(f"alarm {watch.config.name} could not be told: {describe(error)}")
             for key in watch.seen - each.keys():
                 self._gone(watch, key, facts)
             watch.seen = set(each)
@@ -166,11 +171,11 @@ class Alarms:
         }
         about = sentences.About(key, self._word(key), facts.about)
         if told == "raised":
-            text = self._raised_text(watch, key, values, about)
             watch.before[key] = about, values
+            text = self._raised_text(watch, key, values, about)
             self._tell(watch, key, told, text, own, facts)
         else:
-            _, before = watch.before.pop(key)
+            _, before = watch.before.pop(key, (about, values))
             text = self._cleared_text(watch, values, before, lasted_s, about)
             self._tell(watch, key, told, text, {**own, "lasted_s": round(lasted_s, 1)}, facts)
 

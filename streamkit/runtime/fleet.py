@@ -142,6 +142,8 @@ class Fleet:
         if self.stopping:
             self._end_now()
         self.stopping = True
+        for _, emitter in emitters(self._runners()):
+            emitter.hurry()
 
     def fail(self, error: BaseException) -> None:
         """End the run because of `error`, in all processes; as `Pipeline.fail` does."""

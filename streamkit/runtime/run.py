@@ -158,6 +158,8 @@ class Pipeline(Controls):
         """
         self.stopping = True
         self._stopped_s.start()
+        for _, emitter in emitters(list(self._runners)):
+            emitter.hurry()
         start("stop", self.sources.stop)
 
     def fail(self, error: BaseException) -> None:

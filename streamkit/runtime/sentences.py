@@ -52,7 +52,7 @@ _BACK = ("down_s", "quiet_s")
 
 def raised(facts: Sequence[str], values: Mapping[str, Value], about: About) -> str:
     """What is wrong, by the first fact of a rule that is known: `camera "gate" has been down for 31 s (timeout)`."""
-    name = next((name for name in facts if name in values), facts[0])
+    name = next((name for name in facts if name in values and values[name] == values[name]), facts[0])  # not NaN
     value = values.get(name, 0.0)
     cause = values.get("cause")
     known = {
@@ -88,7 +88,9 @@ def back(
 
 
 def span(seconds: float) -> str:
-    """A time that people can read: `31 s`, `2 min`, `3 h 20 min`, `2 d 4 h`."""
+    """A time that people can read: `31 s`, `2 min`, `3 h 20 min`, `2 d 4 h`; NaN is a time that nobody knows."""
+    if seconds != seconds:
+        return "an unknown time"
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -16,6 +16,7 @@ from streamkit.stages.watching import Watching
 from streamkit.units import Unit
 from streamkit.yamlfile import did_you_mean
 
+_WIDEST = 4.0  # picture heights: nearly no picture is wider
 _SLOWEST = 0.02  # picture heights a second: what is slower goes nowhere
 _SIDES = {"up": ((0.0, 1.0), (0.0, 0.0)), "right": ((0.0, 0.0), (1.0, 0.0)),
           "down": ((0.0, 0.0), (0.0, 1.0)), "left": ((1.0, 0.0), (0.0, 0.0))}  # fmt: skip
@@ -62,6 +63,11 @@ class Direction(Watching):
         if self.min_speed is not None and not self.min_speed >= 0:
             raise ValueError(f"min_speed must be 0 or more, got {self.min_speed:g}")
         check_over(self.over)
+        if self.min_speed is not None and self.units == "share" and self.min_speed * self.over / 2 > _WIDEST:
+            raise ValueError(
+                "with units: share min_speed is in heights of the picture a second, and nothing is seen that goes "
+                f"{self.min_speed:g} of them a second for half of over; leave units out for pixels"
+            )
 
     def open(self) -> None:
         """Get ready for the first source."""

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from streamkit.analytics.shapes import by_name
 from streamkit.data import Batch, Detections, Surface
 from streamkit.ops.annotate import Style, annotate
 from streamkit.ops.glyphs import Atlas
@@ -15,6 +16,7 @@ from streamkit.ops.hiding import regions
 from streamkit.ops.overlay import draw
 from streamkit.privacy import Hiding, hidden
 from streamkit.stage import BatchStage, Count, Score, stage
+from streamkit.stages.watching import tell_outside
 
 
 @stage("draw", reads="pixels", writes="pixels")
@@ -63,6 +65,11 @@ class Draw(BatchStage):
             for name, asked in (("pixelate", self.pixelate), ("blur", self.blur))
             if asked is not None
         ]
+        self._zones = [
+            (f"{name}.zone", by_name(asked["zone"]), asked.get("units", "pixels"))
+            for name, asked in (("blur", self.blur), ("pixelate", self.pixelate))
+            if isinstance(asked, dict) and "zone" in asked
+        ]
 
     def open(self) -> None:
         """Get ready to draw; letters come into the atlas when they are first needed."""
@@ -74,6 +81,8 @@ class Draw(BatchStage):
 
     def process(self, batch: Batch) -> Batch:
         """Give every frame with something on it a surface that shows it."""
+        for option, zones, units in self._zones:
+            tell_outside(self.context, batch.frames, option, zones, units)
         surfaces = [None if frame.error else frame.surface for frame in batch.frames]
         self._atlas.begin()
         tables, facts = [batch.table(name) for name in batch.tables], [frame.facts for frame in batch.frames]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Literal
 
@@ -9,8 +10,11 @@ from streamkit.emit.client import Client, Tls, address
 from streamkit.emit.emitter import Emitter
 from streamkit.emit.encoded import Encoded
 from streamkit.emit.kafka import SCHEMES, KafkaClient
+from streamkit.errors import MissingPackage
 from streamkit.formats.codec import Format, codec
 from streamkit.stage import stage
+
+_LONGEST = 249  # characters of a topic's name
 
 
 @stage("kafka")
@@ -43,6 +47,14 @@ class Kafka(Emitter):
     def check(self) -> None:
         """See `Emitter.check`."""
         self._at = address(self.url, SCHEMES, self.tls)
+        literal = re.sub(r"\{[^{}]*\}", "", self.topic)
+        if self.clean(literal) != literal or self.topic in (".", "..") or len(literal) > _LONGEST:
+            what = f"letters from a to z, digits, dots, _ and -, at most {_LONGEST}, as in cameras.{{source}}"
+            raise ValueError(f"topic must be of {what}, got {self.topic!r}")
+        if self.settings:
+            with contextlib.suppress(MissingPackage):
+                if (why := self._producer().unusable()) is not None:
+                    raise ValueError(f"settings must be ones that librdkafka takes; see its CONFIGURATION.md: {why}")
         if self.schema_id is not None and not 0 <= self.schema_id < 1 << 31:
             raise ValueError(f"schema_id must be the schema's number in its registry, got {self.schema_id}")
 
@@ -58,5 +70,8 @@ class Kafka(Emitter):
     def client(self) -> Client:
         """See `Emitter.client`."""
         encode = codec(self.format, self.send, self.schema_id)
-        client = KafkaClient(self._at, self.brokers or (), self.tls, self.sasl, self.settings)
+        client = self._producer()
         return client if encode is None else Encoded(client, encode)
+
+    def _producer(self) -> KafkaClient:
+        return KafkaClient(self._at, self.brokers or (), self.tls, self.sasl, self.settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 
@@ -42,6 +42,7 @@ class Heatmap(FrameStage):
         now: any number; when it changes while the pipeline runs, the picture is written.
     """
 
+    classes: ClassVar[tuple[str, ...]] = ("labels",)
     emits = ("mapped",)
     changeable = ("now",)
 

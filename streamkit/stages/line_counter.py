@@ -9,9 +9,9 @@ import numpy as np
 from streamkit.analytics.crossing import Crossings
 from streamkit.analytics.memory import Columns
 from streamkit.analytics.rounds import Round
-from streamkit.analytics.shapes import Polylines, by_name
+from streamkit.analytics.shapes import Polylines, Units, by_name, check_length
 from streamkit.stage import Seconds, stage
-from streamkit.stages.watching import Watching, named
+from streamkit.stages.watching import Watching, named, tell_outside
 
 _WAYS = {1: "in", -1: "out"}
 
@@ -47,7 +47,7 @@ class LineCounter(Watching):
     def __post_init__(self) -> None:
         """Refuse lines that the units cannot mean."""
         self.check(by_name(self.line).values())
-        check_lengths(self.margin, self.window)
+        check_lengths(self.margin, self.window, self.units)
 
     def open(self) -> None:
         """Get ready for the first source."""
@@ -65,6 +65,7 @@ class LineCounter(Watching):
 
     def watch(self, given: Round) -> None:
         """Look at one frame of each of several sources."""
+        tell_outside(self.context, given.frames, "line", by_name(self.line), self.units, closed=False)
         if self.window is not None:
             self._windows(given, self.window)
         total = self._counts["total"]
@@ -95,9 +96,8 @@ class LineCounter(Watching):
                 before[slot], from_s[slot] = total[slot], end_s
 
 
-def check_lengths(margin: float | None, window: float | None) -> None:
-    """Refuse a margin below 0 and a window of no length; raise ValueError."""
-    if margin is not None and not margin >= 0:
-        raise ValueError(f"margin must be 0 or more, got {margin:g}")
+def check_lengths(margin: float | None, window: float | None, units: Units) -> None:
+    """Refuse a margin that the units cannot mean and a window of no length; raise ValueError."""
+    check_length("margin", margin, units)
     if window is not None and not window > 0:
         raise ValueError(f"window must be longer than 0s, got {window:g}s; leave it out for none")

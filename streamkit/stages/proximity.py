@@ -8,7 +8,7 @@ import numpy as np
 
 from streamkit.analytics.plane import FourPoints, Plane
 from streamkit.analytics.rounds import Labels, Round
-from streamkit.analytics.shapes import check_units
+from streamkit.analytics.shapes import check_length, check_units
 from streamkit.data import Frame
 from streamkit.stage import Seconds, stage
 from streamkit.stages.watching import Watching
@@ -45,6 +45,7 @@ class Proximity(Watching):
     """
 
     emits = ("met", "parted")
+    classes = ("labels", "others")
 
     distance: float
     near_for: Seconds = field(default=0.0, kw_only=True)
@@ -56,6 +57,11 @@ class Proximity(Watching):
         """Refuse a distance of nothing, and points without their ground."""
         if not self.distance > 0:
             raise ValueError(f"distance must be more than 0, got {self.distance:g}")
+        if self.points is None:
+            check_length("distance", self.distance, self.units)
+            if self.units == "pixels" and self.distance < 1:
+                way = "write units: share if it is a share of the picture's height, points and ground for metres"
+                raise ValueError(f"distance must be a pixel or more, got {self.distance:g}; {way}")
         if (self.points is None) != (self.ground is None):
             raise ValueError("points and ground go together: give both, or neither for distances in the picture")
         if self.others and not self.labels:

@@ -114,6 +114,7 @@ class Snapshot(Sink):
         self._sightings = Sightings(self._before_s)
         self._waiting: dict[str, list[_Waiting]] = {}
         self._looked_s, self._room = -_LOOK_EVERY_S, True
+        self._lost = ""  # why a picture could not be written, the last time
         self._left = self.buffer  # of it, at least; what is held is counted only where this is used up
 
     # -------------------------------------------------------------------------------------------------- as a sink
@@ -150,9 +151,17 @@ class Snapshot(Sink):
         self._sightings.end(source)
 
     def close(self) -> None:
-        """Write what waits."""
+        """Write what waits.
+
+        Raises:
+            OutputError: there were pictures that could not be written; that ends no run before its end.
+        """
         for source in list(self._waiting):
             self.end(source)
+        if self._lost:
+            count = self.context.counters[FAILED]
+            what = f"{count} snapshot{'s' * (count > 1)} under {self._shelf.root}"
+            raise OutputError(f"{self.context.id}: {what} could not be written: {self._lost}")
 
     # ------------------------------------------------------------------------------------------------------ views
 
@@ -250,9 +259,9 @@ class Snapshot(Sink):
                 path = self._write(one, view, made)
             except OutputError as error:
                 count(FAILED)
+                self._lost = str(error).rpartition(": ")[2]
                 self.context.say(
-                    f"{self.context.id}: snapshots under {self._shelf.root} cannot be written: "
-                    f"{str(error).rpartition(': ')[2]}"
+                    f"{self.context.id}: snapshots under {self._shelf.root} cannot be written: {self._lost}"
                 )
                 continue
             count(WRITTEN)

@@ -10,9 +10,9 @@ import numpy as np
 
 from streamkit.analytics.memory import Slots
 from streamkit.analytics.rounds import Labels, Round, View, rounds
-from streamkit.analytics.shapes import Anchor, Shape, Units, check_units
-from streamkit.data import Batch
-from streamkit.stage import Seconds, StreamStage
+from streamkit.analytics.shapes import Anchor, Shape, Units, check_units, outside
+from streamkit.data import Batch, Frame
+from streamkit.stage import Context, Seconds, StreamStage
 
 
 @dataclass(eq=False, kw_only=True)
@@ -29,6 +29,8 @@ class Watching(StreamStage):
     """
 
     column: ClassVar[str] = ""
+    classes: ClassVar[tuple[str, ...]] = ("labels",)
+    """The options that name classes of objects: `check` refuses those that no detector above finds."""
 
     labels: tuple[str, ...] = ()
     anchor: Anchor = "foot"
@@ -96,6 +98,29 @@ class Watching(StreamStage):
     def check(self, shapes: Iterable[Shape]) -> None:
         """Refuse shapes that the units cannot mean; raise ValueError."""
         check_units(self.units, shapes)
+
+
+def tell_outside(
+    context: Context, frames: Iterable[Frame], option: str, shapes: Mapping[str, Shape], units: Units, *,
+    closed: bool = True,
+) -> None:  # fmt: skip
+    """Say at a source's first frame which lines or areas of an option are outside of its picture.
+
+    Args:
+        context: the stage's.
+        frames: those of a batch.
+        option: its name.
+        shapes: what it says, by name.
+        units: what it is in.
+        closed: the shapes are areas, else lines.
+    """
+    for frame in frames:
+        width, height = (1, 1) if units == "share" else (frame.width, frame.height)
+        for name, shape in shapes.items() if frame.ordinal == 0 else ():
+            if outside(shape, width, height, closed=closed):
+                which = ".".join(filter(None, (context.id, option, name)))
+                picture = f"{frame.width}x{frame.height} of {frame.source}"
+                context.say(f"{which} is outside of the picture, {picture}: nothing can be seen in it")
 
 
 def named(word: str, name: str) -> dict[str, Any]:

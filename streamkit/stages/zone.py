@@ -10,7 +10,7 @@ from streamkit.analytics.rounds import Round
 from streamkit.analytics.shapes import Polygons, by_name
 from streamkit.stage import Count, Seconds, stage
 from streamkit.stages.line_counter import check_lengths
-from streamkit.stages.watching import Watching, named
+from streamkit.stages.watching import Watching, named, tell_outside
 
 
 @stage("zone", reads="track_id", writes="events")
@@ -50,7 +50,7 @@ class Zone(Watching):
     def __post_init__(self) -> None:
         """Refuse areas that the units cannot mean, and what would tell nothing."""
         self.check(by_name(self.polygon).values())
-        check_lengths(self.margin, self.window)
+        check_lengths(self.margin, self.window, self.units)
         if self.crowded_for and self.more_than is None:
             raise ValueError("crowded_for needs more_than: how many are no crowd yet")
 
@@ -73,6 +73,7 @@ class Zone(Watching):
 
     def watch(self, given: Round) -> None:
         """Look at one frame of each of several sources."""
+        tell_outside(self.context, given.frames, "polygon", by_name(self.polygon), self.units)
         found = self._occupancy.step(given, given.margin(self.margin), self._most)
         for one in found:
             frame, zone = given.frames[one.frame], named("zone", self._areas[one.area])

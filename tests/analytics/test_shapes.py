@@ -1,8 +1,9 @@
 import json
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
-from streamkit.analytics.shapes import check_line, check_polygon, check_units
+from streamkit.analytics.shapes import Polygons, check_line, check_polygon, check_units, outside
 from streamkit.config import read_text
 
 SQUARE = ((0, 0), (10, 0), (10, 10), (0, 10))
@@ -60,6 +61,50 @@ def test_units():
         check_units("share", [SQUARE])
 
 
+@pytest.mark.parametrize(
+    ("shape", "closed", "beside"),
+    [
+        (((10, 10), (20, 10), (20, 20)), True, False),
+        (((110, 10), (120, 10), (120, 20)), True, True),
+        (((100, 10), (120, 10), (120, 20)), True, False),  # it touches the side
+        (((-50, -50), (150, -50), (150, 150), (-50, 150)), True, False),  # around the picture
+        (((-50, 40), (150, 40), (150, 45), (-50, 45)), True, False),  # across
+        (((-50, 20), (20, -50), (-50, -50)), True, True),  # its box meets the picture, it does not
+        (((-50, -50), (150, -50), (150, 150), (140, 150), (140, -40), (-50, -40)), True, True),  # around two sides
+        (((-50, 40), (150, 40)), False, False),
+        (((-50, -50), (150, -50), (150, 150)), False, True),
+        (((-50, -50), (150, -50), (150, 150), (-50, 150)), False, True),
+    ],
+)
+def test_which_shapes_are_outside_of_a_picture(shape, closed, beside):
+    assert outside(shape, 100, 60, closed=closed) == beside
+    assert outside(shape[::-1], 100, 60, closed=closed) == beside
+
+
+@pytest.mark.parametrize(
+    ("stage", "options"),
+    [
+        ("proximity", {"distance": 0.1, "units": "share"}),
+        ("proximity", {"distance": 1}),
+        ("proximity", {"distance": 0.5, "points": [[100, 100], [200, 100], [300, 300], [50, 300]],
+                       "ground": [[0, 0], [4, 0], [4, 20], [0, 20]]}),
+        ("proximity", {"distance": 5, "units": "share", "points": [[0.1, 0.1], [0.2, 0.1], [0.3, 0.9], [0.05, 0.9]],
+                       "ground": [[0, 0], [4, 0], [4, 20], [0, 20]]}),
+        ("direction", {"min_speed": 2, "units": "share"}),
+        ("direction", {"min_speed": 20, "units": "share", "over": 0.2}),
+        ("direction", {"min_speed": 0.02}),
+        ("zone", {"polygon": [[100, 100], [200, 100], [300, 300]], "margin": 0.5}),
+    ],
+)  # fmt: skip
+def test_lengths_that_their_units_can_mean(stage, options):
+    assert problems(stage, **options) == []
+
+
+def test_every_list_of_points_has_a_name():
+    with pytest.raises(ValidationError, match="must have a name for each list of points"):
+        TypeAdapter(Polygons).validate_json('{"": [[0, 0], [9, 0], [9, 9]]}')
+
+
 def problems(stage, **options):
     text = f"""
 sources: {{a: samples/street.mp4}}
@@ -73,6 +118,7 @@ stages:
 
 
 FOUR = [[100, 100], [200, 100], [300, 300], [50, 300]]
+SHARES = [[0.1, 0.1], [0.9, 0.1], [0.9, 0.9]]
 METRES = [[0, 0], [4, 0], [4, 20], [0, 20]]
 
 
@@ -93,7 +139,9 @@ METRES = [[0, 0], [4, 0], [4, 20], [0, 20]]
         ("zone", {"polygon": [[0, 0], [9, "a"], [9, 9]]}, "8:27: it.polygon.1.1 must be a number, got 'a'"),
         ("zone", {"polygon": [[0, 0], [9], [9, 9]]}, "8:23: it.polygon.1.1 is required"),
         ("zone", {"polygon": "door"}, "8:14: it.polygon must be a list, got 'door'"),
-        ("zone", {"polygon": {}}, "8:14: it.polygon"),
+        ("zone", {"polygon": {}}, "8:14: it.polygon must have points, [[x, y], ...], or several such lists by name"),
+        ("zone", {"polygon": SHARES, "units": "share", "margin": 5}, "share margin is a share of the picture's height"),
+        ("line_counter", {"line": SHARES, "units": "share", "margin": 1.5}, "0 to 1, got 1.5; leave units out for"),
         ("zone", {}, "it.polygon is required: the area's corners"),
         (
             "line_counter",
@@ -127,6 +175,9 @@ METRES = [[0, 0], [4, 0], [4, 20], [0, 20]]
         ),
         ("direction", {"wrong": ["upp"]}, "wrong: there is no direction 'upp'; did you mean 'up'?"),
         ("proximity", {"distance": 0}, "distance must be more than 0"),
+        ("proximity", {"distance": 5, "units": "share"}, "0 to 1, got 5; leave units out for pixels"),
+        ("proximity", {"distance": 0.1}, "distance must be a pixel or more, got 0.1; write units: share if"),
+        ("direction", {"min_speed": 20, "units": "share"}, "nothing is seen that goes 20 of them a second for half of"),
         ("proximity", {"distance": 2, "points": FOUR}, "points and ground go together"),
         ("heatmap", {"path": "out/heat.png"}, 'path must have "{source}" in it'),
         ("heatmap", {"path": "out/{source}.gif"}, "path must end in .png or .jpg"),

@@ -1,7 +1,11 @@
+import re
+
 import pytest
 
 from streamkit.emit.client import Client, Lost, address, tls_context
+from streamkit.media.uris import mask
 
+PORT = "the port in url must be a number from 1 to 65535, as in mqtt"
 SCHEMES = {"mqtt": (1883, False), "mqtts": (8883, True)}
 
 
@@ -17,6 +21,8 @@ def test_an_address_is_read_and_shown_without_its_credentials():
     )
     assert str(one) == "mqtts://broker:8883/x"
     assert str(address("mqtt://[::1]:99", SCHEMES)) == "mqtt://[::1]:99"
+    assert str(address("mqtt://u:p@[::1]", SCHEMES)) == "mqtt://[::1]:1883"
+    assert str(address("mqtt://h:/x?to=a@b", SCHEMES)) == "mqtt://h:1883/x"
 
 
 @pytest.mark.parametrize(
@@ -24,17 +30,28 @@ def test_an_address_is_read_and_shown_without_its_credentials():
     [
         ("mqqt://h", "url must begin with mqtt:// or mqtts://, as in mqtt://host; did you mean 'mqtt'"),
         ("broker:1883", "url must begin with mqtt://"),
-        ("mqtt://", "url must be mqtt://user:password@host:port"),
-        ("mqtt://u:se/cret@h", "write %2F for /"),
+        (
+            "mqtt://",
+            "url must be mqtt:// and a host, as in mqtt://broker.example:1883; user:password@ goes before it, and",
+        ),
+        ("mqtt://[::1", "url must be mqtt:// and a host"),
+        ("mqtt://u:se/cret@h", "%2F for /"),
+        ("mqtt://u:4711/cret@h", "%2F for /"),
         ("mqtt://u:se#cret@h", "%23 for #"),
-        ("mqtt://h:port", "url must be mqtt://"),
-        ("mqtt://h:99999", "url must be mqtt://"),
+        ("mqtt://u:se?cret@h", "%3F for ?"),
+        ("mqtt://u:cret", PORT),
+        ("mqtt://h:port", PORT),
+        ("mqtt://h:99999", PORT),
+        ("mqtt://u:cret@h:0", PORT),
+        ("mqtt://u:cret@h:-1", PORT),
+        ("mqtts://u:cret@[::1]:123456", PORT),
     ],
 )
 def test_what_is_no_address_is_refused_without_showing_it(url, told):
-    with pytest.raises(ValueError, match=told) as caught:
+    with pytest.raises(ValueError, match=re.escape(told)) as caught:
         address(url, SCHEMES)
     assert "cret" not in str(caught.value)
+    assert mask(str(caught.value)) == str(caught.value), "what is said of secrets is none itself"
 
 
 def test_certificates_need_an_encrypted_address():

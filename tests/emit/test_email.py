@@ -10,8 +10,9 @@ from rtsp import wait_until
 from smtp import PASSWORD, USER, mail_server, mail_tls, text_of  # noqa: F401  fixtures
 
 from streamkit.counters import Counters
+from streamkit.emit.blocks import Record
 from streamkit.emit.client import Lost, Refused
-from streamkit.emit.email import OVER, REFUSED_TO
+from streamkit.emit.email import GIVEN_UP, OVER, REFUSED_TO
 from streamkit.emit.email import SENT as MAILS
 from streamkit.emit.sender import LOST, REFUSED, SENT
 from streamkit.stage import Context
@@ -54,8 +55,6 @@ def mailing(tmp_path):
             opened.append(self)
 
         def put(self, *events):
-            from streamkit.emit.blocks import Record
-
             fill = self.stage._topics.fill
             self.stage.queue.append([Record(*fill(values), b"", json.dumps(body).encode()) for values, body in events])
 
@@ -176,6 +175,78 @@ def test_one_recipient_for_whom_it_is_not_taken_yet_holds_up_no_other(mail_serve
     assert "second at gate" in text_of(server.got[-1])
     assert made.counters[REFUSED_TO] >= 1
     assert made.counters[SENT] == 2
+
+
+@pytest.mark.parametrize(("limit", "window"), [("_PATIENCE_S", 1000), ("_SHORT_S", 1)])
+def test_a_recipient_put_off_for_ever_is_given_up_where_others_have_the_mail(
+    limit, window, mail_server, mailing, monkeypatch  # noqa: F811
+):  # fmt: skip
+    monkeypatch.setattr("streamkit.emit.email.WINDOW", window)
+    server = mail_server()
+    server.refuses = {"full@example.com": "452 full", "gone@example.com": "550 gone"}
+    made = mailing(server, to=["ops@example.com", "full@example.com"])
+    made.put(event("first"))
+    made.once()
+    made.once()
+    assert made.stage.queue.waiting == 1, "an hour is not over"
+    monkeypatch.setattr(f"streamkit.emit.email.{limit}", 0.0)
+    made.flow(event("second"))
+    assert made.stage.queue.waiting == 0
+    assert [to for (to,) in server.to] == ["ops@example.com"] * 2
+    assert (made.counters[GIVEN_UP], made.counters[SENT], made.counters[MAILS]) == (1, 2, 2)
+    assert "has put off a recipient for too long: full@example.com is not taken: 452 full; others have" in made.said[-1]
+    lost = made.counters[LOST]
+    made.flow(event("third"))
+    assert (made.counters[GIVEN_UP], made.counters[LOST]) == (2, lost), "the mail of others waits for it no more"
+    del server.refuses["full@example.com"]
+    made.flow(event("fourth"))
+    assert server.to[-1] == ["ops@example.com", "full@example.com"]
+    assert made.stage.sender._client._since_s == {}
+    other = mailing(server, to=["full@example.com", "gone@example.com"], spool={"path": f"{made.stage.folder}-other"})
+    server.refuses["full@example.com"] = "452 full"
+    other.put(event("fifth"))
+    other.once()
+    other.once()
+    assert other.stage.queue.waiting == 1, "nobody has it"
+    assert MAILS not in other.counters.values
+
+
+def test_a_record_that_cannot_be_told_is_given_up_alone(mail_server, mailing):  # noqa: F811
+    server = mail_server()
+    made = mailing(server)
+    strange = ("gate", "line", "crossed", "7"), {**HEAD, "event": None, "object": None, "objects": [{"no": "label"}]}
+    made.put(event("first"), strange, event("second"))
+    made.stage.queue.append([Record(b"cameras/gate", b"", json.dumps(event("of another stage")[1]).encode())])
+    made.flow(event("third"))
+    assert [line.split()[2] for line in text_of(server.got[0]).splitlines()] == ["first", "second", "third"]
+    assert len(server.got) == 1
+    assert made.counters.values == {MAILS: 1, SENT: 3, REFUSED: 2}
+    assert "it cannot be put into words (KeyError: 'class_id'); another stage, or another send:, may" in made.said[0]
+    assert "(ValueError: zip() argument 2 is shorter" in made.said[1]
+    made.flow(event("fourth", snapshot="no\0path.jpg"), event("fifth"))
+    assert server.subjects[1:] == ["fifth at gate (line, track 7)"]
+    assert made.counters[REFUSED] == 3
+
+
+@pytest.mark.parametrize("password", ["süß/47", "пароль"])
+def test_a_password_may_have_letters_beyond_ascii(password, mail_server, mail_tls, mailing, monkeypatch):  # noqa: F811
+    context, ca = mail_tls
+    monkeypatch.setattr("smtp.PASSWORD", password)
+    server = mail_server(context, auth=True)
+    url = f"smtp://{quote(USER)}:{quote(password, safe='')}@127.0.0.1:{server.port}"
+    made = mailing(server, url=url, plain=False, tls={"ca": str(ca)})
+    made.flow(event())
+    assert len(server.got) == 1
+    wrong = url.replace(quote(password, safe=""), quote("é" + password, safe=""))
+    other = mailing(server, url=wrong, plain=False, tls={"ca": str(ca)}, spool={"path": f"{made.stage.folder}-other"})
+    other.put(event())
+    other.once()
+    assert "the user or the password is refused (535 " in other.said[0]
+    server.stop()
+    server._options["auth_exclude_mechanism"] = ["PLAIN"]
+    server.start()
+    with pytest.raises(Lost, match=r"letters beyond ASCII, which only AUTH PLAIN can tell, .* set a password of ASCII"):
+        other.stage.sender._client.connect()
 
 
 def test_a_server_that_breaks_off_or_is_gone_gets_the_same_mail_later(mail_server, mailing):  # noqa: F811

@@ -1,6 +1,8 @@
 """What an MQTT broker is told to keep; what it is sent is in test_delivery.py."""
 
 import json
+import socket
+import threading
 
 import pytest
 from emit.brokers import place  # noqa: F401  a fixture
@@ -107,6 +109,51 @@ def test_records_of_a_topic_share_a_message_though_those_of_others_stand_between
         assert [len(part) for part in parts] == [4, 1]
         assert [one["id"] for part in parts for one in part] == [i for i, t in given if t == topic]
     listener.close()
+    client.close()
+
+
+@pytest.fixture
+def strict():
+    """The port of a broker that says no to what it may not take, and keeps the connection; Mosquitto 2.0 cuts it."""
+    server = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=answer, args=(server,))
+    thread.start()
+    yield server.getsockname()[1]
+    server.close()
+    thread.join(10)
+
+
+def answer(server):
+    """MQTT 5, as far as it takes: CONNACK, and a PUBACK for each PUBLISH, with 0x87 for topics that begin with no."""
+    connection, _ = server.accept()
+    with connection, connection.makefile("rb") as given:
+        while head := given.read(1):
+            length = shift = 0
+            while (byte := given.read(1)[0]) & 128:
+                length, shift = length | (byte & 127) << shift, shift + 7
+            packet = given.read(length | byte << shift)
+            if head[0] >> 4 == 1:
+                connection.sendall(b"\x20\x03\x00\x00\x00")
+            elif head[0] >> 4 == 3:
+                end = 2 + int.from_bytes(packet[:2], "big")
+                code = b"\x87" if packet[2:end].startswith(b"no") else b"\x00"
+                connection.sendall(b"\x40\x03" + packet[end : end + 2] + code)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_every_answer_is_taken_though_some_say_no(strict, batch):
+    client = MqttClient(address(f"mqtt://127.0.0.1:{strict}", SCHEMES), batch=batch)
+    client.connect()
+    given = [Message(f"s-{n}", "no/x" if n % 10 == 4 else "ok/x", "", b'{"id":"s-%d"}' % n) for n in range(100)]
+    if batch == 1:
+        refused = client.deliver(given)
+        assert refused == dict.fromkeys(range(4, 100, 10), "reason code 0x87")
+    else:
+        with pytest.raises(Refused) as caught:  # one of those that share a message may be at fault
+            client.deliver(given)
+        assert caught.value.done == 4
+        assert not client.deliver(given[5:8])
+    assert client._answers == {}
     client.close()
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkit.bench import brokers
-from streamkit.emit.client import Lost, Message, address
+from streamkit.emit.client import Lost, Message, Refused, address
 from streamkit.emit.nats import SCHEMES, NatsClient
 from streamkit.stages.emit_nats import Nats
 
@@ -189,6 +190,64 @@ def test_what_a_user_may_not_do_is_told(server):
             client.connect()
     finally:
         client.close()
+
+
+def test_what_is_permitted_goes_also_where_only_capitals_tell_it_from_what_is_not(server):
+    users = [
+        "{user: streamkit, password: x}",
+        '{user: narrow, password: x, permissions: {publish: {deny: ["streamkit.gate"]}}}',
+    ]
+    made = server(f"{STORE}authorization {{ users = [{', '.join(users)}] }}")
+    made.password = "x"
+    made.add_stream()
+    client = connected(f"nats://narrow:x@127.0.0.1:{made.port}")
+    for n in range(0, 500, 100):  # complaints of one round do not count in the next
+        assert client.deliver([message(n + i, "streamkit.gate") for i in range(99)]).keys() == set(range(99))
+        assert client.deliver([message(n + 99, "streamkit.Gate")]) == {}
+    for n in range(1000, 1500, 100):
+        given = [message(n + i, "streamkit.gate" if i % 10 == 1 else "streamkit.Gate") for i in range(100)]
+        with pytest.raises(Refused, match="may not publish") as caught:
+            client.deliver(given)
+        assert caught.value.done <= 1
+        assert not caught.value.whole, "the sender brings them one by one"
+        refused = [at for at, one in enumerate(given) if client.deliver([one])]
+        assert refused == list(range(1, 100, 10))
+    client.close()
+
+
+@pytest.mark.parametrize("reply", [b'{"ok":true}', b"[1]", b"thanks", b"", b'{"error":"no"}', b'{"stream":"x"}'])
+def test_only_a_stream_acknowledges(reply, there, client):
+    over = threading.Event()
+
+    async def answer():
+        import nats
+
+        other = await nats.connect(
+            f"nats://127.0.0.1:{there.broker.port}", user="streamkit", password=there.broker.password
+        )
+
+        async def respond(message):
+            await message.respond(reply)
+
+        await other.subscribe("*.x", cb=respond)
+        await other.flush()
+        ready.set()
+        while not over.is_set():
+            await asyncio.sleep(0.02)
+        await other.close()
+
+    ready = threading.Event()
+    somebody = threading.Thread(target=asyncio.run, args=(answer(),))
+    somebody.start()
+    try:
+        assert ready.wait(10)
+        client.timeout_s = 0.5
+        with pytest.raises(Lost, match=r"no acknowledgement within 0\.5 s; does a stream take these subjects\?"):
+            client.deliver([message(0, "other.x")])
+        assert client.deliver([message(1, "streamkit.x")]) == {}, "the stream's answer counts beside it"
+    finally:
+        over.set()
+        somebody.join()
 
 
 @given(st.text())

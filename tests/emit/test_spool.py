@@ -26,7 +26,7 @@ def records(*numbers, size=20):
 
 
 def bodies(taken):
-    return [int(one.body) for one in taken]
+    return [int(one.body[-9:]) for one in taken]
 
 
 def drain(spool):
@@ -49,6 +49,62 @@ def test_records_come_out_in_order_with_numbers_that_rise(tmp_path):
     spool.acknowledge(3)
     assert spool.waiting == 0
     spool.close()
+
+
+@pytest.mark.parametrize("when_full", ["block", "drop_oldest", "stop"])
+def test_more_at_once_than_the_spool_takes_goes_in_parts(tmp_path, when_full):
+    spool = Spool(tmp_path / "s", MB, when_full=when_full)
+    found, over = [], threading.Event()
+
+    def take():
+        while not over.is_set() or spool.waiting:
+            found.extend(one := spool.take(100, 0.05))
+            spool.acknowledge(len(one))
+
+    taker = threading.Thread(target=take)
+    taker.start()
+    if when_full == "block":
+        spool.append(records(*range(60), size=40_000))
+    else:
+        spool.append(records(*range(20), size=40_000))
+    over.set()
+    taker.join(20)
+    assert bodies(found) == list(range(60 if when_full == "block" else 20))
+
+
+@pytest.mark.parametrize("when_full", ["block", "drop_oldest"])
+def test_a_record_that_is_larger_than_the_spool_costs_itself_alone(tmp_path, when_full):
+    counters, said = Counters(), []
+    spool = Spool(tmp_path / "s", MB, when_full=when_full, counters=counters, say=said.append)
+    spool.append([*records(1, 2), *records(3, size=2 * MB), *records(4)])
+    assert bodies(drain(spool)) == [1, 2, 4]
+    assert counters[FULL] == 1
+    assert said == ["a record of 2 MB is larger than spool.size; new records are dropped, and counted"]
+
+
+def test_at_the_end_of_a_run_a_full_spool_is_waited_for_only_while_records_go(tmp_path):
+    counters = Counters()
+    spool = Spool(tmp_path / "s", MB, when_full="block", counters=counters)
+    spool.patience_s = 0.3
+    begun_s = time.monotonic()
+    for number in range(40):
+        spool.append(records(number, size=50_000))
+    assert 0.3 <= time.monotonic() - begun_s < 3
+    assert counters[FULL] == 40 - spool.waiting
+    assert bodies(drain(spool)) == list(range(40 - counters[FULL]))
+
+
+def test_where_numbers_begin_anew_the_name_is_another(tmp_path):
+    names = []
+    for damage in (False, True, False):
+        spool = Spool(tmp_path / "s")
+        names.append(spool.name)
+        spool.append(records(1, 2))
+        assert [one.number for one in drain(spool)] == ([3, 4] if damage is False and len(names) == 3 else [1, 2])
+        spool.close()
+        if len(names) == 1:
+            (tmp_path / "s" / "acknowledged").write_bytes(b"")
+    assert names[0] != names[1] == names[2]
 
 
 def test_what_was_taken_and_not_acknowledged_is_taken_again(tmp_path):
@@ -166,17 +222,6 @@ def test_it_can_let_the_pipeline_wait_instead(tmp_path):
     writer.join()
     assert found == list(range(3000))
     assert not counters.values
-    spool.close()
-
-
-def test_more_than_the_whole_spool_at_once_is_dropped_and_counted(tmp_path):
-    counters = Counters()
-    spool = Spool(tmp_path / "s", MB, counters=counters)
-    spool.append(records(1))
-    spool.append(records(2, size=2 * MB))
-    spool.append(records(3))
-    assert bodies(drain(spool)) == [3]
-    assert counters[FULL] == 2
     spool.close()
 
 

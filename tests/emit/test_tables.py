@@ -1,7 +1,10 @@
 """Records in databases: columns, repeats, tables that are otherwise."""
 
 import json
+import os
+import signal
 import sqlite3
+import time
 
 import pytest
 from emit.brokers import place  # noqa: F401  a fixture
@@ -87,3 +90,27 @@ def test_a_table_with_other_columns_is_told_with_the_way_out(tmp_path):
     with pytest.raises(Lost, match=told):
         client.connect()
     client.close()
+
+
+@pytest.mark.parametrize(("timeout_s", "over", "told"), [(1.0, False, "no answer within 1 s"), (60.0, True, "the run")])
+def test_postgres_that_stands_still_in_the_midst_of_a_statement_is_left(timeout_s, over, told, place):  # noqa: F811
+    there = place("postgres")
+    client = PostgresClient(address(there.options()["url"], SCHEMES), "frames", "frames")
+    client.connect()
+    client.deliver([message(0, MADE["frames"])])
+    client.timeout_s, client.over = timeout_s, lambda: over
+    backend = client._connection.info.backend_pid
+    os.kill(backend, signal.SIGSTOP)  # the kernel goes on acknowledging what is sent to it
+    began_s = time.monotonic()
+    try:
+        with pytest.raises(Lost, match=told):
+            client.deliver([message(1, MADE["frames"])])
+        client.close()
+        assert time.monotonic() - began_s < 10
+    finally:
+        os.kill(backend, signal.SIGCONT)
+    client.timeout_s, client.over = 10.0, lambda: False
+    client.connect()
+    client.deliver([message(n, MADE["frames"]) for n in range(3)])
+    client.close()
+    assert [one["id"] for one in sorted(there.got(), key=lambda one: one["id"])] == ["s-0", "s-1", "s-2"]

@@ -27,6 +27,8 @@ HEAD = {"source": "gate", "frame": 3, "pts_s": 1.234}
             "the camera is dark", "dark raised at gate",
         ),
         ({"object": {**CAR, "score": 0.987}}, "car at gate (score 0.99)", "car at gate"),
+        ({"object": {**CAR, "score": None, "track_id": 7}}, "car at gate (track 7)", "car at gate"),
+        ({"object": {**CAR, "score": None}}, "car at gate", "car at gate"),
         ({"objects": [CAR, {"class_id": 7}, CAR]}, "2 car, 1 7 at gate", "frames of gate"),
         ({"objects": []}, "nothing at gate", "frames of gate"),
         ({"objects": [], "error": "detect failed"}, "gate: detect failed", "frames of gate"),

@@ -97,6 +97,8 @@ def test_nobody_there_is_a_lost_connection(hook, client):
     with pytest.raises(Lost, match="no answer"):
         made.deliver(messages(1))
     made.close()
+    assert made.where == "http://127.0.0.1:1", "with services such as Slack the path is what lets one in"
+    assert made.hide("posted to /x/y") == "posted to ***/y"
     assert "p@ss" not in client().where
     assert "token" not in client().where
 

@@ -1,6 +1,7 @@
 """Alarms on the pipeline itself: looked at while no frame flows, told to emitters, log and report."""
 
 import json
+import math
 import sqlite3
 import threading
 import time
@@ -62,6 +63,18 @@ def test_a_camera_that_is_down_is_told_once_and_told_again_when_it_is_back():
     assert told.alarms.raised == []
     assert told.alarms.report() == {"camera_down": {"raised": 1}}
     assert told.said[0].startswith("alarm camera_down raised at ")
+
+
+def test_a_fact_that_is_not_known_yet_is_passed_over_in_what_is_said():
+    told = Told(alarm("fps_in < 5 or disk_used_share > 0.9", "trouble"), alarm("disk_used_share > 0.9", "other"))
+    sources = {"gate": {"fps_in": math.nan}}
+    assert told.at(0, sources, disk_used_share=0.95, about={"disk_used_share": "out"}) == [
+        ("raised", "gate", "the disk of out is 95% full"),
+        ("raised", WHOLE, "the disk of out is 95% full"),
+    ]
+    assert [kind for kind, *_ in told.at(1, {"gate": {"fps_in": 25.0}}, disk_used_share=0.5)] == []
+    assert [kind for kind, *_ in told.at(30, {"gate": {"fps_in": 25.0}}, disk_used_share=0.5)] == ["cleared"] * 2
+    assert "could not" not in "".join(told.said)
 
 
 def test_each_source_is_looked_at_alone_and_a_rule_of_the_pipeline_once():

@@ -1,9 +1,17 @@
 """The end of a run with an emitter: as long as something is taken it is waited for."""
 
+import threading
 import time
 from types import SimpleNamespace
 
+from streamkit.bench.emitting import add_stages
+from streamkit.config import read_text
+from streamkit.data import Device
+from streamkit.emit.spool import FULL
+from streamkit.graph import build
 from streamkit.runtime.emitting import _drain
+from streamkit.runtime.run import Pipeline
+from streamkit.stage import default_registry
 
 
 class Sent:
@@ -50,3 +58,33 @@ def test_what_a_client_takes_and_holds_back_counts_as_taken():
 def test_where_nothing_is_taken_any_more_the_rest_is_left():
     more, _ = ended(10**9, 3, 0.1)
     assert more > 0
+
+
+def test_a_run_that_waits_for_room_in_a_spool_ends_when_it_is_to(tmp_path):
+    """With `block` a pipeline waits for a broker as long as it takes, but not once it is told to stop."""
+    registry, said = default_registry(), []
+    add_stages(registry)
+    text = f"""
+      sources: {{gate: {{stage: numbered_frames, uri: none, count: 1000000000}}}}
+      stages:
+        ten_objects: {{}}
+        out:
+          {{stage: mqtt, url: "mqtt://127.0.0.1:9", drain: 300ms,
+            spool: {{path: "{tmp_path}", size: 1MB, when_full: block}}}}
+    """
+    running = Pipeline(build(read_text(text, registry=registry)), Device("cpu"), say=said.append)
+    codes = []
+    thread = threading.Thread(target=lambda: codes.append(running.run()))
+    thread.start()
+    until_s = time.monotonic() + 30
+    while not any("the pipeline waits until there is room" in text for text in said):
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+    begun_s = time.monotonic()
+    running.stop()
+    thread.join(20)
+    assert codes == [130]
+    assert time.monotonic() - begun_s < 5
+    assert running.left_behind == []
+    counts = running.report(130)["counts"]
+    assert counts["records left in the spool"] + counts[FULL] == running.frames

@@ -213,6 +213,13 @@ def problems(text, root):
                 "{stage: detect, labels: [person]}, got ['detect']"
             ],
         ),
+        (
+            "  c: {stage: classify, model: color, of: {stage: detect, labels: []}}",
+            [
+                "4:42: c.of must name a class in labels, or leave labels out for all objects, got "
+                "{'stage': 'detect', 'labels': []}"
+            ],
+        ),
     ],
 )
 def test_what_check_says(text, told, root):

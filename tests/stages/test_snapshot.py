@@ -10,12 +10,12 @@ from stages.sights import BLUE, GREEN, LARGE, RED, SMALL, files, happen, looks, 
 
 from streamkit.config import read_text
 from streamkit.data import Surface
-from streamkit.errors import ConfigError
+from streamkit.errors import ConfigError, OutputError
 from streamkit.graph import as_text, build
 from streamkit.runtime.sharing import share_out
-from streamkit.stage import default_registry
+from streamkit.stage import Collecting, FrameStage, default_registry, stage
 from streamkit.stages.snapshot import Snapshot
-from streamkit.testing import frames
+from streamkit.testing import frames, run_stage
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +81,28 @@ def test_what_cannot_be_pictured_is_given_up_and_counted():
 # --------------------------------------------------------------------------------------------------------- the disk
 
 
+with Collecting(default_registry()):
+
+    @stage("bell", writes="events")
+    class Bell(FrameStage):
+        """Rings at some frames."""
+
+        emits = ("rung",)
+
+        def process(self, frame):
+            if frame.index % 4 == 0:
+                frame.emit("rung")
+
+
+BELL = """
+sources: {a: "test://?frames=20"}
+stages:
+  bell: {}
+  snapshot: {when: bell.rung, what: frame, path: "snaps/{source}/{time}.jpg"}
+  jsonl: {path: "all.jsonl"}
+"""
+
+
 def test_a_disk_that_fills_up_costs_pictures_and_nothing_else(monkeypatch):
     given = scene([(LARGE, GREEN, True)] * 4)
     for frame in given:
@@ -90,11 +112,22 @@ def test_a_disk_that_fills_up_costs_pictures_and_nothing_else(monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    found, counts = snap(given, within=0)
-    assert saved(found) == []
+    made = Snapshot("door.crossed", within=0, path="snaps/{source}/{time}.jpg")
+    with pytest.raises(OutputError, match="snapshot: 4 snapshots under snaps could not be written: the disk is full"):
+        run_stage(made, given)
     assert files() == [], "no half picture is left"
-    assert counts == {"snapshots failed": 4}
-    assert all(frame.error is None for frame in found)
+    assert dict(made.context.counters.values) == {"snapshots failed": 4}, "and every frame has come"
+
+
+def test_a_run_whose_pictures_cannot_be_written_goes_on_to_its_end_and_tells(run_pipeline, root, here):
+    (here / "snaps").write_text("in the way of the folder")
+    with pytest.raises(OutputError, match="5 snapshots under snaps could not be written: a part of the path is a file"):
+        run_pipeline(BELL, extra=[Bell])
+    assert len(Path("all.jsonl").read_text().splitlines()) == 20, "no frame is lost for it"
+    Path("snaps").unlink()
+    outcome = run_pipeline(BELL, extra=[Bell])
+    assert outcome.code == 0
+    assert len(files()) == 5
 
 
 def test_no_room_and_retention(monkeypatch):
