@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,42 @@ _STOPPING = "stopping: the files in hand are finished and no other is begun; onc
 
 
 class _Time(click.ParamType):
-    """A time in a video, as a YAML has it: 5, 5s, 1m."""
+    """A time, as a YAML has it: 5, 5s, 1min.
+
+    Args:
+        positive: whether 0 is refused.
+    """
 
     name = "TIME"
+
+    def __init__(self, *, positive: bool = False) -> None:
+        self._positive = positive
 
     def convert(self, value: object, param: click.Parameter | None, context: click.Context | None) -> float:
         from streamkit.units import seconds
 
         try:
-            return seconds(float(str(value)) if str(value).replace(".", "", 1).isdigit() else value)
+            made = seconds(float(str(value)) if str(value).replace(".", "", 1).isdigit() else value)
         except ValueError as error:
             self.fail(str(error), param, context)
+        if self._positive and not made:
+            self.fail(f"must be longer than 0s, got {value}; leave it out for the default", param, context)
+        return made
+
+
+class _Rate(click.ParamType):
+    """So many pictures a second: any number above 0 that has an end."""
+
+    name = "FLOAT"
+
+    def convert(self, value: object, param: click.Parameter | None, context: click.Context | None) -> float:
+        try:
+            made = float(str(value))
+        except ValueError:
+            made = math.nan
+        if not 0 < made < math.inf:
+            self.fail(f"must be a number above 0 such as 2 or 0.5, got {value}", param, context)
+        return made
 
 
 @click.command()
@@ -42,11 +68,11 @@ class _Time(click.ParamType):
 @click.option("--retry-failed", is_flag=True, help="also try the files again that an earlier run put aside")
 @click.option("--again", is_flag=True, help="do everything anew in a folder that another pipeline filled")
 @click.option("--every", type=click.IntRange(min=1), default=1, show_default=True, help="take every n-th picture")
-@click.option("--fps", type=click.FloatRange(min=0, min_open=True), help="thin out to so many pictures a second")
+@click.option("--fps", type=_Rate(), help="thin out to so many pictures a second")
 @click.option("--keyframes", is_flag=True, help="decode keyframes only")
 @click.option("--start", type=_Time(), default=0.0, help="leave out what comes before, in every file")
 @click.option("--end", type=_Time(), help="leave out what comes after, in every file")
-@click.option("--timeout", type=_Time(), default=600.0, show_default=True,
+@click.option("--timeout", type=_Time(positive=True), default=600.0, show_default=True,
               help="a file that gives no picture for so long is put aside")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="say what would be done, and do nothing")
 @click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="replace a value of the YAML")
@@ -67,6 +93,8 @@ def batch(
     from streamkit.cli import pairs
     from streamkit.progress import Display
 
+    if set(str(out)) & set("{}"):
+        raise ConfigError(f"--out: the folder's name must be without {{ and }}, got {out}; give it another name")
     look = Look(start, end, every, fps, keyframes)
     named = [name.strip() for name in formats.split(",") if name.strip()] + ["video"] * video
     settings = Settings(pipeline, tuple(pairs(set_).items()), out, check_formats(named), look)
@@ -75,7 +103,8 @@ def batch(
         from streamkit.batch.dryrun import dry_run as told
 
         graph = _checked(settings, device, display)
-        return told(graph, settings, find(patterns), display.say)
+        files, cluster = find(patterns), how["ray"] is not None
+        return told(graph, settings, files, display.say, workers=how["workers"], cluster=cluster)
     try:
         return _run(settings, device, patterns, report, display, **how)
     except OutputError as error:

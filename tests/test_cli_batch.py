@@ -76,6 +76,10 @@ def test_files_become_a_data_set_and_a_table_says_so(run, tmp_path):
         (["v", "--out", "v"], "v is not empty and no data set"),
         (["v", "--out", "out", "--format", "parket"], "--format: there is no 'parket'; there are parquet, jsonl"),
         (["v", "--out", "out", "--start", "5s", "--end", "2s"], "--start"),
+        (["v", "--out", "out", "--fps", "nan"], "'--fps': must be a number above 0 such as 2 or 0.5, got nan"),
+        (["v", "--out", "out", "--fps", "inf"], "'--fps': must be a number above 0 such as 2 or 0.5, got inf"),
+        (["v", "--out", "out", "--timeout", "0"], "'--timeout': must be longer than 0s, got 0"),
+        (["v", "--out", "{source}"], "--out: the folder's name must be without { and }, got {source}"),
         (["v", "--out", "out", "--every", "2", "--keyframes"], "--every must be 1 with --keyframes"),
         (["v", "--out", "out", "--set", "stages.detect.min_scor=1"], "did you mean 'min_score'?"),
         (["v", "--out", "out", "--device", "cuda:7"], "device cuda:7 cannot be used"),
@@ -89,6 +93,24 @@ def test_a_mistake_is_told_and_nothing_is_written(run, tmp_path, args, told):
     assert told in done.stderr
     assert "Traceback" not in done.stderr
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_is_no_video_by_its_nature_or_has_no_name_in_utf_8_costs_only_itself(run, tmp_path):
+    os.mkfifo(tmp_path / "v" / "pipe.mp4")
+    clip(tmp_path / "b.mp4").rename(tmp_path / "v" / os.fsdecode(b"caf\xe9.mp4"))
+    words = "v", "--out", "out", "--format", "parquet,jsonl,csv,coco"
+    done = run(*words)
+    assert done.returncode == 1
+    assert "pipe.mp4: no_video: this is a named pipe, not a video file" in done.stderr
+    assert "done          2 files" in done.stderr
+    (records,) = (tmp_path / "out" / "jsonl").glob("caf*")
+    assert json.loads(records.read_text().splitlines()[0])["source"] == "caf\\xe9.mp4"
+    whole = json.loads((tmp_path / "out" / "coco.json").read_text())
+    assert {image["video"] for image in whole["images"]} == {"a.mp4", "caf\\xe9.mp4"}
+    assert "skipped       2 files   had been done before" in run(*words).stderr
+    looked = run(*words, "--dry-run")
+    assert looked.returncode == 1
+    assert "pipe.mp4: no_video: this is a named pipe, not a video file" in looked.stderr
 
 
 def test_another_pipelines_folder_is_refused_unless_again(run, tmp_path):

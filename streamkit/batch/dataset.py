@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from streamkit.batch.folder import Folder, manifest
 from streamkit.batch.formats import kinds
 from streamkit.batch.identity import pipeline_identity
-from streamkit.batch.job import Outcome, Settings
+from streamkit.batch.job import Outcome, Settings, printable
 from streamkit.batch.parts import FILES, FORMATS, check_formats, parts, remove, row_path
 from streamkit.batch.rows import Objects, Span, event_row, frame_row, spans, spans_of
 from streamkit.batch.tables import Tables, files_schema, tables_of
@@ -111,7 +111,7 @@ def commit(settings: Settings, outcome: Outcome) -> None:
 def _row(settings: Settings, outcome: Outcome) -> dict[str, Any]:
     job, facts, made = outcome.job, outcome.facts, manifest(settings.out)
     return {
-        "key": job.key, "source": job.file.name, "path": job.file.uri, "size": job.file.size,
+        "key": job.key, "source": job.file.name, "path": printable(job.file.uri), "size": job.file.size,
         "version": job.file.version, "status": outcome.status, "cause": outcome.cause or None,
         "cause_kind": outcome.cause_kind or None, "frames": outcome.frames, "objects": outcome.objects,
         "looked_s": outcome.duration_s,

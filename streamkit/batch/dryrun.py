@@ -6,17 +6,16 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from streamkit.batch.inputs import GONE
 from streamkit.batch.job import Look, Settings, VideoFile
 from streamkit.batch.probe import Probe, probe
 from streamkit.batch.summary import duration, hours
 from streamkit.errors import StreamkitError
-from streamkit.graph import Graph
+from streamkit.graph import Graph, Node, with_nodes
 from streamkit.media.uris import is_path
 
 _REMOTE = 100  # files elsewhere whose headers are read; the rest is judged by these
@@ -24,6 +23,7 @@ _SHOWN = 20
 _SAMPLES = 3
 _SAMPLE_S = 4.0  # of video
 _LONG_ENOUGH_S = 15.0
+_LOOK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,10 @@ class Seen:
     probe: Probe
 
 
-def dry_run(graph: Graph, settings: Settings, files: Sequence[VideoFile], say: Callable[[str], None]) -> int:
+def dry_run(
+    graph: Graph, settings: Settings, files: Sequence[VideoFile], say: Callable[[str], None], *,
+    workers: int | None = None, cluster: bool = False,
+) -> int:  # fmt: skip
     """Say what a run over these files would do. Nothing is written, but in a temporary folder.
 
     Args:
@@ -42,17 +45,27 @@ def dry_run(graph: Graph, settings: Settings, files: Sequence[VideoFile], say: C
         settings: the run's.
         files: what was found.
         say: takes the lines.
+        workers: how many there are to be; None leaves it to the machine.
+        cluster: the workers are to be on other machines, of whose speed nothing is known.
 
     Returns:
         0, or 1 where files cannot be read.
+
+    Raises:
+        ConfigError: the data set cannot be made of this pipeline, or in these formats.
     """
+    from streamkit.batch.dataset import attach
+
+    attach(graph, settings)
     chosen = list(_chosen(files))
     seen = [Seen(file, probe(file.uri)) for file in chosen]
     for line in table(seen, settings.look, sum(file.size for file in files) / max(1, _size(chosen)), len(files)):
         say(line)
     good = [one for one in seen if one.probe.problem is None]
-    if good:
-        say(_estimate(graph, settings, good, _size(files) / max(1, _size(chosen)), len(files), say))
+    if good and cluster:
+        say("no estimate: how fast a cluster is does not show here; without --ray it is told for this machine")
+    elif good:
+        say(_estimate(graph, settings, good, _size(files) / max(1, _size(chosen)), len(files), workers, say))
     return int(len(good) < len(seen))
 
 
@@ -73,6 +86,8 @@ def table(seen: Sequence[Seen], look: Look, scale: float = 1.0, files: int | Non
     yield f"would do {len(good):7,} files   {hours(total_s)} of video, {_bytes(_size(one.file for one in good))}" + (
         f"; {unknown:,} of them do not say how long they are" if unknown else ""
     )
+    if missed := sum(look.misses(one.probe.duration_s, one.probe.fps) for one in good):
+        yield f"  shorter than --start {look.start_s:g} s, so that nothing of them is looked at: {missed:,}"
     by_codec: dict[str, list[Seen]] = defaultdict(list)
     for one in good:
         by_codec[one.probe.codec].append(one)
@@ -112,24 +127,48 @@ def _chosen(files: Sequence[VideoFile]) -> Iterator[VideoFile]:
 
 
 def _estimate(
-    graph: Graph, settings: Settings, good: Sequence[Seen], scale: float, files: int, say: Callable[[str], None]
-) -> str:
+    graph: Graph, settings: Settings, good: Sequence[Seen], scale: float, files: int, workers: int | None,
+    say: Callable[[str], None],
+) -> str:  # fmt: skip
     """How long a run would take, by the pipeline itself on a part of a few files."""
     from streamkit.batch.shares import share_out
+    from streamkit.runtime.sizes import cores
 
     total_s = sum(looked_at_s(one.probe, settings.look) for one in good) * scale
-    shares = share_out(graph.config.device, None, files, say)
+    shares = share_out(graph.config.device, workers, files, say)
+    if not _samples(good, settings.look):
+        if any(one.probe.duration_s for one in good):
+            return "no estimate: no file has anything to look at"
+        return "no estimate: the videos do not say how long they are"
     try:
         speed = _speed(graph, settings, good, shares.devices[0], shares.cores, say)
+        start_s = _start_s(settings, shares.devices[0], shares.cores, say)
     except StreamkitError as error:
         return f"no estimate: {error}"
-    if not speed or not total_s:
-        return "no estimate: the videos do not say how long they are"
-    about = duration(total_s / speed / len(shares.devices))
+    if not speed:
+        return "no estimate: the few files that were tried gave no picture"
+    count, went = len(shares.devices), f"{speed:,.1f} times real time"
     if shares.cores is None:  # many files at once are faster than one
-        return f"at most {about}: one file at a time went at {speed:,.1f} times real time"
-    each = f"{len(shares.devices)} workers, each at" if len(shares.devices) > 1 else "one worker at"
-    return f"about {about}: {each} {speed:,.1f} times real time, as a few seconds of a few files went"
+        about = duration(start_s + total_s / speed / count)
+        return f"at most {about}: one file at a time went at {went}, and a worker started in {start_s:.1f} s"
+    about = duration((start_s * count + total_s / speed) / min(count, cores()))
+    each = f"{count} workers, each at" if count > 1 else "one worker at"
+    return f"about {about}: {each} {went}, as a few seconds of a few files went, and {start_s:.1f} s to start"
+
+
+def _start_s(settings: Settings, device: str, cores: int | None, say: Callable[[str], None]) -> float:
+    """How long a worker takes from its process to its open pipeline."""
+    from streamkit.batch.local_crew import LocalCrew
+
+    begun_s = time.perf_counter()
+    crew = LocalCrew(settings, [device], cores=cores, say=say)
+    try:
+        crew.start()
+        while not crew.workers()[0].ready:
+            crew.wait(_LOOK_S)
+        return time.perf_counter() - begun_s
+    finally:
+        crew.close()
 
 
 def _speed(
@@ -137,22 +176,21 @@ def _speed(
 ) -> float:
     """Seconds of video that one worker does a second; 0 where no file could be tried."""
     from streamkit.batch.fetch import local
-    from streamkit.batch.wiring import places
     from streamkit.plan import SourceConfig
     from streamkit.runtime.device import choose
     from streamkit.runtime.warm import Warm
 
-    graph = places(graph)
     kind = graph.config.registry.get("source")
     assert kind is not None
-    place, look = next(iter(graph.nodes.values())).place, settings.look
-    looked_s, took_s = 0.0, 0.0
+    look, looked_s, took_s = settings.look, 0.0, 0.0
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="streamkit-")))
+        graph = _moved(graph, settings, folder)
+        place = next(iter(graph.nodes.values())).place
         warm = Warm(graph, choose(device, say), slots=1, own_cores=cores, say=say)
         warm.begin()
         stack.callback(warm.end)
-        for number, one in enumerate(_samples(good)):
+        for number, one in enumerate(_samples(good, look)):
             length_s = looked_at_s(one.probe, look)
             # where a part of it is keyframes or a few pictures, more of it is needed to tell
             part_s = min(length_s, 0.5 if not number else _SAMPLE_S * (10 if look.keyframes else 1))
@@ -168,16 +206,35 @@ def _speed(
     return looked_s / took_s if took_s else 0.0
 
 
-def _samples(good: Sequence[Seen]) -> list[Seen]:
-    """A few files of a middling length, the first of them twice: it is used to warm up."""
-    known = sorted((one for one in good if one.probe.duration_s), key=lambda one: one.probe.duration_s or 0.0)
+def _moved(graph: Graph, settings: Settings, folder: Path) -> Graph:
+    """What a worker runs, with all that it writes in a folder: a path with {source} in it is one that is written to."""
+    from streamkit.batch.dataset import attach
+    from streamkit.batch.wiring import PREFIX
+
+    def options(node: Node) -> dict[str, Any]:
+        paths = {
+            name: str(folder / node.id / Path(value).relative_to(Path(value).anchor).as_posix().replace("..", "_"))
+            for name, value in node.options.items()
+            if isinstance(value, str) and "{source}" in value and not node.id.startswith(f"{PREFIX}.")
+        }
+        return {**node.options, **paths}
+
+    made = attach(graph, replace(settings, out=folder / "out"))
+    return with_nodes(made, [replace(node, options=options(node)) for node in made.nodes.values()])
+
+
+def _samples(good: Sequence[Seen], look: Look) -> list[Seen]:
+    """A few files of a middling length that have something to look at, the first of them twice: it is to warm up."""
+    lengths = {one.file.uri: looked_at_s(one.probe, look) for one in good}
+    known = [one for one in good if lengths[one.file.uri] and not look.misses(one.probe.duration_s, one.probe.fps)]
+    known.sort(key=lambda one: lengths[one.file.uri])
     places = {round(len(known) * (n + 1) / (_SAMPLES + 1)) for n in range(_SAMPLES)}
     some = [known[min(place, len(known) - 1)] for place in sorted(places)] if known else []
     return some[:1] + some
 
 
 def _size(files: Iterable[VideoFile]) -> int:
-    return sum(file.size for file in files if file.version != GONE)
+    return sum(file.size for file in files if not file.gone)
 
 
 def _bytes(size: float) -> str:

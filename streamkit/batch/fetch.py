@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from streamkit.batch import remote
 from streamkit.batch.job import VideoFile
 from streamkit.errors import OutputError, SourceError
+from streamkit.media.trouble import check_file
 from streamkit.media.uris import is_path, local_path, mask
 
 _PREFIX = ".fetch-"
@@ -26,10 +27,11 @@ def local(file: VideoFile, folder: Path) -> Iterator[Path]:
         folder: where a copy may lie; made if need be. Who is killed leaves it there, for `sweep`.
 
     Raises:
-        SourceError: it cannot be had, or is no longer the one that was found.
+        SourceError: it cannot be had, is no longer the one that was found, or is a pipe or device.
         OutputError: the copy cannot be written.
     """
     if is_path(file.uri):
+        check_file(local_path(file.uri))
         yield Path(local_path(file.uri))
         return
     try:

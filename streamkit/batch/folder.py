@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from streamkit.batch.identity import differences, pipeline_key
-from streamkit.batch.parts import FILES, FOLDERS, found, leftovers, row_path
+from streamkit.batch.parts import FILES, FOLDERS, TOGETHER, found, leftovers, row_path
 from streamkit.batch.tables import files_schema
 from streamkit.errors import ConfigError
 from streamkit.outputs import PartFile, output_error, settle
@@ -46,8 +46,8 @@ def _manifest(path: Path, changed_ns: int) -> dict[str, Any]:
     return {"pipeline": str(made["pipeline"]), "identity": dict(made["identity"])}
 
 
-Seen = dict[str, tuple[tuple[int, int], str]]
-"""By key, which file and when it was changed, and the status it holds; "" where it cannot be read."""
+Seen = dict[str, tuple[tuple[int, int], str, str]]
+"""By key, which file and when it was changed, the status it holds, and the path; "" where it cannot be read."""
 
 
 def statuses(out: Path, seen: Seen | None = None) -> dict[str, str]:
@@ -69,20 +69,22 @@ def statuses(out: Path, seen: Seen | None = None) -> dict[str, str]:
             about = entry.stat()
             mark = about.st_ino, about.st_mtime_ns
             if key not in seen or seen[key][0] != mark:
-                seen[key] = mark, _status(entry.path)
+                seen[key] = mark, *_status(entry.path)
             if seen[key][1]:
                 made[key] = seen[key][1]
     return made
 
 
-def _status(path: str) -> str:
-    """The status in a row: the file's own description has it, which is quicker than to read the table."""
+def _status(path: str) -> tuple[str, str]:
+    """The status and path in a row: the file's own description has them, which is quicker than to read the table."""
     try:
-        about = arrow().parquet.read_metadata(path)
-        column = files_schema().names.index("status")
-        return str(about.row_group(0).column(column).statistics.min) if about.num_rows else ""
+        about, names = arrow().parquet.read_metadata(path), files_schema().names
+        if not about.num_rows:
+            return "", ""
+        status, way = (about.row_group(0).column(names.index(name)).statistics for name in ("status", "path"))
+        return str(status.min), str(way.min) if way is not None and way.has_min_max else ""
     except (OSError, ValueError):
-        return ""
+        return "", ""
 
 
 class Folder:
@@ -134,19 +136,9 @@ class Folder:
         """Take a file's row and all its parts away, in this order. Raises OutputError."""
         self._unlink([row_path(self.out, key), *(path for other, path in found(self.out) if other == key)])
 
-    def outdated(self, keys: Mapping[str, str]) -> list[str]:
-        """The keys of files that the folder has in another version or under another name.
-
-        Args:
-            keys: of the files that there are now, each by its `VideoFile.uri`.
-        """
-        now, found_before = set(keys.values()), statuses(self.out, self._seen)
-        made = []
-        for key in found_before.keys() - now:
-            path = arrow().parquet.read_table(row_path(self.out, key), columns=["path"])["path"][0].as_py()
-            if path in keys:
-                made.append(key)
-        return sorted(made)
+    def paths(self) -> dict[str, str]:
+        """The path of each file that has a row, by key."""
+        return {key: self._seen[key][2] for key in statuses(self.out, self._seen)}
 
     def close(self) -> None:
         """Let others at it."""
@@ -198,7 +190,8 @@ class Folder:
         (self.out / FILES).mkdir(exist_ok=True)
         kept = statuses(self.out, self._seen)
         stray = [part for key, part in found(self.out) if kept.get(key) != "done"]
-        left = [*leftovers(self.out), *self.out.glob(f".{MANIFEST}.*.part"), *self._unreadable(kept)]
+        whole = [part for name in (MANIFEST, TOGETHER) for part in self.out.glob(f".{name}.*.part")]
+        left = [*leftovers(self.out), *whole, *self._unreadable(kept)]
         self.swept = len(stray) + len(left)
         self._unlink([*left, *stray])
 
@@ -206,6 +199,7 @@ class Folder:
         for name in (FILES, *FOLDERS):  # the rows first: from then on nothing counts as done
             if (self.out / name).is_dir():
                 shutil.rmtree(self.out / name)
+        (self.out / TOGETHER).unlink(missing_ok=True)
 
     def _rows(self) -> list[Path]:
         return sorted((self.out / FILES).glob("*.parquet"))

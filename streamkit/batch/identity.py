@@ -73,7 +73,7 @@ def pipeline_key(identity: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def file_key(file: VideoFile, pipeline: str) -> str:
+def file_key(file: VideoFile, pipeline: str, *, path: bool = False) -> str:
     """The name of a file's outputs: its stem as far as every file system takes it, and 16 hexadecimal digits.
 
     They stand for the file's name, size and version, and for the pipeline.
@@ -81,8 +81,9 @@ def file_key(file: VideoFile, pipeline: str) -> str:
     Args:
         file: which.
         pipeline: the `pipeline_key`.
+        path: they stand for its path too, which tells it from another that has all of these.
     """
-    text = "\0".join((file.name, str(file.size), file.version, pipeline))
+    text = "\0".join((file.name, str(file.size), file.version, pipeline, *([file.uri] if path else [])))
     stem = re.sub(r"[^A-Za-z0-9_]+", "-", Path(file.name).stem).strip("-")[:60] or "video"
     return f"{stem}-{hashlib.sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
 

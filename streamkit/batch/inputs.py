@@ -10,14 +10,12 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from streamkit.batch import remote
-from streamkit.batch.job import VideoFile
+from streamkit.batch.job import GONE, VideoFile, printable
 from streamkit.errors import ConfigError
 from streamkit.media.find import VIDEOS, natural
 from streamkit.media.uris import is_path, local_path, mask
 
 _WILD = frozenset("*?[")
-GONE = ""
-"""The version of a file that is named and not there; it fails by itself when its turn comes."""
 
 
 def find(patterns: Sequence[str]) -> list[VideoFile]:
@@ -28,8 +26,8 @@ def find(patterns: Sequence[str]) -> list[VideoFile]:
     `names.txt`, of such, one a line, empty lines and those that begin with # left out. What a glob finds must end like
     a video unless the glob says how it ends. Paths are seen from the current folder, those in a list too.
 
-    Links that lead nowhere, folders that are called like a video, and missing files of a list are among the files: a
-    file that cannot be read costs only itself.
+    Links that lead nowhere, folders that are called like a video or may not be read, and missing files of a list are
+    among the files: what cannot be read costs only itself.
 
     Raises:
         ConfigError: a pattern finds nothing, or an address cannot be asked: no such bucket, no credentials.
@@ -88,14 +86,18 @@ def _named(pattern: str) -> Iterator[VideoFile]:
         for one in glob.iglob(path, recursive=True):
             if _video(one) if anything or os.path.isdir(one) else True:
                 yield _file(one, root)
+        yield from (_file(one, root) for one in _barred(path) if one != root)
     elif os.path.lexists(path):
         yield _file(path, os.path.dirname(path))
 
 
 def _inside(folder: str) -> Iterator[str]:
-    """Paths below a folder that end like a video's, hidden ones left out; a link to a folder is followed once."""
-    seen = set()
-    for place, folders, names in os.walk(folder, followlinks=True):
+    """Paths below a folder that end like a video's, hidden ones left out; a link to a folder is followed once.
+
+    Folders below it that may not be read are among them: nobody knows what they hold.
+    """
+    seen, barred = set(), list[str]()
+    for place, folders, names in os.walk(folder, followlinks=True, onerror=lambda e: barred.append(str(e.filename))):
         real = os.path.realpath(place)
         if real in seen:
             folders.clear()
@@ -103,6 +105,23 @@ def _inside(folder: str) -> Iterator[str]:
         seen.add(real)
         folders[:] = [name for name in folders if name[0] != "."]
         yield from (os.path.join(place, name) for name in (*names, *folders) if _video(name))
+    yield from (one for one in barred if one != folder and not _video(one))
+
+
+def _barred(pattern: str) -> list[str]:
+    """Folders that a pattern leads into and that may not be looked into; `glob` passes them over in silence."""
+    parts = Path(pattern).parts
+    first = next(n for n, part in enumerate(parts) if _wild(part))
+    needs = Counter[int]()
+    for n, part in enumerate(parts[first:], first):
+        needs[n + (part == "**")] |= os.R_OK if _wild(part) else os.X_OK
+    return sorted(place for n, need in needs.items() for place in _folders(parts[:n]) if not os.access(place, need))
+
+
+def _folders(parts: Sequence[str]) -> Iterator[str]:
+    """The folders that the first parts of a pattern lead to."""
+    if parts:
+        yield from (one.rstrip("/") or "/" for one in glob.iglob(os.path.join(*parts, ""), recursive=True))
 
 
 def _any_video(folder: str) -> bool:
@@ -118,7 +137,7 @@ def _file(path: str, root: str) -> VideoFile:
     """The file at a path, named by its way from `root`."""
     # two ways to one folder are one file; two links in it are two
     uri = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
-    name = PurePosixPath(os.path.relpath(path, root or ".")).as_posix()
+    name = printable(PurePosixPath(os.path.relpath(path, root or ".")).as_posix())
     try:
         stat = os.stat(path)
     except OSError:
@@ -128,7 +147,7 @@ def _file(path: str, root: str) -> VideoFile:
 
 def _gone(path: str) -> VideoFile:
     absolute = os.path.abspath(os.path.expanduser(local_path(path)))
-    return VideoFile(absolute, os.path.basename(absolute), 0, GONE)
+    return _file(absolute, os.path.dirname(absolute))
 
 
 def _wild(pattern: str) -> bool:
@@ -145,7 +164,7 @@ def _root(pattern: str) -> str:
 def _distinct(files: list[VideoFile]) -> list[VideoFile]:
     """Files whose names differ: where two have the same, they are named by their whole way."""
     counts = Counter(file.name for file in files)
-    return [file if counts[file.name] == 1 else replace(file, name=_whole_way(file.uri)) for file in files]
+    return [file if counts[file.name] == 1 else replace(file, name=printable(_whole_way(file.uri))) for file in files]
 
 
 def _whole_way(uri: str) -> str:
@@ -155,12 +174,20 @@ def _whole_way(uri: str) -> str:
 def _nothing(pattern: str) -> str:
     """Why a pattern finds nothing."""
     path = os.path.expanduser(local_path(pattern))
+    root = "" if not is_path(pattern) else _root(path) if _wild(path) else path
+    if root and (barred := _closed(root)):
+        return f"no permission to look into the folder {barred}"
     if is_path(pattern) and not _wild(path):
         if os.path.isdir(path):
             return "the folder holds no file that ends like a video's, such as .mp4 or .mkv, at any depth"
         return "there is no such file or folder"
-    root = _root(path) if is_path(pattern) else ""
     if root and not os.path.isdir(root):
         return f"there is no folder {root}"
     hint = "" if not is_path(pattern) or "**" in pattern else "; ** stands for any number of folders"
     return f"the pattern matches no video{hint}"
+
+
+def _closed(path: str) -> str | None:
+    """The lowest folder of a path that is known to be there, where it may not be looked into."""
+    there = next((one for one in (Path(path), *Path(path).parents) if os.path.isdir(one)), None)
+    return None if there is None or os.access(there, os.R_OK | os.X_OK) else str(there)

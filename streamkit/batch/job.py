@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from streamkit.errors import ConfigError
+from streamkit.media.uris import is_path
 
 Status = Literal["done", "failed"]
+GONE = ""
+"""The version of a file that is named and not there; it fails by itself when its turn comes."""
+
+
+def printable(text: str) -> str:
+    """A file's name or path as every text file and table takes it: bytes that are no UTF-8 are written as `\\xe9`."""
+    return os.fsencode(text).decode("utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,15 +27,20 @@ class VideoFile:
     Attributes:
         uri: how it is opened: a path, or an address that fsspec knows, without credentials.
         name: its name in the data set, different for every file of a run: the path below the part of the pattern that
-            holds no wildcard, such as `2026-08-01/gate.mp4`.
+            holds no wildcard, such as `2026-08-01/gate.mp4`; `printable`, which `uri` need not be.
         size: bytes.
-        version: changes when the content does: the time of the last change in nanoseconds, or an object's ETag.
+        version: changes when the content does: the time of the last change in nanoseconds, or an object's ETag; `GONE`.
     """
 
     uri: str
     name: str
     size: int
     version: str
+
+    @property
+    def gone(self) -> bool:
+        """Whether it is not there; of a file elsewhere it may only be that nothing tells its version."""
+        return self.version == GONE and is_path(self.uri)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +70,15 @@ class Look:
                 f"--every must be 1 with --keyframes, got {self.every}: keyframes are numbered among all pictures; "
                 "--fps thins them out"
             )
+
+    def misses(self, duration_s: float | None, fps: float | None) -> bool:
+        """Whether a video is over before `start_s`; False where it is not known how long it is.
+
+        Args:
+            duration_s: of the video, by its header.
+            fps: its frames a second: the last picture comes so long before the end.
+        """
+        return duration_s is not None and self.start_s > max(0.0, duration_s - 1.0 / (fps or 25.0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,9 @@ from streamkit.runtime.background import Beside, Stopped
 _PROBED = 100
 """Headers that are read, some 3 ms each: of files of all sizes, and the others are judged by those of their size."""
 
+_CLOSE_S = 2.0
+"""A file system that does not answer is not waited for."""
+
 
 class Lengths:
     """The work that files are, and how much of it is done.
@@ -52,7 +55,7 @@ class Lengths:
     def close(self) -> None:
         """Read no more headers."""
         if self._later is not None:
-            self._later.drop()
+            self._later.leave(_CLOSE_S)
 
     def _probed(self, seconds: Callable[[VideoFile], float], stop: Stopped) -> dict[str, float]:
         """Seconds of every file: its own, or in proportion those of the next one in size whose header was read."""

@@ -21,6 +21,8 @@ from streamkit.outputs import output_error
 from streamkit.yamlfile import did_you_mean
 
 FILES = "files"
+TOGETHER = "coco.json"
+"""What is made of all files together."""
 
 FORMATS: dict[str, dict[str, str]] = {
     "parquet": {"objects": ".parquet", "events": ".parquet", "frames": ".parquet"},

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from streamkit.batch import remote
 from streamkit.errors import DeviceError, OutputError, SourceError, StreamkitError, describe
-from streamkit.media.uris import is_path, mask
+from streamkit.media.trouble import check_file
+from streamkit.media.uris import is_path, local_path, mask
 
 if TYPE_CHECKING:
     from streamkit.media.demux import Demuxer
@@ -54,6 +55,7 @@ def probe(uri: str) -> Probe:
 
     try:
         if is_path(uri):
+            check_file(local_path(uri))
             with closing(Demuxer(uri)) as demuxer:
                 return _said(demuxer)
         with remote.told_as_source(uri):

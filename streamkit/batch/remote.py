@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import Any
 
-from streamkit.batch.job import VideoFile
+from streamkit.batch.job import VideoFile, printable
 from streamkit.errors import ConfigError, MissingPackage, SourceError, StreamkitError, describe
 from streamkit.media.find import VIDEOS
 from streamkit.media.uris import is_live, mask, scheme
@@ -45,7 +45,9 @@ def find(pattern: str) -> Iterator[VideoFile]:
             chosen = suffix in VIDEOS or (wild and ending not in ("", ".*")) or name == path
             if info["type"] == "file" and chosen:
                 below = name.removeprefix(root).lstrip("/") or PurePosixPath(name).name
-                yield VideoFile(system.unstrip_protocol(name), below, int(info.get("size") or 0), _version(info))
+                yield VideoFile(
+                    system.unstrip_protocol(name), printable(below), int(info.get("size") or 0), _version(info)
+                )
 
 
 def open_system(uri: str) -> tuple[Any, str]:

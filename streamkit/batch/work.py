@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamkit.batch.job import Job, Outcome, Settings, VideoFile
+from streamkit.batch.job import Job, Outcome, Settings, VideoFile, printable
+from streamkit.batch.parts import TOGETHER
+from streamkit.media.uris import is_path, local_path
 
 if TYPE_CHECKING:
+    from streamkit.batch.folder import Folder
     from streamkit.graph import Graph
 
 
@@ -51,14 +56,13 @@ def opened(
     """
     from streamkit.batch.dataset import commit, open_folder
     from streamkit.batch.fetch import sweep
-    from streamkit.batch.identity import file_key
 
     with closing(open_folder(graph, settings, again=again)) as folder:
         sweep(settings.out)
         done, failed = folder.done(), folder.failed()
-        jobs = [Job(file, file_key(file, folder.pipeline)) for file in files]
-        for key in folder.outdated({job.file.uri: job.key for job in jobs}):
-            folder.clear(key)  # the file has another content now
+        jobs = _jobs(folder, files, done)
+        for key in _outdated(folder, jobs, done):
+            folder.clear(key)
         if retry_failed:
             failed = set()
         left = [job for job in jobs if job.key not in done and job.key not in failed]
@@ -68,9 +72,50 @@ def opened(
         )  # fmt: skip
 
 
+def _jobs(folder: Folder, files: Sequence[VideoFile], done: set[str]) -> list[Job]:
+    """A job for each file, with the key that the folder has of it."""
+    from streamkit.batch.identity import file_key
+
+    paths = folder.paths()
+    done_at = {paths[key]: key for key in done}
+    jobs = []
+    for file in files:
+        key, own = (file_key(file, folder.pipeline, path=path) for path in (False, True))
+        if file.gone:  # says nothing of its content: what is done stays done
+            key = done_at.get(printable(file.uri), key)
+        elif own in paths or (key in paths and _another(file, paths[key])):
+            key = own
+        jobs.append(Job(file, key))
+    return jobs
+
+
+def _another(file: VideoFile, path: str) -> bool:
+    """Whether a row is of another file of the same name, size and time; one whose file is gone was moved here."""
+    if path in ("", printable(file.uri)) or not is_path(file.uri):
+        return False
+    try:
+        return not os.path.samefile(local_path(file.uri), path)
+    except OSError:
+        return False
+
+
+def _outdated(folder: Folder, jobs: Sequence[Job], done: set[str]) -> list[str]:
+    """The keys of files that the folder has in another version or under another name, and of folders that fail no more.
+
+    What is done of a file that is not there now is not outdated: its job has its key.
+    """
+    now = {job.key for job in jobs}
+    files = {printable(job.file.uri) for job in jobs}
+    above = {str(parent) for file in files if is_path(file) for parent in Path(file).parents}
+    return sorted(
+        key for key, path in folder.paths().items()
+        if key not in now and (path in files or (path in above and key not in done))
+    )  # fmt: skip
+
+
 def _finish(settings: Settings) -> None:
     """COCO's readers want one file."""
     if "coco" in settings.formats:
         from streamkit.batch.coco import merge
 
-        merge(sorted((settings.out / "coco").glob("*.json")), settings.out / "coco.json")
+        merge(sorted((settings.out / "coco").glob("*.json")), settings.out / TOGETHER)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamkit.batch.job import Job, Look, Outcome, Settings
-from streamkit.errors import OutputError, describe
+from streamkit.batch.job import Job, Look, Outcome, Settings, printable
+from streamkit.errors import OutputError, SourceError, describe
 from streamkit.media.uris import mask
 from streamkit.plan import SourceConfig
 
@@ -96,7 +96,7 @@ class Worker:
             "frames": state.out, "objects": state.objects, "duration_s": _looked_at(state.facts, self.settings.look),
             "facts": {**state.facts, **_troubles(state)},
         }  # fmt: skip
-        if state.raised is not None:
+        if state.raised is not None and not self._ends_before(state):
             return _failed(job, begun, *_cause_of(state.raised), _without(path, state.error or ""), **told)
         if state.failed and state.failed >= state.out:
             return _failed(job, begun, "stage", False, f"every frame failed: {state.first_failure}", **told)
@@ -121,6 +121,11 @@ class Worker:
     def close(self) -> bool:
         """End the pipeline; files under way are given up. False where something hangs: the process must end hard."""
         return self._warm.end()
+
+    def _ends_before(self, state: SourceState) -> bool:
+        """Whether a source failed only since its video is over before `--start`: there is nothing wrong with it."""
+        none = isinstance(state.raised, SourceError) and state.raised.cause is None and not state.out
+        return none and self.settings.look.misses(state.facts.get("duration_s"), state.facts.get("fps"))
 
     def _source(self, job: Job, path: str) -> SourceConfig:
         assert self._kind is not None
@@ -151,7 +156,7 @@ def _without(path: Path, cause: str) -> str:
 
 
 def _failed(job: Job, begun: float, kind: str, again: bool, cause: str, **told: Any) -> Outcome:
-    return Outcome(job, "failed", cause, kind, again, seconds=time.perf_counter() - begun, **told)
+    return Outcome(job, "failed", printable(cause), kind, again, seconds=time.perf_counter() - begun, **told)
 
 
 def _troubles(state: SourceState) -> dict[str, int]:

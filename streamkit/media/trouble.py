@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import errno
 import os
+import stat
 import struct
 from pathlib import Path
 
@@ -52,6 +53,21 @@ def cannot_open(uri: str, error: Exception, *, late: bool = False) -> SourceErro
     return SourceError(f"{mask(uri)}: {words}", cause=cause)
 
 
+def check_file(path: str) -> None:
+    """Refuse what is there and is no file or folder: to open a named pipe waits for somebody who writes into it.
+
+    Raises:
+        SourceError: it is a pipe, a socket or a device.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return  # whoever opens it tells why
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        what = "named pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "device"
+        raise SourceError(f"{mask(path)}: this is a {what}, not a video file", cause="no_video")
+
+
 def not_a_video(uri: str, error: Exception) -> SourceError:
     """The error for an open file in which FFmpeg finds no video."""
     return SourceError(f"{mask(uri)}: this is not a video that FFmpeg can read ({_said(error)})", cause="no_video")
@@ -97,6 +113,8 @@ def _file_cause(path: str, error: Exception) -> tuple[str, str | None]:
             return "the file is empty", "empty"
         if file.is_file():
             return _content_cause(file) or (f"this is not a video that FFmpeg can read ({_said(error)})", "no_video")
+    except PermissionError:
+        return f"no permission to {'look into this folder' if os.path.isdir(path) else 'read it'}", "permission"
     except OSError as trouble:
         return trouble.strerror or str(trouble), None
     return _said(error), None

@@ -87,6 +87,15 @@ class Beside(Later[_T]):
         self._over.set()
         self._thread.join()
 
+    def leave(self, within_s: float) -> None:
+        """The result is not wanted: come back when the work has ended, or after so long; it then ends with the process.
+
+        Args:
+            within_s: seconds.
+        """
+        self._over.set()
+        self._thread.join(within_s)
+
 
 def start(name: str, target: Callable[[], None]) -> threading.Thread:
     """Start a thread."""

@@ -15,6 +15,8 @@ from streamkit.errors import ConfigError
 
 sys.path.insert(0, str(Path(__file__).parent))
 import corpus  # the path is set just above
+from made import tree
+from small_clips import clip
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,10 +25,13 @@ def settings(out, look=Look()):  # noqa: B008  # a frozen value
     return Settings(ROOT / "pipeline.yaml", (), out, ("parquet",), look)
 
 
-def told(files, out, look=Look()):  # noqa: B008
+def told(files, out, look=Look(), **how):  # noqa: B008
+    return of(settings(out, look), files, **how)
+
+
+def of(given, files, **how):
     said = []
-    given = settings(out, look)
-    code = dry_run(config_for(given, "cpu"), given, files, said.append)
+    code = dry_run(config_for(given, "cpu"), given, files, said.append, **how)
     return code, said
 
 
@@ -50,6 +55,7 @@ def test_what_would_be_done(made, tmp_path):
     assert "the file is empty" in text
     assert "its index is missing (moov atom not found)" in text
     assert re.search(r"^about .*: (\d workers, each|one worker) at [\d.]+ times real time, as a few seconds", said[-1])
+    assert re.search(r"of a few files went, and [\d.]+ s to start$", said[-1])
     assert not (tmp_path / "out").exists()
 
 
@@ -68,6 +74,81 @@ def test_nothing_that_can_be_read(tmp_path):
         "would do       0 files   0.0 s of video, 0 B", "cannot         1 files   empty 1",
         "  a.mp4: empty: the file is empty",
     ]  # fmt: skip
+
+
+def test_files_that_are_over_before_the_start(tmp_path):
+    street = str(ROOT / "samples" / "street.mp4")
+    short = str(clip(tmp_path / "v" / "short.mp4"))
+    code, said = told(find([short, street]), tmp_path / "out", Look(start_s=10.0))
+    assert code == 0
+    assert said[0].startswith("would do       2 files   6.0 s of video, ")
+    assert said[1] == "  shorter than --start 10 s, so that nothing of them is looked at: 1"
+    assert said[-1].startswith("about ")
+    code, said = told(find([short]), tmp_path / "out", Look(start_s=10.0))
+    assert (code, said[-1]) == (0, "no estimate: no file has anything to look at")
+
+
+def test_the_workers_that_are_asked_for_and_their_start_count(tmp_path):
+    for name in "abc":
+        clip(tmp_path / "v" / f"{name}.mp4")
+    files = find([str(tmp_path / "v")])
+    for workers, words in ((1, "one worker at"), (2, "2 workers, each at")):
+        _, said = told(files, tmp_path / "out", workers=workers)
+        found = re.fullmatch(rf"about ([\d.]+) s: {words} [\d.]+ times .* went, and ([\d.]+) s to start", said[-1])
+        assert float(found[1]) >= float(found[2]) > 0.1
+    _, said = told(files, tmp_path / "out", cluster=True)
+    assert said[-1].startswith("no estimate: how fast a cluster is does not show here; without --ray")
+
+
+LOOKING = '''
+from pathlib import Path
+from streamkit import FrameStage, stage
+
+@stage("looking")
+class Looking(FrameStage):
+    """Write down what is being written below a folder.
+
+    Options:
+        folder: which.
+    """
+
+    folder: str
+
+    def process(self, frame):
+        with open(self.folder + ".txt", "a") as file:
+            print(*(path.relative_to(self.folder) for path in Path(self.folder).rglob("*.part")), file=file)
+'''
+
+
+def test_samples_are_written_as_in_a_run_and_nothing_of_them_is_left(tmp_path, monkeypatch):
+    temporary, home = tmp_path / "temporary", tmp_path / "home"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    files = find([str(clip(home / "v" / "a.mp4", 60))])
+    (home / "looking.py").write_text(LOOKING)
+    (home / "p.yaml").write_text(
+        "device: cpu\nplugins: [looking.py]\nstages:\n  detect: {model: demo}\n"
+        "  heat: {stage: heatmap, path: 'out/{source}-heat.png'}\n"
+        f"  looking: {{folder: {temporary}}}\n"
+    )
+    monkeypatch.chdir(home)
+    before = set(tree(home))
+    code, said = of(Settings(Path("p.yaml"), (), Path("out"), ("jsonl", "video"), Look()), files)
+    assert (code, said[-1][:5]) == (0, "about")
+    seen = (tmp_path / "temporary.txt").read_text()
+    assert re.search(r"streamkit-\w+/out/video/\.sample1\.mp4", seen)
+    assert re.search(r"streamkit-\w+/out/jsonl/\.sample1\.jsonl", seen)
+    assert {name for name in tree(home) if "__pycache__" not in name} == before
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_data_set_that_cannot_be_made_is_refused_as_a_run_would(tmp_path):
+    (tmp_path / "p.yaml").write_text(
+        "stages: {detect: {model: demo}, video: {path: 'a/{source}.mp4', encoder: none}}\n"
+    )
+    given = Settings(tmp_path / "p.yaml", (), tmp_path / "out", ("video",), Look())
+    with pytest.raises(ConfigError, match="the format video needs pictures that are encoded"):
+        of(given, find([str(clip(tmp_path / "a.mp4"))]))
 
 
 def test_a_long_list_is_cut():

@@ -65,12 +65,13 @@ def test_what_a_crash_left_is_swept(tmp_path):
     for name in (
         f"objects/{KEYS[1]}.parquet", f"objects/.{KEYS[2]}.parquet.1a2b3c4d.part", f"video/.{KEYS[2]}.mp4.part",
         f"video/{KEYS[2]}-2.mp4", f"files/.{KEYS[1]}.parquet.00000000.part", ".streamkit.json.12345678.part",
+        ".coco.json.12345678.part",
     ):  # fmt: skip
         (tmp_path / name).write_bytes(b"half")
     (tmp_path / "files" / f"{KEYS[2]}.parquet").write_bytes(b"")  # as a power cut may leave it
     (tmp_path / "notes.txt").write_text("mine")
     with Folder(tmp_path, IDENTITY) as folder:
-        assert (folder.swept, folder.done()) == (7, {KEYS[0]})
+        assert (folder.swept, folder.done()) == (8, {KEYS[0]})
     after = tree(tmp_path)
     assert after.pop("notes.txt") == b"mine"
     assert {**after, LOCK: None} == {**kept, LOCK: None}
@@ -84,9 +85,11 @@ def test_the_data_set_of_another_pipeline_is_refused_with_what_differs(tmp_path)
     with pytest.raises(ConfigError, match=told):
         Folder(tmp_path, OTHER)
     assert tree(tmp_path) == before
+    (tmp_path / "coco.json").write_text("{}")
     with Folder(tmp_path, OTHER, again=True) as folder:
         assert folder.done() == set()
         assert parts_of(tmp_path, KEYS[0]) == []
+        assert not (tmp_path / "coco.json").exists()  # it is of the other pipeline too
         assert manifest(tmp_path)["identity"] == OTHER
         row(tmp_path, KEYS[1])
     with Folder(tmp_path, OTHER, again=True) as folder:  # gone on with: nothing is done twice
@@ -157,12 +160,11 @@ def test_two_runs_into_one_folder_are_refused_and_a_killed_one_holds_nothing(tmp
         assert folder.done() == set()
 
 
-def test_files_in_another_version_or_under_another_name_are_found(tmp_path):
+def test_the_path_of_each_row_is_known(tmp_path):
     with Folder(tmp_path, IDENTITY) as folder:
-        for number, key in enumerate(KEYS):
-            row(tmp_path, key, uri=f"v/{number}.mp4")
-        now = {"v/0.mp4": KEYS[0], "v/1.mp4": "gate-ffffffffffffffff", "v/9.mp4": "gate-eeeeeeeeeeeeeeee"}
-        assert folder.outdated(now) == [KEYS[1]]
+        row(tmp_path, KEYS[0], uri="v/0.mp4")
+        row(tmp_path, KEYS[1], "failed", uri="v/caf\udce9.mp4")
+        assert folder.paths() == {KEYS[0]: "v/0.mp4", KEYS[1]: "v/caf\\xe9.mp4"}
 
 
 def test_what_is_done_can_be_asked_without_the_lock(tmp_path):

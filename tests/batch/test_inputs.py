@@ -8,7 +8,8 @@ from streamkit.batch.inputs import GONE, find
 from streamkit.errors import ConfigError, MissingPackage
 
 sys.path.insert(0, str(Path(__file__).parent))
-from s3_server import bucket, s3, s3_server  # noqa: F401  fixtures; the path is set just above
+from rights import without_rights  # the path is set just above
+from s3_server import bucket, s3, s3_server  # noqa: F401  fixtures
 
 
 @pytest.fixture
@@ -92,6 +93,46 @@ def test_what_is_broken_is_among_the_files(archive):
     assert names("videos/folder.mp4") == ["folder.mp4"]
     (archive / "videos" / "folder.mp4" / "z.mp4").touch()
     assert names("videos/folder.mp4") == ["z.mp4"]
+
+
+def test_a_name_that_is_no_utf_8_is_printable_and_can_be_opened(archive):
+    path = archive / "videos" / os.fsdecode(b"caf\xe9.mp4")
+    path.write_bytes(b"video")
+    (file,) = find(["videos/caf*"])
+    assert (file.name, file.size) == ("caf\\xe9.mp4", 5)
+    assert Path(file.uri).read_bytes() == b"video"
+    (archive / "other" / path.name).touch()
+    assert {file.name.rpartition("/")[2] for file in find(["videos/caf*", "other/caf*"])} == {"caf\\xe9.mp4"}
+
+
+def test_what_is_no_file_is_among_the_files(archive):
+    os.mkfifo(archive / "videos" / "pipe.mp4")
+    assert "pipe.mp4" in names("videos")
+    assert names("videos/p*") == ["pipe.mp4"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [
+        ("videos", "clip9.avi clip10.avi gate 2/a.mp4 gate 2/b.MKV gate 10/a.mp4 shut"),
+        ("videos/", "clip9.avi clip10.avi gate 2/a.mp4 gate 2/b.MKV gate 10/a.mp4 shut"),
+        ("videos/**/*.mp4", "gate 2/a.mp4 gate 10/a.mp4 shut"),
+        ("videos/*/a.mp4", "gate 2/a.mp4 gate 10/a.mp4 shut"),
+        ("videos/*.avi", "clip9.avi clip10.avi"),
+        ("videos/shut", "videos/shut: no permission to look into the folder videos/shut"),
+        ("videos/shut/*.mp4", "videos/shut/*.mp4: no permission to look into the folder videos/shut"),
+        ("videos/shut/deep/a.mp4", "videos/shut/deep/a.mp4: no permission to look into the folder videos/shut"),
+    ],
+)
+def test_a_folder_that_may_not_be_read_is_not_passed_over(archive, pattern, told):
+    (archive / "videos" / "shut").mkdir(mode=0)
+    code = (
+        "import sys; from streamkit.batch.inputs import find; from streamkit.errors import ConfigError\n"
+        "try: print(*[file.name for file in find(sys.argv[1:])])\n"
+        "except ConfigError as error: print(error)"
+    )
+    done = without_rights("-c", code, pattern, cwd=archive)
+    assert (done.stdout.rstrip(), done.stderr) == (told, "")
 
 
 @pytest.mark.parametrize(

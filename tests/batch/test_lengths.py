@@ -1,5 +1,6 @@
 """How much work files are: by bytes at first, by seconds once headers are read, with what is done already."""
 
+import os
 import threading
 import time
 
@@ -75,3 +76,12 @@ def test_a_run_that_ends_reads_no_more_headers():
 
     Lengths(jobs(*range(99, 0, -1)), slow).close()
     assert len(read) < 20
+
+
+def test_a_header_that_never_comes_does_not_hold_up_the_end(monkeypatch, tmp_path):
+    monkeypatch.setattr("streamkit.batch.lengths._CLOSE_S", 0.2)
+    os.mkfifo(tmp_path / "pipe")
+    begun, lengths = time.monotonic(), Lengths(jobs(100), lambda file: float((tmp_path / "pipe").read_text()))
+    lengths.close()
+    assert time.monotonic() - begun < 5
+    (tmp_path / "pipe").write_text("1")  # let the thread go

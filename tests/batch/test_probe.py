@@ -1,3 +1,4 @@
+import os
 import sys
 from pathlib import Path
 
@@ -56,6 +57,12 @@ def test_of_a_file_elsewhere_only_the_header_is_read(monkeypatch):
     assert probe("memory://gates/street.mp4") == STREET
     assert blocks == [1 << 18]
     memory.rm("/gates", recursive=True)
+
+
+def test_a_pipe_is_told_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.mp4")
+    one = probe(str(tmp_path / "pipe.mp4"))
+    assert (one.kind, one.problem) == ("no_video", "this is a named pipe, not a video file")
 
 
 def test_good_files(made):

@@ -138,6 +138,30 @@ def test_what_is_looked_at(settings, work, root):
     assert sum(path.read_text().count("\n") for path in lines) == 10
 
 
+def test_a_file_that_is_over_before_the_start_is_done_with_no_frame(settings, work, root, tmp_path):
+    worker = work(settings(Look(start_s=10.0)), "cpu")
+    short = worker.do(job(clip(tmp_path / "short.mp4")))
+    assert (short.status, short.frames, short.duration_s, short.facts["codec"]) == ("done", 0, 0.0, "h264")
+    assert worker.do(job(root / "samples" / "street.mp4", 1)).frames == 150
+    (tmp_path / "cut.mkv").write_bytes(clip(tmp_path / "whole.mkv", 200).read_bytes()[:2000])
+    cut = worker.do(job(tmp_path / "cut.mkv", 2))
+    assert (cut.status, cut.frames) == ("failed", 0)  # its header says that there is something
+
+
+def test_a_pipe_fails_and_is_not_waited_for(settings, work, tmp_path):
+    os.mkfifo(tmp_path / "pipe.mp4")
+    done = work(settings(), "cpu").do(job(tmp_path / "pipe.mp4"))
+    assert (done.status, done.cause_kind, done.cause) == (
+        "failed", "no_video", "this is a named pipe, not a video file",
+    )  # fmt: skip
+
+
+def test_a_cause_can_be_printed_whatever_names_are_in_it(settings, work, tmp_path):
+    (tmp_path / "link.mp4").symlink_to(os.fsdecode(b"caf\xe9.mp4"))
+    done = work(settings(), "cpu").do(job(tmp_path / "link.mp4"))
+    assert done.cause == "there is no such file: the link leads to caf\\xe9.mp4, which is not there"
+
+
 def test_a_file_is_read_while_the_end_of_the_one_before_is_under_way(settings, work, root):
     worker = work(settings(), "cpu", 1, 1)
     street, read, outcomes = root / "samples" / "street.mp4", threading.Event(), list[Outcome]()

@@ -1,4 +1,6 @@
 import os
+import sys
+from pathlib import Path
 
 import av
 import numpy as np
@@ -11,6 +13,10 @@ from streamkit.errors import SourceError
 from streamkit.media.link import Link
 from streamkit.media.reader import Reader
 from streamkit.media.surfaces import SurfacePool
+from streamkit.media.trouble import check_file
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "batch"))
+from rights import without_rights  # the path is set just above
 
 
 def failure(uri, device=Device()):  # noqa: B008  # a frozen value
@@ -55,6 +61,36 @@ def test_no_permission(tmp_path):
     path = write(tmp_path / "a.mp4")
     path.chmod(0)
     assert "no permission" in failure(path)[1]
+
+
+def test_no_permission_in_a_word_of_a_file_a_folder_and_what_is_in_it(tmp_path):
+    (tmp_path / "shut").mkdir()
+    for name in ("a.mp4", "shut/b.mp4"):
+        write(tmp_path / name, frames=2)
+    for name in ("a.mp4", "shut"):
+        (tmp_path / name).chmod(0)
+    code = (
+        "import sys; from streamkit.media.trouble import cannot_open\n"
+        "for path in sys.argv[1:]: error = cannot_open(path, OSError(5, 'x')); print(error.cause, str(error))"
+    )
+    paths = [str(tmp_path / name) for name in ("a.mp4", "shut", "shut/b.mp4")]
+    told = without_rights("-c", code, *paths)
+    (tmp_path / "shut").chmod(0o755)
+    words = ("read it", "look into this folder", "read it")
+    assert told.stdout.splitlines() == [
+        f"permission {path}: no permission to {word}" for path, word in zip(paths, words, strict=True)
+    ]
+
+
+def test_what_is_no_file_is_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe.mp4")
+    (tmp_path / "link.mp4").symlink_to("/dev/zero")
+    for name, what in (("pipe.mp4", "named pipe"), ("link.mp4", "device")):
+        with pytest.raises(SourceError, match=f"{name}: this is a {what}, not a video file") as caught:
+            check_file(str(tmp_path / name))
+        assert caught.value.cause == "no_video"
+    check_file(str(tmp_path))
+    check_file(str(tmp_path / "gone.mp4"))
 
 
 def test_no_video_stream(tmp_path):

@@ -1,0 +1,124 @@
+"""What is left to do: what is done stays done, whatever becomes of the files; what has changed is done anew."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from made import PLAIN, graph_of, settings  # the path is set just above
+
+from streamkit.batch.folder import statuses
+from streamkit.batch.inputs import find
+from streamkit.batch.job import Outcome
+from streamkit.batch.parts import parts
+from streamkit.batch.work import opened
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Do what is left to do of the files at some places; how many had been done, had failed, and were left."""
+    made = settings(tmp_path / "set", PLAIN)
+    graph = graph_of(made)
+
+    def call(*places: Path, status: str = "done", **how: bool) -> tuple[int, int, list[str]]:
+        with opened(graph, made, find([str(place) for place in places]), **how) as work:
+            for job in work.jobs:
+                part = parts(made, job.key)[0]
+                part.parent.mkdir(parents=True, exist_ok=True)
+                part.write_bytes(b"objects")
+                work.commit(Outcome(job, "failed" if job.file.gone else status))  # type: ignore[arg-type]
+            return work.done, work.failed, [job.file.name for job in work.jobs]
+
+    call.out = made.out  # type: ignore[attr-defined]
+    return call
+
+
+def kept(out: Path) -> list[str]:
+    """The keys of files that are done and have their part."""
+    return [
+        key for key, status in statuses(out).items() if status == "done" and (out / f"objects/{key}.parquet").exists()
+    ]
+
+
+def video(path: Path, content: bytes = b"video", time_s: int = 1_700_000_000) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    os.utime(path, (time_s, time_s))
+    return path
+
+
+def test_a_share_that_is_not_mounted_costs_nothing_that_is_done(run, tmp_path):
+    for name in ("a.mp4", "b.mp4"):
+        (tmp_path / "links").mkdir(exist_ok=True)
+        (tmp_path / "links" / name).symlink_to(video(tmp_path / "share" / name))
+    assert run(tmp_path / "links") == (0, 0, ["a.mp4", "b.mp4"])
+    before = kept(run.out)
+    (tmp_path / "share").rename(tmp_path / "away")
+    assert run(tmp_path / "links") == (2, 0, [])
+    assert kept(run.out) == before
+    (tmp_path / "links" / "new.mp4").symlink_to(tmp_path / "share" / "new.mp4")
+    assert run(tmp_path / "links", retry_failed=True) == (2, 0, ["new.mp4"])  # of it nothing is done: it is missing
+    (tmp_path / "away").rename(tmp_path / "share")
+    video(tmp_path / "share" / "new.mp4")
+    assert run(tmp_path / "links") == (2, 0, ["new.mp4"])
+    assert (len(kept(run.out)), len(statuses(run.out))) == (3, 3)
+
+
+def test_a_list_whose_file_was_moved_costs_nothing_that_is_done(run, tmp_path):
+    files = [video(tmp_path / "v" / name) for name in ("a.mp4", "b.mp4")]
+    (tmp_path / "list.txt").write_text("\n".join(map(str, files)))
+    assert run(tmp_path / "list.txt") == (0, 0, ["a.mp4", "b.mp4"])
+    before = kept(run.out)
+    files[0].rename(tmp_path / "moved.mp4")
+    assert run(tmp_path / "list.txt") == (2, 0, [])
+    assert kept(run.out) == before
+
+
+def test_a_file_in_another_version_is_done_anew_and_of_the_old_one_nothing_is_left(run, tmp_path):
+    run(video(tmp_path / "v" / "a.mp4"))
+    before = kept(run.out)
+    assert run(video(tmp_path / "v" / "a.mp4", b"another")) == (0, 0, ["a.mp4"])
+    assert len(kept(run.out)) == len(statuses(run.out)) == 1
+    assert kept(run.out) != before
+
+
+def test_two_files_that_are_the_same_but_for_their_folder_are_two(run, tmp_path):
+    first, second = video(tmp_path / "d1" / "cam.mp4", b"first"), video(tmp_path / "d2" / "cam.mp4", b"other")
+    assert run(first) == (0, 0, ["cam.mp4"])
+    assert run(second) == (0, 0, ["cam.mp4"])
+    assert len(kept(run.out)) == 2
+    for one in (first, second, first):
+        assert run(one) == (1, 0, [])
+    first.unlink()
+    assert run(second) == (1, 0, [])
+    assert len(kept(run.out)) == 2
+
+
+def test_a_folder_that_was_moved_as_a_whole_is_known_again(run, tmp_path):
+    for name in ("a.mp4", "deep/b.mp4"):
+        video(tmp_path / "before" / name)
+    run(tmp_path / "before")
+    (tmp_path / "before").rename(tmp_path / "after")
+    assert run(tmp_path / "after") == (2, 0, [])
+    os.link(tmp_path / "after" / "a.mp4", video(tmp_path / "linked" / "x.mp4").with_name("a.mp4"))
+    (tmp_path / "linked" / "x.mp4").unlink()
+    assert run(tmp_path / "linked")[0] == 1  # the very same file by another way
+
+
+def test_a_folder_that_can_be_read_again_fails_no_more(run, tmp_path):
+    video(tmp_path / "v" / "a.mp4")
+    (tmp_path / "v" / "sub.mp4").mkdir()
+    run(tmp_path / "v" / "a.mp4")
+    assert run(tmp_path / "v", status="failed") == (1, 0, ["sub.mp4"])
+    video(tmp_path / "v" / "sub.mp4" / "b.mp4")
+    run(tmp_path / "v" / "sub.mp4" / "b.mp4")
+    assert sorted(statuses(run.out).values()) == ["done", "done"]
+
+
+def test_a_name_that_is_no_utf_8_is_done_and_known_again(run, tmp_path):
+    video(tmp_path / "v" / os.fsdecode(b"caf\xe9.mp4"))
+    assert run(tmp_path / "v") == (0, 0, ["caf\\xe9.mp4"])
+    assert run(tmp_path / "v") == (1, 0, [])
