@@ -307,8 +307,8 @@ def handle_signals(running: Any, display: Any, told: str = _STOPPING) -> None:
             running.stop()  # which ends its processes, where it has some
             discard_all()
             os._exit(130)
+        running.stop()  # first, or a signal that comes with the words would pass for the first one
         display.say(told)
-        running.stop()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
