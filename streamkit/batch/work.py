@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,6 @@ from streamkit.batch.parts import TOGETHER
 from streamkit.media.uris import is_path, local_path
 
 if TYPE_CHECKING:
-    from streamkit.batch.folder import Folder
     from streamkit.graph import Graph
 
 
@@ -60,8 +59,9 @@ def opened(
     with closing(open_folder(graph, settings, again=again)) as folder:
         sweep(settings.out)
         done, failed = folder.done(), folder.failed()
-        jobs = _jobs(folder, files, done)
-        for key in _outdated(folder, jobs, done):
+        paths = folder.paths()
+        jobs = _jobs(folder.pipeline, paths, files, done)
+        for key in _outdated(paths, jobs, done):
             folder.clear(key)
         if retry_failed:
             failed = set()
@@ -72,15 +72,14 @@ def opened(
         )  # fmt: skip
 
 
-def _jobs(folder: Folder, files: Sequence[VideoFile], done: set[str]) -> list[Job]:
+def _jobs(pipeline: str, paths: Mapping[str, str], files: Sequence[VideoFile], done: set[str]) -> list[Job]:
     """A job for each file, with the key that the folder has of it."""
     from streamkit.batch.identity import file_key
 
-    paths = folder.paths()
     done_at = {paths[key]: key for key in done}
     jobs = []
     for file in files:
-        key, own = (file_key(file, folder.pipeline, path=path) for path in (False, True))
+        key, own = (file_key(file, pipeline, path=path) for path in (False, True))
         if file.gone:  # says nothing of its content: what is done stays done
             key = done_at.get(printable(file.uri), key)
         elif own in paths or (key in paths and _another(file, paths[key])):
@@ -99,7 +98,7 @@ def _another(file: VideoFile, path: str) -> bool:
         return False
 
 
-def _outdated(folder: Folder, jobs: Sequence[Job], done: set[str]) -> list[str]:
+def _outdated(paths: Mapping[str, str], jobs: Sequence[Job], done: set[str]) -> list[str]:
     """The keys of files that the folder has in another version or under another name, and of folders that fail no more.
 
     What is done of a file that is not there now is not outdated: its job has its key.
@@ -108,7 +107,7 @@ def _outdated(folder: Folder, jobs: Sequence[Job], done: set[str]) -> list[str]:
     files = {printable(job.file.uri) for job in jobs}
     above = {str(parent) for file in files if is_path(file) for parent in Path(file).parents}
     return sorted(
-        key for key, path in folder.paths().items()
+        key for key, path in paths.items()
         if key not in now and (path in files or (path in above and key not in done))
     )  # fmt: skip
 

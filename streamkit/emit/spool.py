@@ -161,6 +161,7 @@ class Spool:
             if self._when_full == "block" and wait and fits and self._patient():
                 self._say(f"{full}; the pipeline waits until there is room")
                 self._changed.wait(_LOOK_S)
+                block = blocks.pack(records, self._next, self._clock())  # others may have added theirs meanwhile
             elif self._when_full == "drop_oldest" and self._files and fits:
                 self._say(f"{full}; the oldest records are dropped, and counted")
                 self._remove_oldest(FULL)

@@ -94,6 +94,27 @@ def test_at_the_end_of_a_run_a_full_spool_is_waited_for_only_while_records_go(tm
     assert bodies(drain(spool)) == list(range(40 - counters[FULL]))
 
 
+def test_what_another_thread_adds_while_one_waits_for_room_takes_the_next_numbers(tmp_path):
+    counters = Counters()
+    spool = Spool(tmp_path / "s", MB, when_full="block", counters=counters)
+    spool.append(records(1, size=900_000))
+    said = threading.Event()
+    spool._say = lambda text: said.set()
+    waiting = threading.Thread(target=lambda: spool.append(records(3, size=200_000)))
+    waiting.start()
+    assert said.wait(10)
+    spool.append(records(2), wait=False)
+    (first,) = spool.take(1)
+    spool.acknowledge(1)
+    waiting.join(10)
+    assert not waiting.is_alive()
+    rest = drain(spool)
+    assert bodies([first, *rest]) == [1, 2, 3]
+    assert [one.number for one in rest] == [2, 3]
+    assert counters.values == {}
+    spool.close()
+
+
 def test_where_numbers_begin_anew_the_name_is_another(tmp_path):
     names = []
     for damage in (False, True, False):
