@@ -196,15 +196,15 @@ def test_stop_ends_a_wait(clip):
     timer.join()
 
 
-def test_closing_gives_everything_back(clip):
-    from streamkit.media.surfaces import shared_pool
-
+def test_closing_gives_everything_back(tmp_path):
     keep = shared_pool(Device())
-    made = frames(clip)
+    # the pool is the whole process's: a size of its own tells this video's pictures from what other tests still hold
+    made = frames(write(tmp_path / "a.mp4", 70, 50, options={"g": "10", "bf": "2"}))
     frame = next(made)
+    assert "70x50" in keep.held
     made.close()
     del frame, made
-    assert "64x48" not in keep.held
+    assert "70x50" not in keep.held
 
 
 def test_options_are_read_with_their_units():
@@ -289,7 +289,7 @@ def test_a_file_over_several_decoders(run_pipeline, tmp_path, decoders):
 
 
 def test_a_run_that_is_given_up_leaves_no_decoder_behind(run_pipeline, tmp_path):
-    path = write(tmp_path / "a.mp4", frames=400, options={"g": "20", "bf": "2"})
+    path = write(tmp_path / "a.mp4", 74, 50, frames=400, options={"g": "20", "bf": "2"})
 
     with Collecting(default_registry()):
 
@@ -310,7 +310,7 @@ def test_a_run_that_is_given_up_leaves_no_decoder_behind(run_pipeline, tmp_path)
         )
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead/")]
     gc.collect()
-    assert "64x48" not in shared_pool(Device()).held
+    assert "74x50" not in shared_pool(Device()).held
 
 
 @pytest.mark.parametrize(
