@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streamkit.alarms import read_alarms
-from streamkit.errors import ConfigError, Problem
+from streamkit.checks.alarms import read_alarms
+from streamkit.errors import ConfigError, Problem, did_you_mean, nearest
 from streamkit.fault import Fault
 from streamkit.override import replace_value
 from streamkit.plan import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig
@@ -17,7 +17,7 @@ from streamkit.plugins import load_plugins
 from streamkit.stage import Composite, Registry, Source, Stage, default_registry
 from streamkit.units import seconds
 from streamkit.validate import Options
-from streamkit.yamlfile import Node, did_you_mean, load, load_file, nearest, tree
+from streamkit.yamlfile import Node, load, load_file, tree
 
 _TOP = ("device", "batch", "watchdog", "state", "plugins", "sources", "stages", "alarms", "tests")
 _MAIL = "; from wires stages, and the address that mails come from is mail_from"

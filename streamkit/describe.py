@@ -9,13 +9,12 @@ import typing
 from typing import Annotated, Any, Literal, NotRequired, Required, Union
 
 from streamkit.alarms import STAGE, Alarm, explained
-from streamkit.errors import ConfigError
+from streamkit.diagram import kind_name
+from streamkit.errors import ConfigError, did_you_mean
 from streamkit.fault import Fault
-from streamkit.graph import kind_name
 from streamkit.schema import json_schema
 from streamkit.stage import Composite, Registry, Source, Stage, options, summary
 from streamkit.units import Model, Point, Unit
-from streamkit.yamlfile import did_you_mean
 
 __all__ = ["explain", "json_schema", "kind_of", "stage_list", "stage_table", "type_text"]
 

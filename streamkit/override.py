@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streamkit.errors import Problem
-from streamkit.yamlfile import Node, did_you_mean, load, scalar
+from streamkit.errors import Problem, did_you_mean
+from streamkit.yamlfile import Node, load, scalar
 
 
 def replace_value(root: Node, name: str, text: str, problems: list[Problem]) -> None:

@@ -1,18 +1,16 @@
-"""What a pipeline's YAML says, as values: the outcome of `config`, the input of `graph`."""
+"""A pipeline as values: what its YAML says, as `config` reads it, and the graph that `graph` makes of that."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from streamkit.alarms import AlarmConfig
 from streamkit.errors import Problem
 from streamkit.fault import Fault
-from streamkit.stage import Registry, Stage
-from streamkit.yamlfile import Node
-
-if TYPE_CHECKING:
-    from streamkit.alarms import AlarmConfig
+from streamkit.stage import BatchStage, Registry, Stage
+from streamkit.yamlfile import Node as YamlNode
 
 DECODE = "decode"
 """The id of the decoded frames, which stages read from without any stage of that name."""
@@ -55,7 +53,7 @@ class SourceConfig:
     id: str
     type: type[Stage]
     options: dict[str, Any]
-    node: Node
+    node: YamlNode
     fault: Fault | None = None
 
 
@@ -69,7 +67,7 @@ class StageConfig:
     inputs: list[str]
     run: RunOptions
     insert: list[Insert]
-    node: Node
+    node: YamlNode
 
 
 @dataclass(slots=True)
@@ -79,7 +77,7 @@ class Insert:
     after: str
     type: type[Stage]
     options: dict[str, Any]
-    node: Node
+    node: YamlNode
 
 
 @dataclass(slots=True)
@@ -96,6 +94,72 @@ class Config:
     sources: list[SourceConfig] = field(default_factory=list)
     stages: list[StageConfig] = field(default_factory=list)
     alarms: list[AlarmConfig] = field(default_factory=list)
-    tests: list[Node] = field(default_factory=list)
+    tests: list[YamlNode] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Node:
+    """One stage of the graph.
+
+    Attributes:
+        id: the stage's id; `detect.infer` for a part of a composite.
+        type: its class.
+        options: what its constructor takes.
+        inputs: ids of the stages it reads from; `decode` for the decoded frames.
+        readers: ids of the stages that read from it.
+        run: the runner's options.
+        available: what can be read after it.
+        place: where it stands in the YAML, for messages.
+        in_place: whether a stage that draws may draw on the surfaces it is given: nothing else reads them.
+    """
+
+    id: str
+    type: type[Stage]
+    options: dict[str, Any]
+    inputs: list[str]
+    run: RunOptions
+    place: YamlNode
+    readers: list[str] = field(default_factory=list)
+    available: frozenset[str] = frozenset()
+    in_place: bool = False
+
+    @property
+    def table(self) -> str:
+        """The name of the table that a detector makes: the id of its stage in the YAML."""
+        return self.id.split(".", 1)[0]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The words of what it reads, with the options that it has."""
+        more = tuple(word for option, word in self.type.reads_if.items() if self.options.get(option))
+        return (*self.type.reads, *more)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the stage's arrays are on the pipeline's device; the others work on the host."""
+        return issubclass(self.type, BatchStage)
+
+
+@dataclass(slots=True)
+class Graph:
+    """A checked pipeline.
+
+    Attributes:
+        sources: the sources, in the order of the file.
+        nodes: the stages by id, each after all it reads from.
+        outputs: ids of the stages that read the decoded frames.
+        aliases: ids of composites, and the id of the last part of each.
+    """
+
+    config: Config
+    sources: list[SourceConfig]
+    nodes: dict[str, Node]
+    outputs: list[str]
+    aliases: dict[str, str]
+
+    @property
+    def ends(self) -> list[Node]:
+        """The stages that nothing reads from."""
+        return [node for node in self.nodes.values() if not node.readers]

@@ -1,20 +1,15 @@
-"""What a YAML says of people and places to be hidden, and whether a pipeline would show them all the same."""
+"""What a YAML says of people and places to be hidden."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
 from streamkit.analytics.shapes import Polygons, Units, by_name, check_units
-from streamkit.errors import Problem
-from streamkit.objects import detectors, kept, left_out, missing, trackers
 from streamkit.ops.hiding import Hidden
-from streamkit.units import Count, Of, Score
-
-if TYPE_CHECKING:
-    from streamkit.graph import Graph, Node
+from streamkit.units import Count, Score
 
 
 class Hide(TypedDict, total=False):
@@ -85,108 +80,3 @@ def hidden(name: str, asked: str | tuple[str, ...] | Hide, *, smooth: bool) -> H
         check_units(options.get("units", "pixels"), zones)
     more: dict[str, Any] = {key: options[key] for key in ("cells", "grow") if key in options}  # type: ignore[literal-required]
     return Hidden(smooth, labels, bool(labels), zones, options.get("units") == "share", **more)
-
-
-def check_hidden(graph: Graph, problems: list[Problem]) -> None:
-    """Refuse to hide what no detector above finds, or not on every frame; warn of what is written past what hides."""
-    hides = [node for node in graph.nodes.values() if any(_asked(node))]
-    for node in hides:
-        found = detectors(graph, node)
-        for option, labels, path in _asked(node):
-            if labels is None:
-                continue
-            place = node.place.follow([option, *path])[0]
-            if not found:
-                text = f"{node.id}.{option} hides objects, and no stage above it finds any; put a detector above it"
-                problems.append(place.problem(text))
-            for label in labels:
-                if (told := missing(found, label)) is not None:
-                    problems.append(place.problem(f"{node.id}.{option}: {told}"))
-            _check_every(graph, node, option, labels, problems)
-    for node in graph.nodes.values() if hides else ():
-        if getattr(node.type, "wants_packets", False) or node.options.get("encoder") == "copy":
-            text = f"{node.id} writes the source's own packets: what {hides[0].id} hides is clear in them"
-            graph.config.warnings.append(node.place.problem(text))
-        clear = _cleared(node)
-        shown = [one.id for one in hides if one.id not in _pictured(graph, node)] if clear else []
-        if shown:
-            way = f"write from: {shown[0]}, first where there are several, or {clear} where that is meant"
-            problems.append(node.place.problem(f"{node.id} would show what {', '.join(shown)} hides; {way}"))
-
-
-def _check_every(graph: Graph, node: Node, option: str, labels: tuple[str, ...], problems: list[Problem]) -> None:
-    """Refuse a detector's `every` where no tracker fills the gaps; warn where one leaves objects out."""
-    for detector in detectors(graph, node):
-        classes = kept(detector)
-        if labels and classes is not None and not set(labels) & set(classes):
-            continue
-        for look in _looks(graph, detector):
-            place, every = look.place.follow(["every"])[0], left_out(look)
-            text = f"{node.id}.{option}: on frames that {look.table}.every: {every} leaves out,"
-            own = look.table == detector.table
-            between = trackers(graph, look, node) if own else []  # what others expect is not looked into for objects
-            told = [_left_clear(one, detector) for one in between]
-            if not between:
-                way = f"put a tracker, `track: {{}}`, between {look.table} and {node.id}, or " if own else ""
-                problems.append(place.problem(f"{text} nothing is hidden; {way}leave out every"))
-            elif all(told):
-                graph.config.warnings.append(place.problem(f"{text} {told[0]}"))
-
-
-def _looks(graph: Graph, detector: Node) -> Iterator[Node]:
-    """The parts that leave out frames: of a detector, and of those within whose objects it looks."""
-    for node in graph.nodes.values():
-        if node.table != detector.table:
-            continue
-        if left_out(node) > 1:
-            yield node
-        of = node.options.get("of")
-        within = of.stage if isinstance(of, Of) else None
-        for outer in detectors(graph, node):
-            if outer.table == within:
-                yield from _looks(graph, outer)
-
-
-def _left_clear(tracker: Node, detector: Node) -> str:
-    """Which objects of a detector a tracker leaves clear, with the way out; nothing where it follows all."""
-    made: Any = tracker.type(**tracker.options)
-    card, given = detector.options.get("model"), detector.options.get("min_score")
-    if not hasattr(made, "new_score") or card is None:
-        return f"it is for {tracker.id} to say where objects are, which it may not; leave out every to be sure"
-    scores = [card.score, *given.values()] if isinstance(given, dict) else [card.score if given is None else given]
-    wanted = {name: min(scores) for name in ("new_score", "high_score", "low_score")}
-    wanted = {name: score for name, score in wanted.items() if getattr(made, name) > score}
-    if made.confirm > 0:
-        wanted["confirm"] = 0
-    way = ", ".join(f"{name}: {value:g}" for name, value in wanted.items())
-    text = f"weak and new objects, which {tracker.id} does not follow, are clear"
-    return f"{text}; with {way} under {tracker.id} it follows all" if wanted else ""
-
-
-def _asked(node: Node) -> Iterator[tuple[str, tuple[str, ...] | None, list[str]]]:
-    """Of each option that hides: its name, the classes ((), for all; None, for a zone), and where they stand in it."""
-    for option in ("blur", "pixelate") if "pixels" in node.type.writes else ():
-        asked = node.options.get(option)
-        if isinstance(asked, dict):
-            yield option, asked.get("labels"), ["labels"]
-        elif asked is not None:
-            yield option, () if isinstance(asked, str) else tuple(asked), []
-
-
-def _cleared(node: Node) -> str | None:
-    """How a stage that makes pictures of objects is told that they may show everything; None where it has been told."""
-    if hasattr(node.type, "clear"):
-        return None if node.options.get("clear") else "clear: true"
-    crops = node.options.get("crops") if "crops" in node.type.reads_if else None
-    if not crops or (isinstance(crops, dict) and crops.get("clear")):
-        return None
-    return "crops: {clear: true}"
-
-
-def _pictured(graph: Graph, node: Node) -> set[str]:
-    """The stages that a stage's pictures have come through: of several inputs the first one's pictures are taken."""
-    found: set[str] = set()
-    while node.inputs[0] in graph.nodes:
-        node = graph.nodes[node.inputs[0]]
-        found.add(node.id)
-    return found

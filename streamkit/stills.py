@@ -12,8 +12,8 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from streamkit.data import Frame, Surface, array_module
+from streamkit.ops.boxes import Rect
 from streamkit.ops.crops import crop_rects
-from streamkit.ops.preprocess import Rect
 from streamkit.units import Unit
 
 JpegQuality = Annotated[int, Unit("1..100", minimum=1, maximum=100)]

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from streamkit.data import Frame
-from streamkit.errors import ConfigError, Problem
-from streamkit.graph import Graph, Node
+from streamkit.errors import ConfigError, Problem, did_you_mean, nearest
+from streamkit.plan import Graph, Node
 from streamkit.stage import Sink
 from streamkit.testing import detections, gray
 from streamkit.units import Count, Score, Seconds, WallClock
 from streamkit.validate import got, meant, told
 from streamkit.yamlfile import Node as Place
-from streamkit.yamlfile import did_you_mean, nearest
 
 _STEP_S = 0.04
 _UNKNOWN = "unexpected_keyword_argument"

@@ -28,7 +28,7 @@ from streamkit.data import Batch, Color, Detections, Frame, Surface
 from streamkit.stage import Composite, Context, Registry, Source, Stage
 
 if TYPE_CHECKING:
-    from streamkit.graph import Node
+    from streamkit.plan import Node
 
 __all__ = ["detections", "frames", "plugin_stages", "run_stage"]
 
@@ -157,8 +157,7 @@ def run_stage(
     Raises:
         StageError: the stage raised; says on which frame. The stage's own error is its cause.
     """
-    from streamkit.graph import Node
-    from streamkit.plan import RunOptions
+    from streamkit.plan import Node, RunOptions
     from streamkit.yamlfile import Node as Place
 
     name = stage_id or stage.name
@@ -191,7 +190,7 @@ def run_nodes(
     Returns:
         The frames after the last of `nodes`.
     """
-    from streamkit.runtime.nodes import runner
+    from streamkit.runtime.runners import runner
     from streamkit.runtime.tables import merge_batches, split
 
     given = list(frames)

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, get_args, get_type_hints
 
-from streamkit.errors import Problem
+from streamkit.errors import Problem, did_you_mean, nearest
 from streamkit.stage import options
 from streamkit.units import CardProblems
-from streamkit.yamlfile import Node, did_you_mean, nearest
+from streamkit.yamlfile import Node
 
 _TYPES = {
     "float_type": "a number", "int_type": "a whole number", "int_from_float": "a whole number", "string_type": "text",

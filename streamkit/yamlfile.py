@@ -5,7 +5,6 @@ PyYAML reads YAML 1.1, where `no` is False and `1:30` is 90: it is used here for
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from streamkit.errors import ConfigError, Problem
+from streamkit.errors import ConfigError, Problem, did_you_mean
+from streamkit.media.uris import mask
 
 _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
@@ -59,8 +59,6 @@ class Node:
 
     def problem(self, text: str, key: str | None = None) -> Problem:
         """A problem at this value, or at its key `key`; secrets of addresses in the text are masked."""
-        from streamkit.media.uris import mask
-
         line, column = self.keys.get(key, (self.line, self.column)) if key is not None else (self.line, self.column)
         return Problem(self.file, line, column, mask(text))
 
@@ -151,21 +149,6 @@ def near_files(path: Path) -> str:
     if not path.parent.is_dir():
         return f"; the folder {path.parent} does not exist either"
     return did_you_mean(path.name, [p.name for p in path.parent.iterdir()])
-
-
-def did_you_mean(word: str, known: Iterable[str], all_if_few: bool = False) -> str:
-    """`; did you mean 'x'?` where a known word is near, else the known words if asked for, else nothing."""
-    known = list(known)
-    near = nearest(word, known)
-    if near is not None:
-        return f"; did you mean {near!r}?"
-    return f"; known: {', '.join(known)}" if all_if_few and known else ""
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` is nearly, or None."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return near[0] if near else None
 
 
 def scalar(text: str) -> Any:

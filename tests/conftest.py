@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamkit import cli
+from streamkit.cli import batch, main, run, serve
 from streamkit.config import read_text
 from streamkit.data import Frame
 from streamkit.graph import build
@@ -80,15 +80,16 @@ def here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
 
     Call it with the words behind `run.py` and the folder `cwd`. What is of a process, such as signals, needs one.
     """
-    for name in ("keep_stdout", "handle_signals"):
-        monkeypatch.setattr(cli, name, lambda *_: None)
+    for module in (run, serve, batch):
+        for name in ("keep_stdout", "handle_signals"):
+            monkeypatch.setattr(module, name, lambda *_: None)
 
     def call(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
         monkeypatch.chdir(cwd)
         monkeypatch.setattr(sys, "argv", ["run.py", *map(str, words)])
         capfd.readouterr()
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            main()
         code = ended.value.code
         assert isinstance(code, int)
         return subprocess.CompletedProcess(words, code, *capfd.readouterr())

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from streamkit import doctor, doctor_gpu, finding
+from streamkit.doctor import finding
+from streamkit.doctor import gpu as doctor_gpu
+from streamkit.doctor import machine as doctor
+from streamkit.doctor.finding import Finding, install
 from streamkit.errors import DeviceError
-from streamkit.finding import Finding, install
 from streamkit.runtime import device as runtime_device
 
 ROOT_INSTALL = r"python -m pip install -e '[^']*{}'"

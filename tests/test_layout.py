@@ -116,7 +116,7 @@ def allowed(name: str, *places: str) -> bool:
 @pytest.mark.parametrize("name", FILES)
 def test_who_names_cupy(name):
     places = ("ops/", "data.py", "detections.py", "models/session.py", "models/bound.py", "media/", "runtime/device.py")
-    diagnosis = ("doctor.py", "doctor_gpu.py", "bench/")  # they say whether it is there
+    diagnosis = ("doctor/", "bench/")  # they say whether it is there
     if not allowed(name, *places, *diagnosis):
         assert not packages(imported(parse(name), skip_typing=False)) & {"cupy", "cupyx"}
 

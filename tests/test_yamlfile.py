@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamkit.errors import ConfigError
-from streamkit.yamlfile import Node, did_you_mean, load, load_file, scalar
+from streamkit.yamlfile import Node, load, load_file, scalar
 
 
 def plain(text, **environment):
@@ -166,19 +166,6 @@ def test_files(tmp_path):
         with pytest.raises(ConfigError) as caught:
             load_file(tmp_path / name)
         assert text in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("word", "known", "all_if_few", "text"),
-    [
-        ("min_scor", ["min_score", "iou"], False, "; did you mean 'min_score'?"),
-        ("zebra", ["min_score", "iou"], False, ""),
-        ("zebra", ["min_score", "iou"], True, "; known: min_score, iou"),
-        ("x", [], True, ""),
-    ],
-)
-def test_did_you_mean(word, known, all_if_few, text):
-    assert did_you_mean(word, known, all_if_few) == text
 
 
 def test_plain_goes_all_the_way_down():

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import orjson
 
-from streamkit.batch.formats import TextPart
+from streamkit.batch.textpart import TextPart
 from streamkit.data import Detections, Frame
 from streamkit.errors import OutputError
 from streamkit.ops import rle

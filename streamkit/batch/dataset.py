@@ -1,33 +1,22 @@
-"""The data set: what takes the place of a pipeline's own sinks, and when a file counts as done.
-
-A file's parts come under their names when its video has ended, each whole. The last thing that is written of it, by
-`commit`, is its row in `files`: a file is done when that is there, and what a crash leaves of others is swept away.
-"""
+"""The data set's sinks, in place of a pipeline's own: a file's parts appear when its video has ended."""
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from streamkit.batch.folder import Folder, manifest
 from streamkit.batch.formats import kinds
-from streamkit.batch.identity import pipeline_identity
-from streamkit.batch.job import Outcome, Settings, printable
-from streamkit.batch.parts import FILES, FORMATS, check_formats, parts, remove, row_path
+from streamkit.batch.job import Settings
+from streamkit.batch.parts import FORMATS, check_formats
 from streamkit.batch.rows import Objects, Span, event_row, frame_row, spans, spans_of
-from streamkit.batch.tables import Tables, files_schema, tables_of
-from streamkit.batch.wiring import Place, places, replaced, wire
+from streamkit.batch.tables import Tables, tables_of
+from streamkit.batch.wiring import Place, wire
 from streamkit.data import Batch, Frame
-from streamkit.errors import OutputError
-from streamkit.graph import Graph
-from streamkit.outputs import settle
+from streamkit.plan import Graph
 from streamkit.stage import Sink
 from streamkit.tablefile import TableFile, arrow
-
-__all__ = ["DataSet", "attach", "commit", "open_folder", "parts", "replaced"]
 
 _EVENTS = 1 << 14  # events and frames held until they are a row group
 
@@ -67,65 +56,6 @@ def attach(graph: Graph, settings: Settings, names: Mapping[str, str] | None = N
                 more["tracked"] = tracked
             found.append(Place(f"dataset.{name}", kind, {**options, **more}))
     return wire(graph, found, video=str(settings.out / "video") if "video" in asked else None)
-
-
-def open_folder(graph: Graph, settings: Settings, *, again: bool = False) -> Folder:
-    """The folder of a pipeline's data set, locked until it is closed; each table can be read in it from now on.
-
-    Raises:
-        ConfigError: the folder belongs to another pipeline or to something else, or another run is at it.
-        OutputError: it cannot be written.
-    """
-    arrow()
-    folder = Folder(settings.out, pipeline_identity(graph, settings), again=again)
-    empty = {FILES: files_schema()}
-    if "parquet" in settings.formats:
-        empty.update(tables_of(places(graph)).schemas())
-    try:
-        for name, schema in empty.items():
-            with TableFile(settings.out / name / "empty.parquet", schema) as file:
-                file.write(schema.empty_table())
-    except OutputError:
-        folder.close()
-        raise
-    return folder
-
-
-def commit(settings: Settings, outcome: Outcome) -> None:
-    """Write a file's row, which makes it done or failed for good; of a failed one nothing else is left.
-
-    What the row speaks of is on the disk before it is, so that this holds over a power cut too.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
-    if outcome.status == "failed":
-        remove(settings, outcome.job.key)
-    else:
-        settle(dict.fromkeys(path.parent for path in parts(settings, outcome.job.key) if path.parent.is_dir()))
-    schema = files_schema()
-    with TableFile(row_path(settings.out, outcome.job.key), schema) as file:
-        file.write(arrow().Table.from_pylist([_row(settings, outcome)], schema))
-
-
-def _row(settings: Settings, outcome: Outcome) -> dict[str, Any]:
-    job, facts, made = outcome.job, outcome.facts, manifest(settings.out)
-    return {
-        "key": job.key, "source": job.file.name, "path": printable(job.file.uri), "size": job.file.size,
-        "version": job.file.version, "status": outcome.status, "cause": outcome.cause or None,
-        "cause_kind": outcome.cause_kind or None, "frames": outcome.frames, "objects": outcome.objects,
-        "looked_s": outcome.duration_s,
-        **{name: facts.get(name) for name in ("codec", "width", "height", "duration_s")},
-        "fps": None if facts.get("fps") is None else float(facts["fps"]), "frames_in_file": facts.get("frames"),
-        "frames_failed": facts.get("failed_frames"), "concealed_errors": facts.get("concealed_errors"),
-        "pipeline": made["pipeline"],
-        "models": [{"name": name, "sha256": model["sha256"]} for name, model in made["identity"]["models"].items()],
-        "streamkit": made["identity"]["streamkit"], "attempts": job.attempt, "seconds": outcome.seconds,
-        "finished_at": datetime.datetime.now(datetime.UTC),
-    }  # fmt: skip
-
-
-# ------------------------------------------------------------------------------------------------------------- parquet
 
 
 @dataclass(eq=False)

@@ -15,8 +15,9 @@ from streamkit.batch.job import Look, Settings, VideoFile
 from streamkit.batch.probe import Probe, probe
 from streamkit.batch.summary import duration, hours
 from streamkit.errors import StreamkitError
-from streamkit.graph import Graph, Node, with_nodes
+from streamkit.graph import with_nodes
 from streamkit.media.uris import is_path
+from streamkit.plan import Graph, Node
 
 _REMOTE = 100  # files elsewhere whose headers are read; the rest is judged by these
 _SHOWN = 20

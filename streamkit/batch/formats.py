@@ -2,97 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import BinaryIO, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import orjson
 
+from streamkit.batch.coco import CocoPart
+from streamkit.batch.textpart import TextPart
 from streamkit.data import Batch, Frame
-from streamkit.errors import OutputError
-from streamkit.outputs import PartFile, output_error
 from streamkit.records import batch_lines, line, numbers_of
-from streamkit.stage import Sink
 from streamkit.stages.emit_csv import COLUMNS, as_text, rows
-
-_BLOCK = 1 << 16
-
-
-@dataclass(eq=False)
-class TextPart(Sink):
-    """Writes a file of one video.
-
-    Options:
-        path: the file, such as "out/jsonl/{source}.jsonl".
-        names: the name of each file, by its key.
-    """
-
-    path: str
-    names: Mapping[str, str] = field(default_factory=dict)
-
-    def open(self) -> None:
-        """Begin the file."""
-        self._key = Path(self.path).stem
-        self._source = self.names.get(self._key, self._key)
-        self._file = PartFile(Path(self.path))
-        self._out: BinaryIO | None = None
-        self._broken: OutputError | None = None
-        self._waiting = bytearray()
-        part = self._file.begin()
-        try:
-            self._out = part.open("wb", buffering=0)  # type: ignore[assignment]  # it writes bytes
-        except OSError as error:
-            raise self._failed(error) from error
-        self.begin()
-
-    def begin(self) -> None:
-        """Put what the file begins with."""
-
-    def finish(self) -> None:
-        """Put what the file ends with."""
-
-    def put(self, text: bytes) -> None:
-        """Add to the file. Raises OutputError."""
-        if self._broken is not None:
-            raise self._broken
-        self._waiting += text
-        if len(self._waiting) >= _BLOCK:
-            self._flush()
-
-    def end(self, source: str) -> None:
-        """The video has ended: the file appears."""
-        self.finish()
-        self._flush()
-        if self._out is not None:
-            self._out.close()
-            self._out = None
-            self._file.finish()
-
-    def close(self) -> None:
-        """Give up a file that has not come to its end."""
-        if self._out is not None:
-            self._out.close()
-            self._out = None
-            self._file.discard()
-
-    def _flush(self) -> None:
-        if self._broken is not None:
-            raise self._broken
-        data, done = bytes(self._waiting), 0
-        self._waiting.clear()
-        assert self._out is not None
-        try:
-            while done < len(data):
-                done += self._out.write(data[done:])
-        except OSError as error:
-            raise self._failed(error) from error
-
-    def _failed(self, error: OSError) -> OutputError:
-        self._broken = output_error(self.path, error)
-        self.close()
-        return self._broken
 
 
 class JsonlPart(TextPart):
@@ -169,7 +89,5 @@ class MotPart(TextPart):
 
 def kinds() -> dict[str, type[TextPart]]:
     """The sink of each format of text."""
-    from streamkit.batch.coco import CocoPart
-
     made: list[type[TextPart]] = [JsonlPart, CsvPart, MotPart, CocoPart]
     return {kind.name: kind for kind in made}

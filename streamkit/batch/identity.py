@@ -22,7 +22,7 @@ import numpy as np
 from streamkit import __version__
 from streamkit.batch.job import Settings, VideoFile
 from streamkit.batch.wiring import PREFIX
-from streamkit.graph import Graph, Node
+from streamkit.plan import Graph, Node
 
 _CARD = ("task", "family", "input", "labels", "score", "iou", "skeleton")
 _DERIVED = ("path", "tables", "names", "labels", "tracked")  # options that follow from the rest

@@ -8,7 +8,8 @@ from typing import Any
 from streamkit.batch.job import Look, Settings
 from streamkit.config import read
 from streamkit.errors import ConfigError
-from streamkit.graph import Graph, build
+from streamkit.graph import build
+from streamkit.plan import Graph
 
 
 def look_options(look: Look) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from streamkit.stages.watching import Watching
 from streamkit.tablefile import arrow
 
 if TYPE_CHECKING:
-    from streamkit.graph import Graph, Node
+    from streamkit.plan import Graph, Node
 
 RUN_COLUMNS = ("attempts", "seconds", "finished_at")
 """The columns of `files` that tell of the run, not of the result: they differ from one run to the next."""

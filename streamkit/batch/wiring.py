@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from streamkit.errors import ConfigError
-from streamkit.graph import Graph, Node, with_nodes
-from streamkit.plan import DECODE, RunOptions
+from streamkit.graph import with_nodes
+from streamkit.plan import DECODE, Graph, Node, RunOptions
 from streamkit.stage import Sink
 from streamkit.stages.draw import Draw
 from streamkit.stages.emit_csv import Csv

@@ -14,7 +14,7 @@ from streamkit.batch.parts import TOGETHER
 from streamkit.media.uris import is_path, local_path
 
 if TYPE_CHECKING:
-    from streamkit.graph import Graph
+    from streamkit.plan import Graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def opened(
         ConfigError: the folder belongs to another pipeline or to something else, or another run is at it.
         OutputError: it cannot be written.
     """
-    from streamkit.batch.dataset import commit, open_folder
+    from streamkit.batch.books import commit, open_folder
     from streamkit.batch.fetch import sweep
 
     with closing(open_folder(graph, settings, again=again)) as folder:

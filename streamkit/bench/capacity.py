@@ -235,7 +235,7 @@ def capacity(
         StreamkitError: not one stream runs.
     """
     from streamkit.bench.copies import due_a_second, multiply
-    from streamkit.check import check_networks
+    from streamkit.checks.networks import check_networks
     from streamkit.config import read
     from streamkit.graph import build
     from streamkit.outputs import report_file

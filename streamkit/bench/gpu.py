@@ -128,7 +128,7 @@ class Bench:
 
     def _check(self) -> None:
         """Tell what is wrong with the pipeline, such as an option that `set_` misspells, before anything runs."""
-        from streamkit.check import check_networks
+        from streamkit.checks.networks import check_networks
         from streamkit.config import read
         from streamkit.graph import build
 

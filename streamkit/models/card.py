@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamkit.detections import Skeleton
-from streamkit.errors import ConfigError, ModelError
+from streamkit.errors import ConfigError, ModelError, did_you_mean
 from streamkit.models import values
 from streamkit.models.values import Reader
-from streamkit.yamlfile import did_you_mean, load_file
+from streamkit.yamlfile import load_file
 
 if TYPE_CHECKING:
     from streamkit.ops.letterbox import InputSpec

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.detections import Skeleton
-from streamkit.errors import Problem
+from streamkit.errors import Problem, did_you_mean, nearest
 from streamkit.models.labels import KNOWN
 from streamkit.models.skeletons import KNOWN as SKELETONS
-from streamkit.yamlfile import Node, did_you_mean, nearest
+from streamkit.yamlfile import Node
 
 
 class Reader:

@@ -6,9 +6,14 @@ CuPy in, CuPy out. `cuda/nms.cu` follows the same order of float32 operations.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from streamkit.data import Array, array_module
+
+Rect = tuple[int, int, int, int]
+"""A part of a picture: left, top, right, bottom in source pixels, the last two exclusive; left and top are even."""
 
 
 def area(xyxy: Array) -> Array:
@@ -70,3 +75,15 @@ def clip(xyxy: Array, size_wh: Array) -> Array:
     size = xp.broadcast_to(size_wh, (len(xyxy), 2))
     limit = xp.concatenate([size, size], axis=1)
     return xp.minimum(xp.maximum(xyxy, np.float32(0)), limit)
+
+
+def check_rects(rects: Sequence[Rect], sizes: Sequence[tuple[int, int]]) -> None:
+    """Raise ValueError where a rect is not a part of its picture, or begins within a block of 2x2 pixels."""
+    if len(rects) != len(sizes):
+        raise ValueError(f"preprocess needs one rect a surface, got {len(rects)} rects and {len(sizes)} surfaces")
+    for (left, top, right, bottom), (width, height) in zip(rects, sizes, strict=True):
+        if left % 2 or top % 2 or not (0 <= left < right <= width and 0 <= top < bottom <= height):
+            raise ValueError(
+                f"a rect is left, top, right, bottom within the picture, left and top even; got "
+                f"{(left, top, right, bottom)} in {width}x{height}"
+            )

@@ -16,8 +16,8 @@ import numpy as np
 
 from streamkit.data import Color, Surface, array_module
 from streamkit.ops import traffic
+from streamkit.ops.boxes import Rect, check_rects
 from streamkit.ops.planes import nv12_shape
-from streamkit.ops.preprocess import Rect, check_rects
 
 PART = np.dtype(
     [

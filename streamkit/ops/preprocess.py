@@ -17,13 +17,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from streamkit.data import Array, Surface, array_module
+from streamkit.ops.boxes import Rect, check_rects
 from streamkit.ops.color import check_size, yuv_to_rgb
 from streamkit.ops.letterbox import InputSpec, geometry, placement
 
-__all__ = ["InputSpec", "Rect", "geometry", "preprocess", "preprocess_reference"]
-
-Rect = tuple[int, int, int, int]
-"""A part of a picture: left, top, right, bottom in source pixels, the last two exclusive; left and top are even."""
+__all__ = ["InputSpec", "geometry", "preprocess", "preprocess_reference"]
 
 
 def preprocess(
@@ -80,18 +78,6 @@ def preprocess(
             f"preprocess needs `out` to be C-contiguous {dtype}{list(shape)}, got {out.dtype}{list(out.shape)}"
         )
     return out, fill(out, surfaces, sizes, spec, rects)
-
-
-def check_rects(rects: Sequence[Rect], sizes: Sequence[tuple[int, int]]) -> None:
-    """Raise ValueError where a rect is not a part of its picture, or begins within a block of 2x2 pixels."""
-    if len(rects) != len(sizes):
-        raise ValueError(f"preprocess needs one rect a surface, got {len(rects)} rects and {len(sizes)} surfaces")
-    for (left, top, right, bottom), (width, height) in zip(rects, sizes, strict=True):
-        if left % 2 or top % 2 or not (0 <= left < right <= width and 0 <= top < bottom <= height):
-            raise ValueError(
-                f"a rect is left, top, right, bottom within the picture, left and top even; got "
-                f"{(left, top, right, bottom)} in {width}x{height}"
-            )
 
 
 def preprocess_reference(

@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from streamkit.data import Array, Color, Surface
 from streamkit.ops import traffic
+from streamkit.ops.boxes import Rect
 from streamkit.ops.color import PICTURE, picture
 from streamkit.ops.cuda import driver
 from streamkit.ops.letterbox import InputSpec, geometry, placement, placements
-
-if TYPE_CHECKING:
-    from streamkit.ops.preprocess import Rect
 
 SPEC = np.dtype(
     [

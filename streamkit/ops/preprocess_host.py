@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamkit.data import Color, Surface
+from streamkit.ops.boxes import Rect
 from streamkit.ops.color import check_size, planes, yuv_to_rgb
 from streamkit.ops.letterbox import InputSpec, geometry, placement
 from streamkit.ops.scratch import Scratch, scratch
-
-if TYPE_CHECKING:
-    from streamkit.ops.preprocess import Rect
 
 
 def fill(

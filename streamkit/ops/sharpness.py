@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from streamkit.data import Surface, array_module
+from streamkit.ops.boxes import Rect, check_rects
 from streamkit.ops.cut import at_device, parts_table, send
-from streamkit.ops.preprocess import Rect, check_rects
 
 _THREADS, _BLOCKS = 256, 16  # threads of a block, and blocks that share a part's rows
 

@@ -11,8 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from streamkit.ops.boxes import intersection_and_union
-from streamkit.ops.preprocess import Rect
+from streamkit.ops.boxes import Rect, intersection_and_union
 
 MOST = 1024
 """Tiles a frame at most."""
@@ -57,10 +56,12 @@ def tiles(rect: Rect, size: tuple[int, int], overlap: float) -> list[Rect]:
 
 def _starts(length: int, tile: int, overlap: float) -> list[tuple[int, int]]:
     """Where tiles begin and end along an axis: spread evenly, at even places, the last up to the end."""
-    if tile >= length:
+    last = (length - tile) // 2 * 2
+    if last <= 0:
         return [(0, length)]
-    count = 1 + math.ceil((length - tile) / (tile * (1 - overlap)))
-    firsts = [int((length - tile) * i / (count - 1)) // 2 * 2 for i in range(count)]
+    step = max(2, int(tile * (1 - overlap) + 1e-6) // 2 * 2)  # even, or rounding would part two tiles that only touch
+    count = 1 + math.ceil(last / step)
+    firsts = [last * i // (count - 1) // 2 * 2 for i in range(count)]
     return [(first, length if i == count - 1 else first + tile) for i, first in enumerate(firsts)]
 
 

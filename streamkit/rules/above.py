@@ -10,7 +10,7 @@ from streamkit.analytics.rounds import View
 from streamkit.analytics.shapes import Shape, by_name
 
 if TYPE_CHECKING:
-    from streamkit.graph import Graph, Node
+    from streamkit.plan import Graph, Node
 
 
 @dataclass(frozen=True, slots=True)

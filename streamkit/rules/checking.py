@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from streamkit.errors import Problem
+from streamkit.errors import Problem, did_you_mean
 from streamkit.rules.above import Above, above
 from streamkit.rules.facts import Facts
 from streamkit.rules.meaning import Fact
 from streamkit.rules.rule import OptionError, Rule, make_rule
 from streamkit.rules.syntax import RuleError, parse
 from streamkit.rules.tree import Literal, Op, walk
-from streamkit.yamlfile import did_you_mean, within
+from streamkit.yamlfile import within
 
 if TYPE_CHECKING:
-    from streamkit.graph import Graph, Node
+    from streamkit.plan import Graph, Node
 
 
 def check_rules(graph: Graph, problems: list[Problem]) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from streamkit.errors import did_you_mean
 from streamkit.rules.syntax import RuleError
 from streamkit.rules.tree import Call, Items, Literal, Name, Op, Tree, walk
-from streamkit.yamlfile import did_you_mean
 
 NUMBER, TEXT, BOOL, UNKNOWN = "number", "text", "bool", "unknown"
 """What a part of a rule is; `UNKNOWN` is told by its values only, and may be compared with anything."""

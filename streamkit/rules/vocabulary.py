@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from streamkit.errors import did_you_mean, nearest
 from streamkit.rules.above import Above, Zone
 from streamkit.rules.facts import ALIASES, MEASURED, OBJECT, Area, Facts, Happening, is_per_object
 from streamkit.rules.meaning import BOOL, NUMBER, TEXT, UNKNOWN, Fact, Field, Meaning, Typed, Vocabulary, words
 from streamkit.rules.tree import Call, Literal, Name, Op
-from streamkit.yamlfile import did_you_mean, nearest
 
 CALLS = ("count", "present", "absent", "occupancy", "event", "events", "in_zone", "dwell_s")
 _FEW = 12  # names that a message lists

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from streamkit.data import Batch, Device, Frame
 from streamkit.errors import StreamkitError
-from streamkit.graph import Node
 from streamkit.outputs import fill_path
+from streamkit.plan import Node
 from streamkit.runtime.background import start
 from streamkit.runtime.device import lane_device
 from streamkit.runtime.nodes import MakeContext, Runner

@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from streamkit.errors import ConfigError
-from streamkit.graph import Graph, Node, with_source
-from streamkit.plan import SourceConfig
+from streamkit.errors import ConfigError, did_you_mean
+from streamkit.graph import with_source
+from streamkit.plan import Graph, Node, SourceConfig
 from streamkit.runtime.ends import Ends, Seen
 from streamkit.runtime.faulty import Faults, faults_of, faults_told
 from streamkit.runtime.nodes import Runner
@@ -19,7 +19,6 @@ from streamkit.runtime.settings import changeable, checked
 from streamkit.runtime.sources import Sources
 from streamkit.runtime.states import SourceState
 from streamkit.runtime.store import Store
-from streamkit.yamlfile import did_you_mean
 
 
 class Controls:

@@ -13,7 +13,7 @@ import numpy as np
 from streamkit.data import Batch, Event, Frame
 from streamkit.detections import Detections
 from streamkit.errors import describe
-from streamkit.graph import Graph, Node
+from streamkit.plan import Graph, Node
 from streamkit.runtime.lane import Lane
 from streamkit.runtime.metrics import Histogram
 from streamkit.runtime.tables import split

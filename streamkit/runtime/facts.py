@@ -20,8 +20,8 @@ import numpy as np
 from streamkit.alarms import FACTS
 from streamkit.data import Device
 from streamkit.emit.emitter import Emitter
-from streamkit.graph import Graph, Node
 from streamkit.outputs import fill_path
+from streamkit.plan import Graph, Node
 from streamkit.runtime.metrics import Histogram
 from streamkit.runtime.nodes import Runner
 from streamkit.runtime.states import SourceState

@@ -17,7 +17,7 @@ from typing import Any
 
 from streamkit.alarms import wanted
 from streamkit.errors import ConfigError, OutputError, StageError, StreamkitError, describe
-from streamkit.graph import Graph, Node
+from streamkit.plan import Graph, Node
 from streamkit.runtime.alarms import Alarms
 from streamkit.runtime.children import SPAWN, error_of, signals_held_back
 from streamkit.runtime.device import choose

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamkit.data import Batch, Device
-from streamkit.graph import Graph, Node
-from streamkit.plan import DECODE
+from streamkit.plan import DECODE, Graph, Node
 from streamkit.runtime.channel import Aborted, Channel, Outlet
 from streamkit.runtime.device import LaneDevice, lane_device
 from streamkit.runtime.host import share_cores
@@ -17,7 +16,6 @@ from streamkit.runtime.nodes import Runner
 from streamkit.runtime.tables import merge_batches
 from streamkit.spans import Spans
 from streamkit.stage import Sink
-from streamkit.words import words_read
 
 
 @dataclass(slots=True)
@@ -46,7 +44,7 @@ class Lane:
     @property
     def mostly_waits(self) -> bool:
         """Whether its stages do no work on pixels on the host, and so leave a core to others most of the time."""
-        return self.on_device or not any("pixels" in words_read(node) for node in self.nodes)
+        return self.on_device or not any("pixels" in node.reads for node in self.nodes)
 
 
 def partition(graph: Graph) -> list[Lane]:

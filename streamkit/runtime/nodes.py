@@ -15,11 +15,10 @@ from typing import Any
 from streamkit.counters import Counters
 from streamkit.crops import Rows
 from streamkit.data import Batch, Frame
-from streamkit.emit.emitter import Emitter
 from streamkit.errors import StageError, StreamkitError
-from streamkit.graph import Node
+from streamkit.plan import Node
 from streamkit.runtime.tables import join, split
-from streamkit.stage import BatchStage, Context, FrameStage, Sink, Stage, StreamStage
+from streamkit.stage import BatchStage, Context, FrameStage, Stage, StreamStage
 
 MakeContext = Callable[[str], Context]
 
@@ -284,23 +283,3 @@ class FrameRunner(Runner):
         """Close what is left."""
         for source in list(self._instances):
             self.end(source)
-
-
-def runner(node: Node, context: MakeContext, fail: Callable[[BaseException], None], sources: Sequence[str]) -> Runner:
-    """The runner for a node's kind."""
-    if issubclass(node.type, Sink) and node.type.may_drop:
-        from streamkit.runtime.aside import AsideRunner
-
-        return AsideRunner(node, context, fail, sources)
-    if issubclass(node.type, Emitter):
-        from streamkit.runtime.emitting import EmitRunner
-
-        return EmitRunner(node, context, fail, sources)
-    if issubclass(node.type, Sink):
-        from streamkit.runtime.sinks import SinkRunner
-
-        return SinkRunner(node, context, fail, sources)
-    for kind, made in ((BatchStage, BatchRunner), (StreamStage, StreamRunner), (FrameStage, FrameRunner)):
-        if issubclass(node.type, kind):
-            return made(node, context, fail)
-    raise TypeError(f"{node.id}: a stage of kind {node.type.__name__} cannot stand under stages")

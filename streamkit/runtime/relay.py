@@ -21,11 +21,11 @@ import orjson
 
 from streamkit.counters import Counters
 from streamkit.data import Batch, Device, Frame
-from streamkit.graph import Node
+from streamkit.plan import Node
 from streamkit.runtime.channel import Aborted, Channel
 from streamkit.runtime.lane import Lane, Worker
 from streamkit.runtime.metrics import Histogram, StageMeter
-from streamkit.runtime.nodes import runner
+from streamkit.runtime.runners import runner
 from streamkit.stage import Context, Sink
 
 Item = tuple[str, bytes | None, str]

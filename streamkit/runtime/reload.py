@@ -15,8 +15,7 @@ from typing import Any
 
 from streamkit.data import Device
 from streamkit.errors import ConfigError, StreamkitError
-from streamkit.graph import Graph, Node
-from streamkit.plan import SourceConfig
+from streamkit.plan import Graph, Node, SourceConfig
 from streamkit.runtime.device import choose
 from streamkit.runtime.run import Pipeline
 from streamkit.runtime.settings import value_of

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from streamkit.graph import Graph
 from streamkit.media.ring import Ring
-from streamkit.plan import SourceConfig
+from streamkit.plan import Graph, SourceConfig
 from streamkit.stage import Sink
 
 

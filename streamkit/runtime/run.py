@@ -13,8 +13,7 @@ from streamkit.alarms import wanted
 from streamkit.counters import Counters
 from streamkit.data import Batch, Device
 from streamkit.errors import OutputError, StageError, StreamkitError, describe
-from streamkit.graph import Graph
-from streamkit.plan import SourceConfig
+from streamkit.plan import Graph, SourceConfig
 from streamkit.runtime.ahead import Threads
 from streamkit.runtime.alarms import Alarms
 from streamkit.runtime.background import Beside, start
@@ -29,10 +28,10 @@ from streamkit.runtime.host import settle, share_cores
 from streamkit.runtime.lane import Lane, Worker, connect, partition
 from streamkit.runtime.messages import Messages
 from streamkit.runtime.metrics import StageMeter
-from streamkit.runtime.nodes import runner
 from streamkit.runtime.reading import Status
 from streamkit.runtime.reconnect import reconnecting
 from streamkit.runtime.rings import ring_for
+from streamkit.runtime.runners import runner
 from streamkit.runtime.sizes import batch_sizes, batches_ahead, cores, files_at_once, instances
 from streamkit.runtime.sources import Sources
 from streamkit.runtime.states import SourceState

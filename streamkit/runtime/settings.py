@@ -6,11 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from streamkit.errors import ConfigError, Problem
-from streamkit.graph import Graph, Node
+from streamkit.errors import ConfigError, Problem, did_you_mean
 from streamkit.options import Option, options
+from streamkit.plan import Graph, Node
 from streamkit.validate import told
-from streamkit.yamlfile import did_you_mean
 
 
 def changeable(graph: Graph, id_: str) -> dict[str, Any]:

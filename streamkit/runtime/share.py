@@ -15,7 +15,8 @@ from pathlib import Path
 from streamkit.config import read
 from streamkit.data import Device
 from streamkit.errors import ConfigError, OutputError, StageError, StreamkitError
-from streamkit.graph import Graph, build
+from streamkit.graph import build
+from streamkit.plan import Graph
 from streamkit.runtime.children import Link, end_at_once, ignore_signals
 from streamkit.runtime.device import choose
 from streamkit.runtime.host import confine

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from streamkit.errors import ConfigError
-from streamkit.graph import Graph, Node
+from streamkit.plan import Graph, Node
 from streamkit.stage import Sink
-from streamkit.words import words_read
 
 
 def share_out(graph: Graph) -> list[tuple[str, list[str]]]:
@@ -29,7 +28,7 @@ def share_out(graph: Graph) -> list[tuple[str, list[str]]]:
                 f"{node.id} reads pixels of sources on several devices, and pixels never leave theirs; {_way_out(node)}"
             )
             for node in shared_sinks(graph)
-            if "pixels" in words_read(node)
+            if "pixels" in node.reads
         ]
         if problems:
             raise ConfigError(problems)

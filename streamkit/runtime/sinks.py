@@ -7,8 +7,8 @@ from typing import Any
 
 from streamkit.data import Batch
 from streamkit.errors import OutputError, StreamkitError, describe
-from streamkit.graph import Node
 from streamkit.outputs import fill_path
+from streamkit.plan import Node
 from streamkit.runtime.nodes import MakeContext, Runner
 from streamkit.runtime.tables import split
 from streamkit.stage import Sink, Stage

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from streamkit.data import Device
-from streamkit.graph import Node
+from streamkit.plan import Node
 from streamkit.steps import sizes
 
 _CPU_BATCH, _GPU_BATCH = 3, 64

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from streamkit.data import Frame
-from streamkit.errors import ConfigError
+from streamkit.errors import ConfigError, did_you_mean
 from streamkit.plan import SourceConfig
 from streamkit.runtime.background import start
 from streamkit.runtime.batcher import Batcher
@@ -21,7 +21,6 @@ from streamkit.runtime.reading import Make, Reading
 from streamkit.runtime.states import Removed, SourceState
 from streamkit.spans import Spans
 from streamkit.stage import Source
-from streamkit.yamlfile import did_you_mean
 
 GIVEN_UP = "dropped: run given up"
 

@@ -16,9 +16,8 @@ from typing import Any
 
 from streamkit.config import read_source
 from streamkit.errors import ConfigError, OutputError
-from streamkit.graph import Graph
 from streamkit.media.uris import mask
-from streamkit.plan import SourceConfig
+from streamkit.plan import Graph, SourceConfig
 from streamkit.runtime.settings import checked
 
 _SCHEMA = "CREATE TABLE IF NOT EXISTS changes (kind TEXT, id TEXT, value TEXT, PRIMARY KEY (kind, id))"

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from streamkit.ahead import Later
 from streamkit.data import Device
 from streamkit.errors import ConfigError, StreamkitError
-from streamkit.graph import Graph
-from streamkit.plan import SourceConfig
+from streamkit.plan import Graph, SourceConfig
 from streamkit.runtime.background import start
 from streamkit.runtime.run import Pipeline
 from streamkit.runtime.states import SourceState

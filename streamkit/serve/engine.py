@@ -9,10 +9,10 @@ from typing import Any
 
 from streamkit.alarms import STAGE
 from streamkit.config import read_source
+from streamkit.diagram import crossings, kind_name
 from streamkit.errors import ConfigError, StreamkitError
-from streamkit.graph import Graph, Node, crossings, kind_name
 from streamkit.media.uris import is_path, mask, scheme
-from streamkit.plan import SourceConfig
+from streamkit.plan import Graph, Node, SourceConfig
 from streamkit.runtime.run import Pipeline
 from streamkit.runtime.states import SourceState, short
 from streamkit.serve.gallery import Gallery

@@ -16,9 +16,8 @@ import numpy as np
 
 from streamkit.data import Batch, Color, Detections, Event, Frame, Surface, array_module
 from streamkit.errors import describe
-from streamkit.graph import Graph
 from streamkit.ops.letterbox import InputSpec
-from streamkit.plan import DECODE, RunOptions, StageConfig
+from streamkit.plan import DECODE, Graph, RunOptions, StageConfig
 from streamkit.serve.gallery import Gallery
 from streamkit.stage import BatchStage, Sink
 from streamkit.yamlfile import Node

@@ -10,11 +10,11 @@ import numpy as np
 from streamkit.analytics.motion import Motion
 from streamkit.analytics.rounds import Round
 from streamkit.analytics.shapes import Polyline
+from streamkit.errors import did_you_mean
 from streamkit.stage import Seconds, stage
 from streamkit.stages.speed import check_over
 from streamkit.stages.watching import Watching
 from streamkit.units import Unit
-from streamkit.yamlfile import did_you_mean
 
 _WIDEST = 4.0  # picture heights: nearly no picture is wider
 _SLOWEST = 0.02  # picture heights a second: what is slower goes nowhere

@@ -10,10 +10,10 @@ import numpy as np
 
 from streamkit.analytics.shapes import Anchor, Polygons, Units
 from streamkit.data import Batch, Detections
+from streamkit.errors import did_you_mean
 from streamkit.stage import BatchStage, Count, Pixels, Score, stage
 from streamkit.stages.views import Tiles, Together, Views
 from streamkit.units import Model
-from streamkit.yamlfile import did_you_mean
 
 NO_ROOM = "masks left out: too large together"
 """See `streamkit.ops.masks.FULL_MAPS`."""

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from streamkit.data import Color, Device, Frame
-from streamkit.errors import SourceError
+from streamkit.errors import SourceError, did_you_mean
 from streamkit.media.thinning import check_part, nothing_taken, numbers, thinned
 from streamkit.media.uris import mask, scheme
 from streamkit.stage import Count, Seconds, Source, stage
 from streamkit.stages.source import Rate
-from streamkit.yamlfile import did_you_mean
 
 if TYPE_CHECKING:
     from streamkit.media.pacing import Pacer

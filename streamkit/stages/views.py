@@ -17,7 +17,7 @@ from streamkit.analytics.shapes import Anchor, Polygons, Shape, Units, by_name, 
 from streamkit.crops import Crops
 from streamkit.data import Batch, Detections, Frame
 from streamkit.ops import views
-from streamkit.ops.preprocess import Rect
+from streamkit.ops.boxes import Rect
 from streamkit.stage import BatchStage, Part
 from streamkit.stages.objects import WHOLE
 

@@ -3,11 +3,13 @@
 import shutil
 from pathlib import Path
 
-from streamkit.batch.dataset import attach, commit, open_folder
+from streamkit.batch.books import commit, open_folder
+from streamkit.batch.dataset import attach
 from streamkit.batch.identity import file_key
 from streamkit.batch.job import Job, Look, Outcome, Settings, VideoFile
 from streamkit.config import read, read_source
-from streamkit.graph import Graph, build
+from streamkit.graph import build
+from streamkit.plan import Graph
 from streamkit.runtime.device import choose
 from streamkit.runtime.run import Pipeline
 

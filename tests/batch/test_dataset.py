@@ -22,12 +22,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from cards import card_of, tiny_pose  # the paths are set just above
 from made import HERE, PLAIN, ROOT, TRACKED, do, graph_of, run, settings, tree
 
-from streamkit.batch.dataset import DataSet, attach, commit, open_folder, replaced
+from streamkit.batch.books import commit, open_folder
+from streamkit.batch.dataset import DataSet, attach
 from streamkit.batch.identity import file_key
 from streamkit.batch.job import Job, Outcome, VideoFile
 from streamkit.batch.parts import check_formats, found
 from streamkit.batch.rows import HEAVY_ROWS, Objects, spans
 from streamkit.batch.tables import Column, Tables, comparable
+from streamkit.batch.wiring import replaced
 from streamkit.data import Batch
 from streamkit.errors import ConfigError, OutputError
 from streamkit.outputs import PartFile

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from made import ROOT, tree  # the path is set just above
 
-from streamkit.batch.dataset import commit
+from streamkit.batch.books import commit
 from streamkit.batch.folder import LOCK, Folder, manifest, statuses
 from streamkit.batch.job import Job, Look, Outcome, Settings, VideoFile
 from streamkit.errors import ConfigError, OutputError

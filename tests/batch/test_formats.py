@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from cards import card_of  # the paths are set just above
 from made import HERE, PLAIN, TRACKED, do, graph_of, run, settings
 
+from streamkit.batch.books import open_folder
 from streamkit.batch.coco import CocoPart, merge
-from streamkit.batch.dataset import open_folder
 from streamkit.batch.formats import CsvPart, JsonlPart, MotPart, kinds
 from streamkit.batch.identity import file_key
 from streamkit.batch.job import VideoFile

@@ -10,8 +10,9 @@ import pytest
 
 from streamkit.config import read_text
 from streamkit.data import Color, Surface
+from streamkit.diagram import as_text
 from streamkit.errors import ConfigError
-from streamkit.graph import as_text, build
+from streamkit.graph import build
 from streamkit.ops.color import from_rgb
 from streamkit.runtime.sharing import share_out
 from streamkit.stage import default_registry

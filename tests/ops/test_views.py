@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from streamkit.ops import views
@@ -14,10 +14,10 @@ tile_sides = st.integers(32, 700)
 
 
 @given(sides, sides, tile_sides, tile_sides, st.floats(0, 0.9), st.integers(0, 40), st.integers(0, 40))
+@example(1, 195, 32, 33, 0.0, 0, 0)  # an odd length and odd tiles that are to touch
 def test_tiles_cover_the_part_and_overlap(width, height, wide, high, overlap, x, y):
     rect = (2 * x, 2 * y, 2 * x + width, 2 * y + height)
-    if width * height > 100 * wide * high * (1 - overlap) ** 2:
-        return
+    assume(width * height < 100 * (wide * (1 - overlap) - 2) * (high * (1 - overlap) - 2))  # not too many
     laid = views.tiles(rect, (wide, high), overlap)
     assert len(set(laid)) == len(laid)
     seen = np.zeros((height, width), bool)
@@ -31,12 +31,12 @@ def test_tiles_cover_the_part_and_overlap(width, height, wide, high, overlap, x,
     assert seen.all()
     row = sorted({(left, right) for left, _, right, _ in laid})
     for (_, end), (begin, _) in itertools.pairwise(row):
-        assert end - begin >= overlap * wide - 2
+        assert end - begin >= overlap * wide - 1e-3
 
 
 @pytest.mark.parametrize(
     ("length", "tile", "overlap", "count"),
-    [(1920, 640, 0.0, 3), (1920, 640, 0.2, 4), (640, 640, 0.5, 1), (641, 640, 0, 2)],
+    [(1920, 640, 0.0, 3), (1920, 640, 0.2, 4), (640, 640, 0.5, 1), (641, 640, 0, 1), (642, 640, 0, 2)],
 )
 def test_how_many_tiles(length, tile, overlap, count):
     assert len(views.tiles((0, 0, length, 10), (tile, 64), overlap)) == count

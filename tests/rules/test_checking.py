@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.check import check
+from streamkit.checks.all import check
 from streamkit.config import read_text
 from streamkit.errors import ConfigError
 from streamkit.yamltests import run_tests

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.check import check
+from streamkit.checks.all import check
 from streamkit.config import read_text
 from streamkit.rules.facts import ALIASES, MEASURED, OBJECT
 from streamkit.rules.vocabulary import CALLS

@@ -10,9 +10,9 @@ import pytest
 from streamkit.counters import Counters
 from streamkit.data import Batch, Detections, Frame
 from streamkit.errors import OutputError, SourceError, StageError
-from streamkit.graph import Node
-from streamkit.plan import RunOptions
-from streamkit.runtime.nodes import Runner, runner
+from streamkit.plan import Node, RunOptions
+from streamkit.runtime.nodes import Runner
+from streamkit.runtime.runners import runner
 from streamkit.runtime.tables import merge_batches
 from streamkit.stage import BatchStage, Collecting, Context, FrameStage, Registry, Sink, Stage, StreamStage, stage
 from streamkit.testing import detections

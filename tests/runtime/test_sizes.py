@@ -3,8 +3,7 @@ import os
 import pytest
 
 from streamkit.data import Device
-from streamkit.graph import Node
-from streamkit.plan import RunOptions
+from streamkit.plan import Node, RunOptions
 from streamkit.runtime import sizes
 from streamkit.stage import BatchStage, FrameStage, Sink, StreamStage
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from streamkit.cli_serve import prepare
+from streamkit.cli.serve import prepare
 from streamkit.config import read_text
 from streamkit.graph import build
 from streamkit.serve.app import create_app

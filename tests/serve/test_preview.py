@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from streamkit.cli_serve import prepare
+from streamkit.cli.serve import prepare
 from streamkit.config import read_text
 from streamkit.data import Batch
 from streamkit.graph import build

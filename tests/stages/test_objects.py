@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from streamkit.config import read_text
+from streamkit.diagram import as_text
 from streamkit.errors import ConfigError
-from streamkit.graph import as_text, build
+from streamkit.graph import build
 from streamkit.models.card import find_card, load_card
 from streamkit.stage import BatchStage, Collecting, default_registry, stage
 from streamkit.stages.classify import Classify

@@ -10,8 +10,9 @@ from stages.sights import BLUE, GREEN, LARGE, RED, SMALL, files, happen, looks, 
 
 from streamkit.config import read_text
 from streamkit.data import Surface
+from streamkit.diagram import as_text
 from streamkit.errors import ConfigError, OutputError
-from streamkit.graph import as_text, build
+from streamkit.graph import build
 from streamkit.runtime.sharing import share_out
 from streamkit.stage import Collecting, FrameStage, default_registry, stage
 from streamkit.stages.snapshot import Snapshot

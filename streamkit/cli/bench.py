@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from streamkit.cli.common import pairs
 from streamkit.errors import ConfigError
 
 _OUT = click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="write the figures as JSON")
@@ -84,7 +85,6 @@ def bench_gpu(
     from streamkit.bench.cpu import data_folder
     from streamkit.bench.gpu import Options, stages_of
     from streamkit.bench.gpu import bench as measure
-    from streamkit.cli import pairs
     from streamkit.runtime.device import choose
 
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
@@ -123,7 +123,6 @@ def capacity(
     """Find how many streams of a pipeline's kind fit on this device, and what gives out first."""
     from streamkit.bench.capacity import Options
     from streamkit.bench.capacity import capacity as measure
-    from streamkit.cli import pairs
 
     options = Options(fps, max_latency_ms / 1e3, seconds, start=start, most=most)
     return measure(pipeline, pairs(set_), device, options, out, click.echo)

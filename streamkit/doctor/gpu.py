@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from streamkit.doctor.finding import GIB, UNINSTALL, Finding, install, installed
 from streamkit.errors import StreamkitError, describe
-from streamkit.finding import GIB, UNINSTALL, Finding, install, installed
 
 _NEEDS_CUDA = (13, 0)
 _PROBES = (("h264", 8), ("hevc", 8), ("hevc", 10), ("av1", 8), ("av1", 10), ("vp9", 8), ("vp8", 8), ("mpeg4", 8))

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from streamkit.cli.common import handle_signals, keep_stdout, pairs
 from streamkit.errors import ConfigError, OutputError
 
 _STOPPING = "stopping: the files in hand are finished and no other is begun; once more stops at once"
@@ -90,7 +91,6 @@ def batch(
     from streamkit.batch.inputs import find
     from streamkit.batch.job import Look, Settings
     from streamkit.batch.parts import check_formats
-    from streamkit.cli import pairs
     from streamkit.progress import Display
 
     if set(str(out)) & set("{}"):
@@ -121,7 +121,6 @@ def _run(
     from streamkit.batch.manager import Manager
     from streamkit.batch.probe import probe
     from streamkit.batch.work import opened
-    from streamkit.cli import handle_signals, keep_stdout
     from streamkit.outputs import report_file
 
     graph = _checked(settings, device, display)
@@ -159,7 +158,7 @@ def _checked(settings: Any, device: str | None, display: Any) -> Any:
     """The pipeline's graph, with all that can be checked before anything is written."""
     from streamkit.batch.pipeline import check_look, config_for
     from streamkit.batch.wiring import replaced
-    from streamkit.check import check_networks
+    from streamkit.checks.networks import check_networks
 
     check_look(settings.look)
     graph = config_for(settings, device)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from streamkit.errors import Problem
+from streamkit.errors import Problem, did_you_mean
+from streamkit.plan import Graph, Node
 from streamkit.units import Of
-from streamkit.yamlfile import did_you_mean
-
-if TYPE_CHECKING:
-    from streamkit.graph import Graph, Node
 
 
 def check_of(graph: Graph, problems: list[Problem]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from streamkit.cli.common import exit_code, handle_signals, keep_stdout, pairs
 from streamkit.errors import ConfigError, StreamkitError
 
 _TOKEN = "STREAMKIT_TOKEN"
@@ -26,8 +27,7 @@ def serve(
     allow_files: bool,
 ) -> int:  # fmt: skip
     """Run a pipeline with an HTTP API, metrics and a web page."""
-    from streamkit.check import check_networks
-    from streamkit.cli import exit_code, handle_signals, keep_stdout, pairs
+    from streamkit.checks.networks import check_networks
     from streamkit.config import read
     from streamkit.graph import build
     from streamkit.outputs import discard_all

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent / "batch"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "batch"))
 
 from small_clips import clip
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 YAML = """
 device: cpu
 stages:

@@ -29,7 +29,7 @@ class Finding:
 
 def install(extra: str = "") -> str:
     """The command that installs this copy of streamkit with an extra."""
-    here = Path(__file__).resolve().parents[1]
+    here = Path(__file__).resolve().parents[2]
     extras = f"[{extra}]" if extra else ""
     if (here / "pyproject.toml").is_file():
         where = "." if here == Path.cwd() else str(here)

@@ -16,9 +16,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from streamkit.doctor_gpu import driver, gpus
+from streamkit.doctor.finding import GIB, ONNXRUNTIMES, UNINSTALL, Finding, install, installed
+from streamkit.doctor.gpu import driver, gpus
 from streamkit.errors import describe
-from streamkit.finding import GIB, ONNXRUNTIMES, UNINSTALL, Finding, install, installed
 
 _IMPORTS = {"opencv-python-headless": "cv2", "pyyaml": "yaml", "typing-extensions": "typing_extensions"}
 _BASE = ("av", "click", "numpy", "opencv-python-headless", "orjson", "pydantic", "pyyaml", "rich", "typing-extensions")

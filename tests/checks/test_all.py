@@ -2,12 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.check import check, check_networks
+from streamkit.checks.all import check
+from streamkit.checks.networks import check_networks
 from streamkit.config import read_text
 from streamkit.errors import ConfigError
 from streamkit.graph import build
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 CARD = "task: detect\nfamily: yolox\nfile: {name}.onnx\ninput: {{size: [64, 64]}}\nlabels: [a]\nlicense: none\n"
 
 

@@ -1,25 +1,14 @@
-"""The words for what stages read and write, and whether each that is read is written above."""
+"""Whether each word that a stage reads is written above it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from streamkit.errors import Problem
-from streamkit.plan import DECODE
-
-if TYPE_CHECKING:
-    from streamkit.graph import Graph, Node
+from streamkit.plan import DECODE, Graph
 
 _PRODUCERS = {
     "tensor": "preprocess", "outputs": "infer", "detections": "a detector such as detect",
     "track_id": "a tracker", "pixels": "a source with pictures", "attributes": "classify", "embedding": "embed",
 }  # fmt: skip
-
-
-def words_read(node: Node) -> tuple[str, ...]:
-    """What a stage reads, with the options that it has."""
-    more = tuple(word for option, word in node.type.reads_if.items() if node.options.get(option))
-    return (*node.type.reads, *more)
 
 
 def check_words(graph: Graph, problems: list[Problem]) -> None:
@@ -28,7 +17,7 @@ def check_words(graph: Graph, problems: list[Problem]) -> None:
     decoded = frozenset(set.intersection(*written)) if written else frozenset({"pixels"})
     for node in graph.nodes.values():
         above = frozenset().union(*(decoded if name == DECODE else graph.nodes[name].available for name in node.inputs))
-        for word in words_read(node):
+        for word in node.reads:
             if word not in above:
                 text = f"{node.id} reads {word}, which no earlier stage writes{_who(word)}"
                 if word == "tensor" and "outputs" in above:

@@ -1,0 +1,29 @@
+"""Whether the networks that cards name are there and fit them."""
+
+from __future__ import annotations
+
+from streamkit.errors import ConfigError, Problem
+from streamkit.plan import Graph
+
+
+def check_networks(graph: Graph) -> None:
+    """Look at the network of every card that a stage names; no device is touched.
+
+    Raises:
+        ConfigError: networks are missing or do not fit their cards; each problem at the `model:` of the YAML.
+    """
+    from streamkit.models.network import check_model
+
+    problems: list[Problem] = []
+    for node in graph.nodes.values():
+        card = node.options.get("model")
+        if card is None:
+            continue
+        try:
+            check_model(card)
+        except ConfigError as error:
+            place, _ = node.place.follow(["model"])
+            told = f"{node.table}: model card {card.name} ({card.path})"
+            problems += [place.problem(f"{told}: {problem.text}") for problem in error.problems]
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))

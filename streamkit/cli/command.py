@@ -1,0 +1,63 @@
+"""The group of all subcommands, and the way out of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streamkit.cli.batch import batch
+from streamkit.cli.bench import bench, capacity
+from streamkit.cli.common import exit_code
+from streamkit.cli.look import check, doctor, explain, graph, list_, schema, test
+from streamkit.cli.models import models
+from streamkit.cli.run import run
+from streamkit.cli.serve import serve
+from streamkit.errors import StreamkitError, did_you_mean
+
+
+class _Group(click.Group):
+    """A group in which `X.yaml` is short for `run X.yaml`."""
+
+    def resolve_command(self, context: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
+        if args and args[0] not in self.commands and args[0].endswith((".yaml", ".yml")):
+            args = ["run", *args]
+        try:
+            return super().resolve_command(context, args)
+        except click.UsageError as error:
+            told = f"{error.message.rstrip('.')}{did_you_mean(args[0], self.commands)}"
+            if Path(args[0]).is_file():
+                told = f"{args[0]} is no pipeline; name a YAML in which it stands under sources, such as pipeline.yaml"
+            raise click.UsageError(told, context) from None
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="streamkit")
+def cli() -> None:
+    """Video analytics as a YAML. `run.py PIPELINE.yaml` runs it."""
+
+
+for one in (run, check, graph, test, serve, batch, bench, capacity, list_, explain, schema, models, doctor):
+    cli.add_command(one)
+
+
+def main() -> None:
+    """Run the command and exit with its code."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except click.Abort:
+        code = 130
+    except StreamkitError as error:
+        click.echo(str(error), err=True)
+        code = exit_code(error)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.stdout.flush()
+    sys.exit(code if isinstance(code, int) else 0)

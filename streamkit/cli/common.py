@@ -1,0 +1,78 @@
+"""What subcommands share: options, what they read, signals and exit codes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streamkit.errors import ConfigError, DeviceError, MissingPackage, StreamkitError
+
+FILE = click.argument("pipeline", type=click.Path(path_type=Path))
+SET = click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="replace a value of the YAML")
+DEVICE = click.option("--device", help="replace the YAML's device: auto, cpu, cuda, cuda:N, or several: cuda:0,cuda:1")
+
+
+def read(pipeline: Path, set_: tuple[str, ...], device: str | None, *, may_be_empty: bool = False) -> Any:
+    """The configuration that a command's words mean."""
+    from streamkit.config import read as read_file
+
+    return read_file(pipeline, set_=pairs(set_), device=device, may_be_empty=may_be_empty)
+
+
+def pairs(set_: tuple[str, ...]) -> dict[str, str]:
+    """What `--set` says, by name."""
+    found: dict[str, str] = {}
+    for item in set_:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {item}: write NAME=VALUE, such as --set stages.detect.min_score=0.5")
+        found[name] = value
+    return found
+
+
+def registry(plugins: tuple[Path, ...]) -> Any:
+    """The stages there are, with those of these files and folders; of `plugins/` here if none is named."""
+    from streamkit.plugins import load_plugins
+    from streamkit.stage import default_registry
+
+    stages = default_registry()
+    for path in plugins or ([Path("plugins")] if Path("plugins").is_dir() else []):
+        load_plugins(path, stages)
+    return stages
+
+
+def keep_stdout() -> None:
+    """Leave standard output to records: the decoder's library prints there on its own, which goes to stderr instead."""
+    sys.stdout.flush()
+    mine = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
+    os.dup2(2, 1)
+    sys.stdout = mine
+
+
+_STOPPING = "stopping: what is decoded is finished and every file closed; once more stops at once"
+
+
+def handle_signals(running: Any, display: Any, told: str = _STOPPING) -> None:
+    """The first Ctrl-C or SIGTERM drains and closes, and `told` is said; a second one stops at once."""
+    from streamkit.outputs import discard_all
+
+    def on_signal(number: int, _: object) -> None:
+        if running.stopping:
+            running.stop()  # which ends its processes, where it has some
+            discard_all()
+            os._exit(130)
+        running.stop()  # first, or a signal that comes with the words would pass for the first one
+        display.say(told)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+
+
+def exit_code(error: StreamkitError) -> int:
+    """The exit code of a run that ends with this error."""
+    return 2 if isinstance(error, (ConfigError, DeviceError, MissingPackage)) else 1

@@ -1,0 +1,109 @@
+"""What can be known without a run: `check`, `graph`, `test`, `list`, `explain`, `schema`, `doctor`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from streamkit.cli.common import DEVICE, FILE, SET, read, registry
+
+
+@click.command()
+@FILE
+@SET
+@DEVICE
+def check(pipeline: Path, set_: tuple[str, ...], device: str | None) -> int:
+    """Check a pipeline without running it: every problem with its line and column."""
+    from streamkit.checks.all import check as checked
+    from streamkit.runtime.sharing import share_out
+    from streamkit.stage import BatchStage
+
+    config = read(pipeline, set_, device)
+    graph = checked(config)
+    share_out(graph)
+    for warning in config.warnings:
+        click.echo(f"{warning} (warning)", err=True)
+    on_device = sum(issubclass(node.type, BatchStage) for node in graph.nodes.values())
+    sources = f"{len(graph.sources)} source{'s' * (len(graph.sources) != 1)}"
+    click.echo(f"{pipeline}: ok, {sources}, {len(graph.nodes)} stages ({on_device} on the device)")
+    return 0
+
+
+@click.command()
+@FILE
+@SET
+@DEVICE
+@click.option("--format", "format_", type=click.Choice(["text", "mermaid"]), default="text", show_default=True)
+def graph(pipeline: Path, set_: tuple[str, ...], device: str | None, format_: str) -> int:
+    """Show a pipeline's stages, what reads from what, and where host and device meet."""
+    from streamkit.diagram import as_mermaid, as_text
+    from streamkit.graph import build
+    from streamkit.runtime.device import choose
+    from streamkit.runtime.sharing import share_out
+
+    built = build(read(pipeline, set_, device))
+    shares = share_out(built)
+    chosen = [str(choose(name, lambda text: click.echo(text, err=True))) for name, _ in shares]
+    click.echo((as_text if format_ == "text" else as_mermaid)(built, ", ".join(dict.fromkeys(chosen))))
+    for name, (_, sources) in zip(chosen, shares, strict=True) if len(shares) > 1 and format_ == "text" else ():
+        click.echo(f"process on {name}: {', '.join(sources)}")
+    return 0
+
+
+@click.command()
+@FILE
+@SET
+def test(pipeline: Path, set_: tuple[str, ...]) -> int:
+    """Run the tests that stand in a pipeline's YAML under `tests:`."""
+    from streamkit.yamltests import run_tests
+
+    return run_tests(read(pipeline, set_, "cpu"), click.echo)
+
+
+@click.command("list")
+@click.option("--plugins", type=click.Path(path_type=Path), multiple=True, help="a file or folder of stages")
+def list_(plugins: tuple[Path, ...]) -> int:
+    """List the stages there are."""
+    from streamkit.describe import stage_list
+
+    click.echo(stage_list(registry(plugins)))
+    return 0
+
+
+@click.command()
+@click.argument("stage")
+@click.option("--plugins", type=click.Path(path_type=Path), multiple=True, help="a file or folder of stages")
+def explain(stage: str, plugins: tuple[Path, ...]) -> int:
+    """Show what a stage does and its options."""
+    from streamkit.describe import explain as told
+
+    click.echo(told(registry(plugins), stage))
+    return 0
+
+
+@click.command()
+@click.option("--plugins", type=click.Path(path_type=Path), multiple=True, help="a file or folder of stages")
+@click.option("--records", type=click.Choice(["json", "avro", "proto"]), help="print the records' schema in this form")
+@click.option(
+    "--send", type=click.Choice(["frames", "objects", "events"]), help="with avro: of which records; frames if not set"
+)
+def schema(plugins: tuple[Path, ...], records: str | None, send: str | None) -> int:
+    """Print the JSON Schema of a pipeline's YAML, for editors; with --records the schema of what it writes."""
+    from streamkit.describe import json_schema
+    from streamkit.formats.forms import form
+
+    if send is not None and records != "avro":
+        raise click.UsageError("--send chooses among the schemas of Avro; add --records avro, or leave it out")
+    found = form(records, send or "frames") if records else json.dumps(json_schema(registry(plugins)), indent=2)
+    click.echo(found)
+    return 0
+
+
+@click.command()
+def doctor() -> int:
+    """Say what this machine can do, and how to mend what it cannot."""
+    from streamkit.doctor.machine import examine
+
+    return examine(click.echo)

@@ -1,0 +1,56 @@
+"""`run.py models`: the cards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from streamkit.cli.common import DEVICE
+
+
+@click.group()
+def models() -> None:
+    """List, fetch and check model cards."""
+
+
+@models.command("list")
+def models_list() -> int:
+    """List the cards that ship, and whether their files are there."""
+    from streamkit.models.card import list_cards, load_card
+
+    for path in list_cards():
+        card = load_card(path)
+        there = "ready" if card.file.is_file() else ("run.py models pull " + card.name if card.url else "file missing")
+        size = "x".join(map(str, card.input.size))
+        click.echo(f"{card.name:14} {card.task:8} {card.family:10} {size:9} {card.license:12} {there}")
+    return 0
+
+
+@models.command("pull")
+@click.argument("names", nargs=-1, required=True)
+def models_pull(names: tuple[str, ...]) -> int:
+    """Fetch the networks of these cards."""
+    from streamkit.models.card import find_card, load_card
+    from streamkit.models.pull import pull
+
+    for name in names:
+        click.echo(f"{name}: {pull(load_card(find_card(name, Path())))}")
+    return 0
+
+
+@models.command("check")
+@click.argument("name")
+@click.argument("frames", nargs=-1, type=click.Path(path_type=Path))
+@DEVICE
+def models_check(name: str, frames: tuple[Path, ...], device: str | None) -> int:
+    """Compare a card's tensor and boxes with a plain CPU reference on real frames."""
+    from streamkit.models.card import find_card, load_card, shipped_models
+    from streamkit.models.check import check as compare
+    from streamkit.models.check import frames_of
+    from streamkit.runtime.device import choose
+
+    shown = frames_of(frames or [shipped_models().parent / "samples" / "street.mp4"])
+    report = compare(load_card(find_card(name, Path())), shown, choose(device or "cpu", click.echo))
+    click.echo(str(report))
+    return 0 if report.passed else 1
