@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.checks.alarms import read_alarms
-from streamkit.errors import ConfigError, Problem, did_you_mean, nearest
+from streamkit.errors import ConfigError, Problem
 from streamkit.fault import Fault
+from streamkit.messages import did_you_mean, nearest
 from streamkit.override import replace_value
 from streamkit.plan import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig
 from streamkit.plugins import load_plugins
@@ -85,10 +86,8 @@ def _read(
             problems.append(root.problem(f"unknown key {key!r}{way}", key))
     reader = _Reader(config, root)
     reader.device(device)
-    reader.batch()
-    reader.watchdog()
-    reader.state()
-    reader.plugins()
+    for part in (reader.batch, reader.watchdog, reader.state, reader.plugins):
+        part()
     if not may_be_empty or "sources" not in root.value or root.value["sources"].value:
         reader.sources()
     reader.stages()

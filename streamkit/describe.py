@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal, NotRequired, Required, Union
 
 from streamkit.alarms import STAGE, Alarm, explained
 from streamkit.diagram import kind_name
-from streamkit.errors import ConfigError, did_you_mean
+from streamkit.errors import ConfigError
 from streamkit.fault import Fault
+from streamkit.messages import did_you_mean
 from streamkit.schema import json_schema
 from streamkit.stage import Composite, Registry, Source, Stage, options, summary
 from streamkit.units import Model, Point, Unit

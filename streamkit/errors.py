@@ -12,8 +12,6 @@ StreamkitError
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,18 +97,3 @@ def describe(error: BaseException) -> str:
     if isinstance(error, StreamkitError) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def did_you_mean(word: str, known: Iterable[str], all_if_few: bool = False) -> str:
-    """`; did you mean 'x'?` where a known word is near, else the known words if asked for, else nothing."""
-    known = list(known)
-    near = nearest(word, known)
-    if near is not None:
-        return f"; did you mean {near!r}?"
-    return f"; known: {', '.join(known)}" if all_if_few and known else ""
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` is nearly, or None."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return near[0] if near else None

@@ -11,7 +11,8 @@ from streamkit.checks.hiding import check_hidden
 from streamkit.checks.objects import check_gaps, check_labels, check_of
 from streamkit.checks.outputs import check_outputs
 from streamkit.checks.words import check_words
-from streamkit.errors import ConfigError, Problem, did_you_mean
+from streamkit.errors import ConfigError, Problem
+from streamkit.messages import did_you_mean
 from streamkit.plan import DECODE, Config, Graph, Insert, Node, SourceConfig, StageConfig
 from streamkit.rules.checking import check_rules
 from streamkit.stage import Composite, Sink

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from streamkit.errors import Problem, did_you_mean
+from streamkit.errors import Problem
+from streamkit.messages import did_you_mean
 from streamkit.yamlfile import Node, load, scalar
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from streamkit.data import Frame
-from streamkit.errors import ConfigError, Problem, did_you_mean, nearest
+from streamkit.errors import ConfigError, Problem
+from streamkit.messages import did_you_mean, nearest
 from streamkit.plan import Graph, Node
 from streamkit.stage import Sink
 from streamkit.testing import detections, gray

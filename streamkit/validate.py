@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, get_args, get_type_hints
 
-from streamkit.errors import Problem, did_you_mean, nearest
+from streamkit.errors import Problem
+from streamkit.messages import did_you_mean, nearest
 from streamkit.stage import options
 from streamkit.units import CardProblems
 from streamkit.yamlfile import Node
@@ -43,7 +44,7 @@ class Options:
         before = len(self.problems)
         unknown = [key for key in node.value if key not in known]
         for key in unknown:
-            text = f"{kind.name} has no option {key!r}{did_you_mean(key, known)}"
+            text = f"{kind.name} has no option {key!r}{did_you_mean(key, known) or _within(kind, key)}"
             self.problems.append(node.problem(text, key))
         given = {key: item.plain() for key, item in node.value.items() if key in known}
         try:
@@ -157,6 +158,12 @@ def _keys(kind: type[Any], path: tuple[Any, ...]) -> list[str]:
             return list(get_type_hints(one))
         left.extend(get_args(one))
     return []
+
+
+def _within(kind: type[Any], key: str) -> str:
+    """Which options are mappings that such a key stands in."""
+    names = [option.name for option in options(kind) if key in _keys(kind, (option.name,))]
+    return f"; it stands within {' or '.join(names)}, as in {names[0]}: {{{key}: ...}}" if names else ""
 
 
 def _help(kind: type[Any], name: Any, path: list[str]) -> str:

@@ -14,8 +14,9 @@ from typing import Any
 
 import yaml
 
-from streamkit.errors import ConfigError, Problem, did_you_mean
+from streamkit.errors import ConfigError, Problem
 from streamkit.media.uris import mask
+from streamkit.messages import did_you_mean
 
 _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from streamkit.cli import batch, main, run, serve
 from streamkit.config import read_text
@@ -32,6 +33,12 @@ from together import (  # noqa: E402, F401  hooks; the path is set just above
     pytest_runtest_protocol,
     pytest_unconfigure,
 )
+
+# The same cases in every run, so that red means that a change is wrong; to search for new ones:
+# python -m pytest --hypothesis-profile search
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("search", deadline=None)
+settings.load_profile("same")
 
 
 def _gpu_missing() -> str | None:

@@ -83,6 +83,10 @@ def test_batch_may_be_a_number():
             "3:25: detect has no option 'min_scor'; did you mean 'min_score'?",
         ),
         (with_stages("draw: {fil: 0.5}"), "3:10: draw has no option 'fil'; did you mean 'fill'?"),
+        (
+            with_stages("draw: {cells: 8}"),
+            "3:10: draw has no option 'cells'; it stands within blur or pixelate, as in blur: {cells: ...}",
+        ),
         (with_stages("draw: {run: {que: 2}}"), "3:16: draw.run has no option 'que'; did you mean 'queue'?"),
         ("batch: {siz: 2}\n" + SMALL, "1:9: batch has no option 'siz'; did you mean 'size'?"),
         (

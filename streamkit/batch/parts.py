@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from streamkit.batch.job import Settings
-from streamkit.errors import ConfigError, did_you_mean
+from streamkit.errors import ConfigError
+from streamkit.messages import did_you_mean
 from streamkit.outputs import output_error
 
 FILES = "files"

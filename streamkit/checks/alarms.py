@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from streamkit.alarms import STAGE, Alarm, AlarmConfig, takes_alarms, vocabulary
 from streamkit.emit.emitter import Emitter
-from streamkit.errors import MissingPackage, Problem, did_you_mean
+from streamkit.errors import MissingPackage, Problem
 from streamkit.media.uris import mask
+from streamkit.messages import did_you_mean
 from streamkit.plan import Config, StageConfig
 from streamkit.rules.language import RuleError
 from streamkit.rules.language import compile as compile_rule

@@ -8,7 +8,8 @@ from types import MappingProxyType
 from streamkit.alarms import KINDS
 from streamkit.alarms import STAGE as ALARMS
 from streamkit.emit.emitter import Emitter
-from streamkit.errors import Problem, did_you_mean
+from streamkit.errors import Problem
+from streamkit.messages import did_you_mean
 from streamkit.plan import Graph, Node
 from streamkit.stage import Sink
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamkit.errors import Problem, did_you_mean
+from streamkit.errors import Problem
+from streamkit.messages import did_you_mean
 from streamkit.plan import Graph, Node
 from streamkit.units import Of
 

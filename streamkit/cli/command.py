@@ -16,7 +16,8 @@ from streamkit.cli.look import check, doctor, explain, graph, list_, schema, tes
 from streamkit.cli.models import models
 from streamkit.cli.run import run
 from streamkit.cli.serve import serve
-from streamkit.errors import StreamkitError, did_you_mean
+from streamkit.errors import StreamkitError
+from streamkit.messages import did_you_mean
 
 
 class _Group(click.Group):

@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
-from streamkit.errors import did_you_mean
 from streamkit.media.uris import mask
+from streamkit.messages import did_you_mean
 
 if TYPE_CHECKING:
     import ssl

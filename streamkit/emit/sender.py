@@ -11,6 +11,7 @@ from streamkit.emit.blocks import Kept
 from streamkit.emit.client import WINDOW, Client, Lost, Message, Refused
 from streamkit.emit.spool import Spool
 from streamkit.errors import describe
+from streamkit.messages import at_now
 
 SENT = "records sent"
 REFUSED = "records refused by the broker, and given up"
@@ -89,7 +90,7 @@ class Sender:
         try:
             refused = self._client.deliver(messages) or {}
             if self._failures:
-                self._say(f"{self._client.where} {_now()}: takes records again; {self._spool.waiting} wait for it")
+                self._say(f"{self._client.where} {at_now()}: takes records again; {self._spool.waiting} wait for it")
             self._settle(messages, refused)
         except Refused as error:
             self._done(error.done)
@@ -142,7 +143,7 @@ class Sender:
         if self._failures == 1:
             why = self._client.hide(str(error) if isinstance(error, Lost) else describe(error))
             wait = "records wait in the spool, and it is tried again until it works"
-            self._say(f"{self._client.where} {_now()}: {why}; {wait}")
+            self._say(f"{self._client.where} {at_now()}: {why}; {wait}")
         until_s = time.monotonic() + self._wait_s * random.uniform(0.5, 1.0)
         self._wait_s = min(2 * self._wait_s, self._max_wait_s)
         while not over() and time.monotonic() < until_s:
@@ -153,11 +154,6 @@ class Sender:
             self._client.close()
         except Exception as error:
             self._say(f"{self._client.where}: {self._client.hide(describe(error))} when it was closed")
-
-
-def _now() -> str:
-    """The time of day: a text is said once, and each time that a broker is away is to be known."""
-    return time.strftime("at %Y-%m-%d %H:%M:%S")
 
 
 def _message(prefix: str, one: Kept) -> Message:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from streamkit.errors import did_you_mean
+from streamkit.messages import did_you_mean
 
 _MOST = 4096
 

@@ -30,7 +30,7 @@ def check_scheme(uri: str) -> None:
     Raises:
         SourceError: nobody here knows its scheme.
     """
-    from streamkit.errors import did_you_mean
+    from streamkit.messages import did_you_mean
 
     word = scheme(uri)
     if word and word not in _KNOWN:

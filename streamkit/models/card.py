@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamkit.detections import Skeleton
-from streamkit.errors import ConfigError, ModelError, did_you_mean
+from streamkit.errors import ConfigError, ModelError
+from streamkit.messages import did_you_mean
 from streamkit.models import values
 from streamkit.models.values import Reader
 from streamkit.yamlfile import load_file

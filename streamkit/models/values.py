@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.detections import Skeleton
-from streamkit.errors import Problem, did_you_mean, nearest
+from streamkit.errors import Problem
+from streamkit.messages import did_you_mean, nearest
 from streamkit.models.labels import KNOWN
 from streamkit.models.skeletons import KNOWN as SKELETONS
 from streamkit.yamlfile import Node

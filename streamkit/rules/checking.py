@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from streamkit.errors import Problem, did_you_mean
+from streamkit.errors import Problem
+from streamkit.messages import did_you_mean
 from streamkit.rules.above import Above, above
 from streamkit.rules.facts import Facts
 from streamkit.rules.meaning import Fact

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streamkit.errors import did_you_mean
+from streamkit.messages import did_you_mean
 from streamkit.rules.syntax import RuleError
 from streamkit.rules.tree import Call, Items, Literal, Name, Op, Tree, walk
 

@@ -9,7 +9,7 @@ from datetime import datetime, tzinfo
 from functools import lru_cache
 from typing import Any
 
-from streamkit.errors import did_you_mean, nearest
+from streamkit.messages import did_you_mean, nearest
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _NAMES = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamkit.errors import did_you_mean, nearest
+from streamkit.messages import did_you_mean, nearest
 from streamkit.rules.above import Above, Zone
 from streamkit.rules.facts import ALIASES, MEASURED, OBJECT, Area, Facts, Happening, is_per_object
 from streamkit.rules.meaning import BOOL, NUMBER, TEXT, UNKNOWN, Fact, Field, Meaning, Typed, Vocabulary, words

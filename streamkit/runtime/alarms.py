@@ -20,6 +20,7 @@ from streamkit.emit.emitter import Emitter
 from streamkit.emit.letters import fill
 from streamkit.errors import StreamkitError, describe
 from streamkit.media.uris import may_be_live
+from streamkit.messages import at_now
 from streamkit.rules.holding import Holding
 from streamkit.runtime import sentences
 from streamkit.runtime.facts import Facts, Value
@@ -218,7 +219,7 @@ class Alarms:
                 watch.raised[key] = Raised(name, key, now_s, text)
             else:
                 watch.raised.pop(key, None)
-        self._say(f"alarm {name} {kind} {time.strftime('at %Y-%m-%d %H:%M:%S')}: {text}")
+        self._say(f"alarm {name} {kind} {at_now()}: {text}")
         frame = Frame(key, index, pts_s, width, height, None, time_s=now_s, events=[event])
         for seen in self._listeners:
             seen(now_s, event)

@@ -9,8 +9,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from streamkit.errors import ConfigError, did_you_mean
+from streamkit.errors import ConfigError
 from streamkit.graph import with_source
+from streamkit.messages import did_you_mean
 from streamkit.plan import Graph, Node, SourceConfig
 from streamkit.runtime.ends import Ends, Seen
 from streamkit.runtime.faulty import Faults, faults_of, faults_told

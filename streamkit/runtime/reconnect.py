@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from streamkit.data import Event, Frame
 from streamkit.errors import SourceError
 from streamkit.media.still import Still
+from streamkit.messages import at_now
 from streamkit.plan import DECODE
 from streamkit.retry import Retry
 from streamkit.stage import Source
@@ -133,7 +134,7 @@ class Reconnecting(Source):
             place = frame.source, frame.index + self._index, frame.pts_s + self._shift_s
             frame.events.append(Event(RECONNECTED, DECODE, *place, data=about))
             if self._told:
-                self._say(f"is back {_now()}, after {away_s:.1f} s", always=True)
+                self._say(f"is back {at_now()}, after {away_s:.1f} s", always=True)
         self._since_s = None
 
     def _next_s(self) -> float:
@@ -178,7 +179,7 @@ class Reconnecting(Source):
         if came or error.cause != self._cause or self._since_s is None:
             what = "cannot be reached" if self._last is None else "is lost" if came else "is still away"
             why = f" ({error.cause})" if error.cause else ""
-            self._told = self._say(f"{what} {_now()}{why}: {error}; trying again") or (self._told and not came)
+            self._told = self._say(f"{what} {at_now()}{why}: {error}; trying again") or (self._told and not came)
         self._cause = error.cause
         self._since_s = now_s if self._since_s is None else self._since_s
         self.context.status("reconnecting", error.cause, str(error))
@@ -222,7 +223,3 @@ def reconnecting(source: Source) -> Source:
     """The source, which comes back by itself where it says that it is to."""
     retry = source.retry
     return source if retry is None else Reconnecting(source, retry)
-
-
-def _now() -> str:
-    return time.strftime("at %Y-%m-%d %H:%M:%S")

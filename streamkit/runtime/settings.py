@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from streamkit.errors import ConfigError, Problem, did_you_mean
+from streamkit.errors import ConfigError, Problem
+from streamkit.messages import did_you_mean
 from streamkit.options import Option, options
 from streamkit.plan import Graph, Node
 from streamkit.validate import told

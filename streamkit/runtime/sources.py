@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from streamkit.data import Frame
-from streamkit.errors import ConfigError, did_you_mean
+from streamkit.errors import ConfigError
+from streamkit.messages import did_you_mean
 from streamkit.plan import SourceConfig
 from streamkit.runtime.background import start
 from streamkit.runtime.batcher import Batcher

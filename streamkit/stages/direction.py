@@ -10,7 +10,7 @@ import numpy as np
 from streamkit.analytics.motion import Motion
 from streamkit.analytics.rounds import Round
 from streamkit.analytics.shapes import Polyline
-from streamkit.errors import did_you_mean
+from streamkit.messages import did_you_mean
 from streamkit.stage import Seconds, stage
 from streamkit.stages.speed import check_over
 from streamkit.stages.watching import Watching

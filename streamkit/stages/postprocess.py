@@ -10,7 +10,7 @@ import numpy as np
 
 from streamkit.analytics.shapes import Anchor, Polygons, Units
 from streamkit.data import Batch, Detections
-from streamkit.errors import did_you_mean
+from streamkit.messages import did_you_mean
 from streamkit.stage import BatchStage, Count, Pixels, Score, stage
 from streamkit.stages.views import Tiles, Together, Views
 from streamkit.units import Model

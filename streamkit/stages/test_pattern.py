@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from streamkit.data import Color, Device, Frame
-from streamkit.errors import SourceError, did_you_mean
+from streamkit.errors import SourceError
 from streamkit.media.thinning import check_part, nothing_taken, numbers, thinned
 from streamkit.media.uris import mask, scheme
+from streamkit.messages import did_you_mean
 from streamkit.stage import Count, Seconds, Source, stage
 from streamkit.stages.source import Rate
 

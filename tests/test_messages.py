@@ -1,6 +1,6 @@
 import pytest
 
-from streamkit.errors import did_you_mean
+from streamkit.messages import did_you_mean
 
 
 @pytest.mark.parametrize(
