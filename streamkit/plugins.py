@@ -23,7 +23,11 @@ def load_plugins(path: Path, registry: Registry) -> list[str]:
     Raises:
         ConfigError: there is nothing there, or a file raises, with its name, line and cause.
     """
-    if not path.exists():
+    try:
+        there = path.exists()
+    except OSError as error:  # such as a name that is too long
+        raise ConfigError(f"{path} cannot be a plugin file or folder: {error.strerror}") from None
+    if not there:
         raise ConfigError(f"there is no plugin file or folder {path}{near_files(path)}")
     built_in = {name: kind for name in registry.names() if (kind := registry.get(name)) is not None and ships(kind)}
     files = sorted(path.glob("*.py")) if path.is_dir() else [path]

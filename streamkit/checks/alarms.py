@@ -74,7 +74,7 @@ def _check_emitters(config: Config, name: str, options: Alarm, place: Node) -> N
             known = any(stage.id == one.value for stage in config.stages)
             what = "is no emitter" if known else "there is none"
             way = did_you_mean(str(one.value), emitters, all_if_few=True) or "; put one under stages, such as email"
-            text = f"alarms.{name}.to must name emitters, got {one.value!r}: {what}{way}"
+            text = f"alarms.{name}.to must name emitters, got {one.plain()!r}: {what}{way}"
         elif (sends := stage.options.get("send", getattr(stage.type, "send", ""))) != "events":
             text = f"alarms.{name}.to: {stage.id} has send: {sends}, and alarms are events; write send: events there"
         elif not takes_alarms(stage.options.get("when")):

@@ -1,0 +1,213 @@
+"""The entries of a YAML's `sources:` and `stages:`: which stage each is, its options, and what it reads from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from streamkit.fault import Fault
+from streamkit.messages import did_you_mean, nearest
+from streamkit.plan import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig
+from streamkit.stage import Composite, Source, Stage
+from streamkit.validate import Options
+from streamkit.yamlfile import Node
+
+_MAIL = "; from wires stages, and the address that mails come from is mail_from"
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./ -]*")
+
+
+class Entries:
+    """Reads the entries of one file into a `Config`, and what is wrong with them into its problems.
+
+    Args:
+        config: what is read into.
+        root: the whole file.
+        keys: all that may stand at its top.
+    """
+
+    def __init__(self, config: Config, root: Node, keys: Collection[str]) -> None:
+        self.config, self.root, self.problems, self._keys = config, root, config.problems, keys
+        self.validate = Options(config.folder, config.problems)
+
+    def _part(self, key: str, needs: str, form: str) -> Node | None:
+        """The mapping under a key that a pipeline needs; where there is none, that is told, but for a misspelt key."""
+        node: Node | None = self.root.value.get(key)
+        if node is not None and node.value and isinstance(node.value, dict):
+            return node
+        if node is not None and node.value:
+            self.problems.append(node.problem(f"{key} must be a mapping: {form}"))
+        elif node is not None or not any(nearest(k, self._keys) == key for k in self.root.value if k not in self._keys):
+            self.problems.append((node or self.root).problem(f"a pipeline needs {needs}"))
+        return None
+
+    # ------------------------------------------------------------------------------------------------------ sources
+
+    def sources(self) -> None:
+        """Read `sources:`."""
+        node = self._part("sources", "sources: an id and a URI for each", "each source an id and its URI")
+        if node is None:
+            return
+        for id_, item in node.value.items():
+            if not _ID.fullmatch(id_):
+                text = f"a source id is made of letters, digits and _ - . /, got {id_!r}"
+                self.problems.append(node.problem(text, id_))
+            self._source(id_, item, node)
+
+    def _source(self, id_: str, item: Node, parent: Node) -> None:
+        from streamkit.media.find import missing, resolve
+
+        if item.value is None and any((p.line, p.column) == (item.line, item.column) for p in self.problems):
+            return  # its variable is not set, which is told
+        if item.value is None:
+            self.problems.append(parent.problem(f"source {id_} needs a URI or a file", id_))
+            return
+        options = dict(item.value) if isinstance(item.value, dict) else {"uri": item}
+        named, fault_node = options.pop("stage", None), options.pop("fault", None)
+        fault = None if fault_node is None else self._fault(fault_node, id_)
+        if named is not None:
+            kind = self._kind(named, Source)
+            if kind is not None:
+                values = self.validate(kind, Node(options, item.file, item.line, item.column, item.keys), id_)
+                if values is not None:
+                    self.config.sources.append(SourceConfig(id_, kind, values, item, fault))
+            return
+        uri = options.get("uri")
+        if uri is None or not isinstance(uri.value, str):
+            meant = next((f"; write uri, not {key}" for key in options if did_you_mean(key, ["uri"])), "")
+            self.problems.append(
+                item.problem(f"source {id_} needs a URI as text, {{uri: ...}}{meant if uri is None else ''}")
+            )
+            return
+        try:
+            found = resolve(id_, uri.value)
+        except Exception as error:  # whatever is wrong with an address is a problem of this line
+            self.problems.append(uri.problem(f"source {id_}: {error}"))
+            return
+        for one, type_name, one_uri in found:
+            kind = self.config.registry.get(type_name)
+            assert kind is not None, type_name
+            mine = Node(
+                {**options, "uri": Node(one_uri, uri.file, uri.line, uri.column)}, item.file, item.line, item.column,
+                item.keys,
+            )  # fmt: skip
+            values = self.validate(kind, mine, id_)
+            if values is None:
+                return
+            self.config.sources.append(SourceConfig(one, kind, values, item, fault))
+            if (told := missing(one_uri)) is not None:
+                self.config.warnings.append(uri.problem(f"source {one}: {told}"))
+
+    def _fault(self, node: Node, id_: str) -> Fault | None:
+        if not isinstance(node.value, dict):
+            self.problems.append(node.problem(f"{id_}.fault must be a mapping, such as {{fail: 5s}}"))
+            return None
+        values = self.validate(Fault, node, f"{id_}.fault")
+        return None if values is None else Fault(**values)
+
+    # ------------------------------------------------------------------------------------------------------- stages
+
+    def stages(self) -> None:
+        """Read `stages:`, the plugins read already."""
+        node = self._part("stages", "stages, such as detect and jsonl", "each stage an id and its options")
+        if node is None:
+            return
+        above = DECODE
+        ids = [DECODE, *node.value]
+        for id_, item in node.value.items():
+            if id_ == DECODE or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", id_):
+                text = "decode is the id of the decoded frames" if id_ == DECODE else "letters, digits, _ and - only"
+                self.problems.append(node.problem(f"a stage cannot have the id {id_!r}: {text}", id_))
+            if id_ == DECODE:
+                continue
+            made = self._stage(id_, item, node, above, ids)
+            if made is not None:
+                self.config.stages.append(made)
+            above = id_
+
+    def _stage(self, id_: str, item: Node, parent: Node, above: str, ids: list[str]) -> StageConfig | None:
+        if item.value is not None and not isinstance(item.value, dict):
+            self.problems.append(item.problem(f"the options of {id_} must be a mapping, got {item.plain()!r}"))
+            return None
+        options = dict(item.value or {})
+        named, wired, run, insert = (options.pop(key, None) for key in ("stage", "from", "run", "insert"))
+        kind = self._kind(named or Node(id_, item.file, *parent.keys[id_]), Stage)
+        inputs = [above] if wired is None else self._inputs(id_, wired, ids)
+        if kind is None:
+            return None
+        if issubclass(kind, Source):
+            self.problems.append(parent.problem(f"{kind.name} is a source; it stands under sources", id_))
+            return None
+        if insert is not None and not issubclass(kind, Composite):
+            text = f"insert belongs to a composite such as detect, not to {kind.name}"
+            self.problems.append(parent.problem(text, id_))
+        values = self.validate(kind, Node(options, item.file, item.line, item.column, item.keys), id_)
+        runs = self._run_options(run, id_)
+        inserts = list(self._inserts(insert, id_)) if insert is not None else []
+        return None if values is None else StageConfig(id_, kind, values, inputs, runs, inserts, item)
+
+    def _kind(self, node: Node, base: type[Stage]) -> type[Stage] | None:
+        kind = self.config.registry.get(str(node.value))
+        if kind is None:
+            names = [n for n in self.config.registry.names() if issubclass(self.config.registry.get(n) or Stage, base)]
+            way = did_you_mean(str(node.value), names) or "; run.py list shows what there is, plugins: adds to it"
+            self.problems.append(node.problem(f"unknown stage {node.plain()!r}{way}"))
+        elif not issubclass(kind, base):
+            self.problems.append(node.problem(f"{node.plain()!r} is a stage, not a source"))
+            return None
+        return kind
+
+    def _inputs(self, id_: str, wired: Node, ids: list[str]) -> list[str]:
+        items = wired.value if isinstance(wired.value, list) else [wired]
+        for item in items:
+            if item.value not in ids and str(item.value).split(".")[0] not in ids:
+                way = did_you_mean(str(item.value), ids) + _MAIL * ("@" in str(item.value))
+                way = f"; read {DECODE}, the frames of all sources" if item.value in self._source_ids() else way
+                self.problems.append(item.problem(f"{id_}.from: there is no stage {item.plain()!r}{way}"))
+            elif item.value == id_:
+                self.problems.append(item.problem(f"{id_}.from: a stage cannot read from itself"))
+        if not items:
+            self.problems.append(wired.problem(f"{id_}.from names no stage; leave it out to take the one above"))
+        return [str(item.value) for item in items if item.value != id_]
+
+    def _source_ids(self) -> list[str]:
+        node = self.root.value.get("sources")
+        return list(node.value) if node is not None and isinstance(node.value, dict) else []
+
+    def _run_options(self, node: Node | None, id_: str) -> RunOptions:
+        options = RunOptions()
+        if node is None:
+            return options
+        wanted: dict[str, Any] = {"queue": int, "on_error": str, "instances": int}
+        for key, item in node.value.items() if isinstance(node.value, dict) else ():
+            fits = isinstance(item.value, wanted.get(key, object)) and not isinstance(item.value, bool)
+            if key not in wanted:
+                self.problems.append(
+                    node.problem(f"{id_}.run has no option {key!r}{did_you_mean(key, wanted, all_if_few=True)}", key)
+                )
+            elif key == "on_error" and item.value not in ("skip", "stop"):
+                self.problems.append(item.problem(f"{id_}.run.on_error must be skip or stop, got {item.plain()!r}"))
+            elif not fits or (wanted[key] is int and item.value < 1):
+                self.problems.append(
+                    item.problem(f"{id_}.run.{key} must be a whole number from 1, got {item.plain()!r}")
+                )
+            else:
+                setattr(options, key, item.value)
+        if not isinstance(node.value, dict):
+            self.problems.append(node.problem(f"{id_}.run must be a mapping, such as {{on_error: stop}}"))
+        return options
+
+    def _inserts(self, node: Node, id_: str) -> Iterator[Insert]:
+        for item in node.value if isinstance(node.value, list) else [node]:
+            options = dict(item.value) if isinstance(item.value, dict) else {}
+            after, named = options.pop("after", None), options.pop("stage", None)
+            if after is None or named is None:
+                self.problems.append(item.problem(f"{id_}.insert needs {{after: PART, stage: NAME}} and its options"))
+                continue
+            kind = self._kind(named, Stage)
+            if kind is None:
+                continue
+            place = Node(options, item.file, item.line, item.column, item.keys)
+            values = self.validate(kind, place, f"{id_}.{kind.name}")
+            if values is not None:
+                yield Insert(str(after.plain()), kind, values, after)
