@@ -2,90 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from jsonschema import Draft202012Validator
-from walks import crossings, feet
+from example_runs import LIMIT, ROOT, command, folder_fixture, hits, iou, pictures, records, run, street  # noqa: F401  a fixture
 
-ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = [ROOT / "pipeline.yaml", *sorted((ROOT / "examples").glob("*.yaml"))]
-LIMIT = 20
-SCHEMA = Draft202012Validator(json.loads((ROOT / "docs" / "schema" / "streamkit-1.schema.json").read_text()))
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A working folder in which `samples/` is where it is in the checkout, and outputs are the test's own."""
-    (tmp_path / "samples").symlink_to(ROOT / "samples")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def command(*args, expect=0):
-    done = subprocess.run(
-        [sys.executable, ROOT / "run.py", *map(str, args)], capture_output=True, text=True, timeout=150, check=False
-    )
-    assert done.returncode == expect, done.stderr
-    return done
-
-
-def run(name, folder, *more):
-    path = ROOT / name
-    return command("run", path, "--device", "cpu", "--limit", LIMIT, "--report", folder / "report.json", *more)
-
-
-def records(path):
-    """A file's records; those of ours are what the schema says, every one of the first and every tenth after them."""
-    found = [json.loads(text) for text in path.read_text().splitlines()]
-    for one in [*found[:LIMIT], *found[LIMIT::10]]:
-        assert "schema" not in one or [error.message for error in SCHEMA.iter_errors(one)] == []
-    return found
-
-
-def pictures(path):
-    """The luma of every picture, (n, 360, 640) float32, and their times in seconds."""
-    import av
-
-    with av.open(str(path)) as file:
-        found = [(frame.to_ndarray(format="gray"), frame.time) for frame in file.decode(video=0)]
-    return np.array([luma for luma, _ in found], np.float32), [time for _, time in found]
-
-
-def street(n=LIMIT):
-    luma, times = [], []
-    import av
-
-    with av.open(str(ROOT / "samples" / "street.mp4")) as file:
-        for frame in file.decode(video=0):
-            luma.append(frame.to_ndarray(format="gray"))
-            times.append(frame.time)
-            if len(luma) == n:
-                break
-    return np.array(luma, np.float32), times
-
-
-def hits(found, n=LIMIT):
-    """The share of the cars of the ground truth, fully in sight and not small, that were found."""
-    truth = records(ROOT / "samples" / "street.truth.jsonl")[:n]
-    wanted = got = 0
-    for true, record in zip(truth, found, strict=True):
-        for car in true["objects"]:
-            x1, _, x2, _ = car["box"]
-            if car["label"] == "car" and car["visible"] > 0.9 and x2 - x1 > 30:
-                wanted += 1
-                got += any(o["label"] == "car" and iou(o["box"], car["box"]) > 0.5 for o in record["objects"])
-    assert wanted > 10
-    return got / wanted
-
-
-def iou(a, b):
-    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
-    both = max(0, width) * max(0, height)
-    return both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both)
 
 
 def test_there_is_an_example_for_each_idea():
@@ -235,24 +157,6 @@ def test_a_pipeline_without_tests_says_so(monkeypatch):
     assert "pipeline.yaml has no tests" in done.stderr
 
 
-def test_line_counter(folder):
-    run("examples/line_counter.yaml", folder, "--limit", "60")
-    found = records(folder / "out" / "street-lines.jsonl")
-    assert len(found) == 60
-    tracks = [[one["track_id"] for one in record["objects"]] for record in found]
-    assert all(len(set(ids)) == len(ids) for ids in tracks)
-    assert len({i for ids in tracks for i in ids}) < 80  # tracks last
-    expected = []
-    for track, places in places_of(found).items():
-        times = [record["pts_s"] for record in found]
-        for frame, way in crossings([(320, 60), (320, 360)], places, times, margin=3.6):
-            expected.append((frame, track, "in" if way > 0 else "out"))
-    events = [(r["frame"], e["track_id"], e["data"]["direction"]) for r in found for e in r["events"]]
-    assert events
-    assert sorted(events) == sorted(expected)
-    assert len(pictures(folder / "out" / "street-lines.mp4")[0]) == 60
-
-
 def test_csv(folder):
     import csv
 
@@ -332,81 +236,6 @@ def test_region(folder):
     assert json.loads((folder / "report.json").read_text())["counts"]["views seen"] == LIMIT
 
 
-def places_of(found, label=None):
-    """The foot points of each track by frame, None where it is not seen."""
-    tracks: dict[int, list] = {}
-    for i, record in enumerate(found):
-        for one in record["objects"]:
-            if label in (None, one["label"]):
-                tracks.setdefault(one["track_id"], [None] * len(found))[i] = one["box"]
-    return {track: feet(boxes) for track, boxes in tracks.items()}
-
-
-def events_of(found, *kinds):
-    return [(record, event) for record in found for event in record["events"] if event["kind"] in kinds]
-
-
-def test_count_people(folder):
-    run("examples/count_people.yaml", folder, "--limit", "400")
-    found = records(folder / "out" / "street-people.jsonl")
-    crossed = [event["data"] for _, event in events_of(found, "crossed")]
-    assert {event["label"] for event in crossed} == {"person"}
-    counted = [event["data"] for _, event in events_of(found, "counted")]
-    assert [(one["from_s"], one["to_s"]) for one in counted] == [(0, 5), (5, 10), (10, 15)]
-    late = [data["at_s"] >= 15 for data in crossed]
-    for way in ("in", "out"):
-        total = sum(data["direction"] == way for data in crossed)
-        assert sum(one[way] for one in counted) == total - sum(
-            data["direction"] == way for data, last in zip(crossed, late, strict=True) if last
-        )
-        counts = json.loads((folder / "report.json").read_text())["counts"]
-        assert counts.get(f"door {way}: person", 0) == total
-    assert {data["direction"] for data in crossed} == {"in", "out"}  # people cross the street both ways
-
-
-def test_cars(folder):
-    run("examples/cars.yaml", folder, "--limit", "120")
-    found = records(folder / "out" / "street-cars.jsonl")
-    crossed = [event["data"] for _, event in events_of(found, "crossed")]
-    assert {data["line"] for data in crossed} == {"near lane", "far road"}
-    assert any(data.get("attributes", {}).get("color") for data in crossed)
-    headings = [one.get("heading_deg") for record in found for one in record["objects"]]
-    known = [heading for heading in headings if heading is not None]
-    assert len(known) > len(headings) / 3
-    level = [min(abs(heading - side) for side in (90, 270)) < 25 for heading in known]
-    assert np.mean(level) > 0.9  # cars go to the left and to the right
-
-
-def test_queue(folder):
-    run("examples/queue.yaml", folder, "--limit", "120")
-    found = records(folder / "out" / "street-queue.jsonl")
-    windows = [event["data"] for _, event in events_of(found, "occupancy")]
-    assert [(one["from_s"], one["to_s"]) for one in windows] == [(0, 2), (2, 4)]
-    assert all(0 <= one["mean"] <= one["most"] for one in windows)
-    count = 0
-    for _, event in events_of(found, "entered", "left", "overcrowded", "cleared"):
-        count += {"entered": 1, "left": -1}.get(event["kind"], 0)
-        assert event["data"]["count"] == count or event["kind"] in ("overcrowded", "cleared")
-
-
-def test_loitering(folder):
-    run("examples/loitering.yaml", folder, "--limit", "200")
-    found = records(folder / "out" / "street-loitering.jsonl")
-    told = events_of(found, "loitering")
-    assert told
-    entered = {}
-    for record in found:
-        for event in record["events"]:
-            key = event["track_id"], event["data"]["zone"]
-            if event["kind"] == "entered":
-                entered[key] = event["data"]["at_s"]
-            elif event["kind"] == "loitering":
-                assert 3 <= record["pts_s"] - entered[key] < 3.2
-    import cv2
-
-    assert cv2.imread(str(folder / "out" / "street-heat.png")).shape == (360, 640, 3)
-
-
 def test_blurred(folder):
     run("examples/blurred.yaml", folder, "--set", "stages.draw.only=[nothing]")
     run("examples/detect.yaml", folder, "--set", "stages.jsonl.path=out/found.jsonl")
@@ -429,16 +258,3 @@ def test_blurred(folder):
     assert max(shares) < 0.6
     assert detail(blurred[5], 0, 0, 204, 92) < 0.4 * detail(source[5], 0, 0, 204, 92)
     assert detail(blurred[5], 220, 0, 640, 90) > 0.8 * detail(source[5], 220, 0, 640, 90)
-
-
-def test_tracks_go_on_between_the_frames_that_the_network_sees(folder):
-    run("examples/track_every_third.yaml", folder)
-    found = records(folder / "out" / "street-tracks.jsonl")
-    assert len(found) == LIMIT
-    for record in found:
-        assert {o.get("predicted", False) for o in record["objects"]} == {record["frame"] % 3 != 0}
-    first, last = ({o["track_id"] for o in record["objects"] if "track_id" in o} for record in (found[0], found[-1]))
-    assert len(first & last) >= 8
-    report = json.loads((folder / "report.json").read_text())
-    assert report["counts"]["frames not looked at"] == LIMIT - len(range(0, LIMIT, 3))
-    assert (folder / "out" / "street-tracks.mp4").exists()

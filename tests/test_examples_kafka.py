@@ -10,7 +10,7 @@ import fastavro
 import pytest
 from emit.brokers import free_port
 from emit.test_emitter import run
-from test_examples import ROOT, SCHEMA
+from example_runs import ROOT, SCHEMA
 
 from streamkit.bench.brokers import Kafka
 from streamkit.formats import avro, protobuf

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 from emit.brokers import place  # noqa: F401  a fixture
 from emit.listener import Listener
-from test_examples import ROOT
+from example_runs import ROOT
 
 from streamkit.bench.brokers import Mosquitto
 

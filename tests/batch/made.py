@@ -4,14 +4,16 @@ import shutil
 from pathlib import Path
 
 from streamkit.batch.books import commit, open_folder
-from streamkit.batch.dataset import attach
+from streamkit.batch.dataset import DataSet, attach
 from streamkit.batch.identity import file_key
 from streamkit.batch.job import Job, Look, Outcome, Settings, VideoFile
+from streamkit.batch.tables import Tables
 from streamkit.config import read, read_source
 from streamkit.graph import build
 from streamkit.plan import Graph
 from streamkit.runtime.device import choose
 from streamkit.runtime.run import Pipeline
+from streamkit.stage import Context
 
 ROOT = Path(__file__).resolve().parents[2]
 STREET = ROOT / "samples" / "street.mp4"
@@ -79,3 +81,11 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 
 def copied(folder: Path, to: Path) -> Path:
     return Path(shutil.copytree(folder, to))
+
+
+def sink_of(folder, tables=None):
+    made = settings(folder, PLAIN)
+    sink = DataSet(path=str(made.out / "objects" / "key.parquet"), tables=tables or Tables(), names={"key": "a.mp4"})
+    sink.context = Context(id="dataset.parquet")
+    sink.open()
+    return made, sink

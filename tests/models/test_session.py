@@ -1,8 +1,10 @@
-import dataclasses
+"""Sessions: one answer for any batch, step, type and device, and what is refused."""
+
 from pathlib import Path
 
 import numpy as np
 import pytest
+from models.plus_one import F16, F32, I64, U8, network
 
 from streamkit.data import Device
 from streamkit.errors import DeviceError, ModelError
@@ -11,159 +13,6 @@ from streamkit.models.network import check_model, inspect
 from streamkit.models.session import Session
 
 CPU = Device()
-F32, F16, U8, I64 = 1, 10, 2, 7  # onnx.TensorProto
-
-
-def network(path: Path, inputs: dict, outputs: dict | None = None) -> Path:
-    """Write a network that gives each input x back as `out` + 1; inputs are name: (element type, shape)."""
-    onnx = pytest.importorskip("onnx")
-    helper = onnx.helper
-    nodes, initializers, results = [], [], []
-    for name, (kind, shape) in inputs.items():
-        initializers.append(helper.make_tensor(f"one_{name}", kind, [], [1]))
-        nodes.append(helper.make_node("Add", [name, f"one_{name}"], [f"out_{name}"]))
-        results.append(helper.make_tensor_value_info(f"out_{name}", kind, (outputs or {}).get(f"out_{name}", shape)))
-    graph = helper.make_graph(
-        nodes,
-        "plus one",
-        [helper.make_tensor_value_info(n, k, s) for n, (k, s) in inputs.items()],
-        results,
-        initializers,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.save(model, path)
-    return path
-
-
-def card_for(file: Path, folder: Path, **changes) -> Card:
-    path = folder / "net.yaml"
-    path.write_text("task: detect\nfamily: yolox\nfile: x.onnx\ninput: {size: [416, 416]}\nlabels: coco\n")
-    return dataclasses.replace(load_card(path).with_file(file), **changes)
-
-
-# ------------------------------------------------------------------------------------------ what a file says of itself
-
-
-@pytest.mark.parametrize(
-    ("file", "image", "layout", "dtype", "batch", "size"),
-    [
-        ("yolox_nano_dyn.onnx", "images", "nchw", "f32", None, (416, 416)),
-        ("deimv2_hgnetv2_atto_coco.onnx", "images", "nchw", "f32", None, (320, 320)),
-        ("yunet_n_dynamic.onnx", "input", "nchw", "f32", None, None),
-        ("movenet_lightning_192.onnx", "serving_default_input:0", "nhwc", "u8", 1, (192, 192)),
-        ("person-reidentification-retail-0288.onnx", "inputs:0", "nhwc", "f32", 1, (128, 256)),
-    ],
-)
-def test_inspect(file, image, layout, dtype, batch, size, test_data):
-    info = inspect(test_data / "models" / file)
-    assert (info.image_input, info.layout, info.dtype) == (image, layout, dtype)
-    assert (info.batch, info.size) == (batch, size)
-
-
-def test_inspect_sees_a_changed_file(tmp_path):
-    path = network(tmp_path / "net.onnx", {"x": (F32, [1, 3, 8, 8])})
-    assert inspect(path).size == (8, 8)
-    network(path, {"x": (F32, ["n", 3, 160, 8])})
-    assert inspect(path).size == (8, 160)
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"hello", "is not an ONNX model that can be read: "),
-        (b"", "is not an ONNX model that can be read: "),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:12\n", "is Git LFS's pointer to a model"),
-    ],
-)
-def test_not_onnx(content, expected, tmp_path, capfd):
-    path = tmp_path / "net.onnx"
-    path.write_bytes(content)
-    with pytest.raises(ModelError, match=expected) as caught:
-        inspect(path)
-    assert "\n" not in str(caught.value)
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_cut_file(tmp_path, test_data):
-    whole = (test_data / "models" / "yolox_nano_dyn.onnx").read_bytes()
-    path = tmp_path / "net.onnx"
-    path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ModelError, match="is not an ONNX model"):
-        inspect(path)
-
-
-def test_missing_file(tmp_path):
-    with pytest.raises(ModelError, match="there is no file"):
-        inspect(tmp_path / "none.onnx")
-    with pytest.raises(ModelError, match="is a folder"):
-        inspect(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "inputs",
-    [
-        {"x": (F32, ["n", 3, 8])},
-        {"x": (F32, ["n", 1, 8, 8])},
-        {"x": (F32, ["n", 1, None, None])},
-        {"x": (F32, ["n", 3, 8, 8]), "y": (F32, ["n", 3, 8, 8])},
-    ],
-)
-def test_an_input_of_the_wrong_rank(inputs, tmp_path):
-    path = network(tmp_path / "net.onnx", inputs)
-    with pytest.raises(ModelError, match="must have one input of rank 4") as caught:
-        inspect(path)
-    assert "x [" in str(caught.value)
-
-
-def test_pictures_of_a_dtype_nobody_makes(tmp_path):
-    path = network(tmp_path / "net.onnx", {"x": (I64, ["n", 3, 8, 8])})
-    with pytest.raises(ModelError, match="takes pictures as int64"):
-        inspect(path)
-
-
-# ----------------------------------------------------------------------------------------------------- file and card
-
-
-def test_check_model_fills_layout_and_dtype(test_data, tmp_path):
-    card = card_for(test_data / "models" / "yolox_nano_dyn.onnx", tmp_path)
-    card = dataclasses.replace(card, input=dataclasses.replace(card.input, layout="nhwc", dtype="u8"))
-    assert (check_model(card).input.layout, check_model(card).input.dtype) == ("nchw", "f32")
-
-
-def test_everything_that_does_not_fit(test_data, tmp_path):
-    card = card_for(test_data / "models" / "yolox_nano_dyn.onnx", tmp_path, labels=("a", "b"))
-    card = dataclasses.replace(card, input=dataclasses.replace(card.input, size=(640, 416)))
-    with pytest.raises(ModelError) as caught:
-        check_model(card)
-    texts = [problem.text for problem in caught.value.problems]
-    assert len(texts) == 2
-    assert "input.size says 640 x 416 (width, height), but yolox_nano_dyn.onnx takes 416 x 416" in texts
-    assert any("80 classes" in text and "the label list has 2" in text for text in texts)
-    assert all(problem.file == str(card.path) for problem in caught.value.problems)
-
-
-def test_an_input_that_the_family_does_not_know(test_data, tmp_path):
-    card = load_card(find_card("deimv2-atto")).with_file(test_data / "models" / "deimv2_hgnetv2_atto_coco.onnx")
-    assert check_model(card).input.dtype == "f32"
-    with pytest.raises(ModelError, match="family ssd has no value for the input orig_target_sizes"):
-        check_model(dataclasses.replace(card, family="ssd"))
-
-
-def test_a_file_that_is_not_there(tmp_path):
-    card = card_for(tmp_path / "net.onnx", tmp_path)
-    with pytest.raises(ModelError, match=r"its file .*net.onnx is not there; put the ONNX file there"):
-        check_model(card)
-    with pytest.raises(ModelError, match=r"is not there; fetch it with: run.py models pull net"):
-        check_model(dataclasses.replace(card, url="https://example.org/x", sha256="0" * 64))
-    with pytest.raises(ModelError, match=r"is not there; Ask\."):
-        check_model(dataclasses.replace(card, note="Ask."))
-
-
-def test_a_sum_that_differs(test_data, tmp_path):
-    file = test_data / "models" / "yolox_nano_dyn.onnx"
-    card = card_for(file, tmp_path, url="https://example.org/x", sha256="0" * 64)
-    with pytest.raises(ModelError, match=r"its SHA-256 is 2a97133c.*, not 0{64}\..*run.py models pull net"):
-        check_model(card)
 
 
 # ----------------------------------------------------------------------------------------------------- on the CPU

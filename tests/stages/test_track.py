@@ -8,40 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from stages.walkers import METHODS, ids, track, walkers, without
 
 from streamkit.config import read_text
 from streamkit.data import Batch, Detections, Frame
 from streamkit.errors import ConfigError, MissingPackage
 from streamkit.graph import build
-from streamkit.records import record
 from streamkit.stage import Context
 from streamkit.stages.track import Track
-from streamkit.testing import detections, frames, run_stage
-
-METHODS = ("bytetrack", "botsort", "ocsort", "sort", "iou")
-
-
-def walkers(count, places, source="a", step_s=0.04, speed=50.0, size=(40, 80), **columns):
-    """Frames of one source in which boxes at these (x, y) walk to the right at `speed` pixels a second."""
-    made = frames(count, source, step_s=step_s)
-    for frame in made:
-        boxes = [[x + speed * frame.pts_s, y, x + speed * frame.pts_s + size[0], y + size[1]] for x, y in places]
-        frame.tables = {"detect": detections(boxes, [0.9] * len(boxes), labels=("car", "person"), **columns)}
-    return made
-
-
-def without(frame, *rows):
-    """Take objects out of a frame's table."""
-    table = frame.detections
-    frame.tables = {"detect": table[np.setdiff1d(np.arange(len(table)), rows)]}
-
-
-def ids(done):
-    return [frame.detections.track_id.tolist() for frame in done]
-
-
-def track(given, batch=4, **options):
-    return ids(run_stage(Track(**options), given, batch=batch))
+from streamkit.testing import detections, run_stage
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -233,112 +208,6 @@ def test_sources_that_come_and_go_leave_nothing():
         stage.process(batched([walkers(1, [(0, 0)], name)[0] for name in names]), states)
     assert len(stage._pool.lanes) <= 4
     assert len(stage._known) == 2
-
-
-# -------------------------------------------------------------------------------------------------------- predicted
-
-
-def test_lost_objects_are_given_as_predicted_where_they_are_expected():
-    given = walkers(40, [(0, 0), (0, 200)])
-    for frame in given[20:30]:
-        without(frame, 0)
-    done = run_stage(Track(predicted=True), given)
-    for frame in done:
-        table = frame.detections
-        assert sorted(table.track_id.tolist()) == [1, 2]
-        lost = table.track_id == 1
-        assert table.extra["predicted"][lost].tolist() == [20 <= frame.index < 30]
-        x = 50 * frame.pts_s
-        np.testing.assert_allclose(table.xyxy[lost][0], [x, 0, x + 40, 80], atol=3)
-        flags = {o["track_id"]: o.get("predicted") for o in record(frame)["objects"]}
-        assert flags == {1: True if 20 <= frame.index < 30 else None, 2: None}
-
-
-def test_predicted_may_be_a_time():
-    given = walkers(40, [(0, 0), (0, 200)])
-    for frame in given[20:]:
-        without(frame, 0)
-    shown = [len(row) for row in track(given, predicted=0.2)]
-    assert shown == [2] * 25 + [1] * 15
-
-
-def test_what_has_left_the_picture_is_not_predicted():
-    given = walkers(60, [(500, 0), (0, 200)], speed=150)
-    for frame in given[20:]:
-        without(frame, 0)
-    done = run_stage(Track(predicted=5), given)
-    assert len(done[22].detections) == 2
-    assert len(done[-1].detections) == 1
-    tables = [frame.detections for frame in done]
-    assert max(table.xyxy[table.extra["predicted"], 2].max(initial=0) for table in tables) == 640
-
-
-def skipping(given, n):
-    for frame in given:
-        if frame.index % n:
-            frame.tables = {"detect": frame.detections[:0]}
-            frame.skipped = frozenset({"detect"})
-    return given
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("n", [2, 3, 5])
-def test_frames_that_the_detector_left_out_have_what_is_expected(method, n):
-    done = run_stage(Track(method=method), skipping(walkers(40, [(0, 0), (0, 200)]), n), batch=7)
-    for frame in done:
-        table = frame.detections
-        assert table.track_id.tolist() == [1, 2]
-        assert table.extra["predicted"].tolist() == [bool(frame.index % n)] * 2
-        if frame.index > 20 and method != "iou":
-            np.testing.assert_allclose(table.xyxy[:, 0], 50 * frame.pts_s, atol=2)
-
-
-def test_a_frame_that_was_looked_at_and_shows_nothing_has_nothing():
-    given = walkers(10, [(0, 0)])
-    for frame in given[6:]:
-        without(frame, 0)
-    assert track(given)[6:] == [[]] * 4
-
-
-def test_predicted_rows_meet_their_twins_where_branches_meet():
-    from streamkit.detections import merge
-
-    done = run_stage(Track(), skipping(walkers(8, [(0, 0), (0, 200)]), 2))
-    table = done[3].detections
-    assert len(merge(table, table[1:])) == 2
-    joined = merge(table[:1], table[1:])
-    assert joined.extra["predicted"].tolist() == [True, True]
-
-
-# ------------------------------------------------------------------------------------------------------------ looks
-
-
-def dressed(given, looks):
-    """Give the objects of each frame embeddings, (frames, objects, d)."""
-    for frame, look in zip(given, looks, strict=True):
-        frame.detections = frame.detections.with_columns(embedding=np.array(look, np.float32))
-    return given
-
-
-def test_looks_find_a_lost_object_again_wherever_it_is():
-    red, blue = [1.0, 0.0, 0.1], [0.0, 1.0, 0.1]
-    made = []
-    for appearance in (False, True):
-        given = walkers(60, [(0, 0), (0, 200)], speed=0)
-        dressed(given, [[red, blue]] * 60)
-        for frame in given[20:40]:
-            without(frame, 0)
-        for frame in given[40:]:
-            frame.detections.xyxy[0] += [400, 150, 400, 150]
-        made.append(track(given, appearance=appearance)[-1])
-    assert made == [[3, 2], [1, 2]]
-
-
-def test_objects_without_looks_are_matched_without():
-    given = walkers(10, [(0, 0), (0, 200)])
-    dressed(given, [[[np.nan, np.nan], [1, 0]]] * 10)
-    assert track(given, appearance=True) == [[1, 2]] * 10
-    assert track(walkers(10, [(0, 0)]), appearance=True) == [[1]] * 10
 
 
 # ---------------------------------------------------------------------------------------------------------- options

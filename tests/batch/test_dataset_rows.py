@@ -1,0 +1,266 @@
+"""The rows of a data set: that they are the records', whatever the batches, and what they take of memory."""
+
+import json
+import sys
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from cards import card_of, tiny_pose  # the paths are set just above
+from made import HERE, TRACKED, do, settings, sink_of
+
+from streamkit.batch.dataset import DataSet
+from streamkit.batch.job import VideoFile
+from streamkit.batch.rows import HEAVY_ROWS, Objects, spans
+from streamkit.batch.tables import Column, Tables
+from streamkit.data import Batch
+from streamkit.errors import OutputError
+from streamkit.records import record
+from streamkit.testing import detections, frames
+
+
+def flat(records):
+    """The objects of records as the rows of the table, without what all have in common."""
+    return [
+        {
+            "frame": one["frame"], "pts_s": one["pts_s"], "label": o["label"], "class_id": o["class_id"],
+            "score": np.float32(o["score"]).item(), "box": [np.float32(x).item() for x in o["box"]],
+            "track_id": o.get("track_id"), "predicted": o.get("predicted", False),
+        }
+        for one in records for o in one["objects"]
+    ]  # fmt: skip
+
+
+def test_its_rows_are_those_of_the_records(tmp_path, run_pipeline):
+    made = settings(tmp_path, TRACKED)
+    (key,) = do(made, limit=60)
+    text = TRACKED.replace('jsonl: {path: "a/{source}.jsonl"}', "collect: {}")
+    records = run_pipeline(f"sources: {{street: samples/street.mp4}}\n{text}", limit=60).records["street"]
+    table = pq.read_table(made.out / "objects")
+    rows = [
+        {name: row[name] for name in ("frame", "pts_s", "label", "class_id", "score", "track_id", "predicted")}
+        | {"box": [row[name] for name in ("x1", "y1", "x2", "y2")]}
+        for row in table.to_pylist()
+    ]
+    assert rows == flat(records)
+    assert len(rows) > 300
+    assert set(table["key"].to_pylist()) == {key}
+    assert set(table["source"].to_pylist()) == {HERE.name}
+    events = [
+        {**event, "frame": one["frame"], "pts_s": one["pts_s"]} for one in records for event in one["events"]
+    ]  # fmt: skip
+    mine = pq.read_table(made.out / "events").to_pylist()
+    assert [(e["frame"], e["pts_s"], e["kind"], e["stage"], e["track_id"], json.loads(e["data"])) for e in mine] == [
+        (e["frame"], e["pts_s"], e["kind"], e["stage"], e["track_id"], e["data"]) for e in events
+    ]
+    assert events
+
+
+EVERYTHING = """
+device: cpu
+stages:
+  detect: {model: demo}
+  track: {}
+  color: {stage: classify, model: color, of: detect.car}
+  kind: {stage: classify, model: color, of: detect.car, attribute: again}
+  look: {stage: embed, model: look, of: detect, record: true}
+  speed: {points: [[0, 0], [640, 0], [640, 360], [0, 360]], ground: [[0, 0], [10, 0], [10, 8], [0, 8]],
+    over: 100ms}
+  direction: {over: 100ms}
+  outline: {stage: segment, model: seg, of: detect.bike}
+  points: {stage: pose, model: tiny, from: decode}
+  whole: {stage: classify, model: color, from: decode}
+  all: {stage: jsonl, path: "a.jsonl", from: [outline, points, whole]}
+"""
+
+
+def test_everything_that_records_have_is_in_the_tables(tmp_path, test_data):
+    card_of("seg", test_data, tmp_path)
+    tiny_pose(tmp_path)
+    made = settings(tmp_path, EVERYTHING, "parquet", "jsonl")
+    (key,) = do(made, limit=8)
+    records = [json.loads(text) for text in (made.out / "jsonl" / f"{key}.jsonl").read_text().splitlines()]
+    rows = pq.read_table(made.out / "objects").to_pylist()
+    objects = [one for record in records for one in record["objects"]]
+    assert len(rows) == len(objects) > 80
+    seen = set()
+    for row, one in zip(rows, objects, strict=True):
+        for name in one.keys() - {"box", "score", "class_id", "label", "stage"}:
+            seen.add(name)
+            assert plain(row[name]) == approx(one[name]), name
+    assert seen == {"track_id", "attributes", "embedding", "speed_kmh", "heading_deg", "mask", "keypoints"}
+    assert {name for one in objects for name in one.get("attributes", {})} == {"color", "again"}
+    told = pq.read_table(made.out / "frames").to_pylist()
+    assert [json.loads(row["facts"])["attributes"] for row in told] == [record["attributes"] for record in records]
+    assert [row["objects"] for row in told] == [len(record["objects"]) for record in records]
+
+
+def plain(value):
+    """A value of a table as a record has it: without nulls, points as lists."""
+    if isinstance(value, dict) and set(value) == {"x", "y", "score"}:
+        return [value["x"], value["y"], value["score"]]
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items() if item is not None}
+    return [plain(item) for item in value] if isinstance(value, list) else value
+
+
+def approx(value):
+    """A value of a record as float32 holds it."""
+    if isinstance(value, dict):
+        return {name: approx(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [approx(item) for item in value]
+    return np.float32(value).item() if isinstance(value, float) else value
+
+
+def test_its_bytes_do_not_depend_on_batches_or_on_neighbours(tmp_path):
+    alone = settings(tmp_path / "a", TRACKED)
+    do(alone)
+    other = settings(tmp_path / "b", "batch: 3\n" + TRACKED)
+    second = VideoFile("u", "2026/second.mp4", 5, "1")
+    do(other, HERE, second)
+    for name in ("objects", "events"):
+        (one,) = (alone.out / name).glob("street-*")
+        assert one.read_bytes() == (other.out / name / one.name).read_bytes()
+        assert len(list((other.out / name).glob("second-*"))) == 1
+
+
+def test_a_frame_that_failed_leaves_its_events_and_no_row(tmp_path):
+    made, sink = sink_of(tmp_path)
+    three = frames(3)
+    for frame in three:
+        frame.tables = {"detect": detections([[1, 2, 3, 4]], labels=("car",))}
+        frame.emit("crossed", track_id=4, line="a")
+    three[1].tables, three[1].error = {}, "detect failed"
+    write(sink, three)
+    assert pq.read_table(made.out / "objects")["frame"].to_pylist() == [0, 2]
+    assert pq.read_table(made.out / "events")["data"].to_pylist() == ['{"line":"a"}'] * 3
+
+
+def test_several_detectors_stand_frame_by_frame(tmp_path):
+    made, sink = sink_of(tmp_path)
+    table = detections([[1, 2, 3, 4]] * 4, labels=("car",)).with_columns(batch_row=np.array([0, 1, 1, 2], np.int32))
+    other = detections([[5, 6, 7, 8]] * 2, labels=("face",)).with_columns(batch_row=np.array([0, 2], np.int32))
+    batch = Batch(frames(3), tables={"detect": table, "faces": other})
+    for frame, encoded in zip(batch.frames, DataSet.encode(batch), strict=True):
+        sink.write_encoded(frame, encoded)
+    sink.end("key")
+    rows = pq.read_table(made.out / "objects")
+    assert list(zip(rows["frame"].to_pylist(), rows["stage"].to_pylist(), rows["label"].to_pylist(), strict=True)) == [
+        (0, "detect", "car"), (0, "faces", "face"), (1, "detect", "car"), (1, "detect", "car"), (2, "detect", "car"),
+        (2, "faces", "face"),
+    ]  # fmt: skip
+
+
+def test_columns_come_and_go_and_unknown_ones_are_kept(tmp_path):
+    tables = Tables((Column("track_id", "int"), Column("speed_kmh", "float")), facts=True, others=True)
+    made, sink = sink_of(tmp_path, tables)
+    four = frames(4)
+    four[0].tables = {"d": detections([[1, 2, 3, 4]], track_id=[9], labels=("car",))}
+    four[1].tables = {"d": detections([[1, 2, 3, 4]], labels=("car",), speed_kmh=np.array([3.5], np.float32))}
+    four[2].tables = {"d": detections([[1, 2, 3, 4]], labels=("car",), plate=np.array(["B-X 1"], object))}
+    four[3].facts["weather"] = "fog"
+    write(sink, four)
+    rows = pq.read_table(made.out / "objects").select(["track_id", "speed_kmh", "extra"]).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [
+        (9, None, None),
+        (None, 3.5, None),
+        (None, None, '{"plate":"B-X 1"}'),
+    ]
+    told = pq.read_table(made.out / "frames").to_pylist()
+    assert [(row["frame"], row["objects"], row["facts"]) for row in told][2:] == [
+        (2, 1, None),
+        (3, 0, '{"weather":"fog"}'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "told"),
+    [("float", np.array(["tall"], object), "object"), ("points", np.zeros((1, 4), np.float32), r"float32\[4\]"),
+     ("attributes", np.array(["red"], object), "object"), ("vector", np.zeros(1, np.float32), "float32")],
+)  # fmt: skip
+def test_a_column_of_another_form_than_it_says_is_one_clear_error(tmp_path, kind, values, told):
+    _, sink = sink_of(tmp_path, Tables((Column("mine", kind, ("color",)),)))
+    (frame,) = frames(1)
+    frame.tables = {"d": detections([[1, 2, 3, 4]], mine=values)}
+    sink.write(frame)
+    with pytest.raises(OutputError, match=rf"the column mine cannot be written as {kind}: its values are {told}"):
+        sink.end("key")
+    sink.close()
+    assert not list(tmp_path.rglob("*key*"))
+
+
+def test_numbers_of_other_widths_are_taken(tmp_path):
+    made, sink = sink_of(tmp_path, Tables((Column("a", "float"), Column("b", "int"), Column("c", "double"))))
+    (frame,) = frames(1)
+    frame.tables = {
+        "d": detections([[1, 2, 3, 4]], a=np.array([1.5]), b=np.array([7], np.int16), c=np.array([2], np.int32))
+    }
+    write(sink, [frame])
+    assert [pq.read_table(made.out / "objects")[name].to_pylist() for name in "abc"] == [[1.5], [7], [2.0]]
+
+
+def test_row_groups_are_bounded(tmp_path):
+    made, sink = sink_of(tmp_path, Tables((Column("embedding", "vector"),)))
+    n = 100
+    table = detections([[1, 2, 3, 4]] * n, labels=("car",), embedding=np.full((n, 4), 0.5, np.float32))
+    for frame in frames(200):
+        frame.tables = {"d": table}
+        sink.write(frame)
+    sink.end("key")
+    (path,) = (made.out / "objects").glob("key*")
+    about = pq.ParquetFile(path).metadata
+    assert [about.row_group(i).num_rows for i in range(about.num_row_groups)] == [8200, 8200, 3600]
+    assert HEAVY_ROWS <= 8200
+    assert about.row_group(0).column(0).compression == "ZSTD"
+
+
+def test_a_file_holds_no_more_of_shared_batches_than_its_own_rows(tmp_path):
+    """On a GPU a batch has frames of many files: what is held of it for one file must not be the whole batch."""
+    tables, batches = Tables(), []
+    mine = Objects(tables, tables.schemas()["objects"], "key", "a.mp4")
+    for number in range(600):
+        rows = np.repeat(np.arange(4, dtype=np.int32), 2)
+        table = detections([[1, 2, 3, 4]] * 8, labels=("car",)).with_columns(batch_row=rows)
+        batches.append(weakref.ref(table.xyxy))
+        mine.add(spans(Batch(frames(4, start=number), tables={"d": table}))[1])
+        del table
+    assert sum(one() is not None for one in batches) <= 256
+    assert mine.take()["frame"].to_pylist() == [number + 1 for number in range(600) for _ in range(2)]
+
+
+def write(sink, given):
+    for frame in given:
+        sink.write(frame)
+    sink.end("key")
+    sink.close()
+
+
+def test_the_records_of_a_frame_and_the_rows_of_a_batch_are_alike(tmp_path):
+    rng = np.random.default_rng(1)
+    xyxy = np.sort(rng.uniform(-5, 700, (6, 4)).astype(np.float32))
+    rows = np.array([2, 0, 2, 1, 0, 2], np.int32)  # not rising, as a plugin may leave it
+    table = detections(xyxy, rng.uniform(0, 1, 6), [0, 1, 0, 7, 1, 0], labels=("car", "bike")).with_columns(
+        batch_row=rows
+    )
+    batch = Batch(frames(3), tables={"d": table})
+    made, sink = sink_of(tmp_path)
+    for frame, encoded in zip(batch.frames, DataSet.encode(batch), strict=True):
+        sink.write_encoded(frame, encoded)
+    sink.end("key")
+    for frame, part in zip(batch.frames, batch.table("d").split(3), strict=True):
+        frame.tables["d"] = part
+    want = [
+        [*np.float32([*o["box"], o["score"]]).tolist(), o.get("label")]
+        for f in batch.frames
+        for o in record(f)["objects"]
+    ]
+    got = pq.read_table(made.out / "objects").select(["x1", "y1", "x2", "y2", "score", "label"]).to_pylist()
+    assert [list(row.values()) for row in got] == want
+    assert None in [row[-1] for row in want]

@@ -1,0 +1,44 @@
+"""The command in a process of its own, a pipeline for it, and what it has written."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import av
+
+Here = Callable[..., subprocess.CompletedProcess[str]]
+
+PIPELINE = """
+sources:
+{sources}
+stages:
+  detect: {{model: demo, min_score: 0.4}}
+  draw: {{}}
+  video: {{path: "{out}/{{source}}.mp4"}}
+  jsonl: {{path: "{out}/{{source}}.jsonl"}}
+"""
+
+
+def command(root: Path, *args: object, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-W", "error", str(root / "run.py"), *map(str, args)]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **kwargs.pop("env", {})}
+    return subprocess.run(line, capture_output=True, text=True, timeout=120, cwd=root, env=environment, **kwargs)
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "p.yaml"
+    path.write_text(text)
+    return path
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def decoded(path: Path) -> int:
+    with av.open(str(path)) as container:
+        return sum(1 for _ in container.decode(video=0))

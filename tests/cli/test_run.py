@@ -1,0 +1,217 @@
+"""`run` as a user meets it: exit codes, messages, outputs, and what bad input gets."""
+
+import json
+import os
+import resource
+import signal
+from pathlib import Path
+
+import av
+import pytest
+from cli.commands import PIPELINE, Here, command, decoded, records, write
+
+
+def test_a_run_writes_records_video_and_report(root: Path, tmp_path: Path) -> None:
+    text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out")
+    done = command(root, write(tmp_path, text), "--limit", 30, "--report", tmp_path / "r.json", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert [r["frame"] for r in records(tmp_path / "out/street.jsonl")] == list(range(30))
+    assert any(r["objects"] for r in records(tmp_path / "out/street.jsonl"))
+    assert decoded(tmp_path / "out/street.mp4") == 30
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["frames"] == 30
+    assert report["exit_code"] == 0
+    assert set(report["stages"]) > {"detect.preprocess", "detect.infer", "detect.postprocess", "draw", "video"}
+    assert "30 frames in" in done.stderr
+
+
+def remux(source: Path, target: Path, flags: str) -> bytes:
+    """Copy the packets into a new mp4; with `faststart` its index comes first, else last."""
+    with av.open(str(source)) as old, av.open(str(target), "w", options={"movflags": flags} if flags else {}) as new:
+        stream = new.add_stream_from_template(old.streams.video[0])
+        for packet in old.demux(video=0):
+            if packet.dts is not None:
+                packet.stream = stream
+                new.mux(packet)
+    return target.read_bytes()
+
+
+@pytest.fixture
+def broken(tmp_path: Path, root: Path) -> dict[str, Path]:
+    """Files that are wrong, each in its own way, from the sample video."""
+    whole = (root / "samples" / "street.mp4").read_bytes()
+    made = {
+        "missing": tmp_path / "missing.mp4",
+        "text": tmp_path / "text.mp4",
+        "empty": tmp_path / "empty.mp4",
+        "index": tmp_path / "index.mp4",
+        "cut": tmp_path / "cut.mp4",
+        "flipped": tmp_path / "flipped.mp4",
+        "audio": tmp_path / "audio.mp4",
+    }
+    made["text"].write_text("this is no video\n" * 50)
+    made["empty"].write_bytes(b"")
+    flipped = bytearray(whole)
+    for at in range(len(whole) // 3, len(whole) * 2 // 3, 997):
+        flipped[at] ^= 0xFF
+    made["flipped"].write_bytes(flipped)
+    with av.open(str(made["audio"]), "w") as container:
+        stream = container.add_stream("aac", rate=16000)
+        frame = av.AudioFrame(format="fltp", layout="mono", samples=1024)
+        frame.sample_rate = 16000
+        for plane in frame.planes:
+            plane.update(bytes(plane.buffer_size))
+        container.mux([*stream.encode(frame), *stream.encode(None)])
+    for name, flags in (("cut", "faststart"), ("index", "")):
+        data = remux(root / "samples/street.mp4", tmp_path / "remuxed.mp4", flags)
+        made[name].write_bytes(data[: len(data) // 2])
+    return made
+
+
+def test_broken_sources_fail_alone(root: Path, tmp_path: Path, broken: dict[str, Path]) -> None:
+    lines = "\n".join(f"  {name}: {path}" for name, path in broken.items())
+    text = PIPELINE.format(sources=f"  good: samples/street.mp4\n{lines}", out=tmp_path / "out")
+    done = command(root, write(tmp_path, text), "--limit", 30, "--device", "cpu", "--report", tmp_path / "r.json")
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(records(tmp_path / "out/good.jsonl")) == 30
+    assert decoded(tmp_path / "out/good.mp4") == 30
+    sources = json.loads((tmp_path / "r.json").read_text())["sources"]
+    for name in ("missing", "text", "empty", "index", "audio"):
+        assert sources[name]["frames"] == 0
+        assert f"source {name} failed: " in done.stderr
+        assert "\n" not in sources[name]["error"]
+        assert not (tmp_path / f"out/{name}.mp4").exists()
+    assert len(records(tmp_path / "out/flipped.jsonl")) == sources["flipped"]["frames"] > 0
+    assert len(records(tmp_path / "out/cut.jsonl")) == sources["cut"]["frames"] == 30
+
+
+def test_a_file_cut_short_keeps_what_was_decoded(root: Path, tmp_path: Path, broken: dict[str, Path]) -> None:
+    text = PIPELINE.format(sources=f"  cut: {broken['cut']}", out=tmp_path / "out").replace("detect: {", "# {")
+    done = command(root, write(tmp_path, text), "--device", "cpu", "--report", tmp_path / "r.json")
+    assert done.returncode == 1, done.stderr
+    source = json.loads((tmp_path / "r.json").read_text())["sources"]["cut"]
+    assert 60 < source["frames"] < 400
+    assert "error" in source
+    assert len(records(tmp_path / "out/cut.jsonl")) == source["frames"] == decoded(tmp_path / "out/cut.mp4")
+
+
+def test_a_report_that_cannot_be_written_is_told_before_the_first_frame(root: Path, here: Here, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    text = f"sources: {{a: 'test://?frames=2'}}\nstages: {{jsonl: {{path: '{tmp_path}/a.jsonl'}}}}\n"
+    done = here(write(tmp_path, text), "--device", "cpu", "--report", tmp_path / "file" / "r.json", cwd=root)
+    assert done.returncode == 1
+    assert (
+        done.stderr == f"cannot write {tmp_path}/file/r.json: a part of the path is a file where a folder is needed\n"
+    )
+    assert not (tmp_path / "a.jsonl").exists()
+
+
+def test_a_run_that_does_not_begin_leaves_no_report(root: Path, tmp_path: Path) -> None:
+    text = f"sources: {{a: 'test://?frames=2'}}\nstages: {{jsonl: {{path: '{tmp_path}/a.jsonl'}}}}\n"
+    done = command(root, write(tmp_path, text), "--device", "cuda", "--report", tmp_path / "r.json")
+    assert done.returncode == 2
+    assert os.listdir(tmp_path) == ["p.yaml"]
+
+
+def test_not_an_onnx_file_and_a_wrong_label_list(root: Path, here: Here, tmp_path: Path) -> None:
+    card = (root / "models/demo.yaml").read_text()
+    text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out").replace("demo", "mine")
+    (tmp_path / "mine.onnx").write_text("not a network")
+    (tmp_path / "mine.yaml").write_text(card.replace("demo.onnx", "mine.onnx"))
+    done = here(write(tmp_path, text), "--device", "cpu", cwd=root)
+    assert done.returncode == 2
+    assert "is not an ONNX model" in done.stderr
+    (tmp_path / "mine.onnx").write_bytes((root / "models/demo.onnx").read_bytes())
+    (tmp_path / "mine.yaml").write_text(card.replace("demo.onnx", "mine.onnx").replace("bike", "bike, bus"))
+    done = here(write(tmp_path, text), "--device", "cpu", cwd=root)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "4" in done.stderr
+    (tmp_path / "mine.yaml").write_text(card.replace("demo.onnx", "mine.onnx") + f"sha256: {'ab' * 32}\n")
+    done = here(write(tmp_path, text), "--device", "cpu", cwd=root)
+    assert done.returncode == 2
+    assert "SHA-256" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_cuda_without_a_gpu_is_exit_2(root: Path, tmp_path: Path) -> None:
+    text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out")
+    done = command(root, write(tmp_path, text), "--device", "cuda")
+    assert done.returncode == 2
+    assert "device cuda cannot be used" in done.stderr
+    assert "doctor" in done.stderr
+
+
+def test_an_output_that_cannot_be_written(root: Path, here: Here, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file where the folder should be")
+    text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out")
+    done = here(write(tmp_path, text), "--device", "cpu", "--limit", 20, cwd=root)
+    assert done.returncode == 1
+    assert str(tmp_path / "out") in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_full_disk_leaves_no_half_file(root: Path, tmp_path: Path) -> None:
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out")
+    done = command(root, write(tmp_path, text), "--device", "cpu", preexec_fn=small_files)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert f"cannot write {tmp_path}/out/street.jsonl" in done.stderr
+    assert not (tmp_path / "out/street.jsonl").exists()
+    assert not list((tmp_path / "out").glob(".*"))
+    video = tmp_path / "out/street.mp4"
+    assert not video.exists() or decoded(video) > 0
+
+
+def test_an_encoder_that_is_not_there_is_exit_2(root: Path, here: Here, tmp_path: Path) -> None:
+    text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out")
+    done = here(write(tmp_path, text), "--device", "cpu", "--set", "stages.video.encoder=nvenc", cwd=root)
+    assert done.returncode == 2
+    assert done.stderr.count("encoder: nvenc needs the pictures on a GPU") == 1
+    assert not list((tmp_path / "out").glob("*"))
+
+
+RAISING = '''
+from streamkit import FrameStage, stage
+
+@stage("raising")
+class Raising(FrameStage):
+    """Raise on some frames."""
+
+    def process(self, frame):
+        if frame.index % 5 == 3:
+            raise ValueError("no such luck")
+'''
+
+
+@pytest.mark.parametrize("on_error", ["skip", "stop"])
+def test_a_stage_that_raises(root: Path, tmp_path: Path, on_error: str) -> None:
+    (tmp_path / "raising.py").write_text(RAISING)
+    text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out").replace(
+        "  draw: {}", f"  raising: {{run: {{on_error: {on_error}}}}}\n  draw: {{}}"
+    )
+    path = write(tmp_path, f"plugins: [raising.py]\n{text}")
+    done = command(root, path, "--device", "cpu", "--limit", 20, "--report", tmp_path / "r.json")
+    assert done.returncode == 1, done.stderr
+    assert "raising failed on street frame 3 (0.12 s): ValueError: no such luck" in done.stderr
+    rows = records(tmp_path / "out/street.jsonl")
+    assert [r["frame"] for r in rows][:4] == [0, 1, 2, 3]  # nothing already decoded is lost
+    if on_error == "skip":
+        assert [r["frame"] for r in rows] == list(range(20))
+        assert [r["frame"] for r in rows if "error" in r] == [3, 8, 13, 18]
+        assert json.loads((tmp_path / "r.json").read_text())["stages"]["raising"]["failed"] == 4
+
+
+def test_a_profile_that_cannot_be_written_is_known_before_the_first_frame(
+    root: Path, here: Here, tmp_path: Path
+) -> None:
+    path = write(tmp_path, PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out"))
+    done = here(path, "--device", "cpu", "--profile", path / "p.json", cwd=root)
+    assert done.returncode == 1
+    assert done.stderr == f"cannot write {path}/p.json: a part of the path is a file where a folder is needed\n"
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,124 @@
+"""A run that is stopped or changed from outside: signals, Ctrl-C while it is profiled, and a file it watches."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cli.commands import PIPELINE, decoded, records, write
+
+SLOW = '''
+import time
+
+from streamkit import FrameStage, stage
+
+@stage("slow")
+class Slow(FrameStage):
+    """Take two seconds for a frame."""
+
+    def process(self, frame):
+        time.sleep(2)
+'''
+
+
+def begun(line: list[str], root: Path, folder: Path) -> subprocess.Popen[str]:
+    """A run whose first records are out."""
+    running = subprocess.Popen(line, cwd=root, stderr=subprocess.PIPE, text=True)
+    deadline, written = time.monotonic() + 60, folder / "out" / ".street.jsonl.part"
+    while not (written.exists() and written.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return running
+
+
+def test_a_second_signal_stops_at_once_and_leaves_no_part_files(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    sources = "  street: {uri: samples/street.mp4, loop: true}"
+    text = PIPELINE.format(sources=sources, out=tmp_path / "out").replace("  draw: {}", "  slow: {}\n  draw: {}")
+    path = write(tmp_path, f"plugins: [slow.py]\nbatch: 1\n{text}")
+    line = [sys.executable, str(root / "run.py"), str(path), "--device", "cpu", "--report", str(tmp_path / "r.json")]
+    with begun(line, root, tmp_path) as running:
+        assert sorted(part.name for part in tmp_path.rglob(".*.part")) == [
+            ".r.json.part", ".street.jsonl.part", ".street.mp4.part",
+        ]  # fmt: skip
+        running.send_signal(signal.SIGINT)
+        while not (told := running.stderr.readline()).startswith("stopping: "):
+            assert told, "it ended"
+        assert running.poll() is None  # it drains, a frame in two seconds
+        running.send_signal(signal.SIGINT)
+        assert running.wait(timeout=6) == 130  # what it had in hand would take it much longer
+    assert not list(tmp_path.rglob(".*.part"))
+    assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_drains_and_closes(root: Path, tmp_path: Path, number: int) -> None:
+    sources = "  street: {uri: samples/street.mp4, loop: true, pace: 20}"
+    path = write(tmp_path, PIPELINE.format(sources=sources, out=tmp_path / "out"))
+    line = [sys.executable, str(root / "run.py"), str(path), "--device", "cpu", "--report", str(tmp_path / "r.json")]
+    running = begun(line, root, tmp_path)
+    running.send_signal(number)
+    _, told = running.communicate(timeout=30)
+    assert running.returncode == 130, told
+    report = json.loads((tmp_path / "r.json").read_text())
+    street = report["sources"]["street"]
+    assert street["out"] == report["frames"] > 0
+    assert street["frames"] == street["out"] + sum(street["dropped"].values())  # a busy machine falls behind the pace
+    assert len(records(tmp_path / "out/street.jsonl")) == report["frames"] == decoded(tmp_path / "out/street.mp4")
+
+
+def test_a_profile_is_whole_also_after_ctrl_c(root: Path, tmp_path: Path) -> None:
+    sources = "  street: {uri: samples/street.mp4, loop: true, pace: 20}"
+    path = write(tmp_path, PIPELINE.format(sources=sources, out=tmp_path / "out"))
+    profile = tmp_path / "new/folder/p.json"
+    line = [sys.executable, str(root / "run.py"), str(path), "--device", "cpu", "--profile", str(profile)]
+    running = begun(line, root, tmp_path)
+    assert not profile.exists(), "it appears when it is whole"
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate(timeout=30)
+    assert running.returncode == 130, told
+    found = json.loads(profile.read_text())
+    assert {"decode", "wait for the pace", "detect.infer", "video"} <= {e["name"] for e in found["traceEvents"]}
+    assert f"profile: {profile}, " in told
+    assert found["otherData"]["limit"] == told.splitlines()[-1]
+    assert not list(profile.parent.glob(".*"))
+
+
+def test_watch_follows_the_file_and_sigterm_drains(root: Path, tmp_path: Path) -> None:
+    path, out = tmp_path / "p.yaml", tmp_path / "out"
+    camera = "{stage: test_pattern, uri: 'test://?width=64&height=48&frames=0', pace: realtime}"
+    tail = f"stages: {{jsonl: {{path: '{out}/{{source}}.jsonl'}}}}\n"
+    path.write_text(f"device: cpu\nsources: {{a: {camera}}}\n{tail}")
+    done = subprocess.Popen(
+        [sys.executable, root / "run.py", path, "--watch", "--report", tmp_path / "r.json"],
+        stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+    )  # fmt: skip
+    lines: list[str] = []
+    try:
+        until = time.monotonic() + 90
+        while not list(out.glob(".a.jsonl.part")) + list(out.glob("a.jsonl")) and time.monotonic() < until:
+            time.sleep(0.05)
+        path.write_text(f"device: cpu\nsources: {{a: {camera}, b: {camera}, b: {camera}}}\n{tail}")
+        while "the key 'b' is here twice" not in (line := done.stderr.readline()):
+            assert line, lines
+            lines.append(line)
+        path.write_text(f"device: cpu\nsources: {{a: {camera}, b: {camera}}}\n{tail}")
+        while "source b added" not in (line := done.stderr.readline()):
+            assert line, lines
+            lines.append(line)
+        while not list(out.glob(".b.jsonl.part")) + list(out.glob("b.jsonl")) and time.monotonic() < until:
+            time.sleep(0.05)
+        begun = time.monotonic()
+        done.send_signal(signal.SIGTERM)
+        assert done.wait(60) == 130
+        assert time.monotonic() - begun < 30
+    finally:
+        done.kill()
+        done.stderr.close()
+    report = json.loads((tmp_path / "r.json").read_text())
+    for name in "ab":
+        source = report["sources"][name]
+        assert source["frames"] == source["out"] + sum(source["dropped"].values()) > 0
+        assert len((out / f"{name}.jsonl").read_text().splitlines()) == source["out"]

@@ -1,0 +1,208 @@
+"""What the API of a running pipeline refuses and says of it, and what never leaves it."""
+
+import json
+import socket
+
+import pytest
+from servers import SECRET, TOKEN, served
+
+URI = f"rtsp://operator:{SECRET}@127.0.0.1:9/live"
+
+CHANGES = [
+    ("POST", "/sources", {"id": "x", "uri": "test://"}),
+    ("PUT", "/sources/street", {"uri": "test://"}),
+    ("DELETE", "/sources/street", None),
+    ("POST", "/sources/street/pause", None),
+    ("POST", "/sources/street/resume", None),
+    ("POST", "/sources/street/record", None),
+    ("PATCH", "/stages/detect.postprocess", {"min_score": 0.9}),
+    ("GET", "/sources/street/snapshot.jpg", None),
+    ("GET", "/sources/street/live.mjpg", None),
+    ("GET", "/events/1/picture.jpg", None),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), CHANGES, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize("header", [None, "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x"])
+def test_without_the_token_nothing_changes_and_nothing_is_seen(server, method, path, body, header):
+    headers = {} if header is None else {"authorization": header}
+    answer = server.open.request(method, path, json=body, headers=headers)
+    assert answer.status_code == 401
+    assert "token" in answer.json()["error"]
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert [one["id"] for one in server.open.get("/sources").json()][:2] == ["street", "gate"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "status"),
+    [
+        ("/etc/passwd", 403),
+        ("samples/street.mp4", 403),
+        ("file:///etc/passwd", 403),
+        ("FILE:///etc/passwd", 403),
+        ("file:/etc/passwd", 403),
+        ("concat:/etc/passwd", 403),
+        ("/dev/video0", 403),
+        ("v4l2:///dev/video0", 403),
+        ("subfile://x", 403),
+        ("../samples/street.mp4", 403),
+        ("~/.ssh/id_rsa", 403),
+        ("${HOME}", 403),
+        (" rtsp://host/x", 403),
+        ("test://../../etc", 403),
+        ("", 422),
+        ("x" * 3000, 422),
+    ],
+)
+def test_this_machines_files_are_not_read(server, uri, status):
+    answer = server.client.post("/sources", json={"id": "x", "uri": uri})
+    assert answer.status_code == status, answer.text
+    assert answer.json()["error"]
+    assert server.source("x") == {}
+
+
+@pytest.mark.parametrize("id_", ["", "../x", "a/b", "a b", ".hidden", "-x", "a..b", "x" * 65, "a\0b", "ü", "{source}"])
+def test_a_name_with_tricks_is_refused(server, id_):
+    answer = server.client.post("/sources", json={"id": id_, "uri": "test://"})
+    assert answer.status_code == 422
+    assert "id" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "body|required"),
+        (b"{", "JSON"),
+        (b"[]", "dictionary|object"),
+        (b'{"id": 3, "uri": "test://"}', "id"),
+        (b'{"id": "x"}', "uri"),
+        (b'{"id": "x", "uri": "test://", "options": []}', "options"),
+        (b'{"id": "x", "uri": "test://", "more": 1}', "more"),
+        (b'{"id": "x", "uri": "test://", "options": {"pase": 3}}', "no option 'pase'; did you mean"),
+        (b'{"id": "x", "uri": "test://", "options": {"pace": "fast"}}', "pace"),
+        (b'{"id": "x", "uri": "test://", "options": {"uri": "/etc/passwd"}}', "uri"),
+        (b'{"id": "x", "uri": "test://", "options": {"stage": "source"}}', "stage"),
+        (b'{"id": "x", "uri": "test://", "options": {"fault": {"fail": 1}}}', "fault"),
+    ],
+)
+def test_a_body_that_is_not_right_is_refused_with_why(server, body, words):
+    import re
+
+    answer = server.client.post("/sources", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 422
+    assert re.search(words, answer.json()["error"])
+    assert server.source("x") == {}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("DELETE", "/sources/nobody", None, 404),
+        ("POST", "/sources/nobody/pause", None, 404),
+        ("POST", "/sources/nobody/record", None, 404),
+        ("POST", "/sources/street/record", None, 409),  # nothing in this pipeline records
+        ("GET", "/sources/nobody/snapshot.jpg", None, 404),
+        ("GET", "/sources/nobody/live.mjpg", None, 404),
+        ("GET", "/sources/..%2f..%2fetc%2fpasswd/snapshot.jpg", None, 404),
+        ("PUT", "/sources/nobody", {"uri": "test://"}, 404),
+        ("POST", "/sources", {"id": "street", "uri": "test://"}, 409),
+        ("GET", "/events/999999/picture.jpg", None, 404),
+        ("GET", "/events/x/picture.jpg", None, 422),
+        ("GET", "/events?limit=0", None, 422),
+        ("PATCH", "/stages/nobody", {"min_score": 1}, 404),
+        ("PATCH", "/stages/preview", {"gallery": 1}, 404),
+        ("PATCH", "/stages/detect.infer", {"model": "x"}, 422),
+        ("PATCH", "/stages/detect.postprocess", {"min_score": "high"}, 422),
+        ("PATCH", "/stages/detect.postprocess", {"min_score": 2}, 422),
+        ("PATCH", "/stages/detect.postprocess", {"iou": 0.1, "model": "x"}, 422),
+        ("GET", "/page/../app.py", None, 404),
+        ("GET", "/page/%2e%2e/app.py", None, 404),
+        ("GET", "/nothing", None, 404),
+        ("PUT", "/status", None, 405),
+    ],
+)
+def test_what_cannot_be_done_says_why(server, method, path, body, status):
+    before = server.open.get("/stages").json()[2]["settings"]
+    answer = server.client.request(method, path, json=body)
+    assert answer.status_code == status, answer.text
+    assert answer.json()["error"]
+    assert server.open.get("/stages").json()[2]["settings"] == before
+
+
+def test_a_body_has_a_limit(server):
+    big = json.dumps({"id": "x", "uri": "rtsp://h/" + "x" * 1_100_000}).encode()
+    assert server.client.post("/sources", content=big).status_code == 413
+    answer = server.client.post("/sources", content=(big[at : at + 65536] for at in range(0, len(big), 65536)))
+    assert answer.status_code == 413
+    assert "1,000,000" in answer.json()["error"]
+
+
+def test_no_password_leaves_it(server):
+    """Every answer that tells of a source with secrets in its address, refusals included."""
+    new = {"id": "secret", "uri": URI}
+    answers = [
+        server.client.post("/sources", json=new),
+        server.client.post("/sources", json=new),
+        server.client.post("/sources", json={**new, "id": 7}),
+        server.client.post("/sources", json={**new, "id": "a b"}),
+        server.client.post("/sources", json={**new, "id": "y", "uri": f"rstp://u:{SECRET}@h/x"}),
+        server.client.post("/sources", json={**new, "id": "y", "options": {"start": f"rtsp://u:{SECRET}@h"}}),
+        server.client.post("/sources", content=json.dumps(new)[:-1].encode()),
+        server.client.put("/sources/secret", json={"uri": URI, "options": {"timeout": "1s"}}),
+    ]
+    try:
+        assert [one.status_code for one in answers] == [201, 409, 422, 422, 403, 422, 422, 200]
+        server.until(lambda: server.source("secret")["cause"])
+        paths = ("/sources", "/stages", "/events", "/status", "/metrics", "/openapi.json", "/")
+        answers += [server.open.get(path) for path in paths]
+        answers.append(server.client.get("/sources/secret/snapshot.jpg"))
+        assert any("***" in one.text for one in answers)
+        assert not [one.request.url for one in answers if SECRET in one.text or SECRET in str(one.headers)]
+        assert SECRET not in "\n".join(server.said)
+    finally:
+        server.client.delete("/sources/secret")
+
+
+def test_the_page_needs_nothing_from_elsewhere(server):
+    index = server.open.get("/")
+    policy = index.headers["content-security-policy"]
+    assert "script-src 'self'" in policy
+    assert "unsafe" not in policy
+    for path in ("/", "/docs"):
+        text = server.open.get(path).text
+        assert "http://" not in text.replace("http://www.w3.org", "")
+        assert "https://" not in text
+        assert "<script>" not in text
+        assert " style=" not in text
+        assert "onclick=" not in text
+    for name in ("main.js", "style.css", "icon.svg", "docs.js"):
+        assert server.open.get(f"/page/{name}").status_code == 200
+    assert index.headers["x-content-type-options"] == "nosniff"
+
+
+def test_allow_files_lets_files_in_and_metrics_outlive_a_source(root, monkeypatch):
+    monkeypatch.chdir(root)
+    text = "sources: {cam: {uri: 'test://', pace: 10}}\nstages: {jsonl: {path: /dev/null}}"
+    with served(text, root, allow_files=True) as one:
+        one.running("cam")
+        new = {"id": "street", "uri": "samples/street.mp4", "options": {"pace": "realtime", "loop": True}}
+        assert one.client.post("/sources", json=new).status_code == 201
+        one.running("street")
+        assert one.client.delete("/sources/cam").status_code == 204
+        assert one.client.delete("/sources/street").status_code == 204
+        assert one.open.get("/sources").json() == []
+        assert one.open.get("/ready").status_code == 200
+        assert 'source="cam"' not in one.open.get("/metrics").text
+        assert one.open.get("/stages").json()[0]["id"] == "jsonl"
+
+
+def test_a_port_that_is_taken_is_said():
+    from streamkit.errors import OutputError
+    from streamkit.serve.server import listen
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(OutputError, match=rf"cannot listen on 127.0.0.1 port {port}: .*give another --port"):
+            listen("127.0.0.1", port)

@@ -1,0 +1,191 @@
+"""What a user can do on the page in a real browser, also with a keyboard alone."""
+
+import re
+
+import pytest
+from pages import (  # noqa: F401  fixtures
+    CHROMIUM,
+    PHONE,
+    chromium_fixture,
+    expect,
+    focused,
+    open_page_fixture,
+    ring,
+    shoot,
+    tidy,
+    tile,
+    walk,
+    wide,
+)
+from servers import SECRET, TOKEN, served
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to look with; apt-get install chromium")
+
+
+def test_a_camera_is_added_and_removed_with_the_keyboard_alone(open_page, server):
+    page = open_page()
+    expect(tile(page, "street").locator("img")).to_be_visible()
+    press = page.keyboard.press
+    press("Tab")
+    assert focused(page) == "Skip to the cameras"
+    press("Enter")
+    press("Tab")
+    assert focused(page) == "Add a camera"
+    assert ring(page)
+    press("Enter")
+    expect(page.locator("#camera")).to_be_visible()
+    page.keyboard.type("yard")
+    press("Tab")
+    page.keyboard.type("test://")
+    shoot(page, "add")
+    press("Enter")
+    expect(tile(page, "yard").locator(".badge")).to_have_text("running")
+    expect(page.locator("#camera")).to_be_hidden()
+    assert focused(page) == "Add a camera"  # where the user was
+    walk(page, "Remove yard")
+    press("Enter")
+    expect(page.locator("#removal")).to_be_visible()
+    press("Escape")
+    expect(page.locator("#removal")).to_be_hidden()
+    assert server.source("yard")
+    assert focused(page) == "Remove yard"
+    press("Enter")
+    walk(page, "Remove")
+    press("Enter")
+    expect(tile(page, "yard")).to_have_count(0)
+    assert server.source("yard") == {}
+
+
+def test_errors_are_ones_a_user_can_act_on(open_page, server):
+    page = open_page()
+    page.get_by_role("button", name="Add a camera").click()
+    box = page.locator("#camera")
+
+    def answer(id_, uri, options=""):
+        box.get_by_label("Name").fill(id_)
+        box.get_by_label("Address").fill(uri)
+        if options:
+            box.locator("summary").click()
+            box.get_by_label("As JSON").fill(options)
+        box.get_by_role("button", name="Add").click()
+        return page.locator("#camera-error")
+
+    expect(answer("street", "test://")).to_contain_text("there is a source 'street' already")
+    expect(answer("yard", f"rstp://u:{SECRET}@host/x")).to_contain_text("rtsp")
+    expect(answer("yard", "/etc/passwd")).to_contain_text("--allow-files")
+    expect(answer("yard", "test://", "{pace}")).to_contain_text("not JSON")
+    box.get_by_label("As JSON").fill('{"pase": 3}')
+    box.get_by_role("button", name="Add").click()
+    expect(page.locator("#camera-error")).to_contain_text("did you mean")
+    shoot(page, "add-error")
+    box.get_by_role("button", name="Cancel").click()
+    expect(box).to_be_hidden()
+    assert server.source("yard") == {}
+
+
+def test_pause_and_change(open_page, server):
+    server.client.post("/sources", json={"id": "yard", "uri": "test://", "options": {"pace": 10}})
+    page = open_page()
+    yard = tile(page, "yard")
+    expect(yard.locator("img")).to_be_visible()
+    yard.get_by_role("button", name="Pause yard").click()
+    expect(yard.locator(".badge")).to_have_text("paused")
+    expect(yard.locator(".picture")).to_have_class(re.compile("stale"))
+    yard.get_by_role("button", name="Resume yard").click()
+    expect(yard.locator(".badge")).to_have_text("running")
+    yard.get_by_role("button", name="Change yard").click()
+    page.get_by_label("Address").fill(f"rtsp://u:{SECRET}@127.0.0.1:9/x")
+    page.locator("#camera-save").click()
+    expect(yard.locator(".address")).to_have_text("rtsp://u:***@127.0.0.1:9/x")
+    yard.get_by_role("button", name="Change yard").click()
+    expect(page.get_by_label("Address")).to_have_value("")  # a masked password is not sent back
+    assert SECRET not in page.content()
+
+
+def test_a_picture_is_enlarged_and_closed(open_page):
+    page = open_page()
+    expect(tile(page, "street").locator("img")).to_be_visible()
+    page.get_by_role("button", name="Enlarge street").click()
+    large = page.locator("#large-picture")
+    expect(large).to_be_visible()
+    for _ in range(200):
+        if large.evaluate("one => one.naturalWidth") == 640:
+            break
+        page.wait_for_timeout(100)
+    assert large.evaluate("one => one.naturalWidth") == 640
+    shoot(page, "large")
+    page.keyboard.press("Escape")
+    expect(large).to_be_hidden()
+    expect(large).not_to_have_attribute("src", re.compile("mjpg"))
+
+
+def test_a_setting_is_changed(open_page, server):
+    page = open_page()
+    page.locator("summary", has_text="Settings of detect.postprocess").click()
+    form = page.get_by_role("form", name="Settings of detect.postprocess")
+    form.get_by_label("min_score").fill("7")
+    form.get_by_role("button", name="Apply").click()
+    expect(form.get_by_role("alert")).to_contain_text("0 to 1")
+    form.get_by_label("min_score").fill("0.55")
+    form.get_by_role("button", name="Apply").click()
+    expect(form.get_by_role("alert")).to_have_text("")
+    server.until(lambda: server.engine.running.changeable("detect.postprocess")["min_score"] == 0.55)
+
+
+def test_a_clip_is_recorded_with_the_keyboard_alone(open_page, root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    text = f"""
+sources:
+  street: {{uri: samples/street.mp4, pace: realtime, loop: true, phase: 1}}
+  gate: {{uri: "rtsp://127.0.0.1:9/stream1"}}
+  bars: {{uri: "test://", pace: 5}}
+stages:
+  clip: {{stage: record, before: 1s, after: 1s, path: "{tmp_path}/{{source}}/{{time}}.mp4"}}
+"""
+    with served(text, root) as one:
+        one.running("street")
+        page = open_page(url=one.url, viewport=PHONE)
+        expect(tile(page, "street").locator("img")).to_be_visible()
+        expect(page.get_by_role("button", name="Record a clip of gate")).to_be_disabled()  # nothing comes of it
+        expect(page.get_by_role("button", name="Record a clip of bars")).to_be_hidden()  # it has nothing to record
+        walk(page, "Record a clip of street")
+        page.keyboard.press("Enter")
+        expect(tile(page, "street").locator(".words")).to_contain_text("is being recorded")
+        expect(page.locator("#said")).to_have_text("A clip of street is being recorded.")
+        assert focused(page) == "Record a clip of street"
+        assert wide(page) <= 0
+        shoot(page, "record")
+        expect(page.locator(".event").filter(has_text="recorded at street")).to_be_visible()
+        expect(page.locator(".event").filter(has_text="manual at street")).to_be_visible()
+        assert len(list(tmp_path.glob("street/*.mp4"))) == 1
+        shoot(page, "recorded")
+
+
+def test_recording_asks_for_the_token_and_says_why_it_cannot(open_page, root, tmp_path, monkeypatch):
+    monkeypatch.chdir(root)
+    text = f"""
+sources: {{street: {{uri: samples/street.mp4, pace: realtime, loop: true}}}}
+stages: {{clip: {{stage: record, path: "{tmp_path}/{{time}}.mp4"}}}}
+"""
+    with served(text, root) as one:
+        one.running("street")
+        page = open_page(token=None, url=one.url)
+        record = page.get_by_role("button", name="Record a clip of street")
+        record.click()
+        expect(page.locator("#door")).to_be_visible()
+        page.get_by_label("Token").fill(TOKEN)
+        page.locator("#door").get_by_role("button", name="Sign in").click()
+        expect(page.locator("#door")).to_be_hidden()
+        expect(tile(page, "street").locator("img")).to_be_visible()
+        page.route("**/status", lambda route: route.abort())  # the page does not hear that it is paused
+        one.client.post("/sources/street/pause")
+        record.click()
+        expect(tile(page, "street").get_by_role("alert")).to_contain_text("gives no pictures now, it is paused")
+        shoot(page, "record-error")
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_no_button_to_record_where_no_stage_does(open_page):
+    page = open_page()
+    expect(tile(page, "street").locator("img")).to_be_visible()
+    expect(page.get_by_role("button", name="Record a clip of street")).to_be_hidden()
