@@ -1,5 +1,14 @@
 """streamkit: video analytics as a YAML and a few lines of Python, on the GPU or without one."""
 
+import os
+import signal
+
+import __main__
+
+# the installed command begins here; nothing has begun while Python imports, so Ctrl-C ends it at once, as in run.py
+if os.path.basename(getattr(__main__, "__file__", None) or "") == "streamkit":
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+
 from streamkit.data import Batch, Color, Detections, Device, Event, Frame, Surface
 from streamkit.stage import (
     BatchStage,

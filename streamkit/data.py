@@ -103,6 +103,7 @@ class Event:
         pts_s: the frame's presentation time in seconds.
         track_id: the object, where there is one.
         data: further facts; values that JSON can hold.
+        key: what knows it again where branches meet, one of which has added to its data.
     """
 
     kind: str
@@ -112,6 +113,7 @@ class Event:
     pts_s: float
     track_id: int | None = None
     data: dict[str, Any] = field(default_factory=dict)
+    key: object = field(default_factory=object, compare=False, repr=False)
 
 
 @dataclass(slots=True, repr=False)
@@ -178,6 +180,8 @@ class Frame:
             raise ValueError(
                 f"this frame has the tables {', '.join(self.tables)}: assign to frame.tables[name], not detections"
             )
+        if not isinstance(table, Detections):
+            raise TypeError(f"frame.detections must be a Detections, got {type(table).__name__}")
         self.tables = {next(iter(self.tables), self.stage or "detect"): table}
 
     def emit(self, kind: str, track_id: int | None = None, **data: Any) -> None:
@@ -299,7 +303,7 @@ class Batch:
                 for name in next((part.outputs for part in parts if part.outputs), {})
             },
             {
-                name: Detections.concat([part.table(name) for part in parts], rows=range(len(parts)))
+                name: Detections.concat([part.table(name) for part in parts], rows=range(len(parts)), exact=xp is np)
                 for name in first.tables
             },
             like.sequence,

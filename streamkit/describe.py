@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import textwrap
 import types
 import typing
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, Required, Union
 
 from streamkit.alarms import STAGE, Alarm, explained
@@ -41,7 +45,10 @@ _ALSO_SOURCE = (
     "Every source also takes `stage` (its type, where its address does not tell), and `fault`, which lets it go wrong "
     "on purpose; `explain fault` shows how."
 )
-_BASES: dict[Any, str] = {float: "number", int: "whole number", str: "text", bool: "true | false", Any: "anything"}
+_BASES: dict[Any, str] = {
+    float: "number", int: "whole number", str: "text", bool: "true | false", Path: "path", Any: "anything",
+    object: "anything", datetime: "day and time, such as 2026-03-02T23:00:00+01:00",
+}  # fmt: skip
 
 
 def kind_of(kind: type[Stage]) -> str:
@@ -117,16 +124,23 @@ def type_text(kind: Any) -> str:
         return " | ".join(map(str, given))
     if origin in (Union, types.UnionType):
         return " or ".join(type_text(one) for one in given if one is not type(None))
-    if origin in (list, tuple) and (origin is list or given[-1:] == (...,)):
+    if origin in (list, set, frozenset) or (origin is tuple and given[-1:] == (...,)):
         return f"list of {type_text(given[0])}"
     if origin is tuple:
         return f"[{', '.join(map(type_text, given))}]"
     if origin is dict:
         return f"mapping to {type_text(given[1])}"
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return " | ".join(str(one.value) for one in kind)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind) and not hasattr(kind, "__get_pydantic_core_schema__"):
+        return _keys({option.name: option.type for option in options(kind)})
     if hasattr(kind, "__total__"):  # a TypedDict, also that of typing_extensions
-        fields = typing.get_type_hints(kind, include_extras=True)
-        return "{" + ", ".join(f"{name}: {type_text(one)}" for name, one in fields.items()) + "}"
+        return _keys(typing.get_type_hints(kind, include_extras=True))
     return _BASES.get(kind) or str(getattr(kind, "__name__", kind))
+
+
+def _keys(types: dict[str, Any]) -> str:
+    return "{" + ", ".join(f"{name}: {type_text(kind)}" for name, kind in types.items()) + "}"
 
 
 def _sorted(registry: Registry) -> list[type[Stage]]:
@@ -158,6 +172,19 @@ def _yaml(value: Any) -> str:
     """A default as one would write it."""
     if value is None:
         return "not set"
+    if isinstance(value, Enum):
+        value = value.value
     if isinstance(value, float):
         return f"{value:g}"
-    return value if isinstance(value, str) and value else json.dumps(value, default=str)
+    return value if isinstance(value, str) and value else json.dumps(value, default=_json)
+
+
+def _json(value: Any) -> Any:
+    """What JSON has no form for, within a default, as one would write it."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, (set, frozenset)):
+        return sorted(value, key=str)
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return str(value)

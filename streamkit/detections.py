@@ -81,16 +81,29 @@ class Detections:
             self.batch_row = xp.zeros(n, np.int32)
         if self.row_id is None:
             self.row_id = xp.arange(n, dtype=np.int32)
+        self.check()
+
+    def check(self) -> None:
+        """Look whether the columns fit each other.
+
+        Raises:
+            ValueError: one has not the type, or not as many rows.
+        """
+        n = len(self.xyxy)
         self._check("xyxy", self.xyxy, np.float32, (n, 4))
         for name, dtype in _COLUMNS.items():
             self._check(name, getattr(self, name), dtype, (n,))
         if self.track_id is not None:
             self._check("track_id", self.track_id, np.int64, (n,))
         for name, column in self.extra.items():
+            if not hasattr(column, "dtype") or not column.ndim:
+                raise ValueError(f"Detections.extra[{name!r}] must be an array, got {type(column).__name__}")
             if len(column) != n:
                 raise ValueError(f"Detections.extra[{name!r}] must have {n} rows to match xyxy, got {len(column)}")
 
     def _check(self, name: str, array: Array, dtype: Any, shape: tuple[int, ...]) -> None:
+        if not hasattr(array, "dtype"):
+            raise ValueError(f"Detections.{name} must be an array, got {type(array).__name__}")
         if tuple(array.shape) != shape:
             raise ValueError(f"Detections.{name} must have shape {shape} to match xyxy, got {tuple(array.shape)}")
         if array.dtype != dtype:
@@ -139,6 +152,21 @@ class Detections:
         ) = values
         return table
 
+    def copy(self) -> Detections:
+        """The same table in arrays of its own."""
+        return self._unchecked(
+            self.xyxy.copy(),
+            self.score.copy(),
+            self.class_id.copy(),
+            self.batch_row.copy(),
+            None if self.track_id is None else self.track_id.copy(),
+            self.labels,
+            {name: column.copy() for name, column in self.extra.items()},
+            self.row_id.copy(),
+            self.private,
+            self.skeleton,
+        )
+
     def with_columns(self, **columns: Array) -> Detections:
         """A table of the same rows with `track_id`, `score`, ... replaced, or extra columns added."""
         fields = {name: columns.pop(name, getattr(self, name)) for name in _FIELDS if name != "extra"}
@@ -162,27 +190,30 @@ class Detections:
         return parts
 
     @staticmethod
-    def concat(tables: Sequence[Detections], *, rows: Sequence[int] | None = None) -> Detections:
-        """Put tables of the same labels one below the other.
+    def concat(tables: Sequence[Detections], *, rows: Sequence[int] | None = None, exact: bool = False) -> Detections:
+        """Put tables one below the other; where their labels differ, classes are numbered anew by their names.
 
         With `rows`, table i becomes the batch's frame `rows[i]`. A column that a table lacks is filled: -1 for
-        integers and tracks, NaN for floats, False for truth values, None for objects.
+        integers and tracks, NaN for floats, False for truth values, None for objects. On the host `exact` keeps each
+        table's own values in further columns: one of truth values that a table lacks, or of several types or shapes,
+        becomes one of objects.
         """
         if not tables:
             raise ValueError("Detections.concat needs at least one table")
         xp = array_module(tables[0].xyxy)
-        labels = max((t.labels for t in tables), key=len)
+        labels, class_id = _numbered(tables, xp)
         tracked = any(t.track_id is not None for t in tables)
         names = list(dict.fromkeys(name for t in tables for name in t.extra))
+        lengths = [len(t) for t in tables]
         batch_row = [t.batch_row if rows is None else xp.full(len(t), rows[i], np.int32) for i, t in enumerate(tables)]
         return Detections._unchecked(
             xp.concatenate([t.xyxy for t in tables]),
             xp.concatenate([t.score for t in tables]),
-            xp.concatenate([t.class_id for t in tables]),
+            xp.concatenate(class_id),
             xp.concatenate(batch_row),
             xp.concatenate([_or_nulls(t.track_id, len(t), np.int64, (), xp) for t in tables]) if tracked else None,
             labels,
-            {name: _stack([t.extra.get(name) for t in tables], [len(t) for t in tables], xp) for name in names},
+            {name: _stack([t.extra.get(name) for t in tables], lengths, xp, exact) for name in names},
             xp.concatenate([t.row_id for t in tables]),
             frozenset().union(*(t.private for t in tables)),
             next((t.skeleton for t in tables if t.skeleton is not None), None),
@@ -214,6 +245,21 @@ _COLUMNS = {"score": np.float32, "class_id": np.int32, "batch_row": np.int32, "r
 _FIELDS = ("xyxy", "score", "class_id", "batch_row", "track_id", "labels", "extra", "row_id", "private", "skeleton")
 
 
+def _numbered(tables: Sequence[Detections], xp: Any) -> tuple[tuple[str, ...], list[Array]]:
+    """The labels of all tables, and each table's classes by them; numbers without a name stay as they are."""
+    first = max((t.labels for t in tables), key=len)
+    if all(t.labels is first or t.labels == first[: len(t.labels)] for t in tables):
+        return first, [t.class_id for t in tables]
+    labels = tuple(dict.fromkeys(name for t in tables for name in t.labels))
+    places = {name: place for place, name in enumerate(labels)}
+    found = []
+    for table in tables:
+        anew = xp.asarray(np.array([*(places[name] for name in table.labels), 0], np.int32))
+        named = (table.class_id >= 0) & (table.class_id < len(table.labels))
+        found.append(xp.where(named, anew[xp.where(named, table.class_id, -1)], table.class_id))
+    return labels, found
+
+
 def _or_nulls(column: Array | None, n: int, dtype: Any, shape: tuple[int, ...], xp: Any) -> Array:
     if column is not None:
         return column
@@ -224,10 +270,28 @@ def _or_nulls(column: Array | None, n: int, dtype: Any, shape: tuple[int, ...], 
     return xp.full((n, *shape), np.nan if np.issubdtype(dtype, np.floating) else -1, dtype)
 
 
-def _stack(columns: list[Array | None], lengths: list[int], xp: Any) -> Array:
-    known = next(c for c in columns if c is not None)
+def _stack(columns: list[Array | None], lengths: list[int], xp: Any, exact: bool) -> Array:
+    there = [c for c, n in zip(columns, lengths, strict=True) if c is not None and n]
+    known = there[0] if there else next(c for c in columns if c is not None)
+    lacking = sum(map(len, there)) < sum(lengths)
+    alike = len({(c.dtype.kind, c.shape[1:]) for c in there}) < 2
+    if exact and (not alike or (lacking and known.dtype.kind not in "iuf")):
+        return _objects(columns, lengths)
     filled = [_or_nulls(c, n, known.dtype, known.shape[1:], xp) for c, n in zip(columns, lengths, strict=True)]
     return xp.concatenate(filled)
+
+
+def _objects(columns: list[Array | None], lengths: list[int]) -> np.ndarray:
+    """A column of objects, each table's own values; None where a table has none."""
+    made = np.full(sum(lengths), None)
+    for column, n, end in zip(columns, lengths, itertools.accumulate(lengths), strict=True):
+        if column is None:
+            continue
+        if column.dtype == np.float32:  # 0.1 stays 0.1, and not the float64 that is nearest to it
+            column = column.astype(str).astype(np.float64)
+        for place, value in enumerate(column.tolist(), end - n):
+            made[place] = value
+    return made
 
 
 def merge(first: Detections, second: Detections) -> Detections:

@@ -9,12 +9,15 @@ from typing import Any
 from streamkit.fault import Fault
 from streamkit.messages import did_you_mean, nearest
 from streamkit.plan import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig
-from streamkit.stage import Composite, Source, Stage
+from streamkit.stage import BatchStage, Composite, FrameStage, Source, Stage, StreamStage
 from streamkit.validate import Options
 from streamkit.yamlfile import Node
 
 _MAIL = "; from wires stages, and the address that mails come from is mail_from"
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./ -]*")
+
+INSERTABLE = (BatchStage, StreamStage, FrameStage)
+"""The kinds of stages that may stand between the parts of a composite."""
 
 
 class Entries:
@@ -206,6 +209,10 @@ class Entries:
                 continue
             kind = self._kind(named, Stage)
             if kind is None:
+                continue
+            if not issubclass(kind, INSERTABLE):
+                text = f"{kind.name} cannot stand between the parts of {id_}; batch, stream and frame stages can"
+                self.problems.append(named.problem(text))
                 continue
             place = Node(options, item.file, item.line, item.column, item.keys)
             values = self.validate(kind, place, f"{id_}.{kind.name}")

@@ -85,10 +85,11 @@ class OutputError(StreamkitError):
 class StageError(StreamkitError):
     """A stage raised. Made by the runner, which knows the place; the stage's own error is its cause."""
 
-    def __init__(self, stage: str, cause: BaseException, frame: Any = None) -> None:
+    def __init__(self, stage: str, cause: BaseException, frame: Any = None, *, when: str = "", line: str = "") -> None:
+        """Say what failed; `when` where it was no frame's doing, `line` of the stage's own file where it is known."""
         self.stage = stage
-        place = f" on {frame.source} frame {frame.index} ({frame.pts_s:.2f} s)" if frame is not None else ""
-        super().__init__(f"{stage} failed{place}: {describe(cause)}")
+        place = f" on {frame.source} frame {frame.index} ({frame.pts_s:.2f} s)" if frame is not None else when
+        super().__init__(f"{stage} failed{place}: {describe(cause)}{line and f' ({line})'}")
 
 
 def describe(error: BaseException) -> str:

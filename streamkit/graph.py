@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ from streamkit.checks.events import check_events
 from streamkit.checks.hiding import check_hidden
 from streamkit.checks.objects import check_gaps, check_labels, check_of
 from streamkit.checks.outputs import check_outputs
+from streamkit.checks.parts import parts_of
 from streamkit.checks.words import check_words
 from streamkit.errors import ConfigError, Problem
 from streamkit.messages import did_you_mean
@@ -94,16 +96,24 @@ def _expand(config: Config, problems: list[Problem]) -> tuple[dict[str, Node], d
 
 
 def _parts(stage: StageConfig, problems: list[Problem]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    composite = stage.type(**stage.options)
-    assert isinstance(composite, Composite)
-    left = list(stage.insert)
-    for part in composite.parts():
+    """The name, class and options of each part, and of what is inserted; the second `blur` is called `blur_2`."""
+    parts, left = parts_of(stage, problems), list(stage.insert)
+    names = [part.name for part in parts]
+    taken = set(names)
+    for part in parts:
         yield part.name, part.type, part.options
         for insert in [i for i in left if i.after == part.name]:
             left.remove(insert)
-            yield insert.type.name, insert.type, insert.options
-    names = [part.name for part in composite.parts()]
-    problems.extend(_misplaced(insert, stage.id, names) for insert in left)
+            name = _free(insert.type.name, taken)
+            taken.add(name)
+            yield name, insert.type, insert.options
+    if parts:
+        problems.extend(_misplaced(insert, stage.id, names) for insert in left)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    numbered = (f"{name}_{number}" for number in itertools.count(2))
+    return next(one for one in itertools.chain([name], numbered) if one not in taken)
 
 
 def _misplaced(insert: Insert, id_: str, names: list[str]) -> Problem:
@@ -115,10 +125,10 @@ def _misplaced(insert: Insert, id_: str, names: list[str]) -> Problem:
 def _check_parts(config: Config, nodes: dict[str, Node], problems: list[Problem]) -> None:
     """A `from` may name a part of a composite; refuse parts that there are not."""
     known = {DECODE, *nodes}
-    broken = {stage.id for stage in config.stages}
+    standing = {id_.split(".", 1)[0] for id_ in nodes}
     for node in list(nodes.values()):
         for name in node.inputs:
-            if name not in known and (name.split(".")[0] in broken and "." in name):
+            if name not in known and "." in name and name.split(".")[0] in standing:
                 text = f"{node.id}.from: there is no stage {name!r}{did_you_mean(name, known)}"
                 problems.append(node.place.problem(text))
 

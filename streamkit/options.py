@@ -5,10 +5,15 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+import typing
 from dataclasses import dataclass
 from typing import Any
 
+from streamkit.errors import ConfigError, describe
+
 _REQUIRED = dataclasses.MISSING
+_KEYS = ("stage", "from", "run", "insert")
+_SOURCE_KEYS = ("stage", "fault")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,9 @@ def options(kind: type[Any]) -> list[Option]:
     """The options of a stage, or of another dataclass that a YAML fills: what its constructor takes, with help.
 
     A field whose metadata says `wired` is none: the graph fills it with what only the graph knows.
+
+    Raises:
+        ConfigError: an annotation cannot be resolved; names the option.
     """
     texts, hints = _option_help(kind), _hints(kind)
     found = []
@@ -45,10 +53,50 @@ def summary(kind: type[Any]) -> str:
     return (inspect.getdoc(kind) or "").split("\n", 1)[0]
 
 
-def _hints(kind: type[Any]) -> dict[str, Any]:
-    import typing
+def check_names(kind: type[Any], base: type[Any], *, source: bool) -> None:
+    """Refuse options whose names mean something else: they could not be set, or would change what the runner reads.
 
-    return typing.get_type_hints(kind, include_extras=True)
+    Args:
+        kind: the stage, with its name.
+        base: the kind of stage that it is of.
+        source: whether it stands under `sources`, where a YAML has other keys of its own.
+
+    Raises:
+        TypeError: there is such an option; says why.
+    """
+    for name in (f.name for f in dataclasses.fields(kind) if f.init):
+        if name in (_SOURCE_KEYS if source else _KEYS):
+            why = f"a YAML has the key {name} for the runner"
+        elif hasattr(base, name):
+            why = f"every {base.__name__} has {name} for the runner"
+        else:
+            continue
+        raise TypeError(f"the option {name!r} of the stage {kind.name} needs another name: {why}")
+
+
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    """The types of the fields; raises ConfigError where an annotation names what is not there."""
+    try:
+        return typing.get_type_hints(kind, include_extras=True)
+    except Exception as error:  # an annotation is an expression, and may raise anything
+        which = ", ".join(map(repr, _unresolved(kind)))
+        whose = getattr(kind, "name", "") or kind.__name__
+        text = f"the type of the option {which} of {whose} cannot be read: {describe(error)}"
+        way = "import what it names at the top of the file, not under TYPE_CHECKING"
+        raise ConfigError(f"{text}; {way}") from error
+
+
+def _unresolved(kind: type[Any]) -> list[str]:
+    """The fields whose annotations cannot be resolved."""
+    found = []
+    for base in kind.__mro__:
+        for name, text in inspect.get_annotations(base).items():
+            one = type(base.__name__, (), {"__annotations__": {name: text}, "__module__": base.__module__})
+            try:
+                typing.get_type_hints(one, localns=dict(vars(base)))
+            except Exception:  # as above
+                found.append(name)
+    return found
 
 
 def _option_help(kind: type[Any]) -> dict[str, str]:

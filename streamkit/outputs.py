@@ -5,8 +5,10 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
+import fcntl
 import os
 import re
+import struct
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -66,12 +68,19 @@ def beside(path: Path, tag: str) -> Path:
 
 
 def fresh(path: Path, tag: str = "") -> Path:
-    """`path`, with `-tag` where there is one, and then `-2`, `-3`, ... as long as that name is taken."""
+    """`path`, with `-tag` where there is one, and then `-2`, `-3`, ... as long as that name is taken.
+
+    Raises:
+        OutputError: the name cannot be looked up: it is too long, or the disk or share does not answer.
+    """
     first = beside(path, tag) if tag else path
     found, number = first, 1
-    while found.exists() or _claimed(found):
-        number += 1
-        found = beside(first, str(number))
+    try:
+        while found.exists() or _claimed(found):
+            number += 1
+            found = beside(first, str(number))
+    except OSError as error:
+        raise output_error(found, error) from error
     return found
 
 
@@ -113,6 +122,8 @@ def discard_all() -> None:
 
 
 def _unlink(file: WholeFile) -> None:
+    if not _owned(file):  # it has its name, or never was ours, and another run may be writing the next one
+        return
     with contextlib.suppress(OSError):
         file.part.unlink()
 
@@ -124,11 +135,69 @@ def _claimed(path: Path) -> bool:
     return os.path.abspath(path) in _claims
 
 
+def _owned(file: WholeFile) -> bool:
+    return _claims.get(os.path.abspath(file.path)) is file
+
+
+_FAR = 1 << 62
+"""The byte that is locked. Where locks are mandatory, as on SMB, what is locked cannot be written by other handles."""
+_TRIES = 10
+
+
+def _held(part: Path) -> int:
+    """Open a part file and empty it; other processes cannot do so as long as the handle is open.
+
+    Where the file system, or the system, knows no such locks, they can.
+
+    Raises:
+        BlockingIOError: another process has it.
+        OSError: it cannot be opened.
+    """
+    for _ in range(_TRIES):
+        handle = os.open(part, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            _lock(handle)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(handle), os.stat(part)):
+                    os.ftruncate(handle, 0)
+                    return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)  # it has got its name between our opening and locking it
+    raise BlockingIOError
+
+
+def _lock(handle: int) -> None:
+    order = getattr(fcntl, "F_OFD_SETLK", None)  # of this handle, so that closing others lets go of nothing
+    if order is None:
+        return
+    try:
+        # held alone to begin with, then such that others may share it: where all locks are one kind, as on NFS, `Clip`
+        # takes a shared one of the same file
+        for kind in (fcntl.F_WRLCK, fcntl.F_RDLCK):
+            fcntl.fcntl(handle, order, struct.pack("hhqqi", kind, os.SEEK_SET, _FAR, 1, 0))
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            raise BlockingIOError from error
+
+
+def _forked() -> None:
+    """In a forked process: what is claimed is its parent's, and must not stay locked when that is gone."""
+    for file in list(_claims.values()):
+        file.let_go()
+    _claims.clear()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 class WholeFile:
     """A file that appears under its name when it is complete.
 
     Until then it is `.NAME.part` in the same folder, so that a crash leaves nothing under the final name; what a
-    crash did leave is written over by the next run. Two outputs of one process cannot have the same name.
+    crash did leave is written over by the next run. Two outputs of one process cannot have the same name, nor can those
+    of two runs at the same time: the part file is locked, where the file system can do that.
 
     Args:
         path: the final name.
@@ -139,12 +208,13 @@ class WholeFile:
         self.path = Path(path)
         self.part = self.path.with_name(f".{self.path.name}.part")
         self._must_be_new = must_be_new
+        self._handle: weakref.finalize[[int], WholeFile] | None = None
 
     def begin(self) -> Path:
         """Make the folder and an empty part file; return the part file's path.
 
         Raises:
-            OutputError: the folder cannot be made or written, or the name is taken.
+            OutputError: the folder cannot be made or written, the name is taken, or another run is writing it.
         """
         if _claimed(self.path):
             raise OutputError(f"cannot write {self.path}: another output of this run writes it; give it another path")
@@ -156,7 +226,11 @@ class WholeFile:
                 raise OutputError(
                     f"cannot write {self.path}: it exists, and if_exists is fail; remove it, or set overwrite"
                 )
-            self.part.open("wb").close()
+            self._handle = weakref.finalize(self, os.close, _held(self.part))
+        except BlockingIOError:
+            raise OutputError(
+                f"cannot write {self.path}: another run is writing it; wait for its end, or give this one another path"
+            ) from None
         except OSError as error:
             raise output_error(self.path, error) from error
         _claims[os.path.abspath(self.path)] = self
@@ -179,13 +253,19 @@ class WholeFile:
             self.discard()
             raise output_error(self.path, error) from error
         _claims.pop(os.path.abspath(self.path), None)
+        self.let_go()
 
     def discard(self) -> None:
-        """Remove the part file; what was under the final name stays."""
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            self.part.unlink()
-        if _claims.get(os.path.abspath(self.path)) is self:
+        """Remove the part file, where the disk lets it go; what was under the final name stays."""
+        _unlink(self)
+        if _owned(self):
             del _claims[os.path.abspath(self.path)]
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Let other processes write the part file."""
+        if self._handle is not None:
+            self._handle()
 
 
 class PartFile(WholeFile):

@@ -7,8 +7,12 @@ import sys
 from pathlib import Path
 
 from streamkit.errors import ConfigError, describe
+from streamkit.options import options
 from streamkit.stage import Collecting, Registry, Stage, ships
 from streamkit.yamlfile import near_files
+
+_loaded: dict[Path, list[type[Stage]]] = {}
+"""The stages of each file that this process has run: a second pipeline takes the same classes."""
 
 
 def load_plugins(path: Path, registry: Registry) -> list[str]:
@@ -39,34 +43,36 @@ def load_plugins(path: Path, registry: Registry) -> list[str]:
 
 
 def _load(file: Path, registry: Registry) -> None:
+    if file not in _loaded:
+        _loaded[file] = _stages(file)
+    for kind in _loaded[file]:
+        registry.add(kind)
+
+
+def _stages(file: Path) -> list[type[Stage]]:
+    """Run a file; return the stages that it makes, sorted by name. Raises ConfigError where it or a stage fails."""
     name = f"streamkit_plugin_{file.stem}_{abs(hash(str(file))):x}"
-    loaded = sys.modules.get(name)
-    if loaded is not None:  # a second pipeline of the same process: the classes are there already
-        for value in list(vars(loaded).values()):
-            if (
-                isinstance(value, type)
-                and issubclass(value, Stage)
-                and value.__module__ == name
-                and getattr(value, "name", None)
-            ):
-                registry.add(value)
-        return
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{file} is not a Python file")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    made = Registry()
     try:
-        with Collecting(registry):
+        with Collecting(made):
             spec.loader.exec_module(module)
-    except ConfigError:
+        kinds = [kind for word in made.names() if (kind := made.get(word)) is not None]
+        for kind in kinds:
+            options(kind)
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise
-    except Exception as error:
-        del sys.modules[name]
-        raise ConfigError(f"the plugin {file}{_line(error, file)} cannot be loaded: {describe(error)}") from error
+        told = describe(error)
+        if isinstance(error, SystemExit):
+            told = "it ends the program; put that under if __name__ == '__main__': or leave it out"
+        raise ConfigError(f"the plugin {file}{_line(error, file)} cannot be loaded: {told}") from error
+    return kinds
 
 
-def _line(error: Exception, file: Path) -> str:
+def _line(error: BaseException, file: Path) -> str:
     """`:LINE` of the plugin's own deepest line, where the error has one."""
     if isinstance(error, SyntaxError) and error.lineno:
         return f":{error.lineno}"

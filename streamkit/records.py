@@ -187,18 +187,25 @@ def _names(labels: tuple[str, ...], ids: list[int]) -> list[str | None]:
 
 
 def values_of(column: Any) -> list[Any]:
-    """A column as plain values, a float32 as the shortest decimal that is that float32; None where it is NaN."""
+    """A column as plain values, a float32 as the shortest decimal that is that float32; None where a number is missing.
+
+    A float is missing where it is NaN. A row of integers is where all of it is -1, as tables that lack the column are
+    filled; a -1 beside other numbers is one.
+    """
+    array = np.ascontiguousarray(column)
     try:
-        return orjson.loads(orjson.dumps(np.ascontiguousarray(column), option=orjson.OPT_SERIALIZE_NUMPY))  # type: ignore[no-any-return]
+        values: list[Any] = orjson.loads(orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY))
     except TypeError:  # text, objects
         return list(column.tolist()) if isinstance(column, np.ndarray) else list(column)
+    if array.dtype.kind == "i":
+        for row in np.flatnonzero((array == -1).all(axis=tuple(range(1, array.ndim)))).tolist():
+            values[row] = None
+    return values
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a column has nothing for this row: NaN or -1, the fill of tables that lack the column, throughout."""
-    if isinstance(value, list):
-        return all(map(is_missing, value))
-    return value is None or value == -1
+    """Whether a value of `values_of` is none: None, or a list of nothing else."""
+    return all(map(is_missing, value)) if isinstance(value, list) else value is None
 
 
 def _event(event: Event) -> dict[str, Any]:

@@ -81,6 +81,9 @@ class Shelf:
             time_s: wall clock of the event, in seconds since 1970; None where the source has none.
             pts_s: its presentation time in seconds, which stands in the name then.
             more: further words, by their placeholders.
+
+        Raises:
+            OutputError: the source's id leads out of the folder, or the disk does not take such a name.
         """
         date = NO_DATE
         if time_s is None:
@@ -102,7 +105,10 @@ class Shelf:
                 yield path
 
     def room(self) -> bool:
-        """Whether there is room for another, after the oldest have gone where they may."""
+        """Whether there is room for another, after the oldest have gone where they may.
+
+        A disk that does not say has room: what is wrong with it is told where a file is written.
+        """
         if self._free() >= self._min_free:
             return True
         if self._removes:
@@ -146,9 +152,12 @@ class Shelf:
 
     def _free(self) -> int:
         folder = self.root
-        while not folder.exists():
-            folder = folder.parent
-        return shutil.disk_usage(folder).free
+        try:
+            while not folder.exists():
+                folder = folder.parent
+            return shutil.disk_usage(folder).free
+        except OSError:
+            return self._min_free
 
     def _files(self) -> Iterator[Path]:
         for folder, _, names in os.walk(self.root):
@@ -161,7 +170,7 @@ class Shelf:
             if self._fits(path):
                 try:
                     about = path.stat()
-                except FileNotFoundError:  # somebody else has removed it
+                except OSError:  # somebody else has removed it, or it is out of reach
                     continue
                 found.append((path, about.st_mtime, about.st_size))
         return sorted(found, key=lambda one: (one[1], one[0]))

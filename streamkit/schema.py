@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamkit.alarms import Alarm
+from streamkit.entries import INSERTABLE
 from streamkit.fault import Fault
 from streamkit.stage import Composite, Registry, Source, Stage, options, summary
 from streamkit.units import Seconds
@@ -67,7 +68,7 @@ def json_schema(registry: Registry) -> dict[str, Any]:
         "$defs": {
             **_shared(),
             "named": _by_stage(stages),
-            "insert": _insert(stages),
+            "insert": _insert([kind for kind in stages if issubclass(kind, INSERTABLE)]),
             "fault": _filled(Fault, minProperties=1),
             "alarm": _filled(Alarm, required=["when"]),
             **{f"stage.{kind.name}": _options(kind) for kind in kinds},

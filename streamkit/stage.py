@@ -27,7 +27,7 @@ from streamkit.ahead import Ahead, Later
 from streamkit.counters import Counters
 from streamkit.data import Batch, Device, Frame
 from streamkit.errors import ConfigError
-from streamkit.options import Option, options, summary
+from streamkit.options import Option, check_names, options, summary
 from streamkit.retry import Retry
 from streamkit.spans import Spans
 from streamkit.units import Bytes, Count, Pixels, Point, Score, Seconds
@@ -235,10 +235,8 @@ class Composite(Stage):
         raise NotImplementedError
 
 
-KINDS: dict[str, type[Stage]] = {
-    kind.__name__: kind for kind in (Source, BatchStage, StreamStage, FrameStage, Sink, Composite)
-}
-
+_KINDS = (Source, BatchStage, StreamStage, FrameStage, Sink, Composite)
+KINDS: dict[str, type[Stage]] = {kind.__name__: kind for kind in _KINDS}
 _Kind = TypeVar("_Kind", bound=type[Stage])
 
 
@@ -296,12 +294,16 @@ def stage(
             an extra column; where it is not given, what the class it derives from reads.
         writes: what it adds, in the same words, or `events`; likewise.
     """
+    if not isinstance(name, str):  # `@stage` alone, with the class in the name's place
+        raise TypeError('@stage needs the word that a YAML uses for the stage: write @stage("my_stage")')
 
     def decorate(kind: _Kind) -> _Kind:
-        if not any(issubclass(kind, base) for base in KINDS.values()):
+        base = next((base for base in _KINDS if issubclass(kind, base)), None)
+        if base is None:
             raise TypeError(f"stage {name!r}: {kind.__name__} must be one of the kinds {', '.join(KINDS)}")
         made: _Kind = dataclass(kind, eq=False)  # type: ignore[assignment]
         made.name = name
+        check_names(made, base, source=base is Source)
         made.reads = _words(reads, made.reads)
         made.writes = _words(writes, made.writes)
         _target.add(made)
@@ -311,9 +313,8 @@ def stage(
 
 
 def _words(given: str | tuple[str, ...] | None, inherited: tuple[str, ...]) -> tuple[str, ...]:
-    if given is None:
-        return inherited
-    return (given,) if isinstance(given, str) else tuple(given)
+    words = (given,) if isinstance(given, str) else given
+    return inherited if words is None else tuple(words)
 
 
 def default_registry() -> Registry:

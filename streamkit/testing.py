@@ -147,7 +147,7 @@ def run_stage(
         stage: the stage. It is itself what runs; where the runner makes further instances, as of a frame stage for each
             further source, they have the same options.
         frames: the frames, of one source or of several in any order; none for a source. They stay as they are.
-        batch: frames a batch holds, or the sizes of the batches in turn.
+        batch: frames a batch holds, at least 1, or the sizes of the batches in turn.
         stage_id: the stage's id; its name if left out.
         on_error: `stop` raises what the stage raises; `skip` marks the frame, as a pipeline does by default.
 
@@ -156,6 +156,7 @@ def run_stage(
 
     Raises:
         StageError: the stage raised; says on which frame. The stage's own error is its cause.
+        ValueError: `batch` is no number of frames.
     """
     from streamkit.plan import Node, RunOptions
     from streamkit.yamlfile import Node as Place
@@ -196,6 +197,8 @@ def run_nodes(
     given = list(frames)
     sources = list(dict.fromkeys(frame.source for frame in given))
     sizes = (batch,) if isinstance(batch, int) else tuple(batch)
+    if not sizes or min(sizes) < 1:
+        raise ValueError(f"batch must be a whole number from 1, or a list of such numbers, got {batch!r}")
     runners = [runner(node, lambda name: _context(name, max(sizes)), _raise, sources) for node in nodes]
     if first is not None:
         _use(runners[0], first)

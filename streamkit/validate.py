@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, get_args, get_type_hints
 
-from streamkit.errors import Problem
+from streamkit.errors import ConfigError, Problem, describe
 from streamkit.messages import did_you_mean, nearest
-from streamkit.stage import options
+from streamkit.stage import Option, options
 from streamkit.units import CardProblems
 from streamkit.yamlfile import Node
 
@@ -20,6 +23,11 @@ _TYPES = {
 _OTHER_NAMES = {
     "h265": "hevc", "h.265": "hevc", "x265": "hevc", "h.264": "h264", "x264": "h264", "avc": "h264",
 }  # fmt: skip
+_MISSPELT = ("extra_forbidden", "unexpected_keyword_argument")
+_TYPES_THERE_ARE = (
+    "take int, float, str, bool, Path, an Enum or a Literal, a list, tuple, dict, dataclass or TypedDict of them, or a "
+    "unit such as Seconds; what only Python sets is a ClassVar or field(init=False)"
+)
 
 
 class Options:
@@ -40,7 +48,13 @@ class Options:
         """
         from pydantic import ValidationError
 
-        known = {option.name: option for option in options(kind)}
+        try:
+            known = {option.name: option for option in options(kind)}
+            model = model_of(kind)
+            _check_readable(kind)
+        except ConfigError as error:
+            self.problems.append(node.problem(f"{id_}: {error}"))
+            return None
         before = len(self.problems)
         unknown = [key for key in node.value if key not in known]
         for key in unknown:
@@ -48,18 +62,19 @@ class Options:
             self.problems.append(node.problem(text, key))
         given = {key: item.plain() for key, item in node.value.items() if key in known}
         try:
-            values = model_of(kind).validate_json(json.dumps(given), strict=True, context={"folder": self.folder})
+            values = model.validate_json(json.dumps(given), strict=True, context={"folder": self.folder})
         except ValidationError as error:
             misspelt = {(nearest(key, known),) for key in unknown}
             found = [e for e in error.errors(include_url=False) if e["type"] != "missing" or e["loc"] not in misspelt]
             self._report(kind, node, id_, found)
             return None
+        except Exception as error:  # of a plugin's own type
+            self.problems.append(node.problem(f"{id_}: its options cannot be read: {describe(error)}"))
+            return None
         if len(self.problems) > before:
             return None
-        try:
-            kind(**values)  # what __post_init__ refuses
-        except (TypeError, ValueError) as error:
-            self.problems.append(node.problem(f"{id_}: {error}"))
+        if (refused := refusal(kind, values)) is not None:
+            self.problems.append(node.problem(f"{id_}: {refused}"))
             return None
         return {name: values[name] for name in given}
 
@@ -78,7 +93,7 @@ class Options:
                 name = ".".join([id_, *path, str(error["loc"][-1])])
                 self.problems.append(where.problem(f"{name} is required{_help(kind, error['loc'][-1], path)}"))
                 continue
-            if error["type"] == "extra_forbidden":
+            if error["type"] in _MISSPELT:
                 parent, taken = node.follow(error["loc"][:-1])
                 key, name = str(error["loc"][-1]), ".".join([id_, *taken])
                 way = did_you_mean(key, _keys(kind, error["loc"]))
@@ -97,24 +112,79 @@ class Options:
             self.problems.append(found.problem(f"{'.'.join([id_, *steps])} {text}{shown}{''.join(nears)}"))
 
 
+def refusal(kind: type[Any], values: dict[str, Any]) -> str | None:
+    """What the constructor of `kind`, with its `__post_init__`, has against these values; None where it takes them."""
+    try:
+        kind(**values)
+    except (TypeError, ValueError) as error:
+        return str(error) or describe(error)
+    except Exception as error:  # a plugin's code may raise anything
+        return describe(error)
+    return None
+
+
 _models: dict[type[Any], Any] = {}
 
 
 def model_of(kind: type[Any]) -> Any:
-    """The pydantic adapter of a stage's options: a typed dict of them."""
-    if kind not in _models:
-        from pydantic import ConfigDict, Field, TypeAdapter
-        from typing_extensions import TypedDict  # before Python 3.12 pydantic needs this one
+    """The pydantic adapter of a stage's options: a typed dict of them.
 
-        fields: dict[str, Any] = {}
-        for option in options(kind):
-            described: Any = Annotated.__class_getitem__((option.type, Field(description=option.help)))  # type: ignore[attr-defined]
-            fields[option.name] = described if option.required else NotRequired[described]
-        make: Any = TypedDict  # a class made of the stage's fields, which a type checker cannot follow
-        shape = make(kind.name, fields)
-        shape.__pydantic_config__ = ConfigDict(arbitrary_types_allowed=True)
-        _models[kind] = TypeAdapter(shape)
+    Raises:
+        ConfigError: there is no adapter for the type of an option.
+    """
+    if kind not in _models:
+        _models[kind] = _of_all(kind, lambda fields: _adapter(kind.name, fields))
     return _models[kind]
+
+
+def _adapter(name: str, fields: list[Option]) -> Any:
+    """The adapter of a typed dict of these options; a mapping or dataclass in it takes no keys but its own."""
+    from pydantic import ConfigDict, Field, TypeAdapter
+    from typing_extensions import TypedDict  # before Python 3.12 pydantic needs this one
+
+    types: dict[str, Any] = {}
+    for option in fields:
+        described: Any = Annotated.__class_getitem__((option.type, Field(description=option.help)))  # type: ignore[attr-defined]
+        types[option.name] = described if option.required else NotRequired[described]
+    make: Any = TypedDict  # a class made of the stage's fields, which a type checker cannot follow
+    shape = make(name, types)
+    shape.__pydantic_config__ = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+    return TypeAdapter(shape)
+
+
+_readable: set[type[Any]] = set()
+
+
+def _check_readable(kind: type[Any]) -> None:
+    """Refuse an option of a type that no text can give, such as an array or a function; raises ConfigError."""
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Schema(GenerateJsonSchema):
+        def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> Any:
+            if schema["type"] in ("is-instance", "callable"):
+                raise TypeError
+            return {}  # a type that reads its text itself
+
+    if kind not in _readable:
+        _of_all(kind, lambda fields: _adapter(kind.name, fields).json_schema(schema_generator=Schema))
+        _readable.add(kind)
+
+
+def _of_all(kind: type[Any], make: Callable[[list[Option]], Any]) -> Any:
+    """What `make` makes of the options of `kind`; raises ConfigError with the option for which it cannot."""
+    found = options(kind)
+    try:
+        return make(found)
+    except Exception:
+        for option in found:
+            try:
+                make([option])
+            except Exception as error:
+                why = f" ({str(error).splitlines()[0]})" if str(error) else ""
+                shown = inspect.formatannotation(option.type)
+                text = f"the option {option.name} has a type that a YAML cannot give: {shown}{why}; {_TYPES_THERE_ARE}"
+                raise ConfigError(text) from error
+        raise
 
 
 def told(error: Any) -> str:
@@ -156,6 +226,8 @@ def _keys(kind: type[Any], path: tuple[Any, ...]) -> list[str]:
         one = left.pop()
         if hasattr(one, "__total__"):  # a TypedDict, also that of typing_extensions
             return list(get_type_hints(one))
+        if dataclasses.is_dataclass(one):
+            return [field.name for field in dataclasses.fields(one) if field.init]
         left.extend(get_args(one))
     return []
 

@@ -29,6 +29,8 @@ _WORDS: dict[str, Any] = {
     "-.inf": float("-inf"),
     ".nan": float("nan"),
 }  # fmt: skip
+_LONGEST, _DEEPEST = 1000, 100
+_TOO_DEEP = f"lists and mappings may stand at most {_DEEPEST} deep in each other"
 
 
 @dataclass(slots=True)
@@ -116,7 +118,10 @@ def load(text: str, file: str, environment: Mapping[str, str] | None = None) -> 
         ConfigError: the text is not YAML.
     """
     try:
-        root = yaml.compose(text, Loader=_Loader)
+        loader = _Loader(text)
+        root = loader.get_single_node()
+    except RecursionError:  # of PyYAML, far beyond what `_Builder` takes
+        raise ConfigError([Problem(file, loader.line + 1, loader.column + 1, _TOO_DEEP)]) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
@@ -153,10 +158,16 @@ def near_files(path: Path) -> str:
 
 
 def scalar(text: str) -> Any:
-    """Type a plain scalar by YAML 1.2's core schema (YAML 1.2.2, section 10.3.2)."""
+    """Type a plain scalar by YAML 1.2's core schema (YAML 1.2.2, section 10.3.2).
+
+    Raises:
+        ConfigError: a whole number has more digits than Python reads and writes (`sys.get_int_max_str_digits`).
+    """
     if text in _WORDS:
         return _WORDS[text]
     if _INT.fullmatch(text):
+        if len(text) > _LONGEST:
+            raise ConfigError(f"a number has at most {_LONGEST} digits, got {len(text)}; put quotes around text")
         return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
     return float(text) if _FLOAT.fullmatch(text) else text
 
@@ -206,13 +217,17 @@ class _Builder:
         if id(source) in self._open:
             self.problems.append(node.problem("an alias cannot stand inside what it names"))
             return node
+        if len(self._open) == _DEEPEST:
+            self.problems.append(node.problem(_TOO_DEEP))
+            return node
         self._open.append(id(source))
         if source.tag not in _KNOWN_TAGS:
             tag = source.tag.replace(_TAGS, "!!")
             self.problems.append(node.problem(f"the tag {tag} means nothing here; leave it out"))
         if isinstance(source, yaml.ScalarNode):
             text = self._environment(source.value, node)
-            node.value = scalar(text) if source.style is None and source.tag != _TAGS + "str" else text
+            plain = source.style is None and source.tag != _TAGS + "str"
+            node.value = self._typed(text, node) if plain else text
             node.raw = _written(source)
         elif isinstance(source, yaml.SequenceNode):
             node.value = [self.build(item) for item in source.value]
@@ -237,6 +252,13 @@ class _Builder:
                 self.problems.append(Problem(self.file, *place, text))
             else:
                 node.value[name], node.keys[name] = self.build(value), place
+
+    def _typed(self, text: str, node: Node) -> Any:
+        try:
+            return scalar(text)
+        except ConfigError as error:
+            self.problems.append(node.problem(str(error)))
+            return None
 
     def _environment(self, text: str, node: Node) -> str:
         def replace(match: re.Match[str]) -> str:

@@ -168,6 +168,14 @@ from streamkit.graph import build
             with_stages("detect: {model: demo, insert: {stage: draw}}"),
             "3:33: detect.insert needs {after: PART, stage: NAME} and its options",
         ),
+        (
+            with_stages("detect: {model: demo, insert: {after: infer, stage: test_pattern}}"),
+            "3:55: test_pattern cannot stand between the parts of detect; batch, stream and frame stages can",
+        ),
+        (
+            with_stages("detect: {model: demo, insert: {after: infer, stage: pose, model: demo}}"),
+            "3:55: pose cannot stand between the parts of detect; batch, stream and frame stages can",
+        ),
         # one file for two
         (
             "sources: {a: samples/street.mp4, b: samples/street.mp4}\nstages: {video: {path: out/a.mp4}}",

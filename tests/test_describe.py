@@ -1,5 +1,8 @@
 """What `list` and `explain` say of stages."""
 
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -119,6 +122,17 @@ class Odd:
     pass
 
 
+class Speed(Enum):
+    FAST = "fast"
+    SLOW = "slow"
+
+
+@dataclass
+class Pair:
+    x: int
+    speed: Speed = Speed.FAST
+
+
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
@@ -137,9 +151,31 @@ class Odd:
         (Literal["a", "b"], "a | b"),
         (Annotated[int, "no unit"], "whole number"),
         (Rotate, "{every: duration, such as 10s, size: size, such as 100MB}"),
+        (set[str], "list of text"),
+        (Path | None, "path"),
+        (Speed, "fast | slow"),
+        (Pair, "{x: whole number, speed: fast | slow}"),
+        (list[Pair], "list of {x: whole number, speed: fast | slow}"),
         (Any, "anything"),
         (Odd, "Odd"),
     ],
 )
 def test_types_are_told_in_words_of_a_yaml(kind: Any, text: str) -> None:
     assert type_text(kind) == text
+
+
+def test_defaults_are_told_as_a_yaml_takes_them() -> None:
+    with Collecting(Registry()) as registry:
+
+        @stage("paced")
+        class Paced(FrameStage):
+            """Have options of classes of its own."""
+
+            speed: Speed = Speed.FAST
+            pair: Pair = field(default_factory=lambda: Pair(1))
+            words: frozenset[str] = frozenset({"b", "a"})
+
+    told = explain(registry, "paced")
+    assert "  speed: fast | slow; default fast\n" in told
+    assert '  pair: {x: whole number, speed: fast | slow}; default {"x": 1, "speed": "fast"}\n' in told
+    assert '  words: list of text; default ["a", "b"]\n' in told

@@ -199,3 +199,17 @@ def test_copying_packets_below_what_draws_is_refused() -> None:
     with pytest.raises(ConfigError, match="4:44: video: encoder: copy takes the source's own packets"):
         build(read_text(text))
     build(read_text(text.replace("draw", "meta").replace("  meta: {}\n", "")))
+
+
+def test_two_stages_of_one_name_between_the_parts_have_ids_of_their_own():
+    one = "{after: preprocess, stage: blur}"
+    made = graph(f"detect: {{model: demo, insert: [{one}, {one}, {{after: infer, stage: blur}}]}}")
+    assert wiring(made) == {
+        "detect.preprocess": ["decode"], "detect.blur": ["detect.preprocess"], "detect.blur_2": ["detect.blur"],
+        "detect.infer": ["detect.blur_2"], "detect.blur_3": ["detect.infer"], "detect.postprocess": ["detect.blur_3"],
+    }  # fmt: skip
+
+
+def test_an_inserted_stage_leaves_a_part_its_name():
+    made = graph("detect: {model: demo, insert: {after: infer, stage: postprocess, model: demo}}")
+    assert list(made.nodes) == ["detect.preprocess", "detect.infer", "detect.postprocess_2", "detect.postprocess"]

@@ -1,5 +1,10 @@
 import errno
+import fcntl
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -59,6 +64,24 @@ def test_fresh_names(tmp_path):
     assert fresh(path, "x") == tmp_path / "a-x.jsonl"
 
 
+def test_a_name_that_no_disk_takes_is_told(tmp_path):
+    with pytest.raises(OutputError, match=r"^cannot write .*x\.jsonl: the name is too long$"):
+        fresh(tmp_path / f"{'x' * 300}.jsonl")
+
+
+def test_a_part_file_that_the_disk_keeps_ends_nothing(tmp_path, monkeypatch):
+    file = WholeFile(tmp_path / "a.jsonl")
+    file.begin()
+
+    def stale(self):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", stale)
+        file.discard()
+    WholeFile(tmp_path / "a.jsonl").begin()  # the name is free for another
+
+
 def test_a_whole_file_appears_when_finished(tmp_path):
     path = tmp_path / "deep" / "er" / "a.txt"
     file = WholeFile(path)
@@ -88,6 +111,85 @@ def test_two_outputs_cannot_have_one_name(tmp_path):
     assert fresh(tmp_path / "a.txt") == tmp_path / "a-2.txt"
     first.finish()
     WholeFile(tmp_path / "a.txt").begin()
+
+
+WRITING = """
+import os, sys
+from streamkit.outputs import WholeFile
+
+file = WholeFile(sys.argv[1])
+file.begin().write_text("theirs")
+if "fork" in sys.argv and os.fork():
+    os._exit(0)
+print("begun", flush=True)
+sys.stdin.read()
+"fork" in sys.argv or file.finish()
+"""
+
+
+@contextmanager
+def another_run(path: Path, *how: str) -> Iterator[subprocess.Popen[str]]:
+    """A run that writes `path`, until its standard input is closed."""
+    line = [sys.executable, "-c", WRITING, str(path), *how]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "begun\n"
+        yield running
+        running.kill()
+
+
+def test_what_another_run_is_writing_is_refused_and_left_alone(tmp_path):
+    path = tmp_path / "a.txt"
+    with another_run(path) as running:
+        mine = WholeFile(path)
+        with pytest.raises(
+            OutputError, match=r"a\.txt: another run is writing it; wait for its end, or give this one an"
+        ):
+            mine.begin()
+        mine.discard()
+        discard_all()
+        assert mine.part.read_text() == "theirs"
+        running.communicate(timeout=20)
+    assert path.read_text() == "theirs"
+    mine.begin()  # it has come to its end
+    mine.discard()
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_what_a_run_that_is_dead_has_left_is_taken_over(tmp_path):
+    with another_run(tmp_path / "a.txt") as running:
+        running.kill()
+        running.wait()
+        mine = WholeFile(tmp_path / "a.txt")
+        assert mine.part.read_text() == "theirs"
+        assert mine.begin().read_bytes() == b""
+        mine.discard()
+
+
+def test_a_process_that_was_forked_does_not_keep_it(tmp_path):
+    with another_run(tmp_path / "a.txt", "fork") as running:
+        running.wait()
+        mine = WholeFile(tmp_path / "a.txt")
+        mine.begin()
+        mine.finish()
+        assert running.stdin is not None
+        running.stdin.close()  # and so the child ends
+
+
+@pytest.mark.parametrize("lacks", ["file system", "system"])
+def test_where_nothing_can_be_locked_files_are_written_all_the_same(tmp_path, monkeypatch, lacks):
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    if lacks == "system":
+        monkeypatch.delattr(fcntl, "F_OFD_SETLK")
+    else:
+        monkeypatch.setattr(fcntl, "fcntl", refuse)
+    with another_run(tmp_path / "a.txt"):
+        mine = WholeFile(tmp_path / "a.txt")
+        mine.begin().write_text("mine")
+        mine.finish()
+    assert (tmp_path / "a.txt").read_text() == "mine"
 
 
 def test_must_be_new(tmp_path):

@@ -70,6 +70,15 @@ def test_those_that_ship():
             GOOD.format(name="x").replace("(FrameStage)", ""),
             r"p\.py:4 cannot be loaded: TypeError: stage 'x': Made must be one of the kinds",
         ),
+        (
+            "import sys\n\nsys.exit(4)\n",
+            r"p\.py:3 cannot be loaded: it ends the program; put that under if __name__ == '__main__': or leave it out",
+        ),
+        (
+            "from __future__ import annotations\n" + GOOD.format(name="x") + "    where: Path | None = None\n",
+            r"p\.py cannot be loaded: the type of the option 'where' of x cannot be read: NameError: name 'Path' is "
+            r"not defined; import what it names at the top of the file, not under TYPE_CHECKING",
+        ),
     ],
 )
 def test_a_plugin_that_cannot_be_loaded(tmp_path, text, told):
@@ -133,3 +142,14 @@ def test_a_plugin_that_a_test_imports_as_well_is_the_same_one(tmp_path, monkeypa
         importlib.import_module("imported_too")
     load_plugins(tmp_path, registry)
     assert registry.names() == ["imported_too"]
+
+
+def test_what_the_user_interrupts_is_no_problem_of_the_plugin(tmp_path):
+    (tmp_path / "p.py").write_text("raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        load(tmp_path)
+
+
+def test_classes_that_derive_from_a_stage_are_no_stages_themselves_in_a_second_registry_either(tmp_path):
+    (tmp_path / "p.py").write_text(GOOD.format(name="p") + "\n\nclass More(Made):\n    pass\n")
+    assert load(tmp_path) == load(tmp_path) == ["p"]

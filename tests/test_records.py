@@ -122,6 +122,37 @@ def test_extra_columns():
     assert first["box"] == [0, 0, 1, 1], "a column cannot replace a key of the schema"
 
 
+def test_what_is_missing_of_a_column():
+    """Floats where they are NaN, integers where they are -1; of vectors all of it."""
+    found = table(
+        [[0, 0, 1, 1]] * 3,
+        celsius=np.array([-1.0, 2.0, np.nan], np.float32),
+        exact=np.array([-1.0, np.nan, 0.0]),
+        lane=np.array([-1, 0, 1]),
+        small=np.array([-1, -2, 3], np.int8),
+        shift=np.array([[-1, -1], [-1, 4], [0, 0]]),
+        move=np.array([[-1.0, -1.0], [np.nan, -1.0], [np.nan, np.nan]], np.float32),
+        what=np.array([-1, None, [-1]], object),
+    )
+    each = [
+        {"celsius": -1.0, "exact": -1.0, "move": [-1.0, -1.0], "what": -1},
+        {"celsius": 2.0, "lane": 0, "small": -2, "shift": [-1, 4], "move": [None, -1.0]},
+        {"exact": 0.0, "lane": 1, "small": 3, "shift": [0, 0], "what": [-1]},
+    ]
+    one = frame(tables={"d": found})
+    own = {"box", "score", "class_id", "label"}
+    assert [{k: v for k, v in o.items() if k not in own} for o in record(one)["objects"]] == each
+    (whole,) = batch_lines(Batch([one], tables={"d": found}))
+    assert [{k: v for k, v in o.items() if k not in own} for o in json.loads(whole)["objects"]] == each
+
+
+def test_a_table_that_lacks_a_column_has_no_values_of_it():
+    lacks, has = table([[0, 0, 1, 1]]), table([[0, 0, 1, 1]], celsius=np.array([-1.0], np.float32), lane=np.array([3]))
+    first, second = record(frame(tables={"d": Detections.concat([lacks, has])}))["objects"]
+    assert not {"celsius", "lane"} & set(first)
+    assert (second["celsius"], second["lane"]) == (-1.0, 3)
+
+
 class Odd:
     def __str__(self):
         return "odd"

@@ -1,3 +1,4 @@
+import errno
 import os
 import shutil
 import time
@@ -6,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamkit.counters import Counters
+from streamkit.errors import OutputError
 from streamkit.retention import Shelf, removable
 
 NOON = 1785585600.25  # 2026-08-01T12:00:00.250Z
@@ -124,6 +126,24 @@ def test_room_is_never_made_where_nobody_asked_for_it(monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1))
     assert not shelf({"age": 1}).room()
     assert path.exists()
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES])
+def test_a_share_that_does_not_answer_is_told_where_a_file_is_written(number, monkeypatch):
+    made = shelf(keep={"age": 3600.0}, min_free=1000)
+    clip(days=1)
+
+    def broken(*args, **how):
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", broken)
+        patched.setattr(shutil, "disk_usage", broken)
+        assert made.room()
+        made.tidy(1e9)
+        with pytest.raises(OutputError, match=r"^cannot write clips/gate/"):
+            made.path("gate", "crossing", "crossed", NOON, 0.0)
+    assert dict(made.counts.values) == {}
 
 
 def test_parts_of_clips():

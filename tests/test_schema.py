@@ -93,6 +93,7 @@ BAD = {
     "a stage called decode": SOURCES + "stages: {decode: {stage: draw}}",
     "a source as a stage": SOURCES + "stages: {a: {stage: source, uri: x.mp4}}",
     "an insert into no composite": SOURCES + "stages: {draw: {insert: {after: a, stage: draw}}}",
+    "an insert of a sink": SOURCES + "stages: {detect: {model: demo, insert: {after: infer, stage: jsonl, path: a}}}",
     "an unknown fault": "sources: {a: {uri: x.mp4, fault: {frezee: {at: 1s, for: 1s}}}}\nstages: {draw: {}}",
     "no fault": "sources: {a: {uri: x.mp4, fault: {}}}\nstages: {draw: {}}",
     "an unknown word in a fault": "sources: {a: {uri: x.mp4, fault: {fail: {att: 1s}}}}\nstages: {draw: {}}",

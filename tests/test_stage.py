@@ -5,7 +5,7 @@ import pytest
 
 from streamkit import BatchStage, FrameStage, Point, Score, Seconds
 from streamkit.errors import ConfigError
-from streamkit.stage import Collecting, Registry, default_registry, options, stage, summary
+from streamkit.stage import Collecting, Registry, Sink, Source, default_registry, options, stage, summary
 
 
 @pytest.fixture
@@ -147,3 +147,40 @@ def test_the_built_in_stages_are_there():
         "source", "pictures", "test_pattern", "detect", "preprocess", "infer", "postprocess", "draw", "video",
         "jsonl", "csv",
     } <= set(default_registry().names())  # fmt: skip
+
+
+def test_a_stage_needs_its_name_in_parentheses(registry):
+    with pytest.raises(TypeError, match=r'write @stage\("my_stage"\)'):
+
+        @stage
+        class Bare(FrameStage):
+            """Nothing."""
+
+    assert registry.names() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "why"),
+    [
+        (FrameStage, "stage", "a YAML has the key stage for the runner"),
+        (FrameStage, "run", "a YAML has the key run for the runner"),
+        (Sink, "insert", "a YAML has the key insert for the runner"),
+        (Source, "fault", "a YAML has the key fault for the runner"),
+        (FrameStage, "reads", "every FrameStage has reads for the runner"),
+        (FrameStage, "name", "every FrameStage has name for the runner"),
+        (FrameStage, "context", "every FrameStage has context for the runner"),
+        (BatchStage, "process", "every BatchStage has process for the runner"),
+        (Sink, "target", "every Sink has target for the runner"),
+    ],
+)
+def test_options_whose_names_mean_something_else_are_refused(registry, kind, option, why):
+    made = type("Probe", (kind,), {"__annotations__": {option: str}, option: "a"})
+    text = f"the option '{option}' of the stage probe needs another name: {why}"
+    with pytest.raises(TypeError, match=f"^{text}$"):
+        stage("probe")(made)
+    assert registry.names() == []
+
+
+def test_a_source_may_have_options_that_only_other_stages_have_as_keys(registry):
+    made = stage("probe")(type("Probe", (Source,), {"__annotations__": {"run": int}, "run": 1}))
+    assert [option.name for option in options(made)] == ["run"]

@@ -1,7 +1,9 @@
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 
 from streamkit import Count, FrameStage, Point, Score, Seconds
@@ -17,6 +19,10 @@ class Zone:
 
     points: list[Point]
     share: Score = 0.5
+
+    def __post_init__(self):
+        if self.share == 0:
+            raise RuntimeError("no share")
 
 
 with Collecting(Registry()):
@@ -45,6 +51,8 @@ with Collecting(Registry()):
         def __post_init__(self):
             if self.text == "bad":
                 raise ValueError("text must be good")
+            if self.text == "worse":
+                raise KeyError("no such text")
 
     @stage("carded")
     class Carded(FrameStage):
@@ -111,6 +119,13 @@ def test_only_what_is_given_comes_out():
         (f"{{{LINE}, zone: 5}}", "it.zone must be a mapping, got 5"),
         (f"{{{LINE}, text: ~}}", "it.text must be text, got None"),
         (f"{{{LINE}, text: bad}}", "1:1: it: text must be good"),
+        (f"{{{LINE}, text: worse}}", "1:1: it: KeyError: 'no such text'"),
+        (
+            f"{{{LINE}, zone: {{points: [], shar: 1}}}}",
+            "1:47: it.zone has no option 'shar'; did you mean 'share'?",
+        ),
+        (f"{{{LINE}, zone: {{points: [], share: 0}}}}", "it: its options cannot be read: RuntimeError: no share"),
+        (f"{{{LINE}, points: []}}", "probe has no option 'points'; it stands within zone, as in zone: {points: ...}"),
         (f"{{{LINE}, txt: a}}", "probe has no option 'txt'; did you mean 'text'?"),
         (f"{{{LINE}, zebra: a}}", "probe has no option 'zebra'"),
     ],
@@ -136,3 +151,21 @@ def test_a_card_is_loaded(tmp_path):
     assert check("{model: demo}", Carded, root)[0]["model"].file == root / "models" / "demo.onnx"
     assert "there is no model card nothing.yaml" in check("{model: nothing}", Carded, tmp_path)[1][0]
     assert "must be the name of a model card, got 5" in check("{model: 5}", Carded)[1][0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        (np.ndarray | None, "numpy.ndarray | None"),
+        (Callable[[int], int], "collections.abc.Callable[[int], int]"),
+        (list[Registry], "list[streamkit.stage.Registry]"),
+    ],
+)
+def test_a_type_that_no_yaml_can_give_is_refused_with_what_there_is(kind, shown):
+    with Collecting(Registry()):
+        made = stage("odd")(type("Odd", (FrameStage,), {"__annotations__": {"n": int, "a": kind}, "n": 1, "a": None}))
+    values, (problem,) = check("{n: 2}", made)
+    assert values is None
+    assert problem.startswith(
+        f"1:1: it: the option a has a type that a YAML cannot give: {shown}; take int, float, str,"
+    )

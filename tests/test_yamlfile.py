@@ -177,3 +177,29 @@ def test_a_byte_order_mark_and_windows_lines_are_no_trouble(tmp_path):
     path = Path(tmp_path / "w.yaml")
     path.write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
     assert load_file(path)[0].plain() == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "-" + "9" * 5000, "0x" + "f" * 5000])
+def test_a_number_without_end_is_told_with_its_place(number):
+    assert told(f"a: 1\nb: [{number}]\n") == [
+        f"x.yaml:2:5: a number has at most 1000 digits, got {len(number)}; put quotes around text"
+    ]
+
+
+@pytest.mark.parametrize("text", ["[" * 101 + "]" * 101, "a: 1\nb: " + "{a: " * 100 + "1" + "}" * 100])
+def test_what_is_nested_without_end_is_told_with_its_place(text):
+    (problem,) = told(text)
+    assert problem.endswith("lists and mappings may stand at most 100 deep in each other")
+    assert not problem.startswith("x.yaml:1:1:")
+
+
+def test_nesting_that_no_parser_takes_is_told_with_its_place():
+    with pytest.raises(ConfigError, match=r"^x\.yaml:1:\d+: lists and mappings may stand at most 100 deep"):
+        load("[" * 5000 + "]" * 5000, "x.yaml")
+
+
+def test_aliases_cannot_nest_without_end_either():
+    lines = ["a0: &a0 [1]", *(f"a{i}: &a{i} {'[' * 50}*a{i - 1}{']' * 50}" for i in range(1, 30))]
+    assert {line.split(": ", 1)[1] for line in told("\n".join(lines))} == {
+        "lists and mappings may stand at most 100 deep in each other"
+    }

@@ -41,7 +41,7 @@ class Crossings:
     Args:
         shapes: the lines, as drawn.
         hold_s: how long a track must stay far from a line after it passed it.
-        max_gap_s: a track that was not seen for longer begins anew.
+        max_gap_s: a track that was not seen for longer begins anew, and all do where their source's time goes back.
     """
 
     def __init__(self, shapes: Sequence[Shape], *, hold_s: float = 0.0, max_gap_s: float = 10.0) -> None:

@@ -19,7 +19,7 @@ class Motion:
 
     Args:
         over_s: the time that counts, in seconds.
-        max_gap_s: a track that was not seen for longer begins anew.
+        max_gap_s: a track that was not seen for longer begins anew, and all do where their source's time goes back.
     """
 
     def __init__(self, over_s: float, max_gap_s: float) -> None:

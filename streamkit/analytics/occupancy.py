@@ -12,6 +12,7 @@ from streamkit.analytics.geometry import Areas, pairs
 from streamkit.analytics.memory import Columns, Tracks
 from streamkit.analytics.rounds import Round
 from streamkit.analytics.shapes import Shape
+from streamkit.analytics.windows import Span, Spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class Occupancy:
 
     A track comes into an area when its anchor lies in it, and goes out of it when the anchor lies outside and the
     margin or more away; either counts when it has lasted for `hold_s`, from its beginning. A track not seen for longer
-    than `max_gap_s` has left, when it was last seen.
+    than `max_gap_s`, or when its source's time goes back, has left, when it was last seen.
 
     Args:
         shapes: the areas.
@@ -205,7 +206,7 @@ class Occupancy:
         count = sources["count"][slot]
         differs = (count > more_than) != sources["crowded"][slot]
         since = sources["crowd_s"][slot]
-        since[~differs] = np.nan
+        since[~differs | given.back[:, None]] = np.nan
         since = np.where(differs & np.isnan(since), given.pts_s[:, None], since)
         turned = differs & (given.pts_s[:, None] - since >= self._crowded_for_s)
         sources["crowd_s"][slot] = np.where(turned, np.nan, since)
@@ -216,20 +217,21 @@ class Occupancy:
 
 
 class Windows:
-    """What happened in windows of time, each `length_s` long, the first from a source's first frame on.
+    """What happened in windows of time, each `length_s` long; `windows.py` says when they end.
 
     A number of objects counts from the frame that told it to the next one.
     """
 
     def __init__(self, areas: int, length_s: float) -> None:
-        self._length_s = length_s
+        self._spans = Spans(length_s)
         self.sources = Columns(
-            from_s=np.float64(np.nan), last_s=np.float64(0), count=np.zeros(areas, np.int64), sum_s=np.zeros(areas),
+            last_s=np.float64(0), count=np.zeros(areas, np.int64), sum_s=np.zeros(areas),
             most=np.zeros(areas, np.int64), entered=np.zeros(areas, np.int64), left=np.zeros(areas, np.int64),
         )  # fmt: skip
 
     def begin(self, slot: int) -> None:
         """A source begins."""
+        self._spans.begin(slot)
         self.sources.reserve(slot + 1)
         self.sources.reset(slot)
 
@@ -242,28 +244,25 @@ class Windows:
             stays: what happened in the round.
         """
         s, slot, now_s = self.sources, given.slot, given.pts_s
-        first = np.isnan(s["from_s"][slot])
-        s["from_s"][slot[first]] = s["last_s"][slot[first]] = now_s[first]
-        for frame in np.flatnonzero(now_s >= s["from_s"][slot] + self._length_s).tolist():
-            yield from self._close(frame, int(slot[frame]), float(now_s[frame]))
+        for span in self._spans.over(given):
+            yield from self._close(span)
         s["sum_s"][slot] += s["count"][slot] * np.maximum(0.0, now_s - s["last_s"][slot])[:, None]
-        s["last_s"][slot] = np.maximum(now_s, s["last_s"][slot])
+        s["last_s"][slot] = now_s
         for one in stays:
             if isinstance(one, Stay) and one.kind != "loitering":
                 s[one.kind][slot[one.frame], one.area] += 1
         s["count"][slot] = count[slot]
         s["most"][slot] = np.maximum(s["most"][slot], count[slot])
 
-    def _close(self, frame: int, slot: int, now_s: float) -> Iterator[Window]:
-        """End the windows that are over by now."""
-        s = self.sources
-        while now_s >= (end_s := float(s["from_s"][slot]) + self._length_s):
-            s["sum_s"][slot] += s["count"][slot] * (end_s - s["last_s"][slot])
-            for area in range(len(s["sum_s"][slot])):
-                mean = float(s["sum_s"][slot, area]) / self._length_s
-                most, entered, left = (int(s[name][slot, area]) for name in ("most", "entered", "left"))
-                yield Window(frame, area, float(s["from_s"][slot]), end_s, mean, most, entered, left)
-            s["from_s"][slot] = s["last_s"][slot] = end_s
-            for name in ("sum_s", "entered", "left"):
-                s[name][slot] = 0
-            s["most"][slot] = s["count"][slot]
+    def _close(self, span: Span) -> Iterator[Window]:
+        """Tell what happened in a window, and begin the next one."""
+        s, slot, long_s = self.sources, span.slot, span.to_s - span.from_s
+        s["sum_s"][slot] += s["count"][slot] * (span.to_s - s["last_s"][slot])
+        for area in range(len(s["sum_s"][slot])):
+            mean = float(s["sum_s"][slot, area]) / long_s if long_s else float(s["count"][slot, area])
+            most, entered, left = (int(s[name][slot, area]) for name in ("most", "entered", "left"))
+            yield Window(span.frame, area, span.from_s, span.to_s, mean, most, entered, left)
+        s["last_s"][slot] = span.next_s
+        for name in ("sum_s", "entered", "left"):
+            s[name][slot] = 0
+        s["most"][slot] = s["count"][slot] if span.next_s == span.to_s else 0

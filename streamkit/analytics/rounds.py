@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from streamkit.analytics.memory import Columns
 from streamkit.analytics.shapes import Anchor, Units
 from streamkit.data import Batch, Detections, Frame
 
@@ -45,6 +46,31 @@ class Labels:
         return self._numbers[name]
 
 
+class Clocks:
+    """The time of each source, which shows where it goes back, as in a file that was joined of several."""
+
+    def __init__(self) -> None:
+        self._last = Columns(pts_s=np.float64(-np.inf))
+
+    def begin(self, slot: int) -> None:
+        """A source begins."""
+        self._last.reserve(slot + 1)
+        self._last.reset(slot)
+
+    def step(self, slot: np.ndarray, pts_s: np.ndarray) -> np.ndarray:
+        """(f,) bool: whether each frame is earlier than the one before it of its source.
+
+        Args:
+            slot: (f,) int64, each frame's source, none twice.
+            pts_s: (f,) float64, in seconds.
+        """
+        self._last.reserve(int(slot.max(initial=-1)) + 1)
+        last = self._last["pts_s"]
+        back = np.asarray(pts_s < last[slot])
+        last[slot] = pts_s
+        return back
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """How a batch is looked at.
@@ -68,6 +94,7 @@ class Round:
         frames: the frames.
         slot: (f,) int64, each frame's source as a small number.
         pts_s: (f,) float64.
+        back: (f,) bool, the source's time went back just now: what was before is over.
         height: (f,) float64, the picture's height in the view's units: 1 for shares.
         aspect: (f,) float64, how many units of y a unit of x is long: width / height for shares, else 1.
         frame: (n,) int64, the frame that each object is on; rising.
@@ -80,6 +107,7 @@ class Round:
     frames: list[Frame]
     slot: np.ndarray
     pts_s: np.ndarray
+    back: np.ndarray
     height: np.ndarray
     aspect: np.ndarray
     frame: np.ndarray
@@ -92,17 +120,31 @@ class Round:
         return len(self.track)
 
     def times(self, slots: int) -> np.ndarray:
-        """(slots,) float64: the time of each source's frame, NaN for sources that have none here."""
-        now_s = np.full(slots, np.nan)
-        now_s[self.slot] = self.pts_s
-        return now_s
+        """(slots,) float64: the time of each source's frame, as `times` has it."""
+        return times(self.slot, self.pts_s, self.back, slots)
 
     def margin(self, given: float | None) -> np.ndarray:
         """(f,) float64: a length in the view's units; 1 % of the picture's height where none is given."""
         return _MARGIN * self.height if given is None else np.full(len(self.frames), given)
 
 
-def rounds(batch: Batch, slots: Mapping[str, int], view: View, labels: Labels) -> Iterator[Round]:
+def times(slot: np.ndarray, pts_s: np.ndarray, back: np.ndarray, slots: int) -> np.ndarray:
+    """(slots,) float64: how late it is for each source, to tell what was not seen for too long.
+
+    NaN for sources that have no frame here; infinity for those whose time went back, so that all of before is over.
+
+    Args:
+        slot: (f,) int64, each frame's source.
+        pts_s: (f,) float64.
+        back: (f,) bool.
+        slots: how many sources there are.
+    """
+    now_s = np.full(slots, np.nan)
+    now_s[slot] = np.where(back, np.inf, pts_s)
+    return now_s
+
+
+def rounds(batch: Batch, slots: Mapping[str, int], view: View, labels: Labels, clocks: Clocks) -> Iterator[Round]:
     """Take a batch apart into rounds, in the order in which each source's frames came.
 
     Args:
@@ -111,6 +153,7 @@ def rounds(batch: Batch, slots: Mapping[str, int], view: View, labels: Labels) -
         slots: the small number of each source.
         view: how to look at it.
         labels: the classes.
+        clocks: the sources' times; those of this batch are noted.
     """
     frames = batch.frames
     seen: dict[str, int] = {}
@@ -134,8 +177,8 @@ def rounds(batch: Batch, slots: Mapping[str, int], view: View, labels: Labels) -
         new[mine] = np.arange(len(mine))
         rows: Any = np.flatnonzero(new[owner] >= 0) if several else slice(None)
         yield Round(
-            [frames[i] for i in mine.tolist()], slot[mine], pts_s[mine], height[mine], aspect[mine],
-            new[owner[rows]], track[rows], label[rows], xy[rows], row[rows],
+            [frames[i] for i in mine.tolist()], slot[mine], pts_s[mine], clocks.step(slot[mine], pts_s[mine]),
+            height[mine], aspect[mine], new[owner[rows]], track[rows], label[rows], xy[rows], row[rows],
         )  # fmt: skip
 
 

@@ -79,6 +79,9 @@ class Crew(Protocol):
     def close(self) -> None:
         """End the workers; what they have in hand is given up."""
 
+    def abort(self) -> None:
+        """Leave no worker behind, whatever it is at, for a process that is about to end at once."""
+
 
 def work(
     link: Link, settings: Settings, device: str, slots: int, cores: int | None, part: tuple[int, int]

@@ -60,13 +60,14 @@ def dry_run(
     attach(graph, settings)
     chosen = list(_chosen(files))
     seen = [Seen(file, probe(file.uri)) for file in chosen]
-    for line in table(seen, settings.look, sum(file.size for file in files) / max(1, _size(chosen)), len(files)):
+    scale = _scale(files, chosen)
+    for line in table(seen, settings.look, scale, len(files)):
         say(line)
     good = [one for one in seen if one.probe.problem is None]
     if good and cluster:
         say("no estimate: how fast a cluster is does not show here; without --ray it is told for this machine")
     elif good:
-        say(_estimate(graph, settings, good, _size(files) / max(1, _size(chosen)), len(files), workers, say))
+        say(_estimate(graph, settings, good, scale, len(files), workers, say))
     return int(len(good) < len(seen))
 
 
@@ -76,7 +77,7 @@ def table(seen: Sequence[Seen], look: Look, scale: float = 1.0, files: int | Non
     Args:
         seen: the files whose headers were read.
         look: which pictures would be looked at.
-        scale: all files' bytes over those of `seen`.
+        scale: how many times as much all files are as those of `seen`.
         files: how many there are.
     """
     if files is not None and files > len(seen):
@@ -84,8 +85,11 @@ def table(seen: Sequence[Seen], look: Look, scale: float = 1.0, files: int | Non
     good = [one for one in seen if one.probe.problem is None]
     total_s = sum(looked_at_s(one.probe, look) for one in good)
     unknown = sum(one.probe.duration_s is None for one in good)
-    yield f"would do {len(good):7,} files   {hours(total_s)} of video, {_bytes(_size(one.file for one in good))}" + (
-        f"; {unknown:,} of them do not say how long they are" if unknown else ""
+    unsized = sum(one.file.size is None for one in good)
+    yield (
+        f"would do {len(good):7,} files   {hours(total_s)} of video, {_bytes(_size(one.file for one in good))}"
+        + (f"; {unknown:,} of them do not say how long they are" if unknown else "")
+        + (f"; of {unsized:,} of them the size is not known" if unsized else "")
     )
     if missed := sum(look.misses(one.probe.duration_s, one.probe.fps) for one in good):
         yield f"  shorter than --start {look.start_s:g} s, so that nothing of them is looked at: {missed:,}"
@@ -93,6 +97,9 @@ def table(seen: Sequence[Seen], look: Look, scale: float = 1.0, files: int | Non
     for one in good:
         by_codec[one.probe.codec].append(one)
     for codec, some in sorted(by_codec.items(), key=lambda item: -len(item[1])):
+        if not codec:
+            yield f"  {'not known':10} {len(some):5,} files   their server gives no part of them alone"
+            continue
         sizes = Counter(f"{one.probe.width}x{one.probe.height}" for one in some).most_common()
         more = f" and {len(sizes) - 3} more sizes" if len(sizes) > 3 else ""
         yield (
@@ -108,7 +115,7 @@ def table(seen: Sequence[Seen], look: Look, scale: float = 1.0, files: int | Non
     if len(bad) > _SHOWN:
         yield f"  and {len(bad) - _SHOWN:,} more"
     if files is not None and files > len(seen):
-        yield f"all files together: about {hours(total_s * scale)} of video, by their bytes"
+        yield f"all files together: about {hours(total_s * scale)} of video, as these are"
 
 
 def looked_at_s(one: Probe, look: Look) -> float:
@@ -234,8 +241,15 @@ def _samples(good: Sequence[Seen], look: Look) -> list[Seen]:
     return some[:1] + some
 
 
+def _scale(files: Sequence[VideoFile], chosen: Sequence[VideoFile]) -> float:
+    """How many times as much all files are as some: by bytes, or by their number where not all tell their size."""
+    if any(file.size is None for file in files):
+        return len(files) / max(1, len(chosen))
+    return _size(files) / max(1, _size(chosen))
+
+
 def _size(files: Iterable[VideoFile]) -> int:
-    return sum(file.size for file in files if not file.gone)
+    return sum(file.size or 0 for file in files if not file.gone)
 
 
 def _bytes(size: float) -> str:

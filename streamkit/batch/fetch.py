@@ -69,7 +69,7 @@ def _copy(file: VideoFile, path: Path) -> None:
                 raise OutputError(f"{path.parent.parent}: no file can be copied there: {error.strerror}") from error
             raise
     size = path.stat().st_size
-    if size != file.size:
+    if file.size is not None and size != file.size:
         raise SourceError(
             f"{mask(file.uri)} has {size:,} bytes, and had {file.size:,} when it was found: it has changed, or the "
             "connection broke off",

@@ -83,7 +83,8 @@ def file_key(file: VideoFile, pipeline: str, *, path: bool = False) -> str:
         pipeline: the `pipeline_key`.
         path: they stand for its path too, which tells it from another that has all of these.
     """
-    text = "\0".join((file.name, str(file.size), file.version, pipeline, *([file.uri] if path else [])))
+    size = "" if file.size is None else str(file.size)
+    text = "\0".join((file.name, size, file.version, pipeline, *([file.uri] if path else [])))
     stem = re.sub(r"[^A-Za-z0-9_]+", "-", Path(file.name).stem).strip("-")[:60] or "video"
     return f"{stem}-{hashlib.sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import glob
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from streamkit.batch import remote
+from streamkit.batch.folder import MANIFEST
 from streamkit.batch.job import GONE, VideoFile, printable
 from streamkit.errors import ConfigError
 from streamkit.media.find import VIDEOS, natural
@@ -18,7 +19,9 @@ from streamkit.media.uris import is_path, local_path, mask
 _WILD = frozenset("*?[")
 
 
-def find(patterns: Sequence[str]) -> list[VideoFile]:
+def find(
+    patterns: Sequence[str], out: Path | None = None, say: Callable[[str], None] = lambda text: None
+) -> list[VideoFile]:
     """The files that these name, in natural order of their names, each once.
 
     A pattern is a file; a folder, which is searched to its depths for names that end like a video's; a glob, where
@@ -29,8 +32,15 @@ def find(patterns: Sequence[str]) -> list[VideoFile]:
     Links that lead nowhere, folders that are called like a video or may not be read, and missing files of a list are
     among the files: what cannot be read costs only itself.
 
+    Args:
+        patterns: what stands on the command line.
+        out: the folder of the data set. What lies in it, or is linked there, is left out: each run would find the
+            videos that the one before has written.
+        say: takes how many files were left out so.
+
     Raises:
-        ConfigError: a pattern finds nothing, or an address cannot be asked: no such bucket, no credentials.
+        ConfigError: a pattern finds nothing, all files are in `out`, or an address cannot be asked: no such bucket, no
+            credentials.
         MissingPackage: an address needs a package that is not installed.
     """
     found: dict[str, VideoFile] = {}
@@ -40,7 +50,27 @@ def find(patterns: Sequence[str]) -> list[VideoFile]:
             raise ConfigError(f"{mask(pattern)}: {_nothing(pattern)}")
         for file in files:
             found.setdefault(file.uri, file)
-    return sorted(_distinct(list(found.values())), key=lambda file: natural(file.name))
+    files = _outside(out, list(found.values()), say)
+    return sorted(_distinct(files), key=lambda file: natural(file.name))
+
+
+def _outside(out: Path | None, files: list[VideoFile], say: Callable[[str], None]) -> list[VideoFile]:
+    """The files that do not lie in a data set."""
+    if out is None or not (out / MANIFEST).is_file():  # anything else is refused, unless it is empty
+        return files
+    home = os.path.realpath(out)
+    left = [file for file in files if not (is_path(file.uri) and _lies_in(home, file.uri))]
+    if not left:
+        raise ConfigError(f"all that is found lies in {out}, which is this run's own output; name other files")
+    if count := len(files) - len(left):
+        say(f"{count:,} file{'s' * (count > 1)} in {out} left out: that is this run's own output")
+    return left
+
+
+def _lies_in(folder: str, path: str) -> bool:
+    """Whether a path is in a folder, or a link that leads there; the folders of both are real ones."""
+    ways = (path, os.path.realpath(path)) if os.path.islink(path) else (path,)
+    return any(os.path.commonpath((folder, way)) == folder for way in ways)
 
 
 def _is_list(pattern: str) -> bool:

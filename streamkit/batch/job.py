@@ -28,19 +28,19 @@ class VideoFile:
         uri: how it is opened: a path, or an address that fsspec knows, without credentials.
         name: its name in the data set, different for every file of a run: the path below the part of the pattern that
             holds no wildcard, such as `2026-08-01/gate.mp4`; `printable`, which `uri` need not be.
-        size: bytes.
+        size: bytes; None where a server does not tell.
         version: changes when the content does: the time of the last change in nanoseconds, or an object's ETag; `GONE`.
     """
 
     uri: str
     name: str
-    size: int
+    size: int | None
     version: str
 
     @property
     def gone(self) -> bool:
-        """Whether it is not there; of a file elsewhere it may only be that nothing tells its version."""
-        return self.version == GONE and is_path(self.uri)
+        """Whether it is not there, or nothing tells what it is now; elsewhere a file without a version has a size."""
+        return self.version == GONE and (self.size is None or is_path(self.uri))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,11 @@ class Lengths:
 
     def __init__(self, jobs: Sequence[Job], seconds: Callable[[VideoFile], float] | None) -> None:
         self._jobs, self._done = list(jobs), list[Job]()
-        self._known = {job.key: float(max(1, job.file.size)) for job in self._jobs}
+        sizes = [job.file.size for job in self._jobs if job.file.size is not None]
+        usual = sum(sizes) / max(1, len(sizes))  # what a file counts for whose server does not tell its size
+        self._known = {
+            job.key: float(max(1, usual if job.file.size is None else job.file.size)) for job in self._jobs
+        }  # fmt: skip
         self._total, self._sum = sum(self._known.values()), 0.0
         self._later = None if seconds is None or not jobs else Beside(lambda stop: self._probed(seconds, stop))
 
@@ -64,8 +68,8 @@ class Lengths:
         for first in range(0, len(self._jobs), step):
             if stop():
                 return self._known
-            like = self._jobs[min(first + step // 2, len(self._jobs) - 1)].file
-            per_byte = seconds(like) / max(1, like.size)
+            like = self._jobs[min(first + step // 2, len(self._jobs) - 1)]
+            per_byte = seconds(like.file) / self._known[like.key]
             for job in self._jobs[first : first + step]:
-                found[job.key] = per_byte * max(1, job.file.size)
+                found[job.key] = per_byte * self._known[job.key]
         return found if any(found.values()) else self._known

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from streamkit.batch.crew import work
 from streamkit.batch.hands import Hand, Hands
 from streamkit.batch.job import Settings
-from streamkit.runtime.children import Child, wait
+from streamkit.runtime.children import SPAWN, Child, wait
 
-_CLOSE_S = 10.0
+_CLOSE_S, _AT_ONCE_S = 10.0, 0.5
 
 
 class LocalCrew(Hands[Child]):
@@ -39,10 +39,23 @@ class LocalCrew(Hands[Child]):
 
     def close(self) -> None:
         """See `Crew.close`."""
-        idle = [hand for hand in self.hands if not hand.jobs]
         for hand in self.hands:
-            hand.child.tell("end" if hand in idle else "now")
-        until = time.monotonic() + _CLOSE_S
+            if hand.ready:
+                hand.child.tell("now" if hand.jobs else "end")
+            else:
+                hand.child.kill()  # it hears nothing until its pipeline is open, and has nothing in hand
+        self._join(_CLOSE_S)
+
+    def abort(self) -> None:
+        """See `Crew.abort`."""
+        for hand in self.hands:
+            hand.child.tell("now")
+        self._join(_AT_ONCE_S)
+        for process in SPAWN.active_children():  # one that had just been started is not in a hand yet
+            process.kill()
+
+    def _join(self, within_s: float) -> None:
+        until = time.monotonic() + within_s
         for hand in self.hands:
             hand.child.join(max(0.0, until - time.monotonic()))
         self.hands = []

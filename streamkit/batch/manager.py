@@ -1,7 +1,11 @@
-"""The manager: gives the files of a run to its crew, the largest first, and writes down how each went."""
+"""The manager: gives the files of a run to its crew, the largest first, and writes down how each went.
+
+A file of which nobody knows how large it is comes before all others, for it may be the largest.
+"""
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -36,7 +40,7 @@ class Manager:
         seconds: Callable[[VideoFile], float] | None = None,
     ) -> None:  # fmt: skip
         self._crew, self._commit, self._retries, self._look = crew, commit, retries, look
-        self._work = deque(sorted(jobs, key=lambda job: -job.file.size))
+        self._work = deque(sorted(jobs, key=_by_size, reverse=True))
         self._suspects: deque[Job] = deque()
         self._alone: set[str] = set()
         self._in_hand: dict[str, Job] = {}
@@ -76,7 +80,9 @@ class Manager:
         return self.tally
 
     def stop(self) -> None:
-        """Begin no file any more; those in hand are finished."""
+        """Begin no file any more; those in hand are finished. Asked a second time, it ends the workers at once."""
+        if self.stopping:
+            self._crew.abort()
         self.stopping = True
 
     def workers(self) -> list[WorkerState]:
@@ -159,3 +165,7 @@ class Manager:
         if now_s - self._last_look_s >= _LOOK_S:
             self._last_look_s = now_s
             self._look(self)
+
+
+def _by_size(job: Job) -> float:
+    return math.inf if job.file.size is None else job.file.size

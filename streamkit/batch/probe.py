@@ -49,7 +49,8 @@ def probe(uri: str) -> Probe:
     """What the header of a file says; whatever is wrong with it is in `problem`, and nothing is raised.
 
     Args:
-        uri: a path, or an address that fsspec knows, of which only the header is read.
+        uri: a path, or an address that fsspec knows, of which only the header is read; nothing where the server does
+            not tell its size, for then its middle cannot be asked for.
     """
     from streamkit.media.demux import Demuxer
 
@@ -60,8 +61,11 @@ def probe(uri: str) -> Probe:
                 return _said(demuxer)
         with remote.told_as_source(uri):
             system, path = remote.open_system(uri)
-            with system.open(path, "rb", block_size=_BLOCK_BYTES) as file, closing(Demuxer(uri, file=file)) as demuxer:
-                return _said(demuxer)
+            with system.open(path, "rb", block_size=_BLOCK_BYTES) as file:
+                if getattr(file, "size", 0) is None:  # it can be read from its beginning to its end and not otherwise
+                    return Probe()
+                with closing(Demuxer(uri, file=file)) as demuxer:
+                    return _said(demuxer)
     except (StreamkitError, OSError) as error:
         # who shows it says which file it is
         words = describe(error).removeprefix(mask(uri)).removeprefix(":").strip()

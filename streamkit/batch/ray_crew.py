@@ -106,6 +106,9 @@ class RayCrew(Hands[RayChild]):
             self._mark.unlink(missing_ok=True)
         self._ray.shutdown()
 
+    def abort(self) -> None:
+        """See `Crew.abort`. Ray ends the workers of a command that is gone."""
+
     # ------------------------------------------------------------------------------------------------------------
 
     def begin(self, number: int) -> RayChild:

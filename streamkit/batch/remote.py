@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -11,11 +12,17 @@ from streamkit.batch.job import VideoFile, printable
 from streamkit.errors import ConfigError, MissingPackage, SourceError, StreamkitError, describe
 from streamkit.media.find import VIDEOS
 from streamkit.media.uris import is_live, mask, scheme
+from streamkit.runtime.background import Stopped, side_by_side
 
 _EXTRAS = {"s3": ("s3fs", "s3"), "s3a": ("s3fs", "s3")}
-_VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "last_modified", "updated", "mtime", "created")
+_VERSIONS = (
+    "ETag", "etag", "md5Hash", "content_md5", "Content-MD5", "LastModified", "last_modified", "Last-Modified",
+    "updated", "mtime", "created",
+)  # fmt: skip
 _NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound")
 _NO_WAY = ("EndpointConnectionError", "ConnectTimeoutError", "ConnectionClosedError", "ClientConnectorError")
+_AT_ONCE = 16
+"""Files that are asked about at the same time."""
 
 
 def find(pattern: str) -> Iterator[VideoFile]:
@@ -36,18 +43,38 @@ def find(pattern: str) -> Iterator[VideoFile]:
         else:
             info = system.info(path)
             if info["type"] == "file":
-                found, root = {path: info}, str(PurePosixPath(path).parent)
+                found, root = {path: info}, path.rpartition("/")[0]
             else:
                 found = system.find(path, detail=True)
         ending = PurePosixPath(path).suffix.lower() if wild else ""
-        for name, info in found.items():
-            suffix = PurePosixPath(name).suffix.lower()
-            chosen = suffix in VIDEOS or (wild and ending not in ("", ".*")) or name == path
-            if info["type"] == "file" and chosen:
-                below = name.removeprefix(root).lstrip("/") or PurePosixPath(name).name
-                yield VideoFile(
-                    system.unstrip_protocol(name), printable(below), int(info.get("size") or 0), _version(info)
-                )
+        chosen = {
+            name: info for name, info in found.items()
+            if info["type"] == "file"
+            and (PurePosixPath(name).suffix.lower() in VIDEOS or (wild and ending not in ("", ".*")) or name == path)
+        }  # fmt: skip
+        for name, info in _asked(system, chosen).items():
+            below = name.removeprefix(root).lstrip("/") or PurePosixPath(name).name
+            size = info.get("size")
+            yield VideoFile(
+                system.unstrip_protocol(name), printable(below), None if size is None else int(size), _version(info)
+            )
+
+
+def _asked(system: Any, found: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The same files with what they say themselves, where the listing says no more than their names, as HTTP's do."""
+    made = dict(found)
+    left = deque(name for name, info in found.items() if info.get("size") is None)
+
+    def ask(over: Stopped) -> None:
+        with suppress(IndexError):  # none is left
+            while not over():
+                name = left.popleft()
+                with suppress(Exception):  # each file system has its own kinds; the file fails when its turn comes
+                    made[name] = dict(system.info(name))
+
+    with side_by_side(*[ask] * min(_AT_ONCE - 1, len(left) - 1)) as over:
+        ask(over)
+    return made
 
 
 def open_system(uri: str) -> tuple[Any, str]:
@@ -139,7 +166,9 @@ def _version(info: dict[str, Any]) -> str:
 
 
 def _bucket(path: str) -> str:
-    return path.strip("/").split("/")[0]
+    """The bucket that a path is in, or the server."""
+    server, between, below = path.rpartition("://")
+    return server + between + below.strip("/").split("/")[0]
 
 
 def _root(path: str) -> str:

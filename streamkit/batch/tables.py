@@ -77,7 +77,7 @@ def _points(pa: Any, column: Column, values: np.ndarray) -> Any:
 def _vectors(pa: Any, column: Column, values: np.ndarray) -> Any:
     n, d = values.shape
     flat = pa.array(np.ascontiguousarray(values, np.float32).reshape(-1))
-    return _lists(pa, flat, n, d, np.isnan(values).any(axis=1))
+    return _lists(pa, flat, n, d, np.isnan(values).all(axis=1))
 
 
 def _lists(pa: Any, flat: Any, n: int, each: int, none: np.ndarray) -> Any:

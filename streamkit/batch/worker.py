@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamkit.batch.job import Job, Look, Outcome, Settings, printable
+from streamkit.batch.looked import LOOKED, LookedSource
 from streamkit.errors import OutputError, SourceError, describe
 from streamkit.media.uris import mask
 from streamkit.plan import SourceConfig
@@ -63,7 +64,7 @@ class Worker:
         confine(chosen, *part)
         self._names: dict[str, str] = {}
         graph = graph_for(settings, device, self._names)
-        self._kind = graph.config.registry.get("source")
+        self._kind = LookedSource
         self._options = look_options(settings.look)
         self._place = next(iter(graph.nodes.values())).place
         self._warm = Warm(graph, chosen, slots=slots, own_cores=cores, say=say)
@@ -92,9 +93,9 @@ class Worker:
             return _failed(job, begun, *self._cause(error), _without(path, describe(error)))
         finally:
             del self._doing[job.key], self._names[job.key]
+        facts = {**state.facts, **_troubles(state)}
         told: dict[str, Any] = {
-            "frames": state.out, "objects": state.objects, "duration_s": _looked_at(state.facts, self.settings.look),
-            "facts": {**state.facts, **_troubles(state)},
+            "frames": state.out, "objects": state.objects, "duration_s": facts.pop(LOOKED, 0.0), "facts": facts,
         }  # fmt: skip
         if state.raised is not None and not self._ends_before(state):
             return _failed(job, begun, *_cause_of(state.raised), _without(path, state.error or ""), **told)
@@ -113,7 +114,7 @@ class Worker:
         states = self._warm.states
         for key, job in list(self._doing.items()):
             state = states.get(key)
-            length_s = _looked_at(state.facts, self.settings.look) if state is not None else 0.0
+            length_s = _to_be_looked_at(state.facts, self.settings.look) if state is not None else 0.0
             share = min(1.0, max(0.0, state.pts_s / length_s)) if state is not None and length_s else 0.0
             found.append(Doing(key, job.file.name, 0 if state is None else state.out, share))
         return found
@@ -128,7 +129,6 @@ class Worker:
         return none and self.settings.look.misses(state.facts.get("duration_s"), state.facts.get("fps"))
 
     def _source(self, job: Job, path: str) -> SourceConfig:
-        assert self._kind is not None
         return SourceConfig(job.key, self._kind, {"uri": path, **self._options}, self._place)
 
     def _cause(self, error: Exception) -> tuple[str, bool]:
@@ -166,8 +166,8 @@ def _troubles(state: SourceState) -> dict[str, int]:
     return {"concealed_errors": dict(state.counters.values).get(CONCEALED, 0), "failed_frames": state.failures}
 
 
-def _looked_at(facts: dict[str, Any], look: Look) -> float:
-    """Seconds of a video that are looked at; 0 where its length is not known."""
+def _to_be_looked_at(facts: dict[str, Any], look: Look) -> float:
+    """Seconds of a video that are to be looked at, as its header says; 0 where its length is not known."""
     length_s = facts.get("duration_s") or 0.0
     end_s = length_s if look.end_s is None else min(length_s, look.end_s)
     return max(0.0, end_s - look.start_s)

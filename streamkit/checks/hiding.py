@@ -99,7 +99,8 @@ def _asked(node: Node) -> Iterator[tuple[str, tuple[str, ...] | None, list[str]]
 
 def _cleared(node: Node) -> str | None:
     """How a stage that makes pictures of objects is told that they may show everything; None where it has been told."""
-    if hasattr(node.type, "clear"):
+    # other stages, such as a rule, may call an option of theirs by this name
+    if "pixels" in node.type.reads and isinstance(getattr(node.type, "clear", None), bool):
         return None if node.options.get("clear") else "clear: true"
     crops = node.options.get("crops") if "crops" in node.type.reads_if else None
     if not crops or (isinstance(crops, dict) and crops.get("clear")):

@@ -103,7 +103,7 @@ def batch(
         from streamkit.batch.dryrun import dry_run as told
 
         graph = _checked(settings, device, display)
-        files, cluster = find(patterns), how["ray"] is not None
+        files, cluster = find(patterns, out, display.say), how["ray"] is not None
         return told(graph, settings, files, display.say, workers=how["workers"], cluster=cluster)
     try:
         return _run(settings, device, patterns, report, display, **how)
@@ -124,7 +124,7 @@ def _run(
     from streamkit.outputs import report_file
 
     graph = _checked(settings, device, display)
-    files = find(patterns)
+    files = find(patterns, settings.out, display.say)
     write_report = None if report is None else report_file(report)
     crew = _crew(settings, graph, device, len(files), workers, ray, timeout, display.say)
     keep_stdout()

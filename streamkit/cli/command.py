@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,32 @@ class _Group(click.Group):
                 told = f"{args[0]} is no pipeline; name a YAML in which it stands under sources, such as pipeline.yaml"
             raise click.UsageError(told, context) from None
 
+    def invoke(self, context: click.Context) -> Any:
+        """Run the subcommand; whatever Ctrl-C makes of it is an exit code and no more."""
+        try:
+            return super().invoke(context)
+        except BaseException:
+            if not _ctrl_c.came:
+                raise
+            raise click.exceptions.Exit(130) from None
+
+
+class _CtrlC:
+    """Ends a command that has no handler of its own, so that it tidies up.
+
+    Attributes:
+        came: whether it did: a library that is just being imported may make another error of it.
+    """
+
+    came = False
+
+    def __call__(self, *_: object) -> None:
+        self.came = True
+        raise KeyboardInterrupt
+
+
+_ctrl_c = _CtrlC()
+
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="streamkit")
@@ -46,7 +73,18 @@ for one in (run, check, graph, test, serve, batch, bench, capacity, list_, expla
 
 
 def main() -> None:
-    """Run the command and exit with its code."""
+    """Run the command and exit with its code; 130 after Ctrl-C."""
+    before = signal.signal(signal.SIGINT, _ctrl_c)
+    try:
+        code = _run()
+    except KeyboardInterrupt:
+        code = 130
+    signal.signal(signal.SIGINT, before)
+    sys.exit(130 if _ctrl_c.came else code)
+
+
+def _run() -> int:
+    """Run the command; the exit code."""
     try:
         code = cli.main(standalone_mode=False)
     except click.ClickException as error:
@@ -61,4 +99,4 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     sys.stdout.flush()
-    sys.exit(code if isinstance(code, int) else 0)
+    return code if isinstance(code, int) else 0

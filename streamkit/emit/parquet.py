@@ -1,8 +1,8 @@
 """Parquet files that roll: records are rows, acknowledged when the file that has them is whole on the disk.
 
-A file is named after the spool and the numbers of its first and last record. A record is in a folder's files exactly
-once, whatever dies when: the names say up to which number this spool's records are there, and what comes again is left
-out. Files that were taken away meanwhile say nothing.
+A file is named after what its records' ids begin with, spool and run, and the numbers of its first and last record. A
+record is in a folder's files exactly once, whatever dies when: the names say up to which number a run's records are
+there, and what comes again is left out. Files that were taken away meanwhile say nothing.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import contextlib
 import re
 import time
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
 from streamkit.emit.client import Client, Lost, Message
+from streamkit.emit.ledger import NAME_CHARS
 from streamkit.errors import OutputError
 from streamkit.formats.columns import Rows
 from streamkit.outputs import output_error, settle
@@ -139,17 +141,22 @@ class _File:
 
     def __init__(self, folder: Path, rows: Rows) -> None:
         self.folder, self._rows = folder, rows
-        self._there: int | None = None  # up to this number they are in files that are whole
-        self._name, self._first, self._last = "", 0, 0
+        self._name, self._there = "", 0  # up to this number the records of this name are in files that are whole
+        self._first, self._last = 0, 0
         self._tables: list[Any] = []
         self._count = self.waiting_bytes = 0
         self._file: TableFile | None = None
 
     def add(self, messages: Sequence[Message]) -> None:
         """Take records. Raises OutputError."""
-        if self._there is None:
-            self._name = messages[0].id.rpartition("-")[0]
-            self._there = _look(self.folder, self._name)
+        for name, some in groupby(messages, _name):
+            if name != self._name:  # at first, and behind what an earlier run has left in the spool
+                self.finish()
+                self._there = _look(self.folder, name)
+                self._name = name
+            self._add(list(some))
+
+    def _add(self, messages: Sequence[Message]) -> None:
         new = [(number, one.body) for one in messages if (number := _number(one.id)) > self._there]
         if not new:
             return
@@ -190,14 +197,18 @@ class _File:
                 self._file.discard()
 
 
+def _name(message: Message) -> str:
+    return message.id.rpartition("-")[0]
+
+
 def _number(id_: str) -> int:
     return int(id_.rpartition("-")[2])
 
 
 def _look(folder: Path, name: str) -> int:
-    """The number of the last of this spool's records that are there; what a crash left of a file goes away."""
+    """The number of the last record of this name that is there; what a crash left of the spool's files goes away."""
     try:
-        for part in folder.glob(f".{name}-*.part"):
+        for part in folder.glob(f".{name[:NAME_CHARS]}*.part"):
             part.unlink(missing_ok=True)
         found = (re.fullmatch(rf"{name}-\d+-(\d+)", path.stem) for path in folder.glob(f"{name}-*{SUFFIX}"))
         return max((int(match[1]) for match in found if match), default=0)

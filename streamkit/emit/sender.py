@@ -85,8 +85,7 @@ class Sender:
             taken += self._spool.take(WINDOW - len(taken), _IDLE_S)
 
     def _deliver(self, taken: list[Kept]) -> None:
-        prefix = f"{self._spool.name}-"
-        messages = [_message(prefix, one) for one in taken]
+        messages = [_message(self._spool.id(one.number), one) for one in taken]
         try:
             refused = self._client.deliver(messages) or {}
             if self._failures:
@@ -156,7 +155,6 @@ class Sender:
             self._say(f"{self._client.where}: {self._client.hide(describe(error))} when it was closed")
 
 
-def _message(prefix: str, one: Kept) -> Message:
+def _message(id_: str, one: Kept) -> Message:
     """The record with its id: in the body it is the first key."""
-    id_ = f"{prefix}{one.number}"
     return Message(id_, one.topic.decode(), one.key.decode(), b'{"id":"%b",%b' % (id_.encode(), one.body[1:]))

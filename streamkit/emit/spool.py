@@ -31,7 +31,7 @@ _LOOK_S = 0.2
 
 
 class Spool:
-    """Records on their way, each with a number that no other record of this spool ever has.
+    """Records on their way, in order and numbered.
 
     Args:
         folder: where it is; made where it is not there. One process has it at a time.
@@ -89,6 +89,11 @@ class Spool:
         self._cursor = self._files[0].first if self._files else self._next  # the number that is read next
         self._offset = 0  # and its place in its file
         self._acked = max(self._acked, self._cursor - 1)
+        try:
+            self._ledger.begin(self._acked + 1, self._next)
+        except OutputError:
+            self._ledger.close()
+            raise
 
     def close(self) -> None:
         """Let go of the folder. What has not been acknowledged is there for the next run."""
@@ -98,10 +103,9 @@ class Spool:
             self._forget()
             self._ledger.close()
 
-    @property
-    def name(self) -> str:
-        """What tells this spool's records from those of any other."""
-        return self._ledger.name
+    def id(self, number: int) -> str:
+        """The id of the record with this number: no other record of any spool ever has it."""
+        return self._ledger.id(number)
 
     @property
     def waiting(self) -> int:
@@ -247,6 +251,7 @@ class Spool:
             while len(self._ready) < most and self._cursor < self._next:
                 self._read()
             self._discard_old()
+            self._settle()
             found = [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
             self._taken.extend(one.number for one in found)
             return found
@@ -280,8 +285,6 @@ class Spool:
         while self._ready and self._ready[0].time_s < oldest_s:
             last = self._ready.popleft().number
             self._drop(OLD, last, last)
-            if not self._taken:
-                self._acknowledge(last)
 
     def _drop(self, why: str, first: int, last: int) -> None:
         """Count records that are not given out: once, though they may be read again."""
@@ -294,9 +297,8 @@ class Spool:
             return
         with self._changed:
             for _ in range(count):
-                last = self._taken.popleft()
-            self._acknowledge(last)
-            self._forget()
+                self._taken.popleft()
+            self._settle()
             self._changed.notify_all()
 
     def release(self) -> None:
@@ -310,6 +312,12 @@ class Spool:
             if again is not None:  # they are read once more: many may be under way, and their bodies are not kept
                 self._ready.clear()
                 self._cursor = next(file.first for file in self._files if again < file.end)
+
+    def _settle(self) -> None:
+        """All before the first record that is under way, or ready, has arrived, or was dropped and counted."""
+        first = self._taken[0] if self._taken else self._ready[0].number if self._ready else self._cursor
+        self._acknowledge(first - 1)
+        self._forget()
 
     def _acknowledge(self, number: int) -> None:
         if number > self._acked:

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import IO, Any
 
 from streamkit.errors import SourceError
+from streamkit.media.header import FILE_OPTIONS, length_s
 from streamkit.media.link import Link
 from streamkit.media.trouble import cannot_open, cannot_read, not_a_video
 from streamkit.media.uris import is_live, is_path, mask
@@ -33,7 +34,7 @@ class StreamInfo:
         chroma: 420, 422, 444, 400 (none), or 0 for anything else.
         average_rate: frames a second, or None.
         start_s: presentation time of the first picture in seconds.
-        duration_s: or None.
+        duration_s: how long it is shown, or None.
         frames: as many as the container says it has, or None.
         live: whether pictures come as they happen.
     """
@@ -85,6 +86,8 @@ class Demuxer:
 
         self.uri, self._link = uri, link or Link()
         where, form, options = self._link.opening(uri)
+        if file or is_path(uri):
+            options |= FILE_OPTIONS
         timeout_s, begun_s = self._link.timeout_s, time.monotonic()
         # PyAV 19 never fails on tags that are not UTF-8, and has no such argument
         lenient: dict[str, Any] = {} if int(av.__version__.split(".")[0]) >= 19 else {"metadata_errors": "ignore"}
@@ -212,7 +215,7 @@ class Demuxer:
         layout = context.format
         base = stream.time_base
         tick = base.numerator / base.denominator if base else 0.0
-        duration = stream.duration * tick if stream.duration is not None else self._tagged_duration()
+        duration = length_s(self.container, stream)
         return StreamInfo(
             codec=context.codec.canonical_name,
             width=context.width,
@@ -226,19 +229,6 @@ class Demuxer:
             frames=stream.frames or None,
             live=is_live(self.uri) or (not is_path(self.uri) and duration is None and not self.container.duration),
         )
-
-    def _tagged_duration(self) -> float | None:
-        """Matroska keeps a stream's duration in a tag; a container of one stream has that stream's."""
-        for name, text in self.stream.metadata.items():
-            parts = text.split(":")
-            if name.upper().startswith("DURATION") and len(parts) == 3:
-                try:
-                    return float(parts[0]) * 3600 + float(parts[1]) * 60 + float(parts[2])
-                except ValueError:
-                    break
-        if len(self.container.streams) == 1 and self.container.duration:
-            return float(self.container.duration) / 1e6
-        return None
 
 
 def chroma_of(layout: Any) -> int:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import random
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from streamkit.data import Frame
 
 _NAP_S = 0.05
 _LONGEST_GAP_S = 10.0
@@ -26,7 +30,7 @@ class Pacer:
         self._phase_s = chance.random() * (1.0 / self._rate if self._rate else step_s)
         self._begin_s: float | None = None
         self._first = 0.0
-        self._last_s = 0.0
+        self._last_s = self._due_s = 0.0
         self.stopped = False
 
     def due_s(self, index: int, pts_s: float) -> float:
@@ -35,7 +39,13 @@ class Pacer:
         if self._begin_s is None or not -_LONGEST_GAP_S < now - self._last_s < _LONGEST_GAP_S:
             self._begin_s, self._first = time.monotonic() + self._phase_s, now
         self._last_s = now
-        return self._begin_s + now - self._first
+        self._due_s = self._begin_s + now - self._first
+        return self._due_s
+
+    def follow(self, frame: Frame) -> None:
+        """A frame comes back from its reader, who may have made it due later, as a pause does: so are all behind it."""
+        if self._begin_s is not None and frame.due_s is not None:
+            self._begin_s += frame.due_s - self._due_s
 
     def wait(self, due_s: float) -> None:
         """Sleep until then, or until `stopped` is set."""

@@ -9,7 +9,6 @@ tune but the memory that this may take.
 from __future__ import annotations
 
 import io
-import time
 from collections import deque
 from collections.abc import Hashable
 from contextlib import AbstractContextManager, nullcontext
@@ -18,12 +17,10 @@ from fractions import Fraction
 from itertools import islice
 from typing import Any, NamedTuple
 
-from streamkit.media.encode import TIME_BASE
+from streamkit.media.rising import TICKS_PER_S, Rising
 
-TICKS_PER_S = TIME_BASE.denominator
-_GLITCH = TICKS_PER_S
-"""Ticks: a time that falls back by less than this is a fault of the camera's; by more, time has begun anew."""
-_LONGEST_STEP_S = 60.0
+__all__ = ["TICKS_PER_S", "Form", "Kept", "Place", "Ring"]
+
 _MOST_EARLY = 32
 """Packets of a new connection that may wait for the first one with a decoding time: more than any reordering needs."""
 
@@ -118,10 +115,7 @@ class Ring:
         self._early: list[_Given] = []
         self._next = self._bytes = self.lost = 0
         self._form: Form | None = None
-        self._base, self._live, self._anew = Fraction(1), False, True
-        self._shift = self._step = 0
-        self._dts: int | None = None
-        self._came_s = 0.0
+        self._clock = Rising()
 
     # -------------------------------------------------------------------------------------------------- the source
 
@@ -136,10 +130,7 @@ class Ring:
         with self._guard:
             if self._form != form:
                 self._form = form
-            self._base = Fraction(stream.time_base or Fraction(1, 1000)) / TIME_BASE
-            rate = stream.average_rate
-            self._step = round(TICKS_PER_S / rate) if rate else TICKS_PER_S // 25
-            self._live, self._anew = live, True
+            self._clock.begin(Fraction(stream.time_base or Fraction(1, 1000)), stream.average_rate, live=live)
             self._early.clear()
             self._numbers.clear()
 
@@ -159,7 +150,7 @@ class Ring:
             pts_s: in seconds, as the container has it.
         """
         with self._guard:
-            ticks = round(pts_s / (self._base * TIME_BASE))
+            ticks = round(pts_s * TICKS_PER_S / self._clock.base)
             return Place(self, self._numbers.get(ticks, max(0, self._next + len(self._early) - 1)))
 
     # ------------------------------------------------------------------------------------------------ the readers
@@ -218,10 +209,10 @@ class Ring:
         if one.pts is not None:
             self._numbers[one.pts] = self._next + len(self._early)
         self._early.append(one)
-        if one.dts is None and self._anew and len(self._early) < _MOST_EARLY:
+        if one.dts is None and self._clock.anew and len(self._early) < _MOST_EARLY:
             return
         early, self._early = self._early, []
-        if self._anew:
+        if self._clock.anew:
             self._date(early)
         for given in early:
             self._keep(given)
@@ -231,7 +222,7 @@ class Ring:
 
     def _date(self, early: list[_Given]) -> None:
         """Give times to the first packets of a camera, which have none, by the first that has."""
-        step = round(self._step / self._base)
+        step = round(self._clock.step / self._clock.base)
         lowest = min((one.pts for one in early if one.pts is not None), default=0)
         known = lowest if early[-1].dts is None else early[-1].dts
         blank = sum(one.pts is None for one in early)
@@ -244,40 +235,16 @@ class Ring:
 
     def _keep(self, given: _Given) -> None:
         assert self._form is not None
-        now_s, base = time.monotonic(), self._base
-        after = self._step - self._shift + (self._dts or 0)
-        ticks = after if given.dts is None else round(given.dts * base)
-        if self._anew or self._jumps(ticks + self._shift, now_s):
-            self._shift = self._go_on(now_s) - ticks
-            self._anew = False
-        at = ticks + self._shift
-        if self._dts is not None:
-            at = max(at, self._dts + 1)
-        shown = at if given.pts is None else max(at, round(given.pts * base) + self._shift)
-        lasts = round(given.duration * base)
-        kept = Kept(self._next, given.data, shown, at, lasts, given.keyframe, self._form)
-        self._next, self._dts, self._came_s = self._next + 1, at, now_s
+        pts, dts = self._clock.times(given.pts, given.dts, keyframe=given.keyframe)
+        lasts = round(given.duration * self._clock.base)
+        kept = Kept(self._next, given.data, pts, dts, lasts, given.keyframe, self._form)
+        self._next += 1
         if not self._needed:  # nobody will ever take it
             return
         self._kept.append(kept)
         self._bytes += len(given.data)
         if kept.keyframe:
             self._keyframes.append((kept.number, kept.pts))
-
-    def _jumps(self, dts: int, now_s: float) -> bool:
-        """Whether the stream's clock was set: it falls back, or a live one leaps ahead of the time that passed."""
-        if self._dts is None:
-            return False
-        step = dts - self._dts
-        ahead_s = step / TICKS_PER_S - (now_s - self._came_s)
-        return step < -_GLITCH or (self._live and ahead_s > _LONGEST_STEP_S)
-
-    def _go_on(self, now_s: float) -> int:
-        """The time of the first packet after the clock began anew."""
-        if self._dts is None:
-            return 0
-        gap = round((now_s - self._came_s) * TICKS_PER_S) if self._live else 0
-        return self._dts + max(gap, self._step)
 
     def _get(self, number: int) -> Kept | None:
         index = number - self._kept[0].number if self._kept else -1

@@ -114,10 +114,11 @@ class Engine:
         sources, slot, now_s = self._sources, one.slot, one.pts_s
         past_s = now_s - sources["seen_s"][slot]
         turns = np.array([frame.turn for frame in one.frames], np.int64)
-        with np.errstate(invalid="ignore"):
-            paused = (past_s > self._max_pause_s) | (past_s < 0)
+        paused = past_s > self._max_pause_s
         self.pauses += int(paused.sum())
-        broken = paused | (turns != sources["turn"][slot])
+        broken = paused | one.back | (turns != sources["turn"][slot])
+        # What has passed since a rule was raised or cleared stays; that time goes back takes none.
+        sources["times"][slot[one.back], :, 1:] += past_s[one.back, None, None]
         sources["seen_s"][slot], sources["turn"][slot] = now_s, turns
         opened = np.array([[each(frame) for each in self._schedules] for frame in one.frames], bool)
         opened = opened.reshape(len(one.frames), len(self._schedules))
@@ -210,7 +211,7 @@ class Engine:
         kernel.count(
             self._ops, self._constants, self._counts, objects, none, facts, self._stack, facts, self._counted,
         )  # fmt: skip
-        one = Sight([], none, np.zeros(0), none, none, none, objects, facts, np.zeros(0, bool))
+        one = Sight([], none, np.zeros(0), np.zeros(0, bool), none, none, none, objects, facts, np.zeros(0, bool))
         for group, state in ((self._on_frames, self._sources), (self._on_objects, self._sights.tracks)):
             if group.rules:
                 opened = np.zeros((0, len(self._schedules)), bool)

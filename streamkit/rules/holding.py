@@ -78,8 +78,12 @@ class Holding:
         """
         state = self._states.setdefault(key, State())
         opened = self.schedule is None or self.schedule.open(clock or datetime.now().astimezone())
-        if not 0 <= now_s - state.seen_s <= self.gap_s:
+        past_s = now_s - state.seen_s
+        if not 0 <= past_s <= self.gap_s:
             state.since_s = math.nan
+        if past_s < 0:  # which takes no time: what has passed since it was raised or cleared stays
+            state.raised_s += past_s
+            state.over_s += past_s
         state.seen_s = now_s
         if state.raised and not opened:
             return self._clear(state, now_s)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from streamkit.analytics.occupancy import Occupancy
-from streamkit.analytics.rounds import Labels, Round, rounds
+from streamkit.analytics.rounds import Clocks, Labels, Round, rounds
 from streamkit.data import Batch
 from streamkit.rules.above import Zone
 
@@ -17,15 +17,20 @@ class Members:
 
     def __init__(self, zone: Zone) -> None:
         self._zone, self._areas = zone, list(zone.areas)
-        self._labels = Labels(zone.labels)
+        self._labels, self._clocks = Labels(zone.labels), Clocks()
         self.occupancy = Occupancy(list(zone.areas.values()), hold_s=zone.hold_s, max_gap_s=zone.max_gap_s)
         self._rows = self._memory = np.zeros(0, np.int64)
         self._now_s = np.zeros(0)
         self._counts: np.ndarray | None = None
 
+    def begin(self, slot: int) -> None:
+        """A source begins."""
+        self._clocks.begin(slot)
+        self.occupancy.begin(slot)
+
     def rounds(self, batch: Batch, slots: Mapping[str, int]) -> Iterator[Round]:
         """A batch as the stage sees it."""
-        return rounds(batch, slots, self._zone.view, self._labels)
+        return rounds(batch, slots, self._zone.view, self._labels, self._clocks)
 
     def step(self, given: Round, most: int) -> None:
         """Look at one frame of each of several sources."""

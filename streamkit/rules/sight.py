@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamkit.analytics.memory import Tracks as Memory
-from streamkit.analytics.rounds import Labels
+from streamkit.analytics.rounds import Clocks, Labels, times
 from streamkit.data import Batch, Frame
 from streamkit.rules.above import Above, Ways
 from streamkit.rules.code import Code, Column
@@ -31,18 +31,21 @@ class Sight:
         frames: the frames.
         slot: (f,) int64, each frame's source.
         pts_s: (f,) float64.
+        back: (f,) bool, the source's time went back just now.
         owner: (n,) int64, each object's frame; -1 for one that does not count.
         track: (n,) int64, -1 for none.
         place: (n,) int64, each tracked object's row in the memory of tracks; -1 for others, and for a track's second.
         objects: (n, k) float64, the columns of `Code.objects`.
         facts: (f, a) float64, the columns of `Code.frames`; counts are still 0.
         looked: (f,) bool, whether a detector looked at the frame.
-        lost: what was known of tracks that were forgotten just now, not being seen for too long; by column.
+        lost: what was known of tracks that were forgotten just now, unseen for too long or before time went back; by
+            column.
     """
 
     frames: list[Frame]
     slot: np.ndarray
     pts_s: np.ndarray
+    back: np.ndarray
     owner: np.ndarray
     track: np.ndarray
     place: np.ndarray
@@ -66,7 +69,7 @@ class Sights:
     def __init__(self, code: Code, above: Above, max_gap_s: float, predicted: bool, **state: Any) -> None:
         self.code, self.above, self._predicted, self._max_gap_s = code, above, predicted, max_gap_s
         self.tracks = Memory(first_s=np.float64(0), label=np.int64(-1), **state)
-        self.labels = Labels()
+        self.labels, self._clocks = Labels(), Clocks()
         facts = code.facts
         named = {area.stage for area, _ in facts.members.values()} | {
             (one if isinstance(one, Area) else one[0]).stage for one in facts.objects.values() if _of_area(one)
@@ -83,8 +86,9 @@ class Sights:
 
     def begin(self, slot: int) -> None:
         """A source begins."""
+        self._clocks.begin(slot)
         for zone in self._zones.values():
-            zone.occupancy.begin(slot)
+            zone.begin(slot)
 
     def of(self, batch: Batch, slots: Mapping[str, int], most: int) -> Iterator[Sight]:
         """Take a batch apart, one frame of each source at a time, in order.
@@ -112,8 +116,9 @@ class Sights:
             for zone, given in zones:
                 zone.step(next(given), most)
             one = Sight(
-                [frames[i] for i in mine.tolist()], slot[mine], pts_s[mine], owner, table.track,
-                np.full(len(owner), -1, np.int64), columns, np.zeros((len(mine), len(self.code.frames))),
+                [frames[i] for i in mine.tolist()], slot[mine], pts_s[mine],
+                self._clocks.step(slot[mine], pts_s[mine]), owner, table.track, np.full(len(owner), -1, np.int64),
+                columns, np.zeros((len(mine), len(self.code.frames))),
                 np.array([not self._unlooked(frames[i], table, i) for i in mine.tolist()], bool),
             )  # fmt: skip
             if self._remember:
@@ -129,9 +134,7 @@ class Sights:
 
     def _forget(self, one: Sight, most: int) -> None:
         """Let go of tracks that were not seen for too long."""
-        times = np.full(most, np.nan)
-        times[one.slot] = one.pts_s
-        gone = self.tracks.unseen(times, self._max_gap_s)
+        gone = self.tracks.unseen(times(one.slot, one.pts_s, one.back, most), self._max_gap_s)
         if len(gone):
             one.lost = {name: self.tracks[name][gone].copy() for name in self._state}
             self.tracks.forget(gone)
@@ -272,7 +275,8 @@ def _as_kind(values: Any, kind: str, words: Any) -> np.ndarray:
     """A column's values as the numbers that conditions have."""
     column = np.asarray(values)
     if column.ndim == 1 and kind == NUMBER and column.dtype.kind in "fiu":
-        return column.astype(np.float64)
+        numbers = column.astype(np.float64)
+        return np.where(column == -1, np.nan, numbers) if column.dtype.kind == "i" else numbers  # -1: no value
     if column.ndim == 1 and kind == BOOL and column.dtype.kind == "b":
         return column.astype(np.float64)
     found = np.full(len(column), _UNKNOWN[kind])

@@ -6,7 +6,7 @@ Nothing here waits for a source, a stage or a file.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from streamkit.errors import ConfigError
@@ -16,7 +16,7 @@ from streamkit.plan import Graph, Node, SourceConfig
 from streamkit.runtime.ends import Ends, Seen
 from streamkit.runtime.faulty import Faults, faults_of, faults_told
 from streamkit.runtime.nodes import Runner
-from streamkit.runtime.settings import changeable, checked
+from streamkit.runtime.settings import changeable, checked, value_of
 from streamkit.runtime.sources import Sources
 from streamkit.runtime.states import SourceState
 from streamkit.runtime.store import Store
@@ -91,6 +91,33 @@ class Controls:
             self.remove(source.id, from_yaml=from_yaml)
             self.add(source, from_yaml=from_yaml)
 
+    def follow(self, id_: str, source: SourceConfig | None) -> None:
+        """The YAML was edited: what it says of this source, or that there is none, holds, whatever was done by hand.
+
+        Raises:
+            ConfigError: a sink cannot take it, or the run is over.
+            OutputError: the state cannot be written.
+        """
+        with self._changing:
+            if id_ in self.states:
+                self.remove(id_, from_yaml=True)
+            if source is not None:
+                self.add(source, from_yaml=True)
+
+    def forget(self, sources: Iterable[str], settings: Mapping[str, Collection[str]]) -> None:
+        """The YAML was edited: let the state keep nothing of these sources, and of these options by node.
+
+        Raises:
+            OutputError: the state cannot be written.
+        """
+        if self._store is None:
+            return
+        for id_ in sources:
+            self._store.forget(id_)
+        for id_, names in settings.items():
+            for name in {id_, id_.split(".", 1)[0]}:  # either may have been named: the part, or the composite
+                self._store.forget_settings(name, names)
+
     def pause(self, id_: str) -> None:
         """Stop reading a source: a file stands still, a camera is closed. Raises ConfigError where there is none."""
         self._pause(id_, True)
@@ -126,11 +153,22 @@ class Controls:
                 self._store.changed(id_, values)
 
     def apply(self, node: Node, new: Mapping[str, Any]) -> None:
-        """Give options of a node of the graph these values, which are checked, from its next batch on."""
+        """Give options of a node of the graph these values, which are checked, from its next batch on.
+
+        Where the stage refuses them, the old ones come back, and the state keeps nothing of these options.
+        """
+        before = {name: value_of(node, name) for name in new}
+
+        def refused() -> None:
+            with self._changing:
+                if all(node.options.get(name) is value for name, value in new.items()):
+                    node.options = {**node.options, **before}
+                    self.forget((), {node.id: new})
+
         node.options = {**node.options, **new}
         for own, one in list(self._runners):
             if own is node:
-                one.change(new)
+                one.change(new, refused)
 
     def trigger(self, id_: str, source: str, **data: Any) -> None:
         """Let a stage that records do so at the source's next frame; `data` is what its event `manual` is to say.

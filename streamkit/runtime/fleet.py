@@ -23,6 +23,7 @@ from streamkit.runtime.children import SPAWN, error_of, signals_held_back
 from streamkit.runtime.device import choose
 from streamkit.runtime.facts import Facts, Observer, emitters, folders, joined
 from streamkit.runtime.member import GRACE_S, Member
+from streamkit.runtime.messages import Messages
 from streamkit.runtime.metrics import Histogram
 from streamkit.runtime.nodes import Runner
 from streamkit.runtime.relay import SharedSinks
@@ -94,7 +95,7 @@ class Fleet:
         self._members = [Member(device, sources) for device, sources in shares]
         self._path, self._set = path, set_
         self._aborted = False
-        self._say, self._said, self._lock = say, set[str](), threading.Lock()
+        self.say, self._lock = Messages(say), threading.Lock()
         addresses = {source.id: str(source.options.get("uri", "")) for source in graph.sources}
         self._sinks = SharedSinks(shared_sinks(graph), list(self.states), addresses, self.say, self.fail)
         alarms = graph.config.alarms
@@ -132,7 +133,11 @@ class Fleet:
         if self.stopping:
             return 130
         failed = any(state.error for state in self.states.values()) or any(member.code for member in self._members)
-        return 1 if failed or any(runner.meter.failed for runner in self._sinks.runners.values()) else 0
+        return (
+            1
+            if failed or any(runner.meter.failed or runner.meter.troubles for runner in self._sinks.runners.values())
+            else 0
+        )
 
     def stop(self) -> None:
         """Ask the sources to end; what is decoded goes through and every file is closed.
@@ -153,14 +158,6 @@ class Fleet:
         if not isinstance(error, (OutputError, StageError)):
             self._aborted = True
             self._sinks.abort()
-
-    def say(self, text: str) -> None:
-        """Tell the user, each text once."""
-        with self._lock:
-            if text in self._said or len(self._said) > 10_000:
-                return
-            self._said.add(text)
-        self._say(text)
 
     # --------------------------------------------------------------------------------------------- the processes
 

@@ -122,13 +122,15 @@ class Worker:
                 try:
                     for runner in self.runners:
                         opened.append(runner)
-                        self._spans().call(f"open {runner.node.id}", runner.open)()
+                        self._spans().call(f"open {runner.node.id}", runner.start)()
                     self._ready()
                     self._loop()
                 except Aborted:
                     pass
                 except BaseException as error:
                     self._fail(error)
+                    for channel in self.lane.inputs:  # nobody reads them any more, and who writes would wait for ever
+                        channel.abort()
                 finally:
                     self._close(opened)
         except BaseException as error:
@@ -164,6 +166,6 @@ class Worker:
         self._spans().close()
         for runner in opened:
             try:
-                runner.close()
+                runner.finish()
             except BaseException as error:
                 self._fail(error)

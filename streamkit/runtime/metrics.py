@@ -48,10 +48,10 @@ class Histogram:
 class StageMeter:
     """What one instance of a stage did. Written by its own thread, read by the report."""
 
-    __slots__ = ("batches", "failed", "frames", "seconds")
+    __slots__ = ("batches", "failed", "frames", "seconds", "troubles")
 
     def __init__(self) -> None:
-        self.frames = self.batches = self.failed = 0
+        self.frames = self.batches = self.failed = self.troubles = 0
         self.seconds = 0.0
 
     @staticmethod

@@ -1,7 +1,8 @@
 """Runs one stage of the graph on batches: calls it as its kind promises, and deals with what it raises.
 
 A batch that raises is tried once more frame by frame; a frame that raises is marked and leaves the batch's rows, so
-later stages pass it by, and sinks still write its record.
+later stages pass it by, and sinks still write its record. What a stage raises elsewhere is told and counted; only an
+output that cannot be written ends the run.
 """
 
 from __future__ import annotations
@@ -10,19 +11,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from streamkit.counters import Counters
-from streamkit.crops import Rows
 from streamkit.data import Batch, Frame
-from streamkit.errors import StageError, StreamkitError
+from streamkit.errors import OutputError, StageError, StreamkitError
 from streamkit.plan import Node
-from streamkit.runtime.tables import join, split
-from streamkit.stage import BatchStage, Context, FrameStage, Stage, StreamStage
+from streamkit.runtime.apart import line_of
+from streamkit.stage import Context, Stage, ships
 
 MakeContext = Callable[[str], Context]
 
 _TOLD = 20  # failed frames of a stage that are told one by one
+RAISED = (Exception, SystemExit)
+"""What a stage may raise; one that wants to end the process ends none but itself."""
 
 
 class Runner:
@@ -35,6 +38,7 @@ class Runner:
 
     Attributes:
         call: since when, on the monotonic clock in seconds, and on which thread a call is under way; None without one.
+        dead: an output of the stage cannot be written: batches pass it by.
     """
 
     def __init__(self, node: Node, context: MakeContext, fail: Callable[[BaseException], None]) -> None:
@@ -43,7 +47,9 @@ class Runner:
         self.node, self.meter, self._context, self._fail = node, StageMeter(), context, fail
         self.counters = Counters()
         self.call: tuple[float, int] | None = None
-        self._changes: deque[Mapping[str, Any]] = deque()
+        self.dead = False
+        self.apart = not ships(node.type)
+        self._changes: deque[tuple[Mapping[str, Any], Callable[[], None]]] = deque()
 
     def make(self, **replaced: Any) -> Stage:
         """A new instance, told its context but not opened."""
@@ -54,6 +60,23 @@ class Runner:
         stage.context.counters = self.counters
         return stage
 
+    def start(self) -> None:
+        """Open the stage.
+
+        Raises:
+            StreamkitError: it cannot be; the text names it.
+        """
+        try:
+            self.open()
+        except StreamkitError:
+            raise
+        except RAISED as error:
+            raise StreamkitError(str(self._failure(error, when=" as it was opened"))) from error
+
+    def finish(self) -> None:
+        """Close the stage, and tell what that raises."""
+        self.kept(self.close, " as it was closed")
+
     def open(self) -> None:
         """Open what is needed before the first frame."""
 
@@ -63,30 +86,39 @@ class Runner:
         try:
             if self._changes:
                 self._change()
-            if batch.frames:
+            if batch.frames and not self.dead:
                 begun = time.perf_counter()
                 self.mark(batch.frames)
                 self.meter.frames += len(batch.frames)
                 self.meter.batches += 1
-                batch = self._guarded(batch)
+                try:
+                    batch = self._guarded(batch)
+                except OutputError as error:
+                    self._give_up(error)
                 self.meter.seconds += time.perf_counter() - begun
             for source in batch.ended:
-                self.end(source)
+                self.kept(partial(self.end, source), f" as the source {source} ended")
         finally:
             self.call = None
         return batch
 
-    def change(self, values: Mapping[str, Any]) -> None:
-        """Give the stage's options new values before the next batch; from any thread."""
-        self._changes.append(values)
+    def change(self, values: Mapping[str, Any], refused: Callable[[], None] = lambda: None) -> None:
+        """Give the stage's options new values before the next batch, or have it `refused`; from any thread."""
+        self._changes.append((values, refused))
 
     def _change(self) -> None:
         while self._changes:
-            values = self._changes.popleft()
-            for instance in self.instances():
-                for name, value in values.items():
-                    setattr(instance, name, value)
-                instance.changed()
+            values, refused = self._changes.popleft()
+            changed: list[tuple[Stage, dict[str, Any]]] = []
+            try:
+                for instance in self.instances():
+                    changed.append((instance, {name: getattr(instance, name) for name in values}))
+                    _set(instance, values)
+            except RAISED as error:
+                self.trouble(error, f" as {', '.join(values)} changed, and keeps what was")
+                for instance, before in changed:
+                    self.kept(partial(_set, instance, before), " as it went back to what was")
+                self.kept(refused, " as its change was taken back")
 
     def instances(self) -> Iterable[Stage]:
         """The instances that are open now."""
@@ -108,14 +140,21 @@ class Runner:
         raise NotImplementedError
 
     def _guarded(self, batch: Batch) -> Batch:
+        restore = self.remember(batch) if len(batch.frames) > 1 else None
         try:
             return self._processed(batch)
         except StreamkitError:
             raise
-        except Exception as error:
+        except RAISED as error:
             if len(batch.frames) == 1:
                 return self.failed(batch, {0: error})
+        if restore is not None:
+            restore()
         return self._one_by_one(batch)
+
+    def remember(self, batch: Batch) -> Callable[[], None] | None:
+        """What puts back all that the stage may have changed before it raised, so that it can be called again."""
+        return None
 
     def _processed(self, batch: Batch) -> Batch:
         """Call the stage; a batch that it made anew gets what only the runner knows."""
@@ -130,13 +169,13 @@ class Runner:
     def _one_by_one(self, batch: Batch) -> Batch:
         """Run the stage again on each frame alone, and join what goes well."""
         parts: list[Batch] = []
-        errors: dict[int, Exception] = {}
+        errors: dict[int, BaseException] = {}
         for row in range(len(batch.frames)):
             try:
                 parts.append(self._processed(batch.take([row])))
             except StreamkitError:
                 raise
-            except Exception as error:
+            except RAISED as error:
                 errors[row] = error
         if not errors:
             return Batch.join(parts, batch)
@@ -147,7 +186,7 @@ class Runner:
         joined.failed = marked.failed
         return joined
 
-    def failed(self, batch: Batch, errors: dict[int, Exception]) -> Batch:
+    def failed(self, batch: Batch, errors: Mapping[int, BaseException]) -> Batch:
         """Mark the frames of these rows failed and take them out; end the run where `on_error` is `stop`."""
         for row, error in errors.items():
             self._tell(batch.frames[row], error)
@@ -157,8 +196,37 @@ class Runner:
         kept.ended, kept.ready = batch.ended, batch.ready
         return kept
 
-    def _tell(self, frame: Frame, error: Exception) -> None:
-        told = StageError(self.node.id, error, frame)
+    def _failure(self, error: BaseException, frame: Frame | None = None, when: str = "") -> StageError:
+        line = line_of(error, self.node.type) if self.apart else ""
+        return StageError(self.node.id, error, frame, when=when, line=line)
+
+    def _give_up(self, error: OutputError) -> None:
+        """End the run, whose other outputs are still to be written: what comes now passes this stage by."""
+        self.dead = True
+        self._fail(error)
+
+    def kept(self, call: Callable[[], None], when: str) -> None:
+        """Call what a stage does where no frame is at work, and keep what it raises from what else there is to do."""
+        try:
+            call()
+        except OutputError as error:
+            self._give_up(error)
+        except RAISED as error:
+            self.trouble(error, when)
+
+    def trouble(self, error: BaseException, when: str) -> None:
+        """Tell and count what was no frame's doing; end the run where `on_error` is `stop`."""
+        told = self._failure(error, when=when)
+        self.meter.troubles += 1
+        self.counters.add("errors beside frames")
+        if self.node.run.on_error == "stop":
+            told.__cause__ = error
+            self._fail(told)
+        else:
+            self._context(self.node.id).say(str(told))
+
+    def _tell(self, frame: Frame, error: BaseException) -> None:
+        told = self._failure(error, frame)
         frame.error = frame.error or str(told)
         self.meter.failed += 1
         self.counters.add("frames failed")
@@ -174,112 +242,7 @@ class Runner:
             self._context(self.node.id).say(f"{self.node.id}: further frames fail; the report counts them")
 
 
-class BatchRunner(Runner):
-    """Runs a batch stage."""
-
-    stage: BatchStage | None = None
-
-    def open(self) -> None:
-        """Make and open the instance."""
-        stage = self.make()
-        stage.open()
-        assert isinstance(stage, BatchStage)
-        self.stage = stage
-
-    def instances(self) -> Iterable[Stage]:
-        """The one instance."""
-        return () if self.stage is None else (self.stage,)
-
-    def process(self, batch: Batch) -> Batch:
-        """Call the stage."""
-        assert self.stage is not None
-        if isinstance(batch.tensor, Rows) and "tensor" in self.stage.reads and not hasattr(self.stage, "takes_rows"):
-            batch.tensor = batch.tensor[:]  # one that is put between expects an array
-        return self.stage.process(batch)
-
-    def close(self) -> None:
-        """Close the instance."""
-        if self.stage is not None:
-            self.stage.close()
-
-
-class StreamRunner(Runner):
-    """Runs a stream stage; keeps a state for each source."""
-
-    stage: StreamStage | None = None
-
-    def open(self) -> None:
-        """Make and open the instance."""
-        stage = self.make()
-        stage.open()
-        assert isinstance(stage, StreamStage)
-        self.stage, self.states = stage, dict[str, Any]()
-
-    def instances(self) -> Iterable[Stage]:
-        """The one instance."""
-        return () if self.stage is None else (self.stage,)
-
-    def process(self, batch: Batch) -> Batch:
-        """Call the stage with the states of the sources in the batch."""
-        assert self.stage is not None
-        for frame in batch.frames:
-            if frame.source not in self.states:
-                self.states[frame.source] = self.stage.new_state(frame.source)
-        return self.stage.process(batch, self.states)
-
-    def end(self, source: str) -> None:
-        """Drop the source's state."""
-        if self.stage is not None and source in self.states:
-            self.stage.end(source, self.states.pop(source))
-
-    def close(self) -> None:
-        """Close the instance."""
-        if self.stage is not None:
-            self.stage.close()
-
-
-class FrameRunner(Runner):
-    """Runs a frame stage: one instance a source, made when its first frame comes."""
-
-    def __init__(self, node: Node, context: MakeContext, fail: Callable[[BaseException], None]) -> None:
-        super().__init__(node, context, fail)
-        self._instances: dict[str, FrameStage] = {}
-
-    def instances(self) -> Iterable[Stage]:
-        """Those of the sources that have had a frame."""
-        return self._instances.values()
-
-    def process(self, batch: Batch) -> Batch:
-        """Call each frame's instance; tables that it changed become the batch's."""
-        split(batch)
-        before = [dict(frame.tables) for frame in batch.frames]
-        errors: dict[int, Exception] = {}
-        for row, frame in enumerate(batch.frames):
-            try:
-                self._instance(frame.source).process(frame)
-            except StreamkitError:
-                raise
-            except Exception as error:
-                errors[row] = error
-        join(batch, before)
-        return self.failed(batch, errors) if errors else batch
-
-    def _instance(self, source: str) -> FrameStage:
-        found = self._instances.get(source)
-        if found is None:
-            made = self.make()
-            assert isinstance(made, FrameStage)
-            made.open()
-            found = self._instances[source] = made
-        return found
-
-    def end(self, source: str) -> None:
-        """Close the source's instance."""
-        instance = self._instances.pop(source, None)
-        if instance is not None:
-            instance.close()
-
-    def close(self) -> None:
-        """Close what is left."""
-        for source in list(self._instances):
-            self.end(source)
+def _set(instance: Stage, values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        setattr(instance, name, value)
+    instance.changed()

@@ -25,8 +25,9 @@ Make = Callable[[SourceConfig, SourceState, Status], Source]
 class Reading:
     """One source from its beginning to its end, on one thread.
 
-    A source is paused between two frames; one that goes on without us, as cameras do, is closed meanwhile, and its
-    indices and times go on rising when it is opened again.
+    A source is paused between two frames. One that goes on without us, as cameras do, is closed meanwhile, and its
+    indices and times go on rising when it is opened again. Any other stands still with a frame in hand, which is due so
+    much later: `Pacer.follow` lets those behind it be so too.
     """
 
     def __init__(self, config: SourceConfig, state: SourceState, batcher: Batcher, make: Make, limit: int | None,
@@ -37,6 +38,7 @@ class Reading:
         self._changed = threading.Condition()
         self._paused = self._over = False
         self._set_aside = False  # whether a pause stopped the source; it may be over before that is heard
+        self._stands = False  # whether a pause lets it stand still; what has no end is known by its first frame
         self._source: Source | None = None
         self._inlet: Inlet | None = None
         self._index, self._shift_s = 0, 0.0  # added to what comes, once the source has been opened again
@@ -88,10 +90,15 @@ class Reading:
                 self.state.tell("paused" if paused else "connecting")
             self._paused = paused
             self._changed.notify_all()
-            source = self._source if paused else None
-            self._set_aside |= source is not None and source.unbounded
-        if source is not None and source.unbounded:
+            source = self._source if paused and not self._stands else None
+            self._set_aside |= source is not None
+        if source is not None:
             source.stop()
+
+    @property
+    def paused(self) -> bool:
+        """Whether it is to wait."""
+        return self._paused
 
     def _tell(self, state: str, cause: str | None = None, words: str = "") -> None:
         """Take what the source says it is doing; what a pause or an end has said stays."""
@@ -114,18 +121,25 @@ class Reading:
     def _read(self, inlet: Inlet) -> bool:
         """Open the source and read it; True at its end, False where it was paused."""
         made, state, again = self._make(self.config, self.state, self._tell), self.state, self._last is not None
+        id_, first = self.config.id, True
         with self._changed:
-            self._source, self._set_aside = made, False
+            self._source, self._set_aside, self._stands = made, False, not made.unbounded
             if self._over or self._paused:
                 return self._over
         spans = self._spans()
         put = spans.call("wait for the batcher", inlet.put, waiting=True)
         made.open()
         try:
-            frames: Any = spans.each("decode", made.frames(), about={"source": self.config.id})
+            frames: Any = spans.each("decode", made.frames(), about={"source": id_})
             with closing(frames) if hasattr(frames, "close") else nullcontext():
                 for frame in frames:
-                    if self._paused and (made.unbounded or not self._may_run()):
+                    if not isinstance(frame, Frame) or frame.source != id_ or frame.account is not None:
+                        raise self._refused(frame)
+                    if first:
+                        first = False
+                        with self._changed:
+                            self._stands |= frame.time_s is None
+                    if (self._paused or self._set_aside) and not self._stand(frame):
                         return self._over
                     if self._over or (self._limit is not None and state.frames >= self._limit):
                         return True
@@ -146,6 +160,27 @@ class Reading:
             self._source = None
             made.close()
         return self._over or not (self._paused or self._set_aside)
+
+    def _stand(self, frame: Frame) -> bool:
+        """Wait with a frame until the pause is over; False where the source is to be closed."""
+        if self._set_aside or not self._stands:
+            return False
+        begun_s = time.monotonic()
+        goes_on = self._may_run()
+        if frame.due_s is not None:
+            frame.due_s += time.monotonic() - begun_s
+        return goes_on
+
+    def _refused(self, frame: Any) -> SourceError:
+        """Why this is no frame that the source may yield."""
+        name = self.config.type.name
+        if not isinstance(frame, Frame):
+            what = f"{type(frame).__name__}, not a Frame; yield a Frame for each picture"
+        elif frame.source != self.config.id:
+            what = f"a frame of the source {frame.source!r}; make each one as Frame(self.context.id, ...)"
+        else:
+            what = "the same Frame twice; yield a new Frame for each picture"
+        return SourceError(f"{name} yields {what}")
 
     def _first(self, frame: Frame) -> None:
         self.state.live = frame.due_s is not None

@@ -41,7 +41,8 @@ class Reconnecting(Source):
         self._stopped = threading.Event()
         self._still = None if retry.frozen_s is None else Still(retry.frozen_s)
         self._last: tuple[int, float] | None = None  # index and time of the last frame
-        self._last_s = 0.0  # when it came, on the monotonic clock
+        self._last_s = 0.0  # when it came, on the monotonic clock, and once the next is asked for, when that was
+        self._held_s = 0.0  # for how long frames were held by who took them, as in a pause, in all
         self._live = False  # whether it was one of a live source
         self._index, self._shift_s = 0, 0.0  # added to what comes
         self._failed = 0  # connections in a row that showed nothing
@@ -111,6 +112,8 @@ class Reconnecting(Source):
                             f"the picture has been the same for {self._retry.frozen_s:g} s or more", cause="frozen"
                         )
                     yield frame
+                    asked_s = time.monotonic()
+                    self._held_s, self._last_s = self._held_s + asked_s - self._last_s, asked_s
             finally:
                 close = getattr(frames, "close", None)
                 if close is not None:
@@ -153,7 +156,7 @@ class Reconnecting(Source):
     def _hangs(self, frame: Frame) -> bool:
         if self._still is None or frame.surface is None or frame.due_s is None:
             return False
-        return self._still(frame.surface, self._last_s)
+        return self._still(frame.surface, self._last_s - self._held_s)  # a paused picture stands still by right
 
     # -------------------------------------------------------------------------------------------------- between two
 

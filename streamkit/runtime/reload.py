@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from streamkit.data import Device
-from streamkit.errors import ConfigError, StreamkitError
+from streamkit.errors import ConfigError, StreamkitError, describe
 from streamkit.plan import Graph, Node, SourceConfig
 from streamkit.runtime.device import choose
 from streamkit.runtime.run import Pipeline
@@ -76,8 +76,8 @@ class Reloading:
     ) -> None:
         self._path, self._load, self._make, self.say = path, load, make, say
         self._seen = self._applied = self._signature()
-        self._graph = load()
-        self._running = make(self._graph)
+        self._graph = load()  # what the YAML says: what is done by hand changes a pipeline's own copy
+        self._running = make(_copy(self._graph))
         self._next: Graph | None = None
         self._before: Graph | None = None
         self._past: list[tuple[Tally, float]] = []
@@ -105,13 +105,13 @@ class Reloading:
     def _made(self, graph: Graph) -> Pipeline:
         """A pipeline of the new graph, or of the one before where the new one cannot be begun with."""
         try:
-            return self._make(graph)
+            return self._make(_copy(graph))
         except StreamkitError as error:
             if self._before is None:
                 raise
             self.say(f"{self._path}: the edit cannot be followed, and the pipeline goes on as it was: {error}")
             self._graph, self._before = self._before, None
-            return self._make(self._graph)
+            return self._make(_copy(self._graph))
 
     def _run_once(self) -> int:
         """Run the pipeline that there is now; go back to the one before where its stages cannot be opened."""
@@ -139,8 +139,9 @@ class Reloading:
         self._applied = found
         try:
             self._follow(self._load())
-        except StreamkitError as error:
-            self.say(f"{self._path}: the edit is refused, and the pipeline goes on as it was:\n{error}")
+        except BaseException as error:  # a plugin may do anything, end the process too, and the next edit mend it
+            told = error if isinstance(error, StreamkitError) else describe(error)
+            self.say(f"{self._path}: the edit is refused, and the pipeline goes on as it was:\n{told}")
 
     def _signature(self) -> tuple[int, int, int] | None:
         try:
@@ -150,32 +151,26 @@ class Reloading:
         return found.st_mtime_ns, found.st_size, found.st_ino
 
     def _follow(self, new: Graph) -> None:
-        old, live = self._graph, _live_changes(self._graph, new)
+        """Do what the file says otherwise than before; what was done by hand elsewhere stays."""
+        old, edited, settings = self._graph, _edited(self._graph, new), _settings(self._graph, new)
+        self._running.forget(edited, settings)
         self._graph = new
-        if live is None:
+        if not _alike(old, new):
             self.say(f"{self._path}: the stages changed: what is decoded goes through, and the pipeline is built anew")
             with self._lock:
                 self._before, self._next = old, new
                 self._running.stop()
             return
         told: list[str] = []
-        for id_, values in live:
+        for id_, values in settings.items():
             self._running.apply(self._running.graph.nodes[id_], values)
             told.append(f"{id_} has new settings: {', '.join(values)}")
-        was, now = ({source.id: source for source in graph.sources} for graph in (old, new))
-        steps: list[tuple[str, str, Callable[[], None]]] = []
-        for id_ in was.keys() - now.keys():
-            steps.append((id_, "removed", lambda id_=id_: self._running.remove(id_, from_yaml=True)))  # type: ignore[misc]
-        for id_, source in now.items():
-            if id_ not in was:
-                steps.append((id_, "added", lambda s=source: self._running.add(s, from_yaml=True)))  # type: ignore[misc]
-            elif _facts(source) != _facts(was[id_]):
-                steps.append((id_, "changed", lambda s=source: self._running.change(s, from_yaml=True)))  # type: ignore[misc]
-        for id_, what, step in steps:
+        now = {source.id: source for source in new.sources}
+        for id_, what in edited.items():
             try:
-                step()
+                self._running.follow(id_, now.get(id_))
                 told.append(f"source {id_} {what}")
-            except StreamkitError as error:  # it was changed otherwise meanwhile
+            except StreamkitError as error:  # sinks cannot take it beside what was added by hand
                 told.append(f"source {id_} cannot be {what}: {error}")
         self.say(f"{self._path}: {'; '.join(told) or 'nothing changed that matters here'}")
 
@@ -218,29 +213,48 @@ def _tally(running: Pipeline) -> Tally:
     return Tally(running.report(0), dict(running.finished), dict(running.latency))
 
 
-def _live_changes(old: Graph, new: Graph) -> list[tuple[str, dict[str, Any]]] | None:
-    """New values of options by stage where the graphs differ in such as may change; None where they differ in more."""
-    if _whole(old) != _whole(new) or [_shape(n) for n in old.nodes.values()] != [_shape(n) for n in new.nodes.values()]:
-        return None
-    found: list[tuple[str, dict[str, Any]]] = []
+def _copy(graph: Graph) -> Graph:
+    """A graph for a pipeline to change: other sources, other options of its nodes."""
+    return replace(graph, nodes={id_: replace(node) for id_, node in graph.nodes.items()})
+
+
+def _alike(old: Graph, new: Graph) -> bool:
+    """Whether graphs differ at most in sources and in options that may change while they run."""
+    return _whole(old) == _whole(new)
+
+
+def _edited(old: Graph, new: Graph) -> dict[str, str]:
+    """What was done to sources in the file, by id: removed, added or changed."""
+    was, now = ({source.id: source for source in graph.sources} for graph in (old, new))
+    gone = {id_: "removed" for id_ in was if id_ not in now}
+    come = {id_: "added" for id_ in now if id_ not in was}
+    other = {id_: "changed" for id_ in now if id_ in was and _facts(now[id_]) != _facts(was[id_])}
+    return {**gone, **come, **other}
+
+
+def _settings(old: Graph, new: Graph) -> dict[str, dict[str, Any]]:
+    """New values of options that may change, by the id of the node."""
+    found: dict[str, dict[str, Any]] = {}
     for id_, node in new.nodes.items():
-        before = old.nodes[id_]
-        values = {name: value_of(node, name) for name in node.type.changeable}
-        changed = {name: value for name, value in values.items() if value != value_of(before, name)}
-        if changed:
-            found.append((id_, changed))
+        before = old.nodes.get(id_)
+        if before is not None and _origin(before.type) == _origin(node.type):
+            both = [name for name in node.type.changeable if name in before.type.changeable]
+            values = {name: value_of(node, name) for name in both}
+            if changed := {name: value for name, value in values.items() if value != value_of(before, name)}:
+                found[id_] = changed
     return found
 
 
 def _whole(graph: Graph) -> tuple[Any, ...]:
-    config = graph.config
-    return config.device, config.batch, config.watchdog_s, config.state, config.alarms
+    """What a pipeline is, but for its sources and for options that may change."""
+    config, shapes = graph.config, [_shape(node) for node in graph.nodes.values()]
+    return config.device, config.batch, config.watchdog_s, config.state, config.alarms, shapes
 
 
 def _shape(node: Node) -> tuple[Any, ...]:
     """What a stage is, but for the options that may change."""
     fixed = {name: value for name, value in node.options.items() if name not in node.type.changeable}
-    return node.id, _origin(node.type), fixed, node.inputs, node.run
+    return node.id, _origin(node.type), node.type.changeable, fixed, node.inputs, node.run
 
 
 def _facts(source: SourceConfig) -> tuple[Any, ...]:

@@ -146,7 +146,7 @@ class Pipeline(Controls):
         if self.stopping:
             return 130
         failed = any(state.error for state in self.states.values()) or any(
-            meter.failed for meter in (r.meter for _, r in self._runners)
+            meter.failed or meter.troubles for meter in (r.meter for _, r in self._runners)
         )
         return 1 if failed or self.sources.removed.failed else 0
 

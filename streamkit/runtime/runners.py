@@ -1,16 +1,172 @@
-"""The runner for each kind of stage."""
+"""The runners of batch, stream and frame stages, and which runner a stage has."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
 
+from streamkit.crops import Rows
+from streamkit.data import Batch, Frame
 from streamkit.emit.emitter import Emitter
+from streamkit.errors import StreamkitError
 from streamkit.plan import Node
+from streamkit.runtime.apart import Before, check_batch, check_tables, own, read_only
 from streamkit.runtime.aside import AsideRunner
 from streamkit.runtime.emitting import EmitRunner
-from streamkit.runtime.nodes import BatchRunner, FrameRunner, MakeContext, Runner, StreamRunner
+from streamkit.runtime.nodes import RAISED, MakeContext, Runner
 from streamkit.runtime.sinks import SinkRunner
-from streamkit.stage import BatchStage, FrameStage, Sink, StreamStage
+from streamkit.runtime.tables import join, split
+from streamkit.stage import BatchStage, FrameStage, Sink, Stage, StreamStage
+
+
+class BatchRunner(Runner):
+    """Runs a batch stage."""
+
+    stage: BatchStage | None = None
+
+    def open(self) -> None:
+        """Make and open the instance."""
+        stage = self.make()
+        stage.open()
+        assert isinstance(stage, BatchStage)
+        self.stage = stage
+
+    def instances(self) -> Iterable[Stage]:
+        """The one instance."""
+        return () if self.stage is None else (self.stage,)
+
+    def process(self, batch: Batch) -> Batch:
+        """Call the stage."""
+        assert self.stage is not None
+        if isinstance(batch.tensor, Rows) and "tensor" in self.stage.reads and not hasattr(self.stage, "takes_rows"):
+            batch.tensor = batch.tensor[:]  # one that is put between expects an array
+        return _called(self, self.stage.process, batch)
+
+    def remember(self, batch: Batch) -> Callable[[], None] | None:
+        """Frames; of a plugin's stage."""
+        return Before(batch.frames).restore if self.apart else None
+
+    def close(self) -> None:
+        """Close the instance."""
+        if self.stage is not None:
+            self.stage.close()
+
+
+class StreamRunner(Runner):
+    """Runs a stream stage; keeps a state for each source."""
+
+    stage: StreamStage | None = None
+
+    def open(self) -> None:
+        """Make and open the instance."""
+        stage = self.make()
+        stage.open()
+        assert isinstance(stage, StreamStage)
+        self.stage, self.states = stage, dict[str, Any]()
+
+    def instances(self) -> Iterable[Stage]:
+        """The one instance."""
+        return () if self.stage is None else (self.stage,)
+
+    def process(self, batch: Batch) -> Batch:
+        """Call the stage with the states of the sources in the batch."""
+        assert self.stage is not None
+        for frame in batch.frames:
+            if frame.source not in self.states:
+                self.states[frame.source] = self.stage.new_state(frame.source)
+        stage = self.stage
+        return _called(self, lambda given: stage.process(given, self.states), batch)
+
+    def remember(self, batch: Batch) -> Callable[[], None] | None:
+        """Frames and states; of a plugin's stage."""
+        return Before(batch.frames, self.states).restore if self.apart else None
+
+    def end(self, source: str) -> None:
+        """Drop the source's state."""
+        if self.stage is not None and source in self.states:
+            self.stage.end(source, self.states.pop(source))
+
+    def close(self) -> None:
+        """Close the instance."""
+        if self.stage is not None:
+            self.stage.close()
+
+
+class FrameRunner(Runner):
+    """Runs a frame stage: one instance a source, made when its first frame comes."""
+
+    def __init__(self, node: Node, context: MakeContext, fail: Callable[[BaseException], None]) -> None:
+        super().__init__(node, context, fail)
+        self._instances: dict[str, FrameStage] = {}
+        self._unopened: dict[str, BaseException] = {}
+
+    def instances(self) -> Iterable[Stage]:
+        """Those of the sources that have had a frame."""
+        return self._instances.values()
+
+    def process(self, batch: Batch) -> Batch:
+        """Call each frame's instance; tables that it changed become the batch's."""
+        split(batch)
+        before = [dict(frame.tables) for frame in batch.frames]
+        errors: dict[int, BaseException] = {}
+        for row, frame in enumerate(batch.frames):
+            try:
+                self._call(frame)
+            except StreamkitError:
+                raise
+            except RAISED as error:
+                errors[row] = error
+                frame.tables = dict(before[row])
+        join(batch, before)
+        return self.failed(batch, errors) if errors else batch
+
+    def _call(self, frame: Frame) -> None:
+        instance = self._instance(frame.source)
+        if not self.apart:
+            instance.process(frame)
+            return
+        frame.tables = {name: table.copy() for name, table in frame.tables.items()}
+        with read_only((frame,)):
+            instance.process(frame)
+        check_tables(frame.tables)
+
+    def _instance(self, source: str) -> FrameStage:
+        found = self._instances.get(source)
+        if found is None:
+            if (why := self._unopened.get(source)) is not None:
+                raise why
+            made = self.make()
+            assert isinstance(made, FrameStage)
+            try:
+                made.open()
+            except RAISED as error:
+                self._unopened[source] = error
+                raise
+            found = self._instances[source] = made
+        return found
+
+    def end(self, source: str) -> None:
+        """Close the source's instance."""
+        self._unopened.pop(source, None)
+        instance = self._instances.pop(source, None)
+        if instance is not None:
+            instance.close()
+
+    def close(self) -> None:
+        """Close what is left, also where one of them cannot be."""
+        for source in list(self._instances):
+            self.kept(partial(self.end, source), f" as that of {source} was closed")
+
+
+def _called(runner: Runner, process: Callable[[Batch], Batch], batch: Batch) -> Batch:
+    """What a stage makes of a batch; a plugin's works on what is its own, and what it makes is looked at."""
+    if not runner.apart:
+        return process(batch)
+    with read_only(() if runner.node.in_place else batch.frames):
+        made = process(own(batch))
+    check_batch(made, batch, runner.node.type)
+    return made
 
 
 def runner(node: Node, context: MakeContext, fail: Callable[[BaseException], None], sources: Sequence[str]) -> Runner:

@@ -30,6 +30,7 @@ class SinkRunner(Runner):
         super().__init__(node, context, fail)
         self._first = next(iter(sources), "none")
         self._dead: set[Any] = set()
+        self._unopened: dict[Any, Exception] = {}
         self._paths: dict[str, Any] = {}
         self._instances: dict[Any, Sink] = {}
         self._template = path = node.options.get(self._kind.target)
@@ -57,7 +58,7 @@ class SinkRunner(Runner):
         if batch.failed:
             self.mark(batch.failed)
             frames = sorted([*batch.frames, *batch.failed], key=lambda frame: frame.position)
-        errors: dict[int, Exception] = {}
+        errors: dict[int, BaseException] = {}
         for frame in frames:
             path = self._path(frame.source)
             if path in self._dead:
@@ -89,9 +90,15 @@ class SinkRunner(Runner):
                 continue
             try:
                 sink.flush()
-            except Exception as error:  # raised from here, it would have the batch tried again, and written twice
+            except (
+                StreamkitError,
+                OSError,
+            ) as error:
+                # not raised, or the batch would be tried again, and written twice
                 self._dead.add(path)
                 self._fail(error if isinstance(error, StreamkitError) else OutputError(describe(error)))
+            except Exception as error:
+                self.trouble(error, " as it wrote what a batch had left")
 
     def _encoded(self, batch: Batch) -> dict[int, Any]:
         """What the sink makes of all frames at once, by the frame's identity; nothing where it has to go one by one."""
@@ -126,9 +133,15 @@ class SinkRunner(Runner):
     def _instance(self, path: Any) -> Sink:
         found = self._instances.get(path)
         if found is None:
+            if (why := self._unopened.get(path)) is not None:
+                raise why
             made = self.make(**({self._kind.target: path} if path is not None else {}))
             assert isinstance(made, Sink)
-            made.open()
+            try:
+                made.open()
+            except Exception as error:
+                self._unopened[path] = error
+                raise
             found = self._instances[path] = made
         return found
 
@@ -137,6 +150,7 @@ class SinkRunner(Runner):
         path = self._path(source)
         instance = self._instances.get(path)
         self._paths.pop(source, None)
+        self._unopened.pop(path, None)
         if instance is None:
             return
         try:
@@ -153,5 +167,7 @@ class SinkRunner(Runner):
         for path in list(self._instances):
             try:
                 self._instances.pop(path).close()
-            except Exception as error:
+            except (StreamkitError, OSError) as error:
                 self._fail(error if isinstance(error, StreamkitError) else OutputError(describe(error)))
+            except Exception as error:
+                self.trouble(error, " as it was closed")

@@ -1,8 +1,8 @@
 """The sources of a run: those there are at the start, and those that come and go while it runs.
 
-Each is read on a thread: live and paced sources on one of their own at once, files as many at a time as pay. Whatever
-a source raises is its own failure. None of the orders here waits for a source: one that hangs in a read is cut off from
-the batcher, and its thread ends when the read does.
+Each is read on a thread: live and paced sources on one of their own at once, files as many at a time as pay, of which
+paused ones are none. Whatever a source raises is its own failure. None of the orders here waits for a source: one that
+hangs in a read is cut off from the batcher, and its thread ends when the read does.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from streamkit.data import Frame
 from streamkit.errors import ConfigError
@@ -54,8 +55,8 @@ class Sources:
         self._at_once, self._read, self._fail, self._keep_running = at_once, read, fail, keep_running
         self._lock = threading.Lock()
         self._readings: dict[str, Reading] = {}
-        self._files: deque[Reading] = deque()
-        self._workers = 0
+        self._files: deque[Reading] = deque()  # those whose turn has not come
+        self._at_work: set[Reading] = set()  # and those whose turn has
         self._started = self.stopping = False
         # those not through yet, by id: one that was removed and its successor may both be under way
         self._open: dict[str, list[SourceState]] = {}
@@ -123,6 +124,8 @@ class Sources:
         with self._lock:
             reading = self._reading(id_)
         reading.pause(paused)
+        with self._lock:
+            self._hire()  # it may have made room, or be waiting for its turn
 
     def stop(self) -> None:
         """End all sources."""
@@ -157,9 +160,22 @@ class Sources:
             self._thread(f"source/{reading.config.id}", lambda: self._run(reading))
             return
         self._files.append(reading)
-        if self._workers < self._at_once:
-            self._workers += 1
-            self._thread(f"source/{self._workers - 1}", self._work)
+        self._hire()
+
+    def _next(self) -> Reading | None:
+        """A file whose turn has come, if there is one. A paused one has no turn, and takes nobody's place."""
+        if sum(not reading.paused for reading in self._at_work) >= self._at_once:
+            return None
+        found = next((reading for reading in self._files if not reading.paused), None)
+        if found is not None:
+            self._files.remove(found)
+            self._at_work.add(found)
+        return found
+
+    def _hire(self) -> None:
+        """Let threads begin with the files whose turn has come."""
+        while (reading := self._next()) is not None:
+            self._thread(f"source/{len(self._at_work) - 1}", partial(self._work, reading))
 
     def _cancel(self, reading: Reading) -> None:
         """A file whose turn has not come is not read."""
@@ -177,15 +193,14 @@ class Sources:
 
         self.threads.add(start(name, call))
 
-    def _work(self) -> None:
-        """Read files until none is left."""
-        while True:
-            with self._lock:
-                if not self._files:
-                    self._workers -= 1
-                    return
-                reading = self._files.popleft()
+    def _work(self, first: Reading) -> None:
+        """Read a file, and then others while it is some file's turn."""
+        reading: Reading | None = first
+        while reading is not None:
             self._run(reading)
+            with self._lock:
+                self._at_work.remove(reading)
+                reading = self._next()
 
     def _run(self, reading: Reading) -> None:
         reading()

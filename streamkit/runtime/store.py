@@ -10,7 +10,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,14 @@ class Store:
     def forget(self, id_: str) -> None:
         """The YAML was edited: what it says of this source holds."""
         self._do("DELETE FROM changes WHERE kind IN ('source', 'paused') AND id = ?", id_)
+
+    def forget_settings(self, id_: str, names: Collection[str]) -> None:
+        """The YAML was edited: what it says of these options of a stage holds."""
+        values = dict(self._rows("stage")).get(id_, {})
+        if left := {name: value for name, value in values.items() if name not in names}:
+            self._put("stage", id_, json.dumps(left))
+        else:
+            self._do("DELETE FROM changes WHERE kind = 'stage' AND id = ?", id_)
 
     # ------------------------------------------------------------------------------------------------ from the file
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from streamkit.data import Batch, Detections, Frame, merge
 
@@ -22,7 +23,7 @@ def join(batch: Batch, before: list[dict[str, Detections]]) -> None:
         if any(frame.tables.get(name) is not old.get(name) for frame, old in zip(batch.frames, before, strict=True)):
             found = [frame.tables.get(name) for frame in batch.frames]
             parts = [Detections.empty() if table is None else table for table in found]
-            batch.tables[name] = Detections.concat(parts, rows=range(len(parts)))
+            batch.tables[name] = Detections.concat(parts, rows=range(len(parts)), exact=True)
 
 
 def merge_batches(batches: Sequence[Batch]) -> Batch:
@@ -52,8 +53,13 @@ def merge_batches(batches: Sequence[Batch]) -> Batch:
 
 def _add_events(frame: Frame, twin: Frame) -> None:
     frame.skipped |= twin.skipped
-    known = {id(event) for event in frame.events}
-    frame.events.extend(event for event in twin.events if id(event) not in known)
+    known = {event.key: place for place, event in enumerate(frame.events)}
+    for event in twin.events:
+        place = known.get(event.key)
+        if place is None:
+            frame.events.append(event)
+        elif (mine := frame.events[place]) is not event:  # a stage of one branch, or of both, has added to it
+            frame.events[place] = replace(mine, data={**event.data, **mine.data})
     for key, fact in twin.facts.items():  # both may say of the frame what it is like, each in its own words
         mine = frame.facts.setdefault(key, fact)
         if mine is not fact and isinstance(mine, dict) and isinstance(fact, dict):

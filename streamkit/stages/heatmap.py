@@ -83,7 +83,10 @@ class Heatmap(FrameStage):
         if self._heat is None:
             self._heat, self._source, self._written_s = Heat(self.radius), frame.source, frame.pts_s
             self._last_s = frame.pts_s
-        past_s = min(max(0.0, frame.pts_s - self._last_s), _LONGEST_S)
+        step_s = frame.pts_s - self._last_s
+        if step_s < 0:  # time went back, which itself takes none
+            self._written_s += step_s
+        past_s = min(max(0.0, step_s), _LONGEST_S)
         self._last_s = frame.pts_s
         if self.forget is not None:
             self._heat.cool(past_s, self.forget)

@@ -10,6 +10,7 @@ from streamkit.analytics.crossing import Crossings
 from streamkit.analytics.memory import Columns
 from streamkit.analytics.rounds import Round
 from streamkit.analytics.shapes import Polylines, Units, by_name, check_length
+from streamkit.analytics.windows import Spans
 from streamkit.stage import Seconds, stage
 from streamkit.stages.watching import Watching, named, tell_outside
 
@@ -56,18 +57,21 @@ class LineCounter(Watching):
         self._lines = list(lines)
         self._crossings = Crossings(list(lines.values()), hold_s=self.hold, max_gap_s=self.max_gap)
         pair = np.zeros((len(lines), 2), np.int64)  # in, out
-        self._counts = Columns(total=pair, before=pair, from_s=np.float64(np.nan))
+        self._counts = Columns(total=pair, before=pair)
+        self._spans = None if self.window is None else Spans(self.window)
 
     def begin(self, slot: int) -> None:
         """Count from zero."""
         self._counts.reserve(slot + 1)
         self._counts.reset(slot)
+        if self._spans is not None:
+            self._spans.begin(slot)
 
     def watch(self, given: Round) -> None:
         """Look at one frame of each of several sources."""
         tell_outside(self.context, given.frames, "line", by_name(self.line), self.units, closed=False)
-        if self.window is not None:
-            self._windows(given, self.window)
+        if self._spans is not None:
+            self._windows(given, self._spans)
         total = self._counts["total"]
         for one in self._crossings.step(given, given.margin(self.margin), self._most):
             frame, name = int(given.frame[one.at]), self._lines[one.line]
@@ -83,17 +87,14 @@ class LineCounter(Watching):
         """Forget the source's tracks."""
         self._crossings.end(slot)
 
-    def _windows(self, given: Round, length_s: float) -> None:
-        from_s, total, before = (self._counts[name] for name in ("from_s", "total", "before"))
-        for frame, slot, now_s in zip(given.frames, given.slot.tolist(), given.pts_s.tolist(), strict=True):
-            if np.isnan(from_s[slot]):
-                from_s[slot] = now_s
-            while now_s >= from_s[slot] + length_s:
-                end_s = float(from_s[slot]) + length_s
-                for name, (entered, left) in zip(self._lines, (total - before)[slot].tolist(), strict=True):
-                    times = {"from_s": round(float(from_s[slot]), 6), "to_s": round(end_s, 6)}
-                    frame.emit("counted", **{**named("line", name), "in": entered, "out": left, **times})
-                before[slot], from_s[slot] = total[slot], end_s
+    def _windows(self, given: Round, spans: Spans) -> None:
+        total, before = self._counts["total"], self._counts["before"]
+        for span in spans.over(given):
+            times = {"from_s": round(span.from_s, 6), "to_s": round(span.to_s, 6)}
+            for name, (entered, left) in zip(self._lines, (total - before)[span.slot].tolist(), strict=True):
+                data = {**named("line", name), "in": entered, "out": left, **times}
+                given.frames[span.frame].emit("counted", **data)
+            before[span.slot] = total[span.slot]
 
 
 def check_lengths(margin: float | None, window: float | None, units: Units) -> None:

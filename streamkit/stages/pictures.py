@@ -90,6 +90,8 @@ class Pictures(Source):
                     if self._pacer.stopped:
                         return
                 yield frame
+                if self._pacer is not None:
+                    self._pacer.follow(frame)
         if none:
             length_s = len(files) / self.rate
             what = f"the row of pictures ({len(files)})"

@@ -32,8 +32,8 @@ class Proximity(Watching):
 
     `met` has `other` (the other track), `labels` (of both), `distance` (now) and `since_s`; `parted` has `other`,
     `labels` and `together_s`. The event's track is the one with the lower number. A pair is near within `distance`, and
-    apart beyond 1.1 times that; one of which a track is not seen for longer than `max_gap` has parted when it was last
-    seen.
+    apart beyond 1.1 times that; one of which a track is not seen for longer than `max_gap`, or whose source's time goes
+    back, has parted when it was last seen.
 
     Options:
         distance: how near is near, between the anchors: in pixels, in shares of the picture's height, or in metres
@@ -102,7 +102,9 @@ class Proximity(Watching):
         at = dict(zip(tracks, range(len(tracks)), strict=True))
         for key, pair in list(pairs.items()):
             first, second = (at.get(track) for track in key)
-            if first is None or second is None:
+            if given.back[frame]:
+                self._part(given.frames[frame], pairs, key, pair.seen_s)
+            elif first is None or second is None:
                 if now_s - pair.seen_s > self.max_gap:
                     self._part(given.frames[frame], pairs, key, pair.seen_s)
             elif apart[first, second] <= self.distance * (_SLACK if pair.told else 1.0):

@@ -145,7 +145,9 @@ class VideoSource(Source):
             context.facts.update(reader.info.facts())
             none = True
             for index, picture, pts_s in thinned(self._looped(reader), self.every, self.fps):
-                none = False
+                if none:  # a container may have them before a rotation
+                    context.facts.update(width=picture.width, height=picture.height)
+                    none = False
                 frame = Frame(context.id, index, pts_s, picture.width, picture.height, picture.surface)
                 frame.turn = self._turn
                 if context.packets is not None:
@@ -159,6 +161,8 @@ class VideoSource(Source):
                     if self._pacer.stopped:
                         return
                 yield frame
+                if self._pacer is not None:
+                    self._pacer.follow(frame)
             if none and live:
                 raise SourceError(f"{mask(self.uri)}: the stream ended before its first picture", cause="lost")
             if none:

@@ -85,6 +85,8 @@ class TestPattern(Source):
                     if self._pacer.stopped:
                         return
                 yield frame
+                if self._pacer is not None:
+                    self._pacer.follow(frame)
         if none:
             length_s = None if count is None else count / rate
             raise nothing_taken(mask(self.uri), "the pattern", length_s, self.start, self.end, self.every)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from streamkit.analytics.memory import Slots
-from streamkit.analytics.rounds import Labels, Round, View, rounds
+from streamkit.analytics.rounds import Clocks, Labels, Round, View, rounds
 from streamkit.analytics.shapes import Anchor, Shape, Units, check_units, outside
 from streamkit.data import Batch, Frame
 from streamkit.stage import Context, Seconds, StreamStage
@@ -40,7 +40,7 @@ class Watching(StreamStage):
 
     def open(self) -> None:
         """Get ready for the first source."""
-        self._slots = Slots()
+        self._slots, self._clocks = Slots(), Clocks()
         self._most = 0
         self._view = View(self.units, self.anchor, self.predicted)
         self._names = Labels(self.labels)
@@ -49,6 +49,7 @@ class Watching(StreamStage):
         """A source begins: it gets a small number."""
         slot = self._slots.take()
         self._most = max(self._most, slot + 1)
+        self._clocks.begin(slot)
         self.begin(slot)
         return slot
 
@@ -56,7 +57,7 @@ class Watching(StreamStage):
         """Look at the batch, one frame of each source at a time; what is measured of objects becomes a column."""
         self._tables = tables = {name: batch.table(name) for name in batch.tables}
         values = np.full(sum(map(len, tables.values())), np.nan, np.float32)
-        for one in rounds(batch, states, self._view, self._names):
+        for one in rounds(batch, states, self._view, self._names, self._clocks):
             measured = self.watch(one)
             if measured is not None:
                 values[one.row] = measured

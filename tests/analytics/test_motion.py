@@ -5,15 +5,15 @@ from hypothesis import strategies as st
 from walks import walk
 
 from streamkit.analytics.motion import Motion
-from streamkit.analytics.rounds import Labels, View, rounds
+from streamkit.analytics.rounds import Clocks, Labels, View, rounds
 from streamkit.data import Batch
 
 
 def velocities(places, times, over_s=1.0):
-    motion, labels, found = Motion(over_s, 5.0), Labels(), []
+    motion, labels, clocks, found = Motion(over_s, 5.0), Labels(), Clocks(), []
     for frame in walk({7: places}, times=times):
         batch = Batch([frame], tables={"detect": frame.detections})
-        for one in rounds(batch, {"test": 0}, View(), labels):
+        for one in rounds(batch, {"test": 0}, View(), labels, clocks):
             _, velocity = motion.step(one, one.xy, 1)
             found += velocity.tolist()
     return np.array(found)

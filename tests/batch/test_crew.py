@@ -154,7 +154,7 @@ def test_a_worker_that_is_killed_from_outside_is_replaced_and_its_file_done(sett
 
 def test_stopped_it_finishes_what_workers_have(settings, crews, tmp_path):
     def look(manager: Manager) -> None:
-        if (tmp_path / "slow").exists():
+        if (tmp_path / "slow").exists() and not manager.stopping:
             manager.stop()
 
     tally, found = run(crews(settings, 1), jobs_of(tmp_path, "slow", *(f"n{n}" for n in range(9))), look=look)

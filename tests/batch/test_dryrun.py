@@ -179,7 +179,13 @@ def test_of_many_files_elsewhere_some_are_looked_at(monkeypatch, tmp_path):
     assert code == 0
     assert said[0] == "the headers of 4 files were read, of 12; what follows is about these"
     assert said[1].startswith("would do       4 files   1.1 min of video")
-    assert "all files together: about 3.2 min of video, by their bytes" in said
+    assert "all files together: about 3.2 min of video, as these are" in said
+
+
+def test_all_files_together_are_judged_by_their_number_where_their_bytes_are_not_known():
+    files = [VideoFile(f"s3://v/{n}", f"{n}.mp4", size, "1") for n, size in enumerate((1000, None, 3000, 4000))]
+    assert dryrun._scale(files, files[:1]) == 4
+    assert dryrun._scale(files[2:], files[2:3]) == pytest.approx(7 / 3)
 
 
 def test_the_part_that_is_looked_at():

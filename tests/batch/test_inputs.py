@@ -69,6 +69,38 @@ def test_two_files_never_have_one_name(archive):
     assert [file.name for file in found] == ["clip9.avi", f"{whole}/other/a.mp4", f"{whole}/videos/gate 2/a.mp4"]
 
 
+@pytest.mark.parametrize(
+    "patterns",
+    [
+        ["videos"],
+        ["videos/**/*.*"],
+        ["@all.txt"],
+        ["videos/clip9.avi", "linked/clip10.avi", "videos/gate 2", "videos/gate 10", "videos/out/video/a.mp4"],
+        ["videos", "again.mp4"],
+    ],
+)
+@pytest.mark.parametrize("out", ["videos/out", "{}/videos/out", "linked/../linked/out", "out"])
+def test_what_the_run_itself_has_written_is_left_out(archive, patterns, out):
+    (archive / "videos" / "out" / "video").mkdir(parents=True)
+    (archive / "videos" / "out" / "video" / "a.mp4").touch()
+    (archive / "linked").symlink_to("videos")
+    (archive / "out").symlink_to("videos/out")
+    (archive / "again.mp4").symlink_to("videos/out/video/a.mp4")
+    (archive / "all.txt").write_text("linked\nvideos/out/video/*.mp4\n")
+    said = []
+    folder = Path(out.format(archive))
+    assert len(find(patterns, folder, said.append)) > 5, "it is no data set: whoever opens it refuses it"
+    (archive / "videos" / "out" / "streamkit.json").touch()
+    found = find(patterns, folder, said.append)
+    assert {file.name.rpartition("/")[2] for file in found} == {"a.mp4", "b.MKV", "clip9.avi", "clip10.avi"}
+    assert len(found) == 5
+    count = 1 + ("again.mp4" in patterns)
+    assert said == [f"{count} file{'s' * (count > 1)} in {folder} left out: that is this run's own output"]
+    with pytest.raises(ConfigError, match=r"all that is found lies in .*out, which is this run's own output"):
+        find(["videos/out"], folder)
+    assert len(find(["videos"], archive / "videos" / "ou")) == 6
+
+
 def test_a_name_full_of_wildcards_is_a_file_first(archive):
     (archive / "a[1].mp4").touch()
     assert names("a[1].mp4") == ["a[1].mp4"]

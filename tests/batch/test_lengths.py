@@ -10,7 +10,7 @@ from streamkit.batch.job import Job, VideoFile
 from streamkit.batch.lengths import Lengths
 
 
-def jobs(*sizes: int) -> list[Job]:
+def jobs(*sizes: int | None) -> list[Job]:
     return [Job(VideoFile(f"/v/{n}.mp4", f"{n}.mp4", size, "1"), f"k{n}") for n, size in enumerate(sizes)]
 
 
@@ -26,6 +26,14 @@ def test_by_bytes_where_nobody_tells_more():
     lengths = Lengths(some, None)
     lengths.add(some[1])
     assert (lengths.total, lengths.done, lengths.of(some[0])) == (901, 300, 600)
+
+
+def test_a_file_of_unknown_size_counts_as_the_others_do():
+    some = jobs(None, 600, 300)
+    assert (Lengths(some, None).total, Lengths(jobs(None, None), None).total) == (1350, 2)
+    lengths = Lengths(some, lambda file: 10.0)
+    settled(lengths)
+    assert [lengths.of(job) for job in some] == [10.0, 10.0, 10.0]
 
 
 def test_by_seconds_as_soon_as_they_are_known_with_what_was_done_before():

@@ -14,7 +14,7 @@ from streamkit.batch.worker import Doing
 from streamkit.errors import OutputError
 
 
-def job(name: str, size: int = 100) -> Job:
+def job(name: str, size: int | None = 100) -> Job:
     return Job(VideoFile(f"/v/{name}", name, size, "1"), name)
 
 
@@ -34,7 +34,7 @@ class Crew:
         self.given: list[tuple[str, int, bool]] = []
         self.in_hand: list[tuple[Job, bool]] = []
         self.most = 0
-        self.open = False
+        self.open = self.aborted = False
 
     def start(self) -> None:
         self.open = True
@@ -57,6 +57,9 @@ class Crew:
     def close(self) -> None:
         self.open = False
 
+    def abort(self) -> None:
+        self.aborted = True
+
 
 def run(crew: Crew, jobs: list[Job], **options: Any) -> tuple[Tally, list[Outcome]]:
     committed: list[Outcome] = []
@@ -73,6 +76,12 @@ def test_the_largest_goes_first_and_only_so_many_are_in_hand():
     assert [one.job.key for one in committed] == ["b", "c", "d", "a"]
     assert (tally.files, tally.done, tally.failed, tally.left) == (4, 4, 0, 0)
     assert (tally.video_s, tally.frames, tally.objects) == (8.0, 40, 12)
+
+
+def test_a_file_of_unknown_size_goes_before_all_others():
+    crew = Crew(slots=1)
+    run(crew, [job("a", 1), job("b", None), job("c", 20), job("d", None)])
+    assert [key for key, _, _ in crew.given] == ["b", "d", "c", "a"]
 
 
 def test_nothing_to_do_is_done_at_once():
@@ -158,12 +167,16 @@ def test_stopped_it_finishes_what_is_in_hand_and_no_more():
 
     def commit(outcome: Outcome) -> None:
         committed.append(outcome)
-        manager.stop()
+        if not manager.stopping:
+            manager.stop()
 
     manager = Manager(crew, [job(name) for name in "abcdef"], commit)
     tally = manager.run()
     assert [one.job.key for one in committed] == ["a", "b"]  # c had been given, and nobody had begun it
     assert (tally.done, tally.left) == (2, 4)
+    assert not crew.aborted
+    manager.stop()
+    assert crew.aborted
 
 
 def test_the_summary_says_all_that_happened():

@@ -138,6 +138,16 @@ def test_what_is_looked_at(settings, work, root):
     assert sum(path.read_text().count("\n") for path in lines) == 10
 
 
+def test_of_a_file_that_was_cut_short_what_was_there_was_looked_at(settings, work, tmp_path):
+    data = clip(tmp_path / "whole.mkv", 200).read_bytes()
+    (tmp_path / "cut.mkv").write_bytes(data[: len(data) // 2])
+    cut = work(settings(Look(every=40)), "cpu").do(job(tmp_path / "cut.mkv"))
+    assert (cut.cause_kind, cut.facts["duration_s"]) == ("truncated", 20.0)
+    assert f" {cut.duration_s:.1f} of 20.0 s could be read" in cut.cause
+    assert 0.0 < cut.duration_s < 15.0
+    assert "looked_s" not in cut.facts
+
+
 def test_a_file_that_is_over_before_the_start_is_done_with_no_frame(settings, work, root, tmp_path):
     worker = work(settings(Look(start_s=10.0)), "cpu")
     short = worker.do(job(clip(tmp_path / "short.mp4")))

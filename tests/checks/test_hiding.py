@@ -4,17 +4,19 @@ import numpy as np
 import pytest
 
 from streamkit.config import read_text
+from streamkit.data import Frame
 from streamkit.errors import ConfigError
 from streamkit.graph import build
 from streamkit.ops.boxes import iou_matrix
+from streamkit.stage import Collecting, Sink, default_registry, stage
 
 HEAD = "sources: {street: samples/street.mp4}\nstages:\n"
 FOLLOWS = "{confirm: 0, new_score: 0.35, high_score: 0.35}"
 
 
-def told(root, *stages):
+def told(root, *stages, registry=None):
     """What `check` refuses, and what it warns of."""
-    config = read_text(HEAD + "".join(f"  {one}\n" for one in stages), folder=root)
+    config = read_text(HEAD + "".join(f"  {one}\n" for one in stages), folder=root, registry=registry)
     try:
         build(config)
     except ConfigError as error:
@@ -146,3 +148,59 @@ def test_what_is_found_within_objects_is_not_there_on_the_frames_between(root):
 )
 def test_what_is_no_list_of_classes_is_told_with_the_way_out(blur, text, root):
     assert told(root, "detect: {model: demo}", f"draw: {{blur: {blur}}}") == ([text], [])
+
+
+def printers():
+    """The stages, with two sinks that have an option `clear`; only one of them has to do with pictures."""
+    registry = default_registry()
+    with Collecting(registry):
+
+        @stage("printer", reads="pixels")
+        class Printer(Sink):
+            """Print pictures.
+
+            Options:
+                clear: they may show everything.
+            """
+
+            clear: bool = False
+
+            def write(self, frame: Frame) -> None:
+                """Nothing is printed."""
+
+        @stage("teller", reads="detections")
+        class Teller(Sink):
+            """Tell of events.
+
+            Options:
+                clear: the board is wiped first.
+            """
+
+            clear: bool = False
+
+            def write(self, frame: Frame) -> None:
+                """Nothing is told."""
+
+    return registry
+
+
+@pytest.mark.parametrize(
+    ("written", "refused"),
+    [
+        ("crowd: {stage: rule, when: count(person) > 3, from: crossing}", False),
+        ("crowd: {stage: rule, when: count(person) > 3, clear: count(person) < 2, from: crossing}", False),
+        ("shot: {stage: snapshot, when: crossing, from: crossing}", True),
+        ("shot: {stage: snapshot, when: crossing, clear: true, from: crossing}", False),
+        ("shot: {stage: snapshot, when: crossing, from: draw}", False),
+        ("tells: {stage: teller, from: crossing}", False),
+        ("prints: {stage: printer, from: crossing}", True),
+        ("prints: {stage: printer, clear: true, from: crossing}", False),
+    ],
+)
+def test_only_what_writes_pictures_can_show_what_is_hidden(written, refused, root):
+    above = "detect: {model: demo}", "track: {}", "crossing: {stage: line_counter, line: [[0, 9], [90, 9]]}"
+    problems, _ = told(root, *above, "draw: {blur: [person]}", written, registry=printers())
+    way = "write from: draw, first where there are several, or clear: true where that is meant"
+    name = written.partition(":")[0]
+    shown = [f"{name} would show what draw hides; {way}"] if refused else []
+    assert [one.partition(": ")[2] for one in problems] == shown

@@ -125,6 +125,17 @@ def test_another_pipelines_folder_is_refused_unless_again(run, tmp_path):
     assert "done          1 files" in anew.stderr
 
 
+def test_the_videos_that_a_run_has_written_are_not_its_own_input(run):
+    words = "v", "--out", "v/out", "--format", "video"
+    assert "done          1 files" in run(*words).stderr
+    again = run(*words)
+    assert again.returncode == 0
+    assert "1 file in v/out left out: that is this run's own output" in again.stderr
+    assert "done          0 files" in again.stderr
+    assert "skipped       1 files" in again.stderr
+    assert "would do       1 files" in run(*words, "--dry-run").stderr
+
+
 def test_a_dry_run_writes_nothing(run, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     done = run("v", "--out", "out", "--dry-run")
@@ -182,6 +193,38 @@ def test_stopped_it_finishes_what_is_in_hand_and_a_second_run_goes_on(run, tmp_p
     assert rest.returncode == 0
     assert f"skipped       {done} files" in rest.stderr
     assert f"done          {6 - done} files" in rest.stderr
+
+
+OPENING = """
+import multiprocessing, time
+from pathlib import Path
+
+name = multiprocessing.current_process().name
+if name in NAMES:
+    Path(name.replace("/", "-")).touch()
+    time.sleep(100)
+"""
+
+
+@pytest.mark.parametrize(("opening", "signals"), [(["worker/1"], 2), (["worker/0", "worker/1"], 1)])
+def test_stopped_it_does_not_wait_for_workers_that_are_starting(run, tmp_path, opening, signals):
+    (tmp_path / "waiting.py").write_text(WAITING + OPENING.replace("NAMES", repr(opening)))
+    (tmp_path / "p.yaml").write_text("device: cpu\nplugins: [waiting.py]\nstages: {waiting: {}}\n")
+    clip(tmp_path / "v" / "slow.mp4", frames=60)
+    command = [sys.executable, str(ROOT / "run.py"), "batch", "p.yaml", "v", "--out", "out", "--workers", "2"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as running:
+        until = time.monotonic() + 100
+        marks = {name.replace("/", "-") for name in opening} | ({"waits"} if signals > 1 else set())
+        while not all((tmp_path / mark).exists() for mark in marks):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        os.kill(running.pid, signal.SIGINT)
+        while "stopping: " not in (line := running.stderr.readline()):
+            assert line, "it ended"
+        if signals > 1:
+            os.kill(running.pid, signal.SIGINT)
+        running.communicate(timeout=8)  # it ends, and nobody has its standard error any more
+    assert running.returncode == 130
 
 
 def test_a_full_disk_ends_the_run_and_it_can_go_on(run, tmp_path):

@@ -1,6 +1,7 @@
 """A run that is stopped or changed from outside: signals, Ctrl-C while it is profiled, and a file it watches."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -122,3 +123,33 @@ def test_watch_follows_the_file_and_sigterm_drains(root: Path, tmp_path: Path) -
         source = report["sources"][name]
         assert source["frames"] == source["out"] + sum(source["dropped"].values()) > 0
         assert len((out / f"{name}.jsonl").read_text().splitlines()) == source["out"]
+
+
+MODULES = ("numpy", "streamkit.stage", "click", "yaml", "streamkit.graph")
+CHECKS = (("check",), ("batch", "samples/street.mp4", "--out", "never", "--dry-run"))
+
+
+@pytest.mark.parametrize("installed", [False, True], ids=["run.py", "streamkit"])
+@pytest.mark.parametrize(
+    ("words", "module"),
+    [(words, module) for words in ((), *CHECKS) for module in MODULES]
+    + [(words, "onnxruntime.capi") for words in CHECKS],  # there a run has its own handler soon, and says so
+    ids=str,
+)
+def test_ctrl_c_while_python_imports_is_an_exit_code_and_no_more(
+    root: Path, tmp_path: Path, words: tuple[str, ...], module: str, installed: bool
+) -> None:
+    path = write(tmp_path, PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out"))
+    begin = root / "run.py"
+    if installed:
+        begin = tmp_path / "streamkit"  # as pip writes it
+        begin.write_text("import sys\nfrom streamkit.cli import main\nsys.exit(main())\n")
+    line = [sys.executable, "-X", "importtime", str(begin), *words[:1], str(path), *words[1:]]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    with subprocess.Popen(line, cwd=root, env=environment, stderr=subprocess.PIPE, text=True) as running:
+        while module not in (told := running.stderr.readline()):  # a line for each import, when it is over
+            assert told.startswith("import time:"), told
+        running.send_signal(signal.SIGINT)
+        rest = [one for one in running.stderr.read().splitlines() if not one.startswith("import time:")]
+        assert running.wait(timeout=30) == 130, rest
+    assert rest == []

@@ -31,7 +31,7 @@ def test_a_mail_tells_what_happened_and_comes_encrypted_with_a_password(mail_ser
     assert (mail["From"], mail["To"]) == ("Gate <gate@example.com>", "ops@example.com, Boss <boss@example.com>")
     assert server.to == [["ops@example.com", "boss@example.com"]]
     assert mail["Auto-Submitted"] == "auto-generated"
-    assert str(mail["Message-ID"]) == f"<{made.stage.queue.name}-1@example.com>"
+    assert str(mail["Message-ID"]) == f"<{made.stage.queue.id(1)}@example.com>"
     lines = text_of(mail).split("\n")
     assert lines[0].startswith("2026-08-0")
     assert lines[0].endswith("  crossed at gate (line, track 7, direction in)")

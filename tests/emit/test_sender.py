@@ -59,8 +59,8 @@ def test_each_record_has_its_id_in_front_and_goes_in_order(run):
     assert counters.values == {SENT: 10}
     assert said == []
     first = client.got[0]
-    assert (first.id, first.topic, first.key) == (f"{spool.name}-1", "t/0", "k")
-    assert first.body == b'{"id":"%b-1","n":0}' % spool.name.encode()
+    assert (first.id, first.topic, first.key) == (spool.id(1), "t/0", "k")
+    assert first.body == b'{"id":"%b","n":0}' % spool.id(1).encode()
 
 
 def test_what_was_not_acknowledged_is_sent_again_from_there(run):

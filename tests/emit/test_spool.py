@@ -32,19 +32,6 @@ def test_records_come_out_in_order_with_numbers_that_rise(tmp_path):
     spool.close()
 
 
-def test_where_numbers_begin_anew_the_name_is_another(tmp_path):
-    names = []
-    for damage in (False, True, False):
-        spool = Spool(tmp_path / "s")
-        names.append(spool.name)
-        spool.append(records(1, 2))
-        assert [one.number for one in drain(spool)] == ([3, 4] if damage is False and len(names) == 3 else [1, 2])
-        spool.close()
-        if len(names) == 1:
-            (tmp_path / "s" / "acknowledged").write_bytes(b"")
-    assert names[0] != names[1] == names[2]
-
-
 def test_what_was_taken_and_not_acknowledged_is_taken_again(tmp_path):
     spool = Spool(tmp_path / "s")
     spool.append(records(*range(10)))
@@ -62,7 +49,6 @@ def test_a_later_run_goes_on_where_this_one_ended(tmp_path):
     spool.acknowledge(4)
     spool.close()
     again = Spool(tmp_path / "s")
-    assert again.name == spool.name
     again.append(records(10))
     found = drain(again)
     assert bodies(found) == [4, 5, 6, 7, 8, 9, 10]

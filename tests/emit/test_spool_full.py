@@ -8,7 +8,7 @@ import pytest
 from emit.spooled import MB, bodies, drain, records
 
 from streamkit.counters import Counters
-from streamkit.emit.spool import FULL, OLD, Spool
+from streamkit.emit.spool import DAMAGED, FULL, OLD, Spool
 from streamkit.errors import OutputError
 
 
@@ -146,6 +146,54 @@ def test_what_is_too_old_is_dropped_and_counted_one_by_one(tmp_path):
     assert bodies(drain(spool)) == list(range(40, 100))
     assert counters[OLD] == 40
     assert spool.waiting == 0
+    spool.close()
+
+
+def test_what_is_too_old_while_others_are_under_way_is_settled_when_these_are(tmp_path):
+    now_s, counters = [1000.0], Counters()
+    how = {"age_s": 60, "counters": counters, "clock": lambda: now_s[0]}
+    spool = Spool(tmp_path / "s", **how)
+    spool.append(records(0))
+    taken = spool.take(10)
+    spool.append(records(1, 2))
+    now_s[0] += 61
+    taken += spool.take(10)  # as a sender does that waits for others to go with them
+    assert (bodies(taken), spool.waiting, counters[OLD]) == ([0], 3, 2)
+    spool.acknowledge(1)
+    assert (spool.waiting, spool.take(10)) == (0, [])
+    spool.close()
+    again = Spool(tmp_path / "s", **how)
+    assert (again.waiting, again.take(10), counters[OLD]) == (0, [], 2)
+    again.close()
+
+
+def test_what_is_too_old_between_others_is_counted_once(tmp_path):
+    now_s, counters = [1000.0], Counters()
+    how = {"age_s": 60, "counters": counters, "clock": lambda: now_s[0]}
+    spool = Spool(tmp_path / "s", **how)
+    spool.append(records(0))
+    spool.take(10)
+    spool.append(records(1))
+    now_s[0] += 50
+    spool.append(records(2))
+    now_s[0] += 11
+    assert bodies(spool.take(10)) == [2]
+    spool.acknowledge(1)
+    assert spool.waiting == 1
+    spool.close()  # what was under way comes again
+    again = Spool(tmp_path / "s", **how)
+    assert (bodies(drain(again)), again.waiting, counters[OLD]) == ([2], 0, 1)
+    again.close()
+
+
+def test_where_all_that_is_left_is_damaged_nothing_waits(tmp_path):
+    counters = Counters()
+    spool = Spool(tmp_path / "s", counters=counters)
+    spool.append(records(0, 1, 2))
+    (path,) = (tmp_path / "s").glob("*.spool")
+    path.write_bytes(b"x" * path.stat().st_size)
+    assert spool.take(10) == []
+    assert (spool.waiting, counters[DAMAGED]) == (0, 3)
     spool.close()
 
 

@@ -48,6 +48,18 @@ def write(
     return path
 
 
+def shifted(path: Path, given: Path, shift_s: float, **options: str) -> Path:
+    """The packets of a video in another container, with times that begin later."""
+    with av.open(str(given)) as source, av.open(str(path), "w", options=options) as output:
+        stream = output.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.size:
+                ticks = round(shift_s / packet.time_base)
+                packet.pts, packet.dts, packet.stream = packet.pts + ticks, packet.dts + ticks, stream
+                output.mux(packet)
+    return path
+
+
 def resized(folder: Path, suffix: str) -> Path:
     """A bare H.264 stream, or one in MPEG-TS, that changes from 64x48 to 96x80 after 10 pictures."""
     options = {"bf": "0"}

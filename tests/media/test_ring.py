@@ -133,7 +133,7 @@ def test_time_goes_on_over_loops(clip):
 
 
 def test_a_live_source_that_was_away_has_a_gap_of_that_time(clip, monkeypatch):
-    from streamkit.media import ring as module
+    from streamkit.media import rising as module
 
     now = [100.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])

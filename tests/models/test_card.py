@@ -152,6 +152,11 @@ def test_a_family_of_another_task(tmp_path):
     ]
 
 
+def test_a_classifier_may_have_two_classes_of_one_name(tmp_path):
+    text = GOOD.replace("detect", "classify").replace("yolov8", "logits").replace("[car, person]", "[crane, crane]")
+    assert load_card(write(tmp_path, text)).labels == ("crane", "crane")
+
+
 def test_tasks_without_labels(tmp_path):
     text = GOOD.replace("labels: [car, person]\n", "").replace("detect", "embed").replace("yolov8", "embedding")
     assert load_card(write(tmp_path, text)).labels == ()

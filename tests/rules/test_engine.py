@@ -59,7 +59,7 @@ OBJECTS = st.dictionaries(
     min_size=1, max_size=3,
 )  # fmt: skip
 FRAMES = st.lists(
-    st.tuples(st.sampled_from(["car", "dog"]), st.sampled_from([0.25, 0.25, 0.25, 0.5, 1.25, 4.0]), OBJECTS),
+    st.tuples(st.sampled_from(["car", "dog"]), st.sampled_from([0.25, 0.25, 0.25, 0.5, 1.25, 4.0, -0.75]), OBJECTS),
     min_size=8,
     max_size=14,
 )
@@ -69,11 +69,12 @@ class World:
     """The facts of one source, found one frame after the other."""
 
     def __init__(self, source):
-        self.source, self.first, self.seen, self.zone = source, {}, {}, {}
+        self.source, self.first, self.seen, self.zone, self.now = source, {}, {}, {}, 0.0
 
     def look(self, now, objects):
         """Facts of the frame, of each object by track; and the tracks that are lost."""
-        lost = [track for track, at in self.seen.items() if now - at > MAX_GAP]
+        lost = [track for track, at in self.seen.items() if now < self.now or now - at > MAX_GAP]
+        self.now = now
         for track in lost:
             del self.seen[track], self.first[track]
             self.zone.pop(track, None)

@@ -53,6 +53,14 @@ def test_a_clock_that_goes_back_begins_anew():
     assert told(Holding(for_s=5), [(10, True), (14, True), (3, True), (7, True), (8, True)]) == {8: "raised"}
 
 
+def test_a_clock_that_goes_back_takes_nothing_off_a_cool_down():
+    holding = Holding(cooldown_s=60)
+    steps = [(1000, True), (1010, False), (1030, False), (5, True), (44, True), (45, True)]
+    assert told(holding, steps) == {1000: "raised", 1010: "cleared", 45: "raised"}
+    holding.step("it", 2, True)
+    assert holding.state("it").raised_s == 2, "and nothing to what is raised"
+
+
 def test_outside_the_schedule_nothing_is_true():
     holding = Holding(schedule=Schedule.parse({"hours": "10:00-12:00"}))
     found = {}
@@ -80,7 +88,10 @@ def test_each_key_has_its_own_state():
     assert not holding.state("c").raised
 
 
-STEPS = st.lists(st.tuples(st.integers(1, 6), st.booleans(), st.none() | st.booleans(), st.booleans()), max_size=40)
+BACK = st.sampled_from([-1, -5, -1000])
+STEPS = st.lists(
+    st.tuples(st.integers(1, 6) | BACK, st.booleans(), st.none() | st.booleans(), st.booleans()), max_size=40
+)
 LENGTHS = st.sampled_from([0, 1, 3, 8])
 
 

@@ -67,6 +67,10 @@ with Collecting(OWN):
         pause_s: float = 0.0
         hangs: bool = False
 
+        def changed(self) -> None:
+            if self.pause_s < 0:
+                raise ArithmeticError("time does not go back")
+
         def process(self, batch: Any) -> Any:
             time.sleep(self.pause_s)
             if self.hangs:

@@ -191,6 +191,24 @@ def test_additions_and_removals_leave_nothing_behind(tmp_path):
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
 
 
+def test_a_change_that_a_stage_refuses_is_taken_back(tmp_path):
+    text = f"state: {tmp_path}/state.db\n{TWO}"
+    running, said = pipeline(text)
+    with going(running):
+        until(lambda: len(WRITTEN.get("a", [])) > 2)
+        running.set("slow", {"pause_s": -1.0})
+        until(lambda: running.changeable("slow") == {"pause_s": 0.0})
+        so_far = {name: len(WRITTEN[name]) for name in "ab"}
+        until(lambda: all(len(WRITTEN[name]) > so_far[name] + 2 for name in "ab"))
+        running.set("slow", {"pause_s": 0.002})
+        (stage,) = {node.id: one for node, one in running._runners}["slow"].instances()
+        until(lambda: stage.pause_s == 0.002)
+    told = "slow failed as pause_s changed, and keeps what was: ArithmeticError: time does not go back"
+    assert any(text.startswith(told) for text in said), said
+    again, _ = pipeline(text)
+    assert again.graph.nodes["slow"].options == {"pause_s": 0.002}
+
+
 def test_settings_change_from_the_next_batch_on():
     running, _ = pipeline(
         "sources: {a: 'test://?width=64&height=48&frames=1000000'}\nstages: {detect: {model: demo}, slow: {}, note: {}}"

@@ -12,6 +12,11 @@ import av
 import pytest
 from runtime.fleets import BOTH, OUTPUTS, PATTERN, Runs, runs_fixture, shares_of, source_of, until  # noqa: F401  a fixture
 
+from streamkit.config import read_text
+from streamkit.graph import build
+from streamkit.runtime.fleet import Fleet
+from streamkit.runtime.sharing import share_out
+
 # ------------------------------------------------------------------------------------------------------ the results
 
 WHOLE = """
@@ -78,6 +83,21 @@ def test_two_processes_give_what_one_gives(runs: Runs, tmp_path: Path) -> None:
         assert told.count("source gone failed:") == 1
         assert told.count("odd failed on a frame 3 ") == 1
         assert "1 of 4 sources failed: gone" in told
+
+
+def test_what_is_said_for_the_first_time_is_heard_after_months(tmp_path: Path) -> None:
+    """Messages of cameras that come and go carry the time, so that each is a new one."""
+    graph = build(
+        read_text("device: [cpu, cpu]\nsources: {a: 'test://', b: 'test://'}\nstages: {jsonl: {path: all.jsonl}}")
+    )
+    said: list[str] = []
+    fleet = Fleet(graph, share_out(graph), tmp_path / "p.yaml", {}, None, said.append)
+    for second in range(12_000):
+        fleet.say(f"source a is lost at {second}: trying again")
+    fleet.say("the disk is full")
+    fleet.say("the disk is full")
+    assert len(said) == 12_001
+    assert said[-1] == "the disk is full"
 
 
 def test_standard_output_has_the_records_alone(runs: Runs) -> None:

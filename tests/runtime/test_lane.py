@@ -113,7 +113,7 @@ class Fake(Runner):
         self.node = graph("device_a:").nodes["device_a"]
         self.log, self.trouble = log, trouble
 
-    def open(self):
+    def start(self):
         self.log.append(("open", threading.get_ident()))
         if self.trouble == "open":
             raise RuntimeError("in open")
@@ -124,7 +124,7 @@ class Fake(Runner):
             raise RuntimeError("in run")
         return batch
 
-    def close(self):
+    def finish(self):
         self.log.append(("close", threading.get_ident()))
         if self.trouble == "close":
             raise RuntimeError("in close")

@@ -10,10 +10,12 @@ from runtime.returning import Camera
 
 from streamkit.counters import Counters
 from streamkit.data import Frame
+from streamkit.errors import SourceError
 from streamkit.retry import Retry
 from streamkit.runtime.reconnect import Reconnecting, reconnecting
 from streamkit.stage import Context, Source
 from streamkit.stages.source import VideoSource
+from streamkit.testing import gray
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "media"))
 from clips import write  # the path is set just above
@@ -151,3 +153,32 @@ def test_a_stream_that_becomes_a_recording_has_ended():
     source = reconnecting(Ending([True, False]))
     source.context = Context("cam", counters=Counters())
     assert len(list(source.frames())) == 3
+
+
+def test_a_picture_that_its_reader_holds_in_a_pause_is_not_frozen():
+    """The times and the patience of a source count while it is read, not while nobody asks it for a frame."""
+
+    class Scene(Source):
+        retry = Retry(max_wait_s=0.01, frozen_s=0.2, give_up_s=0.3, files=True)
+        openings = 0
+
+        def frames(self):
+            self.openings += 1
+            for index in range(4):
+                yield Frame("cam", index, index / 10, 16, 16, gray(16, 16), due_s=time.monotonic())
+            if self.openings == 1:
+                raise SourceError("cannot be read on")
+
+    inner = Scene()
+    source = reconnecting(inner)
+    source.context = Context("cam", counters=Counters())
+    frames = source.frames()
+    found = []
+    for frame in frames:
+        found.append(frame)
+        if frame.index in (0, 3):
+            time.sleep(0.4)
+    assert inner.openings == 2
+    assert source.context.counters["reconnects: frozen"] == 0
+    assert len(found) == 8
+    assert found[4].pts_s - found[3].pts_s < 0.3

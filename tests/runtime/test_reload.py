@@ -2,7 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,10 +11,12 @@ import pytest
 from streamkit.config import read, read_text
 from streamkit.errors import ConfigError
 from streamkit.graph import build
-from streamkit.runtime.reload import Reloading, _live_changes, watching
+from streamkit.plan import Graph
+from streamkit.runtime.reload import Reloading, _alike, watching
+from streamkit.runtime.store import Store
 
 sys.path.insert(0, str(Path(__file__).parent))
-from cameras import WAIT_S, WRITTEN, registry, until  # the path is set just above
+from cameras import WAIT_S, WRITTEN, registry, source, until  # the path is set just above
 
 SOURCES = "sources:\n  a: {stage: camera}\n  b: {stage: camera}\n"
 STAGES = "stages:\n  slow: {}\n  note: {}\n"
@@ -26,10 +28,18 @@ def _clean():
 
 
 @contextmanager
-def following(path: Path, text: str) -> Iterator[tuple[Reloading, list[str], list[int]]]:
+def following(
+    path: Path, text: str, first: Callable[[str], str] = str
+) -> Iterator[tuple[Reloading, list[str], list[int]]]:
+    """A pipeline that follows a file; `first` sees its text before it is read."""
     path.write_text(f"device: cpu\n{text}")
     said: list[str] = []
-    running = watching(path, lambda: build(read(path, registry=registry(), may_be_empty=True)), None, said.append)
+
+    def load() -> Graph:
+        first(path.read_text())
+        return build(read(path, registry=registry(), may_be_empty=True))
+
+    running = watching(path, load, None, said.append)
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(running.run()), daemon=True)
     thread.start()
@@ -52,9 +62,9 @@ def test_other_alarms_are_another_pipeline_and_the_same_ones_are_not():
         return build(read_text(f"{SOURCES}{STAGES}alarms: {alarms}", registry=registry()))
 
     before = graph("{a: down_s > 3}")
-    assert _live_changes(before, graph("{a: {when: down_s > 3}}")) == []
-    assert _live_changes(before, graph("{a: down_s > 4}")) is None
-    assert _live_changes(before, graph("{a: {when: down_s > 3, clear: 3s}}")) is None
+    assert _alike(before, graph("{a: {when: down_s > 3}}"))
+    assert not _alike(before, graph("{a: down_s > 4}"))
+    assert not _alike(before, graph("{a: {when: down_s > 3, clear: 3s}}"))
 
 
 def test_sources_and_settings_follow_the_file_while_others_run(tmp_path):
@@ -169,6 +179,75 @@ def test_it_goes_on_without_any_source(tmp_path):
         until(lambda: len(said) == 2)
         assert (running.states, codes) == ({}, [])
     assert codes == [130]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_was_done_by_hand_stays_through_edits_of_other_things(tmp_path, restarted):
+    path = tmp_path / "p.yaml"
+    text = f"state: {tmp_path}/state.db\n{SOURCES}  c: {{stage: camera}}\n{STAGES}  old: {{stage: slow}}\n"
+
+    def by_hand(running: Reloading) -> None:
+        running._running.add(source(running._running, "extra"))
+        running._running.remove("b")
+        running._running.pause("c")
+        running._running.set("slow", {"pause_s": 0.002})
+        running._running.set("old", {"pause_s": 0.003})
+
+    def kept(running: Reloading) -> bool:
+        settings = [running._running.changeable(id_)["pause_s"] for id_ in ("slow", "old")]
+        return (
+            running._running.ready
+            and set(running.states) == {"a", "c", "extra"}
+            and running.states["c"].state == "paused"
+            and settings == [0.002, 0.003]
+        )
+
+    if restarted:
+        with following(path, text) as (running, _, _):
+            by_hand(running)
+    with following(path, text) as (running, said, _):
+        if not restarted:
+            by_hand(running)
+        assert kept(running)
+        path.write_text(f"device: cpu\n# a remark\n{text}")
+        until(lambda: said)
+        assert said == [f"{path}: nothing changed that matters here"]
+        assert kept(running)
+        path.write_text(f"device: cpu\n{text.replace('a: {stage: camera}', 'a: {stage: camera, rate: 60}')}")
+        until(lambda: len(said) == 2)
+        assert said[1] == f"{path}: source a changed"
+        assert kept(running)
+        before = running._running
+        path.write_text(f"device: cpu\n{text}  more: {{stage: note}}\n")  # built anew
+        until(lambda: running._running is not before and kept(running))
+        edited = text.replace("  c: {stage: camera}\n", "").replace("slow: {}", "slow: {pause_s: 0.001}")
+        edited = edited.replace("b: {stage: camera}", "b: {stage: camera, rate: 60}")
+        path.write_text(f"device: cpu\n{edited}  more: {{stage: note}}\n")
+        until(lambda: len(said) == 4)
+        assert said[3] == f"{path}: slow has new settings: pause_s; source c removed; source b changed"
+        assert set(running.states) == {"a", "b", "extra"}
+    store = Store(tmp_path / "state.db")  # of what the YAML changed since, it keeps nothing
+    assert [store._rows(kind) for kind in ("source", "paused", "stage")] == [
+        [("extra", {"stage": "camera"})], [], [("old", {"pause_s": 0.003})]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", [ValueError("a number too long"), RecursionError("too deep"), SystemExit(3)])
+def test_whatever_a_wrong_edit_raises_the_next_one_is_followed(tmp_path, error):
+    path = tmp_path / "p.yaml"
+
+    def load(text: str) -> str:
+        if "wrong" in text:
+            raise error
+        return text
+
+    with following(path, SOURCES + STAGES, load) as (_, said, _):
+        path.write_text(f"device: cpu\n# wrong\n{SOURCES}{STAGES}")
+        until(lambda: said)
+        told = f"{type(error).__name__}: {error}"
+        assert said == [f"{path}: the edit is refused, and the pipeline goes on as it was:\n{told}"]
+        path.write_text(f"device: cpu\n{SOURCES}  c: {{stage: camera}}\n{STAGES}")
+        more("c")
 
 
 def test_several_devices_are_refused(tmp_path):

@@ -45,12 +45,17 @@ def test_on_error_stop_ends_the_run(run):
     assert 4 <= len(kept()) < 1000  # what was decoded goes to the outputs, and no more is
 
 
-@pytest.mark.parametrize("error", [StreamkitError, RuntimeError])
-def test_an_error_of_the_run_itself_ends_it(run, error):
-    where = "process" if error is StreamkitError else "close"
-    with pytest.raises(StreamkitError, match="no more of this" if where == "process" else "it does not work"):
-        run({"a": "{stage: gray, frames_: 200}"}, f"trouble: {{where: {where}}}", "keep: {}")
+def test_an_error_of_the_run_itself_ends_it(run):
+    with pytest.raises(StreamkitError, match="no more of this"):
+        run({"a": "{stage: gray, frames_: 200}"}, "trouble: {where: process}", "keep: {}")
     assert LOG.count("trouble opened") == LOG.count("trouble closed") >= 1
+
+
+def test_an_error_of_a_close_is_told_and_costs_no_frame(run):
+    result = run({"a": "{stage: gray, frames_: 200}"}, "trouble: {where: close}", "keep: {}")
+    assert result.code == 1
+    assert len(kept()) == 200
+    assert any("trouble failed as it was closed: RuntimeError: it does not work" in text for text in result.said)
 
 
 @pytest.mark.parametrize(

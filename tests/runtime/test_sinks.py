@@ -6,7 +6,7 @@ import pytest
 from runtime.one_stage import Log, Rig, Writer, batch, key
 
 from streamkit.data import Batch, Frame
-from streamkit.errors import OutputError
+from streamkit.errors import OutputError, StageError
 from streamkit.stage import Collecting, Sink, default_registry, stage
 from streamkit.testing import frames, run_stage
 
@@ -44,11 +44,14 @@ def test_flush_comes_once_behind_each_batch_and_may_emit():
     assert [frame.events[0].data["batch"] for frame in found] == [3, 3, 3, 3, 3, 3, 1]
 
 
-def test_an_error_in_flush_ends_the_output_and_is_not_tried_again():
+def test_an_error_in_flush_is_told_and_the_batch_is_not_tried_again():
     sink = gathering(fail=True)
-    with pytest.raises(OutputError, match="nothing"):
+    with pytest.raises(StageError, match="gather failed as it wrote what a batch had left: KeyError: 'nothing'"):
         run_stage(sink, frames(6), batch=3)
     assert sink.batches == [3]
+    sink = gathering(fail=True)
+    assert len(run_stage(sink, frames(6), batch=3, on_error="skip")) == 6
+    assert sink.batches == [3, 3]
 
 
 def test_a_sink_has_an_instance_a_path():
@@ -114,7 +117,8 @@ def test_a_failed_frame_that_cannot_be_written_either_is_counted_and_told(alone)
     assert found.failed == [lost]
     assert lost.error == "late"  # the first reason stays
     assert (rig.runner.meter.failed, rig.runner.counters["frames failed"]) == (1, 1)
-    assert rig.said == ["it failed on b frame 9 (0.90 s): RuntimeError: cannot write"]
+    (told,) = rig.said
+    assert told.startswith("it failed on b frame 9 (0.90 s): RuntimeError: cannot write (one_stage.py:")
 
 
 def test_a_frame_that_cannot_be_written_is_marked_and_the_rest_written():
@@ -156,4 +160,8 @@ def test_close_always_runs_for_every_path(raises):
     rig(batch("a0 b0"))
     rig.runner.close()
     assert log[-2:] == ["close a", "close b"]
-    assert [type(error) for error in rig.failures] == [OutputError]
+    if raises is OutputError:
+        assert [type(error) for error in rig.failures] == [OutputError]
+    else:
+        assert (rig.failures, rig.runner.meter.troubles) == ([], 1)
+        assert rig.said[0].startswith("it failed as it was closed: RuntimeError: in close (one_stage.py:")

@@ -1,6 +1,7 @@
 """Branches that meet: what each says of the whole frame."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,20 @@ def test_events_from_above_the_branches_are_kept_once():
         one.frames[0].emit("own", n=number)
     found = merge_batches(forks)
     assert [event.kind for event in found.frames[0].events] == ["above", "own", "own"]
+
+
+def test_an_event_that_branches_have_added_to_is_one_with_what_each_added():
+    above = Batch(frames(1))
+    above.frames[0].emit("rang", n=1)
+    first, second, third = above.fork(), above.fork(), above.fork()
+    for branch, added in ((first, {"clip": "a.mp4"}), (second, {"snapshot": "a.jpg", "n": 2})):
+        (event,) = branch.frames[0].events
+        branch.frames[0].events = [replace(event, data={**event.data, **added})]
+    second.frames[0].emit("saved")
+    (frame,) = merge_batches([first, second, third]).frames
+    assert [(event.kind, event.data) for event in frame.events] == [
+        ("rang", {"n": 1, "clip": "a.mp4", "snapshot": "a.jpg"}), ("saved", {}),
+    ]  # fmt: skip
 
 
 def test_a_frame_that_failed_in_one_branch_has_failed_where_they_meet():

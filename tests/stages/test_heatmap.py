@@ -74,6 +74,14 @@ def test_it_is_written_every_so_often_and_when_asked(folder):
     stage.close()
 
 
+def test_where_time_goes_back_every_goes_on_from_where_it_was(folder):
+    given = standing(5, [(50, 60)])
+    for frame, pts_s in zip(given, (100.0, 101.5, 2.0, 2.4, 3.0), strict=True):
+        frame.pts_s = pts_s
+    done = run_stage(Heatmap(path="{source}.png", every=2.0), given)
+    assert [event.pts_s for frame in done for event in frame.events] == [3.0], "1.5 s, and a second more after it"
+
+
 def test_now_may_change_while_a_pipeline_runs(root):
     from streamkit.config import read_text
     from streamkit.graph import build
@@ -105,3 +113,27 @@ stages:
     )
     assert outcome.code == 0
     assert picture(folder / "out" / "street.png").shape == (360, 640, 3)
+
+
+@pytest.mark.parametrize("options", ["every: 1s", "opacity: 0.5"], ids=["now and then", "at the end"])
+def test_a_picture_that_cannot_be_written_ends_the_run_and_the_records_are_whole(options, folder, root, tmp_path):
+    from streamkit.config import read_text
+    from streamkit.data import Device
+    from streamkit.errors import OutputError
+    from streamkit.graph import build
+    from streamkit.runtime.run import Pipeline
+
+    (tmp_path / "file").write_text("")
+    text = f"""
+        sources: {{a: {{uri: {root}/samples/street.mp4, loop: 3}}}}
+        stages:
+          detect: {{model: demo}}
+          heatmap: {{path: "{tmp_path}/file/{{source}}.png", {options}}}
+          jsonl: {{path: "{tmp_path}/a.jsonl"}}
+    """
+    running = Pipeline(build(read_text(text, folder=root)), Device("cpu"), limit=200, say=lambda text: None)
+    with pytest.raises(OutputError, match="a part of the path is a file"):
+        running.run()
+    written = [json.loads(line)["frame"] for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert written == list(range(len(written)))
+    assert len(written) >= 25

@@ -36,6 +36,13 @@ def test_one_that_is_lost_has_parted_when_last_seen():
     assert [(f, k, d.get("together_s")) for f, k, _, d in events] == [(0, "met", None), (5, "parted", 3.0)]
 
 
+def test_where_time_goes_back_all_have_parted_when_last_seen():
+    events = told(Proximity(distance=50), walk(line(40, 40, 40, 40, 40), times=[10.0, 11.0, 12.0, 1.0, 2.0]))
+    assert [(f, k, d.get("together_s"), d.get("since_s")) for f, k, _, d in events] == [
+        (0, "met", None, 10.0), (3, "parted", 2.0, None), (3, "met", None, 1.0),
+    ]  # fmt: skip
+
+
 def test_in_metres_and_in_shares():
     metres = told(Proximity(distance=5.0, **FLAT), walk(line(60, 40)))
     assert [(f, d["distance"]) for f, _, _, d in metres] == [(1, 4.0)]

@@ -174,6 +174,14 @@ def test_a_full_disk_stops_recording_and_room_lets_it_go_on(run, video, tmp_path
     assert run(video, [60]).report["counts"] == {"clips recorded": 1}
 
 
+def test_a_name_that_is_too_long_for_the_disk_costs_its_clip_alone(run, video, tmp_path):
+    (tmp_path / "clips").mkdir()
+    done = run(video, [60], path=f"clips/{'x' * 300}-{{time}}.mp4")
+    assert done.code == 0
+    assert done.report["counts"] == {"events without a clip: no clip could be begun": 1}
+    assert "record: clips under clips cannot be written: the name is too long" in done.said
+
+
 def test_clips_that_cannot_be_written_are_said_once(run, video, tmp_path):
     (tmp_path / "clips").touch()
     done = run(video, [60, 120, 180])

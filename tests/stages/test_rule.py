@@ -73,6 +73,59 @@ def test_a_pause_and_a_loop_begin_anew():
     assert told('when: "present(person) for 2s"', given) == [(4, "r", "raised", None)]
 
 
+def at(given, *times):
+    for frame, at_s in zip(given, times, strict=True):
+        frame.pts_s = at_s
+    return given
+
+
+@pytest.mark.parametrize("batch", [1, 32])
+def test_time_that_goes_back_takes_nothing_off_a_cool_down(batch):
+    given = at(people(1, 0, 0, 1, 1, 1), 100, 101, 103, 1, 8.9, 9)
+    found = told('when: "present(person)", cooldown: 10s', given, batch=batch)
+    assert found == [(100, "r", "raised", None), (101, "r", "cleared", None), (9, "r", "raised", None)]
+
+
+def test_where_time_goes_back_what_must_last_begins_anew_and_what_is_raised_stays():
+    given = at(people(1, 1, 1, 1, 0), 100, 102, 1, 3, 4)
+    assert told('when: "present(person) for 3s"', given) == []
+    stages = "  r: {stage: rule, when: present(person), max_pause: 20s}\n"
+    events = [event for frame in run_nodes(nodes(stages), given) for event in frame.events]
+    assert [(event.kind, event.pts_s, event.data.get("lasted_s")) for event in events] == [
+        ("raised", 100, None), ("cleared", 4, 5.0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("batch", [1, 32])
+def test_where_time_goes_back_a_source_s_tracks_are_forgotten_and_no_other_s(batch):
+    cars = [
+        [("car", 1, 150), ("car", 2, 150)],
+        [("car", 1, 150), ("car", 2, 150)],
+        [("car", 1, 150)],
+        [("car", 1, 150)],
+    ]
+    one, other = at(scene(*cars), 100, 101, 1, 2), at(scene(*cars, source="b"), 100, 101, 102, 102.5)
+    rules = (
+        "  r:\n    stage: rule\n    rules:\n      two: {when: occupancy(zone.door) == 2}\n"
+        "      old: {when: car and age_s >= 1}\n"
+    )
+    shows = nodes(ZONE + rules)
+    found = [
+        (event.source, event.pts_s, event.data["rule"], event.kind, event.track_id, event.data.get("lost"))
+        for frame in run_nodes(shows, [f for both in zip(one, other, strict=True) for f in both], batch=batch)
+        for event in frame.events if event.stage == "r"
+    ]  # fmt: skip
+    assert [each[1:] for each in found if each[0] == "a"] == [
+        (100, "two", "raised", None, None), (101, "old", "raised", 1, None), (101, "old", "raised", 2, None),
+        (1, "two", "cleared", None, None), (1, "old", "cleared", 1, True), (1, "old", "cleared", 2, True),
+        (2, "old", "raised", 1, None),
+    ]  # fmt: skip
+    assert [each[1:] for each in found if each[0] == "b"] == [
+        (100, "two", "raised", None, None), (101, "old", "raised", 1, None), (101, "old", "raised", 2, None),
+        (102.5, "two", "cleared", None, None),
+    ]  # fmt: skip
+
+
 def test_a_frame_that_nobody_looked_at_says_nothing():
     given = people(2, 0, 0, 2, 0, 0)
     for frame in given:

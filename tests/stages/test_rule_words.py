@@ -22,6 +22,8 @@ def test_who_is_in_a_zone_is_what_the_zone_says(zone):
         seen = [i for i in range(6) if rng.uniform() > 0.15]
         given.append([(("person", "car")[i % 2], i, float(place[i])) for i in seen])
     given = scene(*given, step_s=0.04)
+    for frame in given[50:]:
+        frame.pts_s -= 1.5
     stage = f"  zone: {{polygon: {{door: [[100, 0], [300, 0], [300, 360], [100, 360]]}}, {zone}}}\n"
     rules = "".join(f"      n{n}: {{when: occupancy(zone.door) > {n}}}\n" for n in range(6))
     known = now = 0
@@ -107,7 +109,8 @@ def test_columns_of_plugins():
     text = (
         "plugins: [plugins]\nsources: {a: 'test://'}\nstages:\n  detect: {model: demo}\n  track: {}\n  more: "
         "{stage: plate}\n  r:\n    stage: rule\n    rules:\n"
-        "      text: {when: 'plate == \"AB 1\"'}\n      number: {when: plate > 4}\n      truth: {when: plate}\n"
+        "      text: {when: 'plate == \"AB 1\"'}\n      number: {when: plate > 4}\n"
+        "      low: {when: plate < 3}\n      truth: {when: plate}\n"
     )
     from streamkit.stage import Collecting, FrameStage, default_registry, stage
 
@@ -119,7 +122,10 @@ def test_columns_of_plugins():
             """Reads plates."""
 
     made = [build(read_text(text, folder=ROOT, registry=registry)).nodes["r"]]
-    for values, rule in ((["AB 1", None, "x"], "text"), ([9, 2, 4], "number"), ([True, False, False], "truth")):
+    for values, rule in (
+        (["AB 1", None, "x"], "text"), ([9, 3, 4], "number"), ([True, False, False], "truth"),
+        ([2, -1, 4], "low"), ([-1.0, np.nan, 4.0], "low"),  # an integer's -1 is no value
+    ):  # fmt: skip
         given = scene([("car", i, 50, {"plate": one}) for i, one in enumerate(values)])
         assert shown(made, given) == [(0, rule, "raised", 0)]
 

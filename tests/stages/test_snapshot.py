@@ -16,7 +16,7 @@ from streamkit.graph import build
 from streamkit.runtime.sharing import share_out
 from streamkit.stage import Collecting, FrameStage, default_registry, stage
 from streamkit.stages.snapshot import Snapshot
-from streamkit.testing import frames, run_stage
+from streamkit.testing import detections, frames, run_stage
 
 
 @pytest.fixture(autouse=True)
@@ -129,6 +129,22 @@ def test_a_run_whose_pictures_cannot_be_written_goes_on_to_its_end_and_tells(run
     outcome = run_pipeline(BELL, extra=[Bell])
     assert outcome.code == 0
     assert len(files()) == 5
+
+
+@pytest.mark.parametrize("long", ["source", "label"])
+def test_a_name_that_is_too_long_for_the_disk_costs_its_picture_alone(long):
+    name, views = "x" * 300, [(LARGE, GREEN, True)]
+    Path("snaps").mkdir()
+    given = [*scene(views, name if long == "source" else "gate"), *scene(views, "yard")]
+    for frame in given:
+        happen(frame)
+    if long == "label":
+        given[0].tables = {"detect": detections([LARGE], track_id=[7], label=[name])}
+    made = Snapshot("door.crossed", within=0, path="snaps/{source}_{time}_{label}.jpg")
+    with pytest.raises(OutputError, match="snapshot: 1 snapshot under snaps could not be written: the name is too"):
+        run_stage(made, given)
+    assert dict(made.context.counters.values) == {"snapshots failed": 1, "snapshots written": 1}
+    assert files() == ["snaps/yard_000000.000s_person.jpg"]
 
 
 def test_no_room_and_retention(monkeypatch):

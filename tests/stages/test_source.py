@@ -197,6 +197,14 @@ def test_stop_ends_a_wait(clip):
     timer.join()
 
 
+@pytest.mark.parametrize(("rotation", "size"), [(0, (96, 64)), (90, (64, 96))])
+def test_its_facts_have_the_size_that_frames_have(tmp_path, rotation, size):
+    source = VideoSource(uri=str(write(tmp_path / "a.mp4", 96, 64, 3, rotation=rotation)))
+    source.context = Context(id="cam")
+    shown = {(frame.width, frame.height) for frame in source.frames()}
+    assert shown == {(source.context.facts["width"], source.context.facts["height"])} == {size}
+
+
 def test_closing_gives_everything_back(tmp_path):
     keep = shared_pool(Device())
     # the pool is the whole process's: a size of its own tells this video's pictures from what other tests still hold

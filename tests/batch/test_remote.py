@@ -1,0 +1,224 @@
+"""Files of a web server, whose listings tell names alone, and which may tell no size at all."""
+
+import sys
+import threading
+import time
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import fsspec
+import pyarrow.dataset
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from made import PLAIN, graph_of, settings  # the path is set just above
+
+from streamkit.batch import dryrun, fetch
+from streamkit.batch.dryrun import dry_run
+from streamkit.batch.identity import file_key
+from streamkit.batch.inputs import find
+from streamkit.batch.job import Outcome
+from streamkit.batch.pipeline import config_for
+from streamkit.batch.probe import Probe, probe
+from streamkit.batch.work import opened
+from streamkit.errors import ConfigError, SourceError
+
+SAMPLE = (Path(__file__).resolve().parents[2] / "samples" / "street.mp4").read_bytes()
+
+
+class Web(ThreadingHTTPServer):
+    """A server with a page of links for each folder.
+
+    Attributes:
+        files: content by path.
+        changed: when, as its header says it.
+        tells: whether it tells sizes and when files have changed.
+        refuses: paths that it knows nothing of though they are listed.
+        asked: paths of which the headers were asked for.
+        most: how many were asked for at the same time.
+    """
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.files: dict[str, bytes] = {}
+        self.changed = "Sat, 01 Aug 2026 12:00:00 GMT"
+        self.tells, self.refuses, self.asked = True, set[str](), list[str]()
+        self.slow_s, self.now, self.most, self.lock = 0.0, 0, 0, threading.Lock()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def address(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, request, client_address):
+        """Who hangs up early has read enough."""
+
+
+class Answer(BaseHTTPRequestHandler):
+    """What the server says."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *words):
+        """Say nothing."""
+
+    def do_HEAD(self):
+        web = self.server
+        with web.lock:
+            web.asked.append(self.path)
+            web.now += 1
+            web.most = max(web.most, web.now)
+        time.sleep(web.slow_s)
+        self.do_GET(body=False)
+        with web.lock:
+            web.now -= 1
+
+    def do_GET(self, body=True):
+        web = self.server
+        data = None if self.path in web.refuses else web.files.get(self.path)
+        if data is None and self.path.endswith("/"):
+            names = sorted({path.removeprefix(self.path) for path in web.files if path.startswith(self.path)})
+            links = {name.partition("/")[0] + "/" * ("/" in name) for name in names}
+            data = "".join(f'<a href="{link}">{link}</a>' for link in sorted(links)).encode()
+            self.tell(200, {"Content-Type": "text/html", "Content-Length": len(data)}, data if body else b"")
+        elif data is None and any(path.startswith(f"{self.path}/") for path in web.files):
+            self.tell(301, {"Location": f"{self.path}/", "Content-Length": 0})
+        elif data is None:
+            self.tell(404, {"Content-Length": 0})
+        elif web.tells:
+            about = {"Content-Type": "video/mp4", "Last-Modified": web.changed, "Content-Length": len(data)}
+            self.tell(200, about, data if body else b"")
+        else:
+            chunks = [data[at : at + 65536] for at in range(0, len(data), 65536)]
+            sent = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in [*chunks, b""])
+            self.tell(200, {"Content-Type": "video/mp4", "Transfer-Encoding": "chunked"}, sent if body else b"")
+
+    def tell(self, code, about, data=b""):
+        self.send_response(code)
+        for name, value in about.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+@pytest.fixture
+def web():
+    fsspec.get_filesystem_class("http").clear_instance_cache()
+    made = Web()
+    made.files = {"/v/d1/a.mp4": b"aaaa", "/v/d1/b.mp4": SAMPLE, "/v/d2/a.mp4": b"bb", "/v/notes.txt": b"no video"}
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Do what is left to do of the files at an address; how many had been done, and which were left."""
+    made = settings(tmp_path / "set", PLAIN)
+    graph = graph_of(made)
+
+    def call(pattern):
+        with opened(graph, made, find([pattern])) as work:
+            for job in work.jobs:
+                work.commit(Outcome(job, "done"))
+            return work.done, [job.file.name for job in work.jobs]
+
+    call.out = made.out
+    return call
+
+
+def test_a_pattern(web):
+    found = find([f"{web.address}/v/**/*.mp4"])
+    assert [(file.name, file.size) for file in found] == [("d1/a.mp4", 4), ("d1/b.mp4", len(SAMPLE)), ("d2/a.mp4", 2)]
+    assert {file.version for file in found} == {web.changed}
+    assert "/v/notes.txt" not in web.asked, "only what is wanted is asked for"
+
+
+def test_a_file_has_the_name_that_it_has_below_its_folder(web):
+    (file,) = find([f"{web.address}/v/d1/b.mp4"])
+    assert (file.name, file.size, file.uri) == ("b.mp4", len(SAMPLE), f"{web.address}/v/d1/b.mp4")
+
+
+def test_a_pattern_that_finds_nothing(web):
+    with pytest.raises(ConfigError, match=r"^http://127\.0\.0\.1:\d+/v/\*\.mkv: the pattern matches no video$"):
+        find([f"{web.address}/v/*.mkv"])
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_files_are_copied_whole_whether_the_server_tells_their_size_or_not(web, tells, tmp_path):
+    web.tells = tells
+    for pattern in ("d1/b.mp4", "d1/b*.mp4"):
+        (file,) = find([f"{web.address}/v/{pattern}"])
+        assert file.size == (len(SAMPLE) if tells else None)
+        with fetch.local(file, tmp_path) as path:
+            assert path.read_bytes() == SAMPLE
+
+
+def test_a_file_that_has_changed_is_told_where_its_size_was_known(web, tmp_path):
+    (file,) = find([f"{web.address}/v/d1/b*.mp4"])
+    web.files["/v/d1/b.mp4"] = b"shorter"
+    with pytest.raises(SourceError, match="has 7 bytes, and had 459,039 when"), fetch.local(file, tmp_path):
+        pass
+
+
+def test_thousands_of_files_are_asked_about_some_at_a_time(web):
+    web.files = {f"/v/{n}.mp4": b"x" * n for n in range(1, 201)}
+    web.slow_s = 0.01
+    assert [file.size for file in find([f"{web.address}/v/*.mp4"])] == list(range(1, 201))
+    assert 1 < web.most <= 16
+    assert sorted(set(web.asked) - {"/v/"}) == sorted(web.files)
+    assert len(web.asked) <= 201, "each of them once"
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_what_is_done_stays_done(web, tells, run):
+    web.tells = tells
+    names = ["d1/a.mp4", "d1/b.mp4", "d2/a.mp4"]
+    assert run(f"{web.address}/v/**/*.mp4") == (0, names)
+    assert run(f"{web.address}/v/**/*.mp4") == (3, [])
+    sizes = pyarrow.dataset.dataset(run.out / "files").to_table().sort_by("source")["size"].to_pylist()
+    assert sizes == ([4, len(SAMPLE), 2] if tells else [None] * 3)
+
+
+def test_a_file_that_has_changed_is_done_anew_and_one_that_tells_nothing_now_is_not(web, run):
+    pattern = f"{web.address}/v/d*/a.mp4"
+    assert run(pattern) == (0, ["d1/a.mp4", "d2/a.mp4"])
+    web.refuses = {"/v/d1/a.mp4"}
+    assert run(pattern) == (2, [])
+    web.refuses, web.changed = set(), "Sun, 02 Aug 2026 12:00:00 GMT"
+    assert run(pattern) == (0, ["d1/a.mp4", "d2/a.mp4"])
+
+
+def test_a_file_that_is_listed_and_not_there_fails_alone(web, tmp_path):
+    web.refuses = {"/v/d1/a.mp4"}
+    gone, there, _ = find([f"{web.address}/v/**/*.mp4"])
+    assert (gone.size, there.size) == (None, len(SAMPLE))
+    with pytest.raises(SourceError, match="there is no such bucket, folder or file"), fetch.local(gone, tmp_path):
+        pass
+
+
+def test_a_size_that_is_not_known_is_not_one_of_nothing(web):
+    web.tells = False
+    (file,) = find([f"{web.address}/v/d1/b.mp4"])
+    assert file_key(file, "p") == file_key(find([f"{web.address}/v/d1/b*.mp4"])[0], "p")
+    assert file_key(file, "p") != file_key(replace(file, size=0), "p")
+
+
+def test_a_header_is_read_only_where_a_part_of_the_file_can_be_asked_for(web):
+    assert probe(f"{web.address}/v/d1/b.mp4").codec == "h264"
+    web.tells = False
+    assert probe(f"{web.address}/v/d1/b.mp4") == Probe()
+
+
+def test_a_dry_run_says_what_it_cannot_know(web, tmp_path, monkeypatch):
+    monkeypatch.setattr(dryrun, "_REMOTE", 2)
+    web.tells, said = False, list[str]()
+    made = settings(tmp_path / "set", PLAIN)
+    assert dry_run(config_for(made, "cpu"), made, find([f"{web.address}/v/**/*.mp4"]), said.append) == 0
+    assert said[1].endswith("2 of them do not say how long they are; of 2 of them the size is not known")
+    assert said[2] == "  not known      2 files   their server gives no part of them alone"
