@@ -146,7 +146,7 @@ def test_a_stage_that_raises_fails_its_test(tmp_path):
     text += one("name: x", "insert_at: bad", "given: [{}]", "expect: {count: 0}")
     said = []
     assert run_tests(read_text(text, folder=tmp_path), said.append) == 1
-    assert said[1] == "      bad failed on a frame 0 (0.00 s): ValueError: no such thing"
+    assert said[1] == "      bad failed on a frame 0 (0.00 s): ValueError: no such thing (bad.py:9)"
 
 
 def test_no_tests_is_said():
