@@ -122,6 +122,7 @@ class Record(Sink):
         from streamkit.media.clip import abandoned
 
         counters, say = self.context.counters, self.context.say
+        self._unwritten, self._why = 0, ""  # clips, and what kept the last of them
         self._shelf = Shelf(self.path, self.keep, self.min_free, counters, say)
         for part in self._shelf.parts():
             if abandoned(part):
@@ -159,9 +160,16 @@ class Record(Sink):
         self._end(source, None)
 
     def close(self) -> None:
-        """Complete every clip."""
+        """Complete every clip.
+
+        Raises:
+            OutputError: there were clips that could not be written; that ends no run before its end.
+        """
         for source in list(self._tracks):
             self._end(source, None)
+        if self._unwritten:
+            what = f"{self._unwritten} clip{'s' * (self._unwritten > 1)} under {self._shelf.root}"
+            raise OutputError(f"{self.context.id}: {what} could not be written: {self._why}")
 
     # ------------------------------------------------------------------------------------------------- recordings
 
@@ -324,8 +332,8 @@ class Record(Sink):
 
     def _tell(self, error: OutputError) -> None:
         """Say why, without the clip's name: the same text for every clip is said once."""
-        reason = str(error).rpartition(": ")[2]
-        self.context.say(f"{self.context.id}: clips under {self._shelf.root} cannot be written: {reason}")
+        self._unwritten, self._why = self._unwritten + 1, str(error).rpartition(": ")[2]
+        self.context.say(f"{self.context.id}: clips under {self._shelf.root} cannot be written: {self._why}")
 
     def _without(self, why: str, count: int) -> None:
         self.context.counters.add(f"events without a clip: {why}", count)
