@@ -63,6 +63,7 @@ def test_a_wait_within_a_span_is_shown_and_is_no_work(tmp_path):
     assert found["otherData"]["limit"] == told[-1]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("slow", "says"),
     [
@@ -74,14 +75,15 @@ def test_a_wait_within_a_span_is_shown_and_is_no_work(tmp_path):
     ],
 )
 def test_the_limit_is_named(tmp_path, slow, says):
-    for _ in range(3):  # where others want the cores, it is right to name those
+    name = next(iter(slow))
+    for _ in range(5):  # where others want the cores, it is right to name those
         _, found, told = run(tmp_path / "t.json", chain("count: 24", **slow))
-        if re.match(says, told[-1]):
+        busy = {lane: shares["busy"] for lane, shares in found["otherData"]["shares of time"].items()}
+        if re.match(says, told[-1]) and busy["source"] < 0.5:
             break
     assert re.match(says, told[-1]), told
-    name = next(iter(slow))
-    assert found["otherData"]["shares of time"][name]["busy"] > 0.7
-    assert found["otherData"]["shares of time"]["source"]["busy"] < 0.5, "it waited for room"
+    assert busy[name] > 0.7
+    assert busy["source"] < 0.5, "it waited for room"
 
 
 def test_queues_are_counted(tmp_path):
