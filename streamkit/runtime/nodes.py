@@ -16,7 +16,7 @@ from typing import Any
 
 from streamkit.counters import Counters
 from streamkit.data import Batch, Frame
-from streamkit.errors import OutputError, StageError, StreamkitError
+from streamkit.errors import OutputError, StageError, StreamkitError, describe
 from streamkit.plan import Node
 from streamkit.runtime.apart import line_of
 from streamkit.stage import Context, Stage, ships
@@ -26,6 +26,10 @@ MakeContext = Callable[[str], Context]
 _TOLD = 20  # failed frames of a stage that are told one by one
 RAISED = (Exception, SystemExit)
 """What a stage may raise; one that wants to end the process ends none but itself."""
+
+
+class NotOpenedError(Exception):
+    """A frame's instance could not be opened before; the text says why."""
 
 
 class Runner:
@@ -49,6 +53,7 @@ class Runner:
         self.call: tuple[float, int] | None = None
         self.dead = False
         self.apart = not ships(node.type)
+        self._unopened: dict[Any, str] = {}  # why an instance could not be opened
         self._changes: deque[tuple[Mapping[str, Any], Callable[[], None]]] = deque()
 
     def make(self, **replaced: Any) -> Stage:
@@ -59,6 +64,24 @@ class Runner:
         stage.context = self._context(self.node.id)
         stage.context.counters = self.counters
         return stage
+
+    def opened(self, key: Any, **replaced: Any) -> Stage:
+        """A new instance, open; one that cannot be opened is not tried again for every frame.
+
+        Args:
+            key: what the instance is for, such as a source.
+            replaced: options that are not those of the YAML.
+        """
+        if (why := self._unopened.get(key)) is not None:
+            raise NotOpenedError(why)  # a new one: what is raised again grows, and keeps its frame
+        made = self.make(**replaced)
+        try:
+            made.open()
+        except RAISED as error:
+            line = line_of(error, self.node.type)
+            self._unopened[key] = f"{describe(error)}{line and f' ({line})'}"
+            raise
+        return made
 
     def start(self) -> None:
         """Open the stage.

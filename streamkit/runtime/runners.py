@@ -99,7 +99,6 @@ class FrameRunner(Runner):
     def __init__(self, node: Node, context: MakeContext, fail: Callable[[BaseException], None]) -> None:
         super().__init__(node, context, fail)
         self._instances: dict[str, FrameStage] = {}
-        self._unopened: dict[str, BaseException] = {}
 
     def instances(self) -> Iterable[Stage]:
         """Those of the sources that have had a frame."""
@@ -134,15 +133,8 @@ class FrameRunner(Runner):
     def _instance(self, source: str) -> FrameStage:
         found = self._instances.get(source)
         if found is None:
-            if (why := self._unopened.get(source)) is not None:
-                raise why
-            made = self.make()
+            made = self.opened(source)
             assert isinstance(made, FrameStage)
-            try:
-                made.open()
-            except RAISED as error:
-                self._unopened[source] = error
-                raise
             found = self._instances[source] = made
         return found
 

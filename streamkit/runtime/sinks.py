@@ -30,7 +30,6 @@ class SinkRunner(Runner):
         super().__init__(node, context, fail)
         self._first = next(iter(sources), "none")
         self._dead: set[Any] = set()
-        self._unopened: dict[Any, Exception] = {}
         self._paths: dict[str, Any] = {}
         self._instances: dict[Any, Sink] = {}
         self._template = path = node.options.get(self._kind.target)
@@ -133,15 +132,8 @@ class SinkRunner(Runner):
     def _instance(self, path: Any) -> Sink:
         found = self._instances.get(path)
         if found is None:
-            if (why := self._unopened.get(path)) is not None:
-                raise why
-            made = self.make(**({self._kind.target: path} if path is not None else {}))
+            made = self.opened(path, **({self._kind.target: path} if path is not None else {}))
             assert isinstance(made, Sink)
-            try:
-                made.open()
-            except Exception as error:
-                self._unopened[path] = error
-                raise
             found = self._instances[path] = made
         return found
 

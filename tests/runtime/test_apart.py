@@ -1,6 +1,7 @@
 """What a plugin's stage does wrong stays its own: tables, pictures, states, and the same records whatever the batch."""
 
 import re
+import weakref
 
 import numpy as np
 import pytest
@@ -264,6 +265,41 @@ def test_what_raises_beside_frames_costs_none(run, text, told):
     assert any(line.startswith(told) and "(test_apart.py:" in line for line in outcome.said), outcome.said
     assert [len(outcome.records[source]) for source in ("short", "long")] == [9, 30]
     assert outcome.report["counts"]["errors beside frames"] >= 2
+
+
+def test_an_instance_that_cannot_be_opened_is_tried_once_and_keeps_no_frame(run_pipeline):
+    alive: list[weakref.ref] = []
+    opened: list[str] = []
+    most = 0
+
+    with Collecting(Registry()):
+
+        @stage("shut")
+        class Shut(FrameStage):
+            """Cannot be opened."""
+
+            def open(self) -> None:
+                opened.append("")
+                raise RuntimeError("cannot open")
+
+        @stage("watched", writes="detections")
+        class Watched(BatchStage):
+            """Watches the pictures."""
+
+            def process(self, batch: Batch) -> Batch:
+                nonlocal most
+                alive.extend(weakref.ref(frame.surface) for frame in batch.frames)
+                most = max(most, sum(one() is not None for one in alive))
+                return batch
+
+    text = 'sources: {a: "test://?width=64&height=48&frames=600"}\nstages: {watched: {}, shut: {}, collect: {}}'
+    outcome = run_pipeline(text, extra=[Shut, Watched])
+    assert len(opened) == 1
+    errors = [one["error"] for one in outcome.records["a"]]
+    assert len(errors) == 600
+    assert all(re.search(r"RuntimeError: cannot open \(test_apart\.py:\d+\)", error) for error in errors)
+    assert len(alive) == 600
+    assert most < 300, "an error that is raised again and again would keep every frame"
 
 
 def test_with_stop_it_ends_the_run(run):
