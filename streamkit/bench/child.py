@@ -50,7 +50,7 @@ def lines(module: str, *arguments: str) -> Generator[dict[str, Any], None, None]
 def telling() -> Callable[[Any], None]:
     """What prints an object for the parent. What libraries print on their own goes to standard error from now on."""
     sys.stdout.flush()
-    mine = os.fdopen(os.dup(1), "w")
+    mine = open(os.dup(1), "w", closefd=False)  # noqa: SIM115  as standard output's own
     os.dup2(2, 1)
 
     def tell(found: Any) -> None:

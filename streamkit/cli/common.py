@@ -49,7 +49,8 @@ def registry(plugins: tuple[Path, ...]) -> Any:
 def keep_stdout() -> None:
     """Leave standard output to records: the decoder's library prints there on its own, which goes to stderr instead."""
     sys.stdout.flush()
-    mine = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
+    out = sys.stdout
+    mine = open(os.dup(1), "w", encoding=out.encoding, errors=out.errors, closefd=False)  # noqa: SIM115  as stdout's own
     os.dup2(2, 1)
     sys.stdout = mine
 

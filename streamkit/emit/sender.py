@@ -32,7 +32,8 @@ class Sender:
         say: for what the user should know.
 
     Attributes:
-        hopeful: whether the last try to reach the broker did not fail.
+        failing_since_s: since when every try to reach the broker has failed, on the clock `time.monotonic`; None if the
+            last one has not.
         draining: whether the run ends, and what there is goes at once.
     """
 
@@ -42,7 +43,8 @@ class Sender:
         self._spool, self._client, self._max_wait_s = spool, client, max_wait_s
         self._count, self._say = counters.add, say
         self._wait_s, self._failures = _FIRST_WAIT_S, 0
-        self.hopeful, self.draining = True, False
+        self.failing_since_s: float | None = None
+        self.draining = False
         self._held = 0  # as the client's, when it was looked at last
 
     @property
@@ -63,7 +65,7 @@ class Sender:
         while not over():
             try:
                 client.connect()
-                self.hopeful, self._held = True, 0
+                self.failing_since_s, self._held = None, 0
                 while not over():
                     if taken := self._spool.take(WINDOW, _IDLE_S):
                         self._gather(taken, over)
@@ -137,7 +139,8 @@ class Sender:
     def _lost(self, error: Exception, over: Callable[[], bool]) -> None:
         """Say it once, and wait; a little more each time, and not all emitters at the same moment."""
         self._count(LOST)
-        self.hopeful = False
+        if self.failing_since_s is None:
+            self.failing_since_s = time.monotonic()
         self._failures += 1
         if self._failures == 1:
             why = self._client.hide(str(error) if isinstance(error, Lost) else describe(error))

@@ -43,13 +43,15 @@ class EmitRunner(SinkRunner):
 
 
 def _drain(sink: Emitter) -> None:
-    """Wait until all is sent, as long as the broker is there and takes something."""
-    before, until_s = -1, 0.0
-    sink.sender.draining = True
-    while sink.queue.waiting and sink.sender.hopeful:
+    """Wait until all is sent, or nothing has been taken for `drain`: of that, a broker that is away has had a part."""
+    before, taken_s = -1, 0.0
+    sender = sink.sender
+    sender.draining = True
+    while sink.queue.waiting:
         now_s = time.monotonic()
-        if sink.sender.delivered != before:
-            before, until_s = sink.sender.delivered, now_s + sink.drain
-        if now_s > until_s:
+        if sender.delivered != before:
+            before, taken_s = sender.delivered, now_s
+        failing_since_s = sender.failing_since_s
+        if now_s - (taken_s if failing_since_s is None else min(taken_s, failing_since_s)) > sink.drain:
             return
         time.sleep(_LOOK_S)

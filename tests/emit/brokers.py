@@ -166,7 +166,10 @@ class KafkaPlace(Place):
 
 
 class MqttPlace(Place):
-    """Somebody has subscribed whenever the gate is open: what nobody listens to, MQTT does not keep."""
+    """Somebody has subscribed whenever the gate is open: what nobody listens to, MQTT does not keep.
+
+    The broker keeps what comes while that one has lost its connection.
+    """
 
     kind = "mqtt"
     made_of = Mosquitto
@@ -174,26 +177,34 @@ class MqttPlace(Place):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._found: list[dict[str, Any]] = []
+        self._marked = threading.Event()
         self._subscribe()
 
     def _subscribe(self) -> None:
         import paho.mqtt.client as paho
         from paho.mqtt.enums import CallbackAPIVersion
+        from paho.mqtt.packettypes import PacketTypes
+        from paho.mqtt.properties import Properties
 
         assert self.broker is not None
         there, self._gone = threading.Event(), threading.Event()
-        client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
+        client = paho.Client(CallbackAPIVersion.VERSION2, "listener", protocol=paho.MQTTv5)
         client.username_pw_set("streamkit", self.broker.password)
-        client.on_connect = lambda *_: client.subscribe("streamkit/#", qos=0)
+        client.on_connect = lambda *_: client.subscribe([("streamkit/#", 1), ("mark", 1)])
         client.on_subscribe = lambda *_: there.set()
         client.on_disconnect = lambda *_, gone=self._gone: gone.set()
         client.on_message = self._take
-        client.connect("127.0.0.1", self.broker.port)
+        kept = Properties(PacketTypes.CONNECT)
+        kept.SessionExpiryInterval = 600
+        client.connect("127.0.0.1", self.broker.port, clean_start=False, properties=kept)
         client.loop_start()
-        assert there.wait(10)
+        assert there.wait(30)
         self._client = client
 
     def _take(self, client: Any, data: Any, message: Any) -> None:
+        if message.topic == "mark":
+            self._marked.set()
+            return
         made = json.loads(message.payload)
         assert all(
             message.topic == f"streamkit/{one['source']}" for one in (made if isinstance(made, list) else [made])
@@ -217,10 +228,10 @@ class MqttPlace(Place):
             left.close()
 
     def got(self) -> list[dict[str, Any]]:
-        count = -1
-        while count != len(self._found):
-            count = len(self._found)
-            time.sleep(1)
+        """What has come before a mark that is sent now: a broker passes on in the order in which it takes."""
+        self._marked.clear()
+        self._client.publish("mark", b"", qos=1)
+        assert self._marked.wait(60)
         return list(self._found)
 
     def close(self) -> None:

@@ -179,7 +179,7 @@ def test_a_connection_cut_between_sending_and_acknowledgement_gives_repeats_and_
 @pytest.mark.parametrize("kind", ["mqtt", "redis", *soaks("webhook", "amqp", "nats")])
 def test_a_broker_that_stands_still_is_left_and_found_again(kind, place, tmp_path):  # noqa: F811
     there = place(kind)
-    life = Life(with_spool(there, tmp_path, max_wait="500ms"), ["gate"], 2500, 1000)
+    life = Life(with_spool(there, tmp_path, max_wait="500ms", drain="60s"), ["gate"], 2500, 1000)
     life.wait_for_first()
     time.sleep(0.1)
     there.broker.freeze()
@@ -187,7 +187,7 @@ def test_a_broker_that_stands_still_is_left_and_found_again(kind, place, tmp_pat
     there.broker.thaw()
     assert life.end() == 0
     found, _ = once(there.got())
-    assert found == {"gate": list(range(2500))}
+    assert found == {"gate": list(range(2500))}, life.said
     assert "records wait in the spool" in life.said
 
 

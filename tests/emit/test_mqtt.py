@@ -71,7 +71,7 @@ def test_what_is_to_stand_is_told_when_it_comes_and_again_after_each_connection(
 def test_what_may_not_stand_is_said_and_records_go_all_the_same(there):
     there.broker.kill()
     conf = there.folder / "broker" / "acl"
-    conf.write_text("user streamkit\ntopic readwrite streamkit/#\ntopic read house/#\n")
+    conf.write_text("user streamkit\ntopic readwrite streamkit/#\ntopic readwrite mark\ntopic read house/#\n")
     conf.chmod(0o644)
     command = there.broker.command
 

@@ -106,6 +106,7 @@ class Runs:
         made = self.start(text, *args, device=device)
         out, told = made.communicate(timeout=120)
         assert "Traceback" not in told
+        assert "ResourceWarning" not in told
         until(lambda: not children_of(made.pid), 5)
         return subprocess.CompletedProcess(made.args, made.returncode, out, told)
 

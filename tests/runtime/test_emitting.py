@@ -17,9 +17,10 @@ from streamkit.stage import default_registry
 class Sent:
     """A sender that gets on by one each time that it is looked at, and has `more` before the spool is empty."""
 
-    hopeful, draining = True, False
+    draining = False
 
-    def __init__(self, more, steps):
+    def __init__(self, more, steps, failing_since_s=None):
+        self.failing_since_s = failing_since_s
         self.more, self.steps, self._delivered = more, steps, 0
 
     @property
@@ -40,8 +41,8 @@ class Waiting:
         return max(0, self._sender.more)
 
 
-def ended(more, steps, drain):
-    sender = Sent(more, steps)
+def ended(more, steps, drain, **failing):
+    sender = Sent(more, steps, **failing)
     before_s = time.monotonic()
     _drain(SimpleNamespace(sender=sender, queue=Waiting(sender), drain=drain))
     assert sender.draining
@@ -58,6 +59,14 @@ def test_what_a_client_takes_and_holds_back_counts_as_taken():
 def test_where_nothing_is_taken_any_more_the_rest_is_left():
     more, _ = ended(10**9, 3, 0.1)
     assert more > 0
+
+
+def test_a_broker_that_has_just_gone_gets_the_rest_of_drain_and_one_long_away_nothing():
+    now_s = time.monotonic()
+    _, took_s = ended(10**9, 0, 1.0, failing_since_s=now_s - 0.5)
+    assert 0.3 < took_s < 0.9
+    _, took_s = ended(10**9, 0, 1.0, failing_since_s=now_s - 3600)
+    assert took_s < 0.3
 
 
 def test_a_run_that_waits_for_room_in_a_spool_ends_when_it_is_to(tmp_path):
