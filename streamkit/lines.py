@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,7 +15,7 @@ from typing_extensions import TypedDict  # pydantic needs this one before Python
 
 from streamkit.counters import Counters
 from streamkit.errors import OutputError
-from streamkit.outputs import WholeFile, beside, fresh, output_error
+from streamkit.outputs import WholeFile, beside, fresh, lock, output_error, taken
 from streamkit.units import Bytes, Seconds
 
 _BLOCK = 1 << 16
@@ -155,29 +156,39 @@ class LineFile:
             self._out.close()
             self._whole.discard()
             self._whole = None
-            if self._if_exists == "overwrite":
-                self._grow("wb")
-            else:
-                self._append()
+            self._append(self._if_exists != "overwrite")
 
     def _begin_whole(self, path: Path) -> None:
         self._whole = WholeFile(path, must_be_new=self._if_exists == "fail")
         self._whole.begin()
-        self._grow("wb", self._whole.part)
+        self._out, self._size = self._open("wb", self._whole.part), 0
 
-    def _append(self) -> None:
+    def _append(self, keep: bool = True) -> None:
+        """Grow the file that is there, or a new one, from its end or with nothing of it kept."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            if self.path.exists():
-                self._mend()
+            if keep and self.path.exists():
                 self._since = self.path.stat().st_mtime
         except OSError as error:
             raise output_error(self.path, error) from error
-        self._grow("ab")
+        self._grow(self._mend if keep else lambda: os.truncate(self.path, 0))
 
-    def _grow(self, mode: str, path: Path | None = None) -> None:
-        self._out = self._open(mode, path)
-        self._size = os.fstat(self._out.fileno()).st_size
+    def _grow(self, prepare: Callable[[], None] = lambda: None) -> None:
+        """Take the file for ourselves, prepare it, and go on at its end."""
+        out, self._out = self._open("ab"), None
+        try:
+            lock(out.fileno())
+            prepare()
+            self._size = os.fstat(out.fileno()).st_size
+            self._out = out
+            _growing.add(self)
+        except BlockingIOError:
+            raise taken(self.path) from None
+        except OSError as error:
+            raise output_error(self.path, error) from error
+        finally:
+            if self._out is None:
+                out.close()
 
     def _open(self, mode: str, path: Path | None = None) -> BinaryIO:
         try:
@@ -230,7 +241,7 @@ class LineFile:
                 os.rename(self.path, aside)
             except OSError as error:
                 raise output_error(aside, error) from error
-            self._grow("ab")
+            self._grow()
 
     # ---------------------------------------------------------------------------------------------------- failures
 
@@ -254,6 +265,20 @@ class LineFile:
         if self._whole is not None:
             self._whole.discard()
         return made
+
+
+_growing: weakref.WeakSet[LineFile] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """In a forked process: what grows is its parent's, and must not stay locked when that is gone."""
+    for file in list(_growing):
+        if file._out is not None:
+            file._out.close()
+    _growing.clear()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def _is_device(path: Path) -> bool:

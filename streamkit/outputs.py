@@ -62,6 +62,13 @@ def output_error(path: str | Path, error: BaseException) -> OutputError:
     return OutputError(f"cannot write {path}: {reason}")
 
 
+def taken(path: Path) -> OutputError:
+    """What is said of a file that another run is writing."""
+    return OutputError(
+        f"cannot write {path}: another run is writing it; wait for its end, or give this one another path"
+    )
+
+
 def beside(path: Path, tag: str) -> Path:
     """The path with `-tag` put behind its stem: `out/gate.mp4` becomes `out/gate-2.mp4`."""
     return path.with_name(f"{path.stem}-{tag}{path.suffix}")
@@ -156,7 +163,7 @@ def _held(part: Path) -> int:
     for _ in range(_TRIES):
         handle = os.open(part, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            _lock(handle)
+            lock(handle)
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), os.stat(part)):
                     os.ftruncate(handle, 0)
@@ -168,7 +175,8 @@ def _held(part: Path) -> int:
     raise BlockingIOError
 
 
-def _lock(handle: int) -> None:
+def lock(handle: int) -> None:
+    """Keep other runs from writing this file as long as the handle is open. Raises BlockingIOError where one does."""
     order = getattr(fcntl, "F_OFD_SETLK", None)  # of this handle, so that closing others lets go of nothing
     if order is None:
         return
@@ -228,9 +236,7 @@ class WholeFile:
                 )
             self._handle = weakref.finalize(self, os.close, _held(self.part))
         except BlockingIOError:
-            raise OutputError(
-                f"cannot write {self.path}: another run is writing it; wait for its end, or give this one another path"
-            ) from None
+            raise taken(self.path) from None
         except OSError as error:
             raise output_error(self.path, error) from error
         _claims[os.path.abspath(self.path)] = self

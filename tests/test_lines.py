@@ -1,5 +1,8 @@
 import os
+import subprocess
+import sys
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -272,3 +275,63 @@ def test_lines_come_out_while_they_keep_coming(tmp_path):
     out.write(b"3\n", NOON)
     assert (tmp_path / "a.txt").read_bytes() == b"1\n2\n3\n"
     out.close()
+
+
+GROWING = """
+import os, sys
+from streamkit.lines import LineFile
+file = LineFile(sys.argv[1])
+file.open()
+file.write(b"theirs\\n", 1e9)
+file.flush()
+if "fork" in sys.argv and os.fork():
+    os._exit(0)
+print("begun", flush=True)
+sys.stdin.read()
+"fork" in sys.argv or file.close()
+"""
+
+
+@pytest.mark.parametrize("if_exists", [None, "append", "overwrite"])
+def test_a_file_that_another_run_lets_grow_is_refused_and_left_alone(tmp_path, if_exists):
+    """Lines of two runs in one file would be whole, but what wrote them could not be told."""
+    path = tmp_path / "a.jsonl"
+    with growing(path) as running:
+        mine = LineFile(str(path), if_exists=if_exists)
+        with pytest.raises(
+            OutputError, match=r"a\.jsonl: another run is writing it; wait for its end, or give this one"
+        ):
+            begin(mine)
+        mine.close()
+        assert path.read_bytes() == b"theirs\n"
+        running.communicate(timeout=20)
+    mine = LineFile(str(path), if_exists=if_exists)  # it has come to its end
+    begin(mine)
+    mine.close()
+    assert path.read_bytes() == (b"mine\n" if if_exists == "overwrite" else b"theirs\nmine\n")
+    assert os.listdir(tmp_path) == ["a.jsonl"]
+
+
+def test_a_process_that_was_forked_does_not_keep_a_file_that_grew(tmp_path):
+    path = tmp_path / "a.jsonl"
+    with growing(path, "fork") as running:
+        running.wait()
+        mine = LineFile(str(path))
+        begin(mine)
+        mine.close()
+    assert path.read_bytes() == b"theirs\nmine\n"
+
+
+@contextmanager
+def growing(path, *how):
+    """A run that appends to `path`, until its standard input is closed."""
+    line = [sys.executable, "-c", GROWING, str(path), *how]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout.readline() == "begun\n"
+        yield running
+        running.kill()
+
+
+def begin(mine):
+    mine.open()
+    mine.write(b"mine\n", 1e9)
