@@ -37,7 +37,7 @@ def test_a_file_is_left_closed_unless_asked(clip):
 
 
 def test_a_file_that_is_away_comes_back(clip):
-    fault = {"away": {"at": 0.6, "for": 0.8}}
+    fault = {"away": {"at": 1.6, "for": 0.8}}
     camera = Camera(clip, fault=fault, pace="realtime", loop=True, reconnect={"max_wait": 0.2})
     with camera:
         wait_until(lambda: camera.counters["reconnects"] or camera.error)
