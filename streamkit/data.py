@@ -79,6 +79,13 @@ class Surface:
         """Luma columns, padding included."""
         return int(self.data.shape[1])
 
+    def __copy__(self) -> Surface:
+        """Itself: a second one of the same memory would give it back twice."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Surface:
+        return self
+
     def __del__(self) -> None:
         give_back = getattr(self, "_give_back", None)
         if give_back is not None:
@@ -200,6 +207,10 @@ class Frame:
             raise ValueError(f"frame {self.index} of {self.source} has no pixels")
         return to_rgb(self.surface, self.width, self.height, self.counters)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Frame:
+        """As for another branch: picture, packet and what the runner keeps of its source are the same."""
+        return _copy(self)
+
     def __repr__(self) -> str:
         return (
             f"Frame({self.source!r}, index={self.index}, pts_s={self.pts_s:.3f}, {self.width}x{self.height}, "
@@ -303,7 +314,7 @@ class Batch:
                 for name in next((part.outputs for part in parts if part.outputs), {})
             },
             {
-                name: Detections.concat([part.table(name) for part in parts], rows=range(len(parts)), exact=xp is np)
+                name: Detections.concat([part.table(name) for part in parts], rows=range(len(parts)), exact=True)
                 for name in first.tables
             },
             like.sequence,

@@ -213,7 +213,7 @@ class Detections:
             xp.concatenate(batch_row),
             xp.concatenate([_or_nulls(t.track_id, len(t), np.int64, (), xp) for t in tables]) if tracked else None,
             labels,
-            {name: _stack([t.extra.get(name) for t in tables], lengths, xp, exact) for name in names},
+            {name: _stack([t.extra.get(name) for t in tables], lengths, xp, exact and xp is np) for name in names},
             xp.concatenate([t.row_id for t in tables]),
             frozenset().union(*(t.private for t in tables)),
             next((t.skeleton for t in tables if t.skeleton is not None), None),

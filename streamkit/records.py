@@ -198,8 +198,10 @@ def values_of(column: Any) -> list[Any]:
     except TypeError:  # text, objects
         return list(column.tolist()) if isinstance(column, np.ndarray) else list(column)
     if array.dtype.kind == "i":
-        for row in np.flatnonzero((array == -1).all(axis=tuple(range(1, array.ndim)))).tolist():
-            values[row] = None
+        missing = array == -1
+        if missing.any():
+            for row in np.flatnonzero(missing.all(axis=tuple(range(1, array.ndim)))).tolist():
+                values[row] = None
     return values
 
 

@@ -1,15 +1,19 @@
 """What the runner does so that a mistake of a plugin's stage stays its own.
 
-The stages that ship keep the contract by their tests. A plugin's is given tables of its own and pictures that cannot be
-written, is looked at in what it gives back, and finds frames and states as they were when it is called a second time.
+The stages that ship keep the contract by their tests. A plugin's is given tables of its own and pictures that, on the
+host, cannot be written; it is looked at in what it gives back, and finds frames and states as they were when it is
+called a second time. Python's own cost a frame is what limits a fast pipeline, so this is done a batch at a time.
 """
 
 from __future__ import annotations
 
 import copy
+import copyreg
+import operator
 import sys
+import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +22,10 @@ from typing import Any
 import numpy as np
 
 from streamkit.data import Batch, Detections, Frame, array_module
+from streamkit.errors import describe
 from streamkit.stage import Stage
 
-__all__ = ["Before", "check_batch", "check_tables", "line_of", "own", "read_only"]
+__all__ = ["Before", "Own", "States", "check_batch", "check_tables", "line_of", "read_only", "same", "touched"]
 
 
 class Before:
@@ -28,46 +33,150 @@ class Before:
 
     Args:
         frames: the batch's.
-        states: of the sources; one that cannot be copied is not put back.
+        states: copies of the sources' states are made here, and put back there; None where there are none.
     """
 
-    def __init__(self, frames: Sequence[Frame], states: dict[str, Any] | None = None) -> None:
+    def __init__(self, frames: Sequence[Frame], states: States | None = None) -> None:
         self._frames = [
             (frame, dict(frame.tables), list(frame.events), dict(frame.facts), frame.skipped) for frame in frames
         ]
-        self._all: dict[str, Any] = {} if states is None else states
-        self._states: dict[str, Any] = {}
-        self._new = {frame.source for frame in frames} - self._all.keys()
-        for source in {frame.source for frame in frames} - self._new:
-            try:
-                self._states[source] = copy.deepcopy(self._all[source])
-            except Exception:
-                continue
+        self._put_back = None if states is None else states.copied({frame.source for frame in frames})
 
     def restore(self) -> None:
         """Put everything back; sources that had no state have none again."""
         for frame, tables, events, facts, skipped in self._frames:
             frame.tables, frame.events, frame.facts, frame.skipped = tables, events, facts, skipped
-        for source in self._new:
-            self._all.pop(source, None)
-        self._all.update(self._states)
+        if self._put_back is not None:
+            self._put_back()
 
 
-def own(batch: Batch) -> Batch:
-    """The batch with tables that nobody else reads; one that is still on its way is copied when it is asked for."""
+class States:
+    """The states of a stream stage's sources, of which copies are kept while a batch is under way.
 
-    def copied(table: Any) -> Any:
-        return table.copy() if isinstance(table, Detections) else lambda: table().copy()
+    That is given up where a copy cannot be made, or takes too long for what it is good for.
 
-    tables = {name: copied(table) for name, table in batch.tables.items()}
-    return replace(batch, frames=list(batch.frames), outputs=dict(batch.outputs), tables=tables)
+    Args:
+        all_: the states by source.
+        lost: told why, once a stage has raised and its states could not be put back.
+    """
+
+    def __init__(self, all_: dict[str, Any], lost: Callable[[str], None]) -> None:
+        _keep_handles()
+        self._all, self._lost = all_, lost
+        self._copies, self._seconds = 0, 0.0
+        self._without: str | None = None  # why no copies are made
+
+    def copied(self, sources: set[str]) -> Callable[[], None]:
+        """Copy the states of these sources; return what puts them back."""
+        new, kept = sources - self._all.keys(), dict[str, Any]()
+        if self._without is None:
+            begun_s = time.thread_time()
+            try:
+                kept = {source: copy.deepcopy(self._all[source]) for source in sources - new}
+            except Exception as error:
+                self._without = f"cannot be copied ({describe(error)})"
+            self._copies += 1
+            self._seconds += time.thread_time() - begun_s
+            if self._copies >= _LEAST and self._seconds > self._copies * _MOST_S:
+                self._without = f"take {1000 * self._seconds / self._copies:.2g} ms a batch to be copied"
+
+        def put_back() -> None:
+            for source in new:
+                self._all.pop(source, None)
+            self._all.update(kept)
+            if len(kept) < len(sources - new):
+                self._lost(f"its states {self._without}, so they have seen the frames of this batch twice")
+
+        return put_back
+
+
+_LEAST, _MOST_S = 20, 0.0005
+
+
+def _keep_handles() -> None:
+    """CUDA's events and streams are not copied with what holds them: each destroys on its end what both stand for."""
+    if (cupy := sys.modules.get("cupy")) is not None:
+        for kind in (cupy.cuda.Event, cupy.cuda.Stream):
+            copyreg.pickle(kind, lambda handle: type(handle).__name__)  # a name stands for the object itself
+
+
+class Own:
+    """A batch for a stage, with tables that nobody else reads.
+
+    Attributes:
+        batch: what the stage is to be given.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self._given = dict(batch.tables)
+        self._mine = {name: _copied(table) for name, table in batch.tables.items()}
+        self.batch = replace(batch, frames=list(batch.frames), outputs=dict(batch.outputs), tables=dict(self._mine))
+
+    def give_back(self, made: Batch) -> None:
+        """Put the given tables back where the stage has left them as they were: branches that meet know them again."""
+        for name, table in made.tables.items():
+            mine = self._mine.get(name)
+            if isinstance(mine, _Coming) and table is mine:  # nobody has asked for it
+                made.tables[name] = mine.given
+                continue
+            own, given = (mine.made, mine.table) if isinstance(mine, _Coming) else (mine, self._given.get(name))
+            if table is own and isinstance(own, Detections) and isinstance(given, Detections) and same(own, given):
+                made.tables[name] = given
+
+
+class _Coming:
+    """A table of one's own that is still on its way; copied when it is asked for, and once."""
+
+    def __init__(self, given: Callable[[], Detections]) -> None:
+        self.given = given
+        self.table: Detections | None = None
+        self.made: Detections | None = None
+
+    def __call__(self) -> Detections:
+        if self.made is None:
+            self.table = self.given()
+            self.made = self.table.copy()
+        return self.made
+
+
+def _copied(table: Detections | Callable[[], Detections]) -> Detections | _Coming:
+    return table.copy() if isinstance(table, Detections) else _Coming(table)
+
+
+def same(first: Detections, second: Detections) -> bool:
+    """Whether two tables on the host say the same; of objects, whether they are the very same."""
+    one, other = _columns(first), _columns(second)
+    known = (first.labels, first.private, first.skeleton, *first.extra)
+    return known == (second.labels, second.private, second.skeleton, *second.extra) and all(map(_equal, one, other))
+
+
+def _columns(table: Detections) -> list[Any]:
+    fixed = table.xyxy, table.score, table.class_id, table.batch_row, table.row_id, table.track_id
+    return [*fixed, *table.extra.values()]
+
+
+def _equal(first: Any, second: Any) -> bool:
+    if first is None or second is None or first is second:
+        return first is second
+    if array_module(first) is not np or array_module(second) is not np:
+        return False  # on the device: to look would be to wait
+    if first.dtype != second.dtype or first.shape != second.shape:
+        return False
+    if first.dtype == object:
+        return all(map(operator.is_, first.ravel(), second.ravel()))
+    return np.array_equal(first, second, equal_nan=first.dtype.kind in "fc")
 
 
 @contextmanager
 def read_only(frames: Sequence[Frame]) -> Iterator[None]:
-    """Pictures on the host cannot be written within: other branches read them, and a decoder's buffers come again."""
+    """Pictures on the host cannot be written within: other branches read them, and a decoder's buffers come again.
+
+    CuPy's arrays have no such flag, so on a device nobody is kept from writing them.
+    """
     pictures = [frame.surface.data for frame in frames if frame.surface is not None]
-    pictures = [data for data in pictures if array_module(data) is np and data.flags.writeable]
+    if pictures and array_module(pictures[0]) is not np:
+        pictures = []
+    pictures = [data for data in pictures if data.flags.writeable]
     for data in pictures:
         data.flags.writeable = False
     try:
@@ -77,15 +186,13 @@ def read_only(frames: Sequence[Frame]) -> Iterator[None]:
             data.flags.writeable = True
 
 
-def check_batch(made: Any, given: Batch, kind: type[Stage]) -> None:
+def check_batch(made: Batch, given: Batch, kind: type[Stage]) -> None:
     """Look at what a stage gives back.
 
     Raises:
         TypeError: a table of it is none.
         ValueError: frames are missing, or rows belong to none of them.
     """
-    if not isinstance(made, Batch):
-        return  # which the runner refuses
     count = len(made.frames) + len(made.failed) - len(given.failed)
     if count != len(given.frames):
         raise ValueError(
@@ -114,6 +221,17 @@ def check_tables(tables: Mapping[str, Any]) -> None:
             table.check()
         elif not callable(table):
             raise TypeError(f"tables[{name!r}] must be a Detections, got {type(table).__name__}")
+
+
+def touched(part: Detections, whole: Detections) -> bool:
+    """Whether a frame's table has other columns than those it was given, its rows of the batch's table."""
+    fixed = part.xyxy.base is whole.xyxy and part.score.base is whole.score and part.class_id.base is whole.class_id
+    if not fixed or part.row_id.base is not whole.row_id or part.labels is not whole.labels:
+        return True
+    track = None if part.track_id is None else part.track_id.base
+    if track is not whole.track_id or part.private is not whole.private or part.skeleton is not whole.skeleton:
+        return True
+    return part.extra.keys() != whole.extra.keys() or any(part.extra[k].base is not c for k, c in whole.extra.items())
 
 
 def line_of(error: BaseException, kind: type[Stage]) -> str:

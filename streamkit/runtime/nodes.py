@@ -19,7 +19,7 @@ from streamkit.data import Batch, Frame
 from streamkit.errors import OutputError, StageError, StreamkitError, describe
 from streamkit.plan import Node
 from streamkit.runtime.apart import line_of
-from streamkit.stage import Context, Stage, ships
+from streamkit.stage import Context, Stage
 
 MakeContext = Callable[[str], Context]
 
@@ -52,7 +52,7 @@ class Runner:
         self.counters = Counters()
         self.call: tuple[float, int] | None = None
         self.dead = False
-        self.apart = not ships(node.type)
+        self.apart = not node.type.__module__.startswith("streamkit.")  # a plugin's: see `runtime/apart.py`
         self._unopened: dict[Any, str] = {}  # why an instance could not be opened
         self._changes: deque[tuple[Mapping[str, Any], Callable[[], None]]] = deque()
 

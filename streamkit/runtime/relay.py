@@ -41,7 +41,7 @@ def pack(frame: Frame) -> bytes:
     An object of a plugin's own class among an event's data goes as the value or text that its record would have: such
     a class has another name in another process.
     """
-    events = [replace(event, data=_portable(event.data)) for event in frame.events]
+    events = [replace(event, data=_portable(event.data), key=None) for event in frame.events]
     bare = replace(frame, surface=None, counters=None, account=None, packet=None, stage="", events=events)
     return pickle.dumps(bare, protocol=5)
 

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from streamkit.crops import Rows
-from streamkit.data import Batch, Frame
+from streamkit.data import Batch
 from streamkit.emit.emitter import Emitter
 from streamkit.errors import StreamkitError
 from streamkit.plan import Node
-from streamkit.runtime.apart import Before, check_batch, check_tables, own, read_only
+from streamkit.runtime.apart import Before, Own, States, check_batch, check_tables, read_only, touched
 from streamkit.runtime.aside import AsideRunner
 from streamkit.runtime.emitting import EmitRunner
 from streamkit.runtime.nodes import RAISED, MakeContext, Runner
@@ -64,6 +64,7 @@ class StreamRunner(Runner):
         stage.open()
         assert isinstance(stage, StreamStage)
         self.stage, self.states = stage, dict[str, Any]()
+        self._kept = States(self.states, self._lost)
 
     def instances(self) -> Iterable[Stage]:
         """The one instance."""
@@ -80,7 +81,11 @@ class StreamRunner(Runner):
 
     def remember(self, batch: Batch) -> Callable[[], None] | None:
         """Frames and states; of a plugin's stage."""
-        return Before(batch.frames, self.states).restore if self.apart else None
+        return Before(batch.frames, self._kept).restore if self.apart else None
+
+    def _lost(self, why: str) -> None:
+        self.counters.add("batches whose states were not put back")
+        self._context(self.node.id).say(f"{self.node.id}: {why}")
 
     def end(self, source: str) -> None:
         """Drop the source's state."""
@@ -106,29 +111,58 @@ class FrameRunner(Runner):
 
     def process(self, batch: Batch) -> Batch:
         """Call each frame's instance; tables that it changed become the batch's."""
-        split(batch)
-        before = [dict(frame.tables) for frame in batch.frames]
+        if self.apart:
+            errors = self._apart(batch)
+        else:
+            split(batch)
+            before = [dict(frame.tables) for frame in batch.frames]
+            errors = self._each(batch, lambda row: None)
+            for row in errors:
+                batch.frames[row].tables = dict(before[row])
+            join(batch, before)
+        return self.failed(batch, errors) if errors else batch
+
+    def _each(self, batch: Batch, look: Callable[[int], None]) -> dict[int, BaseException]:
+        """Call the frames' instances, and `look` at what each has made of its frame; what was raised, by row."""
         errors: dict[int, BaseException] = {}
         for row, frame in enumerate(batch.frames):
             try:
-                self._call(frame)
+                self._instance(frame.source).process(frame)
+                look(row)
             except StreamkitError:
                 raise
             except RAISED as error:
                 errors[row] = error
-                frame.tables = dict(before[row])
-        join(batch, before)
-        return self.failed(batch, errors) if errors else batch
+        return errors
 
-    def _call(self, frame: Frame) -> None:
-        instance = self._instance(frame.source)
-        if not self.apart:
-            instance.process(frame)
-            return
-        frame.tables = {name: table.copy() for name, table in frame.tables.items()}
-        with read_only((frame,)):
-            instance.process(frame)
-        check_tables(frame.tables)
+    def _apart(self, batch: Batch) -> dict[int, BaseException]:
+        """A plugin's stage gets tables of its own; those that it leaves alone are the batch's again."""
+        frames, own = batch.frames, Own(batch)
+        tables = own.batch.tables
+        whole = {name: own.batch.table(name).by_frame(len(frames))[0] for name in tables}
+        tables.update(whole)
+        split(own.batch)
+        before = [dict(frame.tables) for frame in frames]
+        changed: set[str] = set()
+
+        def look(row: int) -> None:
+            given = before[row]
+            for name, table in frames[row].tables.items():
+                if table is not given.get(name) or touched(table, whole[name]):
+                    check_tables({name: table})
+                    changed.add(name)
+
+        with read_only(frames):
+            errors = self._each(batch, look)
+        if errors:
+            parts = {name: batch.table(name).split(len(frames)) for name in batch.tables}
+            for row in errors:
+                before[row] = {name: part[row] for name, part in parts.items()}
+                frames[row].tables = dict(before[row])
+        join(own.batch, before, changed)
+        own.give_back(own.batch)
+        batch.tables = own.batch.tables
+        return errors
 
     def _instance(self, source: str) -> FrameStage:
         found = self._instances.get(source)
@@ -155,9 +189,12 @@ def _called(runner: Runner, process: Callable[[Batch], Batch], batch: Batch) -> 
     """What a stage makes of a batch; a plugin's works on what is its own, and what it makes is looked at."""
     if not runner.apart:
         return process(batch)
+    own = Own(batch)
     with read_only(() if runner.node.in_place else batch.frames):
-        made = process(own(batch))
-    check_batch(made, batch, runner.node.type)
+        made = process(own.batch)
+    if isinstance(made, Batch):  # anything else the runner refuses
+        check_batch(made, batch, runner.node.type)
+        own.give_back(made)
     return made
 
 

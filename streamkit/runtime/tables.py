@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from streamkit.data import Batch, Detections, Frame, merge
@@ -16,11 +16,12 @@ def split(batch: Batch) -> None:
             frame.tables[name] = part
 
 
-def join(batch: Batch, before: list[dict[str, Detections]]) -> None:
-    """Make the batch's tables of the frames' where a stage changed them."""
+def join(batch: Batch, before: list[dict[str, Detections]], changed: Collection[str] = ()) -> None:
+    """Make the batch's tables of the frames' where a stage replaced them, and those `changed` in another way."""
     names = dict.fromkeys([*batch.tables, *(name for frame in batch.frames for name in frame.tables)])
     for name in names:
-        if any(frame.tables.get(name) is not old.get(name) for frame, old in zip(batch.frames, before, strict=True)):
+        pairs = zip(batch.frames, before, strict=True)
+        if name in changed or any(frame.tables.get(name) is not old.get(name) for frame, old in pairs):
             found = [frame.tables.get(name) for frame in batch.frames]
             parts = [Detections.empty() if table is None else table for table in found]
             batch.tables[name] = Detections.concat(parts, rows=range(len(parts)), exact=True)

@@ -164,7 +164,10 @@ def test_a_connection_cut_between_sending_and_acknowledgement_gives_repeats_and_
     life.wait_for_first()
     time.sleep(0.2)
     there.gate.swallow = True
-    time.sleep(0.3)
+    until_s = time.monotonic() + 10
+    while not there.gate.swallowed and time.monotonic() < until_s:
+        time.sleep(0.05)
+    time.sleep(0.2)
     there.gate.cut()
     there.gate.swallow = False
     assert life.end() == 0

@@ -44,11 +44,14 @@ def test_a_process_that_is_killed_fails_its_sources_alone(runs: Runs) -> None:
     sources_ = runs.report["sources"]
     assert [id_ for id_, source in sources_.items() if "error" in source] == ["a"]
     assert runs.report["devices"][0]["error"] == "its process on cpu was killed by SIGKILL"
-    assert [r["frame"] for r in runs.records("b")] == list(range(120))
+    dropped = sum(runs.report["sources"]["b"]["dropped"].values())  # on a busy machine
+    b = [r["frame"] for r in runs.records("b")]
+    assert b == sorted(set(b))
+    assert len(b) == 120 - dropped
     shared = runs.records("all")
-    assert [r["frame"] for r in shared if r["source"] == "b"] == list(range(120))
+    assert [r["frame"] for r in shared if r["source"] == "b"] == b
     a = [r["frame"] for r in shared if r["source"] == "a"]
-    assert a == list(range(len(a)))
+    assert a == sorted(set(a))
     assert 20 < len(a) < 120
     assert sorted(path.name for path in runs.out.glob("[!.]*")) == [
         "all.jsonl", "b.jsonl", "b.mp4", "early.jsonl", "early.mp4",
