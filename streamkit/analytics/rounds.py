@@ -140,7 +140,7 @@ def times(slot: np.ndarray, pts_s: np.ndarray, back: np.ndarray, slots: int) -> 
         slots: how many sources there are.
     """
     now_s = np.full(slots, np.nan)
-    now_s[slot] = np.where(back, np.inf, pts_s)
+    now_s[slot] = np.where(back, np.inf, pts_s) if back.any() else pts_s
     return now_s
 
 

@@ -118,7 +118,8 @@ class Engine:
         self.pauses += int(paused.sum())
         broken = paused | one.back | (turns != sources["turn"][slot])
         # What has passed since a rule was raised or cleared stays; that time goes back takes none.
-        sources["times"][slot[one.back], :, 1:] += past_s[one.back, None, None]
+        if one.back.any():
+            sources["times"][slot[one.back], :, 1:] += past_s[one.back, None, None]
         sources["seen_s"][slot], sources["turn"][slot] = now_s, turns
         opened = np.array([[each(frame) for each in self._schedules] for frame in one.frames], bool)
         opened = opened.reshape(len(one.frames), len(self._schedules))
