@@ -44,6 +44,7 @@ HEAVY = [
 FORBIDDEN = {
     "data.py": ["stages", "models", "media", "runtime", "graph", "config", "stage", "cli"],
     "detections.py": ["data", "stages", "models", "media", "ops", "runtime", "graph", "config", "stage", "cli"],
+    "surface.py": ["data", "stages", "models", "media", "ops", "runtime", "graph", "config", "stage", "cli"],
     "errors.py": ["data", "stages", "models", "media", "ops", "runtime", "graph", "config", "stage", "cli"],
     "units.py": ["stages", "media", "ops", "runtime", "graph", "config", "stage", "cli"],
     "stage.py": ["models", "media", "ops", "runtime", "graph", "config", "cli"],
