@@ -25,7 +25,18 @@ from streamkit.data import Batch, Detections, Frame, array_module
 from streamkit.errors import describe
 from streamkit.stage import Stage
 
-__all__ = ["Before", "Own", "States", "check_batch", "check_tables", "line_of", "read_only", "same", "touched"]
+__all__ = [
+    "Before",
+    "Own",
+    "States",
+    "check_batch",
+    "check_tables",
+    "line_of",
+    "parts_of",
+    "read_only",
+    "same",
+    "touched",
+]
 
 
 class Before:
@@ -223,15 +234,16 @@ def check_tables(tables: Mapping[str, Any]) -> None:
             raise TypeError(f"tables[{name!r}] must be a Detections, got {type(table).__name__}")
 
 
-def touched(part: Detections, whole: Detections) -> bool:
-    """Whether a frame's table has other columns than those it was given, its rows of the batch's table."""
-    fixed = part.xyxy.base is whole.xyxy and part.score.base is whole.score and part.class_id.base is whole.class_id
-    if not fixed or part.row_id.base is not whole.row_id or part.labels is not whole.labels:
-        return True
-    track = None if part.track_id is None else part.track_id.base
-    if track is not whole.track_id or part.private is not whole.private or part.skeleton is not whole.skeleton:
-        return True
-    return part.extra.keys() != whole.extra.keys() or any(part.extra[k].base is not c for k, c in whole.extra.items())
+def parts_of(table: Detections) -> list[Any]:
+    """All that a table is made of; `is` tells whether one of it was replaced since."""
+    fixed = table.labels, table.private, table.skeleton
+    return [*_columns(table), *fixed, *table.extra]
+
+
+def touched(table: Detections, before: list[Any]) -> bool:
+    """Whether something of a table was replaced, added or removed since `parts_of` was asked."""
+    now = parts_of(table)
+    return len(now) != len(before) or not all(map(operator.is_, now, before))
 
 
 def line_of(error: BaseException, kind: type[Stage]) -> str:

@@ -11,7 +11,7 @@ from streamkit.data import Batch
 from streamkit.emit.emitter import Emitter
 from streamkit.errors import StreamkitError
 from streamkit.plan import Node
-from streamkit.runtime.apart import Before, Own, States, check_batch, check_tables, read_only, touched
+from streamkit.runtime.apart import Before, Own, States, check_batch, check_tables, parts_of, read_only, touched
 from streamkit.runtime.aside import AsideRunner
 from streamkit.runtime.emitting import EmitRunner
 from streamkit.runtime.nodes import RAISED, MakeContext, Runner
@@ -139,25 +139,25 @@ class FrameRunner(Runner):
         """A plugin's stage gets tables of its own; those that it leaves alone are the batch's again."""
         frames, own = batch.frames, Own(batch)
         tables = own.batch.tables
-        whole = {name: own.batch.table(name).by_frame(len(frames))[0] for name in tables}
-        tables.update(whole)
+        tables.update({name: own.batch.table(name).by_frame(len(frames))[0] for name in tables})
         split(own.batch)
         before = [dict(frame.tables) for frame in frames]
+        parts = [{name: parts_of(table) for name, table in tables.items()} for tables in before]
         changed: set[str] = set()
 
         def look(row: int) -> None:
             given = before[row]
             for name, table in frames[row].tables.items():
-                if table is not given.get(name) or touched(table, whole[name]):
+                if table is not given.get(name) or touched(table, parts[row][name]):
                     check_tables({name: table})
                     changed.add(name)
 
         with read_only(frames):
             errors = self._each(batch, look)
         if errors:
-            parts = {name: batch.table(name).split(len(frames)) for name in batch.tables}
+            as_given = {name: batch.table(name).split(len(frames)) for name in batch.tables}
             for row in errors:
-                before[row] = {name: part[row] for name, part in parts.items()}
+                before[row] = {name: part[row] for name, part in as_given.items()}
                 frames[row].tables = dict(before[row])
         join(own.batch, before, changed)
         own.give_back(own.batch)

@@ -75,6 +75,15 @@ def replaces_a_column(holder):
     of(holder).score = of(holder).score + np.float32(0.25)
 
 
+def turns_a_column_round(holder):
+    holder_table = of(holder)
+    holder_table.score = holder_table.score[::-1] if isinstance(holder, Frame) else turned(holder_table)
+
+
+def turned(table):
+    return np.concatenate([table.score[table.batch_row == row][::-1] for row in range(3)])
+
+
 def adds_a_column(holder):
     of(holder).extra["foo"] = np.ones(len(of(holder)), np.float32)
 
@@ -104,10 +113,12 @@ def test_a_table_that_is_left_alone_is_the_same_object_again(kind, coming, what)
 
 
 @pytest.mark.parametrize("kind", [DoesBatch, DoesFrame])
-@pytest.mark.parametrize("what", [writes, replaces_a_column, adds_a_column, labels, replaces, removes_rows])
+@pytest.mark.parametrize(
+    "what", [writes, replaces_a_column, turns_a_column_round, adds_a_column, labels, replaces, removes_rows]
+)
 def test_what_a_stage_does_to_its_tables_reaches_the_batch_and_nobody_else(kind, what):
-    given = batch("a0 b0 a1")
-    table, wanted = given.tables["detect"], batch("a0 b0 a1")
+    given, wanted = batch("a0 b0 a1", rows=(2, 1, 3)), batch("a0 b0 a1", rows=(2, 1, 3))
+    table = given.tables["detect"]
     before = copy.deepcopy(table)
     what(wanted)
     made = Rig(kind, what=what)(given).table("detect")
