@@ -183,7 +183,8 @@ class _Observer:
             time.sleep(0.005)
         if not stopped():
             late = sum(not state.frames for state in states.values())
-            self._found.error = f"{late} of {len(states)} sources gave no frame within {spec.start_s:g} s"
+            what = f"{late} of {len(states)} sources gave no frame" if late else "no frame came through the graph"
+            self._found.error = f"{what} within {spec.start_s:g} s"
         return False
 
     def _tuned(self, until: float, stopped: Stopped) -> bool:
