@@ -6,6 +6,7 @@ host and device, does I/O, or knows a model.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -133,8 +134,11 @@ class Frame:
         return to_rgb(self.surface, self.width, self.height, self.counters)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Frame:
-        """As for another branch: picture, packet and what the runner keeps of its source are the same."""
-        return _copy(self)
+        """A frame of its own, but for the picture, the packet, and what the runner keeps of its source."""
+        events = [replace(event, data=copy.deepcopy(event.data, memo)) for event in self.events]
+        tables, facts = copy.deepcopy((self.tables, self.facts), memo)
+        made = memo[id(self)] = replace(self, tables=tables, events=events, facts=facts)
+        return made
 
     def __repr__(self) -> str:
         return (

@@ -108,7 +108,12 @@ class LineFile:
         if not self._started:
             self._start(time_s)
         if self._every or self._size_limit:
-            self._rotate_if_due(len(line), time.time() if time_s is None else time_s)
+            try:
+                self._rotate_if_due(len(line), time.time() if time_s is None else time_s)
+            except OutputError as error:
+                self._counters.add("lines lost")
+                self._broken = self._broken or (error if self._out is None else None)
+                raise
         self._waiting += line
         if len(self._waiting) >= _BLOCK or time.monotonic() >= self._flush_due:
             self.flush()
@@ -134,11 +139,14 @@ class LineFile:
         """Write the rest; a whole file gets its name."""
         if self._out is None:
             return
-        self.flush(closing=True)
-        out, self._out = self._out, None
+        try:
+            self.flush(closing=True)
+        finally:
+            out, self._out = self._out, None
+            if out is not None and out is not sys.stdout.buffer:
+                out.close()
         if out is sys.stdout.buffer:
             return
-        out.close()
         if self._whole is not None:
             if not self._started and self._if_exists is None and self.path.exists():
                 self._whole.discard()
@@ -171,14 +179,21 @@ class LineFile:
                 self._since = self.path.stat().st_mtime
         except OSError as error:
             raise output_error(self.path, error) from error
-        self._grow(self._mend if keep else lambda: os.truncate(self.path, 0))
+        self._grow(keep)
 
-    def _grow(self, prepare: Callable[[], None] = lambda: None) -> None:
-        """Take the file for ourselves, prepare it, and go on at its end."""
+    def _grow(self, keep: bool = True) -> None:
+        """Take the file for ourselves, and go on at its end, or begin it anew."""
         out, self._out = self._open("ab"), None
         try:
             lock(out.fileno())
-            prepare()
+            while not self._is(out):  # another run has put it aside between our opening and locking it
+                out.close()
+                out = self._open("ab")
+                lock(out.fileno())
+            if keep:
+                self._mend()
+            else:
+                os.ftruncate(out.fileno(), 0)
             self._size = os.fstat(out.fileno()).st_size
             self._out = out
             _growing.add(self)
@@ -195,6 +210,12 @@ class LineFile:
             return (path or self.path).open(mode, buffering=0)  # type: ignore[return-value]
         except OSError as error:
             raise output_error(self.path, error) from error
+
+    def _is(self, out: BinaryIO) -> bool:
+        try:
+            return os.path.samestat(os.fstat(out.fileno()), self.path.stat())
+        except FileNotFoundError:
+            return False
 
     def _mend(self) -> None:
         """Make the file that is appended to end with a whole line, under the header that this one would write."""
@@ -229,9 +250,10 @@ class LineFile:
         if empty:
             return
         self.flush()
-        assert self._out is not None
-        self._out.close()
+        out = self._out
+        assert out is not None
         if self._whole is not None:
+            out.close()
             self._whole.finish()
             self._part = max(self._part, 1) + 1
             self._begin_whole(beside(self.path, str(self._part)))
@@ -241,7 +263,8 @@ class LineFile:
                 os.rename(self.path, aside)
             except OSError as error:
                 raise output_error(aside, error) from error
-            self._grow()
+            with out:  # ours until it has its other name
+                self._grow()
 
     # ---------------------------------------------------------------------------------------------------- failures
 

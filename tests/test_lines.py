@@ -9,6 +9,7 @@ import pytest
 from streamkit.counters import Counters
 from streamkit.errors import OutputError
 from streamkit.lines import LineFile
+from streamkit.outputs import lock
 
 HEADER = b"n\n"
 NOON = 1785585600.0  # 2026-08-01T12:00:00Z
@@ -280,6 +281,7 @@ def test_lines_come_out_while_they_keep_coming(tmp_path):
 GROWING = """
 import os, sys
 from streamkit.lines import LineFile
+from streamkit.outputs import lock
 file = LineFile(sys.argv[1])
 file.open()
 file.write(b"theirs\\n", 1e9)
@@ -320,6 +322,65 @@ def test_a_process_that_was_forked_does_not_keep_a_file_that_grew(tmp_path):
         begin(mine)
         mine.close()
     assert path.read_bytes() == b"theirs\nmine\n"
+
+
+def test_a_file_that_is_put_aside_as_it_is_locked_is_not_taken_for_the_new_one(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    theirs = LineFile(str(path), rotate={"size": 10})
+    begin(theirs)
+    theirs.flush()
+
+    def late_lock(handle):
+        monkeypatch.undo()
+        theirs.write(b"theirs2\n", 1e9)  # puts aside what the handle is of
+        theirs.flush()
+        lock(handle)
+
+    monkeypatch.setattr("streamkit.lines.lock", late_lock)
+    mine = LineFile(str(path), if_exists="overwrite")
+    with pytest.raises(OutputError, match="another run is writing it"):
+        begin(mine)
+    mine.close()
+    theirs.close()
+    assert sorted(one.read_bytes() for one in tmp_path.iterdir()) == [b"mine\n", b"theirs2\n"]
+
+
+def test_a_full_disk_at_the_end_leaves_no_lock(tmp_path):
+    path = tmp_path / "a.txt"
+    out = LineFile(str(path))
+    begin(out)
+    out.flush()
+    out.write(b"lost\n", 1e9)
+    out._waiting += b"lost, too\n"
+    out._out = FullDisk(out._out, 0)
+    with pytest.raises(OutputError, match="the disk is full") as told:
+        out.close()
+    again = LineFile(str(path))
+    begin(again)
+    again.close()
+    assert path.read_bytes() == b"mine\nmine\n"
+    assert told.value is not None, "what was raised may live on"
+
+
+def test_a_name_that_another_run_takes_as_a_file_is_put_aside_ends_the_output(tmp_path, monkeypatch):
+    path, counters = tmp_path / "a.txt", Counters()
+    out = LineFile(str(path), rotate={"size": 6}, counters=counters)
+    begin(out)
+    rename = os.rename
+
+    def renamed(old, new):
+        rename(old, new)
+        begin(other)
+
+    other = LineFile(str(path))
+    monkeypatch.setattr("os.rename", renamed)
+    for _ in range(2):
+        with pytest.raises(OutputError, match="another run is writing it"):
+            out.write(b"more\n", 1e9)
+    out.close()
+    other.close()
+    assert counters["lines lost"] == 1
+    assert path.read_bytes() == b"mine\n"
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def _drain(sink: Emitter) -> None:
     sender.draining = True
     while sink.queue.waiting:
         now_s = time.monotonic()
-        if sender.delivered != before:
+        if sender.delivered > before:  # what a client had held back and takes again is nothing new
             before, taken_s = sender.delivered, now_s
         failing_since_s = sender.failing_since_s
         if now_s - (taken_s if failing_since_s is None else min(taken_s, failing_since_s)) > sink.drain:

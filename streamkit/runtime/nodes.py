@@ -184,8 +184,8 @@ class Runner:
         made = self.process(batch)
         if not isinstance(made, Batch):
             raise TypeError(f"{self.node.type.__name__}.process must return a Batch, got {type(made).__name__}")
-        if made is not batch and made.sequence != batch.sequence:
-            made.sequence, made.ended, made.ready = batch.sequence, batch.ended, batch.ready
+        if made is not batch:
+            made.sequence, made.ended, made.ready = batch.sequence, batch.ended, made.ready or batch.ready
             made.failed = made.failed or batch.failed
         return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,13 +12,15 @@ from streamkit.data import Batch
 from streamkit.emit.emitter import Emitter
 from streamkit.errors import StreamkitError
 from streamkit.plan import Node
-from streamkit.runtime.apart import Before, Own, States, check_batch, check_tables, parts_of, read_only, touched
+from streamkit.runtime.apart import Before, Own, States, check_batch, check_tables, parts_of, read_only, same, touched
 from streamkit.runtime.aside import AsideRunner
 from streamkit.runtime.emitting import EmitRunner
 from streamkit.runtime.nodes import RAISED, MakeContext, Runner
 from streamkit.runtime.sinks import SinkRunner
 from streamkit.runtime.tables import join, split
 from streamkit.stage import BatchStage, FrameStage, Sink, Stage, StreamStage
+
+_LOST = "batches whose states were not put back"
 
 
 class BatchRunner(Runner):
@@ -84,8 +87,9 @@ class StreamRunner(Runner):
         return Before(batch.frames, self._kept).restore if self.apart else None
 
     def _lost(self, why: str) -> None:
-        self.counters.add("batches whose states were not put back")
-        self._context(self.node.id).say(f"{self.node.id}: {why}")
+        if not self.counters[_LOST]:
+            self._context(self.node.id).say(f"{self.node.id}: {why}; further ones are counted in the report")
+        self.counters.add(_LOST)
 
     def end(self, source: str) -> None:
         """Drop the source's state."""
@@ -116,19 +120,18 @@ class FrameRunner(Runner):
         else:
             split(batch)
             before = [dict(frame.tables) for frame in batch.frames]
-            errors = self._each(batch, lambda row: None)
+            errors = self._each(batch)
             for row in errors:
                 batch.frames[row].tables = dict(before[row])
             join(batch, before)
         return self.failed(batch, errors) if errors else batch
 
-    def _each(self, batch: Batch, look: Callable[[int], None]) -> dict[int, BaseException]:
-        """Call the frames' instances, and `look` at what each has made of its frame; what was raised, by row."""
+    def _each(self, batch: Batch) -> dict[int, BaseException]:
+        """Call the frames' instances; what was raised, by row."""
         errors: dict[int, BaseException] = {}
         for row, frame in enumerate(batch.frames):
             try:
                 self._instance(frame.source).process(frame)
-                look(row)
             except StreamkitError:
                 raise
             except RAISED as error:
@@ -136,33 +139,38 @@ class FrameRunner(Runner):
         return errors
 
     def _apart(self, batch: Batch) -> dict[int, BaseException]:
-        """A plugin's stage gets tables of its own; those that it leaves alone are the batch's again."""
-        frames, own = batch.frames, Own(batch)
-        tables = own.batch.tables
-        tables.update({name: own.batch.table(name).by_frame(len(frames))[0] for name in tables})
-        split(own.batch)
+        """A plugin's stage gets tables of its own. It may hold on to them, so what it has changed is copied again."""
+        frames, n = batch.frames, len(batch.frames)
+        given = {name: batch.table(name).by_frame(n)[0] for name in batch.tables}
+        own = {name: table.copy() for name, table in given.items()}
+        changed = {name for frame in frames for name in frame.tables} if not own else set[str]()
+        for frame in frames:  # where the batch has tables, others are what is left of earlier ones
+            frame.tables = {} if own else {name: table.copy() for name, table in frame.tables.items()}
+        split(replace(batch, tables=dict(own)))
         before = [dict(frame.tables) for frame in frames]
         parts = [{name: parts_of(table) for name, table in tables.items()} for tables in before]
-        changed: set[str] = set()
-
-        def look(row: int) -> None:
-            given = before[row]
-            for name, table in frames[row].tables.items():
-                if table is not given.get(name) or touched(table, parts[row][name]):
-                    check_tables({name: table})
-                    changed.add(name)
 
         with read_only(frames):
-            errors = self._each(batch, look)
+            errors = self._each(batch)
+        for row, frame in enumerate(frames):  # after all of them: a stage may hold on to the tables of earlier ones
+            found = {
+                name: table
+                for name, table in frame.tables.items()
+                if table is not before[row].get(name) or touched(table, parts[row][name])
+            }
+            try:
+                check_tables(found)
+                changed.update(found)
+            except (TypeError, ValueError) as error:
+                errors.setdefault(row, error)
+        changed.update(name for name in own if name not in changed and not same(own[name], given[name]))
         if errors:
-            as_given = {name: batch.table(name).split(len(frames)) for name in batch.tables}
+            as_given = {name: table.split(n) for name, table in given.items()}
             for row in errors:
                 before[row] = {name: part[row] for name, part in as_given.items()}
                 frames[row].tables = dict(before[row])
-        join(own.batch, before, changed)
-        own.give_back(own.batch)
-        batch.tables = own.batch.tables
-        return errors
+        join(batch, before, changed)
+        return dict(sorted(errors.items()))
 
     def _instance(self, source: str) -> FrameStage:
         found = self._instances.get(source)

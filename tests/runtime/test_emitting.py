@@ -1,5 +1,6 @@
 """The end of a run with an emitter: as long as something is taken it is waited for."""
 
+import itertools
 import threading
 import time
 from types import SimpleNamespace
@@ -59,6 +60,17 @@ def test_what_a_client_takes_and_holds_back_counts_as_taken():
 def test_where_nothing_is_taken_any_more_the_rest_is_left():
     more, _ = ended(10**9, 3, 0.1)
     assert more > 0
+
+
+def test_what_is_taken_and_held_back_again_and_again_is_nothing_new():
+    """As where a disk stays full: each try takes the same records, and loses them."""
+    sender = Sent(10**9, 0)
+    taken = itertools.cycle([0, 500, 1000])
+    flapping = type("Flapping", (Sent,), {"delivered": property(lambda self: next(taken))})
+    sender.__class__ = flapping
+    before_s = time.monotonic()
+    _drain(SimpleNamespace(sender=sender, queue=Waiting(sender), drain=0.5))
+    assert 0.4 < time.monotonic() - before_s < 5
 
 
 def test_a_broker_that_has_just_gone_gets_the_rest_of_drain_and_one_long_away_nothing():

@@ -13,6 +13,7 @@ from runtime.one_stage import Rig, batch
 from streamkit.data import Batch, Color, Device, Frame
 from streamkit.media.surfaces import SurfacePool
 from streamkit.runtime.apart import Own, States
+from streamkit.runtime.tables import split
 from streamkit.stage import BatchStage, Collecting, FrameStage, Registry, StreamStage, stage
 
 with Collecting(Registry()):
@@ -163,6 +164,67 @@ def test_rows_out_of_order_are_the_frames_own():
     assert dict(zip(made.batch_row.tolist(), made.score.tolist(), strict=True)) == {0: 0.0, 1: 0.5}
 
 
+class Holding:
+    """Does things to a frame, and to the table that it has kept of the frame before."""
+
+    def __init__(self, now=lambda table: None, before=lambda table: None):
+        self.now, self.before, self.kept = now, before, None
+
+    def __call__(self, frame):
+        if self.kept is not None:
+            self.before(self.kept)
+        self.kept = of(frame)
+        self.now(self.kept)
+
+
+def set_score(value):
+    def do(table):
+        table.score[:] = value
+
+    return do
+
+
+def test_a_batch_that_was_handed_on_does_not_change_with_what_a_stage_has_kept():
+    rig = Rig(DoesFrame, what=Holding(now=set_score(0.5), before=set_score(99)))
+    one = rig(batch("a0"))
+    rig(batch("a1"))
+    assert one.table("detect").score.tolist() == [0.5]
+
+
+def test_what_a_stage_does_to_an_earlier_frame_of_the_batch_counts():
+    def numbered(table):
+        table.track_id = np.full(len(table), 7)
+
+    made = Rig(DoesFrame, what=Holding(before=numbered))(batch("a0 a1 a2")).table("detect")
+    assert made.track_id.tolist() == [7, 7, -1]
+
+
+def test_a_table_that_was_renamed_before_is_no_way_into_another_branch():
+    def rename(batch):
+        batch.tables["new"] = batch.tables.pop("detect")
+
+    given = batch("a0 b0 a1")
+    split(given)
+    other = given.fork()
+    made = Rig(DoesFrame, what=lambda frame: [set_score(9)(one) for one in frame.tables.values()])(
+        Rig(DoesBatch, what=rename)(given)
+    )
+    assert other.table("detect").score.tolist() == [0, 1, 2]
+    assert list(made.tables) == ["new"]
+    assert made.table("new").score.tolist() == [9, 9, 9]
+
+
+@pytest.mark.parametrize("anew", [lambda batch: batch.take(range(len(batch))), lambda batch: Batch(batch.frames)])
+@pytest.mark.parametrize("sequence", [0, 5])
+def test_a_batch_made_anew_keeps_what_the_runner_knows(anew, sequence):
+    given = batch("a0 b0", ended="a")
+    given.sequence = sequence
+    rig = Rig(DoesBatch, what=None)
+    rig.runner.stage.process = anew
+    made = rig(given)
+    assert (made.ended, made.sequence) == (("a",), sequence)
+
+
 # ---------------------------------------------------------------------------------------------------------- states
 
 
@@ -181,6 +243,28 @@ def test_a_picture_that_is_kept_in_a_state_is_no_copy_and_comes_back_once():
     assert (twin.surface, twin.account, twin.packet) == (kept.surface, kept.account, kept.packet)
     twin.events.append("x")
     assert kept.events == []
+
+
+def test_a_frame_that_is_kept_in_a_state_is_put_back_with_its_table():
+    seen = []
+
+    class Last(Keeps):
+        def process(self, batch, states):
+            last = states["a"]["kept"]
+            if last:
+                seen.append(last[0].tables["detect"].score.tolist())
+                last[0].tables["detect"].score += 1
+            if len(batch) > 1:
+                raise ValueError("no")
+            states["a"]["kept"] = list(batch.frames)
+            return batch
+
+    rig = Rig(Last, sources="a", make=list)
+    for text in ("a0", "a1 a2"):
+        given = batch(text)
+        split(given)
+        rig(given)
+    assert seen == [[0.0], [0.0], [0.0]]
 
 
 def test_handles_of_cuda_are_not_copied(monkeypatch):
@@ -216,11 +300,13 @@ def test_states_that_are_not_copied_are_told_where_it_matters(make, why):
     for index in range(0, 60, 2):
         rig(batch(f"a{index} a{index + 1}"))
     assert rig.said == []
-    rig(batch("a60 a61"))
-    assert rig.runner.states["a"]["n"] == 60 + 2 + 2
+    for _ in range(3):
+        rig(batch("a60 a61"))
+    assert rig.runner.states["a"]["n"] == 60 + 3 * (2 + 2)
+    assert len(rig.said) == 1
     assert [text for text in rig.said if "seen the frames of this batch twice" in text] == rig.said
     assert re.search(why, rig.said[0])
-    assert rig.runner.counters["batches whose states were not put back"] == 1
+    assert rig.runner.counters["batches whose states were not put back"] == 3
 
 
 def test_states_that_are_large_are_no_longer_copied():
