@@ -168,7 +168,7 @@ class KafkaPlace(Place):
 class MqttPlace(Place):
     """Somebody has subscribed whenever the gate is open: what nobody listens to, MQTT does not keep.
 
-    The broker keeps what comes while that one has lost its connection.
+    With QoS 0, so that it writes nothing: who writes to a broker that was killed is told so before all is read.
     """
 
     kind = "mqtt"
@@ -183,20 +183,16 @@ class MqttPlace(Place):
     def _subscribe(self) -> None:
         import paho.mqtt.client as paho
         from paho.mqtt.enums import CallbackAPIVersion
-        from paho.mqtt.packettypes import PacketTypes
-        from paho.mqtt.properties import Properties
 
         assert self.broker is not None
         there, self._gone = threading.Event(), threading.Event()
-        client = paho.Client(CallbackAPIVersion.VERSION2, "listener", protocol=paho.MQTTv5)
+        client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
         client.username_pw_set("streamkit", self.broker.password)
-        client.on_connect = lambda *_: client.subscribe([("streamkit/#", 1), ("mark", 1)])
+        client.on_connect = lambda *_: client.subscribe([("streamkit/#", 0), ("mark", 0)])
         client.on_subscribe = lambda *_: there.set()
         client.on_disconnect = lambda *_, gone=self._gone: gone.set()
         client.on_message = self._take
-        kept = Properties(PacketTypes.CONNECT)
-        kept.SessionExpiryInterval = 600
-        client.connect("127.0.0.1", self.broker.port, clean_start=False, properties=kept)
+        client.connect("127.0.0.1", self.broker.port)
         client.loop_start()
         assert there.wait(30)
         self._client = client
