@@ -39,6 +39,10 @@ __all__ = [
 ]
 
 
+_MOST_S = 0.0005  # a batch, to copy the states of its sources: 5 % of Python's time at a hundred batches a second
+_LEAST = 20  # batches before that is judged
+
+
 class Before:
     """What frames, and the states of their sources, were like before a stage was called.
 
@@ -99,9 +103,6 @@ class States:
                 self._lost(f"its states {self._without}, so they have seen the frames of this batch twice")
 
         return put_back
-
-
-_LEAST, _MOST_S = 20, 0.0005
 
 
 def _keep_handles() -> None:
