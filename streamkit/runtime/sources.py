@@ -20,11 +20,18 @@ from streamkit.runtime.background import start
 from streamkit.runtime.batcher import Batcher
 from streamkit.runtime.metrics import Histogram
 from streamkit.runtime.reading import Make, Reading
+from streamkit.runtime.start_line import StartLine
 from streamkit.runtime.states import Removed, SourceState
 from streamkit.spans import Spans
 from streamkit.stage import Source
 
 GIVEN_UP = "dropped: run given up"
+
+
+def is_unbounded(config: SourceConfig) -> bool:
+    """Whether a source goes on by itself: a camera, or a file that is paced."""
+    made = config.type(**config.options)
+    return isinstance(made, Source) and made.unbounded
 
 
 class Sources:
@@ -82,6 +89,10 @@ class Sources:
                     reading.finish()
                 return []
             self._batcher.expect(len(self._readings) + self._keep_running)
+            together = [reading for reading in self._readings.values() if is_unbounded(reading.config)]
+            line = StartLine(len(together))
+            for reading in together:
+                reading.start_line = line
             for reading in self._readings.values():
                 self._begin(reading)
             return list(self.threads)
@@ -155,8 +166,7 @@ class Sources:
         return found
 
     def _begin(self, reading: Reading) -> None:
-        made = reading.config.type(**reading.config.options)
-        if isinstance(made, Source) and made.unbounded:
+        if is_unbounded(reading.config):
             self._thread(f"source/{reading.config.id}", lambda: self._run(reading))
             return
         self._files.append(reading)
