@@ -1,7 +1,7 @@
 """Holds paced sources at their first frame until all that begin together have one.
 
 A paced source's clock starts with its first frame. Opening a hundred decoders takes seconds, in which the first sources
-would run late, catch up in bursts, and lose frames. Then they start one shortly after the other: what stages do once for
+would run late, catch up in bursts, and lose frames. Then they start one after the other: what stages do once for
 each source, such as opening its output file, would hold up the frames of all if they came at once.
 """
 
