@@ -32,6 +32,7 @@ class Reading:
 
     Attributes:
         start_line: where it waits with its first frame, if it is paced, for those that begin with it; None for none.
+        start_number: its place among them, from 0.
     """
 
     def __init__(self, config: SourceConfig, state: SourceState, batcher: Batcher, make: Make, limit: int | None,
@@ -44,6 +45,7 @@ class Reading:
         self._set_aside = False  # whether a pause stopped the source; it may be over before that is heard
         self._stands = False  # whether a pause lets it stand still; what has no end is known by its first frame
         self.start_line: StartLine | None = None
+        self.start_number = 0
         self._source: Source | None = None
         self._inlet: Inlet | None = None
         self._index, self._shift_s = 0, 0.0  # added to what comes, once the source has been opened again
@@ -182,7 +184,7 @@ class Reading:
         """Wait with the first frame of a paced source until those that begin with it have theirs."""
         line = self._arrive()
         if line is not None and frame.due_s is not None and frame.time_s is None:
-            frame.due_s += line.wait(lambda: self._over or self._paused)
+            frame.due_s += line.wait(self.start_number, lambda: self._over or self._paused)
 
     def _arrive(self) -> StartLine | None:
         """The start line, at the first call."""

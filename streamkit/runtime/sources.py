@@ -91,8 +91,8 @@ class Sources:
             self._batcher.expect(len(self._readings) + self._keep_running)
             together = [reading for reading in self._readings.values() if is_unbounded(reading.config)]
             line = StartLine(len(together))
-            for reading in together:
-                reading.start_line = line
+            for number, reading in enumerate(together):
+                reading.start_line, reading.start_number = line, number
             for reading in self._readings.values():
                 self._begin(reading)
             return list(self.threads)

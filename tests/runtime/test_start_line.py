@@ -35,7 +35,7 @@ def due_s() -> DueTimes:
 
 def waited(line: StartLine, over=lambda: False) -> tuple[threading.Thread, list[float]]:
     found: list[float] = []
-    thread = threading.Thread(target=lambda: found.append(line.wait(over)))
+    thread = threading.Thread(target=lambda: found.append(line.wait(0, over)))
     thread.start()
     return thread, found
 
@@ -54,13 +54,20 @@ def test_the_first_waits_for_the_last():
 def test_nobody_waits_when_all_have_arrived():
     line = StartLine(1, patience_s=60)
     line.arrive()
-    assert line.wait(lambda: False) < 1
+    assert line.wait(0, lambda: False) < 1
 
 
 def test_patience_is_bounded():
     line = StartLine(2, patience_s=0.1)
     line.arrive()
-    assert 0.09 <= line.wait(lambda: False) < 10
+    assert 0.09 <= line.wait(0, lambda: False) < 10
+
+
+def test_sources_start_ten_milliseconds_apart():
+    line = StartLine(1)
+    line.arrive()
+    assert 0.29 <= line.wait(30, lambda: False) < 10
+    assert line.wait(1000, lambda: True) < 5, "a source that is ended waits for no turn"
 
 
 def test_a_source_that_is_ended_does_not_wait():
