@@ -3,7 +3,7 @@
 usage: python tests/mutants/run.py random PACKAGE [--tests PATH ...] [--count 40] [--seed 0] [--timeout-s 180]
        python tests/mutants/run.py known [--only TEXT] [--timeout-s 180]
 
-`random` draws mutants of one package (`streamkit/rules`) with cosmic-ray and runs its tests against each.
+`random` draws mutants of one package (`streamkit/rules`) with cosmic-ray and runs the mirrored tests against each.
 `known` applies the mutants in `known.yaml` beside this file: mistakes that matter, each with the tests that must fail.
 
 Exit code: 0 if at least nine in ten random mutants are killed, or all known ones; 1 otherwise; 2 if the tests fail
@@ -11,10 +11,10 @@ without any mutant.
 """
 
 import argparse
+import ast
 import os
 import random
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -120,49 +120,75 @@ def run_known(copy: Path, only: str, timeout_s: float) -> int:
 
 
 def run_random(copy: Path, package: str, tests: tuple[str, ...], count: int, seed: int, timeout_s: float) -> int:
-    """Draw mutants of a package and run its tests against each; return the exit code."""
-    if not passes(copy, tests, 10 * timeout_s):
-        print(f"the tests fail without a mutant: {' '.join(command(tests))}", file=sys.stderr)
+    """Draw mutants of a package and run tests against each; return the exit code."""
+    from cosmic_ray.mutating import mutate_and_test
+    from cosmic_ray.work_item import TestOutcome
+
+    os.environ.update(environment(copy))
+    os.chdir(copy)
+    candidates = _mutants(package)
+    drawn = random.Random(seed).sample(candidates, min(count, len(candidates)))
+    chosen = {mutant.job_id: tests or tests_of(str(mutant.mutations[0].module_path)) for mutant in drawn}
+    if failing := [paths for paths in sorted(set(chosen.values())) if not passes(copy, paths, 10 * timeout_s)]:
+        print(f"tests fail without a mutant: {failing}", file=sys.stderr)
         return 2
-    settings, session = copy / "cosmic-ray.toml", copy / "session.sqlite"
-    words = " ".join(command(tests))
-    settings.write_text(
-        f'[cosmic-ray]\nmodule-path = ["{package}"]\ntimeout = {timeout_s}\nexcluded-modules = []\n'
-        f"test-command = '{words}'\n[cosmic-ray.distributor]\nname = \"local\"\n"
-    )
-    tool = [sys.executable, "-m", "cosmic_ray.cli"]
-    subprocess.run([*tool, "init", str(settings), str(session)], cwd=copy, check=True, env=environment(copy))
-    all_of_them = _draw(session, count, seed)
-    subprocess.run([*tool, "exec", str(settings), str(session)], cwd=copy, check=True, env=environment(copy))
-    killed, survivors = _results(session)
-    for diff in survivors:
-        print(diff, end="\n\n")
-    total = killed + len(survivors)
-    print(f"{package}: {killed} of {total} mutants killed ({killed / total:.0%}) of {all_of_them}, seed {seed}")
-    return 0 if killed >= LEAST_KILLED * total else 1
+    survivors = 0
+    for number, mutant in enumerate(drawn, 1):
+        spec, paths = mutant.mutations[0], chosen[mutant.job_id]
+        result = mutate_and_test(mutant.mutations, " ".join(command(paths)), timeout_s)
+        survived = result.test_outcome == TestOutcome.SURVIVED
+        survivors += survived
+        where = f"{spec.module_path}:{spec.start_pos[0]} {spec.operator_name.removeprefix('core/')}"
+        print(f"{number}/{len(drawn)} {'SURVIVED' if survived else 'killed  '} {where}", flush=True)
+        if survived:
+            print(f"{result.diff}\n(tests: {' '.join(paths)})\n", flush=True)
+    killed = len(drawn) - survivors
+    share = killed / len(drawn)
+    print(f"{package}: {killed} of {len(drawn)} mutants killed ({share:.0%}) of {len(candidates)}, seed {seed}")
+    return 0 if share >= LEAST_KILLED else 1
 
 
-def _draw(session: Path, count: int, seed: int) -> int:
-    """Keep `count` mutants of the session; return how many there were."""
-    with sqlite3.connect(session) as database:
-        rows = database.execute(
-            "select job_id, operator_name from mutation_specs "
-            "order by module_path, start_pos_row, start_pos_col, operator_name, occurrence"
-        ).fetchall()
-        candidates = [job for job, operator in rows if operator not in _LEFT_OUT]
-        kept = set(random.Random(seed).sample(candidates, min(count, len(candidates))))
-        left_out = [(job,) for job, _ in rows if job not in kept]
-        for table in ("mutation_specs", "work_items"):
-            database.executemany(f"delete from {table} where job_id = ?", left_out)
-    return len(candidates)
+def tests_of(module: str) -> tuple[str, ...]:
+    """The tests that mirror a module: `tests/rules/test_engine*.py` of `streamkit/rules/engine.py`, else its folder."""
+    mirror = Path("tests", *Path(module).parts[1:-1])
+    found = sorted(str(path) for path in mirror.glob(f"test_{Path(module).stem}*.py"))
+    if not found and not mirror.is_dir():
+        raise SystemExit(f"no tests mirror {module}; name them with --tests")
+    return tuple(found) or (str(mirror),)
 
 
-def _results(session: Path) -> tuple[int, list[str]]:
-    """How many mutants were killed, and the diffs of those that survived."""
-    with sqlite3.connect(session) as database:
-        rows: list[tuple[Any, ...]] = database.execute("select test_outcome, diff from work_results").fetchall()
-    survived = [diff for outcome, diff in rows if str(outcome).lower().endswith("survived")]
-    return len(rows) - len(survived), survived
+def _mutants(package: str) -> list[Any]:
+    """All mutants of a package or module, but for those that change nothing while the program runs."""
+    from cosmic_ray.commands import init
+    from cosmic_ray.work_db import WorkDB, use_db
+
+    paths = [Path(package)] if package.endswith(".py") else sorted(Path(package).rglob("*.py"))
+    with use_db("mutants.sqlite", WorkDB.Mode.create) as database:
+        init(paths, database, {})
+        items = list(database.work_items)
+    passive = {path: _annotations(path) for path in paths}
+    return sorted((item for item in items if _is_active(item.mutations[0], passive)), key=_place)
+
+
+def _place(item: Any) -> tuple[Any, ...]:
+    """An order that is the same in every run."""
+    spec = item.mutations[0]
+    return str(spec.module_path), spec.start_pos, spec.operator_name, spec.occurrence
+
+
+def _is_active(spec: Any, passive: dict[Path, set[int]]) -> bool:
+    lines = passive[spec.module_path]
+    return spec.operator_name not in _LEFT_OUT and not ("BitOr" in spec.operator_name and spec.start_pos[0] in lines)
+
+
+def _annotations(path: Path) -> set[int]:
+    """The lines that hold annotations, whose `|` is never evaluated."""
+    lines: set[int] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        for field in ("annotation", "returns"):
+            if isinstance(found := getattr(node, field, None), ast.AST):
+                lines.update(range(found.lineno, found.end_lineno + 1))  # type: ignore[attr-defined]
+    return lines
 
 
 def main() -> int:
@@ -170,7 +196,7 @@ def main() -> int:
     ways = parser.add_subparsers(dest="way", required=True)
     drawn, known = ways.add_parser("random"), ways.add_parser("known")
     drawn.add_argument("package", help="a package or a module, as a path: streamkit/rules")
-    drawn.add_argument("--tests", nargs="+", help="what must notice; the package's folder of tests by default")
+    drawn.add_argument("--tests", nargs="+", help="what must notice; by default the tests that mirror the module")
     drawn.add_argument("--count", type=int, default=40)
     drawn.add_argument("--seed", type=int, default=0)
     known.add_argument("--only", default="", help="a part of the name or file of those wanted")
@@ -182,11 +208,9 @@ def main() -> int:
         copy_checkout(copy)
         if args.way == "known":
             return run_known(copy, args.only, args.timeout_s)
-        package = args.package.rstrip("/")
-        tests = tuple(args.tests or [package.replace("streamkit", "tests", 1)])
-        if missing := [one for one in tests if not (copy / one.split("::")[0]).exists()]:
-            parser.error(f"{missing[0]} does not exist; name the tests of {package} with --tests")
-        return run_random(copy, package, tests, args.count, args.seed, args.timeout_s)
+        return run_random(
+            copy, args.package.rstrip("/"), tuple(args.tests or ()), args.count, args.seed, args.timeout_s
+        )
 
 
 if __name__ == "__main__":
