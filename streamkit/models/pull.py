@@ -24,7 +24,9 @@ from streamkit.yamlfile import load_file
 _CHUNK = 1 << 18
 _MOST = 1 << 31
 """Bytes of a file: more does not fit into one ONNX file, which is a Protobuf message."""
-_TOO_LARGE = "an ONNX file has at most 2 GiB; nothing was kept: name the network itself in url, not an archive or a page"
+_TOO_LARGE = (
+    "an ONNX file has at most 2 GiB; nothing was kept: name the network itself in url, not an archive or a page"
+)
 
 
 def pull(card: Card, progress: Callable[[int, int | None], None] | None = None, *, timeout_s: float = 60) -> Path:

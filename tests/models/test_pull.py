@@ -174,7 +174,7 @@ def test_a_link_that_comes_after_the_card_was_read_is_refused_too(tmp_path, addr
 def test_another_kind_of_file_is_refused(file, tmp_path, address):
     card = placed(tmp_path, address, file)
     before = card.path.read_bytes()
-    with pytest.raises(ModelError, match="weights/net.onnx in the card$"):
+    with pytest.raises(ModelError, match=r"weights/net\.onnx in the card$"):
         pull(card)
     assert files_in(tmp_path) == ["cards/net.yaml"]
     assert card.path.read_bytes() == before
