@@ -40,7 +40,7 @@ def options(kind: type[Any]) -> list[Option]:
     Raises:
         ConfigError: an annotation cannot be resolved; names the option.
     """
-    texts, hints = _option_help(kind), _hints(kind)
+    texts, hints = _option_help(kind), _hints(kind)  # type: ignore[arg-type]  # a class can be hashed
     found = []
     for f in dataclasses.fields(kind):
         if f.init and not f.metadata.get("wired"):

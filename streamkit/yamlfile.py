@@ -276,10 +276,11 @@ class _Builder:
 
     def _fill(self, event: Any, node: Node, depth: int) -> None:
         self._deepest = max(self._deepest, depth)
+        first, last = event.start_mark.index, event.end_mark.index
         if isinstance(event, yaml.ScalarEvent):
             text = self._environment(event.value, node) if "${" in event.value else event.value
             node.value = self._typed(text, node) if not event.style and event.tag != _TEXT else text
-            node.raw = self.text[event.start_mark.index : event.end_mark.index]
+            node.raw = self.text[first:last]
         elif isinstance(event, yaml.SequenceStartEvent):
             node.value = items = []
             while not isinstance(item := self._next(), yaml.SequenceEndEvent):

@@ -87,10 +87,10 @@ def check(card: Card, frames: Sequence[Frame], device: Device | None = None) -> 
 
 
 def _check(card: Card, frames: Sequence[Frame], device: Device) -> Report:
-    from streamkit.models.families import family
+    from streamkit.models.families import family_of
     from streamkit.models.session import Session
 
-    spec, reads, tensors = card.input, family(card.family), Tensors(card, device)
+    spec, reads, tensors = card.input, family_of(card), Tensors(card, device)
     plain, session = Session(card.file, Device()), Session(card.file, device)
     margin = SCORE_F16 if spec.dtype == "f16" else SCORE
     counts, errors = np.zeros(4, int), [(0.0, 0.0)]
@@ -102,7 +102,7 @@ def _check(card: Card, frames: Sequence[Frame], device: Device) -> Report:
         answers = plain.run({plain.image_input: tensor, **reads.extra_inputs(sizes, np)})
         place = tuple(geometry[0].tolist())
         rows = reference.objects(
-            card.family, answers, place, size, spec, min_score=card.score - margin, iou=card.iou
+            card.family, answers, place, size, spec, min_score=card.score - margin, iou=card.iou, select=card.select
         )  # fmt: skip
         counts += _compare(rows, table(card, reads, outputs, geometry, sizes), card.score + margin, margin, errors)
     expected, found, given, right = counts.tolist()

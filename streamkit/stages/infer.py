@@ -48,13 +48,13 @@ class Infer(BatchStage):
         On a GPU, finding the best way to run each convolution takes seconds a batch size. So the first batches go
         through the network as it is ready soonest, slowly, until it is ready as it is fastest.
         """
-        from streamkit.models.families import family
+        from streamkit.models.families import family_of
         from streamkit.models.network import check_model
         from streamkit.models.session import on_this_stream
 
         self._card = check_model(self.model)
         self._sizes = self.context.batch_sizes if self.batch is None else sizes(self.batch, self.context.device)
-        self._family = family(self._card.family)
+        self._family = family_of(self._card)
         device = self.context.device
         self._tuned: Later[Session] | None = None
         soon = device.kind == "cuda" and not self.cuda_graph
