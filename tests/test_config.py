@@ -38,6 +38,7 @@ def test_what_belongs_to_the_runner_does_not_reach_the_stage():
 
 def test_batch_may_be_a_number():
     assert config("batch: 16\n" + SMALL).batch.size == 16
+    assert [config(f"batch: {{size: {n}}}\n" + SMALL).batch.size for n in (1, 1024)] == [1, 1024]
 
 
 def test_a_video_that_is_not_there_is_a_warning_only():
