@@ -196,10 +196,10 @@ def test_any_frame_rate_with_noise_and_lost_frames_gives_the_same_stays(seed, fp
 
 def test_a_step_back_into_the_margin_begins_the_hold_again():
     places, times = [IN, OUT, EDGE, OUT, OUT, OUT], [0, 1, 1.25, 1.5, 1.75, 2.0]
-    events = said([IN] + places, times=[-1, *times], hold=0.5)
+    events = said([IN, *places], times=[-1, *times], hold=0.5)
     assert [(f, k, d["at_s"]) for f, k, _, d in events] == [(1, "entered", -1.0), (6, "left", 1.5)]
     assert events[1][3]["dwell_s"] == 2.5
-    later = said([IN] + places, times=[-1, *times[:-1], 1.9375], hold=0.5)
+    later = said([IN, *places], times=[-1, *times[:-1], 1.9375], hold=0.5)
     assert kinds(later) == [(1, "entered")]
 
 
