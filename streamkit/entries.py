@@ -32,6 +32,7 @@ class Entries:
     def __init__(self, config: Config, root: Node, keys: Collection[str]) -> None:
         self.config, self.root, self.problems, self._keys = config, root, config.problems, keys
         self.validate = Options(config.folder, config.problems)
+        self._unread = {(problem.line, problem.column) for problem in config.problems}
 
     def _part(self, key: str, needs: str, form: str) -> Node | None:
         """The mapping under a key that a pipeline needs; where there is none, that is told, but for a misspelt key."""
@@ -60,7 +61,7 @@ class Entries:
     def _source(self, id_: str, item: Node, parent: Node) -> None:
         from streamkit.media.find import missing, resolve
 
-        if item.value is None and any((p.line, p.column) == (item.line, item.column) for p in self.problems):
+        if item.value is None and (item.line, item.column) in self._unread:
             return  # its variable is not set, which is told
         if item.value is None:
             self.problems.append(parent.problem(f"source {id_} needs a URI or a file", id_))

@@ -7,6 +7,7 @@ import inspect
 import re
 import typing
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from streamkit.errors import ConfigError, describe
@@ -39,7 +40,7 @@ def options(kind: type[Any]) -> list[Option]:
     Raises:
         ConfigError: an annotation cannot be resolved; names the option.
     """
-    texts, hints = _option_help(kind), _hints(kind)
+    texts, hints = _option_help(kind), _hints(kind)  # type: ignore[arg-type]  # a class can be hashed
     found = []
     for f in dataclasses.fields(kind):
         if f.init and not f.metadata.get("wired"):
@@ -74,6 +75,7 @@ def check_names(kind: type[Any], base: type[Any], *, source: bool) -> None:
         raise TypeError(f"the option {name!r} of the stage {kind.name} needs another name: {why}")
 
 
+@lru_cache(maxsize=512)  # a YAML may have thousands of sources of one kind
 def _hints(kind: type[Any]) -> dict[str, Any]:
     """The types of the fields; raises ConfigError where an annotation names what is not there."""
     try:
@@ -99,6 +101,7 @@ def _unresolved(kind: type[Any]) -> list[str]:
     return found
 
 
+@lru_cache(maxsize=512)
 def _option_help(kind: type[Any]) -> dict[str, str]:
     """Read the `Options:` part of the docstrings of a class and its bases."""
     texts: dict[str, str] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -163,3 +164,17 @@ class Graph:
     def ends(self) -> list[Node]:
         """The stages that nothing reads from."""
         return [node for node in self.nodes.values() if not node.readers]
+
+
+def stages_above(nodes: Mapping[str, Node], node: Node) -> dict[str, Node]:
+    """The stages that `node` reads from, directly or through others, by id and the nearest first.
+
+    Each is visited once: branches that meet again and again have more ways through them than anybody can walk.
+    """
+    found: dict[str, Node] = {}
+    todo = list(node.inputs)
+    for name in todo:
+        if name in nodes and name not in found:
+            found[name] = nodes[name]
+            todo += nodes[name].inputs
+    return found

@@ -40,6 +40,7 @@ class Options:
 
     def __init__(self, folder: Path, problems: list[Problem]) -> None:
         self.folder, self.problems = folder, problems
+        self._known: dict[type[Any], dict[str, None]] = {}
 
     def __call__(self, kind: type[Any], node: Node, id_: str) -> dict[str, Any] | None:
         """Check the options of `kind` under the stage id `id_`; return the values, or None where something is wrong.
@@ -49,13 +50,14 @@ class Options:
         from pydantic import ValidationError
 
         try:
-            known = {option.name: option for option in options(kind)}
             model = model_of(kind)
             _check_readable(kind)
         except ConfigError as error:
             self.problems.append(node.problem(f"{id_}: {error}"))
             return None
-        before = len(self.problems)
+        if kind not in self._known:
+            self._known[kind] = dict.fromkeys(option.name for option in options(kind))
+        known, before = self._known[kind], len(self.problems)
         unknown = [key for key in node.value if key not in known]
         for key in unknown:
             text = f"{kind.name} has no option {key!r}{did_you_mean(key, known) or _within(kind, key)}"
@@ -157,6 +159,8 @@ _readable: set[type[Any]] = set()
 
 def _check_readable(kind: type[Any]) -> None:
     """Refuse an option of a type that no text can give, such as an array or a function; raises ConfigError."""
+    if kind in _readable:
+        return
     from pydantic.json_schema import GenerateJsonSchema
 
     class Schema(GenerateJsonSchema):
@@ -165,9 +169,8 @@ def _check_readable(kind: type[Any]) -> None:
                 raise TypeError
             return {}  # a type that reads its text itself
 
-    if kind not in _readable:
-        _of_all(kind, lambda fields: _adapter(kind.name, fields).json_schema(schema_generator=Schema))
-        _readable.add(kind)
+    _of_all(kind, lambda fields: _adapter(kind.name, fields).json_schema(schema_generator=Schema))
+    _readable.add(kind)
 
 
 def _of_all(kind: type[Any], make: Callable[[list[Option]], Any]) -> Any:

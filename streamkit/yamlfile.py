@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.composer import ComposerError
 
 from streamkit.errors import ConfigError, Problem
 from streamkit.media.uris import mask
@@ -30,7 +31,12 @@ _WORDS: dict[str, Any] = {
     ".nan": float("nan"),
 }  # fmt: skip
 _LONGEST, _DEEPEST = 1000, 100
+_MOST_ALIASED = 1_000_000
 _TOO_DEEP = f"lists and mappings may stand at most {_DEEPEST} deep in each other"
+_TOO_MANY = (
+    f"the aliases of a file may stand for at most {_MOST_ALIASED:,} values together, and *{{}} exceeds that; "
+    "aliases of aliases multiply: write the values out where they are needed"
+)
 
 
 @dataclass(slots=True)
@@ -63,7 +69,7 @@ class Node:
     def problem(self, text: str, key: str | None = None) -> Problem:
         """A problem at this value, or at its key `key`; secrets of addresses in the text are masked."""
         line, column = self.keys.get(key, (self.line, self.column)) if key is not None else (self.line, self.column)
-        return Problem(self.file, line, column, mask(text))
+        return Problem(self.file, line, column, mask(_shortened(text)))
 
     def follow(self, path: Iterable[Any]) -> tuple[Node, list[str]]:
         """Walk down `path` as far as the tree goes; return the node there and the steps taken."""
@@ -78,6 +84,11 @@ class Node:
             node = value[step]
             taken.append(str(step))
         return node, taken
+
+
+def _shortened(text: str) -> str:
+    """A message without the middle of the value it quotes, where that is long; the way out stands at the end."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 300]} [...] {text[-200:]}"
 
 
 def within(node: Node, offset: int) -> tuple[int, int]:
@@ -117,11 +128,10 @@ def load(text: str, file: str, environment: Mapping[str, str] | None = None) -> 
     Raises:
         ConfigError: the text is not YAML.
     """
+    text = text.removeprefix("\ufeff")  # libyaml does not count a byte order mark
+    known = os.environ if environment is None else environment
     try:
-        loader = _Loader(text)
-        root = loader.get_single_node()
-    except RecursionError:  # of PyYAML, far beyond what `_Builder` takes
-        raise ConfigError([Problem(file, loader.line + 1, loader.column + 1, _TOO_DEEP)]) from None
+        return _parse(text, file, known)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
@@ -129,10 +139,16 @@ def load(text: str, file: str, environment: Mapping[str, str] | None = None) -> 
         raise ConfigError([Problem(file, line, column, told)]) from None
     except yaml.YAMLError as error:
         raise ConfigError([Problem(file, 1, 1, f"not valid YAML: {' '.join(str(error).split())}")]) from None
-    problems: list[Problem] = []
-    if root is None:
-        return Node({}, file, 1, 1), problems
-    return _Builder(file, os.environ if environment is None else environment, problems).build(root), problems
+
+
+def _parse(text: str, file: str, environment: Mapping[str, str]) -> tuple[Node, list[Problem]]:
+    """Parse with libyaml, which is ten times as fast, and again in Python for the message where libyaml refuses."""
+    try:
+        builder = _Builder(file, environment, text)
+        return builder.build(_FastParser(text)), builder.problems
+    except (yaml.YAMLError, UnicodeEncodeError):
+        builder = _Builder(file, environment, text)
+        return builder.build(yaml.SafeLoader(text)), builder.problems
 
 
 def load_file(path: Path) -> tuple[Node, list[Problem]]:
@@ -188,59 +204,124 @@ def _quote_hint(text: str, line: int) -> str:
     return "; indent with spaces, not tabs" if "\t" in near else ""
 
 
-_PLAIN, _TAGS = "plain", "tag:yaml.org,2002:"
-_KNOWN_TAGS = {_PLAIN, *(_TAGS + name for name in ("str", "int", "float", "bool", "null", "seq", "map"))}
+_TAGS = "tag:yaml.org,2002:"
+_TEXT = _TAGS + "str"
+_KNOWN_TAGS = {None, "!", *(_TAGS + name for name in ("str", "int", "float", "bool", "null", "seq", "map"))}
+_FastParser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _Loader(yaml.SafeLoader):
-    """Leaves scalars as they are, so that one with the tag !!str can be told from one without a tag."""
+@dataclass(slots=True)
+class _Anchor:
+    """What an anchor names: how many values that is, and how deep they stand in each other."""
 
-    DEFAULT_SCALAR_TAG = _PLAIN  # type: ignore[misc]
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
-
-
-def _written(source: yaml.ScalarNode) -> str:
-    """How a scalar is written in the file."""
-    begin, end = source.start_mark, source.end_mark
-    return "" if begin.buffer is None else begin.buffer[begin.pointer : end.pointer]
+    node: Node
+    values: int
+    height: int
 
 
 class _Builder:
-    """Turns PyYAML's nodes into ours."""
+    """Builds the tree of a text from the events of a parser.
 
-    def __init__(self, file: str, environment: Mapping[str, str], problems: list[Problem]) -> None:
-        self.file, self.environment, self.problems = file, environment, problems
-        self._open: list[int] = []
+    Args:
+        file: the file's name, for messages.
+        environment: the variables that `${NAME}` may name.
+        text: what is parsed.
 
-    def build(self, source: yaml.Node) -> Node:
-        node = Node(None, self.file, source.start_mark.line + 1, source.start_mark.column + 1)
-        if id(source) in self._open:
-            self.problems.append(node.problem("an alias cannot stand inside what it names"))
-            return node
-        if len(self._open) == _DEEPEST:
-            self.problems.append(node.problem(_TOO_DEEP))
-            return node
-        self._open.append(id(source))
-        if source.tag not in _KNOWN_TAGS:
-            tag = source.tag.replace(_TAGS, "!!")
+    Attributes:
+        problems: what is wrong with the values.
+    """
+
+    def __init__(self, file: str, environment: Mapping[str, str], text: str) -> None:
+        self.file, self.environment, self.text = file, environment, text
+        self.problems: list[Problem] = []
+        self._anchors: dict[str, _Anchor | None] = {}  # None while what it names is being built
+        self._values = self._aliased = self._deepest = 0
+
+    def build(self, parser: Any) -> Node:
+        """The tree of a parser's only document.
+
+        Raises:
+            ConfigError: it is nested too deep, or its aliases stand for too many values.
+            YAMLError: the text is not YAML.
+        """
+        self._next = parser.get_event
+        self._next()
+        begin = self._next()
+        if isinstance(begin, yaml.StreamEndEvent):
+            return Node({}, self.file, 1, 1)
+        root = self._node(self._next(), 0)
+        self._next()
+        if not isinstance(end := self._next(), yaml.StreamEndEvent):
+            context, problem = "expected a single document in the stream", "but found another document"
+            raise ComposerError(context, begin.start_mark, problem, end.start_mark)
+        return root
+
+    def _node(self, event: Any, depth: int) -> Node:
+        """The value that begins with an event, and all in it."""
+        mark = event.start_mark
+        node = Node(None, self.file, mark.line + 1, mark.column + 1)
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event, node, depth)
+        if depth >= _DEEPEST:
+            raise ConfigError([*self.problems, node.problem(_TOO_DEEP)])
+        self._values += 1
+        if event.tag not in _KNOWN_TAGS:
+            tag = event.tag.replace(_TAGS, "!!")
             self.problems.append(node.problem(f"the tag {tag} means nothing here; leave it out"))
-        if isinstance(source, yaml.ScalarNode):
-            text = self._environment(source.value, node)
-            plain = source.style is None and source.tag != _TAGS + "str"
-            node.value = self._typed(text, node) if plain else text
-            node.raw = _written(source)
-        elif isinstance(source, yaml.SequenceNode):
-            node.value = [self.build(item) for item in source.value]
+        if event.anchor is not None:
+            self._anchored(event, node, depth)
         else:
-            self._mapping(source, node)
-        self._open.pop()
+            self._fill(event, node, depth)
         return node
 
-    def _mapping(self, source: Any, node: Node) -> None:
+    def _fill(self, event: Any, node: Node, depth: int) -> None:
+        self._deepest = max(self._deepest, depth)
+        first, last = event.start_mark.index, event.end_mark.index
+        if isinstance(event, yaml.ScalarEvent):
+            text = self._environment(event.value, node) if "${" in event.value else event.value
+            node.value = self._typed(text, node) if not event.style and event.tag != _TEXT else text
+            node.raw = self.text[first:last]
+        elif isinstance(event, yaml.SequenceStartEvent):
+            node.value = items = []
+            while not isinstance(item := self._next(), yaml.SequenceEndEvent):
+                items.append(self._node(item, depth + 1))
+        else:
+            self._mapping(node, depth)
+
+    def _anchored(self, event: Any, node: Node, depth: int) -> None:
+        name = event.anchor
+        if name in self._anchors:
+            raise ComposerError(None, None, f"found duplicate anchor {name!r}", event.start_mark)
+        self._anchors[name] = None
+        before, outer, self._deepest = self._values, self._deepest, depth
+        self._fill(event, node, depth)
+        self._anchors[name] = _Anchor(node, 1 + self._values - before, self._deepest - depth)
+        self._deepest = max(outer, self._deepest)
+
+    def _alias(self, event: Any, node: Node, depth: int) -> Node:
+        if event.anchor not in self._anchors:
+            raise ComposerError(None, None, f"found undefined alias {event.anchor!r}", event.start_mark)
+        named = self._anchors[event.anchor]
+        if named is None:
+            self.problems.append(node.problem("an alias cannot stand inside what it names"))
+            return node
+        if depth + named.height >= _DEEPEST:
+            raise ConfigError([*self.problems, node.problem(_TOO_DEEP)])
+        self._values += named.values
+        self._aliased += named.values
+        if self._aliased > _MOST_ALIASED:
+            raise ConfigError([*self.problems, node.problem(_TOO_MANY.format(event.anchor))])
+        self._deepest = max(self._deepest, depth + named.height)
+        return _copy(named.node)
+
+    def _mapping(self, node: Node, depth: int) -> None:
         node.value = {}
-        for key, value in source.value:
+        while not isinstance(key := self._next(), yaml.MappingEndEvent):
             place = (key.start_mark.line + 1, key.start_mark.column + 1)
-            name = key.value if isinstance(key, yaml.ScalarNode) else ""
+            name = key.value if isinstance(key, yaml.ScalarEvent) else ""
+            if not name or key.anchor is not None:
+                self._node(key, depth + 1)
+            value = self._node(self._next(), depth + 1)
             if not name:
                 self.problems.append(Problem(self.file, *place, "a key must be a word"))
             elif name == "<<":
@@ -251,7 +332,7 @@ class _Builder:
                 text = f"the key {name!r} is here twice, first in line {first}"
                 self.problems.append(Problem(self.file, *place, text))
             else:
-                node.value[name], node.keys[name] = self.build(value), place
+                node.value[name], node.keys[name] = value, place
 
     def _typed(self, text: str, node: Node) -> Any:
         try:
@@ -271,3 +352,13 @@ class _Builder:
             return default if not value and default is not None else value or ""
 
         return _ENV.sub(replace, text)
+
+
+def _copy(node: Node) -> Node:
+    """A value for each place where an alias stands, for `--set` may change one of them."""
+    value = node.value
+    if isinstance(value, dict):
+        value = {key: _copy(item) for key, item in value.items()}
+    elif isinstance(value, list):
+        value = [_copy(item) for item in value]
+    return Node(value, node.file, node.line, node.column, dict(node.keys), node.raw)

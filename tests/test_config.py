@@ -1,10 +1,14 @@
 """A YAML as it is read: its stages and sources, what belongs to the runner, and what is added later."""
 
+import sys
+import time
+
 import pytest
 from configs import ROOT, SMALL, _in_the_checkout, config, problems, with_stages  # noqa: F401  a fixture
 
 from streamkit.config import read, read_source, read_text
 from streamkit.errors import ConfigError
+from streamkit.graph import build
 
 
 def test_a_pipeline_is_read():
@@ -34,6 +38,7 @@ def test_what_belongs_to_the_runner_does_not_reach_the_stage():
 
 def test_batch_may_be_a_number():
     assert config("batch: 16\n" + SMALL).batch.size == 16
+    assert [config(f"batch: {{size: {n}}}\n" + SMALL).batch.size for n in (1, 1024)] == [1, 1024]
 
 
 def test_a_video_that_is_not_there_is_a_warning_only():
@@ -172,3 +177,47 @@ def test_a_source_from_plain_values_that_is_wrong(value, words):
     with pytest.raises(ConfigError, match=words):
         read_source(config, "gate", value)
     assert not config.problems
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{uri: rtsp://h/%d, fps: 5}",
+        "no/such/%d.mp4",
+        "${NO_SUCH_VARIABLE}",
+        "{uri: rtsp://h/%d, ever: 2}",
+        "{stage: test_pattern, uri: 'test://'}",
+    ],
+)
+def test_checking_takes_as_long_for_each_source_however_many_there_are(source, tmp_path):
+    def calls(count: int) -> int:
+        lines = [f"  cam{i}: " + (source % i if "%d" in source else source) for i in range(count)]
+        path = tmp_path / "many.yaml"
+        path.write_text("\n".join(["sources:", *lines, "stages:", "  jsonl: {path: a.jsonl}", ""]))
+        made = 0
+
+        def count_one(*_: object) -> None:
+            nonlocal made
+            made += 1
+
+        sys.setprofile(count_one)
+        try:
+            config = read(path)
+        finally:
+            sys.setprofile(None)
+        assert len(config.sources) + len(config.problems) == count
+        return made
+
+    calls(2)  # what is read once
+    few, more, many = calls(100), calls(200), calls(400)
+    assert many - more <= 2.02 * (more - few)
+    assert (many - more) / 200 < 1500
+
+
+def test_ten_thousand_sources_are_checked_in_a_moment(tmp_path):
+    path = tmp_path / "many.yaml"
+    lines = [f"  cam{i}: {{uri: rtsp://h/{i}}}" for i in range(10_000)]
+    path.write_text("\n".join(["sources:", *lines, "stages:", "  jsonl: {path: a.jsonl}", ""]))
+    began = time.process_time()
+    assert build(read(path)).sources[-1].id == "cam9999"
+    assert time.process_time() - began < 4  # 0.5 s on a quiet machine; 15 s where each source costs what its kind does

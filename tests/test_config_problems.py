@@ -91,6 +91,11 @@ from streamkit.graph import build
         ("device: [cuda:0, gpu]\n" + SMALL, "1:9: device must be auto, cpu, cuda or cuda:N, got 'gpu'"),
         ("device: [cuda:0, auto]\n" + SMALL, "1:9: auto chooses one device; in a list name each, as in [cuda:0"),
         ("device: []\n" + SMALL, "1:9: device names none; leave it out for auto"),
+        ("batch: {size: true}\n" + SMALL, "1:8: batch.size must be a whole number from 1 to 1024, got True"),
+        ("batch: true\n" + SMALL, "1:8: batch.size must be a whole number from 1 to 1024, got True"),
+        ("batch: 0\n" + SMALL, "1:8: batch.size must be a whole number from 1 to 1024, got 0"),
+        ("batch: 1025\n" + SMALL, "1:8: batch.size must be a whole number from 1 to 1024, got 1025"),
+        ("batch: {size: 2.0}\n" + SMALL, "1:8: batch.size must be a whole number from 1 to 1024, got 2.0"),
         ("batch: many\n" + SMALL, "1:8: batch.size must be a whole number from 1 to 1024, got 'many'"),
         ("batch: {max_wait: soon}\n" + SMALL, "1:19: batch.max_wait must be a duration such as"),
         # what is needed

@@ -35,8 +35,7 @@ def plain(text: str) -> Any:
         def _environment(self, text: str, node: Any) -> str:
             return text
 
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    return Literally("p.yaml", {}, []).build(root).plain()
+    return Literally("p.yaml", {}, text).build(yaml.SafeLoader(text)).plain()
 
 
 GOOD = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -88,19 +89,25 @@ def _passes(node: Node) -> bool:
 
 def _above(graph: Graph, node: Node) -> list[str]:
     """What a stage gets its records from: sinks and stages that draw are gone past."""
-    found: list[str] = []
-    for name in node.inputs:
-        passes = name != DECODE and _passes(graph.nodes[name])
-        found += _above(graph, graph.nodes[name]) if passes else [name]
-    return _once(found)
+    return _past(graph, node, _passes)
 
 
 def _past_sinks(graph: Graph, node: Node) -> list[str]:
     """A stage's inputs without sinks, which hand on what they were given."""
-    found: list[str] = []
-    for name in node.inputs:
-        is_sink = name != DECODE and issubclass(graph.nodes[name].type, Sink)
-        found += _past_sinks(graph, graph.nodes[name]) if is_sink else [name]
+    return _past(graph, node, lambda one: issubclass(one.type, Sink))
+
+
+def _past(graph: Graph, node: Node, passed: Callable[[Node], bool]) -> list[str]:
+    """A stage's inputs, and in place of those that are gone past, theirs."""
+    found, seen = list[str](), set[str]()
+    todo = node.inputs[::-1]
+    while todo:
+        name = todo.pop()
+        if name == DECODE or not passed(graph.nodes[name]):
+            found.append(name)
+        elif name not in seen:
+            seen.add(name)
+            todo += graph.nodes[name].inputs[::-1]
     return _once(found)
 
 

@@ -10,7 +10,7 @@ from streamkit.alarms import STAGE as ALARMS
 from streamkit.emit.emitter import Emitter
 from streamkit.errors import Problem
 from streamkit.messages import did_you_mean
-from streamkit.plan import Graph, Node
+from streamkit.plan import Graph, Node, stages_above
 from streamkit.stage import Sink
 
 
@@ -42,7 +42,8 @@ def strange(
         nodes: all stages by id.
         others: what is no stage of the graph and writes events for `node` all the same, with their kinds.
     """
-    above = {id_: nodes[id_] for id_ in nodes if id_ in _above(node, nodes)}
+    ids = stages_above(nodes, node)
+    above = {id_: nodes[id_] for id_ in nodes if id_ in ids}
     known = {id_: _kinds(one) for id_, one in above.items() if "events" in one.type.writes}
     own = [name for id_, kinds in others.items() for name in (id_, *(f"{id_}.{kind}" for kind in kinds))]
     names = [name for id_, kinds in known.items() for name in ([f"{id_}.{kind}" for kind in kinds] or [id_])] + own
@@ -72,11 +73,3 @@ def _stage_of(name: str, nodes: Collection[str]) -> str | None:
     """The stage that a name speaks of; ids may have dots in them."""
     found = [id_ for id_ in nodes if name == id_ or name.startswith(f"{id_}.")]
     return max(found, key=len, default=None)
-
-
-def _above(node: Node, nodes: Mapping[str, Node]) -> set[str]:
-    found: set[str] = set()
-    for name in node.inputs:
-        if name in nodes:
-            found |= {name} | _above(nodes[name], nodes)
-    return found

@@ -6,7 +6,7 @@ from typing import Any
 
 from streamkit.errors import Problem
 from streamkit.messages import did_you_mean
-from streamkit.plan import Graph, Node
+from streamkit.plan import Graph, Node, stages_above
 from streamkit.units import Of
 
 
@@ -56,13 +56,7 @@ def check_gaps(graph: Graph) -> None:
 
 def above(graph: Graph, node: Node) -> list[Node]:
     """The stages above `node`, the nearest first."""
-    found: dict[str, Node] = {}
-    todo = list(node.inputs)
-    for name in todo:
-        if name in graph.nodes and name not in found:
-            found[name] = graph.nodes[name]
-            todo += graph.nodes[name].inputs
-    return list(found.values())
+    return list(stages_above(graph.nodes, node).values())
 
 
 def detectors(graph: Graph, node: Node) -> list[Node]:

@@ -6,7 +6,7 @@ import os
 
 from streamkit.errors import Problem
 from streamkit.media.uris import mask
-from streamkit.plan import DECODE, Graph, Node
+from streamkit.plan import Graph, Node, stages_above
 from streamkit.stage import Sink
 
 
@@ -37,5 +37,4 @@ def check_outputs(graph: Graph, problems: list[Problem]) -> None:
 
 def _drawn(graph: Graph, node: Node) -> bool:
     """Whether a stage above changes the pictures."""
-    above = [graph.nodes[name] for name in node.inputs if name != DECODE]
-    return any("pixels" in one.type.writes or _drawn(graph, one) for one in above)
+    return any("pixels" in one.type.writes for one in stages_above(graph.nodes, node).values())

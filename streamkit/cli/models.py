@@ -43,14 +43,17 @@ def models_pull(names: tuple[str, ...]) -> int:
 @click.argument("name")
 @click.argument("frames", nargs=-1, type=click.Path(path_type=Path))
 @DEVICE
-def models_check(name: str, frames: tuple[Path, ...], device: str | None) -> int:
+@click.option(
+    "--max-megapixels", type=click.FloatRange(min=0.001), default=100.0, show_default=True, help="refuse larger images"
+)
+def models_check(name: str, frames: tuple[Path, ...], device: str | None, max_megapixels: float) -> int:
     """Compare a card's tensor and boxes with a plain CPU reference on real frames."""
     from streamkit.models.card import find_card, load_card, shipped_models
     from streamkit.models.check import check as compare
     from streamkit.models.check import frames_of
     from streamkit.runtime.device import choose
 
-    shown = frames_of(frames or [shipped_models().parent / "samples" / "street.mp4"])
+    shown = frames_of(frames or [shipped_models().parent / "samples" / "street.mp4"], max_megapixels=max_megapixels)
     report = compare(load_card(find_card(name, Path())), shown, choose(device or "cpu", click.echo))
     click.echo(str(report))
     return 0 if report.passed else 1

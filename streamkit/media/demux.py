@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from streamkit.errors import SourceError
 from streamkit.media.header import FILE_OPTIONS, length_s
+from streamkit.media.image_file import MAX_MEGAPIXELS, PIXEL_LIMIT, TOO_LARGE, check_image
 from streamkit.media.link import Link
 from streamkit.media.trouble import cannot_open, cannot_read, not_a_video
 from streamkit.media.uris import is_live, is_path, mask
@@ -88,6 +89,8 @@ class Demuxer:
         where, form, options = self._link.opening(uri)
         if file or is_path(uri):
             options |= FILE_OPTIONS
+            check_image(where)
+        options |= PIXEL_LIMIT
         timeout_s, begun_s = self._link.timeout_s, time.monotonic()
         # PyAV 19 never fails on tags that are not UTF-8, and has no such argument
         lenient: dict[str, Any] = {} if int(av.__version__.split(".")[0]) >= 19 else {"metadata_errors": "ignore"}
@@ -113,6 +116,7 @@ class Demuxer:
             self.container.close()
             raise SourceError(f"{mask(uri)}: no decoder here knows its codec", cause="codec")
         self.sender_shift_s: float | None = None
+        self._limit_pixels()
         self.info = self._read_info()
         self.packets_read = self.discarded = self.damaged = 0
         # these count pictures at a rate that nobody told them
@@ -193,13 +197,14 @@ class Demuxer:
         import av
 
         if is_path(self.uri):  # opened once more, for what only the container knows: which way is up
-            with av.open(self._link.opening(self.uri)[0]) as container:
+            with av.open(self._link.opening(self.uri)[0], options=PIXEL_LIMIT) as container:
                 context: Any = container.streams[self.stream.index].codec_context
                 context.thread_count = 1
                 yield context
         elif self.info.live:
             context = av.CodecContext.create(self.stream.codec_context.codec, "r")
             context.extradata = self.stream.codec_context.extradata
+            context.options = dict(PIXEL_LIMIT)
             context.thread_count = 1
             yield context
         else:
@@ -209,6 +214,15 @@ class Demuxer:
     def close(self) -> None:
         """Close the file or connection."""
         self.container.close()
+
+    def _limit_pixels(self) -> None:
+        """Bound what a frame takes, also where its size changes on the way: a small packet can unpack to any size."""
+        context = self.stream.codec_context
+        if context.width * context.height > MAX_MEGAPIXELS * 1e6:
+            self.container.close()
+            size = f"{context.width}x{context.height}"
+            raise SourceError(f"{mask(self.uri)}: {size} is {TOO_LARGE}", cause="codec")
+        context.options = dict(PIXEL_LIMIT)
 
     def _read_info(self) -> StreamInfo:
         stream, context = self.stream, self.stream.codec_context

@@ -22,6 +22,7 @@ from streamkit.yamlfile import load_file
 if TYPE_CHECKING:
     from streamkit.ops.letterbox import InputSpec
 
+SELECTS = ("top_k", "best_class", "softmax")
 TASKS = ("detect", "classify", "segment", "pose", "embed")
 _LABELLED = ("detect", "classify", "segment", "pose")
 _RESIZE, _ANCHOR, _COLOR = ("letterbox", "stretch", "crop"), ("center", "top_left"), ("rgb", "bgr")
@@ -42,6 +43,8 @@ class Card:
             `check_model` has seen it.
         labels: class names; empty where the task has none.
         skeleton: names of the key points, and pairs that a drawing joins; None where the card says nothing of them.
+        select: which of a raw DETR's queries and classes become objects, one of `SELECTS`; empty for the
+            family's default, see `families.detr`.
         score: default of a stage's `min_score`, 0..1.
         iou: default of a stage's `iou`, 0..1.
         license: of the network's weights.
@@ -62,6 +65,7 @@ class Card:
     license: str
     note: str
     skeleton: Skeleton | None = None
+    select: str = ""
 
     def with_file(self, file: Path) -> Card:
         """The same card for another file of the same network, such as one with a dynamic batch."""
@@ -101,7 +105,10 @@ def load_card(path: Path) -> Card:
         iou=reader.get("iou", values.share, 0.45),
         license=reader.get("license", values.text, ""),
         note=reader.get("note", values.text, ""),
+        select=reader.get("select", values.one_of(SELECTS), ""),
     )
+    if card.select and card.family not in (None, "detr"):
+        problems.append(reader.values["select"].problem(f"select is for family: detr, not for {card.family}"))
     _check_task(card, reader)
     default = () if card.task in _LABELLED else ((),)
     labels = reader.get("labels", lambda value: values.labels(value, card.path.parent), *default)

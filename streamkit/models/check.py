@@ -10,14 +10,16 @@ import numpy as np
 
 from streamkit.data import Color, Detections, Device, Frame, Surface
 from streamkit.errors import ModelError, SourceError
+from streamkit.media.find import PICTURES
+from streamkit.media.image_file import MAX_MEGAPIXELS, PIXEL_LIMIT, read_rgb
 from streamkit.models import reference
 from streamkit.models.card import Card
 from streamkit.models.check_answers import AnswersReport, check_answers
 from streamkit.models.check_details import DetailsReport, check_details
 from streamkit.models.check_parts import Tensors, table, told
 
-PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
-
+_LONGEST = 4096
+"""Pixels on the longer side of an image that is compared; a larger one is scaled down for both sides."""
 BOX_IOU, SCORE, SCORE_F16 = 0.99, 0.005, 0.01
 """What makes an object the same on both sides."""
 FOUND = 0.99
@@ -85,10 +87,10 @@ def check(card: Card, frames: Sequence[Frame], device: Device | None = None) -> 
 
 
 def _check(card: Card, frames: Sequence[Frame], device: Device) -> Report:
-    from streamkit.models.families import family
+    from streamkit.models.families import family_of
     from streamkit.models.session import Session
 
-    spec, reads, tensors = card.input, family(card.family), Tensors(card, device)
+    spec, reads, tensors = card.input, family_of(card), Tensors(card, device)
     plain, session = Session(card.file, Device()), Session(card.file, device)
     margin = SCORE_F16 if spec.dtype == "f16" else SCORE
     counts, errors = np.zeros(4, int), [(0.0, 0.0)]
@@ -100,7 +102,7 @@ def _check(card: Card, frames: Sequence[Frame], device: Device) -> Report:
         answers = plain.run({plain.image_input: tensor, **reads.extra_inputs(sizes, np)})
         place = tuple(geometry[0].tolist())
         rows = reference.objects(
-            card.family, answers, place, size, spec, min_score=card.score - margin, iou=card.iou
+            card.family, answers, place, size, spec, min_score=card.score - margin, iou=card.iou, select=card.select
         )  # fmt: skip
         counts += _compare(rows, table(card, reads, outputs, geometry, sizes), card.score + margin, margin, errors)
     expected, found, given, right = counts.tolist()
@@ -134,10 +136,15 @@ def _compare(
     return np.array(result)
 
 
-def frames_of(paths: Sequence[Path], limit: int = 16) -> list[Frame]:
+def frames_of(paths: Sequence[Path], limit: int = 16, max_megapixels: float = MAX_MEGAPIXELS) -> list[Frame]:
     """Frames to check with: pictures, and frames spread over videos, at most `limit` of each file.
 
-    They are made anew from RGB: what a file's own colours are is no matter here, both sides of a check see the same.
+    They are converted from RGB: a file's own colours do not matter here, both sides of a check see the same.
+
+    Args:
+        paths: image files and videos.
+        limit: frames of each video at most.
+        max_megapixels: an image of more is refused.
 
     Raises:
         SourceError: a file cannot be read.
@@ -145,7 +152,9 @@ def frames_of(paths: Sequence[Path], limit: int = 16) -> list[Frame]:
     found = []
     for path in paths:
         try:
-            made = [_from_picture(path)] if path.suffix.lower() in PICTURES else _from_video(path, limit)
+            made = (
+                [_from_picture(path, max_megapixels)] if path.suffix.lower() in PICTURES else _from_video(path, limit)
+            )
         except (OSError, ValueError) as error:
             raise SourceError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
         found += made
@@ -158,16 +167,18 @@ def frames_of(paths: Sequence[Path], limit: int = 16) -> list[Frame]:
 _Raw = tuple[Path, np.ndarray, Color, int, int]
 
 
-def _from_picture(path: Path) -> _Raw:
+def _from_picture(path: Path, max_megapixels: float) -> _Raw:
     import cv2
 
     from streamkit.ops.color import from_rgb
 
-    picture = cv2.imread(str(path), cv2.IMREAD_COLOR)
-    if picture is None:
-        raise ValueError("it is missing, or is no picture that OpenCV knows")
+    rgb = read_rgb(str(path), max_megapixels, "--max-megapixels")
+    share = _LONGEST / max(rgb.shape)
+    if share < 1:  # the reference computes in float64: memory for 4,096 x 4,096 pixels, not for a whole scan
+        smaller = (max(1, round(rgb.shape[1] * share)), max(1, round(rgb.shape[0] * share)))
+        rgb = cv2.resize(rgb, smaller, interpolation=cv2.INTER_AREA)
     color = Color("bt601", full_range=True, chroma_x=0.5)
-    return path, from_rgb(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB), color), color, picture.shape[1], picture.shape[0]
+    return path, from_rgb(rgb, color), color, rgb.shape[1], rgb.shape[0]
 
 
 def _from_video(path: Path, limit: int) -> list[_Raw]:
@@ -176,7 +187,7 @@ def _from_video(path: Path, limit: int) -> list[_Raw]:
     from streamkit.ops.color import from_rgb
 
     color = Color("bt709")
-    with av.open(str(path)) as container:
+    with av.open(str(path), options=PIXEL_LIMIT) as container:
         if not container.streams.video:
             raise ValueError("it has no video")
         step = max(1, (container.streams.video[0].frames or limit) // limit)

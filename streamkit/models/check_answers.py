@@ -54,11 +54,11 @@ def check_answers(card: Card, frames: Sequence[Frame], device: Device) -> Answer
 
     The answers come from the same tensor on both sides, so that their errors are the network's and the family's own.
     """
-    from streamkit.models.families import family
+    from streamkit.models.families import family_of
     from streamkit.models.session import Session
     from streamkit.ops.transfer import fetch
 
-    reads: Any = family(card.family)
+    reads: Any = family_of(card)
     spec, tensors = card.input, Tensors(card, device)
     plain, session = Session(card.file, Device()), Session(card.file, device)
     theirs, ours = [], []

@@ -56,10 +56,10 @@ def check_details(card: Card, frames: Sequence[Frame], device: Device) -> Detail
 
     Both read the outputs of one tensor, so that errors are the network's and the family's own.
     """
-    from streamkit.models.families import family
+    from streamkit.models.families import family_of
     from streamkit.models.session import Session
 
-    reads, tensors = family(card.family), Tensors(card, device)
+    reads, tensors = family_of(card), Tensors(card, device)
     plain, session = Session(card.file, Device()), Session(card.file, device)
     found: list[float] = []
     for frame in frames:
@@ -102,7 +102,7 @@ def _objects(
 
     # those whose score is near the threshold may come or go
     rows = reference.objects(
-        card.family, answers, geometry, size, card.input, min_score=card.score + 0.01, iou=card.iou
+        card.family, answers, geometry, size, card.input, min_score=card.score + 0.01, iou=card.iou, select=card.select
     )
     made = []
     for row in rows:

@@ -152,7 +152,7 @@ def check_model(card: Card) -> Card:
     Raises:
         ModelError: with everything that is wrong.
     """
-    from streamkit.models.families import family
+    from streamkit.models.families import family_of
 
     if not card.file.is_file():
         raise wrong(card, f"its file {card.file} is not there; {card.how_to_get()}")
@@ -167,7 +167,7 @@ def check_model(card: Card) -> Card:
         problems.append(
             f"input.size says {_size(card.input.size)} (width, height), but {card.file.name} takes {_size(info.size)}"
         )
-    reads = family(card.family)
+    reads = family_of(card)
     unknown = info.inputs.keys() - {info.image_input} - reads.extra_inputs(np.ones((1, 2), np.int64), np).keys()
     if unknown:
         problems.append(f"family {card.family} has no value for the input {', '.join(sorted(unknown))}")

@@ -1,9 +1,13 @@
-"""Fetch a card's file: streamed to a temporary file beside it, checked, then renamed."""
+"""Fetch a card's file: streamed to a temporary file beside it, checked, then renamed.
+
+A card may come from anywhere. So `pull` writes ONNX files below the card's own folder, and nothing else.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import http.client
 import os
 import tempfile
 import urllib.error
@@ -12,10 +16,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
+from streamkit.errors import ModelError
 from streamkit.models.card import Card
 from streamkit.models.network import sha256, wrong
+from streamkit.yamlfile import load_file
 
 _CHUNK = 1 << 18
+_MOST = 1 << 31
+"""Bytes of a file: more does not fit into one ONNX file, which is a Protobuf message."""
+_TOO_LARGE = (
+    "an ONNX file has at most 2 GiB; nothing was kept: name the network itself in url, not an archive or a page"
+)
 
 
 def pull(card: Card, progress: Callable[[int, int | None], None] | None = None, *, timeout_s: float = 60) -> Path:
@@ -30,13 +41,15 @@ def pull(card: Card, progress: Callable[[int, int | None], None] | None = None, 
         The file.
 
     Raises:
-        ModelError: the card has no url, the file cannot be fetched or written, or what came is another file. Nothing
-            is then left under the file's name that was not there before.
+        ModelError: the card has no url, its file is no ONNX file below the card's folder, the file cannot be fetched or
+            written, is larger than 2 GiB, or what came is another file. Nothing is then left under the file's name
+            that was not there before.
     """
     if not card.url:
         raise wrong(
             card, f"the card has no url. {card.note or 'Get the file from the authors'} (its place: {card.file})"
         )
+    _check_place(card)
     if card.file.is_file() and sha256(card.file) == card.sha256:
         return card.file
     try:
@@ -60,6 +73,19 @@ def pull(card: Card, progress: Callable[[int, int | None], None] | None = None, 
     return card.file
 
 
+def _check_place(card: Card) -> None:
+    """Refuse a place outside the card's folder, links resolved, and any other kind of file."""
+    folder, file = card.path.parent.resolve(), card.file.resolve()
+    if file.suffix.lower() == ".onnx" and file.is_relative_to(folder):
+        return
+    way = "write a file name such as net.onnx or weights/net.onnx in the card"
+    if file.suffix.lower() == ".onnx":
+        way += ", or fetch the file by hand and remove url and sha256"
+    where = load_file(card.path)[0].follow(["file"])[0]
+    text = f"file names {file}, and pull writes only files *.onnx in the card's folder {folder} or below; {way}"
+    raise ModelError([where.problem(text)])
+
+
 def _fetch(card: Card, handle: int, progress: Callable[[int, int | None], None] | None, timeout_s: float) -> str:
     """Stream the url into an open file; return its SHA-256."""
     digest, done = hashlib.sha256(), 0
@@ -68,17 +94,21 @@ def _fetch(card: Card, handle: int, progress: Callable[[int, int | None], None] 
             request = urllib.request.Request(card.url, headers={"User-Agent": "streamkit"})
             with contextlib.closing(urllib.request.urlopen(request, timeout=timeout_s)) as response:
                 length = response.headers.get("Content-Length")
-                total = int(length) if length else None
+                total = int(length) if length and length.isdecimal() else None
+                if total is not None and total > _MOST:
+                    raise wrong(card, f"its url gives {total:,} bytes, and {_TOO_LARGE}")
                 while chunk := response.read(_CHUNK):
                     digest.update(chunk)
                     done += len(chunk)
+                    if done > _MOST:
+                        raise wrong(card, f"its url gives more than {_MOST:,} bytes, and {_TOO_LARGE}")
                     _write(card, out, chunk)
                     if progress:
                         progress(done, total)
         except urllib.error.HTTPError as error:
             error.close()
             raise wrong(card, f"{card.url} answers {error.code} {error.reason}") from None
-        except (urllib.error.URLError, OSError) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: of a malformed address
             why = getattr(error, "reason", None) or error
             raise wrong(card, f"{card.url} cannot be fetched: {why}") from None
         if total is not None and done != total:

@@ -99,6 +99,7 @@ def objects(
     *,
     min_score: float,
     iou: float,
+    select: str = "",
 ) -> np.ndarray:
     """The objects of one picture: (n, 6 + c) float64, x1, y1, x2, y2 in source pixels, score, class; best first.
 
@@ -112,8 +113,11 @@ def objects(
         spec: the network's input.
         min_score: lower ones are left out.
         iou: of non-max suppression within a class.
+        select: of the card.
     """
     read, suppress = READERS[family]
+    if select in _SELECTS:
+        read = _SELECTS[select]
     alone = "boxes" in outputs and outputs["boxes"].ndim == 2  # torchvision's export for one picture
     values = {name: np.asarray(value, np.float64) for name, value in outputs.items()}
     rows = read(values if alone else {name: value[0] for name, value in values.items()}, spec, size)
@@ -181,10 +185,37 @@ def _yolo_e2e(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.nd
 def _detr(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
     if {"labels", "boxes", "scores"} <= outputs.keys():
         return np.column_stack([outputs["boxes"], outputs["scores"], outputs["labels"]])
-    boxes, logits = sorted(outputs.values(), key=lambda value: value.shape[1] != 4)
+    boxes, logits = _raw_detr(outputs)
+    each = np.repeat(boxes, logits.shape[1], axis=0)
+    rows = _rows(each[:, :2], each[:, 2:], 1 / (1 + np.exp(-logits.reshape(-1, 1))))
+    rows[:, :4] *= (*size, *size)
+    rows[:, 5] = np.tile(np.arange(logits.shape[1]), len(boxes))
+    return rows
+
+
+def _detr_best_class(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+    boxes, logits = _raw_detr(outputs)
     rows = _rows(boxes[:, :2], boxes[:, 2:], 1 / (1 + np.exp(-logits)))
     rows[:, :4] *= (*size, *size)
     return rows
+
+
+def _detr_softmax(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+    boxes, logits = _raw_detr(outputs)
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares = powers / powers.sum(axis=1, keepdims=True)
+    rows = _rows(boxes[:, :2], boxes[:, 2:], shares[:, :-1])
+    rows[:, :4] *= (*size, *size)
+    return rows
+
+
+def _raw_detr(outputs: Outputs) -> list[np.ndarray]:
+    """The boxes and the class logits."""
+    return sorted(outputs.values(), key=lambda value: value.shape[1] != 4)
+
+
+_SELECTS = {"best_class": _detr_best_class, "softmax": _detr_softmax}
+"""What a card's `select` reads in another way than the family's reader does."""
 
 
 def _ssd(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:

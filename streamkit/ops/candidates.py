@@ -1,7 +1,8 @@
 """Candidates: the anchors of a network's output that reach their class's score, with their boxes.
 
-Three readings cover the detectors: `best_class` (a score a class and anchor, with or without objectness),
-`given_class` (one score and one label a row), `faces` (YuNet). Each takes the whole batch's output, as views of any
+Four readings cover the detectors: `best_class` (a score a class and anchor, with or without objectness),
+`each_class` (the same, and each class of an anchor may be an object), `given_class` (one score and one label a row),
+`faces` (YuNet). Each takes the whole batch's output, as views of any
 strides, on the host or on the device; `streamkit.ops.nms.select` makes objects of what they return. Here are the
 host's readings; the device's, one launch each, are in `streamkit.ops.cuda.readers`.
 
@@ -79,6 +80,7 @@ def best_class(
     input_size: tuple[int, int],
     unit: tuple[float, float] = (1.0, 1.0),
     logits: bool = False,
+    softmax: bool = False,
     points: Array | None = None,
     step: int = 2,
 ) -> Any:
@@ -93,6 +95,7 @@ def best_class(
         input_size: the network's width and height in pixels.
         unit: factors for x and y, for boxes that are told in parts of the input.
         logits: the scores are to go through the sigmoid.
+        softmax: the scores are to go through the softmax over c + 1 classes, the last of which is no object.
         points: (n, a, c) further values of each anchor, which its object keeps.
         step: what they are, as in `Candidates`.
 
@@ -103,15 +106,23 @@ def best_class(
         ValueError: the number of classes or anchors does not fit.
     """
     n, a, classes = scores.shape
-    if classes != len(min_score):
-        raise ValueError(f"the output has scores of {classes} classes, min_score has {len(min_score)}; they must match")
+    check_scores(classes - softmax, min_score)
     if coding == Coding.GRID:
         check_cells(a, input_size)
     if array_module(scores) is not np:
         from streamkit.ops.cuda import readers
 
         return readers.best_class(
-            boxes, scores, objectness, min_score, coding, input_size, unit, logits, points=points, step=step
+            boxes,
+            scores,
+            objectness,
+            min_score,
+            coding,
+            input_size,
+            unit,
+            2 if softmax else int(logits),
+            points=points,
+            step=step,
         )
     found = _Found(n, a, min_score)
     with np.errstate(all="ignore"):
@@ -122,13 +133,50 @@ def best_class(
             class_id = rows.argmax(axis=1)
             score = rows[np.arange(len(rows)), class_id] * objectness[frame, anchor]
         else:
-            best = _sigmoid(scores.max(axis=2)) if logits else _float32(scores.max(axis=2))
+            best = _softmax(scores) if softmax else scores.max(axis=2)
+            best = _sigmoid(best) if logits else _float32(best)
+            scores = scores[:, :, : len(min_score)]
             frame, anchor = found.reach(best)
             class_id = scores[frame, anchor].argmax(axis=1)
             score = best[frame, anchor]
         found.pick(frame, anchor, score, class_id)
         xyxy = _decode(_float32(boxes[found.frame, found.anchor]), found.anchor, coding, unit, input_size)
         return found.done(xyxy, points, step)
+
+
+def each_class(
+    boxes: Array,
+    scores: Array,
+    *,
+    min_score: np.ndarray,
+    coding: Coding,
+    unit: tuple[float, float] = (1.0, 1.0),
+) -> Any:
+    """Take each class of each row whose sigmoid reaches its threshold: row r's class k counts as anchor r x c + k.
+
+    Args:
+        boxes: (n, a, 4) float32 or float16, as `coding` says; not `Coding.GRID`.
+        scores: (n, a, c), any number, of which the sigmoid is taken.
+        min_score: (c,) float32 on the host, as in `best_class`.
+        coding: how the boxes are told.
+        unit: factors for x and y.
+
+    Raises:
+        ValueError: the number of classes does not fit.
+    """
+    n, a, classes = scores.shape
+    check_scores(classes, min_score)
+    if array_module(scores) is not np:
+        from streamkit.ops.cuda import readers
+
+        return readers.each_class(boxes, scores, min_score, coding, unit)
+    found = _Found(n, a * classes, min_score)
+    with np.errstate(all="ignore"):
+        score = _sigmoid(scores.reshape(n, a * classes))
+        frame, anchor = found.reach(score)
+        found.pick(frame, anchor, score[frame, anchor], anchor % max(classes, 1))
+        row = found.anchor // max(classes, 1)
+        return found.done(_decode(_float32(boxes[found.frame, row]), row, coding, unit, (0, 0)))
 
 
 def given_class(
@@ -262,12 +310,26 @@ class _Found:
         return np.bincount(frame, minlength=self.frames)
 
 
+def check_scores(classes: int, min_score: np.ndarray) -> None:
+    """Raise ValueError where an output has not a score for each threshold."""
+    if classes != len(min_score):
+        raise ValueError(f"the output has scores of {classes} classes, min_score has {len(min_score)}; they must match")
+
+
 def _float32(array: np.ndarray) -> np.ndarray:
     return array if array.dtype == np.float32 else array.astype(np.float32)
 
 
 def _sigmoid(logits: np.ndarray) -> np.ndarray:
     return (1.0 / (1.0 + np.exp(-logits.astype(np.float64)))).astype(np.float32)
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    """The best share of each row (n, a) among all classes but the last, of (n, a, c + 1) logits."""
+    wide = logits.astype(np.float64)
+    top = wide.max(axis=2, initial=-np.inf)
+    shares = np.exp(wide[:, :, :-1].max(axis=2, initial=-np.inf) - top) / np.exp(wide - top[:, :, None]).sum(axis=2)
+    return np.asarray(shares, np.float32)
 
 
 def _decode(

@@ -33,6 +33,9 @@ MATRICES = {
     "bt2020": Matrix(0.2627, 0.0593),
 }
 
+_BAND = 1 << 22
+"""Pixels converted at a time."""
+
 PICTURE = np.dtype(
     [
         ("data", "<u8"), ("width", "<i4"), ("height", "<i4"), ("pitch", "<i4"), ("rows", "<i4"), ("chroma_x", "<f4"),
@@ -183,21 +186,31 @@ def from_rgb(rgb: np.ndarray, color: Color) -> np.ndarray:
     Returns:
         (H * 3 / 2, W) uint8, where H and W are h and w made even by repeating the last row and column.
     """
-    import cv2
-
     if rgb.ndim != 3 or rgb.shape[2] != 3 or rgb.dtype != np.uint8 or 0 in rgb.shape:
         raise ValueError(f"from_rgb needs a picture of shape (h, w, 3), uint8, got {rgb.dtype}{list(rgb.shape)}")
-    height, width = rgb.shape[:2]
-    if height % 2 or width % 2:
-        rgb = np.pad(rgb, ((0, height % 2), (0, width % 2), (0, 0)), "edge")
-        height, width = rgb.shape[:2]
-    y, *chroma = cv2.split(cv2.transform(rgb.astype(np.float32), rgb_to_yuv(color)))
+    height, width = (n + n % 2 for n in rgb.shape[:2])
     data = np.empty((height * 3 // 2, width), np.uint8)
-    data[:height] = _bytes(y)
-    for i, plane in enumerate(chroma):
-        plane = _halve(_halve(plane, color.chroma_y).T, color.chroma_x).T
-        data[height:, i::2] = _bytes(plane)
+    rows = max(2, _BAND // width // 2 * 2)
+    for top in range(0, height, rows):
+        _convert_band(rgb, color, top, min(top + rows, height), data)
     return data
+
+
+def _convert_band(rgb: np.ndarray, color: Color, top: int, bottom: int, data: np.ndarray) -> None:
+    """Fill the even rows `top` to `bottom` of NV12 data; float32 copies are of so many rows, and not of an image."""
+    import cv2
+
+    height, width = data.shape[0] * 2 // 3, data.shape[1]
+    first = max(0, top - 2)  # two rows above and below, for a chroma sample that lies on the edge between two bands
+    band = rgb[first : bottom + 2]
+    more = min(bottom + 2, height) - first - len(band), width - band.shape[1]
+    if any(more):
+        band = np.pad(band, ((0, more[0]), (0, more[1]), (0, 0)), "edge")
+    y, *chroma = cv2.split(cv2.transform(band.astype(np.float32), rgb_to_yuv(color)))
+    data[top:bottom] = _bytes(y[top - first : bottom - first])
+    for i, plane in enumerate(chroma):
+        halved = _halve(plane, color.chroma_y)[(top - first) // 2 : (bottom - first) // 2]
+        data[height + top // 2 : height + bottom // 2, i::2] = _bytes(_halve(halved.T, color.chroma_x).T)
 
 
 def _bytes(values: np.ndarray) -> np.ndarray:

@@ -116,10 +116,7 @@ def _attributes(node: Node, found: Above) -> None:
 
 def _above(graph: Graph, node: Node) -> Iterator[Node]:
     """The stages above, each after all it reads from."""
-    left, seen = list(node.inputs), set[str]()
-    while left:
-        name = left.pop()
-        if name in graph.nodes and name not in seen:
-            seen.add(name)
-            left.extend(graph.nodes[name].inputs)
+    from streamkit.plan import stages_above
+
+    seen = stages_above(graph.nodes, node)
     yield from (one for id_, one in graph.nodes.items() if id_ in seen)

@@ -13,7 +13,7 @@ import numpy as np
 from streamkit.data import Batch, Event, Frame
 from streamkit.detections import Detections
 from streamkit.errors import describe
-from streamkit.plan import Graph, Node
+from streamkit.plan import Graph, Node, stages_above
 from streamkit.runtime.lane import Lane
 from streamkit.runtime.metrics import Histogram
 from streamkit.runtime.tables import split
@@ -142,11 +142,8 @@ class Ends:
 
     def _above(self, node: Node) -> set[str]:
         """Ids of a stage and of all above it, and the tables of the detectors among them."""
-        found = {node.id} | ({node.table} if "detections" in node.type.writes else set())
-        for name in node.inputs:
-            if (above := self._graph.nodes.get(name)) is not None:
-                found |= self._above(above)
-        return found
+        nodes = [node, *stages_above(self._graph.nodes, node).values()]
+        return {one.id for one in nodes} | {one.table for one in nodes if "detections" in one.type.writes}
 
 
 def _count_objects(batch: Batch, table: Detections) -> None:

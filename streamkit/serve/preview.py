@@ -17,7 +17,7 @@ import numpy as np
 from streamkit.data import Batch, Color, Detections, Event, Frame, Surface, array_module
 from streamkit.errors import describe
 from streamkit.ops.letterbox import InputSpec
-from streamkit.plan import DECODE, Graph, RunOptions, StageConfig
+from streamkit.plan import DECODE, Graph, RunOptions, StageConfig, stages_above
 from streamkit.serve.gallery import Gallery
 from streamkit.stage import BatchStage, Sink
 from streamkit.yamlfile import Node
@@ -203,13 +203,5 @@ def _drawn_tables(graph: Graph, id_: str) -> set[str]:
     if node is None:
         return set()
     if "pixels" in node.type.writes:
-        return {name for above in node.inputs for name in _tables(graph, above)}
+        return {one.table for one in stages_above(graph.nodes, node).values() if "detections" in one.type.writes}
     return _drawn_tables(graph, node.inputs[0])
-
-
-def _tables(graph: Graph, id_: str) -> set[str]:
-    node = graph.nodes.get(id_)
-    if node is None:
-        return set()
-    own = {node.table} if "detections" in node.type.writes else set()
-    return own.union(*(_tables(graph, above) for above in node.inputs))

@@ -167,10 +167,10 @@ class KeepEmbeddings(KeepObjects):
 
     def open(self) -> None:
         """Find how long the vectors are."""
-        from streamkit.models.families import family
+        from streamkit.models.families import family_of
         from streamkit.models.network import inspect
 
-        reads: Any = family(self.model.family)
+        reads: Any = family_of(self.model)
         outputs = inspect(self.model.file).outputs
         self._length = reads.length({name: output.dims for name, output in outputs.items()})
 

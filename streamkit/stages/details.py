@@ -137,11 +137,11 @@ class KeepPoints(KeepDetails):
 
     def open(self) -> None:
         """Find how many points an object has."""
-        from streamkit.models.families import family
+        from streamkit.models.families import family_of
         from streamkit.models.network import inspect
 
         outputs = {name: output.dims for name, output in inspect(self.model.file).outputs.items()}
-        self._points = family(self.model.family).points(outputs, len(self.model.labels))
+        self._points = family_of(self.model).points(outputs, len(self.model.labels))
 
     def attach(self, table: Detections, answers: list[Any]) -> Detections:
         """See `KeepDetails.attach`."""

@@ -50,13 +50,13 @@ class Infer(BatchStage):
         through the network as it is ready soonest, slowly, until it is ready as it is fastest; unless the runtime has
         such work done at once, as it does where many live sources would lose frames meanwhile.
         """
-        from streamkit.models.families import family
+        from streamkit.models.families import family_of
         from streamkit.models.network import check_model
         from streamkit.models.session import on_this_stream
 
         self._card = check_model(self.model)
         self._sizes = self.context.batch_sizes if self.batch is None else sizes(self.batch, self.context.device)
-        self._family = family(self._card.family)
+        self._family = family_of(self._card)
         device = self.context.device
         self._tuned: Later[Session] | None = None
         soon = device.kind == "cuda" and not self.cuda_graph and not self.context.later.at_once

@@ -224,9 +224,9 @@ class FetchAnswers(BatchStage):
 
     def open(self) -> None:
         """Find the network's family."""
-        from streamkit.models.families import family
+        from streamkit.models.families import family_of
 
-        self._family: Any = family(self.model.family)
+        self._family: Any = family_of(self.model)
 
     def process(self, batch: Batch) -> Batch:
         """Give the crops their answers."""

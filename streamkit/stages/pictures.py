@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from streamkit.data import Color, Frame, Surface
 from streamkit.errors import SourceError
+from streamkit.media.image_file import MAX_MEGAPIXELS, read_rgb
 from streamkit.media.thinning import check_part, nothing_taken, numbers, thinned
 from streamkit.stage import Count, Seconds, Source, stage
 from streamkit.stages.source import Rate
+from streamkit.units import Unit
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from streamkit.media.pacing import Pacer
 
 _JPEG = Color("bt601", full_range=True, chroma_x=0.5, chroma_y=0.5)
 _NAMED = 3
+Megapixels = Annotated[float, Unit("megapixels", minimum=0.001)]
+"""Millions of pixels."""
 
 
 @stage("pictures", writes="pixels")
@@ -41,6 +43,8 @@ class Pictures(Source):
         every: take every n-th picture only.
         pace: hand them out as a camera would, at their own times (realtime) or at so many frames a second.
         phase: the pace's phase is random; a number makes it the same in every run.
+        max_megapixels: a larger picture is a frame that has failed, refused by its header before memory is taken for
+            it; one pixel takes 5 bytes here.
     """
 
     uri: str
@@ -52,6 +56,7 @@ class Pictures(Source):
     every: Count = 1
     pace: Literal["realtime"] | Rate | None = None
     phase: int | None = None
+    max_megapixels: Megapixels = MAX_MEGAPIXELS
 
     def __post_init__(self) -> None:
         """Refuse a part of the pictures that holds nothing."""
@@ -66,6 +71,7 @@ class Pictures(Source):
         from streamkit.media.find import picture_files
         from streamkit.media.pacing import Pacer
         from streamkit.media.upload import place
+        from streamkit.ops.color import from_rgb
 
         context = self.context
         files = picture_files(self.uri)
@@ -77,8 +83,9 @@ class Pictures(Source):
             for index, name, pts_s in thinned(self._looped(files, part), self.every, self.fps):
                 none = False
                 try:
-                    data, width, height = read_picture(name)
-                    frame = Frame(context.id, index, pts_s, width, height, put(Surface(data, _JPEG)))
+                    rgb = read_rgb(name, self.max_megapixels)
+                    surface = put(Surface(from_rgb(rgb, _JPEG), _JPEG))
+                    frame = Frame(context.id, index, pts_s, rgb.shape[1], rgb.shape[0], surface)
                 except SourceError as error:
                     context.counters.add("pictures that cannot be read")
                     broken[name] = str(error)
@@ -116,32 +123,3 @@ class Pictures(Source):
         turns = itertools.count() if self.loop is True else range(int(self.loop) or 1)
         for index, number in enumerate((n for _ in turns for n in part) if part else (), part.start):
             yield index, files[number], index / self.rate
-
-
-def read_picture(name: str) -> tuple[np.ndarray, int, int]:
-    """A picture file as NV12 data (BT.601, full range, centred chroma), its width and its height.
-
-    Raises:
-        SourceError: it cannot be read; the text names the file.
-    """
-    import cv2
-    import numpy as np
-
-    from streamkit.ops.color import from_rgb
-
-    try:
-        raw = np.fromfile(name, np.uint8)
-    except OSError as error:
-        raise SourceError(f"{name}: {error.strerror or error}") from error
-    if not raw.size:
-        raise SourceError(f"{name}: the file is empty")
-    # OpenCV fills what is missing of a JPEG with gray, and says so on stderr only
-    if raw[:2].tobytes() == b"\xff\xd8" and b"\xff\xd9" not in raw[-65536:].tobytes():
-        raise SourceError(f"{name}: the JPEG is cut short")
-    try:
-        rgb = cv2.imdecode(raw, cv2.IMREAD_COLOR_RGB)
-    except cv2.error as error:
-        raise SourceError(f"{name}: {error.err}") from error
-    if rgb is None:
-        raise SourceError(f"{name}: this is not a picture that OpenCV can read")
-    return from_rgb(rgb, _JPEG), rgb.shape[1], rgb.shape[0]

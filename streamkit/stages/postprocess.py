@@ -74,9 +74,9 @@ class Postprocess(BatchStage):
 
     def open(self) -> None:
         """Find the network's family, and the threshold of each class."""
-        from streamkit.models.families import family
+        from streamkit.models.families import family_of
 
-        self._family = family(self.model.family)
+        self._family = family_of(self.model)
         self._table = self.context.id.split(".", 1)[0]
         self._removed: deque[Mapping[str, int]] = deque()
         self._views = Views(self.roi, self.units, self.anchor, self.tiles)

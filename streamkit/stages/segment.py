@@ -44,6 +44,6 @@ class Segment(Finding):
         return finding(self) if self.of is None else detailing(self)
 
     def _regions(self) -> bool:
-        from streamkit.models.families import family
+        from streamkit.models.families import family_of
 
-        return family(self.model.family).regions
+        return family_of(self.model).regions

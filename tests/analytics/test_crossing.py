@@ -256,3 +256,27 @@ def test_months_of_tracks_do_not_add_up():
         frame.pts_s = i * 0.5
         stage.process(Batch([frame], tables={"detect": frame.detections}), states)
         assert len(stage._crossings.tracks) <= 4
+
+
+def test_a_step_back_into_the_margin_begins_the_hold_again():
+    places = [(80, 150), (120, 150), (103, 150), (120, 150), (120, 150), (120, 150)]
+    times = [0, 1, 1.25, 1.5, 1.75, 2.0]
+    assert counted(places, times=times, hold=0.5) == [(5, "in")]  # far since 1.5, and half a second later counts
+    assert counted(places, times=[0, 1, 1.25, 1.5, 1.75, 1.9375], hold=0.5) == []
+    assert counted(places[:2] + places[3:], times=times[:2] + times[3:], hold=0.5) == [(2, "in")]
+
+
+def test_a_pass_back_and_forth_begins_the_hold_again():
+    places = [(80, 150), (120, 150), (80, 150), (120, 150), (120, 150), (120, 150)]
+    assert counted(places, times=[0, 1, 1.25, 1.5, 1.75, 2.0], hold=0.5) == [(5, "in")]
+
+
+def test_the_margin_itself_is_far():
+    assert counted([(95, 150), (105, 150)]) == [(1, "in")]
+    assert counted([(95.5, 150), (105, 150)]) == []
+    assert counted([(95, 150), (104.5, 150)]) == []
+
+
+def test_what_a_track_did_before_it_was_first_far_does_not_count():
+    assert counted([(98, 150), (102, 150), (120, 150), (120, 150)]) == []
+    assert counted([(98, 150), (102, 150), (98, 150), (102, 150), (120, 150), (80, 150)]) == [(5, "out")]

@@ -34,3 +34,32 @@ def test_where_it_is_cold_the_picture_is_as_it_was():
     assert np.array_equal(picture[:20], below[:20])
     assert picture[45, 80, 0] > 100, "the hottest is red"
     assert picture[45, 80, 2] < 30
+
+
+def test_one_spot_does_not_hide_the_rest():
+    heat = Heat(0.005)
+    heat.seconds[90:] = 1.0  # half of the picture
+    heat.seconds[40, 100] = 1000.0
+    spread = heat.spread(180, 320)
+    assert spread[100:170, 10:310].min() == pytest.approx(1.0, abs=0.01)
+    assert spread[40, 100] == 1.0
+    assert spread[:30].max() == 0
+
+
+def test_what_is_warm_is_a_disc_of_its_radius_whatever_the_picture_s_shape():
+    for height, width in ((200, 800), (400, 400), (360, 640)):
+        heat = Heat(0.2)
+        heat.warm(np.array([[0.5, 0.5]]), 1.0)
+        hot = heat.spread(height, width) > np.exp(-0.5)  # one standard deviation: half the radius
+        high, wide = np.ptp(np.nonzero(hot.any(axis=1))[0]) + 1, np.ptp(np.nonzero(hot.any(axis=0))[0]) + 1
+        assert high / height == pytest.approx(0.2, abs=0.02)
+        assert wide / height == pytest.approx(0.2, abs=0.02)
+
+
+def test_a_third_is_left_after_the_time_and_a_ninth_after_twice_that():
+    heat = Heat(0.03)
+    heat.warm(np.array([[0.5, 0.5], [0.999, 1.0]]), 9.0)
+    heat.cool(4.0, 4.0)
+    assert heat.seconds[90, 160] == heat.seconds[179, 319] == pytest.approx(3.0)
+    heat.cool(8.0, 4.0)
+    assert heat.seconds[90, 160] == pytest.approx(1 / 3)

@@ -69,3 +69,12 @@ def test_tracks_that_are_gone_come_in_an_order_that_nothing_before_them_changes(
         gone = tracks.unseen(np.array([100.0, 100.0]), 1.0)
         orders.append(list(zip(tracks["slot"][gone].tolist(), tracks["track"][gone].tolist(), strict=True)))
     assert orders[0] == orders[1] == [(0, 4), (0, 9), (1, 2), (1, 8)]
+
+
+def test_a_track_is_gone_after_more_than_the_gap():
+    tracks = Tracks()
+    rows, _ = tracks.find(np.zeros(2, np.int64), np.array([1, 2]))
+    tracks["seen_s"][rows] = [10.0, 9.75]
+    assert tracks.unseen(np.array([12.0]), 2.0).tolist() == [rows[1]]
+    assert tracks.unseen(np.array([np.inf]), 2.0).tolist() == rows.tolist()
+    assert tracks.unseen(np.array([np.nan]), 2.0).tolist() == []

@@ -49,3 +49,20 @@ def test_it_equals_weighted_least_squares_over_all_places():
         age = times[i] - times[: i + 1]
         slope = np.polynomial.polynomial.polyfit(-age, at[: i + 1], 1, w=np.sqrt(np.exp(-age)))[1]
         assert np.allclose(found[i], slope, atol=1e-3)
+
+
+def test_a_state_changes_when_another_has_lasted_without_a_break():
+    motion = Motion(1.0, 10.0)
+    rows, _ = motion.tracks.find(np.zeros(2, np.int64), np.array([7, 8]))
+
+    def turned(now_s, *state):
+        return motion.turned(rows, np.array(state), np.full(2, now_s), 1.0).tolist()
+
+    assert turned(0.0, 3, 3) == [False, False]
+    assert turned(0.75, 3, -1) == [False, False]  # the second falls back to what it was
+    assert turned(1.0, 3, 3) == [True, False]  # exactly as long as it must last
+    assert turned(1.75, 3, 3) == [False, False]
+    assert turned(2.0, 3, 3) == [False, True]
+    assert motion.tracks["state"][rows].tolist() == [3, 3]
+    assert turned(2.25, 5, 3) == [False, False]
+    assert turned(3.25, 5, 3) == [True, False]

@@ -192,3 +192,50 @@ def test_any_frame_rate_with_noise_and_lost_frames_gives_the_same_stays(seed, fp
     near = 8 / 27.5 + 1.5  # noise and margin, and the frames that may be missing
     for (_, _, _, data), middle in zip(events, (4 * 60 / 110, 8 + 4 * 50 / 110, 12 + 4 * 60 / 110), strict=True):
         assert abs(data["at_s"] - middle) < near
+
+
+def test_a_step_back_into_the_margin_begins_the_hold_again():
+    places, times = [IN, OUT, EDGE, OUT, OUT, OUT], [0, 1, 1.25, 1.5, 1.75, 2.0]
+    events = said([IN, *places], times=[-1, *times], hold=0.5)
+    assert [(f, k, d["at_s"]) for f, k, _, d in events] == [(1, "entered", -1.0), (6, "left", 1.5)]
+    assert events[1][3]["dwell_s"] == 2.5
+    later = said([IN, *places], times=[-1, *times[:-1], 1.9375], hold=0.5)
+    assert kinds(later) == [(1, "entered")]
+
+
+def test_a_step_back_into_the_area_begins_the_hold_again():
+    places, times = [OUT, IN, OUT, IN, IN, IN], [0, 1, 1.25, 1.5, 1.75, 2.0]
+    assert [(f, d["at_s"]) for f, _, _, d in said(places, times=times, hold=0.5)] == [(5, 1.5)]
+
+
+def test_the_margin_itself_is_outside():
+    assert kinds(said([IN, (95, 150)])) == [(0, "entered"), (1, "left")]
+    assert kinds(said([IN, (95.5, 150)])) == [(0, "entered")]
+
+
+def test_who_is_leaving_is_not_loitering():
+    times = [0, 1, 1.5, 2.0, 2.5]
+    events = said([IN, IN, OUT, OUT, OUT], times=times, hold=1.0, loitering=2.0)
+    assert [(f, k, d["at_s"]) for f, k, _, d in events] == [(1, "entered", 0.0), (4, "left", 1.5)]
+    back = said([IN, IN, OUT, OUT, IN], times=times, hold=1.0, loitering=2.0)
+    assert [(f, k) for f, k, _, _ in back] == [(1, "entered"), (4, "loitering")], "it did not leave after all"
+    assert back[1][3]["dwell_s"] == 2.5
+
+
+def test_loitering_begins_at_its_very_time():
+    assert kinds(said([IN, IN], times=[0, 2], loitering=2.0)) == [(0, "entered"), (1, "loitering")]
+    assert kinds(said([IN, IN], times=[0, 1.9375], loitering=2.0)) == [(0, "entered")]
+
+
+def test_a_crowd_is_more_than_the_number():
+    two = {1: [IN] * 2, 2: [IN] * 2}
+    for most, expected in ((1, ["overcrowded"]), (2, [])):
+        events = told(Zone(polygon=BOX, margin=5, more_than=most), walk(two, times=[0, 1]))
+        assert [k for _, k, _, _ in events if k == "overcrowded"] == expected
+
+
+def test_a_window_begins_with_who_is_still_there():
+    given_ = walk({1: [IN, IN, IN, OUT]}, times=[0, 5.5, 10, 11])
+    stage = Zone(polygon=BOX, margin=5, window=5, max_gap=20.0)
+    events = [d for _, kind, _, d in told(stage, given_) if kind == "occupancy"]
+    assert [(d["mean"], d["most"], d["entered"], d["left"]) for d in events] == [(1.0, 1, 1, 0), (1.0, 1, 0, 0)]

@@ -121,6 +121,9 @@ def test_an_area_that_is_overcrowded_stays_so_and_what_must_last_begins_anew():
     ]
     events = told(Zone(polygon=BOX, more_than=2, crowded_for=4.0), walk(three, times=times))
     assert not [k for _, k, _, _ in events if k == "overcrowded"], "neither part lasts for long enough"
+    longer = walk({t: [(150, 150)] * 7 for t in (1, 2, 3)}, times=[10, 11, 1, 2, 3, 3.75, 4])
+    events = told(Zone(polygon=BOX, more_than=2, crowded_for=3.0), longer)
+    assert [(f, d["since_s"]) for f, k, _, d in events if k == "overcrowded"] == [(6, 1.0)], "from the new time on"
     fewer = {t: [(150, 150)] * (8 if t == 1 else 4) for t in (1, 2, 3)}
     events = told(Zone(polygon=BOX, more_than=2, crowded_for=2.0), walk(fewer, times=times))
     assert [(f, d["since_s"]) for f, k, _, d in events if k == "cleared"] == [(6, 1.0)]

@@ -1,7 +1,9 @@
+import time
 from pathlib import Path
 
 import pytest
 
+from streamkit.batch.wiring import places
 from streamkit.checks.all import check
 from streamkit.checks.networks import check_networks
 from streamkit.config import read_text
@@ -75,3 +77,18 @@ def test_of_a_wrong_graph_the_form_of_the_tests_is_told():
     assert told(text) == [
         "3:3: unknown stage 'drow'; did you mean 'draw'?", "5:12: name must be text, got 5",
     ]  # fmt: skip
+
+
+def test_branches_that_meet_again_and_again_are_checked_in_a_moment(tmp_path):
+    lines, above = ["sources: {a: 'test://'}", "stages:"], "decode"
+    for i in range(40):  # 2 ** 40 ways through
+        lines += [f"  l{i}: {{stage: draw, from: {above}}}", f"  r{i}: {{stage: draw, from: {above}}}"]
+        above = f"[l{i}, r{i}]"
+    lines += [f"  video: {{path: a.mp4, encoder: copy, from: {above}}}", "  jsonl: {path: a.jsonl}"]
+    config = read_text("\n".join(lines), folder=tmp_path)
+    began = time.process_time()
+    with pytest.raises(ConfigError, match="encoder: copy takes the source's own packets, without what is drawn above"):
+        check(config)
+    graph = build(read_text("\n".join(lines).replace(", encoder: copy", ""), folder=tmp_path))
+    assert list(places(graph).nodes) == []  # sinks and what only draws
+    assert time.process_time() - began < 10

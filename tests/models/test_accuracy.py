@@ -285,3 +285,100 @@ def test_batch_size_does_not_change_the_objects(name, device, coco, test_data):
                 near = other[(other[:, 5] == row[5]) & (np.abs(other[:, 4] - row[4]) < 0.005)]
                 assert len(near)
                 assert np.abs(near[:, :4] - row[:4]).max(1).min() < 0.01 * (row[2:4] - row[:2]).max()
+
+
+# ------------------------------------------------------------------------------------------------- raw outputs of DETRs
+
+
+@pytest.fixture(scope="module")
+def raw_file(test_data, tmp_path_factory):
+    """DEIMv2's network with two outputs more: the logits and boxes that its built-in postprocessor reads."""
+    import onnx
+
+    model = onnx.load(test_data / "models" / MODELS["deimv2-atto"][0])
+    by_output = {name: node for node in model.graph.node for name in node.output}
+    top = by_output["scores"]  # Sigmoid, Flatten, TopK
+    logits = by_output[by_output[top.input[0]].input[0]].input[0]
+    boxes = next(node.input[0] for node in model.graph.node if node.op_type == "Split" and "postproc" in node.output[0])
+    for name, old in (("pred_logits", logits), ("pred_boxes", boxes)):
+        model.graph.node.append(onnx.helper.make_node("Identity", [old], [name]))
+        model.graph.output.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
+    path = tmp_path_factory.mktemp("raw") / "deimv2-raw.onnx"
+    onnx.save(model, path)
+    return path
+
+
+@dataclass
+class Raw:
+    number: int
+    size: tuple[int, int]
+    outputs: dict[str, np.ndarray]
+    geometry: np.ndarray
+
+
+@pytest.fixture(scope="module")
+def raw(coco, raw_file, test_data):
+    """Of each picture the network's raw outputs, and those of its own postprocessor."""
+    card, device = card_of("deimv2-atto", test_data), Device("cpu")
+    session, reads, found = Session(raw_file, device, threads=1), family("detr"), []
+    for p in coco[1]:
+        tensor, geometry = preprocess([Surface(p.nv12, JPEG)], [p.size], card.input)
+        feeds = {session.image_input: tensor, **reads.extra_inputs(np.array([p.size], np.int64), np)}
+        found.append(Raw(p.number, p.size, session.run(feeds), geometry))
+    return found
+
+
+def logits_of(one: Raw, select: str) -> np.ndarray:
+    logits = one.outputs["pred_logits"].astype(np.float64)
+    if select == "softmax":  # shares of which the classes have their sigmoid's, and no object what is left
+        shares = 1 / (1 + np.exp(-logits))
+        rest = np.maximum(1 - shares.sum(axis=2, keepdims=True), 1e-6)
+        logits = np.log(np.concatenate([shares, rest], axis=2)) + 3.0  # a softmax does not see what is added to all
+    return logits.astype(np.float32)
+
+
+def selected(raw: list[Raw], select: str, device: Device) -> dict[int, np.ndarray]:
+    reads, xp, options = family("detr").selecting(select), device.xp, ReadOptions(np.full(80, SCORE, np.float32))
+    results = {}
+    for one in raw:
+        if select == "end to end":
+            outputs = {name: one.outputs[name] for name in ("labels", "boxes", "scores")}
+            reads = family("detr")
+        else:
+            outputs = {"pred_logits": logits_of(one, select), "pred_boxes": one.outputs["pred_boxes"]}
+        outputs = {name: xp.asarray(value) for name, value in outputs.items()}
+        packed = reads.read(outputs, one.geometry, np.array([one.size]), (320, 320), options)
+        rows, counts, _ = packed.over(fetch([packed.buffer])()[0])
+        table = unpack(rows, counts, KNOWN["coco"], reads.columns)
+        results[one.number] = np.column_stack([table.xyxy, table.score, table.class_id])
+    return results
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_top_k_of_raw_outputs_is_what_the_authors_postprocessor_gives(device, raw):
+    where = Device(device)
+    with own_stream(where):
+        theirs, ours_ = selected(raw, "end to end", where), selected(raw, "top_k", where)
+        assert {number: len(rows) for number, rows in selected(raw, "", where).items()} == {
+            number: len(rows) for number, rows in ours_.items()
+        }
+    several = 0
+    for number, rows in theirs.items():
+        mine = ours_[number]
+        np.testing.assert_allclose(mine[:, 4], rows[:, 4], atol=1e-5)
+        clear = np.ones(len(rows), bool)  # scores that are as good as equal may change places
+        clear[1:] &= rows[:-1, 4] - rows[1:, 4] > 1e-5
+        clear[:-1] &= rows[:-1, 4] - rows[1:, 4] > 1e-5
+        np.testing.assert_array_equal(mine[clear, 5], rows[clear, 5])
+        np.testing.assert_allclose(mine[clear, :4], rows[clear, :4], atol=0.05)
+        several += len(rows) - len(np.unique(rows[:, :4].round(1), axis=0))
+    assert several > 100  # boxes that are objects of two classes: what the best class of each query leaves out
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("select", "ap"), [("top_k", 0.271), ("best_class", 0.258), ("softmax", 0.241)])
+def test_ap_of_each_selection(select, ap, device, coco, raw):
+    where = Device(device)
+    with own_stream(where):
+        found = average_precision(coco[0], selected(raw, select, where))
+    assert found == pytest.approx(ap, abs=0.001)

@@ -5,7 +5,7 @@ import pytest
 from streamkit.detections import Skeleton
 from streamkit.errors import ModelError
 from streamkit.models.card import called, find_card, list_cards, load_card, shipped_models
-from streamkit.models.families import FAMILIES
+from streamkit.models.families import FAMILIES, family, family_of
 from streamkit.models.labels import KNOWN
 
 GOOD = """\
@@ -273,3 +273,16 @@ def test_key_points_by_a_known_name_and_listed(tmp_path):
 def test_wrong_key_points(text, problem, tmp_path):
     (found,) = problems(tmp_path, POSE + text + "\n")
     assert found.startswith(problem)
+
+
+def test_what_a_raw_detr_selects(tmp_path):
+    detr = GOOD.replace("yolov8", "detr")
+    assert load_card(write(tmp_path, detr)).select == ""
+    for select in ("top_k", "best_class", "softmax"):
+        card = load_card(write(tmp_path, f"{detr}select: {select}\n"))
+        assert (card.select, family_of(card)) == (select, family("detr").selecting(select))
+    assert problems(tmp_path, f"{detr}select: topk\n") == [
+        "6:9: select must be one of top_k, best_class, softmax, got 'topk'; did you mean 'top_k'?"
+    ]
+    assert problems(tmp_path, f"{GOOD}select: top_k\n") == ["6:9: select is for family: detr, not for yolov8"]
+    assert family_of(load_card(write(tmp_path, GOOD))) is family("yolov8")

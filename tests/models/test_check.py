@@ -2,6 +2,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from cards import card_of as detail_card
@@ -253,13 +254,13 @@ def test_a_network_that_does_not_fit(frames, test_data):
 
 def test_frames_that_cannot_be_read(tmp_path):
     for name in ("a.mp4", "a.jpg"):
-        with pytest.raises(SourceError, match=f"{name} cannot be read"):
+        with pytest.raises(SourceError, match=f"{name} cannot be read|{name}: No such file"):
             frames_of([tmp_path / name])
     with pytest.raises(SourceError, match=r"^[^\[]*a.mp4 cannot be read: No such file or directory$"):
         frames_of([tmp_path / "a.mp4"])
     for name in ("a.mp4", "a.jpg"):
         (tmp_path / name).write_text("no video, no picture")
-        with pytest.raises(SourceError, match=f"{name} cannot be read"):
+        with pytest.raises(SourceError, match=f"{name} cannot be read|{name}: this is not a picture"):
             frames_of([tmp_path / name])
 
 
@@ -269,3 +270,16 @@ def test_reference_keeps_the_better_of_two():
     assert reference.overlap(rows[0], rows[3]) == 0
     assert reference._without_doubles(rows, 0.5)[:, 4].tolist() == [0.9, 0.7, 0.6]
     assert len(reference._without_doubles(rows, 0.95)) == 4
+
+
+def test_an_image_above_the_limit_is_refused_and_a_large_one_is_scaled_down(tmp_path):
+    large = str(tmp_path / "large.tif")
+    assert cv2.imwrite(large, np.full((10, 5000, 3), 90, np.uint8))
+    (frame,) = frames_of([Path(large)])
+    assert (frame.width, frame.height) == (4096, 8)
+    with pytest.raises(
+        SourceError, match=r"large\.tif: 5000x10 is 0\.1 megapixels, and the limit is 0\.04; raise --max"
+    ):
+        frames_of([Path(large)], max_megapixels=0.04)
+    assert cv2.imwrite(large, np.full((10, 4096, 3), 90, np.uint8))
+    assert frames_of([Path(large)])[0].width == 4096

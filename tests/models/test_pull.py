@@ -18,7 +18,9 @@ class _Files(http.server.BaseHTTPRequestHandler):
             self.send_error(404)
             return
         self.send_response(200)
-        self.send_header("Content-Length", str(len(CONTENT)))
+        if self.path != "/unknown":
+            length = {"/huge": 2**31 + 1, "/odd": "many", "/less": -5}.get(self.path, len(CONTENT))
+            self.send_header("Content-Length", str(length))
         self.end_headers()
         self.wfile.write(CONTENT[:1000] if self.path == "/short" else CONTENT)
 
@@ -118,3 +120,95 @@ def test_no_url(card):
 def test_a_folder_that_cannot_be_made(card, tmp_path):
     (tmp_path / "files").write_text("a file")
     assert fails(card) == f"cannot write to {tmp_path / 'files'}: File exists"
+
+
+def placed(tmp_path, address, file: str) -> Card:
+    """A card in a folder `cards` with this `file:`."""
+    path = tmp_path / "cards" / "net.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(
+        f"task: detect\nfamily: yolox\nfile: {file}\nurl: {address}/net.onnx\n"
+        f'sha256: "{hashlib.sha256(CONTENT).hexdigest()}"\ninput: {{size: [64, 64]}}\nlabels: [a]\n'
+    )
+    return load_card(path)
+
+
+def files_in(folder) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("file", ["net.onnx", "a/b/net.ONNX", "./a/../net.onnx"])
+def test_a_place_in_the_folder_of_the_card_is_written(file, tmp_path, address):
+    card = placed(tmp_path, address, file)
+    assert pull(card).read_bytes() == CONTENT
+    assert len(files_in(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("file", ["../net.onnx", "a/../../net.onnx", "/{tmp}/net.onnx", "link/net.onnx", "link.onnx"])
+def test_a_place_outside_the_folder_of_the_card_is_refused(file, tmp_path, address):
+    (tmp_path / "cards").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "cards" / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "cards" / "link.onnx").symlink_to(tmp_path / "elsewhere" / "net.onnx")
+    card = placed(tmp_path, address, file.replace("/{tmp}", str(tmp_path)))
+    with pytest.raises(ModelError) as caught:
+        pull(card)
+    assert str(caught.value) == (
+        f"{card.path}:3:7: file names {card.file}, and pull writes only files *.onnx in the card's folder "
+        f"{tmp_path / 'cards'} or below; write a file name such as net.onnx or weights/net.onnx in the card, or fetch "
+        "the file by hand and remove url and sha256"
+    )
+    assert files_in(tmp_path) == ["cards/net.yaml"]
+
+
+def test_a_link_that_comes_after_the_card_was_read_is_refused_too(tmp_path, address):
+    card = placed(tmp_path, address, "a/net.onnx")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "cards" / "a").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ModelError, match=f"file names {tmp_path}/elsewhere/net.onnx, and pull writes only"):
+        pull(card)
+    assert files_in(tmp_path) == ["cards/net.yaml"]
+
+
+@pytest.mark.parametrize("file", ["authorized_keys", "net.onnx.py", ".onnx", "net.yaml"])
+def test_another_kind_of_file_is_refused(file, tmp_path, address):
+    card = placed(tmp_path, address, file)
+    before = card.path.read_bytes()
+    with pytest.raises(ModelError, match=r"weights/net\.onnx in the card$"):
+        pull(card)
+    assert files_in(tmp_path) == ["cards/net.yaml"]
+    assert card.path.read_bytes() == before
+
+
+def test_a_folder_of_cards_that_is_a_link_is_no_trouble(tmp_path, address):
+    placed(tmp_path, address, "net.onnx")
+    (tmp_path / "mine").symlink_to(tmp_path / "cards")
+    assert pull(load_card(tmp_path / "mine" / "net.yaml")) == tmp_path / "cards" / "net.onnx"
+
+
+TOO_LARGE = "an ONNX file has at most 2 GiB; nothing was kept: name the network itself in url, not an archive or a page"
+
+
+def test_a_length_above_2_gib_is_refused_before_a_byte_is_written(card, address):
+    calls = []
+    with pytest.raises(ModelError) as caught:
+        pull(replace(card, url=f"{address}/huge"), lambda *now: calls.append(now))
+    assert str(caught.value) == f"{card.path}: its url gives 2,147,483,649 bytes, and {TOO_LARGE}"
+    assert calls == []
+    assert list(card.file.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("page", ["unknown", "odd", "less"])
+def test_a_file_whose_length_is_not_known_is_bounded_as_it_comes(page, card, address, monkeypatch):
+    there = replace(card, url=f"{address}/{page}")
+    monkeypatch.setattr("streamkit.models.pull._MOST", len(CONTENT))
+    assert pull(there).read_bytes() == CONTENT
+    card.file.unlink()
+    monkeypatch.setattr("streamkit.models.pull._MOST", len(CONTENT) - 1)
+    assert fails(there) == f"its url gives more than {len(CONTENT) - 1:,} bytes, and {TOO_LARGE}"
+    assert list(card.file.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("url", ["http://[::1/net.onnx", "http://127.0.0.1:no/net.onnx", "http://h/a b\x7f"])
+def test_an_address_that_is_none_is_told(url, card):
+    assert "cannot be fetched: " in fails(replace(card, url=url))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from streamkit.ops.candidates import Coding, best_class, cells, check_cells, given_class
+from streamkit.ops.candidates import Coding, best_class, cells, check_cells, each_class, given_class
 
 BOXES = np.tile(np.array([10, 20, 4, 8], np.float32), (1, 6, 1))
 
@@ -96,3 +96,62 @@ def test_what_does_not_fit_is_refused():
         read([[0.1, 0.2]], least(0, 0, 0))
     with pytest.raises(ValueError, match="10 anchors, and an input of 64x32 with strides 8, 16, 32 gives 42"):
         check_cells(10, (64, 32))
+
+
+def each(scores, min_score, **more):
+    scores = np.array(scores, np.float32)[None]
+    return each_class(BOXES[:, : scores.shape[1]], scores, min_score=min_score, coding=Coding.XYXY, **more)
+
+
+def test_each_class_of_a_row_may_be_an_object():
+    found = each([[3.0, 2.0, -3.0], [-3.0, -3.0, 0.0]], least(0.5, 0.5, 0.5), unit=(2.0, 3.0))
+    assert found.class_id.tolist() == [0, 1, 2]
+    assert found.score.tolist() == pytest.approx([0.952574, 0.880797, 0.5], abs=1e-6)
+    assert found.xyxy.tolist() == [[20, 60, 8, 24]] * 3
+    assert (found.removed.tolist(), found.anchors) == ([[3, 0, 0]], 6)
+
+
+def test_each_class_has_its_own_threshold_and_may_be_unwanted():
+    found = each([[3.0, 2.0, 0.5]], least(0.99, 0.5, np.inf))
+    assert found.class_id.tolist() == [1]
+    assert found.removed.tolist() == [[1, 1, 0]]
+
+
+def test_each_class_that_is_no_number_is_counted_alone():
+    found = each([[np.nan, 2.0, np.inf], [-np.inf, 1.0, 0.0]], least(0.6, 0.6, 0.6))
+    assert found.class_id.tolist() == [1, 2, 1]
+    assert found.score.tolist() == pytest.approx([0.880797, 1.0, 0.731059], abs=1e-6)
+    assert found.removed.tolist() == [[2, 0, 1]]
+
+
+def test_each_row_has_its_own_box_and_frame():
+    boxes = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    scores = np.full((2, 3, 2), -9, np.float32)
+    scores[0, 2, 1] = scores[1, 0, 0] = scores[1, 1, 1] = 9
+    found = each_class(boxes, scores, min_score=least(0.5, 0.5), coding=Coding.XYXY)
+    assert found.frame.tolist() == [0, 1, 1]
+    assert found.class_id.tolist() == [1, 0, 1]
+    assert found.xyxy.tolist() == [boxes[0, 2].tolist(), boxes[1, 0].tolist(), boxes[1, 1].tolist()]
+
+
+def test_the_softmax_leaves_the_last_class_out():
+    logits = np.log([[0.2, 0.5, 0.3], [0.1, 0.1, 0.8], [0.45, 0.05, 0.5]])
+    found = read(logits, least(0.4, 0.4), softmax=True)
+    assert found.class_id.tolist() == [1, 0]
+    assert found.score.tolist() == pytest.approx([0.5, 0.45], abs=1e-6)
+    assert found.removed.tolist() == [[1, 0, 0]]
+
+
+def test_the_softmax_of_what_is_no_number():
+    rows = [[np.nan, 1, 1], [1, 1, np.nan], [np.inf, 0, 0], [0, 0, np.inf], [-np.inf, -np.inf, 0], [800, 0, -800]]
+    found = read(rows, least(0.5, 0.5), softmax=True)
+    assert found.score.tolist() == [1.0]
+    assert found.removed.tolist() == [[1, 0, 4]]
+
+
+def test_the_number_of_classes_must_fit():
+    for give in (lambda: read([[1.0, 2.0]], least(0.5), softmax=False), lambda: each([[1.0, 2.0]], least(0.5))):
+        with pytest.raises(ValueError, match="the output has scores of 2 classes, min_score has 1"):
+            give()
+    with pytest.raises(ValueError, match="the output has scores of 1 classes, min_score has 2"):
+        read([[1.0, 2.0]], least(0.5, 0.5), softmax=True)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from stages.ruled import ZONE, nodes, people, scene, shown, told
+from stages.ruled import MONDAY, ZONE, nodes, people, scene, shown, told
 
 from streamkit.data import Batch
 from streamkit.errors import MissingPackage
@@ -230,3 +230,26 @@ def test_the_report():
         "r crowd raised": 2, "r crowd cleared": 1, "r empty raised": 1, "r empty cleared": 1,
         "r begun anew after max_pause": 1, "r crowd raised at the end": 1,
     }  # fmt: skip
+
+
+def test_a_pause_is_longer_than_the_longest():
+    given = people(1, 1)
+    given[1].pts_s = 10.0
+    assert told('when: "present(person) for 10s"', given) == [(10, "r", "raised", None)]
+    given[1].pts_s = 10.25
+    assert told('when: "present(person) for 10s"', given) == []
+
+
+def test_what_must_last_and_cool_down_counts_to_the_very_time():
+    given = people(3, 3, 3, 0, 0, 0, 3, 3, 3, 3, 3)
+    assert told('when: "count(person) > 2 for 2s", clear: "count(person) < 2 for 2s", cooldown: 4s', given) == [
+        (2, "r", "raised", None), (5, "r", "cleared", None), (9, "r", "raised", None),
+    ]  # fmt: skip
+
+
+def test_a_schedule_opens_and_closes_at_its_minute():
+    given = people(*[1] * 6)
+    for frame, minute in zip(given, (29, 29.99, 30, 39, 39.99, 40), strict=True):
+        frame.time_s = MONDAY + minute * 60
+    rule = "when: present(person), schedule: {hours: '00:30-00:40', zone: UTC}"
+    assert told(rule, given) == [(2, "r", "raised", None), (5, "r", "cleared", None)]

@@ -206,3 +206,16 @@ def test_both_come_to_the_device(tmp_path):
             assert isinstance(other.surface.data, cupy.ndarray)
             other.surface.ready.synchronize()
             np.testing.assert_array_equal(other.surface.data.get(), one.surface.data)
+
+
+def test_a_picture_above_the_limit_has_failed_and_the_others_go_on(tmp_path):
+    write(tmp_path / "a.png", picture(40, 30))
+    write(tmp_path / "b.png", picture(80, 30))
+    write(tmp_path / "c.png", picture(40, 30))
+    source, made = frames(tmp_path, max_megapixels=0.0012)
+    found = [next(made) for _ in range(3)]
+    with pytest.raises(SourceError, match=r"b\.png: 80x30 is 0\.0 megapixels, and the limit is 0\.0012; raise max_meg"):
+        next(made)
+    assert [(f.index, f.width, f.error is None) for f in found] == [(0, 40, True), (1, 0, False), (2, 40, True)]
+    assert source.context.counters["pictures that cannot be read"] == 1
+    assert len(list(frames(tmp_path, max_megapixels=0.0024)[1])) == 3

@@ -7,11 +7,18 @@ host makes `Detections` of them with `unpack`.
 from __future__ import annotations
 
 import difflib
+from typing import TYPE_CHECKING
 
 from streamkit.models.families.base import Columns, Family, ReadOptions, Rest, unpack
 from streamkit.ops.nms import CAUSES, Packed
 
-__all__ = ["CAUSES", "DETECTORS", "FAMILIES", "Columns", "Family", "Packed", "ReadOptions", "Rest", "family", "unpack"]
+if TYPE_CHECKING:
+    from streamkit.models.card import Card
+
+__all__ = [
+    "CAUSES", "DETECTORS", "FAMILIES", "Columns", "Family", "Packed", "ReadOptions", "Rest", "family", "family_of",
+    "unpack",
+]  # fmt: skip
 
 DETECTORS = ("yolox", "yolov5", "yolov8", "yolo_e2e", "detr", "ssd", "yunet")
 VECTORS = ("logits", "probabilities", "embedding")
@@ -35,3 +42,8 @@ def family(name: str) -> Family:
         raise ValueError(f"unknown family {name!r}{meant} The families are {', '.join(FAMILIES)}")
     found: Family = import_module(f"streamkit.models.families.{name}").FAMILY
     return found
+
+
+def family_of(card: Card) -> Family:
+    """The family of a card, reading as the card says."""
+    return family(card.family).selecting(card.select)

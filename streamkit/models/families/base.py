@@ -87,6 +87,9 @@ class Family(Protocol):
             ValueError: an output is missing or has another shape, or the label list another length.
         """
 
+    def selecting(self, select: str) -> Family:
+        """The family for cards with this `select`; empty for cards without one."""
+
     @property
     def regions(self) -> bool:
         """Whether it tells classes of places (`maps`), not objects."""
@@ -134,6 +137,10 @@ class Plain:
     task = "detect"
     columns: Columns = {}  # noqa: RUF012  # never changed
     regions = False
+
+    def selecting(self, select: str) -> Any:
+        """The same, for there is nothing to choose."""
+        return self
 
     def points(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> int | None:
         """None."""

@@ -2,38 +2,60 @@
 
 - With the authors' postprocessor inside: `labels` (N, Q), `boxes` (N, Q, 4) x1, y1, x2, y2, `scores` (N, Q). The
   network scales the boxes by its input `orig_target_sizes` (width, height), so it gives source pixels.
-- Raw, as Hugging Face and others export: class logits (N, Q, C) and boxes (N, Q, 4), cx, cy, w, h in parts of the
-  input. Score = sigmoid(logit), of the best class of each query.
+- Raw, as Hugging Face, RF-DETR and others export: class logits (N, Q, C) and boxes (N, Q, 4), cx, cy, w, h in parts of
+  the input. The card's `select` says what becomes an object:
+
+  - `top_k`, the default: the best pairs of query and class by sigmoid(logit), so a query may give several objects, as
+    the authors of Deformable DETR, DINO, RT-DETR, D-FINE, DEIM, LW-DETR and RF-DETR do it.
+  - `best_class`: the best class of each query, by sigmoid(logit).
+  - `softmax`: the best class of each query, by the softmax over C + 1 classes, of which the last is no object, as the
+    authors of the first DETR do it (github.com/facebookresearch/detr, models/detr.py, PostProcess).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from streamkit.data import Array
 from streamkit.models.families import base, shapes
-from streamkit.ops.candidates import Coding, best_class, given_class
+from streamkit.ops.candidates import Coding, best_class, each_class, given_class
 from streamkit.ops.nms import Packed
 
 _NAMES = ("labels", "boxes", "scores")
 _BOXES = ("pred_boxes", "boxes", "dets")
 
 
+@dataclass(frozen=True)
 class Detr(base.Plain):
-    """Queries, each with a box and a class."""
+    """Queries, each with a box and a score a class.
 
+    Attributes:
+        select: what becomes an object of raw outputs, one of `card.SELECTS`; empty for the default.
+    """
+
+    select: str = ""
     name = "detr"
+
+    def selecting(self, select: str) -> Detr:
+        """See `Family.selecting`."""
+        return Detr(select)
 
     def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
         """See `Family.check`."""
         if self._is_raw(outputs):
             logits, boxes = self._raw_names(outputs)
             shapes.check_size(self.name, boxes, outputs[boxes], 2, 4, "cx, cy, w, h")
-            shapes.check_classes(self.name, logits, outputs[logits], 2, 0, classes)
+            self._check_classes(logits, outputs[logits], classes)
         else:
+            if self.select:
+                raise ValueError(
+                    f"select: {self.select} is for class logits, and this network selects by itself "
+                    f"({', '.join(_NAMES)}); leave select out"
+                )
             _, boxes_shape, _ = shapes.named(self.name, outputs, _NAMES)
             shapes.check_size(self.name, "boxes", boxes_shape, 2, 4, "x1, y1, x2, y2")
 
@@ -58,15 +80,7 @@ class Detr(base.Plain):
         n = len(geometry)
         if self._is_raw(outputs):
             logits, boxes = self._raw_names(outputs)
-            candidates = best_class(
-                outputs[boxes][:n],
-                outputs[logits][:n],
-                min_score=options.min_score,
-                coding=Coding.CXCYWH,
-                input_size=input_size,
-                unit=input_size,
-                logits=True,
-            )
+            candidates = self._candidates(outputs[boxes][:n], outputs[logits][:n], input_size, options.min_score)
         else:
             labels, boxes_out, scores = (array[:n] for array in shapes.named(self.name, outputs, _NAMES))
             candidates = given_class(boxes_out, scores, labels, min_score=options.min_score)
@@ -75,6 +89,24 @@ class Detr(base.Plain):
             stretch = np.asarray(sizes_wh, np.float64) / np.array(input_size)
             geometry = (geometry.astype(np.float64) * np.tile(stretch, 2)).astype(np.float32)
         return base.finish(candidates, geometry, sizes_wh, options, suppress=False)
+
+    def _candidates(self, boxes: Array, logits: Array, input_size: tuple[int, int], min_score: np.ndarray) -> Any:
+        how: dict[str, Any] = {"min_score": min_score, "coding": Coding.CXCYWH, "unit": input_size}
+        if self.select == "softmax":
+            return best_class(boxes, logits, input_size=input_size, softmax=True, **how)
+        if self.select == "best_class":
+            return best_class(boxes, logits, input_size=input_size, logits=True, **how)
+        return each_class(boxes, logits, **how)
+
+    def _check_classes(self, name: str, shape: Sequence[Any], classes: int) -> None:
+        """Refuse another number of classes than the card has labels; for one more, say what that may mean."""
+        more = self.select == "softmax"
+        if not more and len(shape) == 3 and shape[2] == classes + 1:
+            raise ValueError(
+                f"family {self.name}: output {name!r} has {shape[2]} classes, one more than the card has labels. Where "
+                "the last is no object, as in the first DETR, write select: softmax; else labels lack one"
+            )
+        shapes.check_classes(self.name, name, shape, 2, int(more), classes)
 
     def _is_raw(self, outputs: Mapping[str, Any]) -> bool:
         return not all(name in outputs for name in _NAMES) and sum(shapes.rank(v) == 3 for v in outputs.values()) > 1

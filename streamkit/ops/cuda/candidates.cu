@@ -123,6 +123,20 @@ __device__ __forceinline__ Box decode(const value_t* v, long long step, int codi
     return Box{__fmul_rn(a, ux), __fmul_rn(b, uy), __fmul_rn(c, ux), __fmul_rn(d, uy)};
 }
 
+// What becomes of the scores: nothing, the sigmoid, or the softmax over one class more, the last, which is no object.
+enum { AS_THEY_ARE = 0, SIGMOID = 1, SOFTMAX = 2 };
+
+__device__ __forceinline__ float sigmoid(float v) { return (float)(1.0 / (1.0 + exp(-(double)v))); }
+
+// The share of the class with logit `best` among classes + 1; a logit that is no number makes it none.
+__device__ __forceinline__ float softmax(const value_t* logits, long long step, int classes, float best) {
+    const float rest = (float)logits[classes * step];
+    const double top = (double)(rest > best ? rest : best);
+    double sum = 0.0;
+    for (int c = 0; c <= classes; ++c) sum += exp((double)(float)logits[c * step] - top);
+    return (float)(exp((double)best - top) / sum);
+}
+
 // A score a class: the best class of each anchor, times its objectness where there is one. Strides count values.
 extern "C" __global__ void best_class(
     const value_t* boxes, long long box_frame, long long box_anchor, long long box_step,
@@ -152,12 +166,31 @@ extern "C" __global__ void best_class(
             class_id = c;
         }
     }
-    if (logits) best = (float)(1.0 / (1.0 + exp(-(double)best)));
+    if (logits == SIGMOID) best = sigmoid(best);
+    if (logits == SOFTMAX) best = softmax(score_of, score_class, classes, best);
     if (has_objectness) best = __fmul_rn(best, object);
     if (!reaches(sink, frame, best) || !wanted(sink, frame, best, class_id)) return;
     const value_t* values = boxes + frame * box_frame + anchor * box_anchor;
     if (add(sink, frame, anchor, best, class_id, decode(values, box_step, coding, unit_x, unit_y, anchor, width, height)))
         keep(sink, frame, anchor, points + frame * point_frame + anchor * point_anchor, point_step, columns, out_points);
+}
+
+// A logit a class: each class of a row may be an object of its own. Anchor = row x classes + class.
+extern "C" __global__ void each_class(
+    const value_t* boxes, long long box_frame, long long box_row, long long box_step,
+    const value_t* scores, long long score_frame, long long score_row, long long score_class,
+    int coding, float unit_x, float unit_y,
+    const float* min_score, int classes, float floor, int anchors, int capacity,
+    key_t64* keys, int* tallies, float* out_boxes, int* out_classes, float* out_points) {
+    const int anchor = blockIdx.x * blockDim.x + threadIdx.x, frame = blockIdx.y;
+    if (anchor >= anchors) return;
+    const Sink sink{min_score, classes, floor, anchors, capacity, keys, tallies, out_boxes, out_classes};
+
+    const int row = anchor / classes, class_id = anchor % classes;
+    const float score = sigmoid((float)scores[frame * score_frame + row * score_row + class_id * score_class]);
+    if (!reaches(sink, frame, score) || !wanted(sink, frame, score, class_id)) return;
+    const value_t* values = boxes + frame * box_frame + row * box_row;
+    add(sink, frame, anchor, score, class_id, decode(values, box_step, coding, unit_x, unit_y, row, 0, 0));
 }
 
 // One score and one class an anchor, as networks give that end in a selection of their own.

@@ -53,12 +53,12 @@ def best_class(
     coding: Coding,
     input_size: tuple[int, int],
     unit: tuple[float, float],
-    logits: bool,
+    logits: int,
     *,
     points: Array | None = None,
     step: int = 2,
 ) -> DeviceCandidates:
-    """As `streamkit.ops.candidates.best_class`."""
+    """As `streamkit.ops.candidates.best_class`; `logits` is 1 for the sigmoid, 2 for the softmax."""
     objects = scores[:, :, 0] if objectness is None else objectness
     boxes, scores, objects, values = _one_type(boxes, scores, objects, boxes if points is None else points)
     columns = 0 if points is None else points.shape[2]
@@ -70,6 +70,19 @@ def best_class(
         *_strided(values), np.int32(columns),
     )  # fmt: skip
     _launch("best_class", _defines(boxes), arguments, found, min_score)
+    return found
+
+
+def each_class(
+    boxes: Array, scores: Array, min_score: np.ndarray, coding: Coding, unit: tuple[float, float]
+) -> DeviceCandidates:
+    """As `streamkit.ops.candidates.each_class`."""
+    boxes, scores = _one_type(boxes, scores)
+    found = _room(scores.shape[0], scores.shape[1] * scores.shape[2])
+    arguments = (
+        *_strided(boxes), *_strided(scores), np.int32(coding), np.float32(unit[0]), np.float32(unit[1]),
+    )  # fmt: skip
+    _launch("each_class", _defines(boxes), arguments, found, min_score)
     return found
 
 

@@ -47,7 +47,9 @@ def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int
         made = {"output0": np.concatenate([rows, scores[..., None], labels[..., None]], axis=2)}
     elif form == "detr":
         made = {"labels": labels.astype(np.int64), "boxes": rows * 3, "scores": scores}
-    elif form == "detr raw":
+    elif form == "detr softmax":
+        made = {"logits": rng.normal(0, 2, (n, 60, CLASSES + 1)), "pred_boxes": rng.uniform(0.05, 0.8, (n, 60, 4))}
+    elif form in ("detr raw", "detr best"):
         made = {"logits": rng.normal(0, 2, (n, 60, CLASSES)), "pred_boxes": rng.uniform(0.05, 0.8, (n, 60, 4))}
     elif form == "ssd openvino":
         row = np.zeros((n, 60, 1))
@@ -73,8 +75,8 @@ def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int
 
 
 FORMS = (
-    "yolox", "yolov5", "yolov8", "yolov8_seg", "yolov8_pose", "movenet", "yolo_e2e", "detr", "detr raw", "ssd openvino",
-    "ssd tensorflow", "ssd torchvision", "yunet",
+    "yolox", "yolov5", "yolov8", "yolov8_seg", "yolov8_pose", "movenet", "yolo_e2e", "detr", "detr raw", "detr best",
+    "detr softmax", "ssd openvino", "ssd tensorflow", "ssd torchvision", "yunet",
 )  # fmt: skip
 
 REAL = {

@@ -87,7 +87,7 @@ def test_check_accepts(name, outputs, classes):
             "detr",
             {"logits": (1, 300, 92), "pred_boxes": (1, 300, 4)},
             91,
-            "holds 92 classes, and the label list has 91",
+            "has 92 classes, one more than the card has labels. Where the last is no object, .* write select: softmax",
         ),
         ("detr", {"a": (1, 300, 80), "b": (1, 300, 4)}, 80, "boxes called pred_boxes or boxes or dets"),
         ("ssd", {"detection_out": (1, 1, 200, 6)}, 91, "must be 7"),
@@ -107,6 +107,31 @@ def test_check_accepts(name, outputs, classes):
 def test_check_refuses(name, outputs, classes, text):
     with pytest.raises(ValueError, match=text):
         family(name).check(outputs, classes)
+
+
+@pytest.mark.parametrize(
+    ("select", "columns", "text"),
+    [
+        ("top_k", 80, None), ("best_class", 80, None), ("softmax", 81, None), ("softmax", "C", None),
+        ("top_k", 81, "one more than the card has labels"), ("best_class", 81, "write select: softmax"),
+        ("softmax", 80, "holds 79 classes beside 1 other"), ("softmax", 82, "holds 81 classes beside 1 other"),
+        ("best_class", 79, "holds 79 classes, and the label list has 80"),
+    ],
+)  # fmt: skip
+def test_a_selection_wants_its_number_of_classes(select, columns, text):
+    outputs = {"logits": (1, 300, columns), "pred_boxes": (1, 300, 4)}
+    if text is None:
+        family("detr").selecting(select).check(outputs, 80)
+    else:
+        with pytest.raises(ValueError, match=text):
+            family("detr").selecting(select).check(outputs, 80)
+
+
+def test_a_network_that_selects_by_itself_takes_no_selection():
+    outputs = {"labels": (1, 9), "boxes": (1, 9, 4), "scores": (1, 9)}
+    with pytest.raises(ValueError, match="select: top_k is for class logits, and this network selects by itself"):
+        family("detr").selecting("top_k").check(outputs, 80)
+    family("detr").check(outputs, 80)
 
 
 def test_reading_refuses_another_input_size():

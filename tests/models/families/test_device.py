@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from detector_forms import reader_of
 
 from streamkit.models.families import CAUSES, ReadOptions, family
 
@@ -27,13 +28,13 @@ def read_on_device(name, outputs, *arguments):
     """Read on the GPU; bring the tables to the host with one copy."""
     import cupy
 
-    packed = family(name).read(outputs, *arguments)
+    packed = reader_of(name).read(outputs, *arguments)
     assert isinstance(packed.rows, cupy.ndarray)
     return packed.over(cupy.asnumpy(packed.buffer))
 
 
 def assert_same(name, outputs, *arguments):
-    host = family(name).read(outputs, *arguments)
+    host = reader_of(name).read(outputs, *arguments)
     device = read_on_device(name, to_device(outputs), *arguments)
     np.testing.assert_array_equal(device.counts, host.counts)
     np.testing.assert_allclose(device.rows, host.rows, rtol=1e-6, atol=1e-4)
@@ -54,7 +55,7 @@ def assert_same(name, outputs, *arguments):
 def test_random_outputs(form, dtype, view, n, made):
     least = np.array([0.2, 0.5, np.inf, 0.3, 0.6], np.float32)
     options = ReadOptions(least[:1] if form in ("yunet", "yolov8_pose", "movenet") else least, **view)
-    found = assert_same(form.split()[0], made(form, n + 1, dtype, seed=n), *frames_of(n), SIZE, options)
+    found = assert_same(form, made(form, n + 1, dtype, seed=n), *frames_of(n), SIZE, options)
     assert found.counts[:, 0].any() or (form == "movenet" and "max_size" in view)  # its one object fills the picture
 
 
@@ -107,7 +108,7 @@ def test_nothing_found(anchors):
 
 
 def test_a_batch_equals_its_frames_one_by_one_bit_for_bit(form, made):
-    outputs, name = to_device(made(form, 8, np.float32)), form.split()[0]
+    outputs, name = to_device(made(form, 8, np.float32)), form
     geometry, sizes = frames_of(8)
     options = ReadOptions(np.full(1 if form == "yunet" else 5, 0.2, np.float32), top_k=25)
     whole = read_on_device(name, outputs, geometry, sizes, SIZE, options)
@@ -132,7 +133,7 @@ def test_two_launches_a_batch(form, made, monkeypatch):
     monkeypatch.setattr(load, "kernel", counting)
     monkeypatch.setattr(readers, "kernel", counting)
     options = ReadOptions(np.full(1 if form == "yunet" else 5, 0.2, np.float32))
-    family(form.split()[0]).read(to_device(made(form, 8, np.float32)), *frames_of(8), SIZE, options)
+    reader_of(form).read(to_device(made(form, 8, np.float32)), *frames_of(8), SIZE, options)
     assert len(launched) == 2
     assert launched[1] == "select_objects"
 

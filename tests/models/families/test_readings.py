@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from detector_forms import reader_of
 
 from streamkit.models.families import CAUSES, ReadOptions, family, unpack
 
@@ -67,10 +68,16 @@ def anchors_of(form, outputs, frame, size, geometry, wh):
         for label, box, score in zip(out["labels"], out["boxes"].tolist(), out["scores"], strict=True):
             # Already source pixels: as network pixels of a stretched picture.
             yield score, int(label), [v * geometry[i % 2] + geometry[2 + i % 2] for i, v in enumerate(box)], []
-    elif form == "detr raw":
+    elif form.startswith("detr "):
         for row, (cx, cy, w, h) in zip(out["logits"].tolist(), out["pred_boxes"].tolist(), strict=True):
-            c = max(range(len(row)), key=lambda k: row[k])
-            yield sigmoid(row[c]), c, around(cx * size[0], cy * size[1], w * size[0], h * size[1]), []
+            box = around(cx * size[0], cy * size[1], w * size[0], h * size[1])
+            if form == "detr raw":
+                yield from ((sigmoid(value), c, box, []) for c, value in enumerate(row))
+                continue
+            classes = row[:-1] if form == "detr softmax" else row
+            c = max(range(len(classes)), key=lambda k: classes[k])
+            share = math.exp(row[c]) / sum(math.exp(value) for value in row)
+            yield share if form == "detr softmax" else sigmoid(row[c]), c, box, []
     elif form == "ssd openvino":
         for _, label, score, x1, y1, x2, y2 in first[0].tolist():
             yield score, int(label), [x1 * size[0], y1 * size[1], x2 * size[0], y2 * size[1]], []
@@ -167,7 +174,7 @@ def frames_of(form):
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("view", VIEWS)
 def test_equals_the_plain_reference(form, view, dtype, made):
-    outputs, options, read = made(form, 4, dtype), per_class(form, **VIEWS[view]), family(form.split()[0])
+    outputs, options, read = made(form, 4, dtype), per_class(form, **VIEWS[view]), reader_of(form)
     geometry, sizes = frames_of(form)
     packed = read.read(outputs, geometry, sizes, SIZE, options)  # the fourth frame is padding
     assert packed.rows.dtype == np.float32
@@ -181,7 +188,7 @@ def test_equals_the_plain_reference(form, view, dtype, made):
 
 
 def test_a_batch_equals_its_frames_one_by_one(form, made):
-    outputs, read = made(form, 3, np.float32), family(form.split()[0])
+    outputs, read = made(form, 3, np.float32), reader_of(form)
     options = per_class(form, top_k=12)
     geometry, sizes = frames_of(form)
     whole = read.read(outputs, geometry, sizes, SIZE, options)

@@ -1,0 +1,86 @@
+"""Image files (JPEG, PNG, BMP, TIFF, WebP) as RGB, in memory that their size in pixels bounds."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from streamkit.errors import SourceError
+from streamkit.media.image_header import image_size
+
+MAX_MEGAPIXELS = 100.0
+"""A larger image is refused unless the user allows it: a small file can unpack to any size."""
+PIXEL_LIMIT = {"max_pixels": str(int(MAX_MEGAPIXELS * 1e6))}
+"""The same for what FFmpeg decodes: an option of its decoders, and of what opens a file to learn about it."""
+TOO_LARGE = (
+    f"more than {MAX_MEGAPIXELS:g} megapixels a frame, and is not decoded; for a still image that you trust, name it "
+    "as {stage: pictures, uri: ..., max_megapixels: ...}"
+)
+"""The end of a message about a video."""
+_BYTES_PER_PIXEL = 16
+"""More than an uncompressed image takes, 4 channels of 32 bits, is no image but a file to fill the memory with."""
+
+
+def read_rgb(name: str, max_megapixels: float = MAX_MEGAPIXELS, allow: str = "max_megapixels") -> np.ndarray:
+    """The pixels of an image file, upright as its EXIF data say: (height, width, 3) uint8 RGB.
+
+    Args:
+        name: the file.
+        max_megapixels: millions of pixels above which the file is refused by its header.
+        allow: what raises that limit, for the message.
+
+    Raises:
+        SourceError: the file cannot be read, is cut short, of another format, or too large; the text names it.
+    """
+    import cv2
+
+    try:
+        _check_size(name, max_megapixels, allow)
+        raw = np.fromfile(name, np.uint8)
+    except OSError as error:
+        raise SourceError(f"{name}: {error.strerror or error}") from error
+    # OpenCV fills what is missing of a JPEG with gray, and says so on stderr only
+    if raw[:2].tobytes() == b"\xff\xd8" and b"\xff\xd9" not in raw[-65536:].tobytes():
+        raise SourceError(f"{name}: the JPEG is cut short")
+    try:
+        rgb = cv2.imdecode(raw, cv2.IMREAD_COLOR_RGB)
+    except cv2.error as error:
+        raise SourceError(f"{name}: {error.err}") from error
+    if rgb is None:
+        raise SourceError(f"{name}: this is not a picture that OpenCV can read")
+    return np.asarray(rgb)
+
+
+def _check_size(name: str, max_megapixels: float, allow: str) -> None:
+    with open(name, "rb") as file:
+        size, length = image_size(file), os.fstat(file.fileno()).st_size
+    if not length:
+        raise SourceError(f"{name}: the file is empty")
+    if size is None:
+        raise SourceError(f"{name}: this is not a picture that OpenCV can read: no JPEG, PNG, BMP, TIFF or WebP header")
+    pixels = size[0] * size[1]
+    if pixels > max_megapixels * 1e6:
+        raise SourceError(
+            f"{name}: {size[0]}x{size[1]} is {pixels / 1e6:,.1f} megapixels, and the limit is {max_megapixels:g}; "
+            f"raise {allow} if you trust the file"
+        )
+    if length > _BYTES_PER_PIXEL * pixels + (1 << 24):
+        raise SourceError(f"{name}: {length:,} bytes are too many for an image of {size[0]}x{size[1]}")
+
+
+def check_image(name: str) -> None:
+    """Refuse a file that is an image and too large, before FFmpeg unpacks it to learn about it; any other file passes.
+
+    Raises:
+        SourceError: it is too large; the text names it.
+    """
+    if not os.path.isfile(name):  # reading a pipe would take its first bytes away
+        return
+    try:
+        with open(name, "rb") as file:
+            size = image_size(file)
+    except OSError:
+        return  # for FFmpeg to tell
+    if size is not None and size[0] * size[1] > MAX_MEGAPIXELS * 1e6:
+        raise SourceError(f"{name}: {size[0]}x{size[1]} is {TOO_LARGE}", cause="codec")
