@@ -24,8 +24,9 @@ _OWN = {"schema", "source", "frame", "pts_s", "time", "width", "height", "error"
 def record(frame: Frame) -> dict[str, Any]:
     """The frame as a plain dict, in the order of the schema's keys.
 
-    `objects` and `events` are always there, be they empty; `time`, `error`, `damaged`, what stages say of the whole frame, and an
-    object's `label`, `track_id`, `stage` and further columns only where there is a value. Tables must be on the host.
+    `objects` and `events` are always there, be they empty; `time`, `error`, `damaged`, what stages say of the whole
+    frame, and an object's `label`, `track_id`, `stage` and further columns only where there is a value. Tables must be
+    on the host.
     """
     tables = frame.tables
     objects: list[dict[str, Any]] = []

@@ -255,11 +255,20 @@ def files_schema() -> Any:
     return pa.schema([(name, types[name]) for name in _FILES])
 
 
-_COUNTS = ("size", "frames", "frames_failed", "frames_damaged", "objects", "frames_in_file", "concealed_errors")
+_COUNTS = (
+    "size",
+    "frames",
+    "frames_failed",
+    "frames_damaged",
+    "objects",
+    "frames_in_file",
+    "concealed_errors",
+    "parts_bytes",
+)
 _FILES = (
     "key", "source", "path", "size", "version", "status", "cause", "cause_kind", "frames", "frames_failed",
-    "frames_damaged", "objects", "looked_s", "codec", "width", "height", "fps", "duration_s", "frames_in_file", "concealed_errors", "pipeline",
-    "models", "streamkit", *RUN_COLUMNS,
+    "frames_damaged", "objects", "looked_s", "codec", "width", "height", "fps", "duration_s", "frames_in_file",
+    "concealed_errors", "parts_bytes", "pipeline", "models", "streamkit", *RUN_COLUMNS,
 )  # fmt: skip
 
 

@@ -134,6 +134,11 @@ def _run(
         opened(graph, settings, files, again=again, retry_failed=retry_failed) as work,
         progress.watching(display) as look,
     ):
+        if work.broken:
+            display.say(
+                f"parts of {work.broken:,} {'file' if work.broken == 1 else 'files'} in {settings.out} are cut off or "
+                "missing: what is left of them was removed, and they count as not done"
+            )
         manager = Manager(
             crew, work.jobs, work.commit, retries=retries, skipped=work.done, failed_before=work.failed, look=look,
             seconds=lambda file: looked_at_s(probe(file.uri), settings.look),

@@ -17,6 +17,7 @@ So the packets around each flag are compared, and the flag moves to the packet t
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from streamkit.media.uris import is_path, local_path
@@ -126,5 +127,5 @@ class Continuity:
         heads = [data[at : at + _PACKET] for at in range(0, len(data) - _PACKET + 1, size)]
         mine = [head for head in heads if head[0] == _SYNC and (head[1] & 0x1F) << 8 | head[2] == self._pid]
         mine = [head for head in mine if head[3] & _PAYLOAD]
-        jumps = any((a[3] + 1) & 0xF != b[3] & 0xF for a, b in zip(mine, mine[1:], strict=False))
+        jumps = any((a[3] + 1) & 0xF != b[3] & 0xF for a, b in itertools.pairwise(mine))
         return bool(mine) and (jumps or not mine[-1][3] & _ADAPTATION)

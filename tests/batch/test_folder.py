@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -20,6 +21,7 @@ from streamkit.errors import ConfigError, OutputError
 
 IDENTITY = {"streamkit": "0.1.0", "stages": {"detect": {"min_score": 0.4}}, "models": {"demo": {"sha256": "ab"}}}
 OTHER = {**IDENTITY, "stages": {"detect": {"min_score": 0.5}}}
+PARQUET = b"PAR1" + b"metadata" + (8).to_bytes(4, "little") + b"PAR1"
 KEYS = [f"gate-{number:016x}" for number in range(3)]
 
 
@@ -28,7 +30,7 @@ def row(out: Path, key: str, status: str = "done", **file: str) -> Settings:
     settings = Settings(Path("pipeline.yaml"), (), out, ("parquet", "jsonl", "video"), Look())
     for name in (f"objects/{key}.parquet", f"jsonl/{key}.jsonl", f"video/{key}.mkv", f"video/{key}-2.mkv"):
         (out / name).parent.mkdir(exist_ok=True)
-        (out / name).write_bytes(b"part")
+        (out / name).write_bytes(PARQUET if name.endswith(".parquet") else b"part")
     commit(settings, Outcome(Job(VideoFile(file.get("uri", key), key, 1, "1"), key), status))
     return settings
 
@@ -56,6 +58,59 @@ def test_a_file_is_done_or_failed_when_its_row_says_so(tmp_path):
         assert (folder.done(), parts_of(tmp_path, KEYS[0])) == (set(), [])
     with Folder(tmp_path, IDENTITY) as again:
         assert (again.swept, again.failed()) == (0, {KEYS[1]})
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("objects/{}.parquet", PARQUET[:-1]),  # cut off
+        ("objects/{}.parquet", b""),
+        ("objects/{}.parquet", bytes(len(PARQUET))),  # of the right size, as some file systems leave it after a crash
+        ("objects/{}.parquet", PARQUET[:12] + (9).to_bytes(4, "little") + b"PAR1"),  # a footer longer than the file
+        ("objects/{}.parquet", PARQUET[:12] + bytes(4) + b"PAR1"),
+        ("jsonl/{}.jsonl", b"par"),
+        ("jsonl/{}.jsonl", b"parts"),
+        ("jsonl/{}.jsonl", None),
+        ("video/{}-2.mkv", b"par"),
+        ("video/{}-2.mkv", None),
+    ],
+)
+def test_a_file_whose_parts_are_no_longer_whole_is_done_again(tmp_path, name, content):
+    with Folder(tmp_path, IDENTITY) as folder:
+        row(tmp_path, KEYS[0])
+        row(tmp_path, KEYS[1])
+        row(tmp_path, KEYS[2], "failed")
+    with Folder(tmp_path, IDENTITY) as folder:
+        assert (folder.broken, folder.swept) == ([], 0)
+    path = tmp_path / name.format(KEYS[0])
+    path.unlink() if content is None else path.write_bytes(content)
+    with Folder(tmp_path, IDENTITY) as folder:
+        assert (folder.broken, folder.done(), folder.failed()) == ([KEYS[0]], {KEYS[1]}, {KEYS[2]})
+        assert parts_of(tmp_path, KEYS[0]) == []
+        assert len(parts_of(tmp_path, KEYS[1])) == 5
+        row(tmp_path, KEYS[0])
+    with Folder(tmp_path, IDENTITY) as folder:
+        assert (folder.broken, folder.done()) == ([], set(KEYS[:2]))
+
+
+def test_the_row_of_a_file_whose_parts_are_broken_goes_first(tmp_path, monkeypatch):
+    """Killed in between, the next run finds parts without a row, and sweeps them."""
+    with Folder(tmp_path, IDENTITY):
+        row(tmp_path, KEYS[0])
+    (tmp_path / "objects" / f"{KEYS[0]}.parquet").write_bytes(b"")
+    order, unlink = [], Path.unlink
+    monkeypatch.setattr(Path, "unlink", lambda path, **how: (order.append(path.parent.name), unlink(path, **how)))
+    with Folder(tmp_path, IDENTITY):
+        assert order[0] == "files"
+        assert len(order) == 5
+
+
+def test_the_row_says_how_large_the_parts_are(tmp_path):
+    with Folder(tmp_path, IDENTITY):
+        row(tmp_path, KEYS[0])
+        row(tmp_path, KEYS[1], "failed")
+    rows = {one["key"]: one["parts_bytes"] for one in pq.read_table(tmp_path / "files").to_pylist()}
+    assert rows == {KEYS[0]: len(PARQUET) + 12, KEYS[1]: 0}
 
 
 def test_what_a_crash_left_is_swept(tmp_path):
