@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from made import ROOT, tree  # the path is set just above
 
+from streamkit.batch import folder as folder_module
 from streamkit.batch.books import commit
 from streamkit.batch.folder import LOCK, Folder, manifest, statuses
 from streamkit.batch.job import Job, Look, Outcome, Settings, VideoFile
@@ -155,13 +157,21 @@ def test_a_wipe_that_is_killed_is_done_at_the_next_start(tmp_path, monkeypatch):
     with Folder(tmp_path, IDENTITY):
         row(tmp_path, KEYS[0])
 
+    left, rmtree = 1, shutil.rmtree
+
     def killed(path):
-        raise KeyboardInterrupt
+        nonlocal left
+        if not left:
+            raise KeyboardInterrupt
+        left -= 1
+        rmtree(path)
 
     monkeypatch.setattr("streamkit.batch.folder.shutil.rmtree", killed)
     with pytest.raises(KeyboardInterrupt):
         Folder(tmp_path, OTHER, again=True)
     monkeypatch.undo()
+    assert statuses(tmp_path) == {}, "the rows go first: no row may speak of parts that are gone"
+    assert parts_of(tmp_path, KEYS[0]) != []
     with pytest.raises(ConfigError, match="another pipeline"):
         Folder(tmp_path, OTHER)
     with Folder(tmp_path, OTHER, again=True) as folder:
@@ -213,6 +223,44 @@ def test_two_runs_into_one_folder_are_refused_and_a_killed_one_holds_nothing(tmp
         first.stdout.close()
     with Folder(tmp_path, IDENTITY) as folder:
         assert folder.done() == set()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_another_run_does_before_the_lock_is_had_is_seen(tmp_path, monkeypatch, again):
+    """Between the first look and the lock another run may fill the folder, and come to its end."""
+    locked = folder_module._locked
+
+    def late(out):
+        monkeypatch.undo()
+        with Folder(out, OTHER):
+            row(out, KEYS[0])
+        before.update(tree(out))
+        return locked(out)
+
+    before = {}
+    monkeypatch.setattr(folder_module, "_locked", late)
+    if again:
+        with Folder(tmp_path / "out", IDENTITY, again=True) as folder:
+            assert (folder.done(), manifest(tmp_path / "out")["identity"]) == (set(), IDENTITY)
+        return
+    with pytest.raises(ConfigError, match="is the data set of another pipeline"):
+        Folder(tmp_path / "out", IDENTITY)
+    assert {**tree(tmp_path / "out"), LOCK: None} == {**before, LOCK: None}
+    with Folder(tmp_path / "out", OTHER) as folder:  # the one that was refused holds no lock
+        assert folder.done() == {KEYS[0]}
+
+
+def test_parts_of_failed_files_are_swept(tmp_path):
+    """A worker that hangs may write its part after its file was put aside."""
+    with Folder(tmp_path, IDENTITY):
+        row(tmp_path, KEYS[0])
+        row(tmp_path, KEYS[1], "failed")
+    for name in (f"objects/{KEYS[1]}.parquet", f"jsonl/{KEYS[1]}.jsonl", f"video/{KEYS[1]}-2.mp4"):
+        (tmp_path / name).write_bytes(b"late")
+    with Folder(tmp_path, IDENTITY) as folder:
+        assert (folder.swept, folder.failed()) == (3, {KEYS[1]})
+        assert parts_of(tmp_path, KEYS[1]) == [f"files/{KEYS[1]}.parquet"]
+        assert len(parts_of(tmp_path, KEYS[0])) == 5
 
 
 def test_the_path_of_each_row_is_known(tmp_path):
