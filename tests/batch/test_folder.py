@@ -192,6 +192,27 @@ def test_a_folder_that_is_not_ours_is_left_alone(tmp_path):
         Folder(tmp_path / "broken", IDENTITY, again=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [(".a.json.part", True), (".hidden", False), ("a.part", False), ("lost+found", True), (LOCK, True)],
+)
+def test_what_may_lie_in_a_folder_that_is_nobodys(tmp_path, name, ours):
+    (tmp_path / name).touch()
+    if ours:
+        Folder(tmp_path, IDENTITY).close()
+        return
+    with pytest.raises(ConfigError, match=f"is not empty and no data set .it has {re.escape(name)}, and no"):
+        Folder(tmp_path, IDENTITY)
+
+
+@pytest.mark.parametrize(("count", "more"), [(6, ""), (7, ", and 1 more"), (9, ", and 3 more")])
+def test_of_many_strange_files_some_are_named(tmp_path, count, more):
+    for number in range(count):
+        (tmp_path / f"f{number}").touch()
+    with pytest.raises(ConfigError, match=rf"it has f0, f1, f2, f3, f4, f5{more}, and no streamkit\.json"):
+        Folder(tmp_path, IDENTITY)
+
+
 def test_a_report_that_is_begun_in_the_folder_does_not_make_it_somebodys(tmp_path):
     (tmp_path / ".report.json.part").write_bytes(b"")
     with Folder(tmp_path, IDENTITY) as folder:
