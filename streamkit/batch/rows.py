@@ -205,16 +205,18 @@ def _cut(span: Span) -> Chunk:
     chunk, begin, end = span
     if end - begin == len(chunk.index):
         return chunk
-    parts = (part[begin:end] for part in (chunk.index, chunk.damaged, chunk.pts_s, chunk.numbers))
-    return Chunk(chunk.stage, *parts, chunk.table[begin:end])
+    index, damaged, pts_s, numbers = (
+        part[begin:end] for part in (chunk.index, chunk.damaged, chunk.pts_s, chunk.numbers)
+    )
+    return Chunk(chunk.stage, index, damaged, pts_s, numbers, chunk.table[begin:end])
 
 
 def _one_below_the_other(chunks: list[Chunk]) -> Chunk:
     if len(chunks) == 1:
         return chunks[0]
     names = "index", "damaged", "pts_s", "numbers"
-    parts = (np.concatenate([getattr(one, name) for one in chunks]) for name in names)
-    return Chunk(chunks[0].stage, *parts, Detections.concat([one.table for one in chunks]))
+    index, damaged, pts_s, numbers = (np.concatenate([getattr(one, name) for one in chunks]) for name in names)
+    return Chunk(chunks[0].stage, index, damaged, pts_s, numbers, Detections.concat([one.table for one in chunks]))
 
 
 # --------------------------------------------------------------------------------------------------- events and frames

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -113,6 +114,20 @@ def test_the_row_says_how_large_the_parts_are(tmp_path):
         row(tmp_path, KEYS[1], "failed")
     rows = {one["key"]: one["parts_bytes"] for one in pq.read_table(tmp_path / "files").to_pylist()}
     assert rows == {KEYS[0]: len(PARQUET) + 12, KEYS[1]: 0}
+
+
+def test_a_row_that_does_not_say_how_large_the_parts_are_counts_as_it_is(tmp_path):
+    with Folder(tmp_path, IDENTITY):
+        row(tmp_path, KEYS[0])
+    path = tmp_path / "files" / f"{KEYS[0]}.parquet"
+    table = pq.read_table(path)
+    place = table.column_names.index("parts_bytes")
+    pq.write_table(table.set_column(place, table.field(place), pa.nulls(1, pa.int64()).cast(pa.int64())), path)
+    with Folder(tmp_path, IDENTITY) as folder:
+        assert (folder.broken, folder.done()) == ([], {KEYS[0]})
+    (tmp_path / "objects" / f"{KEYS[0]}.parquet").write_bytes(PARQUET[:-1])
+    with Folder(tmp_path, IDENTITY) as folder:
+        assert (folder.broken, folder.done()) == ([KEYS[0]], set())
 
 
 def test_what_a_crash_left_is_swept(tmp_path):
