@@ -73,6 +73,7 @@ class Frame:
         packet: the `media.ring.Place` of the packet it was decoded from, where packets are kept; else None.
         ordinal: how many frames of its source came into the graph before it, drops and thinning not counted.
         turn: how often its source had begun anew before it, as a file that loops does.
+        damaged: whether its data was damaged or incomplete, and the decoder concealed that.
         skipped: the detectors that did not look at it, by id, so that their having found nothing says nothing.
     """
 
@@ -95,6 +96,7 @@ class Frame:
     packet: Any = None
     ordinal: int = 0
     turn: int = 0
+    damaged: bool = False
     skipped: frozenset[str] = frozenset()
 
     @property

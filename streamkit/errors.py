@@ -66,6 +66,7 @@ class SourceError(StreamkitError):
     Args:
         text: what happened.
         cause: the same in a word that programs go by, one of `CAUSES`, or None where none of them fits.
+        damaged: how many frames were lost or concealed, where the cause is `damaged`.
     """
 
     CAUSES = (
@@ -73,9 +74,9 @@ class SourceError(StreamkitError):
         "missing", "permission", "empty", "no_video", "truncated", "damaged",
     )  # fmt: skip
 
-    def __init__(self, text: str = "", *, cause: str | None = None) -> None:
+    def __init__(self, text: str = "", *, cause: str | None = None, damaged: int = 0) -> None:
         super().__init__(text)
-        self.cause = cause
+        self.cause, self.damaged = cause, damaged
 
 
 class OutputError(StreamkitError):

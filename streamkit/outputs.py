@@ -9,6 +9,7 @@ import fcntl
 import os
 import re
 import struct
+import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -149,6 +150,7 @@ def _owned(file: WholeFile) -> bool:
 _FAR = 1 << 62
 """The byte that is locked. Where locks are mandatory, as on SMB, what is locked cannot be written by other handles."""
 _TRIES = 10
+_ABANDONED_S = 60.0
 
 
 def _held(part: Path) -> int:
@@ -175,19 +177,50 @@ def _held(part: Path) -> int:
     raise BlockingIOError
 
 
-def lock(handle: int) -> None:
-    """Keep other runs from writing this file as long as the handle is open. Raises BlockingIOError where one does."""
+def lock(handle: int) -> bool:
+    """Keep other runs from writing this file as long as the handle is open.
+
+    Returns:
+        False where the file system, or the system, has no such locks.
+
+    Raises:
+        BlockingIOError: another handle, of any process, holds the lock.
+    """
     order = getattr(fcntl, "F_OFD_SETLK", None)  # of this handle, so that closing others lets go of nothing
     if order is None:
-        return
+        return False
     try:
-        # held alone to begin with, then such that others may share it: where all locks are one kind, as on NFS, `Clip`
-        # takes a shared one of the same file
-        for kind in (fcntl.F_WRLCK, fcntl.F_RDLCK):
-            fcntl.fcntl(handle, order, struct.pack("hhqqi", kind, os.SEEK_SET, _FAR, 1, 0))
+        fcntl.fcntl(handle, order, struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, _FAR, 1, 0))
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES):
             raise BlockingIOError from error
+        return False
+    return True
+
+
+def sweep(part: Path) -> bool:
+    """Remove a part file that nobody writes any more, as a crash leaves it.
+
+    One that is being written, by whatever process, is locked and stays. Where there are no locks, one that has changed
+    within the last minute stays, too.
+
+    Returns:
+        Whether it was removed.
+
+    Raises:
+        OSError: it cannot be opened or removed.
+    """
+    with contextlib.suppress(BlockingIOError, FileNotFoundError):
+        handle = os.open(part, os.O_RDWR)
+        try:
+            locked, about = lock(handle), os.fstat(handle)
+            # between opening and locking its writer may have given it its name, and another have begun the next one
+            if os.path.samestat(about, os.stat(part)) and (locked or time.time() - about.st_mtime > _ABANDONED_S):
+                os.unlink(part)
+                return True
+        finally:
+            os.close(handle)
+    return False
 
 
 def _forked() -> None:

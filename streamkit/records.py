@@ -18,14 +18,15 @@ import orjson
 from streamkit.data import Batch, Detections, Event, Frame
 
 SCHEMA = "streamkit/1"
-_OWN = {"schema", "source", "frame", "pts_s", "time", "width", "height", "error", "objects", "events"}
+_OWN = {"schema", "source", "frame", "pts_s", "time", "width", "height", "error", "damaged", "objects", "events"}
 
 
 def record(frame: Frame) -> dict[str, Any]:
     """The frame as a plain dict, in the order of the schema's keys.
 
-    `objects` and `events` are always there, be they empty; `time`, `error`, what stages say of the whole frame, and an
-    object's `label`, `track_id`, `stage` and further columns only where there is a value. Tables must be on the host.
+    `objects` and `events` are always there, be they empty; `time`, `error`, `damaged`, what stages say of the whole
+    frame, and an object's `label`, `track_id`, `stage` and further columns only where there is a value. Tables must be
+    on the host.
     """
     tables = frame.tables
     objects: list[dict[str, Any]] = []
@@ -80,6 +81,8 @@ def frame_record(frame: Frame, objects: list[dict[str, Any]]) -> dict[str, Any]:
     made["height"] = frame.height
     if frame.error is not None:
         made["error"] = frame.error
+    if frame.damaged:
+        made["damaged"] = True
     made.update({name: fact for name, fact in frame.facts.items() if name not in _OWN})
     made["objects"] = objects
     made["events"] = [_event(event) for event in frame.events]

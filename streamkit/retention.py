@@ -13,7 +13,7 @@ from pathlib import Path
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
 from streamkit.counters import Counters
-from streamkit.outputs import fill_path, fresh
+from streamkit.outputs import fill_path, fresh, sweep
 from streamkit.units import Bytes, Seconds
 
 PLACEHOLDERS = ("source", "time", "stage", "kind")
@@ -103,6 +103,16 @@ class Shelf:
         for path in self._files():
             if path.name.startswith(".") and path.suffix == ".part" and self._fits(path.with_name(path.name[1:-5])):
                 yield path
+
+    def sweep(self) -> None:
+        """Remove the part files that a crash left; those that any process still writes stay."""
+        for part in self.parts():
+            try:
+                if sweep(part):
+                    self._counters.add(f"half {self._what} of a crash removed")
+            except OSError as error:
+                self._counters.add(f"half {self._what} of a crash that could not be removed")
+                self._say(f"cannot remove {part}: {error.strerror}")
 
     def room(self) -> bool:
         """Whether there is room for another, after the oldest have gone where they may.

@@ -3,12 +3,14 @@ import fcntl
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from streamkit import outputs
 from streamkit.errors import OutputError
 from streamkit.outputs import (
     PartFile,
@@ -18,8 +20,10 @@ from streamkit.outputs import (
     discard_all,
     fill_path,
     fresh,
+    lock,
     output_error,
     report_file,
+    sweep,
 )
 
 
@@ -174,6 +178,78 @@ def test_a_process_that_was_forked_does_not_keep_it(tmp_path):
         mine.finish()
         assert running.stdin is not None
         running.stdin.close()  # and so the child ends
+
+
+def test_a_part_is_swept_when_its_run_is_dead_however_young_it_is(tmp_path):
+    part = tmp_path / ".a.txt.part"
+    with another_run(tmp_path / "a.txt") as running:
+        os.utime(part, (1, 1))
+        assert not sweep(part)
+        assert part.read_text() == "theirs"
+        running.kill()
+        running.wait()
+        part.touch()
+        assert sweep(part)
+    assert os.listdir(tmp_path) == []
+    assert not sweep(part)  # it is gone
+
+
+def test_a_part_of_this_run_is_not_swept(tmp_path):
+    mine = WholeFile(tmp_path / "a.txt")
+    mine.begin().write_text("mine")
+    assert not sweep(mine.part)
+    mine.finish()
+    assert (tmp_path / "a.txt").read_text() == "mine"
+
+
+def test_a_part_that_is_begun_while_another_is_looked_at_is_not_swept(tmp_path, monkeypatch):
+    """Between opening a part and locking it, its run may finish it, and the next one begin."""
+    part, locks = tmp_path / ".a.txt.part", outputs.lock
+    part.write_text("first")
+
+    def slow(handle):
+        os.replace(part, tmp_path / "a.txt")
+        part.write_text("second")
+        return locks(handle)
+
+    monkeypatch.setattr(outputs, "lock", slow)
+    assert not sweep(part)
+    assert (part.read_text(), (tmp_path / "a.txt").read_text()) == ("second", "first")
+
+
+def test_a_part_that_cannot_be_removed_is_an_error(tmp_path):
+    (tmp_path / ".a.txt.part").mkdir()
+    with pytest.raises(IsADirectoryError):
+        sweep(tmp_path / ".a.txt.part")
+
+
+@pytest.mark.parametrize("lacks", ["file system", "system"])
+@pytest.mark.parametrize(("age_s", "goes"), [(0.0, False), (50.0, False), (70.0, True)])
+def test_where_nothing_can_be_locked_only_what_is_old_is_swept(tmp_path, monkeypatch, lacks, age_s, goes):
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    if lacks == "system":
+        monkeypatch.delattr(fcntl, "F_OFD_SETLK")
+    else:
+        monkeypatch.setattr(fcntl, "fcntl", refuse)
+    part = tmp_path / ".a.txt.part"
+    part.touch()
+    os.utime(part, (time.time() - age_s,) * 2)
+    assert sweep(part) is goes
+    assert part.exists() is not goes
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EACCES])
+def test_what_a_system_says_of_a_file_that_is_locked(tmp_path, monkeypatch, number):
+    def refuse(*_: object) -> None:
+        raise OSError(number, "locked")
+
+    with (tmp_path / "a").open("w") as file:
+        assert lock(file.fileno())
+        monkeypatch.setattr(fcntl, "fcntl", refuse)
+        with pytest.raises(BlockingIOError):
+            lock(file.fileno())
 
 
 @pytest.mark.parametrize("lacks", ["file system", "system"])

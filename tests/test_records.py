@@ -61,13 +61,14 @@ def test_keys_without_a_value_are_left_out():
     made = record(frame(tables={"detect": table([[0, 0, 1, 1]])}, events=[Event("seen", "x", "street", 1, 0.0)]))
     assert set(made["objects"][0]) == {"box", "score", "class_id", "label"}
     assert made["events"] == [{"kind": "seen", "stage": "x"}]
-    assert not {"time", "error"} & set(made)
+    assert not {"time", "error", "damaged"} & set(made)
 
 
 def test_live_and_failed_frames():
     made = record(frame(time_s=1785585600.25, error="detect failed"))
     assert made["time"] == "2026-08-01T12:00:00.250Z"
     assert made["error"] == "detect failed"
+    assert record(frame(damaged=True))["damaged"] is True
     assert wall_clock(0.0) == "1970-01-01T00:00:00.000Z"
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from streamkit import outputs
 from streamkit.counters import Counters
 from streamkit.errors import OutputError
 from streamkit.retention import Shelf, removable
@@ -66,6 +67,65 @@ def test_the_oldest_go_where_all_are_too_large():
     made.tidy(0.0)
     assert [path.exists() for path in clips] == [False, False, True, True]
     assert made.counts.values == {"clips removed: too much": 2}
+
+
+@pytest.mark.parametrize(("size", "left"), [(400, 4), (399, 3), (301, 3), (300, 3), (299, 2), (100, 1), (99, 0)])
+def test_what_is_kept_at_exactly_its_size(size, left):
+    clips = [clip(f"s{n}", days=4 - n, size=100) for n in range(4)]
+    made = shelf({"size": size})
+    made.tidy(0.0)
+    assert [path.exists() for path in clips] == [False] * (4 - left) + [True] * left
+    assert made.counts["clips removed: too much"] == 4 - left
+
+
+@pytest.mark.parametrize(("older_s", "stays"), [(-0.5, True), (0.0, True), (0.5, False)])
+def test_what_is_kept_at_exactly_its_age(monkeypatch, older_s, stays):
+    path = clip()
+    os.utime(path, (1_000_000.0 - older_s,) * 2)
+    monkeypatch.setattr(time, "time", lambda: 1_003_600.0)
+    shelf({"age": 3600.0}).tidy(0.0)
+    assert path.exists() is stays
+
+
+def test_what_is_too_old_counts_no_more_towards_the_size():
+    old, clips = clip("old", days=9, size=1000), [clip(f"s{n}", days=4 - n, size=100) for n in range(2)]
+    made = shelf({"age": 7 * 86400, "size": 200})
+    made.tidy(0.0)
+    assert [path.exists() for path in (old, *clips)] == [False, True, True]
+    assert made.counts.values == {"clips removed: too old": 1}
+
+
+def test_of_files_of_one_moment_the_first_by_name_goes():
+    clips = [clip(f"s{n}", size=100) for n in (2, 0, 1)]
+    for path in clips:
+        os.utime(path, (1000, 1000))
+    shelf({"size": 200}).tidy(0.0)
+    assert [path.exists() for path in clips] == [True, False, True]
+
+
+@pytest.mark.parametrize(("free", "there"), [(799, False), (800, True), (801, True)])
+def test_room_at_exactly_what_has_to_be_free(monkeypatch, free, there):
+    usage = shutil.disk_usage(".")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free))
+    assert shelf(min_free=800).room() is there
+
+
+@pytest.mark.parametrize(("free", "there"), [(99_999_999, False), (100_000_000, True)])
+def test_without_min_free_100_mb_have_to_be_free(monkeypatch, free, there):
+    path, usage = clip(days=9), shutil.disk_usage(".")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free))
+    assert shelf().room() is there
+    assert path.exists()
+
+
+def test_room_ends_as_soon_as_there_is_enough(monkeypatch):
+    clips = [clip(f"s{n}", days=4 - n) for n in range(4)]
+    usage = shutil.disk_usage(".")
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: usage._replace(free=400 - 100 * sum(one.exists() for one in clips))
+    )
+    assert shelf(min_free=100).room()
+    assert [path.exists() for path in clips] == [False, True, True, True]
 
 
 def test_it_looks_once_a_minute_or_when_there_is_a_new_clip():
@@ -152,6 +212,32 @@ def test_parts_of_clips():
     for path in (part, folder / ".x.mp4.part", folder / "20260801T120000.250Z-crossed-2.mp4.part"):
         path.touch()
     assert [path.resolve() for path in shelf().parts()] == [part.resolve()]
+    made = shelf()
+    made.sweep()
+    assert not part.exists()
+    assert made.counts.values == {"half clips of a crash removed": 1}
+    assert len([name for name in os.listdir(folder) if name.endswith(".part")]) == 2
+
+
+def test_a_part_that_cannot_be_swept_is_said_and_ends_nothing(monkeypatch):
+    folder = clip().parent
+    parts = [folder / f".20260801T120000.250Z-crossed-{n}.mp4.part" for n in (2, 3)]
+    for part in parts:
+        part.touch()
+
+    def first_refused(part):
+        if part.resolve() == parts[0].resolve():
+            raise PermissionError(13, "Permission denied")
+        return outputs.sweep(part)
+
+    monkeypatch.setattr("streamkit.retention.sweep", first_refused)
+    made = shelf()
+    made.sweep()
+    assert made.counts.values == {
+        "half clips of a crash removed": 1,
+        "half clips of a crash that could not be removed": 1,
+    }
+    assert made.said == [f"cannot remove {parts[0]}: Permission denied"]
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from typing import Any
 from streamkit.batch.folder import Folder, manifest
 from streamkit.batch.identity import pipeline_identity
 from streamkit.batch.job import Outcome, Settings, printable
-from streamkit.batch.parts import FILES, parts, remove, row_path
+from streamkit.batch.parts import FILES, parts, present, remove, row_path
 from streamkit.batch.tables import files_schema, tables_of
 from streamkit.batch.wiring import places
 from streamkit.errors import OutputError
-from streamkit.outputs import settle
+from streamkit.outputs import output_error, settle
 from streamkit.plan import Graph
 from streamkit.tablefile import TableFile, arrow
 
@@ -61,6 +61,10 @@ def commit(settings: Settings, outcome: Outcome) -> None:
 
 def _row(settings: Settings, outcome: Outcome) -> dict[str, Any]:
     job, facts, made = outcome.job, outcome.facts, manifest(settings.out)
+    try:
+        parts_bytes = sum(path.stat().st_size for path in present(settings, job.key))
+    except OSError as error:
+        raise output_error(settings.out, error) from error
     return {
         "key": job.key, "source": job.file.name, "path": printable(job.file.uri), "size": job.file.size,
         "version": job.file.version, "status": outcome.status, "cause": outcome.cause or None,
@@ -68,7 +72,9 @@ def _row(settings: Settings, outcome: Outcome) -> dict[str, Any]:
         "looked_s": outcome.duration_s,
         **{name: facts.get(name) for name in ("codec", "width", "height", "duration_s")},
         "fps": None if facts.get("fps") is None else float(facts["fps"]), "frames_in_file": facts.get("frames"),
-        "frames_failed": facts.get("failed_frames"), "concealed_errors": facts.get("concealed_errors"),
+        "frames_failed": facts.get("failed_frames"), "frames_damaged": facts.get("damaged_frames"),
+        "concealed_errors": facts.get("concealed_errors"),
+        "parts_bytes": parts_bytes,
         "pipeline": made["pipeline"],
         "models": [{"name": name, "sha256": model["sha256"]} for name, model in made["identity"]["models"].items()],
         "streamkit": made["identity"]["streamkit"], "attempts": job.attempt, "seconds": outcome.seconds,

@@ -7,13 +7,14 @@ import json
 import os
 import shutil
 import socket
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from streamkit.batch.identity import differences, pipeline_key
-from streamkit.batch.parts import FILES, FOLDERS, TOGETHER, found, leftovers, row_path
+from streamkit.batch.parts import FILES, FOLDERS, TOGETHER, found, is_whole, leftovers, row_path
 from streamkit.batch.tables import files_schema
 from streamkit.errors import ConfigError
 from streamkit.outputs import PartFile, output_error, settle
@@ -46,8 +47,22 @@ def _manifest(path: Path, changed_ns: int) -> dict[str, Any]:
     return {"pipeline": str(made["pipeline"]), "identity": dict(made["identity"])}
 
 
-Seen = dict[str, tuple[tuple[int, int], str, str]]
-"""By key, which file and when it was changed, the status it holds, and the path; "" where it cannot be read."""
+class Row(NamedTuple):
+    """What a file's row in the table of files says.
+
+    Attributes:
+        status: done or failed; "" where the row cannot be read.
+        path: of the video; "" likewise.
+        parts_bytes: the size of all its parts together; None where the row does not say.
+    """
+
+    status: str = ""
+    path: str = ""
+    parts_bytes: int | None = None
+
+
+Seen = dict[str, tuple[tuple[int, int], Row]]
+"""By key, which file holds the row and when it was changed, and what it says."""
 
 
 def statuses(out: Path, seen: Seen | None = None) -> dict[str, str]:
@@ -69,22 +84,23 @@ def statuses(out: Path, seen: Seen | None = None) -> dict[str, str]:
             about = entry.stat()
             mark = about.st_ino, about.st_mtime_ns
             if key not in seen or seen[key][0] != mark:
-                seen[key] = mark, *_status(entry.path)
-            if seen[key][1]:
-                made[key] = seen[key][1]
+                seen[key] = mark, _row(entry.path)
+            if status := seen[key][1].status:
+                made[key] = status
     return made
 
 
-def _status(path: str) -> tuple[str, str]:
-    """The status and path in a row: the file's own description has them, which is quicker than to read the table."""
+def _row(path: str) -> Row:
+    """What a row says: the file's own statistics have it, which is quicker than to read the table."""
     try:
         about, names = arrow().parquet.read_metadata(path), files_schema().names
         if not about.num_rows:
-            return "", ""
-        status, way = (about.row_group(0).column(names.index(name)).statistics for name in ("status", "path"))
-        return str(status.min), str(way.min) if way is not None and way.has_min_max else ""
+            return Row()
+        found = (about.row_group(0).column(names.index(name)).statistics for name in Row._fields)
+        status, way, size = (one.min if one is not None and one.has_min_max else None for one in found)
+        return Row(str(status), str(way or ""), None if size is None else int(size))
     except (OSError, ValueError):
-        return "", ""
+        return Row()
 
 
 class Folder:
@@ -99,6 +115,7 @@ class Folder:
     Attributes:
         pipeline: the key of the pipeline, for `file_key`.
         swept: how many files were taken away that a run had left half-done.
+        broken: the keys of files that were done, and whose parts are no longer whole; they count as not done.
 
     Raises:
         ConfigError: it is not ours, is another pipeline's, or another run writes into it. Nothing was changed then.
@@ -108,7 +125,7 @@ class Folder:
     def __init__(self, out: Path, identity: Mapping[str, Any], *, again: bool = False) -> None:
         arrow()
         self.out, self.identity, self.pipeline = out, dict(identity), pipeline_key(identity)
-        self.swept = 0
+        self.swept, self.broken = 0, list[str]()
         self._seen: Seen = {}
         self._lock: BinaryIO | None = None
         self._check(again)
@@ -138,7 +155,7 @@ class Folder:
 
     def paths(self) -> dict[str, str]:
         """The path of each file that has a row, by key."""
-        return {key: self._seen[key][2] for key in statuses(self.out, self._seen)}
+        return {key: self._seen[key][1].path for key in statuses(self.out, self._seen)}
 
     def close(self) -> None:
         """Let others at it."""
@@ -189,11 +206,26 @@ class Folder:
             settle([self.out])
         (self.out / FILES).mkdir(exist_ok=True)
         kept = statuses(self.out, self._seen)
+        self.broken = self._no_longer_whole(kept)
+        self._unlink(row_path(self.out, key) for key in self.broken)  # before their parts, as in `clear`
+        kept = {key: status for key, status in kept.items() if key not in self.broken}
         stray = [part for key, part in found(self.out) if kept.get(key) != "done"]
         whole = [part for name in (MANIFEST, TOGETHER) for part in self.out.glob(f".{name}.*.part")]
         left = [*leftovers(self.out), *whole, *self._unreadable(kept)]
         self.swept = len(stray) + len(left)
         self._unlink([*left, *stray])
+
+    def _no_longer_whole(self, kept: Mapping[str, str]) -> list[str]:
+        """The files of which a part was cut off, changed or removed since they were done."""
+        sizes: Counter[str] = Counter()
+        damaged = set()
+        for key, path in found(self.out):
+            if kept.get(key) == "done":
+                sizes[key] += path.stat().st_size
+                if not is_whole(path):
+                    damaged.add(key)
+        done = (key for key, status in kept.items() if status == "done")
+        return [key for key in done if key in damaged or self._seen[key][1].parts_bytes not in (None, sizes[key])]
 
     def _wipe(self) -> None:
         for name in (FILES, *FOLDERS):  # the rows first: from then on nothing counts as done

@@ -56,6 +56,7 @@ def pipeline_identity(graph: Graph, settings: Settings) -> dict[str, Any]:
         "stages": stages,
         "models": dict(_models(kept)),
         "plugins": dict(_plugins(kept)),
+        **({"strict": True} if settings.strict else {}),
         "look": dataclasses.asdict(settings.look),
         "formats": sorted(settings.formats),
         "records": {

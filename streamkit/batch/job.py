@@ -91,6 +91,7 @@ class Settings:
         out: the output folder.
         formats: what is written for each file: parquet, jsonl, csv, coco, mot, video.
         look: which pictures.
+        strict: whether a file with damaged frames fails as a whole, and leaves no rows.
     """
 
     pipeline: Path
@@ -98,6 +99,7 @@ class Settings:
     out: Path
     formats: tuple[str, ...]
     look: Look
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,8 @@ class Outcome:
         objects: that were found.
         duration_s: of the video that was looked at.
         seconds: that it took.
-        facts: about the file for the table of files: codec, width, height, fps, frames, duration_s, concealed errors.
+        facts: about the file for the table of files: codec, width, height, fps, frames, duration_s, and the counts
+            `concealed_errors`, `damaged_frames` and `failed_frames`.
     """
 
     job: Job

@@ -11,6 +11,7 @@ out/files/KEY.parquet         the row of the file itself, written last: it is wh
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -37,6 +38,7 @@ FORMATS: dict[str, dict[str, str]] = {
 FOLDERS = {folder: suffix for folders in FORMATS.values() for folder, suffix in folders.items()}
 
 _VIDEO_SUFFIXES = (".mp4", ".mkv")
+_MAGIC, _FOOTER = b"PAR1", 8  # a Parquet file ends with the length of its footer in four bytes, and the magic bytes
 
 
 def check_formats(formats: Iterable[str]) -> tuple[str, ...]:
@@ -83,12 +85,33 @@ def found(out: Path) -> Iterator[tuple[str, Path]]:
                     yield match[1], path
 
 
+def present(settings: Settings, key: str) -> list[Path]:
+    """The parts of a job that are there."""
+    there = [path for path in parts(settings, key) if path.parent.name != "video" and path.is_file()]
+    if "video" in settings.formats:  # in either container, and it may be several: KEY.mp4, KEY-2.mp4, ...
+        for suffix in _VIDEO_SUFFIXES:
+            path, number = settings.out / "video" / f"{key}{suffix}", 1
+            while path.is_file():
+                there.append(path)
+                number += 1
+                path = path.with_name(f"{key}-{number}{suffix}")
+    return there
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a part ends as its format wants it; only Parquet's end tells. Raises OSError where it cannot be read."""
+    if path.suffix != ".parquet":
+        return True
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(-min(size, _FOOTER), os.SEEK_END)
+        end = file.read()
+    return len(end) == _FOOTER and end[4:] == _MAGIC and 0 < int.from_bytes(end[:4], "little") <= size - 12
+
+
 def remove(settings: Settings, key: str) -> None:
     """Take a job's parts away, but not its row. Raises OutputError where that cannot be."""
-    there = parts(settings, key)
-    if "video" in settings.formats:  # in either container, and it may be several
-        there += [path for suffix in _VIDEO_SUFFIXES for path in (settings.out / "video").glob(f"{key}*{suffix}")]
-    for path in there:
+    for path in present(settings, key):
         try:
             path.unlink(missing_ok=True)
         except OSError as error:

@@ -32,6 +32,7 @@ class Chunk:
     Attributes:
         stage: the detector's id.
         index: (n,) int32, the frame's number in its source.
+        damaged: (n,) bool, whether the frame's data was damaged.
         pts_s: (n,) float64.
         numbers: (n, 5) float64, as `records.numbers_of`.
         table: the rest.
@@ -39,6 +40,7 @@ class Chunk:
 
     stage: str
     index: np.ndarray
+    damaged: np.ndarray
     pts_s: np.ndarray
     numbers: np.ndarray
     table: Detections
@@ -72,8 +74,9 @@ def spans_of(frame: Frame) -> list[Span]:
 def _chunk(stage: str, table: Detections, frames: Sequence[Frame]) -> Chunk:
     rows = table.batch_row
     index = np.array([frame.index for frame in frames], np.int32)[rows]
+    damaged = np.array([frame.damaged for frame in frames], bool)[rows]
     pts_s = np.array([round(frame.pts_s, 6) for frame in frames], np.float64)[rows]
-    return Chunk(stage, index, pts_s, numbers_of(table, frames), table)
+    return Chunk(stage, index, damaged, pts_s, numbers_of(table, frames), table)
 
 
 class Objects:
@@ -147,6 +150,7 @@ class Objects:
             "key": pa.repeat(self._key, n),
             "source": pa.repeat(self._source, n),
             "frame": pa.array(chunk.index),
+            "damaged": pa.array(chunk.damaged),
             "pts_s": pa.array(chunk.pts_s),
             "stage": pa.repeat(chunk.stage, n),
             "label": _labels(table),
@@ -201,15 +205,18 @@ def _cut(span: Span) -> Chunk:
     chunk, begin, end = span
     if end - begin == len(chunk.index):
         return chunk
-    index, pts_s, numbers = (part[begin:end] for part in (chunk.index, chunk.pts_s, chunk.numbers))
-    return Chunk(chunk.stage, index, pts_s, numbers, chunk.table[begin:end])
+    index, damaged, pts_s, numbers = (
+        part[begin:end] for part in (chunk.index, chunk.damaged, chunk.pts_s, chunk.numbers)
+    )
+    return Chunk(chunk.stage, index, damaged, pts_s, numbers, chunk.table[begin:end])
 
 
 def _one_below_the_other(chunks: list[Chunk]) -> Chunk:
     if len(chunks) == 1:
         return chunks[0]
-    index, pts_s, numbers = (np.concatenate([getattr(one, x) for one in chunks]) for x in ("index", "pts_s", "numbers"))
-    return Chunk(chunks[0].stage, index, pts_s, numbers, Detections.concat([one.table for one in chunks]))
+    names = "index", "damaged", "pts_s", "numbers"
+    index, damaged, pts_s, numbers = (np.concatenate([getattr(one, name) for one in chunks]) for name in names)
+    return Chunk(chunks[0].stage, index, damaged, pts_s, numbers, Detections.concat([one.table for one in chunks]))
 
 
 # --------------------------------------------------------------------------------------------------- events and frames
@@ -228,5 +235,6 @@ def frame_row(frame: Frame, objects: int, key: str, source: str) -> dict[str, An
     return {
         "key": key, "source": source, "frame": frame.index, "pts_s": round(frame.pts_s, 6), "width": frame.width,
         "height": frame.height, "objects": objects, "error": frame.error,
+        "damaged": frame.damaged,
         "facts": as_json(frame.facts).decode() if frame.facts else None,
     }  # fmt: skip

@@ -12,6 +12,7 @@ from streamkit.batch.job import Outcome
 _SHOWN = 20
 _COUNTS = (
     "files", "done", "failed", "skipped", "failed_before", "left", "retries", "frames", "objects", "failed_frames",
+    "damaged_files", "damaged_frames",
 )  # fmt: skip
 
 
@@ -31,6 +32,8 @@ class Tally:
         frames: frames that were looked at.
         objects: objects found on them.
         failed_frames: frames on which a stage failed, in files that are done.
+        damaged_files: files that are done and have damaged frames.
+        damaged_frames: how many those are.
         seconds: how long the run took.
         causes: failed files by cause, in one word.
         failures: how those went.
@@ -48,6 +51,8 @@ class Tally:
     frames: int = 0
     objects: int = 0
     failed_frames: int = 0
+    damaged_files: int = 0
+    damaged_frames: int = 0
     seconds: float = 0.0
     causes: Counter[str] = field(default_factory=Counter)
     failures: list[Outcome] = field(default_factory=list)
@@ -65,6 +70,9 @@ class Tally:
         self.frames += outcome.frames
         self.objects += outcome.objects
         self.failed_frames += outcome.facts.get("failed_frames", 0)
+        damaged = outcome.facts.get("damaged_frames", 0)
+        self.damaged_files += damaged > 0
+        self.damaged_frames += damaged
 
     @property
     def exit_code(self) -> int:
@@ -93,6 +101,10 @@ def lines(tally: Tally) -> Iterator[str]:
         yield f"tries beyond the first: {tally.retries:,}"
     if tally.failed_frames:
         yield f"frames on which a stage failed, in files that are done: {tally.failed_frames:,}"
+    if tally.damaged_files:
+        yield f"damaged frames: {tally.damaged_frames:,}, in {tally.damaged_files:,} of the files that are done; " + (
+            "--strict fails such files"
+        )
     for how, count in tally.workers_lost.most_common():
         yield f"workers lost: {count:,}, {how}"
     for outcome in tally.failures[:_SHOWN]:

@@ -154,6 +154,7 @@ def _schemas(tables: Tables) -> dict[str, Any]:
         ("label", pa.string()),
         ("class_id", pa.int32()),
         ("score", pa.float32()),
+        ("damaged", pa.bool_()),
         *((name, pa.float32()) for name in ("x1", "y1", "x2", "y2")),
         *((column.name, column.type) for column in tables.columns),
         *([("extra", pa.string())] if tables.others else []),
@@ -163,7 +164,7 @@ def _schemas(tables: Tables) -> dict[str, Any]:
     ]  # fmt: skip
     frames = [
         *where, ("width", pa.int32()), ("height", pa.int32()), ("objects", pa.int32()), ("error", pa.string()),
-        ("facts", pa.string()),
+        ("damaged", pa.bool_()), ("facts", pa.string()),
     ]  # fmt: skip
     made = {"objects": pa.schema(objects), "events": pa.schema(events)}
     return {**made, "frames": pa.schema(frames)} if tables.facts else made
@@ -254,11 +255,20 @@ def files_schema() -> Any:
     return pa.schema([(name, types[name]) for name in _FILES])
 
 
-_COUNTS = ("size", "frames", "frames_failed", "objects", "frames_in_file", "concealed_errors")
+_COUNTS = (
+    "size",
+    "frames",
+    "frames_failed",
+    "frames_damaged",
+    "objects",
+    "frames_in_file",
+    "concealed_errors",
+    "parts_bytes",
+)
 _FILES = (
-    "key", "source", "path", "size", "version", "status", "cause", "cause_kind", "frames", "frames_failed", "objects",
-    "looked_s", "codec", "width", "height", "fps", "duration_s", "frames_in_file", "concealed_errors", "pipeline",
-    "models", "streamkit", *RUN_COLUMNS,
+    "key", "source", "path", "size", "version", "status", "cause", "cause_kind", "frames", "frames_failed",
+    "frames_damaged", "objects", "looked_s", "codec", "width", "height", "fps", "duration_s", "frames_in_file",
+    "concealed_errors", "parts_bytes", "pipeline", "models", "streamkit", *RUN_COLUMNS,
 )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ class Work:
         jobs: the files that are left.
         done: how many had been done before.
         failed: how many had been put aside before.
+        broken: how many had been done before and count as not done, since their parts are no longer whole.
         commit: writes down how a file went.
         finish: makes what is made of all files together.
     """
@@ -32,6 +33,7 @@ class Work:
     jobs: list[Job]
     done: int
     failed: int
+    broken: int
     commit: Callable[[Outcome], None]
     finish: Callable[[], None]
 
@@ -68,6 +70,7 @@ def opened(
         left = [job for job in jobs if job.key not in done and job.key not in failed]
         yield Work(
             left, sum(job.key in done for job in jobs), sum(job.key in failed for job in jobs),
+            len(folder.broken),
             lambda outcome: commit(settings, outcome), lambda: _finish(settings),
         )  # fmt: skip
 

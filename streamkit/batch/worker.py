@@ -97,7 +97,7 @@ class Worker:
         told: dict[str, Any] = {
             "frames": state.out, "objects": state.objects, "duration_s": facts.pop(LOOKED, 0.0), "facts": facts,
         }  # fmt: skip
-        if state.raised is not None and not self._ends_before(state):
+        if state.raised is not None and not self._ends_before(state) and not self._keeps(state):
             return _failed(job, begun, *_cause_of(state.raised), _without(path, state.error or ""), **told)
         if state.failed and state.failed >= state.out:
             return _failed(job, begun, "stage", False, f"every frame failed: {state.first_failure}", **told)
@@ -127,6 +127,11 @@ class Worker:
         """Whether a source failed only since its video is over before `--start`: there is nothing wrong with it."""
         none = isinstance(state.raised, SourceError) and state.raised.cause is None and not state.out
         return none and self.settings.look.misses(state.facts.get("duration_s"), state.facts.get("fps"))
+
+    def _keeps(self, state: SourceState) -> bool:
+        """Whether a source failed only because frames of it are damaged: those that are good count."""
+        damaged = isinstance(state.raised, SourceError) and state.raised.cause == "damaged"
+        return damaged and state.out > 0 and not self.settings.strict
 
     def _source(self, job: Job, path: str) -> SourceConfig:
         return SourceConfig(job.key, self._kind, {"uri": path, **self._options}, self._place)
@@ -160,10 +165,16 @@ def _failed(job: Job, begun: float, kind: str, again: bool, cause: str, **told: 
 
 
 def _troubles(state: SourceState) -> dict[str, int]:
-    """What went wrong with single pictures."""
-    from streamkit.media.av_decoder import CONCEALED
+    """How many frames were damaged, and how many failed."""
+    from streamkit.media.av_decoder import CONCEALED, UNDECODABLE
 
-    return {"concealed_errors": dict(state.counters.values).get(CONCEALED, 0), "failed_frames": state.failures}
+    counts = dict(state.counters.values)
+    concealed = counts.get(CONCEALED, 0)
+    told = state.raised.damaged if isinstance(state.raised, SourceError) else 0
+    return {
+        "concealed_errors": concealed, "damaged_frames": max(told, concealed + counts.get(UNDECODABLE, 0)),
+        "failed_frames": state.failures,
+    }  # fmt: skip
 
 
 def _to_be_looked_at(facts: dict[str, Any], look: Look) -> float:

@@ -67,6 +67,7 @@ class _Rate(click.ParamType):
 @click.option("--retries", type=click.IntRange(min=0), default=1, show_default=True,
               help="how often a file is tried again, where that may help")  # fmt: skip
 @click.option("--retry-failed", is_flag=True, help="also try the files again that an earlier run put aside")
+@click.option("--strict", is_flag=True, help="put a file with damaged frames aside as a whole; its good rows go, too")
 @click.option("--again", is_flag=True, help="do everything anew in a folder that another pipeline filled")
 @click.option("--every", type=click.IntRange(min=1), default=1, show_default=True, help="take every n-th picture")
 @click.option("--fps", type=_Rate(), help="thin out to so many pictures a second")
@@ -81,7 +82,7 @@ class _Rate(click.ParamType):
 def batch(
     pipeline: Path, patterns: tuple[str, ...], out: Path, formats: str, video: bool, device: str | None,
     set_: tuple[str, ...], dry_run: bool, report: Path | None, every: int, fps: float | None, keyframes: bool,
-    start: float, end: float | None, **how: Any,
+    start: float, end: float | None, strict: bool, **how: Any,
 ) -> int:  # fmt: skip
     """Run a pipeline over many files, into one data set.
 
@@ -97,7 +98,7 @@ def batch(
         raise ConfigError(f"--out: the folder's name must be without {{ and }}, got {out}; give it another name")
     look = Look(start, end, every, fps, keyframes)
     named = [name.strip() for name in formats.split(",") if name.strip()] + ["video"] * video
-    settings = Settings(pipeline, tuple(pairs(set_).items()), out, check_formats(named), look)
+    settings = Settings(pipeline, tuple(pairs(set_).items()), out, check_formats(named), look, strict)
     display = Display()
     if dry_run:
         from streamkit.batch.dryrun import dry_run as told
@@ -133,6 +134,11 @@ def _run(
         opened(graph, settings, files, again=again, retry_failed=retry_failed) as work,
         progress.watching(display) as look,
     ):
+        if work.broken:
+            display.say(
+                f"parts of {work.broken:,} {'file' if work.broken == 1 else 'files'} in {settings.out} are cut off or "
+                "missing: what is left of them was removed, and they count as not done"
+            )
         manager = Manager(
             crew, work.jobs, work.commit, retries=retries, skipped=work.done, failed_before=work.failed, look=look,
             seconds=lambda file: looked_at_s(probe(file.uri), settings.look),

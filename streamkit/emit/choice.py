@@ -22,7 +22,7 @@ VARIABLES = {
 NONE = "none"
 """What stands for a variable that a record has no value for."""
 
-_HEAD = ("schema", "source", "frame", "pts_s", "time", "width", "height")
+_HEAD = ("schema", "source", "frame", "pts_s", "time", "width", "height", "damaged")
 _EARLY_S = 1e-3  # a frame this much early is on time: cameras' times are not exact
 
 

@@ -188,6 +188,7 @@ _HEAD = (
     Field("width", 7, Whole(), "of the picture, in pixels", True),
     Field("height", 8, Whole(), "of the picture, in pixels", True),
 )
+_DAMAGED = Flag(), "true where the frame's data was damaged or incomplete, and the decoder concealed that"
 FRAME_RECORD = Group(
     "FrameRecord",
     "a frame with all that was found and all that happened",
@@ -198,12 +199,19 @@ FRAME_RECORD = Group(
         Field("events", 11, Several(EVENT), "what happened", True),
         Field("attributes", 12, ByName(ATTRIBUTE), "answers of classifiers about the whole frame, by name"),
         Field("segmentation", 13, ByName(MASK), "the places of each class"),
+        Field("damaged", 14, *_DAMAGED),
     ),
 )
 OBJECT_RECORD = Group(
-    "ObjectRecord", "one object of a frame", (*_HEAD, Field("object", 9, DETECTION, "what was found", True))
+    "ObjectRecord",
+    "one object of a frame",
+    (*_HEAD, Field("object", 9, DETECTION, "what was found", True), Field("damaged", 10, *_DAMAGED)),
 )
-EVENT_RECORD = Group("EventRecord", "one event of a frame", (*_HEAD, Field("event", 9, EVENT, "what happened", True)))
+EVENT_RECORD = Group(
+    "EventRecord",
+    "one event of a frame",
+    (*_HEAD, Field("event", 9, EVENT, "what happened", True), Field("damaged", 10, *_DAMAGED)),
+)
 
 RECORDS = {"frames": FRAME_RECORD, "objects": OBJECT_RECORD, "events": EVENT_RECORD}
 """What an emitter carries, by its option `send`. Their order is that of the messages in the .proto."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 CONCEALED = "decode errors concealed"
 UNDECODABLE = "packets not decodable"
 SKIPPED = "packets before a keyframe"
+_NOTED = 512
 CENTRED = frozenset({"mjpeg", "mjpegb", "mpeg1video"})
 
 
@@ -52,6 +53,7 @@ class AvDecoder:
             self._context.thread_type = "SLICE" if self._low_delay else "AUTO"
         self._centred = demuxer.info.codec in CENTRED
         self._timing = Timing(demuxer)
+        self._broken: dict[int, None] = {}  # times of packets that are known to be damaged, oldest first
         self._left_out: dict[int, bool] = {}  # times of pictures that nobody gets; whether to be silent about them
         self._live, self._lost = demuxer.info.live, False
 
@@ -71,6 +73,8 @@ class AvDecoder:
 
         if (hidden or unwanted) and packet is not None:
             self._left_out[packet.pts] = hidden
+        if packet is not None and packet.is_corrupt and packet.pts is not None:
+            self._note(packet.pts)
 
         try:
             frames = self._context.decode(packet)
@@ -91,16 +95,30 @@ class AvDecoder:
             self._upload.close()
 
     def _leave_out(self, frame: Any) -> bool:
-        silent = self._left_out.pop(frame.pts, None)
-        if frame.is_corrupt and silent is False:
+        if frame.pts not in self._left_out:
+            return False
+        if self._is_damaged(frame) and not self._left_out[frame.pts]:
             self._counters.add(CONCEALED)
-        return silent is not None
+        del self._left_out[frame.pts]
+        return True
+
+    def _note(self, pts: int) -> None:
+        self._broken[pts] = None
+        if len(self._broken) > _NOTED:  # their frames never came
+            del self._broken[next(iter(self._broken))]
+
+    def _is_damaged(self, frame: Any) -> bool:
+        """Whether the decoder or the demuxer calls a frame damaged; decoders do not see all damage."""
+        noted = frame.pts in self._broken
+        self._broken.pop(frame.pts, None)
+        return noted or bool(frame.is_corrupt)
 
     def _picture(self, frame: Any) -> Picture:
-        if frame.is_corrupt:
+        damaged = self._is_damaged(frame)
+        if damaged:
             self._counters.add(CONCEALED)
         width, height, surface = to_surface(frame, self._host, centred=self._centred)
         if self._upload is not None:
             self._counters.add("frames decoded on the cpu")
             surface = self._upload(surface)
-        return Picture(self._timing(frame.pts), width, height, surface)
+        return Picture(self._timing(frame.pts), width, height, surface, damaged)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from streamkit.errors import OutputError
 from streamkit.media.encode import TIME_BASE
 from streamkit.media.mux import container_format
 from streamkit.media.ring import TICKS_PER_S, Kept
@@ -17,8 +15,6 @@ from streamkit.outputs import WholeFile, output_error
 
 class Clip:
     """One clip, from a keyframe on; its first picture is at 0.
-
-    The part file is locked for as long as it is written, so that `abandoned` can tell it from one that a crash left.
 
     Args:
         path: where it is to appear when it is whole; `.mp4` or `.mkv`.
@@ -42,10 +38,7 @@ class Clip:
         self._file = WholeFile(path)
         self._file.begin()
         self._container: Any = None
-        self._lock: BinaryIO | None = None
         try:
-            self._lock = self._file.part.open("rb")
-            fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             self._container = av.open(str(self._file.part), "w", format=container_format(path))
             self._container.metadata.update(tags)
             self._stream = self._container.add_stream_from_template(first.form.template, opaque=True)
@@ -109,7 +102,6 @@ class Clip:
             self.discard()
             raise output_error(self.path, error) from error
         self._file.finish()
-        self._unlock()
 
     def discard(self) -> None:
         """Remove what was written."""
@@ -119,20 +111,3 @@ class Clip:
             with suppress(FFmpegError, OSError, ValueError):  # it is thrown away
                 self._container.close()
         self._file.discard()
-        self._unlock()
-
-    def _unlock(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
-
-
-def abandoned(part: Path) -> bool:
-    """Whether a clip's part file was left by a crash: nobody writes it."""
-    try:
-        with part.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise OutputError(f"cannot read {part}: {error.strerror}") from error
-    return True

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import IO, Any
 
 from streamkit.errors import SourceError
+from streamkit.media.continuity import CONTAINERS, Continuity
 from streamkit.media.header import FILE_OPTIONS, length_s
 from streamkit.media.image_file import MAX_MEGAPIXELS, PIXEL_LIMIT, TOO_LARGE, check_image
 from streamkit.media.link import Link
@@ -74,7 +75,8 @@ class Demuxer:
         info: what the container says of it.
         packets_read: how many packets have come.
         discarded: how many of them belong to no picture that is shown.
-        damaged: how many of them FFmpeg calls damaged.
+        damaged: at how many places data is missing or broken, as far as the container tells; the frames concerned
+            carry FFmpeg's corrupt flag (see `continuity`).
         sender_shift_s: what is to be added to a presentation time to get the sender's own clock, in seconds since 1970;
             None until the sender has told (RTSP, by RTCP).
 
@@ -131,6 +133,29 @@ class Demuxer:
         Raises:
             SourceError: reading failed; what was yielded before is good.
         """
+        if self.container.format.name not in CONTAINERS:
+            for packet in self._read():
+                self.damaged += packet.is_corrupt
+                yield packet
+            return
+        gaps = Continuity(self.uri, self.info, self.stream.id, float(self.stream.time_base))
+        trouble = None
+        try:
+            for packet in self._read():
+                for settled in gaps.settle(packet):
+                    self.damaged += settled.is_corrupt
+                    yield settled
+        except SourceError as error:
+            trouble = error
+        for settled in gaps.end():
+            self.damaged += settled.is_corrupt
+            yield settled
+        self.damaged += gaps.lost
+        if trouble is not None:
+            raise trouble
+
+    def _read(self) -> Iterator[Any]:
+        """The packets as FFmpeg gives them."""
         import av
 
         packets, live = self.container.demux(self.stream), self.info.live
@@ -150,7 +175,6 @@ class Demuxer:
             if packet.size:
                 self.packets_read += 1
                 self.discarded += packet.is_discard
-                self.damaged += packet.is_corrupt
                 if live:
                     self._date(packet, tick)
                 yield packet
@@ -262,6 +286,7 @@ def headed(packet: Any, headers: bytes) -> Any:
 
     longer = av.Packet(headers + bytes(packet))
     longer.pts, longer.dts, longer.time_base, longer.is_keyframe = packet.pts, packet.dts, packet.time_base, True
+    longer.is_corrupt = packet.is_corrupt
     return longer
 
 
@@ -271,6 +296,7 @@ def twin(packet: Any) -> Any:
 
     copy = av.Packet(bytes(packet))
     copy.pts, copy.dts, copy.time_base, copy.is_keyframe = packet.pts, packet.dts, packet.time_base, True
+    copy.is_corrupt = packet.is_corrupt
     if packet.has_sidedata("new_extradata"):
         copy.set_sidedata(packet.get_sidedata("new_extradata"))
     return copy

@@ -24,12 +24,21 @@ _FULL_RANGE = 2
 
 
 class Picture(NamedTuple):
-    """A decoded picture; `width` and `height` are those to be shown, after rotation."""
+    """A decoded frame.
+
+    Attributes:
+        pts_s: its presentation time in seconds.
+        width: in pixels, as shown, after rotation.
+        height: likewise.
+        surface: its pixels.
+        damaged: whether its data was damaged or refers to data that is missing, and the decoder concealed that.
+    """
 
     pts_s: float
     width: int
     height: int
     surface: Surface
+    damaged: bool = False
 
 
 def color_of(frame: Any, *, centred: bool = False) -> Color:

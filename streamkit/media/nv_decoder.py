@@ -65,7 +65,7 @@ class NvDecoder:
         demuxer: where the packets come from.
         device: a CUDA device.
         pool: its surfaces.
-        counters: takes `packets not decodable`.
+        counters: takes `packets not decodable` and `decode errors concealed`.
         fall_back: makes the decoder to go on with when the stream changes to what NVDEC cannot take; gets the reason.
         low_delay: hand a picture out without waiting for later packets.
 
@@ -97,7 +97,8 @@ class NvDecoder:
         if low_delay:
             self._packet.decode_flag = module.VideoPacketFlag.ENDOFPICTURE
         self._thread, self._number = 0, 0
-        self._sent: dict[int, tuple[int | None, bool]] = {}
+        self._sent: dict[int, tuple[int | None, bool, bool]] = {}  # time, whether left out, whether damaged
+        self._concealed = False  # whether NVDEC has reported damage to a frame that has not come out yet
         self._failures = 0
         self._parameters: bytes | None = None
         self.restart(demuxer)
@@ -130,10 +131,11 @@ class NvDecoder:
         pictures: list[Picture] = []
         if packet is None:
             for part in self._filter.filter(None) if self._filter and not self._waiting else []:
-                pictures += self._push(part.buffer_ptr, part.size, part.pts, part.is_discard)
+                pictures += self._push(part.buffer_ptr, part.size, part.pts, part.is_discard, part.is_corrupt)
             return pictures + self._flush()
         if self._rewriter is not None and not (packet.is_keyframe or self._waiting) and self._rewriter.rewrite(packet):
-            return self._push(self._rewriter.address, packet.size, packet.pts, hidden or packet.is_discard)
+            discard = hidden or packet.is_discard
+            return self._push(self._rewriter.address, packet.size, packet.pts, discard, packet.is_corrupt)
         # a filter takes the packet's bytes away
         keyframe = twin(packet) if packet.is_keyframe else None
         for part in self._filter.filter(packet) if self._filter else [packet]:
@@ -153,7 +155,7 @@ class NvDecoder:
             if self._waiting:
                 self._counters.add("packets before a keyframe")
                 continue
-            pictures += self._push(part.buffer_ptr, part.size, part.pts, discard)
+            pictures += self._push(part.buffer_ptr, part.size, part.pts, discard, part.is_corrupt)
         return pictures
 
     def close(self) -> None:
@@ -165,10 +167,10 @@ class NvDecoder:
 
     # ------------------------------------------------------------------------------------------------- the session
 
-    def _push(self, address: int, size: int, pts: int | None, discard: bool) -> list[Picture]:
+    def _push(self, address: int, size: int, pts: int | None, discard: bool, corrupt: bool) -> list[Picture]:
         self._number += 1
         key = self._number if pts is None else pts
-        self._sent[key] = pts, discard
+        self._sent[key] = pts, discard, corrupt
         if len(self._sent) > 2 * _KEPT:  # pictures that never came
             for old in list(self._sent)[:_KEPT]:
                 del self._sent[old]
@@ -196,6 +198,7 @@ class NvDecoder:
             frames = self._session.Decode(data)
             if nv_report.damaged and (damaged := nv_report.take()):
                 self._counters.add(CONCEALED, damaged)
+                self._concealed = True
         except Exception as error:  # PyNvVideoCodec's types differ by version, all mean a failed decoder
             self._counters.add(UNDECODABLE)
             self._session, self._waiting, self._parameters = None, True, None
@@ -210,7 +213,9 @@ class NvDecoder:
         if get_ident() != self._thread:
             self._cupy.cuda.Device(self._device.index).use()
             self._thread = get_ident()
-        made = [self._picture(frame) for frame in frames]
+        # NVDEC does not say which frame it means: with most packets one comes out, and at a stream's end the last few
+        concealed, self._concealed = self._concealed, False
+        made = [self._picture(frame, concealed) for frame in frames]
         return [picture for picture in made if picture is not None]
 
     def _new_session(self) -> Any:
@@ -234,10 +239,12 @@ class NvDecoder:
             nv_report.take()  # what it said of pictures that nobody wants
             self._sent.clear()
 
-    def _picture(self, frame: Any) -> Picture | None:
-        pts, discard = self._sent.pop(frame.getPTS(), (None, False))
+    def _picture(self, frame: Any, concealed: bool) -> Picture | None:
+        pts, discard, corrupt = self._sent.pop(frame.getPTS(), (None, False, False))
         if discard:
             return None
+        if corrupt and not concealed:  # what is missing as a whole, NVDEC does not report
+            self._counters.add(CONCEALED)
         form = self._format
         assert form is not None  # a session begins with a keyframe, which sets it
         width, height, color = self._shown
@@ -255,7 +262,7 @@ class NvDecoder:
             with self._stream:
                 self._convert(frame, base, form, surface)
         self._pool.written(surface, self._stream)
-        return Picture(self._timing(pts), width, height, surface)
+        return Picture(self._timing(pts), width, height, surface, concealed or corrupt)
 
     def _convert(self, frame: Any, base: int, form: _Format, surface: Surface) -> None:
         """Queue the narrowing and turning of a decoder's buffer, NV12 or P016 without gaps."""

@@ -31,7 +31,7 @@ def check(demuxer: Demuxer, last_s: float | None, shown: int, damage: int, *, wh
         demuxer: at the end.
         last_s: the time of the last picture; None where there was none.
         shown: how many pictures there were.
-        damage: how many of them were lost or patched up.
+        damage: how many of them were lost or concealed.
         whole: whether it was read from its beginning.
         step_s: how long a picture is shown.
 
@@ -57,11 +57,9 @@ def check(demuxer: Demuxer, last_s: float | None, shown: int, damage: int, *, wh
         raise SourceError(
             f"{name} ends early: {pictures}{length} could be read; the file was cut short", cause="truncated"
         )
-    if damage or demuxer.damaged:
-        raise SourceError(
-            f"{name} is damaged: {max(damage, demuxer.damaged)} of its pictures were lost or patched up",
-            cause="damaged",
-        )
+    if bad := max(damage, demuxer.damaged):
+        were = "frame was" if bad == 1 else "frames were"
+        raise SourceError(f"{name} is damaged: {bad:,} {were} lost or concealed", cause="damaged", damaged=bad)
 
 
 def _nothing(demuxer: Demuxer) -> str | None:

@@ -186,7 +186,8 @@ class Runner:
             raise TypeError(f"{self.node.type.__name__}.process must return a Batch, got {type(made).__name__}")
         if made is not batch:
             made.sequence, made.ended, made.ready = batch.sequence, batch.ended, made.ready or batch.ready
-            made.failed = made.failed or batch.failed
+            own = set(map(id, made.failed))
+            made.failed = [*(frame for frame in batch.failed if id(frame) not in own), *made.failed]
         return made
 
     def _one_by_one(self, batch: Batch) -> Batch:

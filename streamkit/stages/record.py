@@ -119,15 +119,10 @@ class Record(Sink):
 
     def open(self) -> None:
         """Remove the halves of clips that a crash left."""
-        from streamkit.media.clip import abandoned
-
         counters, say = self.context.counters, self.context.say
         self._unwritten, self._why = 0, ""  # clips, and what kept the last of them
         self._shelf = Shelf(self.path, self.keep, self.min_free, counters, say)
-        for part in self._shelf.parts():
-            if abandoned(part):
-                part.unlink(missing_ok=True)
-                counters.add("half clips of a crash removed")
+        self._shelf.sweep()
 
     def write(self, frame: Frame) -> None:
         """Look for events on the frame, and write the packets up to it."""

@@ -24,7 +24,6 @@ SAVED = "saved"
 WRITTEN, FAILED, GIVEN_UP = "snapshots written", "snapshots failed", "snapshots given up"
 
 _LOOK_EVERY_S = 5.0
-_ABANDONED_S = 60.0
 
 
 @dataclass(slots=True, eq=False)
@@ -123,13 +122,7 @@ class Snapshot(Sink):
         """Remove the halves of pictures that a crash left."""
         counters, say = self.context.counters, self.context.say
         self._shelf = Shelf(self.path, self.keep, self.min_free, counters, say, "snapshots")
-        for part in self._shelf.parts():
-            try:
-                if time.time() - part.stat().st_mtime > _ABANDONED_S:
-                    part.unlink()
-                    counters.add("half snapshots of a crash removed")
-            except FileNotFoundError:  # another process has finished it
-                continue
+        self._shelf.sweep()
 
     def write(self, frame: Frame) -> None:
         """Take the frame; all of a batch are looked at together."""

@@ -149,7 +149,7 @@ class VideoSource(Source):
                     context.facts.update(width=picture.width, height=picture.height)
                     none = False
                 frame = Frame(context.id, index, pts_s, picture.width, picture.height, picture.surface)
-                frame.turn = self._turn
+                frame.turn, frame.damaged = self._turn, picture.damaged
                 if context.packets is not None:
                     frame.packet = context.packets.place(picture.pts_s)
                 if live:

@@ -44,7 +44,16 @@ class Archive:
     here: Callable[..., subprocess.CompletedProcess[str]] | None = None
 
     def words(self, out: Path, *options: str) -> list[str]:
-        return ["batch", str(self.pipeline), str(self.corpus.folder), "--out", str(out), *self.options, *options]
+        return [
+            "batch",
+            str(self.pipeline),
+            str(self.corpus.folder),
+            "--out",
+            str(out),
+            "--strict",
+            *self.options,
+            *options,
+        ]
 
     def command(self, out: Path, *options: str) -> list[str]:
         return [sys.executable, str(ROOT / "run.py"), *self.words(out, *options)]

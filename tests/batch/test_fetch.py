@@ -1,5 +1,8 @@
+import errno
 import os
 import sys
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +74,50 @@ def test_a_file_that_has_changed(stored, tmp_path):
     with pytest.raises(SourceError, match="has 7 bytes, and had 459,039 when") as caught, local(file, tmp_path):
         pass
     assert cause(caught.value) == ("lost", True)
+
+
+@pytest.mark.parametrize(("grown_by", "fits"), [(-1, False), (0, True), (1, False), (1000, False)])
+def test_only_a_copy_of_the_size_that_was_found_is_taken(tmp_path, grown_by, fits):
+    memory = MemoryFileSystem()
+    memory.pipe_file("/gates/a.mp4", bytes(2000))
+    (file,) = find(["memory://gates/a.mp4"])
+    memory.pipe_file("/gates/a.mp4", bytes(2000 + grown_by))
+    try:
+        with nullcontext() if fits else pytest.raises(SourceError) as caught, local(file, tmp_path) as path:
+            assert (fits, path.stat().st_size) == (True, 2000)
+        if not fits:
+            assert f"has {2000 + grown_by:,} bytes, and had 2,000 when it was found" in str(caught.value)
+            assert cause(caught.value) == ("lost", True)
+    finally:
+        memory.rm("/gates", recursive=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_whose_size_nobody_told_is_taken_as_it_is(tmp_path):
+    memory = MemoryFileSystem()
+    memory.pipe_file("/gates/a.mp4", bytes(2000))
+    (file,) = find(["memory://gates/a.mp4"])
+    with local(replace(file, size=None), tmp_path) as path:
+        assert path.stat().st_size == 2000
+    memory.rm("/gates", recursive=True)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [(errno.ENOSPC, OutputError), (errno.EDQUOT, OutputError), (errno.EROFS, OutputError), (errno.EIO, SourceError)],
+)
+def test_whose_fault_it_is_that_a_copy_fails(tmp_path, monkeypatch, number, kind):
+    memory = MemoryFileSystem()
+    memory.pipe_file("/gates/a.mp4", b"1234")
+    (file,) = find(["memory://gates/a.mp4"])
+
+    def fails(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(MemoryFileSystem, "get_file", fails)
+    with pytest.raises(kind), local(file, tmp_path):
+        pass
+    memory.rm("/gates", recursive=True)
 
 
 def test_a_server_that_is_gone(stored, tmp_path, monkeypatch):

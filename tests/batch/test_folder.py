@@ -2,17 +2,21 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from made import ROOT, tree  # the path is set just above
 
+from streamkit.batch import folder as folder_module
 from streamkit.batch.books import commit
 from streamkit.batch.folder import LOCK, Folder, manifest, statuses
 from streamkit.batch.job import Job, Look, Outcome, Settings, VideoFile
@@ -20,6 +24,7 @@ from streamkit.errors import ConfigError, OutputError
 
 IDENTITY = {"streamkit": "0.1.0", "stages": {"detect": {"min_score": 0.4}}, "models": {"demo": {"sha256": "ab"}}}
 OTHER = {**IDENTITY, "stages": {"detect": {"min_score": 0.5}}}
+PARQUET = b"PAR1" + b"metadata" + (8).to_bytes(4, "little") + b"PAR1"
 KEYS = [f"gate-{number:016x}" for number in range(3)]
 
 
@@ -28,7 +33,7 @@ def row(out: Path, key: str, status: str = "done", **file: str) -> Settings:
     settings = Settings(Path("pipeline.yaml"), (), out, ("parquet", "jsonl", "video"), Look())
     for name in (f"objects/{key}.parquet", f"jsonl/{key}.jsonl", f"video/{key}.mkv", f"video/{key}-2.mkv"):
         (out / name).parent.mkdir(exist_ok=True)
-        (out / name).write_bytes(b"part")
+        (out / name).write_bytes(PARQUET if name.endswith(".parquet") else b"part")
     commit(settings, Outcome(Job(VideoFile(file.get("uri", key), key, 1, "1"), key), status))
     return settings
 
@@ -56,6 +61,73 @@ def test_a_file_is_done_or_failed_when_its_row_says_so(tmp_path):
         assert (folder.done(), parts_of(tmp_path, KEYS[0])) == (set(), [])
     with Folder(tmp_path, IDENTITY) as again:
         assert (again.swept, again.failed()) == (0, {KEYS[1]})
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("objects/{}.parquet", PARQUET[:-1]),  # cut off
+        ("objects/{}.parquet", b""),
+        ("objects/{}.parquet", bytes(len(PARQUET))),  # of the right size, as some file systems leave it after a crash
+        ("objects/{}.parquet", PARQUET[:12] + (9).to_bytes(4, "little") + b"PAR1"),  # a footer longer than the file
+        ("objects/{}.parquet", PARQUET[:12] + bytes(4) + b"PAR1"),
+        ("jsonl/{}.jsonl", b"par"),
+        ("jsonl/{}.jsonl", b"parts"),
+        ("jsonl/{}.jsonl", None),
+        ("video/{}-2.mkv", b"par"),
+        ("video/{}-2.mkv", None),
+    ],
+)
+def test_a_file_whose_parts_are_no_longer_whole_is_done_again(tmp_path, name, content):
+    with Folder(tmp_path, IDENTITY) as folder:
+        row(tmp_path, KEYS[0])
+        row(tmp_path, KEYS[1])
+        row(tmp_path, KEYS[2], "failed")
+    with Folder(tmp_path, IDENTITY) as folder:
+        assert (folder.broken, folder.swept) == ([], 0)
+    path = tmp_path / name.format(KEYS[0])
+    path.unlink() if content is None else path.write_bytes(content)
+    with Folder(tmp_path, IDENTITY) as folder:
+        assert (folder.broken, folder.done(), folder.failed()) == ([KEYS[0]], {KEYS[1]}, {KEYS[2]})
+        assert parts_of(tmp_path, KEYS[0]) == []
+        assert len(parts_of(tmp_path, KEYS[1])) == 5
+        row(tmp_path, KEYS[0])
+    with Folder(tmp_path, IDENTITY) as folder:
+        assert (folder.broken, folder.done()) == ([], set(KEYS[:2]))
+
+
+def test_the_row_of_a_file_whose_parts_are_broken_goes_first(tmp_path, monkeypatch):
+    """Killed in between, the next run finds parts without a row, and sweeps them."""
+    with Folder(tmp_path, IDENTITY):
+        row(tmp_path, KEYS[0])
+    (tmp_path / "objects" / f"{KEYS[0]}.parquet").write_bytes(b"")
+    order, unlink = [], Path.unlink
+    monkeypatch.setattr(Path, "unlink", lambda path, **how: (order.append(path.parent.name), unlink(path, **how)))
+    with Folder(tmp_path, IDENTITY):
+        assert order[0] == "files"
+        assert len(order) == 5
+
+
+def test_the_row_says_how_large_the_parts_are(tmp_path):
+    with Folder(tmp_path, IDENTITY):
+        row(tmp_path, KEYS[0])
+        row(tmp_path, KEYS[1], "failed")
+    rows = {one["key"]: one["parts_bytes"] for one in pq.read_table(tmp_path / "files").to_pylist()}
+    assert rows == {KEYS[0]: len(PARQUET) + 12, KEYS[1]: 0}
+
+
+def test_a_row_that_does_not_say_how_large_the_parts_are_counts_as_it_is(tmp_path):
+    with Folder(tmp_path, IDENTITY):
+        row(tmp_path, KEYS[0])
+    path = tmp_path / "files" / f"{KEYS[0]}.parquet"
+    table = pq.read_table(path)
+    place = table.column_names.index("parts_bytes")
+    pq.write_table(table.set_column(place, table.field(place), pa.nulls(1, pa.int64()).cast(pa.int64())), path)
+    with Folder(tmp_path, IDENTITY) as folder:
+        assert (folder.broken, folder.done()) == ([], {KEYS[0]})
+    (tmp_path / "objects" / f"{KEYS[0]}.parquet").write_bytes(PARQUET[:-1])
+    with Folder(tmp_path, IDENTITY) as folder:
+        assert (folder.broken, folder.done()) == ([KEYS[0]], set())
 
 
 def test_what_a_crash_left_is_swept(tmp_path):
@@ -100,13 +172,21 @@ def test_a_wipe_that_is_killed_is_done_at_the_next_start(tmp_path, monkeypatch):
     with Folder(tmp_path, IDENTITY):
         row(tmp_path, KEYS[0])
 
+    left, rmtree = 1, shutil.rmtree
+
     def killed(path):
-        raise KeyboardInterrupt
+        nonlocal left
+        if not left:
+            raise KeyboardInterrupt
+        left -= 1
+        rmtree(path)
 
     monkeypatch.setattr("streamkit.batch.folder.shutil.rmtree", killed)
     with pytest.raises(KeyboardInterrupt):
         Folder(tmp_path, OTHER, again=True)
     monkeypatch.undo()
+    assert statuses(tmp_path) == {}, "the rows go first: no row may speak of parts that are gone"
+    assert parts_of(tmp_path, KEYS[0]) != []
     with pytest.raises(ConfigError, match="another pipeline"):
         Folder(tmp_path, OTHER)
     with Folder(tmp_path, OTHER, again=True) as folder:
@@ -125,6 +205,27 @@ def test_a_folder_that_is_not_ours_is_left_alone(tmp_path):
     (tmp_path / "broken" / "streamkit.json").write_text("{")
     with pytest.raises(ConfigError, match=r"broken/streamkit.json is not the description of a data set"):
         Folder(tmp_path / "broken", IDENTITY, again=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [(".a.json.part", True), (".hidden", False), ("a.part", False), ("lost+found", True), (LOCK, True)],
+)
+def test_what_may_lie_in_a_folder_that_is_nobodys(tmp_path, name, ours):
+    (tmp_path / name).touch()
+    if ours:
+        Folder(tmp_path, IDENTITY).close()
+        return
+    with pytest.raises(ConfigError, match=f"is not empty and no data set .it has {re.escape(name)}, and no"):
+        Folder(tmp_path, IDENTITY)
+
+
+@pytest.mark.parametrize(("count", "more"), [(6, ""), (7, ", and 1 more"), (9, ", and 3 more")])
+def test_of_many_strange_files_some_are_named(tmp_path, count, more):
+    for number in range(count):
+        (tmp_path / f"f{number}").touch()
+    with pytest.raises(ConfigError, match=rf"it has f0, f1, f2, f3, f4, f5{more}, and no streamkit\.json"):
+        Folder(tmp_path, IDENTITY)
 
 
 def test_a_report_that_is_begun_in_the_folder_does_not_make_it_somebodys(tmp_path):
@@ -158,6 +259,44 @@ def test_two_runs_into_one_folder_are_refused_and_a_killed_one_holds_nothing(tmp
         first.stdout.close()
     with Folder(tmp_path, IDENTITY) as folder:
         assert folder.done() == set()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_another_run_does_before_the_lock_is_had_is_seen(tmp_path, monkeypatch, again):
+    """Between the first look and the lock another run may fill the folder, and come to its end."""
+    locked = folder_module._locked
+
+    def late(out):
+        monkeypatch.undo()
+        with Folder(out, OTHER):
+            row(out, KEYS[0])
+        before.update(tree(out))
+        return locked(out)
+
+    before = {}
+    monkeypatch.setattr(folder_module, "_locked", late)
+    if again:
+        with Folder(tmp_path / "out", IDENTITY, again=True) as folder:
+            assert (folder.done(), manifest(tmp_path / "out")["identity"]) == (set(), IDENTITY)
+        return
+    with pytest.raises(ConfigError, match="is the data set of another pipeline"):
+        Folder(tmp_path / "out", IDENTITY)
+    assert {**tree(tmp_path / "out"), LOCK: None} == {**before, LOCK: None}
+    with Folder(tmp_path / "out", OTHER) as folder:  # the one that was refused holds no lock
+        assert folder.done() == {KEYS[0]}
+
+
+def test_parts_of_failed_files_are_swept(tmp_path):
+    """A worker that hangs may write its part after its file was put aside."""
+    with Folder(tmp_path, IDENTITY):
+        row(tmp_path, KEYS[0])
+        row(tmp_path, KEYS[1], "failed")
+    for name in (f"objects/{KEYS[1]}.parquet", f"jsonl/{KEYS[1]}.jsonl", f"video/{KEYS[1]}-2.mp4"):
+        (tmp_path / name).write_bytes(b"late")
+    with Folder(tmp_path, IDENTITY) as folder:
+        assert (folder.swept, folder.failed()) == (3, {KEYS[1]})
+        assert parts_of(tmp_path, KEYS[1]) == [f"files/{KEYS[1]}.parquet"]
+        assert len(parts_of(tmp_path, KEYS[0])) == 5
 
 
 def test_the_path_of_each_row_is_known(tmp_path):

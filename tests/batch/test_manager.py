@@ -204,6 +204,21 @@ def test_frames_that_failed_in_a_file_that_is_done_are_told():
     assert any("in files that are done: 2" in text for text in lines(tally))
 
 
+def test_damaged_frames_in_files_that_are_done_are_reported_and_no_failure():
+    tally = Tally(files=3)
+    for name, damaged in (("a", 1), ("b", 1002), ("c", 0)):
+        tally.add(done(job(name), facts={"damaged_frames": damaged}))
+    tally.add(failed(job("d"), "damaged"))
+    assert tally.exit_code == 1
+    assert "damaged frames: 1,003, in 2 of the files that are done; --strict fails such files" in lines(tally)
+    told = report(tally, 1)
+    assert (told["damaged_files"], told["damaged_frames"]) == (2, 1003)
+    clean = Tally(files=1)
+    clean.add(done(job("a"), facts={"damaged_frames": 4}))
+    assert clean.exit_code == 0
+    assert not any("damaged" in text for text in lines(Tally()))
+
+
 @pytest.mark.parametrize(
     ("seconds", "told"), [(4.21, "4.2 s"), (60, "1:00 min"), (725, "12:05 min"), (7390, "2:03:10")]
 )  # fmt: skip

@@ -16,7 +16,7 @@ from made import PLAIN, TRACKED, graph_of, settings
 from streamkit.batch.tables import KINDS, RUN_COLUMNS, Column, comparable, files_schema, others_of, tables_of
 from streamkit.errors import MissingPackage
 
-ALWAYS = ["key", "source", "frame", "pts_s", "stage", "label", "class_id", "score", "x1", "y1", "x2", "y2"]
+ALWAYS = ["key", "source", "frame", "pts_s", "stage", "label", "class_id", "score", "damaged", "x1", "y1", "x2", "y2"]
 
 
 def tables(folder, text):

@@ -1,9 +1,12 @@
 """What is left to do: what is done stays done, whatever becomes of the files; what has changed is done anew."""
 
+import json
 import os
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -15,6 +18,7 @@ from streamkit.batch.inputs import find
 from streamkit.batch.job import Outcome
 from streamkit.batch.parts import parts
 from streamkit.batch.work import opened
+from streamkit.errors import ConfigError
 
 
 @pytest.fixture
@@ -23,16 +27,20 @@ def run(tmp_path):
     made = settings(tmp_path / "set", PLAIN)
     graph = graph_of(made)
 
+    counts: list[int] = []
+
     def call(*places: Path, status: str = "done", **how: bool) -> tuple[int, int, list[str]]:
         with opened(graph, made, find([str(place) for place in places]), **how) as work:
+            counts.append(work.broken)
             for job in work.jobs:
                 part = parts(made, job.key)[0]
                 part.parent.mkdir(parents=True, exist_ok=True)
-                part.write_bytes(b"objects")
+                pq.write_table(pa.table({"key": [job.key]}), part)
                 work.commit(Outcome(job, "failed" if job.file.gone else status))  # type: ignore[arg-type]
             return work.done, work.failed, [job.file.name for job in work.jobs]
 
     call.out = made.out  # type: ignore[attr-defined]
+    call.broken = lambda: counts[-1:]  # type: ignore[attr-defined]
     return call
 
 
@@ -65,6 +73,51 @@ def test_a_share_that_is_not_mounted_costs_nothing_that_is_done(run, tmp_path):
     video(tmp_path / "share" / "new.mp4")
     assert run(tmp_path / "links") == (2, 0, ["new.mp4"])
     assert (len(kept(run.out)), len(statuses(run.out))) == (3, 3)
+
+
+def test_a_part_that_was_cut_off_is_done_again_whichever_files_the_run_is_of(run, tmp_path):
+    run(video(tmp_path / "v" / "a.mp4"), video(tmp_path / "v" / "b.mp4"))
+    keys = kept(run.out)
+    assert (len(keys), run.broken()) == (2, [0])
+    part = run.out / "objects" / f"{keys[0]}.parquet"
+    part.write_bytes(part.read_bytes()[:-1])
+    assert run(tmp_path / "v" / "b.mp4") == (1, 0, [])
+    assert run.broken() == [1]
+    assert kept(run.out) == keys[1:]
+    assert run(tmp_path / "v") == (1, 0, ["a.mp4"])
+    assert (run.broken(), kept(run.out)) == ([0], keys)
+
+
+def test_a_failed_file_is_left_aside_until_it_is_asked_for(run, tmp_path):
+    good, bad = video(tmp_path / "v" / "a.mp4"), video(tmp_path / "v" / "b.mp4")
+    assert run(bad, status="failed") == (0, 0, ["b.mp4"])
+    assert run(good, bad) == (0, 1, ["a.mp4"])
+    assert run(good, bad) == (1, 1, [])
+    assert sorted(statuses(run.out).values()) == ["done", "failed"]
+    assert run(good, bad, retry_failed=True) == (1, 0, ["b.mp4"])
+    assert sorted(statuses(run.out).values()) == ["done", "done"]
+    assert run(good, bad, retry_failed=True) == (2, 0, [])
+
+
+def test_with_another_pipeline_it_is_refused_and_again_begins_from_nothing(run, tmp_path):
+    file = video(tmp_path / "v" / "a.mp4")
+    run(file)
+    before = kept(run.out)
+    manifest = json.loads((run.out / "streamkit.json").read_text())
+    (run.out / "streamkit.json").write_text(json.dumps({**manifest, "pipeline": "0" * 16}))
+    with pytest.raises(ConfigError, match="--again"):
+        run(file)
+    assert kept(run.out) == before
+    assert run(file, again=True) == (0, 0, ["a.mp4"])
+    assert run(file, again=True) == (1, 0, [])
+
+
+def test_copies_that_a_killed_run_left_are_gone_at_the_next_start(run, tmp_path):
+    left = run.out / ".fetch-abc"
+    left.mkdir(parents=True)
+    (left / "a.mp4").write_bytes(b"half")
+    with pytest.raises(ConfigError):  # what is in the folder tells nothing of whose it is
+        run(video(tmp_path / "v" / "a.mp4"))
 
 
 def test_a_list_whose_file_was_moved_costs_nothing_that_is_done(run, tmp_path):

@@ -1,5 +1,6 @@
 """A worker: one warm pipeline for many files, what it says of each, and results that depend on nothing else."""
 
+import json
 import os
 import sys
 import threading
@@ -12,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from small_clips import clip, job
+from small_clips import clip, job, with_a_gap
 
 from streamkit.batch.inputs import find
 from streamkit.batch.job import Look, Outcome, Settings
@@ -108,7 +109,7 @@ def test_one_pipeline_does_all_files_and_says_how_each_went(settings, work, root
         assert facts.pop("fps") == pytest.approx(25.0)
         assert facts == {
             "codec": "h264", "width": 640, "height": 360, "frames": 400, "duration_s": 16.0,
-            "concealed_errors": 0, "failed_frames": 0,
+            "concealed_errors": 0, "damaged_frames": 0, "failed_frames": 0,
         }  # fmt: skip
     assert (missing.status, missing.cause_kind, missing.again) == ("failed", "missing", False)
     assert "there is no such file" in missing.cause
@@ -128,6 +129,46 @@ def test_what_the_decoder_concealed_stands_in_the_files_row(settings, work, root
     (row,) = [row for row in pq.read_table(made.out / "files").to_pylist() if row["key"] == todo.jobs[0].key]
     assert outcome.facts["concealed_errors"] > 0
     assert (row["concealed_errors"], row["frames_failed"]) == (outcome.facts["concealed_errors"], 0)
+
+
+def test_a_file_with_damaged_frames_keeps_the_rows_of_all_it_has_and_says_how_many_are_bad(settings, work, tmp_path):
+    path = with_a_gap(tmp_path / "gap.ts")
+    made = settings(stages__jsonl__path="unused/{source}.jsonl")
+    with opened(graph_for(made, "cpu"), made, list(find([str(path)]))) as todo:
+        (one,) = todo.jobs
+        outcome = work(made, "cpu").do(one)
+        todo.commit(outcome)
+    assert (outcome.status, outcome.cause, outcome.again) == ("done", "", False)
+    (row,) = [row for row in pq.read_table(made.out / "files").to_pylist() if row["key"] == one.key]
+    assert (row["status"], row["frames"], row["frames_damaged"], row["frames_failed"]) == ("done", 20, 1, 0)
+    records = [json.loads(line) for line in (made.out / "jsonl" / f"{one.key}.jsonl").read_text().splitlines()]
+    assert len(records) == 20
+    assert [len(record["objects"]) for record in records] == [1] * 20
+    assert sum("damaged" in record for record in records) == 1
+
+
+def test_strict_puts_a_file_with_damaged_frames_aside_as_a_whole(settings, work, tmp_path):
+    path = with_a_gap(tmp_path / "gap.ts")
+    made = replace(settings(), strict=True)
+    with opened(graph_for(made, "cpu"), made, list(find([str(path)]))) as todo:
+        (one,) = todo.jobs
+        outcome = work(made, "cpu").do(one)
+        todo.commit(outcome)
+    assert (outcome.status, outcome.cause_kind, outcome.again) == ("failed", "damaged", False)
+    assert outcome.cause == "is damaged: 1 frame was lost or concealed"
+    assert outcome.facts["damaged_frames"] == 1
+    assert not list((made.out / "jsonl").glob("*.jsonl"))
+    (row,) = [row for row in pq.read_table(made.out / "files").to_pylist() if row["key"] == one.key]
+    assert (row["status"], row["frames_damaged"]) == ("failed", 1)
+
+
+def test_a_damaged_file_of_which_no_frame_came_has_failed(settings, work, tmp_path):
+    data = bytearray(clip(tmp_path / "whole.mp4").read_bytes())
+    begin, end = data.index(b"mdat") + 4, data.index(b"moov") - 4
+    data[begin:end] = bytes(end - begin)
+    (tmp_path / "zeros.mp4").write_bytes(data)
+    outcome = work(settings(), "cpu").do(job(tmp_path / "zeros.mp4"))
+    assert (outcome.status, outcome.cause_kind, outcome.frames) == ("failed", "damaged", 0)
 
 
 def test_what_is_looked_at(settings, work, root):

@@ -48,6 +48,14 @@ def test_each_object_is_a_record_with_its_frame():
     assert [body for _, body in unnamed] == [one[1], other[1]]
 
 
+def test_records_of_objects_and_events_of_a_damaged_frame_say_so():
+    (made,) = scene([["car"]])
+    made.stage, made.damaged = "crossing", True
+    made.emit("crossed", track_id=7)
+    for send in ("frames", "objects", "events"):
+        assert [body["damaged"] for _, body in sent(Choice(send), [made])[0]] == [True]
+
+
 def test_events_are_chosen_by_name():
     made = scene([["car"]])
     made[0].stage = "crossing"

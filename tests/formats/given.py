@@ -20,6 +20,9 @@ GOOD = {
     },
     "an object": {**HEAD, "id": "a1-7", "object": DESIGNED["objects"][0]},
     "an event": {**HEAD, "id": "a1-8", "event": DESIGNED["events"][0]},
+    "a damaged frame": {**DESIGNED, "damaged": True},
+    "an object of a damaged frame": {**HEAD, "damaged": True, "object": DESIGNED["objects"][0]},
+    "an event of a damaged frame": {**HEAD, "damaged": True, "event": DESIGNED["events"][0]},
     "further keys": {**DESIGNED, "weather": "rain", "objects": [{**DESIGNED["objects"][0], "height_m": 1.8}]},
     "a fact that is called object": {**DESIGNED, "object": 3},
     "a box with a corner that is nowhere": {**HEAD, "object": {**DESIGNED["objects"][0], "box": [None, 0, 1, 1]}},
@@ -40,6 +43,7 @@ BAD = {
     "a track of text": ({**HEAD, "object": {**DESIGNED["objects"][0], "track_id": "7"}}, "'7' is not of type"),
     "an event of no kind": ({**HEAD, "event": {"stage": "zone"}}, "'kind' is a required property"),
     "no list of events": ({**HEAD, "objects": []}, "'events' is a required property"),
+    "damage in words": ({**DESIGNED, "damaged": "a bit"}, "'a bit' is not of type 'boolean'"),
     "no time": ({**DESIGNED, "time": 5}, "5 is not of type 'string'"),
     "a mask of no size": ({**HEAD, "object": {**DESIGNED["objects"][0], "mask": {"counts": "a"}}}, "'size' is a req"),
     "an attribute with a key of its own": (

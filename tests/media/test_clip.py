@@ -7,8 +7,9 @@ import pytest
 from clips import write
 
 from streamkit.errors import OutputError
-from streamkit.media.clip import Clip, abandoned
+from streamkit.media.clip import Clip
 from streamkit.media.ring import TICKS_PER_S, Ring
+from streamkit.outputs import sweep
 
 
 def kept_of(path):
@@ -86,17 +87,18 @@ def test_a_codec_that_the_container_does_not_take(test_data, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_half_a_clip_is_abandoned_when_nobody_writes_it(kept, tmp_path):
+def test_half_a_clip_is_left_alone_while_somebody_writes_it(kept, tmp_path):
     clip = Clip(tmp_path / "a.mkv", kept[0], {})
     part = tmp_path / ".a.mkv.part"
-    look = (
-        f"from pathlib import Path; from streamkit.media.clip import abandoned; print(abandoned(Path({str(part)!r})))"
-    )
-    seen = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
-    assert seen.stdout.strip() == "False"
-    assert not abandoned(part)
-    clip.write(kept[0])
+    look = f"from pathlib import Path; from streamkit.outputs import sweep; print(sweep(Path({str(part)!r})))"
+    for _ in range(2):
+        seen = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+        assert seen.stdout.strip() == "False"
+        assert not sweep(part)
+        assert part.exists()
+        clip.write(kept[0])
     clip.finish()
     part.touch()
-    assert abandoned(part)
+    assert sweep(part)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.mkv"]
     assert kept[-1].pts > 1 * TICKS_PER_S

@@ -1,4 +1,5 @@
 import sys
+import threading
 
 import fake_gpu
 import numpy as np
@@ -9,7 +10,7 @@ from test_keyframes import X264, X265
 from streamkit.counters import Counters
 from streamkit.data import Device
 from streamkit.errors import SourceError
-from streamkit.media import nv_caps, nv_sessions, pieces
+from streamkit.media import nv_caps, nv_report, nv_sessions, pieces
 from streamkit.media.demux import Demuxer
 from streamkit.media.nv_decoder import NvDecoder
 from streamkit.media.reader import Reader
@@ -48,6 +49,13 @@ def read(path, device, loops=1, **options):
     decoder = reader._decoder
     reader.close()
     return found, dict(counters.values), said, decoder
+
+
+def collected(reader, marked):
+    """Read it to its end; the numbers of the frames that are marked as damaged go into `marked`."""
+    for number, picture in reader.pictures():
+        if picture.damaged:
+            marked.append(number)
 
 
 def same(one, other):
@@ -130,6 +138,41 @@ def test_a_failing_session_is_counted_and_the_next_keyframe_goes_on(fake, tmp_pa
         list(reader.pictures())
     assert counters["packets not decodable"] == 1
     assert fake._Session.made == 2
+
+
+def test_a_packet_that_is_known_to_be_damaged_marks_its_frame(fake, tmp_path):
+    path = write(tmp_path / "a.mp4", frames=20, options={"bf": "2", "g": "10"})
+
+    def spoil(packet):
+        packet.is_corrupt = packet.pts == 7 * packet.duration
+
+    for device in (CPU, GPU):
+        counters, pool, marked = Counters(), SurfacePool(device), []
+        reader = Reader(str(path), device, pool, counters, print, on_packet=spoil)
+        with pytest.raises(SourceError, match=r"is damaged: 1 frame was lost or concealed$") as caught:
+            collected(reader, marked)
+        reader.close()
+        assert (marked, caught.value.damaged, counters["decode errors concealed"]) == ([7], 1, 1)
+
+
+def test_damage_that_nvdec_reports_marks_the_frame_that_comes_out_with_it(fake, tmp_path, monkeypatch):
+    path = write(tmp_path / "a.mp4", frames=20, options={"bf": "0", "tune": "zerolatency"})
+    decode = fake._Session.Decode
+
+    def reports(session, packet):
+        frames = decode(session, packet)
+        if any(frame.getPTS() == 5 * 512 for frame in frames):
+            nv_report.damaged.append(threading.get_ident())
+        return frames
+
+    monkeypatch.setattr(fake._Session, "Decode", reports)
+    counters = Counters()
+    reader = Reader(str(path), GPU, SurfacePool(GPU), counters, print, low_delay=True)
+    marked = []
+    with pytest.raises(SourceError, match="1 frame was lost"):
+        collected(reader, marked)
+    reader.close()
+    assert (marked, counters["decode errors concealed"]) == ([5], 1)
 
 
 def test_a_session_goes_to_the_next_file_of_its_kind(fake, tmp_path):

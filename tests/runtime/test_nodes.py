@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from runtime.one_stage import Log, Numbers, OneEach, Picky, Rig, batch, key
 
-from streamkit.data import Frame
+from streamkit.data import Batch, Frame
 from streamkit.errors import SourceError, StageError
+from streamkit.stage import BatchStage
 
 # ------------------------------------------------------------------------------------------------ batches that raise
 
@@ -43,6 +44,35 @@ def test_a_batch_that_raises_is_tried_frame_by_frame_and_joined():
         np.testing.assert_array_equal(table.score, before.score * factor)
         np.testing.assert_array_equal(table.row_id, before.row_id)
     assert rig.said == []
+
+
+class Anew(BatchStage):
+    """Makes a batch of its own, with frames of its own that failed."""
+
+    bad: int = 0
+    keeps: bool = False
+
+    def process(self, batch):
+        well, bad = batch.frames[self.bad :], batch.frames[: self.bad]
+        for frame in bad:
+            frame.error = "it"
+        return Batch(list(well), failed=[*(batch.failed if self.keeps else []), *bad])
+
+
+@pytest.mark.parametrize("bad", [0, 1])
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_stage_that_makes_a_batch_anew_loses_no_frame_that_failed_before(bad, keeps):
+    rig = Rig(Anew)
+    rig.runner.apart = False  # as a stage of streamkit's own
+    rig.runner.stage.bad, rig.runner.stage.keeps = bad, keeps
+    given = batch("a0 b0 a1", ended="b")
+    before = [Frame("b", 7, 0.0, 64, 48, error="before", position=3), Frame("a", 8, 0.0, 64, 48, error="too")]
+    given.failed = list(before)
+    frames = list(given.frames)
+    found = rig(given)
+    assert [id(frame) for frame in found.frames] == [id(frame) for frame in frames[bad:]]
+    assert [id(frame) for frame in found.failed] == [id(frame) for frame in [*before, *frames[:bad]]]
+    assert (found.sequence, found.ended) == (5, ("b",))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from streamkit.config import read_source, read_text
 from streamkit.counters import Counters
 from streamkit.errors import ConfigError, OutputError
 from streamkit.graph import build
+from streamkit.outputs import WholeFile
 from streamkit.runtime.device import choose
 from streamkit.runtime.run import Pipeline
 from streamkit.stage import Context, default_registry
@@ -160,6 +161,22 @@ def test_halves_of_a_crash_go_at_the_start_and_nothing_else(tmp_path, monkeypatc
     made.open()
     assert not ours.exists()
     assert all(path.exists() for path in others)
+    assert made.context.counters.values == {"half clips of a crash removed": 1}
+
+
+def test_the_half_of_another_process_stays_when_recording_begins(tmp_path, monkeypatch):
+    """Two pipelines may record into one folder."""
+    monkeypatch.chdir(tmp_path)
+    path = Path("clips/gate/20260801T120000.250Z-crossed.mp4")
+    other = WholeFile(path)  # the lock is the handle's, so that one process can play both
+    other.begin().write_text("half")
+    made = alone()
+    made.open()
+    assert other.part.read_text() == "half"
+    assert made.context.counters.values == {}
+    other.let_go()  # as a process that is killed does
+    made.open()
+    assert not other.part.exists()
     assert made.context.counters.values == {"half clips of a crash removed": 1}
 
 

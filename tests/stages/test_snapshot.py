@@ -2,7 +2,8 @@
 
 import errno
 import os
-import time
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -173,13 +174,35 @@ def test_halves_of_a_crash_are_removed():
     part = Path("snaps/gate/video/.000002.000s_person_7.jpg.part")
     young = part.with_name(".000003.000s_person_7.jpg.part")
     part.parent.mkdir(parents=True)
-    for path in (part, young):
+    notes = part.with_name(".notes.jpg.part")
+    for path in (part, young, notes):
         path.write_bytes(b"x")
     os.utime(part, (1, 1))
-    assert time.time() - young.stat().st_mtime < 30
-    snap(scene([None]))
+    _, counts = snap(scene([None]))
+    assert counts == {"half snapshots of a crash removed": 2}
     assert not part.exists()
-    assert young.exists(), "another process may be writing it"
+    assert not young.exists(), "a run that is started again at once finds the half that was killed"
+    assert notes.exists()
+
+
+def test_the_half_of_another_process_is_left_alone_until_that_is_killed():
+    path = Path("snaps/gate/video/000002.000s_person_7.jpg")
+    code = (
+        "from streamkit.outputs import WholeFile; import time\n"
+        f"file = WholeFile({str(path)!r}); file.begin().write_text('half'); print('begun', flush=True); time.sleep(60)"
+    )
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=here) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "begun\n"
+        part = path.with_name(f".{path.name}.part")
+        os.utime(part, (1, 1))
+        assert snap(scene([None]))[1] == {}
+        assert part.read_text() == "half"
+        other.kill()
+    part.touch()
+    assert snap(scene([None]))[1] == {"half snapshots of a crash removed": 1}
+    assert not part.exists()
 
 
 # ----------------------------------------------------------------------------------------------------- the pipeline

@@ -1,0 +1,131 @@
+"""Gaps in an MPEG transport stream, and the frames that they damage.
+
+FFmpeg flags a packet as corrupt where the continuity counter jumps. The flag alone does not mean damage:
+
+- The counter also jumps where two whole recordings are joined (`cat a.ts b.ts`).
+- FFmpeg's parser holds one packet back, so the flag lies on the packet *before* the one at the gap.
+- Decoders do not see all damage: FFmpeg's HEVC decoder reports nothing about a slice that is cut off, and no decoder
+  reports a frame that is missing as a whole.
+
+So the packets around each flag are compared, and the flag moves to the packet that is really damaged:
+
+    flagged   at the gap   behind it
+    P37*      P38          P41        frames are missing: P41 refers to them
+    P38*      P39 (cut)    P40        P39 is cut off
+    b99*      P98          I0         the time jumps to a keyframe: a join, nothing is missing
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from streamkit.media.uris import is_path, local_path
+
+if TYPE_CHECKING:
+    from streamkit.media.demux import StreamInfo
+
+CONTAINERS = frozenset({"mpegts", "hls"})
+_BLIND = frozenset({"hevc", "vvc"})  # codecs whose decoders in FFmpeg take a slice that is cut off for a whole one
+_JOIN_S = 1.0  # a longer gap that ends at a keyframe is the time between two recordings
+_SYNC, _PAYLOAD, _ADAPTATION = 0x47, 0x10, 0x20
+_PACKET = 188
+_SIZES = 188, 192, 204  # as broadcast, with a time in front (M2TS), with parity behind
+
+
+class Continuity:
+    """Moves the corrupt flag of a transport stream's packets to the frame that is damaged, or removes it.
+
+    Args:
+        uri: the stream's address; the bytes of a local file are read again at a gap.
+        info: what the container says of the stream.
+        pid: the stream's packet identifier.
+        tick_s: the length of a tick in seconds.
+
+    Attributes:
+        lost: gaps that no packet can carry: the frame behind is a keyframe, and needs nothing of what is missing.
+    """
+
+    def __init__(self, uri: str, info: StreamInfo, pid: int, tick_s: float) -> None:
+        self._path = local_path(uri) if is_path(uri) else None
+        self._codec, self._pid, self._tick_s = info.codec, pid, tick_s
+        self._step_s = 1.0 / (info.average_rate or 25.0)
+        self._at_gap: Any = None  # waits for the packet behind it
+        self._flagged = False  # whether the packet before was
+        self._last_dts: int | None = None
+        self.lost = 0
+
+    def settle(self, packet: Any) -> list[Any]:
+        """The packets whose flags are settled once `packet` (an `av.Packet`) has come: most often itself.
+
+        A packet at a gap waits for the one behind it.
+        """
+        flagged, packet.is_corrupt = packet.is_corrupt, False
+        if self._at_gap is None and not self._flagged:
+            self._measure(packet)
+        self._last_dts = packet.dts
+        settled = []
+        if self._at_gap is not None:
+            self._judge(self._at_gap, packet)
+            settled.append(self._at_gap)
+            self._at_gap = None
+        if self._flagged:
+            self._at_gap = packet
+        else:
+            settled.append(packet)
+        self._flagged = flagged
+        return settled
+
+    def end(self) -> list[Any]:
+        """The packet that still waits at the stream's end."""
+        left, self._at_gap = self._at_gap, None
+        if left is not None:
+            left.is_corrupt = True
+        else:
+            self.lost += self._flagged
+        self._flagged = False
+        return [] if left is None else [left]
+
+    def _judge(self, at_gap: Any, behind: Any) -> None:
+        missing_s = self._missing_s(at_gap, behind)
+        if not behind.is_keyframe:
+            (behind if missing_s > 0 else at_gap).is_corrupt = True
+        elif 0 < missing_s <= _JOIN_S:
+            self.lost += 1
+        elif self._codec in _BLIND:
+            at_gap.is_corrupt = self._is_cut_off(at_gap, behind)
+
+    def _measure(self, packet: Any) -> None:
+        """Note how long a frame lasts: a header's rate may be wrong."""
+        if packet.dts is not None and self._last_dts is not None:
+            step_s = (packet.dts - self._last_dts) * self._tick_s
+            if 0 < step_s < _JOIN_S:
+                self._step_s = step_s
+
+    def _missing_s(self, at_gap: Any, behind: Any) -> float:
+        """Seconds without a frame between two packets; 0 where the next follows at once, or time goes back."""
+        if at_gap.dts is None or behind.dts is None:
+            return 0.0
+        between_s = float((behind.dts - at_gap.dts) * self._tick_s)
+        return between_s - self._step_s if between_s > 1.5 * self._step_s else 0.0
+
+    def _is_cut_off(self, packet: Any, behind: Any) -> bool:
+        """Whether a frame of a file lacks its end.
+
+        A frame begins in a transport packet of its own, so stuffing fills the last packet of the one before. A frame
+        whose last transport packet holds no stuffing, or that has a jump within it, is cut off. One whole frame in 184
+        needs no stuffing, and is taken for cut off, too.
+        """
+        if self._path is None or not 0 <= (packet.pos or -1) < (behind.pos or -1):
+            return False
+        with open(self._path, "rb") as file:
+            file.seek(packet.pos)
+            data = file.read(behind.pos - packet.pos)
+        size = next((size for size in _SIZES if data[size : size + 1] == bytes([_SYNC])), None)
+        if size is None:
+            return False
+        heads = [data[at : at + _PACKET] for at in range(0, len(data) - _PACKET + 1, size)]
+        mine = [head for head in heads if head[0] == _SYNC and (head[1] & 0x1F) << 8 | head[2] == self._pid]
+        mine = [head for head in mine if head[3] & _PAYLOAD]
+        jumps = any((a[3] + 1) & 0xF != b[3] & 0xF for a, b in itertools.pairwise(mine))
+        return bool(mine) and (jumps or not mine[-1][3] & _ADAPTATION)
