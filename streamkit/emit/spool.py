@@ -103,6 +103,16 @@ class Spool:
             self._forget()
             self._ledger.close()
 
+    @property
+    def folder(self) -> Path:
+        """Where it is."""
+        return self._folder
+
+    @property
+    def limit_bytes(self) -> int:
+        """What its records may take on the disk."""
+        return self._size
+
     def id(self, number: int) -> str:
         """The id of the record with this number: no other record of any spool ever has it."""
         return self._ledger.id(number)
