@@ -14,7 +14,7 @@ SCHEMES = {"postgres": (5432, False), "postgresql": (5432, False)}
 
 _TYPES = {"text": "text", "integer": "bigint", "real": "double precision", "time": "timestamptz"}
 _NEVER = ("22", "23", "44", "54", "P0001")
-"""Classes of SQLSTATE that are a row's own fault: its data, a constraint, a view's check, a limit, a trigger's RAISE."""
+"""Classes of SQLSTATE that are a row's own fault: data, a constraint, a view's check, a limit, a trigger's RAISE."""
 _GRACE_S = 1.0  # beyond the server's own limit of a statement, which is told better than by leaving it
 
 

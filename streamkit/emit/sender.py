@@ -17,6 +17,7 @@ from streamkit.messages import at_now
 SENT = "records sent"
 REFUSED = "records refused by the broker, and given up"
 POISON = "records given up: the broker ends the connection over them"
+GIVEN_UP = (REFUSED, POISON)
 LOST = "connections lost or refused"
 
 _STRIKES = 4

@@ -64,9 +64,8 @@ class WebhookClient(Client):
             try:
                 answer = self._client.post(self._url, content=body, headers=self._signed(part[0].id, body))
             except (self._httpx.HTTPError, OSError) as error:
-                cut = isinstance(
-                    error, (self._httpx.RemoteProtocolError, self._httpx.ReadError, self._httpx.WriteError)
-                )
+                httpx = self._httpx
+                cut = isinstance(error, (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError))
                 broke = cut and self._answers()
                 raise Lost(f"no answer: {error or type(error).__name__}", done, broke=broke) from error
             if answer.is_success:

@@ -60,7 +60,7 @@ def test_a_line_that_just_fits_is_kept(made, tmp_path):
 
 
 def test_half_a_line_of_a_crash_does_not_spoil_the_next(made):
-    dead, counters, _ = made
+    dead, _, _ = made
     dead.path.write_bytes(b'{"time": "2026')
     dead.add(messages(1), "no")
     dead.add(messages(2), "no")

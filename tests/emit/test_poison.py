@@ -1,4 +1,4 @@
-"""One record that a broker never takes: it alone is given up, counted and kept in a file; all others arrive, in order."""
+"""One record that a broker never takes: it alone is given up, counted and kept; all others arrive, in order."""
 
 import json
 import time
@@ -100,8 +100,8 @@ def large(size):
     return lambda topic, key: record(topic, key, frame=BAD, text="x" * size)
 
 
-def elsewhere(**place):
-    return lambda topic, key: record(place.get("topic", topic), place.get("key", key), frame=BAD)
+def elsewhere(**to):
+    return lambda topic, key: record(to.get("topic", topic), to.get("key", key), frame=BAD)
 
 
 KINDS = {
