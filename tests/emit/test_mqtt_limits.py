@@ -172,3 +172,30 @@ def test_labels_of_every_odd_letter_go_through_a_real_broker(there):
 def test_options_with_what_a_topic_cannot_have_are_refused(option, letter):
     with pytest.raises(ValueError, match=f"{option} cannot have control characters in it, got "):
         Mqtt(url="mqtt://h", **{option: f"a{letter}b"})
+
+
+def test_a_broker_that_is_slow_is_told_again_what_stands(client, monkeypatch):
+    made = client()
+    wait = made._wait
+
+    def late(there, what, arrived=b""):
+        raise Lost("no acknowledgement within 10 s")
+
+    made.standing = {"house/a": b"1"}
+    monkeypatch.setattr(made, "_wait", late)
+    for _ in range(4):
+        with pytest.raises(Lost):
+            made.idle()
+    monkeypatch.setattr(made, "_wait", wait)
+    made.idle()
+    assert made.said == []
+    assert made._stands["house/a"] == b"1"
+
+
+@pytest.mark.parametrize(("less", "parts"), [(0, [[0, 1], [2, 3]]), (1, [[0], [1], [2], [3]])])
+def test_a_message_is_filled_to_the_last_byte_and_not_beyond(less, parts):
+    made = MqttClient(address("mqtt://h", SCHEMES), batch=10)
+    given = [message(n, 60, "a") for n in range(4)]
+    made._packet_bytes = 1 + 2 + 2 + 1 + 2 + 1 + len("[,]") + 2 * 60 - less
+    assert list(made._parts(given, range(4))) == parts
+    assert [len(payload) for _, _, payload in made._packets(given)] == ([123] * 2 if less == 0 else [62] * 4)
