@@ -63,7 +63,7 @@ class PostgresClient(Client):
             sql.SQL("{} " + _TYPES[column.kind]).format(sql.Identifier(name)) for name, column in columns.items()
         )
         create = sql.SQL("CREATE TABLE IF NOT EXISTS {} (id text PRIMARY KEY, {}, record jsonb)")
-        milliseconds = round(self.timeout_s * 1000)
+        milliseconds = max(1, round(self.timeout_s * 1000))  # 0 is without limit
         try:
             self._connection = made = self._made.connect(
                 host=at.host, port=at.port, dbname=at.path.strip("/") or at.user, user=at.user, password=at.password,
