@@ -262,3 +262,28 @@ def test_the_waits_of_the_search_are_short(clock, flow, monkeypatch):
     counters, *_ = flow(Breaks({500}), 1000, max_wait_s=100.0)
     assert counters[POISON] == 1
     assert clock.now_s - begun_s < 5, "a run that ends waits 5 s for a broker to take something"
+
+
+@pytest.mark.parametrize(("gather_s", "failures", "sizes"), [(60.0, 0, [2]), (0.0, 0, [1, 1]), (60.0, 1, [1, 1])])
+def test_records_wait_for_others_as_long_as_the_client_wants_and_not_after_a_failure(
+    gather_s, failures, sizes, clock, tmp_path
+):  # fmt: skip
+    client = Breaks(())
+    client.gather_s = gather_s
+    spool = Spool(tmp_path / "s")
+    spool.append([Record(b"t", b"", b'{"n":0}')])
+    sender = Sender(spool, client, 1.0, Counters(), lambda text: None)
+    sender._failures = failures
+    calls = []
+
+    def over():
+        calls.append(len(client.sizes))
+        if len(calls) == 4:  # the sender has the first, and waits for another
+            spool.append([Record(b"t", b"", b'{"n":1}')])
+        sender.draining = len(calls) > 8
+        return len(calls) > 4 and not spool.waiting
+
+    sender.run(over)
+    spool.close()
+    assert client.got == [0, 1]
+    assert client.sizes == sizes
