@@ -15,6 +15,8 @@ from streamkit.yamlfile import Node
 
 _MAIL = "; from wires stages, and the address that mails come from is mail_from"
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./ -]*")
+PART_CHARS, ID_CHARS = 100, 400
+"""The longest part of an id between slashes, and the longest id: files are named after them, with more behind."""
 
 INSERTABLE = (BatchStage, StreamStage, FrameStage)
 """The kinds of stages that may stand between the parts of a composite."""
@@ -56,7 +58,17 @@ class Entries:
             if not _ID.fullmatch(id_):
                 text = f"a source id is made of letters, digits and _ - . /, got {id_!r}"
                 self.problems.append(node.problem(text, id_))
+            self._check_length("source", id_, node)
             self._source(id_, item, node)
+
+    def _check_length(self, what: str, id_: str, parent: Node) -> None:
+        part = max(map(len, id_.split("/")))
+        if part > PART_CHARS or len(id_) > ID_CHARS:
+            bound = f"{PART_CHARS} characters" + (f" between slashes, and {ID_CHARS} in all" if "/" in id_ else "")
+            got = part if part > PART_CHARS else len(id_)
+            self.problems.append(
+                parent.problem(f"a {what} id has at most {bound}, since files are named after it, got {got}", id_)
+            )
 
     def _source(self, id_: str, item: Node, parent: Node) -> None:
         from streamkit.media.find import missing, resolve
@@ -122,6 +134,7 @@ class Entries:
             if id_ == DECODE or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", id_):
                 text = "decode is the id of the decoded frames" if id_ == DECODE else "letters, digits, _ and - only"
                 self.problems.append(node.problem(f"a stage cannot have the id {id_!r}: {text}", id_))
+            self._check_length("stage", id_, node)
             if id_ == DECODE:
                 continue
             made = self._stage(id_, item, node, above, ids)

@@ -243,7 +243,8 @@ class LineFile:
 
     def _rotate_if_due(self, coming: int, now: float) -> None:
         empty = not self._waiting and self._size <= len(self._header)
-        full = self._size_limit and not empty and self._size + len(self._waiting) + coming > self._size_limit
+        size = (self._size or len(self._header)) + len(self._waiting)
+        full = self._size_limit and not empty and size + coming > self._size_limit
         if not full and not (self._every and now // self._every != self._since // self._every):
             return
         began, self._since = self._since, now

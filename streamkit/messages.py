@@ -3,8 +3,31 @@
 from __future__ import annotations
 
 import difflib
+import re
 import time
 from collections.abc import Iterable
+
+# what a terminal obeys rather than shows: C0 but for tab and newline, DEL and C1; marks of direction, by which text is
+# shown in another order than it has; further ends of lines; and half characters, which cannot be printed at all
+_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_BREAKS = re.compile("[\t\n]")
+
+
+def printable(text: str, *, one_line: bool = False) -> str:
+    """Text that a terminal or log shows and does not obey: control and bidi characters become escapes such as `\\x1b`.
+
+    Labels, file names, URIs and what servers answer come from outside, and messages hold them.
+
+    Args:
+        text: what is to be shown.
+        one_line: whether newlines and tabs become escapes as well, as in a name.
+    """
+    text = _OBEYED.sub(_escape, text)
+    return _BREAKS.sub(_escape, text) if one_line else text
+
+
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()
 
 
 def did_you_mean(word: str, known: Iterable[str], all_if_few: bool = False) -> str:

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from streamkit.messages import printable
+
 _EVERY_S = 5.0
 
 
@@ -20,7 +22,8 @@ class Display:
         self.console = Console(stderr=True, highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """Show a message."""
+        """Show a message. What a terminal would obey is shown as escapes."""
+        text = printable(text)
         if self.console.is_terminal:
             self.console.print(text, markup=False)
         else:
@@ -42,7 +45,8 @@ class Display:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         columns = (
-            TextColumn("{task.description}"), BarColumn(pulse_style="cyan"), TextColumn("{task.completed:.0f} frames"),
+            TextColumn("{task.description}", markup=False), BarColumn(pulse_style="cyan"),
+            TextColumn("{task.completed:.0f} frames"),
             TextColumn("{task.fields[rate]:.0f}/s"), TimeElapsedColumn(),
         )  # fmt: skip
         with Progress(*columns, console=self.console, transient=True) as bars:
@@ -55,7 +59,7 @@ class Display:
                     bars.remove_task(tasks.pop(name))
                 for name, state in shown.items():
                     if name not in tasks:
-                        tasks[name] = bars.add_task(name, total=None, rate=0.0)
+                        tasks[name] = bars.add_task(printable(name, one_line=True), total=None, rate=0.0)
                     task = tasks[name]
                     rate = state.frames / max(1e-6, time.monotonic() - begun)
                     total = state.frames if state.done else running.limit
@@ -85,12 +89,16 @@ def _summary(report: dict[str, Any]) -> Iterator[str]:
     )
     for title in ("detections", "events", "counts"):
         if report[title]:
-            yield f"{title}: " + ", ".join(f"{name} {n:,}" for name, n in report[title].items())
+            yield f"{title}: " + ", ".join(f"{_name(name)} {n:,}" for name, n in report[title].items())
     spent = {name: stage["seconds"] for name, stage in report["stages"].items() if stage["frames"]}
     if spent:
-        yield "seconds by stage: " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in spent.items())
+        yield "seconds by stage: " + ", ".join(f"{_name(name)} {seconds:.2f}" for name, seconds in spent.items())
     for name, found in report["latency"].items():
-        yield f"latency at {name}: " + ", ".join(f"{k.removesuffix('_ms')} {v:.0f} ms" for k, v in found.items())
+        yield f"latency at {_name(name)}: " + ", ".join(f"{k.removesuffix('_ms')} {v:.0f} ms" for k, v in found.items())
     failed = {name: source["error"] for name, source in report["sources"].items() if "error" in source}
     if failed:
-        yield f"{len(failed)} of {len(report['sources'])} sources failed: {', '.join(failed)}"
+        yield f"{len(failed)} of {len(report['sources'])} sources failed: {', '.join(map(_name, failed))}"
+
+
+def _name(text: str) -> str:
+    return printable(text, one_line=True)

@@ -14,8 +14,8 @@ from streamkit.validate import model_of
 
 _ENV = {"$ref": "#/$defs/environment"}
 _WORD = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_.-]*$"}
-_STAGE_ID = "^(?!decode$)[A-Za-z_][A-Za-z0-9_-]*$"
-_SOURCE_ID = "^[A-Za-z0-9_][A-Za-z0-9_./ -]*$"
+_STAGE_ID = "^(?!decode$)[A-Za-z_][A-Za-z0-9_-]{0,99}$"
+_SOURCE_ID = "^(?=.{1,400}$)(?!.*[^/]{101})[A-Za-z0-9_][A-Za-z0-9_./ -]*$"
 _URI_SOURCES = ("source", "pictures", "test_pattern")
 
 

@@ -15,22 +15,39 @@ from typing import Annotated, Any
 
 _DURATION = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_LAST_S = 253_402_300_799.0  # of the year 9999
 _QUANTITY = re.compile(r"\s*((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z]+)\s*")
 
 
+LONGEST_S = 73_000 * 86_400.0
+"""200 years in seconds, the longest duration: 64 bits of nanoseconds, with which systems wait, end at 292 years."""
+LARGEST_BYTES = 10**18
+"""The largest size: file systems and databases count in 64 bits."""
+
+
 def seconds(value: Any) -> float:
-    """Read `10s`, `200ms`, `5min`, `1h` or a bare number of seconds; raise ValueError otherwise."""
-    return _quantity(value, _DURATION, "a duration such as 10s, 200ms or 5min (a bare number is seconds)")
+    """Read `10s`, `200ms`, `5min`, `1h` or a bare number of seconds, up to 200 years; raise ValueError otherwise."""
+    found = _quantity(value, _DURATION, "a duration such as 10s, 200ms or 5min (a bare number is seconds)")
+    if found > LONGEST_S:
+        raise ValueError(f"must be at most 73000d, which is 200 years, got {value!r}")
+    return found
 
 
 def size_bytes(value: Any) -> int:
-    """Read `100MB`, `2GiB` or a bare number of bytes; raise ValueError otherwise."""
-    return int(_quantity(value, _SIZE, "a size such as 100MB (a bare number is bytes)"))
+    """Read `100MB`, `2GiB` or a bare number of bytes, 10^18 at most; raise ValueError otherwise."""
+    found = _quantity(value, _SIZE, "a size such as 100MB (a bare number is bytes)")
+    if found > LARGEST_BYTES:
+        raise ValueError(f"must be at most 1000000TB, got {value!r}")
+    return int(found)
 
 
 def wall_clock(value: Any) -> float:
     """Read `2026-03-02T23:00:00+01:00`, or a bare number, as seconds since 1970; raise ValueError otherwise."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if not 0 <= value <= _LAST_S:
+            raise ValueError(
+                f"must be seconds since 1970, from 0 to {_LAST_S:.0f}, which is the year 9999, got {value!r}"
+            )
         return float(value)
     try:
         found = datetime.fromisoformat(value)

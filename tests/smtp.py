@@ -43,6 +43,7 @@ class MailServer:
         refuses: what it says to every RCPT of an address.
         data: what it says at the end of the next mails instead of taking them.
         cuts: so many mails it breaks off in the middle of.
+        hang_up_at: it ends the connection over every mail with this in it.
         logins: how often somebody has logged in, or tried.
         options: for aiosmtpd's `SMTP`.
     """
@@ -55,6 +56,7 @@ class MailServer:
         self.answers: list[str | None] = []
         self.refuses: dict[str, str] = {}
         self.data: list[str] = []
+        self.hang_up_at: bytes | None = None
         self.cuts = self.logins = self.port = 0
         self._ssl = tls if implicit else None
         if auth:
@@ -118,6 +120,9 @@ class MailServer:
         if self.data:
             return self.data.pop(0)
         assert isinstance(envelope.content, bytes)
+        if self.hang_up_at is not None and self.hang_up_at in envelope.content:
+            server.transport.abort()
+            return "451 gone"
         made = email.message_from_bytes(envelope.content, policy=email.policy.default)
         assert isinstance(made, EmailMessage)
         self.got.append(made)

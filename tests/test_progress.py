@@ -95,3 +95,44 @@ def test_bars_on_a_terminal(capsys):
     assert "note [x]" in text
     assert "7 frames" in text
     assert "3 frames" in text
+
+
+EVIL = "car\x1b]0;x\x07\n[red]gate: fine\x9b2J\u202e"
+SEEN = r"car\x1b]0;x\x07\n[red]gate: fine\x9b2J\u202e"
+
+
+def test_labels_and_ids_neither_act_on_a_terminal_nor_make_lines_of_their_own(capsys):
+    lines = told(
+        capsys,
+        detections={EVIL: 1}, events={EVIL: 2}, counts={EVIL: 3}, stages={EVIL: {"frames": 1, "seconds": 1.0}},
+        latency={EVIL: {"p50_ms": 1.0}}, sources={EVIL: {"frames": 1, "error": "x"}},
+    )  # fmt: skip
+    assert lines[1:] == [
+        f"detections: {SEEN} 1",
+        f"events: {SEEN} 2",
+        f"counts: {SEEN} 3",
+        f"seconds by stage: {SEEN} 1.00",
+        f"latency at {SEEN}: p50 1 ms",
+        f"1 of 1 sources failed: {SEEN}",
+    ]
+
+
+@pytest.mark.parametrize("shown", ["say", "error"])
+def test_a_message_does_not_act_on_a_terminal(shown, capsys):
+    getattr(Display(), shown)("a\x1b[31m\u2066b\nc")
+    assert capsys.readouterr().err == "a\\x1b[31m\\u2066b\nc\n"
+
+
+def test_the_bars_of_a_terminal_show_ids_as_they_are_and_obey_none(monkeypatch, capsys):
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "xterm")
+    display = Display()
+    display.console._force_terminal = True
+    states = {"[red]cam\x1b[2J\n\x9b1m": SimpleNamespace(frames=7, done=True)}
+    with display.watching(SimpleNamespace(frames=7, states=states, limit=None)):
+        time.sleep(0.5)
+    found = capsys.readouterr().err
+    assert r"[red]cam\x1b[2J\n\x9b1m" in found
+    assert "\x1b[2J" not in found
+    assert "\x9b" not in found

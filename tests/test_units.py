@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from streamkit.units import Bytes, Count, Pixels, Point, Score, Seconds, seconds, size_bytes
+from streamkit.units import Bytes, Count, Pixels, Point, Score, Seconds, seconds, size_bytes, wall_clock
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,28 @@ def test_seconds(text, value):
 def test_what_is_no_duration(text):
     with pytest.raises(ValueError, match=r"must be a duration such as 10s, 200ms or 5min \(a bare number is seconds\)"):
         seconds(text)
+
+
+@pytest.mark.parametrize("value", [1e308, 10**30, "1e300d", "73001d", 6_307_200_001, "6307200000001ms"])
+def test_a_duration_is_200_years_at_most(value):
+    with pytest.raises(ValueError, match=r"^must be at most 73000d, which is 200 years, got "):
+        seconds(value)
+    assert seconds("73000d") == seconds(6_307_200_000) == 6_307_200_000.0
+
+
+@pytest.mark.parametrize("value", [1e308, 10**18 + 1000, 10**30, "1000001TB", "1e300B"])
+def test_a_size_is_a_million_terabytes_at_most(value):
+    with pytest.raises(ValueError, match=r"^must be at most 1000000TB, got "):
+        size_bytes(value)
+    assert size_bytes("1000000TB") == size_bytes(10**18) == 10**18
+
+
+@pytest.mark.parametrize("value", [1e308, float("nan"), float("inf"), -1, 253_402_300_800])
+def test_a_wall_clock_ends_with_the_year_9999(value):
+    with pytest.raises(ValueError, match=r"^must be seconds since 1970, from 0 to 253402300799, "):
+        wall_clock(value)
+    assert wall_clock(253_402_300_799) == 253_402_300_799.0
+    assert wall_clock(0) == 0.0
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "1e999s"])

@@ -12,7 +12,7 @@ from streamkit.batch.coco import CocoPart
 from streamkit.batch.textpart import TextPart
 from streamkit.data import Batch, Frame
 from streamkit.records import batch_lines, line, numbers_of
-from streamkit.stages.emit_csv import COLUMNS, as_text, rows
+from streamkit.stages.emit_csv import COLUMNS, as_text, harmless, rows
 
 
 class JsonlPart(TextPart):
@@ -38,10 +38,19 @@ class JsonlPart(TextPart):
         self.put(encoded.replace(self._given, self._told, 1))
 
 
+@dataclass(eq=False)
 class CsvPart(TextPart):
-    """A row an object, as `csv` writes them; `source` is the file's name."""
+    """A row an object, as `csv` writes them; `source` is the file's name.
+
+    Options:
+        path: the file, such as "out/csv/{source}.csv".
+        names: the name of each file, by its key.
+        escape_formulas: as of `csv`.
+    """
 
     name: ClassVar[str] = "csv"
+
+    escape_formulas: bool = False
 
     def begin(self) -> None:
         """Put the header."""
@@ -49,7 +58,8 @@ class CsvPart(TextPart):
 
     def write(self, frame: Frame) -> None:
         """Write the frame's rows."""
-        self.put(as_text([[self._source, *row[1:]] for row in rows(frame)]))
+        found = [[self._source, *row[1:]] for row in rows(frame)]
+        self.put(as_text(harmless(found) if self.escape_formulas else found))
 
 
 @dataclass(eq=False)

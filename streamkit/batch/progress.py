@@ -10,6 +10,7 @@ from typing import Any
 from streamkit.batch.crew import WorkerState
 from streamkit.batch.manager import Manager
 from streamkit.batch.summary import duration, hours
+from streamkit.messages import printable
 
 _EVERY_S = 5.0
 
@@ -32,7 +33,7 @@ def worker_line(worker: WorkerState) -> str:
     """What one worker is at."""
     if not worker.ready:
         return f"{worker.name}: opening the pipeline"
-    shown = ", ".join(f"{one.name} {one.share:.0%}" for one in worker.doing[:2])
+    shown = ", ".join(f"{printable(one.name, one_line=True)} {one.share:.0%}" for one in worker.doing[:2])
     more = f" and {len(worker.doing) - 2} more" if len(worker.doing) > 2 else ""
     return f"{worker.name}: {worker.done:,} done" + (f", now {shown}{more}" if shown else "")
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamkit.batch.job import Outcome
+from streamkit.messages import printable
 
 _SHOWN = 20
 _COUNTS = (
@@ -108,7 +109,7 @@ def lines(tally: Tally) -> Iterator[str]:
     for how, count in tally.workers_lost.most_common():
         yield f"workers lost: {count:,}, {how}"
     for outcome in tally.failures[:_SHOWN]:
-        yield f"  {outcome.job.file.name}: {outcome.cause_kind}: {outcome.cause}"
+        yield printable(f"  {outcome.job.file.name}: {outcome.cause_kind}: {outcome.cause}", one_line=True)
     if tally.failed > _SHOWN:
         yield f"  and {tally.failed - _SHOWN:,} more; the table of files lists them all"
 

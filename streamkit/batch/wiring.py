@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from streamkit.batch.formats import CsvPart
 from streamkit.errors import ConfigError
 from streamkit.graph import with_nodes
 from streamkit.plan import DECODE, Graph, Node, RunOptions
@@ -54,7 +55,8 @@ def wire(graph: Graph, sinks: list[Place], *, video: str | None) -> Graph:
             `draw` with its defaults, put behind the rest.
     """
     inputs = _inputs(graph)
-    added = [_node(graph, one.id, one.type, one.options, inputs) for one in sinks]
+    guard = any(node.options.get("escape_formulas") for node in graph.nodes.values() if issubclass(node.type, Csv))
+    added = [_node(graph, one.id, one.type, _guarded(one, guard), inputs) for one in sinks]
     if video is not None:
         added += _video(graph, video, inputs)
     wanted = [*inputs, *(name for node in added for name in node.inputs)]
@@ -66,6 +68,11 @@ def wire(graph: Graph, sinks: list[Place], *, video: str | None) -> Graph:
             wanted += graph.nodes[name].inputs
     before = [node for node in graph.nodes.values() if node.id in kept]
     return with_nodes(graph, [*(replace(node, inputs=_past_sinks(graph, node)) for node in before), *added])
+
+
+def _guarded(sink: Any, guard: bool) -> dict[str, Any]:
+    """The options of a sink; one that writes CSV guards against formulas where the YAML's own does."""
+    return {**sink.options, "escape_formulas": True} if guard and issubclass(sink.type, CsvPart) else sink.options
 
 
 def _inputs(graph: Graph) -> list[str]:

@@ -18,7 +18,7 @@ from streamkit.cli.models import models
 from streamkit.cli.run import run
 from streamkit.cli.serve import serve
 from streamkit.errors import StreamkitError
-from streamkit.messages import did_you_mean
+from streamkit.messages import did_you_mean, printable
 
 
 class _Group(click.Group):
@@ -93,7 +93,7 @@ def _run() -> int:
     except click.Abort:
         code = 130
     except StreamkitError as error:
-        click.echo(str(error), err=True)
+        click.echo(printable(str(error)), err=True)
         code = exit_code(error)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from streamkit.cli.common import DEVICE, FILE, SET, read, registry
+from streamkit.messages import printable
 
 
 @click.command()
@@ -24,7 +25,7 @@ def check(pipeline: Path, set_: tuple[str, ...], device: str | None) -> int:
     graph = checked(config)
     share_out(graph)
     for warning in config.warnings:
-        click.echo(f"{warning} (warning)", err=True)
+        click.echo(printable(f"{warning} (warning)"), err=True)
     on_device = sum(issubclass(node.type, BatchStage) for node in graph.nodes.values())
     sources = f"{len(graph.sources)} source{'s' * (len(graph.sources) != 1)}"
     click.echo(f"{pipeline}: ok, {sources}, {len(graph.nodes)} stages ({on_device} on the device)")

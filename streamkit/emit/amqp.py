@@ -17,6 +17,7 @@ SCHEMES = {"amqp": (5672, False), "amqps": (5671, True)}
 _HEARTBEAT_S = 30
 _PERSISTENT = 2
 _NOT_THERE = 404
+_FORCED = 320  # an operator, or a broker that ends
 _LOOK_S = 0.1
 _CLOSE_S = 1.0
 
@@ -52,6 +53,7 @@ class AmqpClient(Client):
         self._channel: Any = None
         self._ready = False
         self._gone: str | None = None  # why the connection, or its channel, is lost
+        self._broke = False  # whether a record may be the cause
         self._blocked: str | None = None  # why the broker takes nothing for now
         self._tag = 0  # the last message's number on this channel
         self._open: dict[int, int] = {}  # places of what has no answer yet, by their numbers, which rise
@@ -81,7 +83,7 @@ class AmqpClient(Client):
         self._loop = IOLoop()
         self._connection = pika.SelectConnection(
             parameters, self._opened, lambda _, error: self._lost(f"no connection: {_why(error)}"),
-            lambda _, error: self._lost(f"the connection is lost: {_why(error)}"), self._loop,
+            lambda _, error: self._lost(f"the connection is lost: {_why(error)}", _may_be_a_record(error)), self._loop,
         )  # fmt: skip
         until_s = time.monotonic() + self.timeout_s
         while not self._ready:
@@ -122,14 +124,14 @@ class AmqpClient(Client):
                 refused[place] = "names of exchanges and routing keys have at most 255 bytes"
                 continue
             except self._pika.exceptions.AMQPError as error:
-                raise Lost(self._gone or f"the connection is lost: {_why(error)}") from error
+                raise Lost(self._gone or f"the connection is lost: {_why(error)}", broke=self._broke) from error
             self._tag += 1
             self._open[self._tag] = place
         try:
             self._collect()
         except Lost as error:
             left = {*self._open.values(), *self._nacked, *refused, *self._came_back(messages)}
-            raise Lost(str(error), min(left, default=0)) from error
+            raise Lost(str(error), min(left, default=0), broke=error.broke) from error
         return refused | self._came_back(messages)
 
     def idle(self) -> None:
@@ -178,14 +180,15 @@ class AmqpClient(Client):
 
     def _check(self, what: str, until_s: float) -> None:
         if self._gone is not None:
-            raise Lost(self._gone)
+            raise Lost(self._gone, broke=self._broke)
         if self.over():
             raise Lost("the run ends")
         if time.monotonic() > until_s:
             raise Lost(f"no {what} within {self.timeout_s:g} s")
 
-    def _lost(self, why: str) -> None:
-        self._gone = self._gone or why  # the first is the cause
+    def _lost(self, why: str, broke: bool = False) -> None:
+        if self._gone is None:  # the first is the cause
+            self._gone, self._broke = why, broke
         self._loop.stop()
 
     def _held(self, why: str | None) -> None:
@@ -225,7 +228,12 @@ class AmqpClient(Client):
             text = f"{text}; make it, since what waits in the spool is for it"
         elif told := re.search(r"larger than (?:configured )?max size (\d+)", text):
             self._most = int(told[1])  # what is larger is refused from now on
-        self._lost(text)
+        self._lost(text, _may_be_a_record(error))
+
+
+def _may_be_a_record(error: Any) -> bool:
+    """Whether the broker may have closed the channel or connection over a record; an exchange may be made later."""
+    return getattr(error, "reply_code", None) not in (_NOT_THERE, _FORCED)
 
 
 def _why(error: Any) -> str:

@@ -39,6 +39,11 @@ class File:
     size: int
     newest_s: float
 
+    @property
+    def holds(self) -> int:
+        """How many records there are in it."""
+        return self.end - self.first
+
 
 class Kept(NamedTuple):
     """A record in the spool.

@@ -42,11 +42,12 @@ class Lost(Exception):
     Args:
         text: why.
         done: how many records at the head of those given have been acknowledged.
+        broke: the broker was there and ended the connection while it had records to take: one of them may be the cause.
     """
 
-    def __init__(self, text: str, done: int = 0) -> None:
+    def __init__(self, text: str, done: int = 0, *, broke: bool = False) -> None:
         super().__init__(text)
-        self.done = done
+        self.done, self.broke = done, broke
 
 
 class Refused(Lost):

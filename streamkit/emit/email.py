@@ -201,7 +201,7 @@ class EmailClient(Client):
             raise
         except (self._lib.SMTPException, OSError) as error:
             self._drop()
-            raise Lost(reason(error)) from error
+            raise Lost(reason(error), broke=isinstance(error, self._lib.SMTPServerDisconnected)) from error
         self._used_s = time.monotonic()
         if taken:
             self.quota.sent(now_s)

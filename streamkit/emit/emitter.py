@@ -25,6 +25,7 @@ from streamkit.units import Bytes, Seconds
 LEFT = "records left in the spool"
 SPOOL_BYTES = 1_000_000_000
 _LEAST_BYTES = 1_000_000
+_LONGEST_TIMEOUT_S = 86_400.0
 
 
 class Kept(TypedDict, total=False):
@@ -96,6 +97,9 @@ class Emitter(Sink):
             raise ValueError(f"spool.size must be at least 1MB, got {self._size / 1e6:g}MB")
         if self.timeout <= 0 or self.max_wait <= 0:
             raise ValueError("timeout and max_wait must be longer than 0s")
+        if self.timeout > _LONGEST_TIMEOUT_S:
+            days = f"{self.timeout / 86_400:g}d"
+            raise ValueError(f"timeout must be at most 1d, got {days}: some clients count milliseconds in 32 bits")
         self._waiting: list[Record] = []
         self.check()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ _KEEPALIVE_S = 30
 _NEVER = {0x87, 0x90, 0x95, 0x99}  # not authorized, topic name invalid, packet too large, payload format invalid
 _FAILED = 0x80  # reason codes from here on
 _ONLINE, _OFFLINE = b"online", b"offline"
+_TRIES = 3  # to announce a message over which the broker ends the connection
 _LOOK_S = 0.1
 _GATHER_S = 0.1  # for messages of several records
 
@@ -52,7 +54,8 @@ class MqttClient(Client):
         self._status = status
         self.standing: dict[str, bytes] = {}
         self._stands: dict[str, bytes] = {}  # what the broker was told on this connection
-        self._denied: set[str] = set()  # some brokers close the connection for these, so each is tried once
+        self._tried: Counter[str] = Counter()  # how often the broker did not take these: some end the connection
+        self._packet_bytes = self._in_flight = 0  # the most that the broker takes; 0 for any size, for 65535 at once
         self._client: paho.Client | None = None
         self._answers: dict[int, int] = {}  # by message id, the reason code of its PUBACK
         self._down: str | None = None
@@ -72,7 +75,13 @@ class MqttClient(Client):
             made.will_set(self._status, _OFFLINE, qos=1, retain=True)
             self.standing[self._status] = _ONLINE
         told: list[Any] = []
-        made.on_connect = lambda client, data, flags, code, properties: told.append(code)
+        limits: list[Any] = []
+
+        def connected(client: Any, data: Any, flags: Any, code: Any, properties: Any) -> None:
+            limits.append(properties)
+            told.append(code)
+
+        made.on_connect = connected
         made.on_disconnect = lambda client, data, flags, code, properties: self._lost(str(code))
         made.on_publish = lambda client, data, mid, code, properties: self._answers.__setitem__(mid, code.value)
         self._client, self._down = made, None
@@ -85,6 +94,8 @@ class MqttClient(Client):
         self._wait(lambda: bool(told), "answer to CONNECT")
         if told[0].is_failure:
             raise Lost(f"the broker refuses the connection: {told[0]}")
+        self._packet_bytes = getattr(limits[0], "MaximumPacketSize", 0)
+        self._in_flight = getattr(limits[0], "ReceiveMaximum", 0)
         self._announce()
 
     def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:
@@ -94,8 +105,15 @@ class MqttClient(Client):
         self._announce()
         arrived = bytearray(len(messages))  # 1 for each that the broker has acknowledged
         sent: list[tuple[int, Sequence[int]]] = []  # message ids, and the places of their records
-        for topic, places, payload in _packets(messages, self._batch):
+        oversize: dict[int, str] = {}
+        for topic, places, payload in self._packets(messages):
+            if (why := self._too_large(topic, len(payload))) is not None:
+                oversize[places[0]] = why  # `_packets` puts it alone
+                continue
             try:
+                if self._in_flight and len(sent) >= self._in_flight:
+                    first = sent[-self._in_flight][0]
+                    self._wait(lambda mid=first: mid in self._answers, "acknowledgement")  # type: ignore[misc]
                 info = client.publish(topic, payload, qos=1, retain=self._retain)
             except ValueError as error:  # a topic or payload that MQTT does not have
                 self._collect(sent, arrived)
@@ -104,7 +122,7 @@ class MqttClient(Client):
                 self._collect(sent, arrived)
                 raise Lost(self._paho.error_string(info.rc), _head(arrived))
             sent.append((info.mid, places))
-        return self._collect(sent, arrived)
+        return oversize | self._collect(sent, arrived)
 
     def idle(self) -> None:
         """See `Client.idle`."""
@@ -128,13 +146,59 @@ class MqttClient(Client):
         """Tell the broker what it is to keep and does not know yet."""
         assert self._client is not None
         for topic, payload in list(self.standing.items()):
-            if self._stands.get(topic) != payload and topic not in self._denied:
-                mid = self._client.publish(topic, payload, qos=1, retain=True).mid
-                self._wait(lambda mid=mid: mid in self._answers, "acknowledgement")  # type: ignore[misc]
+            if self._stands.get(topic) == payload or self._tried[topic] >= _TRIES:
+                continue
+            if (why := self._too_large(topic, len(payload))) is None:
+                try:
+                    mid = self._client.publish(topic, payload, qos=1, retain=True).mid
+                    self._wait(lambda mid=mid: mid in self._answers, "acknowledgement")  # type: ignore[misc]
+                except Lost as error:
+                    self._tried[topic] += error.broke
+                    if self._tried[topic] >= _TRIES:
+                        self.say(f"{self.where} does not take {topic}: {error}; nobody will know of it")
+                    raise
                 if (code := self._answers.pop(mid)) >= _FAILED:
-                    self.say(f"{self.where} does not take {topic}: reason code 0x{code:02x}; nobody will know of it")
-                    self._denied.add(topic)
-                self._stands[topic] = payload
+                    why = f"reason code 0x{code:02x}"
+            if why is not None:
+                self.say(f"{self.where} does not take {topic}: {why}; nobody will know of it")
+                self._tried[topic] = _TRIES
+            self._stands[topic] = payload
+
+    def _too_large(self, topic: str, payload_bytes: int) -> str | None:
+        """Why the broker would end the connection over this message, or None: it has announced what it takes."""
+        if not self._packet_bytes:
+            return None
+        length = 2 + len(topic.encode()) + 2 + 1 + payload_bytes  # topic, message id, no properties
+        size = 1 + next(n for n in range(1, 5) if length < 1 << 7 * n or n == 4) + length
+        if size <= self._packet_bytes:
+            return None
+        return f"the message has {size} bytes, and the broker takes {self._packet_bytes}"
+
+    def _packets(self, messages: Sequence[Message]) -> Iterator[tuple[str, Sequence[int], bytes]]:
+        """Topic, the places of its records and payload of each packet. Those of one topic stay in their order."""
+        if self._batch == 1:
+            for place, one in enumerate(messages):
+                yield one.topic, (place,), one.body
+            return
+        topics: dict[str, list[int]] = {}
+        for place, one in enumerate(messages):
+            topics.setdefault(one.topic, []).append(place)
+        for places in sorted(part for topic in topics.values() for part in self._parts(messages, topic)):
+            yield messages[places[0]].topic, places, b"[" + b",".join([messages[i].body for i in places]) + b"]"
+
+    def _parts(self, messages: Sequence[Message], places: Sequence[int]) -> Iterator[list[int]]:
+        """What of one topic goes in one packet: up to `batch` records, as far as the broker takes them together."""
+        part: list[int] = []
+        size = 1  # of the payload: brackets, and a comma between two
+        for place in places:
+            more = len(messages[place].body) + 1
+            full = len(part) == self._batch or self._too_large(messages[place].topic, size + more) is not None
+            if part and full:
+                yield part
+                part, size = [], 1
+            part.append(place)
+            size += more
+        yield part
 
     def _with_will(self) -> Any:
         """The reason to disconnect that has the broker say that we are gone."""
@@ -184,30 +248,16 @@ class MqttClient(Client):
             except Lost as error:
                 if there():
                     return
-                raise Lost(str(error), _head(arrived)) from error
+                raise Lost(str(error), _head(arrived), broke=error.broke) from error
 
     def _loop(self, wait_s: float) -> None:
         assert self._client is not None
         code = self._client.loop(wait_s)
         if code != self._paho.MQTT_ERR_SUCCESS or self._down is not None:
-            raise Lost(f"the connection is lost: {self._down or self._paho.error_string(code)}")
+            raise Lost(f"the connection is lost: {self._down or self._paho.error_string(code)}", broke=True)
 
     def _lost(self, why: str) -> None:
         self._down = why
-
-
-def _packets(messages: Sequence[Message], batch: int) -> Iterator[tuple[str, Sequence[int], bytes]]:
-    """Topic, the places of its records and payload of each packet. Those of one topic stay in their order."""
-    if batch == 1:
-        for place, one in enumerate(messages):
-            yield one.topic, (place,), one.body
-        return
-    topics: dict[str, list[int]] = {}
-    for place, one in enumerate(messages):
-        topics.setdefault(one.topic, []).append(place)
-    parts = [places[at : at + batch] for places in topics.values() for at in range(0, len(places), batch)]
-    for places in sorted(parts):
-        yield messages[places[0]].topic, places, b"[" + b",".join([messages[i].body for i in places]) + b"]"
 
 
 def _head(arrived: bytes | bytearray) -> int:

@@ -150,7 +150,7 @@ class NatsClient(Client):
                     await self._heard()
                     self._deny(messages, refused)
         except self._errors.Error as error:
-            raise Lost(f"the connection is lost: {self._why(error)}") from error
+            raise Lost(f"the connection is lost: {self._why(error)}", broke=client.is_closed) from error
         for place, answer in sorted(self._answers.items()):
             if answer is not None and answer[0] in _NEVER:
                 refused[place] = answer[1]
@@ -192,7 +192,7 @@ class NatsClient(Client):
                 if task.done():
                     break
                 if self._client.is_closed:
-                    raise Lost(f"the connection is lost: {self._why(None)}")
+                    raise Lost(f"the connection is lost: {self._why(None)}", broke=True)
                 if self.over():
                     raise Lost("the run ends")
                 if len(self._answers) > before:

@@ -13,6 +13,8 @@ from streamkit.errors import MissingPackage
 SCHEMES = {"postgres": (5432, False), "postgresql": (5432, False)}
 
 _TYPES = {"text": "text", "integer": "bigint", "real": "double precision", "time": "timestamptz"}
+_NEVER = ("22", "23", "44", "54", "P0001")
+"""Classes of SQLSTATE that are a row's own fault: data, a constraint, a view's check, a limit, a trigger's RAISE."""
 _GRACE_S = 1.0  # beyond the server's own limit of a statement, which is told better than by leaving it
 
 
@@ -61,7 +63,7 @@ class PostgresClient(Client):
             sql.SQL("{} " + _TYPES[column.kind]).format(sql.Identifier(name)) for name, column in columns.items()
         )
         create = sql.SQL("CREATE TABLE IF NOT EXISTS {} (id text PRIMARY KEY, {}, record jsonb)")
-        milliseconds = round(self.timeout_s * 1000)
+        milliseconds = max(1, round(self.timeout_s * 1000))  # 0 is without limit
         try:
             self._connection = made = self._made.connect(
                 host=at.host, port=at.port, dbname=at.path.strip("/") or at.user, user=at.user, password=at.password,
@@ -94,10 +96,11 @@ class PostgresClient(Client):
             self._connection.execute(
                 self._insert, [[one.id for one in messages], [one.body.decode() for one in messages]]
             )
-        except self._psycopg.errors.DataError as error:  # such as text with a zero character
-            raise Refused(str(error)) from error
         except (self._psycopg.Error, OSError) as error:
-            raise Lost(str(error)) from error
+            state = getattr(error, "sqlstate", None)
+            if isinstance(error, self._psycopg.DataError) or (state or "").startswith(_NEVER):
+                raise Refused(str(error)) from error
+            raise Lost(str(error), broke=state is None and self._connection.closed) from error
 
     def _limited(self, work: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
         """What psycopg does for a statement, as long as something comes or goes, and the run goes on.

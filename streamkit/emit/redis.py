@@ -67,7 +67,8 @@ class RedisClient(Client):
         try:
             answers = pipe.execute(raise_on_error=False)
         except (self._redis.RedisError, OSError) as error:
-            raise Lost(f"the records are not taken: {error}") from error
+            broke = isinstance(error, self._redis.ConnectionError)
+            raise Lost(f"the records are not taken: {error}", broke=broke) from error
         for done, answer in enumerate(answers):
             if isinstance(answer, Exception):
                 kind = Refused if str(answer).startswith(_NEVER) else Lost

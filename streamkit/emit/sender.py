@@ -9,14 +9,20 @@ from collections.abc import Callable, Mapping
 from streamkit.counters import Counters
 from streamkit.emit.blocks import Kept
 from streamkit.emit.client import WINDOW, Client, Lost, Message, Refused
+from streamkit.emit.dead_letters import NAME, DeadLetters
 from streamkit.emit.spool import Spool
 from streamkit.errors import describe
 from streamkit.messages import at_now
 
 SENT = "records sent"
 REFUSED = "records refused by the broker, and given up"
+POISON = "records given up: the broker ends the connection over them"
+GIVEN_UP = (REFUSED, POISON)
 LOST = "connections lost or refused"
 
+_STRIKES = 4
+"""So often in a row the broker ends the connection over one record that it got alone, until that is given up."""
+_NARROWER = 8  # a window that the broker ends the connection over is tried again in parts of this share
 _FIRST_WAIT_S = 0.25
 _IDLE_S = 0.2
 
@@ -46,6 +52,9 @@ class Sender:
         self.failing_since_s: float | None = None
         self.draining = False
         self._held = 0  # as the client's, when it was looked at last
+        self._window = WINDOW  # records that are sent at once: fewer where one of them may be poison
+        self._suspect, self._strikes = "", 0  # the id of a record, and how often in a row it alone ended the connection
+        self._dead = DeadLetters(spool.folder / NAME, spool.limit_bytes // 10, counters, say)
 
     @property
     def delivered(self) -> int:
@@ -67,7 +76,7 @@ class Sender:
                 client.connect()
                 self.failing_since_s, self._held = None, 0
                 while not over():
-                    if taken := self._spool.take(WINDOW, _IDLE_S):
+                    if taken := self._spool.take(self._window, _IDLE_S):
                         self._gather(taken, over)
                         self._deliver(taken)
                     else:
@@ -83,11 +92,20 @@ class Sender:
     def _gather(self, taken: list[Kept], over: Callable[[], bool]) -> None:
         """Wait for records that are to go with these; not at the end of a run, nor where one has waited already."""
         until_s = time.monotonic() + (0.0 if self._failures else self._client.gather_s)
-        while len(taken) < WINDOW and time.monotonic() < until_s and not self.draining and not over():
-            taken += self._spool.take(WINDOW - len(taken), _IDLE_S)
+        while len(taken) < self._window and time.monotonic() < until_s and not self.draining and not over():
+            taken += self._spool.take(self._window - len(taken), _IDLE_S)
 
     def _deliver(self, taken: list[Kept]) -> None:
         messages = [_message(self._spool.id(one.number), one) for one in taken]
+        try:
+            self._send(messages)
+        except Exception as error:
+            self._blame(messages, error)
+            raise
+        self._failures, self._wait_s = 0, _FIRST_WAIT_S
+        self._window = min(2 * self._window, WINDOW)
+
+    def _send(self, messages: list[Message]) -> None:
         try:
             refused = self._client.deliver(messages) or {}
             if self._failures:
@@ -97,13 +115,35 @@ class Sender:
             self._done(error.done)
             if error.whole:
                 rest = messages[error.done :]
-                self._give_up(rest, "a record" if len(rest) == 1 else f"{len(rest)} records", error)
+                self._give_up(rest, "a record" if len(rest) == 1 else f"{len(rest)} records", str(error))
             else:
                 self._one_by_one(messages[error.done :])
         except Lost as error:
             self._done(error.done)
             raise
-        self._failures, self._wait_s = 0, _FIRST_WAIT_S
+
+    def _blame(self, messages: list[Message], error: Exception) -> None:
+        """Find the record over which the broker ends every connection, and give it up, or nothing would ever go on.
+
+        A broker that is down, stands still, or says that it takes nothing for now is no record's fault. Records go in
+        ever smaller windows until one goes alone; `_STRIKES` lone failures in a row make it the cause.
+        """
+        poison = error.broke if isinstance(error, Lost) else not isinstance(error, (OSError, MemoryError))
+        if not poison or self._held:
+            return
+        if len(messages) > 1:
+            self._window, self._wait_s = max(1, len(messages) // _NARROWER), _FIRST_WAIT_S
+            return
+        (one,) = messages
+        if isinstance(error, Lost) and error.done:
+            return
+        if one.id != self._suspect:
+            self._suspect, self._strikes, self._wait_s = one.id, 0, _FIRST_WAIT_S
+        self._strikes += 1
+        if self._strikes >= _STRIKES:
+            why = f"it was sent alone {_STRIKES} times, and each time {_reason(error)}"
+            self._give_up([one], f"a record for {one.topic}" if one.topic else "a record", why, POISON)
+            self._wait_s = _FIRST_WAIT_S
 
     def _one_by_one(self, messages: list[Message]) -> None:
         """What was refused is among these: find it, and let the others through."""
@@ -111,20 +151,26 @@ class Sender:
             try:
                 self._settle([message], self._client.deliver([message]) or {})
             except Refused as error:
-                self._give_up([message], f"a record for {self._client.hide(message.topic)}", error)
+                self._give_up([message], f"a record for {message.topic}", str(error))
 
-    def _give_up(self, messages: list[Message], what: str, error: Refused) -> None:
+    def _give_up(self, messages: list[Message], what: str, why: str, count: str = REFUSED) -> None:
+        """Keep records that will never arrive in the dead-letter file, and let the others pass them."""
+        hide = self._client.hide
+        self._dead.add(messages, hide(why))
         self._spool.acknowledge(len(messages))
-        self._count(REFUSED, len(messages))
+        self._count(count, len(messages))
         gone = "it is" if len(messages) == 1 else "they are"
-        self._say(f"{self._client.where} refuses {what}: {self._client.hide(str(error))}; {gone} given up, and counted")
+        self._say(
+            f"{self._client.where} refuses {hide(what)}: {hide(why)}; {gone} given up, counted, and kept in "
+            f"{self._dead.path}"
+        )
 
     def _settle(self, messages: list[Message], refused: Mapping[int, str]) -> None:
         """All have arrived, but for those that were refused."""
         before = 0
         for place, why in sorted(refused.items()):
             self._done(place - before)
-            self._give_up([messages[place]], f"a record for {self._client.hide(messages[place].topic)}", Refused(why))
+            self._give_up([messages[place]], f"a record for {messages[place].topic}", why)
             before = place + 1
         self._done(len(messages) - before)
 
@@ -143,7 +189,7 @@ class Sender:
             self.failing_since_s = time.monotonic()
         self._failures += 1
         if self._failures == 1:
-            why = self._client.hide(str(error) if isinstance(error, Lost) else describe(error))
+            why = self._client.hide(_reason(error))
             wait = "records wait in the spool, and it is tried again until it works"
             self._say(f"{self._client.where} {at_now()}: {why}; {wait}")
         until_s = time.monotonic() + self._wait_s * random.uniform(0.5, 1.0)
@@ -156,6 +202,10 @@ class Sender:
             self._client.close()
         except Exception as error:
             self._say(f"{self._client.where}: {self._client.hide(describe(error))} when it was closed")
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, Lost) else describe(error)
 
 
 def _message(id_: str, one: Kept) -> Message:

@@ -22,9 +22,13 @@ from streamkit.errors import OutputError
 from streamkit.outputs import output_error
 
 FULL = "records dropped: the spool was full"
+DISK = "records dropped: the disk was full"
 OLD = "records dropped: too old for the spool"
 DAMAGED = "records dropped: the spool was damaged"
 TORN = "torn ends of spools removed"
+
+DROPPED = (FULL, DISK, OLD, DAMAGED)
+"""What a run counts that loses records of its own accord; a run that does ends with exit code 1."""
 
 _READ = 1 << 18
 _LOOK_S = 0.2
@@ -73,6 +77,7 @@ class Spool:
         self._ready: deque[Kept] = deque()  # read, and not taken
         self._taken: deque[int] = deque()  # the numbers of those taken, and not acknowledged
         self._moved = -1, 0.0  # what was acknowledged, and when that was seen first
+        self._gone_why = FULL  # why a file was dropped last
         self._told = 0  # up to here those that were dropped as they were read have been counted
         try:
             found, torn = blocks.found(folder)
@@ -102,6 +107,16 @@ class Spool:
             self._end_file()
             self._forget()
             self._ledger.close()
+
+    @property
+    def folder(self) -> Path:
+        """Where it is."""
+        return self._folder
+
+    @property
+    def limit_bytes(self) -> int:
+        """What its records may take on the disk."""
+        return self._size
 
     def id(self, number: int) -> str:
         """The id of the record with this number: no other record of any spool ever has it."""
@@ -158,20 +173,22 @@ class Spool:
             self._add(records[middle:], wait)
             return
         fits = len(block) <= self._size
-        while not (fits and self._write(block, len(records))):
-            full = f"the spool {self._folder} is full with {self._size / 1e6:g} MB, or its disk"
-            if not fits:
+        while (why := self._write(block, len(records)) if fits else FULL) is not None:
+            full = f"the spool {self._folder} is full with {self._size / 1e6:g} MB"
+            if why == DISK:
+                full = f"the disk of the spool {self._folder} is full, or the quota there is used up"
+            elif not fits:
                 full = f"a record of {len(block) / 1e6:.3g} MB is larger than spool.size"
             if self._when_full == "block" and wait and fits and self._patient():
                 self._say(f"{full}; the pipeline waits until there is room")
                 self._changed.wait(_LOOK_S)
                 block = blocks.pack(records, self._next, self._clock())  # others may have added theirs meanwhile
-            elif self._when_full == "drop_oldest" and self._files and fits:
+            elif self._when_full == "drop_oldest" and fits and self._files and self._files[0].holds:
                 self._say(f"{full}; the oldest records are dropped, and counted")
-                self._remove_oldest(FULL)
+                self._remove_oldest(why)
             else:
                 self._say(f"{full}; new records are dropped, and counted")
-                self._counters.add(FULL, len(records))
+                self._counters.add(why, len(records))
                 if self._when_full == "stop":
                     raise OutputError(f"{full}, and when_full is stop")
                 return
@@ -183,10 +200,10 @@ class Spool:
             self._moved = self._acked, now_s
         return self.patience_s is None or now_s - self._moved[1] < self.patience_s
 
-    def _write(self, block: bytes, count: int) -> bool:
-        """Write a block; false where there is no room for it, and then nothing of it stays."""
+    def _write(self, block: bytes, count: int) -> str | None:
+        """Write a block. Where there is no room nothing of it stays, and the count for what is full is returned."""
         if self._bytes + len(block) > self._size:
-            return False
+            return FULL
         try:
             file = self._files[-1] if self._out >= 0 else self._begin_file()
             done = 0
@@ -196,7 +213,7 @@ class Spool:
             if self._out >= 0:
                 os.ftruncate(self._out, file.size)
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                return False
+                return DISK
             raise output_error(self._folder, error) from error
         file.size += len(block)
         file.end += count
@@ -205,7 +222,7 @@ class Spool:
         self._next += count
         if file.size >= self._part:
             self._end_file()
-        return True
+        return None
 
     def _begin_file(self) -> File:
         path = self._folder / blocks.name_of(self._next)
@@ -225,7 +242,7 @@ class Spool:
 
     def _remove_oldest(self, why: str) -> None:
         """Drop a file; what of it is under way may still arrive, the rest is counted."""
-        file = self._unlink()
+        file, self._gone_why = self._unlink(), why
         known = max(self._acked, self._taken[-1] if self._taken else 0, file.first - 1)
         self._counters.add(why, max(0, file.end - 1 - known))
         while self._ready and self._ready[0].number < file.end:
@@ -306,7 +323,7 @@ class Spool:
         with self._changed:
             head = self._files[0].first if self._files else self._next
             if lost := sum(number < head for number in self._taken):  # their file was dropped meanwhile
-                self._counters.add(FULL, lost)
+                self._counters.add(self._gone_why, lost)
             again = next((number for number in self._taken if number >= head), None)
             self._taken.clear()
             if again is not None:  # they are read once more: many may be under way, and their bodies are not kept

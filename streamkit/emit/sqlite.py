@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamkit.emit.blocks import private
-from streamkit.emit.client import Client, Lost, Message
+from streamkit.emit.client import Client, Lost, Message, Refused
 from streamkit.emit.rows import COLUMNS, missing
 
 _TYPES = {"text": "TEXT", "integer": "INTEGER", "real": "REAL", "time": "TEXT"}
+_NEVER = (sqlite3.IntegrityError, sqlite3.DataError)  # the table's constraints and triggers; a value that is too large
 
 
 class SqliteClient(Client):
@@ -28,7 +29,8 @@ class SqliteClient(Client):
         self._connection: sqlite3.Connection | None = None
         columns = COLUMNS[send]
         values = ", ".join(f"json_extract(?2, '{_path(column.path)}')" for column in columns.values())
-        self._insert = f'INSERT OR IGNORE INTO "{table}" (id, {", ".join(columns)}, record) VALUES (?1, {values}, ?2)'
+        self._insert = f'INSERT INTO "{table}" (id, {", ".join(columns)}, record) VALUES (?1, {values}, ?2)'
+        self._insert += " ON CONFLICT (id) DO NOTHING"
 
     def connect(self) -> None:
         """See `Client.connect`."""
@@ -54,7 +56,10 @@ class SqliteClient(Client):
             self._connection.executemany(self._insert, [(one.id, one.body.decode()) for one in messages])
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
-            raise Lost(str(error)) from error
+            if not (isinstance(error, _NEVER) or str(error).startswith("malformed JSON")):
+                raise Lost(str(error)) from error
+            self._connection.execute("ROLLBACK")
+            raise Refused(str(error)) from error
 
     def close(self) -> None:
         """See `Client.close`."""

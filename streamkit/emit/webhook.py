@@ -64,7 +64,10 @@ class WebhookClient(Client):
             try:
                 answer = self._client.post(self._url, content=body, headers=self._signed(part[0].id, body))
             except (self._httpx.HTTPError, OSError) as error:
-                raise Lost(f"no answer: {error or type(error).__name__}", done) from error
+                httpx = self._httpx
+                cut = isinstance(error, (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError))
+                broke = cut and self._answers()
+                raise Lost(f"no answer: {error or type(error).__name__}", done, broke=broke) from error
             if answer.is_success:
                 continue
             text = f"HTTP {answer.status_code} {answer.reason_phrase}"
@@ -75,6 +78,14 @@ class WebhookClient(Client):
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+    def _answers(self) -> bool:
+        """Whether something answers at the address at all; a proxy may take connections for a receiver that is down."""
+        try:
+            self._client.head(self._url)
+        except (self._httpx.HTTPError, OSError):
+            return False
+        return True
 
     def _signed(self, id_: str, body: bytes) -> dict[str, str]:
         now = str(int(time.time()))

@@ -15,6 +15,32 @@ _LIVE = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "tcp", "srt",
 _DEVICE = re.compile(r"/dev/video\d+")
 # what http gives under these names is whole, and there again tomorrow
 _RECORDED = re.compile(r"\.(mp4|m4v|mov|mkv|webm|avi|mpe?g|wmv|asf|3gp|ogv|ivf|vob|mxf|y4m|h26[45]|hevc|obu)$", re.I)
+# what these hold are files: `batch` fetches them by fsspec
+_FETCHED = frozenset(
+    {
+        "s3",
+        "s3a",
+        "gs",
+        "gcs",
+        "abfs",
+        "abfss",
+        "az",
+        "adl",
+        "ftp",
+        "sftp",
+        "ssh",
+        "hdfs",
+        "webhdfs",
+        "smb",
+        "oss",
+        "hf",
+    }
+)
+_OTHERS = frozenset(
+    {"ftps", "gopher", "gophers", "nfs", "rtmpt", "rtmpte", "rtmpts", "rtmpe", "mmst", "srtp", "rist", "sctp", "webrtc",
+     "whep", "ws", "wss", "dav", "davs", "magnet", "ipfs", "ipns", "onvif", "dash", "ndi", "pipe", "unix", "data",
+     "r2", "b2", "oci", "wasb", "wasbs", "dbfs", "gdrive", "dropbox"}
+)  # fmt: skip
 _KNOWN = ("file", "http", "https", "hls", *sorted(_LIVE), "test")
 
 
@@ -33,6 +59,13 @@ def check_scheme(uri: str) -> None:
     from streamkit.messages import did_you_mean
 
     word = scheme(uri)
+    if word in _FETCHED:
+        raise SourceError(
+            f"{mask(uri)}: a run does not read {word}://; download the file and name its path, or use "
+            f"`streamkit batch`, which reads {word}://"
+        )
+    if word in _OTHERS:
+        raise SourceError(f"{mask(uri)}: {word}:// is not supported; supported: {', '.join(_KNOWN)}")
     if word and word not in _KNOWN:
         swapped = [known for known in _KNOWN if sorted(known) == sorted(word)]  # rstp is nearer to rtsp than to rtp
         way = did_you_mean(word, swapped or _KNOWN, all_if_few=True)

@@ -6,6 +6,8 @@ import time
 from typing import Any
 
 from streamkit.emit.emitter import Emitter
+from streamkit.emit.sender import GIVEN_UP
+from streamkit.emit.spool import DROPPED
 from streamkit.errors import OutputError, StreamkitError, describe
 from streamkit.runtime.background import Beside
 from streamkit.runtime.sinks import SinkRunner
@@ -40,6 +42,14 @@ class EmitRunner(SinkRunner):
         if self._sending is not None:
             self._sending.drop()
         super().close()
+        self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        """Records that did not arrive and are not in the spool make the run end with exit code 1."""
+        lost = [f"{self.counters[name]:,} {name}" for name in (*DROPPED, *GIVEN_UP) if self.counters[name]]
+        if lost:
+            self.meter.troubles += 1
+            self._context(self.node.id).say(f"{self.node.id} lost records: {'; '.join(lost)}")
 
 
 def _drain(sink: Emitter) -> None:

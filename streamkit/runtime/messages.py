@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from streamkit.messages import printable
+
 _REMEMBERED = 1000
 
 
@@ -17,7 +19,8 @@ class Messages:
         self._lock = threading.Lock()
 
     def __call__(self, text: str) -> None:
-        """Tell the user."""
+        """Tell the user. Nothing in a text acts on a terminal, and no line but its first looks like a message."""
+        text = printable(text).replace("\n", "\n    ")
         with self._lock:
             if text in self._said:
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from typing import Any, Literal
 
 from streamkit.data import Frame
@@ -12,6 +13,8 @@ from streamkit.outputs import check_path
 from streamkit.records import record
 from streamkit.stage import Sink, stage
 
+# what spreadsheets take for a formula, blanks before it and the wide forms of its signs included
+_FORMULA = re.compile("[\\t\\r\\n]|\\s*[=+\\-@\uff1d\uff0b\uff0d\uff20]")
 COLUMNS = (
     "source", "frame", "pts_s", "label", "class_id", "score", "x1", "y1", "x2", "y2", "track_id", "stage", "time",
     "error",
@@ -30,11 +33,14 @@ class Csv(Sink):
         if_exists: overwrite, append or fail; if not set, files are overwritten and cameras append.
         rotate: when a new file is begun, as in {every: 1h, size: 100MB}; each has the header. A camera's old file is
             put aside under the UTC time of its first frame; a video goes on in NAME-2.csv.
+        escape_formulas: put an apostrophe before text that a spreadsheet would run as a formula: text that begins with
+            = + - @ or a tab. Set it where labels, file names or source ids come from others and people open the file.
     """
 
     path: str
     if_exists: Literal["overwrite", "append", "fail"] | None = None
     rotate: Rotate | None = None
+    escape_formulas: bool = False
 
     def __post_init__(self) -> None:
         check_path(self.path)
@@ -56,7 +62,8 @@ class Csv(Sink):
 
     def write(self, frame: Frame) -> None:
         """Write the frame's rows."""
-        self.lines.write(as_text(rows(frame)), frame.time_s)
+        found = rows(frame)
+        self.lines.write(as_text(harmless(found) if self.escape_formulas else found), frame.time_s)
 
     def end(self, source: str) -> None:
         """Let a reader see the source's last frames now."""
@@ -87,6 +94,13 @@ def rows(frame: Frame) -> list[list[Any]]:
         for one in made["objects"]
     ]
     return found or [[*where, *[None] * 9, *rest]]
+
+
+def harmless(lines: list[list[Any]]) -> list[list[Any]]:
+    """Rows with an apostrophe, which spreadsheets hide, before text that begins like a formula."""
+    return [
+        [f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value for value in row] for row in lines
+    ]
 
 
 def as_text(lines: list[Any]) -> bytes:

@@ -13,6 +13,10 @@ from streamkit.emit.home_assistant import devices
 from streamkit.emit.mqtt import SCHEMES, MqttClient
 from streamkit.stage import Count, stage
 
+# control characters and what Unicode calls no character: MQTT lets brokers end the connection over them, and they do
+_NO_CHARACTERS = "".join(chr((plane << 16) + last) for plane in range(17) for last in (0xFFFE, 0xFFFF))
+_FORBIDDEN = f"\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_NO_CHARACTERS}"
+_NOT_IN_VALUES = re.compile(f"[+#{_FORBIDDEN}]")
 _MISSED = 3  # records that do not come, until sensors know nothing any more
 
 
@@ -45,6 +49,9 @@ class Mqtt(Emitter):
         self._at = address(self.url, SCHEMES, self.tls)
         if "+" in self.topic or "#" in self.topic:
             raise ValueError(f"topic cannot have + or # in it, which are for subscribers, got {self.topic!r}")
+        for option in ("topic", "status", "discovery"):
+            if re.search(f"[{_FORBIDDEN}]", getattr(self, option) or ""):
+                raise ValueError(f"{option} cannot have control characters in it, got {getattr(self, option)!r}")
         for option in ("status", "discovery"):
             if re.search(r"^$|[+#{}]", getattr(self, option) or "plain"):
                 raise ValueError(f"{option} must be a plain topic, without + # {{ }}, got {getattr(self, option)!r}")
@@ -92,8 +99,8 @@ class Mqtt(Emitter):
 
     @staticmethod
     def clean(text: str) -> str:
-        """See `Emitter.clean`: wildcards become underscores; a source's slashes make levels."""
-        return text.translate({ord("+"): "_", ord("#"): "_", 0: "_"})
+        """See `Emitter.clean`: wildcards become underscores, and what brokers end the connection over; `/` stays."""
+        return _NOT_IN_VALUES.sub("_", text)
 
     def client(self) -> Client:
         """See `Emitter.client`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+import zlib
 from datetime import UTC, datetime
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ from streamkit.stage import stage
 
 EVERY_S = 300.0
 SIZE_BYTES = 100_000_000
+_NAME_BYTES = 100  # of a value: the name of a folder has 255 bytes at most, and may hold two values and more
 
 
 @stage("parquet")
@@ -65,8 +67,15 @@ class Parquet(Emitter):
 
     @staticmethod
     def clean(text: str) -> str:
-        """See `Emitter.clean`: what would lead into another folder, or hide one, becomes an underscore."""
-        return re.sub(r"[/\0]|^\.", "_", text) or "_"
+        """See `Emitter.clean`: what would lead into another folder, or hide one, becomes an underscore.
+
+        What is too long for the name of a folder is cut, with a checksum of all of it behind.
+        """
+        text = re.sub(r"[/\0]|^\.", "_", text) or "_"
+        data = text.encode("utf-8", "replace")
+        if len(data) <= _NAME_BYTES:
+            return text
+        return f"{data[: _NAME_BYTES - 9].decode('utf-8', 'ignore')}_{zlib.crc32(data):08x}"
 
     def client(self) -> Client:
         """See `Emitter.client`."""

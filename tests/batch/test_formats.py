@@ -22,8 +22,11 @@ from streamkit.batch.coco import CocoPart, merge
 from streamkit.batch.formats import CsvPart, JsonlPart, MotPart, kinds
 from streamkit.batch.identity import file_key
 from streamkit.batch.job import VideoFile
+from streamkit.batch.wiring import Place, wire
+from streamkit.config import read_text
 from streamkit.data import Skeleton
 from streamkit.errors import OutputError
+from streamkit.graph import build
 from streamkit.ops import rle
 from streamkit.stage import Context
 from streamkit.stages.emit_csv import Csv
@@ -82,6 +85,23 @@ def test_csv_is_what_the_stage_writes_but_for_the_name(tmp_path):
     sink.close()
     want = [{**row, "source": NAME} for row in csv.DictReader((tmp_path / "plain.csv").read_text().splitlines())]
     assert list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) == want
+
+
+def test_the_name_of_a_file_is_no_formula_where_the_pipeline_s_csv_guards_against_that(tmp_path):
+    for guard in (True, False):
+        text = f"sources: {{a: 'test://'}}\nstages: {{csv: {{path: x.csv, escape_formulas: {str(guard).lower()}}}}}"
+        sinks = [Place("dataset.csv", CsvPart, {"path": str(tmp_path / "{source}.csv")})]
+        options = wire(build(read_text(text)), sinks, video=None).nodes["dataset.csv"].options
+        assert options.get("escape_formulas", False) is guard
+        sink = CsvPart(**{**options, "path": str(tmp_path / f"{guard}.csv"), "names": {str(guard): "=1+1.mp4"}})
+        sink.context = Context(id="x")
+        sink.open()
+        for frame in scene():
+            sink.write(frame)
+        sink.end(scene()[0].source)
+        sink.close()
+        rows = list(csv.DictReader((tmp_path / f"{guard}.csv").read_text().splitlines()))
+        assert {row["source"] for row in rows} == {"'=1+1.mp4" if guard else "=1+1.mp4"}
 
 
 @pytest.mark.parametrize("kind", list(SUFFIX))

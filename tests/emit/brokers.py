@@ -23,6 +23,9 @@ class Hook(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))
+        if b"poison" in body:
+            self.close_connection = True
+            return
         with open("got", "ab") as file:
             file.write(body + b"\\n")
         self.send_response(204)

@@ -94,9 +94,8 @@ def test_a_mail_that_is_put_off_is_sent_again_and_one_that_is_refused_is_given_u
     made.flow(event("fourth"))
     assert server.subjects == ["first at gate (line, track 7)", "fourth at gate (line, track 7)"]
     assert made.counters[REFUSED] == 2
-    assert made.said[-1].endswith(
-        "refuses 2 records: ops@example.com is not taken: 550 5.1.1 no such user; they are given up, and counted"
-    )
+    told = "refuses 2 records: ops@example.com is not taken: 550 5.1.1 no such user; they are given up, counted, and"
+    assert told in made.said[-1]
     server.data = ["451 4.3.0 busy", "554 5.7.1 this is spam"]
     made.flow(event("fifth"))
     assert made.counters[REFUSED] == 3

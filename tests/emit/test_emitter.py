@@ -1,6 +1,7 @@
 """Emitters in a pipeline: what is checked beforehand, what is said, what is counted."""
 
 import builtins
+import errno
 import json
 import os
 import sqlite3
@@ -100,7 +101,7 @@ def test_a_spool_that_is_full_can_stop_the_run(tmp_path):
         "stage": "redis", "url": f"redis://127.0.0.1:{free_port()}",
         "spool": {"path": str(tmp_path / "s"), "size": "1MB", "when_full": "stop"},
     }  # fmt: skip
-    with pytest.raises(OutputError, match=r"the spool .* is full with 1 MB, or its disk, and when_full is stop"):
+    with pytest.raises(OutputError, match=r"the spool .* is full with 1 MB, and when_full is stop"):
         run(sink, count=20_000)
 
 
@@ -110,11 +111,12 @@ def test_what_is_dropped_sent_and_left_adds_up(tmp_path):
         "spool": {"path": str(tmp_path / "s"), "size": "1MB"},
     }  # fmt: skip
     code, counts, said = run(sink, count=6000)
-    assert code == 0
+    assert code == 1, "records that are lost are a failure"
     dropped = counts["records dropped: the spool was full"]
     assert dropped > 0
     assert dropped + counts["records left in the spool"] == 12_000
     assert sum("the oldest records are dropped, and counted" in text for text in said) == 1
+    assert said[-1] == f"out lost records: {dropped:,} records dropped: the spool was full"
     out = {"stage": "sqlite", "path": str(tmp_path / "x.db"), "spool": {"path": str(tmp_path / "s")}}
     _, counts, _ = run(out, count=1, sources=("last",))
     assert counts["records sent"] == 12_000 - dropped + 1, "a spool may also be sent elsewhere"
@@ -122,6 +124,50 @@ def test_what_is_dropped_sent_and_left_adds_up(tmp_path):
     assert [row[0] for row in found] == list(range(6000 - len(found), 6000)), (
         "the newest, and none is missing among them"
     )
+
+
+def full_disk(monkeypatch, folder):
+    """Let the disk take nothing more of this folder once the spool is open."""
+    real = os.write
+
+    def write(handle, data):
+        if os.readlink(f"/proc/self/fd/{handle}").startswith(str(folder)):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(handle, data)
+
+    monkeypatch.setattr(os, "write", write)
+
+
+def test_a_full_disk_is_told_from_a_full_spool(tmp_path, monkeypatch):
+    full_disk(monkeypatch, tmp_path / "s")
+    sink = {"stage": "sqlite", "path": str(tmp_path / "x.db"), "spool": {"path": str(tmp_path / "s")}}
+    code, counts, said = run(sink, count=10)
+    assert (code, counts["records dropped: the disk was full"]) == (1, 20)
+    assert "records dropped: the spool was full" not in counts
+    assert said == [
+        f"the disk of the spool {tmp_path}/s is full, or the quota there is used up; new records are dropped, and "
+        "counted",
+        "out lost records: 20 records dropped: the disk was full",
+    ]
+
+
+def test_records_that_are_too_old_or_refused_are_a_failure_as_well(tmp_path):
+    path = tmp_path / "x.db"
+    made = sqlite3.connect(path)
+    columns = "id TEXT PRIMARY KEY, source TEXT, frame INTEGER, pts_s REAL, time TEXT, error TEXT, record TEXT"
+    made.execute(f"CREATE TABLE frames ({columns}, CHECK (frame <> 3))")
+    made.close()
+    code, counts, said = run({"stage": "sqlite", "path": str(path), "spool": {"path": str(tmp_path / "s")}}, count=10)
+    assert (code, counts["records sent"]) == (1, 18)
+    assert said[-1] == "out lost records: 2 records refused by the broker, and given up"
+    away = {
+        "stage": "redis", "url": f"redis://127.0.0.1:{free_port()}", "drain": "0s",
+        "spool": {"path": str(tmp_path / "t"), "age": "0s"},
+    }  # fmt: skip
+    code, counts, said = run(away, count=10)
+    assert code == 1
+    assert counts["records dropped: too old for the spool"] > 0
+    assert "records dropped: too old for the spool" in said[-1]
 
 
 def test_two_emitters_cannot_have_one_spool(tmp_path):
@@ -174,6 +220,11 @@ MQTT = {"stage": "mqtt", "url": "mqtt://u:hunter2@h"}
             "out.send must be frames, objects or events, got 'object'; did you mean 'objects'?",
         ),
         ({**MQTT, "spool": {"size": "10KB"}}, "spool.size must be at least 1MB, got 0.01MB"),
+        ({**MQTT, "timeout": 1e308}, "out.timeout must be at most 73000d, which is 200 years, got 1e+308"),
+        ({**MQTT, "timeout": "1.5d"}, "timeout must be at most 1d, got 1.5d: some clients count milliseconds"),
+        ({**MQTT, "drain": 1e300}, "out.drain must be at most 73000d"),
+        ({**MQTT, "spool": {"age": 1e308}}, "out.spool.age must be at most 73000d"),
+        ({**MQTT, "spool": {"size": 1e308}}, "out.spool.size must be at most 1000000TB"),
         ({**MQTT, "spool": {"when": "stop"}}, "out.spool has no option 'when'; did you mean 'when_full'?"),
         ({**MQTT, "tls": {"ca": "x"}}, "tls needs an encrypted address: write mqtts:// in the url"),
         ({**MQTT, "url": "mqqt://u:hunter2@h"}, "url must begin with mqtt:// or mqtts://, as in mqtt://host"),

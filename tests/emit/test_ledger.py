@@ -18,6 +18,7 @@ from streamkit.emit.ledger import NAME_CHARS
 from streamkit.emit.sender import Sender
 from streamkit.emit.spool import Spool
 from streamkit.emit.sqlite import SqliteClient
+from streamkit.errors import OutputError
 
 
 def listed(folder):
@@ -135,6 +136,60 @@ def test_what_a_power_cut_takes_of_the_acknowledged_costs_no_row(tmp_path):
     send(60)
     rows = sqlite3.connect(tmp_path / "rows.db").execute("SELECT frame FROM frames ORDER BY rowid").fetchall()
     assert [frame for (frame,) in rows] == list(range(90))
+
+
+def synced(monkeypatch, folder):
+    """The files that are made to be on the disk, in order, each with what it held at that moment."""
+    found, real = [], os.fsync
+
+    def fsync(handle):
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        found.append((path, path.read_bytes() if path.is_file() else sorted(one.name for one in path.iterdir())))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return found
+
+
+def test_a_run_begins_with_what_was_acknowledged_its_name_and_the_folder_on_the_disk_in_this_order(
+    tmp_path, monkeypatch
+):  # fmt: skip
+    """The first decides which runs are forgotten, the second which ids there are, the third that both are found."""
+    folder = tmp_path / "s"
+    for waiting in (0, 2):
+        found = synced(monkeypatch, folder)
+        spool = Spool(folder)
+        name = (folder / "name").read_bytes()
+        assert [path for path, _ in found] == [folder / "acknowledged", folder / "name", folder]
+        (_, acknowledged), (_, named), (_, names) = found
+        assert acknowledged == (folder / "acknowledged").read_bytes()
+        assert len(acknowledged) == 12
+        assert named == name
+        assert named.startswith(spool.id(1)[:NAME_CHARS].encode())
+        assert {"acknowledged", "lock", "name"} <= set(names)
+        spool.append(records(0, 1, 2))
+        drain_to = 3 - waiting
+        spool.take(3)
+        spool.acknowledge(drain_to)
+        spool.close()
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_disk_that_cannot_keep_one_of_them_is_an_error_and_leaves_the_spool_free(which, tmp_path, monkeypatch):
+    calls, real = [], os.fsync
+
+    def fsync(handle):
+        calls.append(handle)
+        if len(calls) == which + 1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OutputError, match=f"cannot write {tmp_path}/s: Input/output error"):
+        Spool(tmp_path / "s")
+    monkeypatch.undo()
+    Spool(tmp_path / "s").close()
 
 
 @settings(deadline=None, max_examples=60)

@@ -1,8 +1,16 @@
 """Parquet files of several runs with one spool: each record once, and what a crash left of any of them goes away."""
 
+import time
+
 import pyarrow.parquet as pq
 import pytest
 from emit.test_parquet import OBJECT, client, leftovers, messages
+
+from streamkit.counters import Counters
+from streamkit.emit.blocks import Record
+from streamkit.emit.sender import SENT
+from streamkit.stage import Context
+from streamkit.stages.emit_parquet import Parquet
 
 EARLIER, NOW = "0123456789ab1111", "0123456789ab2222"
 
@@ -37,3 +45,27 @@ def test_what_a_crash_left_of_an_earlier_run_goes_away(tmp_path):
     made.deliver(messages([OBJECT], folder=folder, name=NOW))
     made.idle()
     assert [path.name for path in leftovers(folder)] == [".ba9876543210.parquet.1234.part"]
+
+
+def test_a_value_that_no_folder_can_be_named_after_is_cut_and_stays_its_own(tmp_path):
+    fits = "é" * 50
+    assert Parquet.clean(fits) == fits
+    assert Parquet.clean("a" * 100) == "a" * 100
+    found = {Parquet.clean(text) for text in ("a" * 101, "a" * 300, "a" * 300 + "b", fits + "x", "é" * 200)}
+    assert len(found) == 5, "what differs behind the cut is another folder"
+    assert all(len(name.encode()) <= 100 for name in found)
+    assert {name[:30] for name in found} == {"a" * 30, "é" * 30}
+    stage = Parquet(path=str(tmp_path / "{source}-{label}"), send="objects", spool={"path": str(tmp_path / "s")})
+    counters = Counters()
+    stage.context = Context("out", counters=counters, say=lambda text: None)
+    stage.open()
+    fill = stage._topics.fill
+    body = b'{"source":"a","frame":1,"pts_s":0.0,"object":{"box":[0,0,1,1],"score":0.5,"class_id":1}}'
+    stage.queue.append([Record(fill(("a" * 300, "b" * 300, "detect", "7"))[0], b"", body)])
+    stage.sender.draining = True
+    until_s = time.monotonic() + 20
+    stage.sender.run(lambda: not stage.queue.waiting or time.monotonic() > until_s)
+    assert stage.queue.waiting == 0
+    stage.queue.close()
+    assert counters.values == {SENT: 1}
+    assert len(list(tmp_path.glob("a*-b*/*.parquet"))) == 1

@@ -4,12 +4,15 @@ import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamkit.emit.quota import HOUR_S, OTHERS, Quota
 
 
+# two mails, a restart within their hour, a third that has to wait, a restart, and the moment at which the first is over
+@example(steps=[0.0, 10.0, 10.0, HOUR_S - 21.0, 1.0, 9.0, 1.0], limit=2, restarts={2, 3, 4})
+@example(steps=[0.0] * 9, limit=7, restarts=set(range(9)))
 @given(st.lists(st.floats(0, 2 * HOUR_S), max_size=80), st.integers(1, 7), st.sets(st.integers(0, 79)))
 def test_there_are_never_more_in_any_hour_and_every_restart_knows_it(steps, limit, restarts):
     now, sent = 1e9, []
@@ -24,6 +27,28 @@ def test_there_are_never_more_in_any_hour_and_every_restart_knows_it(steps, limi
                 sent.append(now)
             assert sum(now - HOUR_S < one for one in sent) <= limit
             assert quota.left(now) == limit - sum(now - HOUR_S < one for one in sent)
+
+
+def test_mails_of_an_earlier_run_count_until_their_hour_is_over(tmp_path):
+    def again():
+        return Quota(3, tmp_path / "mails")
+
+    for at_s in (1000.0, 1500.0, 2000.0):
+        quota = again()
+        assert quota.left(at_s) == 3 - round((at_s - 1000) / 500)
+        assert quota.free_s(at_s) == at_s
+        quota.sent(at_s)
+    assert json.loads((tmp_path / "mails").read_text())["sent"] == [1000.0, 1500.0, 2000.0]
+    for at_s, left in ((2000.0, 0), (4599.9, 0), (4600.0, 1), (5099.9, 1), (5100.0, 2), (5599.9, 2), (5600.0, 3)):
+        assert again().left(at_s) == left, at_s
+    assert again().free_s(2000.0) == 1000.0 + HOUR_S
+    assert again().free_s(4600.0) == 4600.0
+    quota = again()
+    quota.sent(4600.0)
+    assert again().left(4600.0) == 0, "one is over, and another has taken its place"
+    assert again().free_s(4600.0) == 1500.0 + HOUR_S
+    assert Quota(1, tmp_path / "mails").free_s(4600.0) == 4600.0 + HOUR_S, "of a lower limit the newest count"
+    assert (tmp_path / "mails").stat().st_mode & 0o077 == 0
 
 
 def test_what_was_left_out_is_known_until_it_is_told(tmp_path):

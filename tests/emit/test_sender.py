@@ -99,12 +99,13 @@ def test_a_broker_may_tell_which_ones_of_many_it_refuses(run):
     assert spool.waiting == 0
 
 
-def test_a_record_that_is_refused_for_good_is_given_up_alone(run):
+def test_a_record_that_is_refused_for_good_is_given_up_alone(run, tmp_path):
     found, counters, said, _ = run(Scripted(never={3, 7}))
     assert found == [0, 1, 2, 4, 5, 6, 8, 9]
     assert (counters[SENT], counters[REFUSED]) == (8, 2)
     assert said[0] == (
-        "mqtt://broker:1883 refuses a record for t/3: too large; it is given up, and counted"
+        "mqtt://broker:1883 refuses a record for t/3: too large; it is given up, counted, and kept in "
+        f"{tmp_path}/s/dead-letters.jsonl"
     )  # fmt: skip
 
 

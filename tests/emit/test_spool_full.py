@@ -1,5 +1,6 @@
 """A spool that is full or whose records are old: what waits, what goes, and that all of it is counted."""
 
+import errno
 import os
 import threading
 import time
@@ -8,7 +9,8 @@ import pytest
 from emit.spooled import MB, bodies, drain, records
 
 from streamkit.counters import Counters
-from streamkit.emit.spool import DAMAGED, FULL, OLD, Spool
+from streamkit.emit import blocks
+from streamkit.emit.spool import DAMAGED, DISK, FULL, OLD, Spool
 from streamkit.errors import OutputError
 
 
@@ -110,7 +112,7 @@ def test_records_under_way_whose_file_is_dropped_count_as_lost_only_if_they_do_n
 def test_it_can_stop_the_run_instead(tmp_path):
     counters = Counters()
     spool = Spool(tmp_path / "s", MB, when_full="stop", counters=counters)
-    with pytest.raises(OutputError, match="is full with 1 MB, or its disk, and when_full is stop"):
+    with pytest.raises(OutputError, match="is full with 1 MB, and when_full is stop"):
         [spool.append(records(number, size=1000)) for number in range(2000)]
     found = bodies(drain(spool))
     assert found == list(range(len(found)))
@@ -237,5 +239,120 @@ def test_a_full_disk_is_as_a_full_spool(tmp_path, monkeypatch):
     spool.append(records(10, size=2000))
     spool.append(records(11))
     assert bodies(drain(spool)) == [10, 11]
-    assert counters[FULL] == 10
+    assert counters.values == {DISK: 10}, "and counted as the disk's doing"
     spool.close()
+
+
+class FailingDisk:
+    """Writes the first half of what is longer than 1000 bytes, and fails with each of these errors in turn."""
+
+    def __init__(self, monkeypatch, *errors):
+        self.errors, self.write = list(errors), os.write
+        monkeypatch.setattr(os, "write", self)
+
+    def __call__(self, handle, data):
+        if len(data) > 1000 and self.errors:
+            self.write(handle, data[: len(data) // 2])
+            number = self.errors.pop(0)
+            raise OSError(number, os.strerror(number))
+        return self.write(handle, data)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("before", [0, 3])
+def test_half_a_block_of_a_failed_write_does_not_stay_while_the_pipeline_waits(tmp_path, monkeypatch, number, before):
+    counters, said = Counters(), []
+    spool = Spool(tmp_path / "s", MB, when_full="block", counters=counters, say=said.append)
+    spool.append(records(*range(before)))
+    disk = FailingDisk(monkeypatch, number, number)
+    spool.append(records(before, size=5000))
+    spool.append(records(before + 1))
+    (path,) = (tmp_path / "s").glob("*.spool")
+    assert disk.errors == [], "it failed twice, and went on when there was room"
+    assert path.stat().st_size == spool.size_bytes
+    data = path.read_bytes()
+    found, done = blocks.unpack(data, 1)
+    assert (bodies(found), done) == (list(range(before + 2)), len(data)), "whole blocks, and nothing between them"
+    assert bodies(drain(spool)) == list(range(before + 2))
+    assert counters.values == {}
+    told = f"the disk of the spool {tmp_path}/s is full, or the quota there is used up"
+    assert set(said) == {f"{told}; the pipeline waits until there is room"}
+    spool.close()
+
+
+def test_half_a_block_of_a_disk_that_fails_otherwise_does_not_stay_either(tmp_path, monkeypatch):
+    counters = Counters()
+    spool = Spool(tmp_path / "s", MB, when_full="block", counters=counters)
+    spool.append(records(0))
+    FailingDisk(monkeypatch, errno.EIO)
+    with pytest.raises(OutputError, match=f"cannot write {tmp_path}/s: Input/output error"):
+        spool.append(records(1, size=5000))
+    spool.append(records(2))
+    assert bodies(drain(spool)) == [0, 2]
+    spool.close()
+
+
+def test_a_full_disk_with_nothing_to_drop_costs_the_new_records_alone_and_ends(tmp_path, monkeypatch):
+    counters, said = Counters(), []
+    spool = Spool(tmp_path / "s", MB, counters=counters, say=said.append)
+    FailingDisk(monkeypatch, *[errno.ENOSPC] * 3)
+    for number in range(3):
+        spool.append(records(number, size=5000))
+    spool.append(records(3))
+    assert counters.values == {DISK: 3}
+    assert bodies(drain(spool)) == [3]
+    told = f"the disk of the spool {tmp_path}/s is full, or the quota there is used up"
+    assert said[0] == f"{told}; new records are dropped, and counted"
+    spool.close()
+
+
+def test_records_under_way_count_as_what_took_their_file(tmp_path, monkeypatch):
+    counters = Counters()
+    spool = Spool(tmp_path / "s", MB, counters=counters)
+    spool.append(records(0, 1))
+    assert len(spool.take(2)) == 2
+    FailingDisk(monkeypatch, errno.ENOSPC)
+    spool.append(records(2, size=5000))
+    spool.release()
+    assert counters.values == {DISK: 2}
+    assert bodies(drain(spool)) == [2]
+    spool.close()
+
+
+def whole_file(folder, now_s, **options):
+    """A spool whose first file is whole, with 3 records; what is written from now on goes into another."""
+    spool = Spool(folder, MB, clock=lambda: now_s[0], **options)
+    for number in range(3):
+        spool.append(records(number, size=30_000))
+    return spool
+
+
+def test_whole_files_go_when_their_newest_record_is_too_old_and_not_before(tmp_path):
+    now_s, counters = [1000.0], Counters()
+    spool = whole_file(tmp_path / "s", now_s, age_s=60, counters=counters)
+    now_s[0] = 1060.0
+    spool.append(records(3))
+    assert (counters[OLD], spool.waiting) == (0, 4)
+    now_s[0] = 1060.01
+    spool.append(records(4))
+    assert (counters[OLD], spool.waiting) == (3, 2)
+    assert [path.name for path in (tmp_path / "s").glob("*.spool")] == ["00000000000000000004.spool"]
+    assert bodies(drain(spool)) == [3, 4]
+    spool.close()
+
+
+def test_the_age_of_whole_files_counts_on_after_a_restart(tmp_path):
+    now_s = [1000.0]
+    spool = whole_file(tmp_path / "s", now_s)
+    spool.close()
+    (path,) = (tmp_path / "s").glob("*.spool")
+    os.utime(path, (1000.0, 1000.0))  # which the clock of this test knows nothing of
+    for at_s, left in ((1060.0, 4), (1060.5, 1)):
+        counters = Counters()
+        now_s[0] = at_s
+        again = Spool(tmp_path / "s", MB, age_s=60, counters=counters, clock=lambda: now_s[0])
+        again.append(records(3))
+        assert (again.waiting, counters[OLD]) == (left, 4 - left)
+        again.close()
+        if left == 4:
+            sorted((tmp_path / "s").glob("*.spool"))[-1].unlink()

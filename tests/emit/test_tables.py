@@ -9,7 +9,7 @@ import time
 import pytest
 from emit.brokers import place  # noqa: F401  a fixture
 
-from streamkit.emit.client import Lost, Message, address
+from streamkit.emit.client import Lost, Message, Refused, address
 from streamkit.emit.postgres import SCHEMES, PostgresClient
 from streamkit.emit.sqlite import SqliteClient
 
@@ -49,6 +49,83 @@ def test_sqlite_has_a_row_for_each_record_and_none_for_a_repeat(send, tmp_path):
     head = {key: HEAD[key] for key in ("source", "frame", "pts_s", "time")}
     assert rows[0] == {"id": "s-0", **head, **ROWS[send]}
     assert (tmp_path / "sub" / "x.db").stat().st_mode & 0o077 == 0
+
+
+def test_a_repeat_leaves_sqlite_s_row_as_it_was(tmp_path):
+    client = SqliteClient(str(tmp_path / "x.db"), "frames", "frames")
+    first, other = ({**MADE["frames"], "frame": frame} for frame in (3, 4))
+    client.connect()
+    client.deliver([message(0, first), message(1, first)])
+    client.deliver([message(0, other), message(1, other), message(2, other), message(2, first)])
+    client.close()
+    with sqlite3.connect(tmp_path / "x.db") as connection:
+        rows = connection.execute("SELECT rowid, id, frame, record FROM frames ORDER BY rowid").fetchall()
+    connection.close()
+    assert [row[:3] for row in rows] == [(1, "s-0", 3), (2, "s-1", 3), (3, "s-2", 4)]
+    assert [json.loads(row[3])["frame"] for row in rows] == [3, 3, 4]
+
+
+def test_a_repeat_leaves_postgres_row_as_it_was(place):  # noqa: F811
+    import psycopg
+
+    there = place("postgres")
+    client = PostgresClient(address(there.options()["url"], SCHEMES), "frames", "frames")
+    first, other = ({**MADE["frames"], "frame": frame} for frame in (3, 4))
+    client.connect()
+    client.deliver([message(0, first), message(1, first)])
+    client.deliver([message(0, other), message(1, other), message(2, other), message(2, first)])
+    options = {"user": "streamkit", "password": there.broker.password, "dbname": "postgres"}
+    with psycopg.connect(host="127.0.0.1", port=there.broker.port, **options) as connection:
+        rows = connection.execute("SELECT id, frame, record FROM frames ORDER BY id").fetchall()
+        assert [(row[0], row[1], row[2]["frame"]) for row in rows] == [("s-0", 3, 3), ("s-1", 3, 3), ("s-2", 4, 4)]
+        connection.execute(
+            "CREATE FUNCTION deny() RETURNS trigger LANGUAGE plpgsql AS $$ "
+            "BEGIN RAISE EXCEPTION 'no' USING ERRCODE = NEW.record ->> 'error'; END $$"
+        )
+        connection.execute("CREATE TRIGGER deny BEFORE INSERT ON frames FOR EACH ROW EXECUTE FUNCTION deny()")
+        connection.commit()
+        for state in ("22001", "23514", "44000", "54001", "P0001"):  # the row's own fault
+            with pytest.raises(Refused, match="no"):
+                client.deliver([message(5, {**first, "error": state})])
+        for state in (
+            "53100",
+            "53200",
+            "55P03",
+            "57014",
+            "XX000",
+            "42501",
+        ):  # a full disk, a lock, a missing right, ...
+            with pytest.raises(Lost, match="no") as caught:
+                client.deliver([message(5, {**first, "error": state})])
+            assert not isinstance(caught.value, Refused)
+            assert not caught.value.broke
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("constraint", "body", "why"),
+    [
+        ("CHECK (frame < 10)", {"frame": 10}, "CHECK constraint failed"),
+        ("CHECK (json_valid(record) AND frame IS NOT NULL)", {"frame": None}, "CHECK constraint failed"),
+        ("UNIQUE (frame)", {"frame": 1}, "UNIQUE constraint failed"),
+    ],
+)
+def test_a_row_against_a_constraint_of_the_user_s_is_refused_and_not_silently_left_out(constraint, body, why, tmp_path):
+    made = sqlite3.connect(tmp_path / "x.db")
+    columns = "id TEXT PRIMARY KEY, source TEXT, frame INTEGER, pts_s REAL, time TEXT, error TEXT, record TEXT"
+    made.execute(f"CREATE TABLE frames ({columns}, {constraint})")
+    made.close()
+    client = SqliteClient(str(tmp_path / "x.db"), "frames", "frames")
+    client.connect()
+    client.deliver([message(1, {**HEAD, "frame": 1})])
+    with pytest.raises(Refused, match=why) as caught:
+        client.deliver([message(2, {**HEAD, "frame": 2}), message(3, {**HEAD, **body})])
+    assert caught.value.done == 0, "a transaction is done whole or not at all"
+    client.deliver([message(2, {**HEAD, "frame": 2})])
+    client.close()
+    with sqlite3.connect(tmp_path / "x.db") as connection:
+        assert connection.execute("SELECT frame FROM frames ORDER BY rowid").fetchall() == [(1,), (2,)]
+    connection.close()
 
 
 def test_postgres_has_a_row_for_each_record_and_none_for_a_repeat(place):  # noqa: F811

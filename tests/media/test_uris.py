@@ -56,6 +56,15 @@ def test_known_schemes(uri):
     [
         ("htp://x", "^htp://x: there is no scheme htp://; did you mean 'http'"),
         ("rstp://u:secret@h/s", r"^rstp://u:\*\*\*@h/s: there is no scheme rstp://; did you mean 'rtsp'"),
+        (
+            "ftp://u:secret@h/x.mp4",
+            r"^ftp://u:\*\*\*@h/x.mp4: a run does not read ftp://; download the file and name its "
+            "path, or use `streamkit batch`, which reads ftp://$",
+        ),
+        ("s3://bucket/x.mp4", "^s3://bucket/x.mp4: a run does not read s3://; download"),
+        ("GS://bucket/x.mp4", "a run does not read gs://; download .* which reads gs://$"),
+        ("ftps://h/x", "^ftps://h/x: ftps:// is not supported; supported: file, http, https, hls, "),
+        ("rtmpt://h/x", "^rtmpt://h/x: rtmpt:// is not supported; supported: .*rtmp, rtmps"),
         ("zzz://x", "there is no scheme zzz://; known: file, http, "),
     ],
 )

@@ -110,3 +110,26 @@ def test_options_that_are_refused():
         Csv(path="{x}.csv")
     with pytest.raises(ValueError, match="standard output"):
         Csv(path="-", rotate={"size": 5})
+
+
+FORMULAS = [
+    "=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", " =1", "=cmd|'/C calc'!A0",
+    "\uff1d1", "\uff0b1", "\uff0d1", "\uff201",
+]  # fmt: skip
+PLAIN = ["car", "a=1", "1-2", "'=1", "", "(1)", "é"]
+
+
+@pytest.mark.parametrize("text", [*FORMULAS, *PLAIN])
+@pytest.mark.parametrize("guarded", [True, False])
+def test_text_that_a_spreadsheet_would_run_is_made_harmless_where_that_is_asked_for(text, guarded, tmp_path):
+    path = tmp_path / "a.csv"
+    out = sink(path, escape_formulas=True) if guarded else sink(path)
+    out.write(Frame(text, 0, -0.5, 64, 48, tables={text: table(1, labels=(text,))}))
+    out.write(Frame(text, 1, 0.0, 64, 48, error=text))
+    out.close()
+    found, failed = read(path)
+    plain = " ".join(text.split())
+    wanted = " ".join(f"'{text}".split()) if guarded and text in FORMULAS else plain
+    assert (found["label"], found["source"], found["stage"]) == (wanted, wanted, wanted)
+    assert failed["error"] == wanted
+    assert (found["pts_s"], found["x1"], found["track_id"]) == ("-0.5", "1.0", ""), "numbers are numbers"

@@ -1,0 +1,85 @@
+"""The file of records that were given up."""
+
+import json
+import os
+
+import pytest
+
+from streamkit.counters import Counters
+from streamkit.emit.client import Message
+from streamkit.emit.dead_letters import UNKEPT, DeadLetters
+
+
+@pytest.fixture
+def made(tmp_path):
+    counters, said = Counters(), []
+    return DeadLetters(tmp_path / "d.jsonl", 1000, counters, said.append), counters, said
+
+
+def messages(*numbers, size=1):
+    return [Message(f"s-{n}", f"t/{n}", "k", json.dumps({"id": f"s-{n}", "x": "y" * size}).encode()) for n in numbers]
+
+
+def test_each_record_is_a_line_with_time_reason_topic_and_key(made):
+    dead, counters, said = made
+    dead.add(messages(1, 2), "too large")
+    dead.add(messages(3), 'a "reason"')
+    one, two, three = map(json.loads, dead.path.read_text().splitlines())
+    assert one.pop("time") < "2200"
+    assert one == {"why": "too large", "topic": "t/1", "key": "k", "record": {"id": "s-1", "x": "y"}}
+    assert (two["record"]["id"], two["why"]) == ("s-2", "too large")
+    assert (three["topic"], three["why"]) == ("t/3", 'a "reason"')
+    assert (counters.values, said) == ({}, [])
+
+
+def test_it_does_not_grow_beyond_its_limit_and_counts_what_it_cannot_keep(made):
+    dead, counters, said = made
+    dead.add(messages(1), "no")
+    size = dead.path.stat().st_size
+    fits = (1000 - size) // size
+    dead.add(messages(*range(fits + 3)), "no")
+    assert len(dead.path.read_text().splitlines()) == 1 + fits
+    assert dead.path.stat().st_size <= 1000
+    assert counters.values == {UNKEPT: 3}
+    assert said == [
+        f"{dead.path} has reached its limit of 0.001 MB; further records that are given up are counted, and not kept. "
+        "Move the file away to make room"
+    ]
+
+
+def test_a_line_that_just_fits_is_kept(made, tmp_path):
+    dead, counters, _ = made
+    dead.add(messages(1), "no")
+    size = dead.path.stat().st_size
+    exact = DeadLetters(tmp_path / "e.jsonl", size, counters, print)
+    exact.add(messages(1), "no")
+    assert counters.values == {}
+    short = DeadLetters(tmp_path / "f.jsonl", size - 1, counters, lambda text: None)
+    short.add(messages(1), "no")
+    assert counters.values == {UNKEPT: 1}
+
+
+def test_half_a_line_of_a_crash_does_not_spoil_the_next(made):
+    dead, _, _ = made
+    dead.path.write_bytes(b'{"time": "2026')
+    dead.add(messages(1), "no")
+    dead.add(messages(2), "no")
+    _, one, two = dead.path.read_text().splitlines()
+    assert [json.loads(line)["record"]["id"] for line in (one, two)] == ["s-1", "s-2"]
+
+
+def test_a_full_disk_keeps_whole_lines_and_is_counted(made, monkeypatch):
+    dead, counters, said = made
+    dead.add(messages(1), "no")
+    before, write = dead.path.read_bytes(), os.write
+
+    def full(handle, data):
+        if len(data) < 50:
+            raise OSError(28, "No space left on device")
+        return write(handle, data[:40])
+
+    monkeypatch.setattr(os, "write", full)
+    dead.add(messages(2, 3), "no")
+    assert dead.path.read_bytes() == before
+    assert counters.values == {UNKEPT: 2}
+    assert said == [f"cannot write {dead.path}: the disk is full; records that are given up are counted, and not kept"]

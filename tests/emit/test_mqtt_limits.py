@@ -1,0 +1,201 @@
+"""What a broker announces that it takes, and what MQTT does not have in topics."""
+
+import json
+
+import pytest
+from emit.brokers import place  # noqa: F401  a fixture
+from emit.listener import Listener
+
+from streamkit.emit.client import Lost, Message, address
+from streamkit.emit.mqtt import SCHEMES, MqttClient
+from streamkit.stages.emit_mqtt import Mqtt
+
+LIMIT = 2000
+
+
+@pytest.fixture
+def there(place):  # noqa: F811
+    found = place("mqtt")
+    command = found.broker.command
+
+    def with_limits():
+        made = command()
+        with open(made[-1]) as file:
+            text = file.read().replace("max_inflight_messages 0", "max_inflight_messages 3")
+        with open(made[-1], "w") as file:
+            file.write(f"{text}max_packet_size {LIMIT}\n")
+        return made
+
+    found.broker.command = with_limits
+    found.restart()
+    return found
+
+
+@pytest.fixture
+def client(there):
+    made = []
+
+    def make(**options):
+        made.append(MqttClient(address(there.options()["url"], SCHEMES), **options))
+        made[-1].said = []
+        made[-1].say = made[-1].said.append
+        made[-1].connect()
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def message(number, size, topic="streamkit/a"):
+    """A record whose body takes so many bytes."""
+    body = json.dumps({"id": f"s-{number}", "source": topic[-1], "x": ""}).encode()
+    return Message(f"s-{number}", topic, "", body[:-2] + b"x" * (size - len(body)) + body[-2:])
+
+
+@pytest.mark.parametrize("topic", ["streamkit/a", "streamkit/é"])
+def test_the_largest_message_that_the_broker_takes_is_sent_and_one_byte_more_is_refused(topic, client, there):
+    made = client()
+    listener = Listener(there.broker)
+    listener.listen(lambda: listener.there, "subscribed")
+    # a byte for the type, two for the length, two before the topic, two of the id, one for no properties
+    most = LIMIT - 8 - len(topic.encode())
+    refused = made.deliver([message(1, most, topic), message(2, most + 1, topic), message(3, 60, topic)])
+    assert refused == {1: f"the message has {LIMIT + 1} bytes, and the broker takes {LIMIT}"}
+    listener.listen(lambda: len(listener.passed) == 2, "two messages")
+    assert [len(text) for _, text in listener.passed] == [most, 60]
+    listener.close()
+
+
+@pytest.mark.parametrize(("payload", "size"), [(115, 129), (116, 131), (16371, 16386), (16372, 16388)])
+def test_the_length_of_a_message_takes_more_bytes_where_that_is_longer(payload, size):
+    made = MqttClient(address("mqtt://h", SCHEMES))
+    made._packet_bytes = size - 1
+    assert made._too_large("a" * 7, payload) == f"the message has {size} bytes, and the broker takes {size - 1}"
+    made._packet_bytes = size
+    assert made._too_large("a" * 7, payload) is None
+
+
+def test_records_share_a_message_only_as_far_as_the_broker_takes_it(client, there):
+    made = client(batch=10)
+    listener = Listener(there.broker)
+    listener.listen(lambda: listener.there, "subscribed")
+    refused = made.deliver([*(message(n, 600) for n in range(7)), message(7, 3000), message(8, 100), message(9, 100)])
+    assert list(refused) == [7]
+    listener.listen(lambda: len(listener.passed) == 4, "four messages")
+    found = [[one["id"] for one in json.loads(text)] for _, text in listener.passed]
+    assert found == [["s-0", "s-1", "s-2"], ["s-3", "s-4", "s-5"], ["s-6"], ["s-8", "s-9"]]
+    assert all(len(text) <= LIMIT for _, text in listener.passed)
+    listener.close()
+
+
+def test_what_stands_and_is_too_large_is_said_once_and_does_not_cost_the_connection(client):
+    made = client()
+    made.standing = {"house/large": b"x" * LIMIT, "house/b": b"1"}
+    made.idle()
+    made.idle()
+    assert made.said == [
+        f"{made.where} does not take house/large: the message has {LIMIT + 19} bytes, and the broker takes {LIMIT}; "
+        "nobody will know of it"
+    ]
+    assert made.deliver([message(1, 100)]) == {}
+
+
+def test_what_stands_and_ends_the_connection_is_given_up_after_three_tries(client):
+    made = client()
+    made.standing = {"house/\x1b": b"1"}
+    for _ in range(3):
+        with pytest.raises(Lost, match="the connection is lost"):
+            made.idle()
+        made.close()
+        standing, made.standing = made.standing, {}
+        made.connect()
+        made.standing = standing
+    made.idle()
+    assert made.deliver([message(1, 100)]) == {}
+    assert len(made.said) == 1
+    assert "nobody will know of it" in made.said[0]
+
+
+def test_no_more_are_under_way_than_the_broker_announces(client, monkeypatch):
+    """Some brokers end the connection of who sends more than their Receive Maximum."""
+    made = client()
+    paho, publish, most = made._client, made._client.publish, [0]
+
+    def counted(*args, **options):
+        found = publish(*args, **options)
+        most[0] = max(most[0], len(paho._out_messages))
+        return found
+
+    monkeypatch.setattr(paho, "publish", counted)
+    assert made.deliver([message(n, 60) for n in range(50)]) == {}
+    assert most == [3]
+
+
+@pytest.mark.parametrize(
+    "letter", ["\0", "\x01", "\t", "\n", "\x1b", "\x1f", "\x7f", "\x80", "\x9f", "\ufdd0", "\ufdef", "\ufffe", "\uffff",
+               "\U0001fffe", "\U0010ffff", chr(0xD800), chr(0xDFFF), "+", "#"]
+)  # fmt: skip
+def test_what_a_topic_cannot_have_becomes_an_underscore_and_the_broker_takes_it(letter):
+    assert Mqtt.clean(f"a{letter}b/c") == "a_b/c"
+
+
+def test_what_a_topic_can_have_stays():
+    text = " ~\xa0é/\ufdcf\ufdf0\ufffd\U0001fffd€😀{}$"
+    assert Mqtt.clean(text) == text
+
+
+def test_labels_of_every_odd_letter_go_through_a_real_broker(there):
+    from streamkit.counters import Counters
+    from streamkit.emit.blocks import Record
+    from streamkit.stage import Context
+
+    odd = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0), 0xFDD0, 0xFFFE, 0x1FFFF)]
+    stage = Mqtt(
+        **there.options(), send="objects", topic="streamkit/{label}/a", spool={"path": str(there.folder / "s")}
+    )
+    counters = Counters()
+    stage.context = Context("out", counters=counters, say=lambda text: None)
+    stage.open()
+    stage.queue.append([
+        Record(stage._topics.fill(("a", letter, "detect", "7"))[0], b"", json.dumps({"source": "_/a"}).encode())
+        for letter in odd
+    ])  # fmt: skip
+    stage.sender.run(lambda: not stage.queue.waiting)
+    stage.queue.close()
+    assert counters.values == {"records sent": len(odd)}
+    assert len(there.got()) == len(odd)
+
+
+@pytest.mark.parametrize("option", ["topic", "status", "discovery"])
+@pytest.mark.parametrize("letter", ["\x1b", "\x85", "\uffff"])
+def test_options_with_what_a_topic_cannot_have_are_refused(option, letter):
+    with pytest.raises(ValueError, match=f"{option} cannot have control characters in it, got "):
+        Mqtt(url="mqtt://h", **{option: f"a{letter}b"})
+
+
+def test_a_broker_that_is_slow_is_told_again_what_stands(client, monkeypatch):
+    made = client()
+    wait = made._wait
+
+    def late(there, what, arrived=b""):
+        raise Lost("no acknowledgement within 10 s")
+
+    made.standing = {"house/a": b"1"}
+    monkeypatch.setattr(made, "_wait", late)
+    for _ in range(4):
+        with pytest.raises(Lost):
+            made.idle()
+    monkeypatch.setattr(made, "_wait", wait)
+    made.idle()
+    assert made.said == []
+    assert made._stands["house/a"] == b"1"
+
+
+@pytest.mark.parametrize(("less", "parts"), [(0, [[0, 1], [2, 3]]), (1, [[0], [1], [2], [3]])])
+def test_a_message_is_filled_to_the_last_byte_and_not_beyond(less, parts):
+    made = MqttClient(address("mqtt://h", SCHEMES), batch=10)
+    given = [message(n, 60, "a") for n in range(4)]
+    made._packet_bytes = 1 + 2 + 2 + 1 + 2 + 1 + len("[,]") + 2 * 60 - less
+    assert list(made._parts(given, range(4))) == parts
+    assert [len(payload) for _, _, payload in made._packets(given)] == ([123] * 2 if less == 0 else [62] * 4)

@@ -1,0 +1,159 @@
+"""One record that a broker never takes: it alone is given up, counted and kept; all others arrive, in order."""
+
+import json
+import time
+
+import pytest
+from emit.brokers import place  # noqa: F401  a fixture
+from emit.mails import event, mailing_fixture  # noqa: F401  a fixture
+from smtp import mail_server  # noqa: F401  a fixture
+
+from streamkit.counters import Counters
+from streamkit.emit.blocks import Record
+from streamkit.emit.dead_letters import NAME
+from streamkit.emit.sender import POISON, REFUSED, SENT
+from streamkit.stage import Context, default_registry
+
+COUNT, BAD = 60, 23
+HEAD = {"schema": "streamkit/1", "source": "gate", "pts_s": 0.0}
+MB = 1_000_000
+
+
+def record(topic, key=b"", **more):
+    return Record(topic, key, json.dumps({**HEAD, **more}).encode())
+
+
+@pytest.fixture
+def flow(tmp_path):
+    """Send records with one that is poison among them; return the counters, what was said and the dead letters."""
+    stages = []
+
+    def go(there, *, poison, send="frames", **options):
+        stage = default_registry().get(there.kind)(
+            **there.options(), send=send, timeout=10.0, max_wait=0.5, spool={"path": str(tmp_path / "s")}, **options
+        )
+        counters, said = Counters(), []
+        stage.context = Context("out", counters=counters, say=said.append)
+        stage.open()
+        stages.append(stage)
+        topic, key = (*stage._topics.fill(("gate",)), b"", b"")[:2]
+        stage.queue.append([
+            poison(topic, key) if n == BAD else record(topic, key, frame=n) for n in range(COUNT)
+        ])  # fmt: skip
+        until_s = time.monotonic() + 60
+        stage.sender.run(lambda: not stage.queue.waiting or time.monotonic() > until_s)
+        assert stage.queue.waiting == 0, said
+        dead = [json.loads(line) for line in (tmp_path / "s" / NAME).read_text().splitlines()]
+        return counters, said, dead
+
+    yield go
+    for stage in stages:
+        stage.queue.close()
+
+
+def limited_mosquitto(there):
+    command = there.broker.command
+
+    def with_limit():
+        made = command()
+        with open(made[-1], "a") as file:
+            file.write("max_packet_size 5000\n")
+        return made
+
+    there.broker.command = with_limit
+    there.restart()
+
+
+def limited_redis(there):
+    import redis
+
+    with redis.Redis(port=there.broker.port, password=there.broker.password) as client:
+        client.config_set("proto-max-bulk-len", 1_048_576)
+
+
+def closed_exchange(there):
+    with there.channel() as channel:
+        channel.exchange_declare("closed", "topic", internal=True)
+
+
+def strict_postgres(there):
+    import psycopg
+
+    options = {"user": "streamkit", "password": there.broker.password, "dbname": "postgres"}
+    with psycopg.connect(host="127.0.0.1", port=there.broker.port, **options) as client:
+        client.execute(
+            "CREATE TABLE frames (id text PRIMARY KEY, source text, frame bigint, pts_s double precision, "
+            "time timestamptz, error text, record jsonb, CHECK (error IS NULL))"
+        )
+
+
+def strict_sqlite(there):
+    import sqlite3
+
+    connection = sqlite3.connect(there.folder / "out.db")
+    columns = "id TEXT PRIMARY KEY, source TEXT, frame INTEGER, pts_s REAL, time TEXT, error TEXT, record TEXT"
+    connection.execute(f"CREATE TABLE frames ({columns}, CHECK (error IS NULL))")
+    connection.close()
+
+
+def large(size):
+    return lambda topic, key: record(topic, key, frame=BAD, text="x" * size)
+
+
+def elsewhere(**to):
+    return lambda topic, key: record(to.get("topic", topic), to.get("key", key), frame=BAD)
+
+
+KINDS = {
+    "mqtt, too large": ("mqtt", limited_mosquitto, large(6000), REFUSED, "bytes, and the broker takes 5000"),
+    "mqtt, topic": ("mqtt", None, elsewhere(topic=b"streamkit/a\x1bb"), POISON, "the connection is lost"),
+    "redis": ("redis", limited_redis, large(2 * MB), POISON, "the records are not taken"),
+    "kafka": ("kafka", None, large(2 * MB), REFUSED, "too large"),
+    "webhook": (
+        "webhook", None, lambda topic, key: record(topic, key, frame=BAD, text="poison"), POISON, "no answer: ",
+    ),
+    "amqp": ("amqp", closed_exchange, elsewhere(key=b"closed"), POISON, "ACCESS_REFUSED"),
+    "nats": ("nats", None, elsewhere(topic=b"streamkit." + b"x" * 5000), POISON, "the connection is lost"),
+    "postgres, constraint": (
+        "postgres", strict_postgres, lambda topic, key: record(topic, key, frame=BAD, error="no"), REFUSED,
+        "violates check constraint",
+    ),
+    "postgres, text": (
+        "postgres", None, lambda topic, key: record(topic, key, frame=BAD, error="a\0b"), REFUSED, "Unicode",
+    ),
+    "sqlite": (
+        "sqlite", strict_sqlite, lambda topic, key: record(topic, key, frame=BAD, error="no"), REFUSED,
+        "CHECK constraint failed",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_record_that_is_never_taken_costs_itself_alone(name, place, flow, request):  # noqa: F811
+    kind, prepare, poison, count, why = KINDS[name]
+    there = place(kind)
+    if prepare is not None:
+        prepare(there)
+    counters, said, dead = flow(there, poison=poison)
+    assert (counters[SENT], counters[count]) == (COUNT - 1, 1), said
+    assert counters[POISON] + counters[REFUSED] == 1
+    (one,) = dead
+    assert one["record"]["frame"] == BAD
+    assert why in one["why"], one["why"]
+    assert any("it is given up, counted, and kept in " in text and NAME in text for text in said)
+    found = [one["frame"] for one in there.got()]
+    first = list(dict.fromkeys(found))  # what was on its way when a connection ended comes again
+    assert first == [n for n in range(COUNT) if n != BAD]
+
+
+def test_a_mail_over_which_the_server_hangs_up_is_given_up(mail_server, mailing):  # noqa: F811
+    server = mail_server()
+    server.hang_up_at = b"poison"
+    made = mailing(server, gather=0.0)
+    made.flow(event(kind="one"), event(kind="poison"), event(kind="three"))
+    assert made.counters[POISON] == 1
+    assert made.counters[SENT] == 2
+    said = " ".join(str(mail["Subject"]) for mail in server.got)
+    assert "one at gate" in said
+    assert "three at gate" in said
+    assert "poison" not in said

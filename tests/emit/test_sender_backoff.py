@@ -1,0 +1,289 @@
+"""How long a sender waits between two tries, and which record it gives up, on a clock that the test moves."""
+
+import json
+
+import pytest
+
+from streamkit.counters import Counters
+from streamkit.emit import sender as module
+from streamkit.emit.blocks import Record
+from streamkit.emit.client import WINDOW, Client, Lost, Refused
+from streamkit.emit.dead_letters import NAME
+from streamkit.emit.sender import LOST, POISON, REFUSED, SENT, Sender
+from streamkit.emit.spool import Spool
+
+
+class Clock:
+    """Time that passes while somebody sleeps."""
+
+    def __init__(self):
+        self.now_s = 100.0
+
+    def monotonic(self):
+        return self.now_s
+
+    def sleep(self, seconds):
+        self.now_s += seconds
+
+
+class Chance:
+    """Draws the share of its range that it is told to, and remembers the range."""
+
+    def __init__(self, share):
+        self.share, self.ranges = share, set()
+
+    def uniform(self, low, high):
+        self.ranges.add((low, high))
+        return low + self.share * (high - low)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(module, "time", made)
+    return made
+
+
+@pytest.fixture
+def flow(tmp_path):
+    spools = []
+
+    def go(client, count, max_wait_s=4.0, tries=10**6):
+        counters, said = Counters(), []
+        spool = Spool(tmp_path / f"s{len(spools)}", 10_000_000, counters=counters)
+        spools.append(spool)
+        spool.append([Record(b"t", b"", b'{"n":%d}' % n) for n in range(count)])
+        sender = Sender(spool, client, max_wait_s, counters, said.append)
+        sender.run(lambda: not spool.waiting or len(client.tries_s) >= tries)
+        dead = spool.folder / NAME
+        lines = [json.loads(line) for line in dead.read_text().splitlines()] if dead.exists() else []
+        return counters, said, lines, spool
+
+    yield go
+    for spool in spools:
+        spool.close()
+
+
+class Down(Client):
+    """Cannot be connected to, but at some tries."""
+
+    where = "mqtt://broker:1883"
+
+    def __init__(self, clock, up=()):
+        self._clock, self._up, self.tries_s = clock, up, []
+
+    def connect(self):
+        self.tries_s.append(self._clock.now_s)
+        if len(self.tries_s) not in self._up:
+            raise Lost("no connection")
+
+    def deliver(self, messages):
+        raise Lost("cut", 1)
+
+    @property
+    def waits_s(self):
+        return [round(b - a, 6) for a, b in zip(self.tries_s, self.tries_s[1:], strict=False)]
+
+
+@pytest.mark.parametrize(("share", "factor"), [(1.0, 1.0), (0.0, 0.5)])
+def test_waits_double_up_to_the_longest_and_are_between_half_of_it_and_all(share, factor, clock, flow, monkeypatch):
+    chance = Chance(share)
+    monkeypatch.setattr(module, "random", chance)
+    client = Down(clock)
+    flow(client, 10, max_wait_s=4.0, tries=9)
+    wanted_s = [0.25, 0.5, 1, 2, 4, 4, 4, 4]
+    steps = [pytest.approx(factor * one, abs=0.051) for one in wanted_s]  # it looks up every 50 ms
+    assert client.waits_s == steps
+    assert all(wait_s >= factor * one - 1e-6 for wait_s, one in zip(client.waits_s, wanted_s, strict=True))
+    assert chance.ranges == {(0.5, 1.0)}, "emitters that lost one broker do not all come back at one moment"
+
+
+def test_a_wait_never_begins_above_the_longest(clock, flow, monkeypatch):
+    monkeypatch.setattr(module, "random", Chance(1.0))
+    client = Down(clock)
+    flow(client, 10, max_wait_s=0.3, tries=5)
+    assert client.waits_s == [pytest.approx(0.25, abs=0.051), *[pytest.approx(0.3, abs=0.051)] * 3]
+
+
+def test_a_connection_alone_does_not_reset_the_wait_and_a_delivery_does(clock, flow, monkeypatch):
+    """Try 4 connects and delivers nothing: a broker that takes nobody is not to be tried for ever at full pace."""
+    monkeypatch.setattr(module, "random", Chance(1.0))
+    client = Down(clock, up={4})
+    flow(client, 10, max_wait_s=100.0, tries=6)
+    assert client.waits_s == [pytest.approx(one, abs=0.051) for one in (0.25, 0.5, 1, 2, 4)]
+
+    class Once(Down):
+        """Takes what it is given at its third try, and then nothing any more."""
+
+        def deliver(self, messages):
+            if len(self.tries_s) > 3 or self.taken:
+                raise Lost("cut")
+            self.taken = True
+
+        def idle(self):
+            raise Lost("cut")
+
+        taken = False
+
+    client = Once(clock, up=set(range(3, 100)))
+    counters = Counters()
+    spool = flow(Down(clock), 0, tries=1)[3]
+    spool.append([Record(b"t", b"", b"{}")])
+    sender = Sender(spool, client, 100.0, counters, lambda text: None)
+    sender.run(lambda: len(client.tries_s) >= 6)
+    assert client.waits_s == [pytest.approx(one, abs=0.051) for one in (0.25, 0.5, 0.25, 0.5, 1)]
+
+
+def test_the_moment_since_when_it_fails_is_the_first_and_goes_with_a_connection(clock, flow):
+    seen = []
+
+    class Told(Down):
+        def connect(self):
+            seen.append(self.sender.failing_since_s)
+            super().connect()
+
+    client = Told(clock, up={3})
+    spool = flow(Down(clock), 0, tries=1)[3]
+    spool.append([Record(b"t", b"", b"{}"), Record(b"t", b"", b"{}")])
+    client.sender = Sender(spool, client, 1.0, Counters(), lambda text: None)
+    client.sender.run(lambda: len(client.tries_s) >= 5)
+    first, second, third, after, later = seen
+    assert first is None
+    assert second == third == client.tries_s[0]
+    assert after == later == client.tries_s[2]
+
+
+class Breaks(Client):
+    """Ends the connection over some records; nothing of what came with them is known to have arrived."""
+
+    where = "mqtt://broker:1883"
+
+    def __init__(self, poison, error=None):
+        self.poison, self.got, self.sizes, self.tries_s = set(poison), [], [], []
+        self.error = error or (lambda: Lost("cut", broke=True))
+
+    def connect(self):
+        self.tries_s.append(0.0)
+
+    def deliver(self, messages):
+        numbers = [json.loads(one.body)["n"] for one in messages]
+        self.sizes.append(len(numbers))
+        if self.poison & set(numbers):
+            raise self.error()
+        self.got += numbers
+
+
+def test_the_record_over_which_the_connection_ends_is_found_and_given_up_alone(clock, flow):
+    client = Breaks({700})
+    counters, said, dead, spool = flow(client, 2000)
+    assert client.got == [n for n in range(2000) if n != 700], "in order, and nothing twice"
+    assert (counters[SENT], counters[POISON], counters[REFUSED]) == (1999, 1, 0)
+    assert client.sizes[:4] == [WINDOW, WINDOW // 8, WINDOW // 4, WINDOW // 2], "smaller, and larger again"
+    assert client.sizes.count(1) >= 4
+    (one,) = dead
+    assert (one["topic"], one["key"], one["record"]) == ("t", "", {"id": spool.id(701), "n": 700})
+    assert one["why"] == "it was sent alone 4 times, and each time cut"
+    assert one["time"].endswith("Z")
+    assert (spool.folder / NAME).stat().st_mode & 0o777 == 0o600
+    told = f"mqtt://broker:1883 refuses a record for t: {one['why']}; it is given up, counted, and kept in "
+    assert told + str(spool.folder / NAME) in said
+
+
+@pytest.mark.parametrize("strikes", [1, 2, 3])
+def test_fewer_than_four_failures_in_a_row_cost_nothing(strikes, clock, flow):
+    """A broker that is restarted a few times over one record is no proof against it."""
+
+    class Recovers(Breaks):
+        def deliver(self, messages):
+            if self.sizes.count(1) == strikes and self.sizes[-1] == 1:
+                self.poison.clear()
+            return super().deliver(messages)
+
+    client = Recovers({0})
+    counters, _, dead, _ = flow(client, 5)
+    assert client.got == list(range(5))
+    assert (counters[SENT], counters[POISON], dead) == (5, 0, [])
+
+
+def test_strikes_count_for_one_record_and_in_a_row_only(clock, flow):
+    class Alternates(Breaks):
+        """Breaks three times over each record, and then takes it."""
+
+        left = 3
+
+        def deliver(self, messages):
+            if len(messages) == 1 and self.left == 0:
+                self.left = 3
+                self.got += [json.loads(one.body)["n"] for one in messages]
+                return
+            if len(messages) == 1:
+                self.left -= 1
+            raise Lost("cut", broke=True)
+
+    client = Alternates(())
+    counters, _, dead, _ = flow(client, 6)
+    assert client.got == list(range(6))
+    assert (counters[SENT], counters[POISON], dead) == (6, 0, [])
+
+
+@pytest.mark.parametrize("error", [lambda: Lost("no disk"), lambda: OSError("no disk"), MemoryError])
+def test_a_broker_that_takes_nothing_for_now_costs_no_record(error, clock, flow):
+    client = Breaks({3}, error)
+    counters, _, dead, spool = flow(client, 5, tries=40)
+    assert (spool.waiting, counters[POISON], dead) == (5, 0, [])
+    assert counters[LOST] == 39, "the run ends with the last"
+    assert set(client.sizes) == {5}
+
+
+def test_an_error_that_nobody_expects_is_a_record_s_fault_as_well(clock, flow):
+    client = Breaks({3}, lambda: UnicodeError("odd"))
+    counters, _, dead, spool = flow(client, 5)
+    assert (spool.waiting, counters[POISON], counters[SENT]) == (0, 1, 4)
+    assert dead[0]["why"] == "it was sent alone 4 times, and each time UnicodeError: odd"
+
+
+def test_a_record_that_breaks_the_search_for_a_refused_one_is_found(clock, flow):
+    class Both(Breaks):
+        def deliver(self, messages):
+            if len(messages) > 1:
+                self.sizes.append(len(messages))
+                raise Refused("one of them", 0)
+            super().deliver(messages)
+
+    client = Both({2})
+    counters, _, dead, _ = flow(client, 20)
+    assert sorted(set(client.got)) == [n for n in range(20) if n != 2]
+    assert (counters[POISON], len(dead)) == (1, 1)
+
+
+def test_the_waits_of_the_search_are_short(clock, flow, monkeypatch):
+    monkeypatch.setattr(module, "random", Chance(1.0))
+    begun_s = clock.now_s
+    counters, *_ = flow(Breaks({500}), 1000, max_wait_s=100.0)
+    assert counters[POISON] == 1
+    assert clock.now_s - begun_s < 5, "a run that ends waits 5 s for a broker to take something"
+
+
+@pytest.mark.parametrize(("gather_s", "failures", "sizes"), [(60.0, 0, [2]), (0.0, 0, [1, 1]), (60.0, 1, [1, 1])])
+def test_records_wait_for_others_as_long_as_the_client_wants_and_not_after_a_failure(
+    gather_s, failures, sizes, clock, tmp_path
+):  # fmt: skip
+    client = Breaks(())
+    client.gather_s = gather_s
+    spool = Spool(tmp_path / "s")
+    spool.append([Record(b"t", b"", b'{"n":0}')])
+    sender = Sender(spool, client, 1.0, Counters(), lambda text: None)
+    sender._failures = failures
+    calls = []
+
+    def over():
+        calls.append(len(client.sizes))
+        if len(calls) == 4:  # the sender has the first, and waits for another
+            spool.append([Record(b"t", b"", b'{"n":1}')])
+        sender.draining = len(calls) > 8
+        return len(calls) > 4 and not spool.waiting
+
+    sender.run(over)
+    spool.close()
+    assert client.got == [0, 1]
+    assert client.sizes == sizes
