@@ -9,6 +9,7 @@ from typing import Any
 
 from streamkit.alarms import STAGE
 from streamkit.config import read_source
+from streamkit.counters import Counters
 from streamkit.diagram import crossings, kind_name
 from streamkit.errors import ConfigError, StreamkitError
 from streamkit.media.uris import is_path, mask, scheme
@@ -46,6 +47,7 @@ class Engine:
 
     def __init__(self, running: Pipeline, gallery: Gallery, *, allow_files: bool = False) -> None:
         self.running, self.gallery, self.allow_files = running, gallery, allow_files
+        self.refused = Counters()  # requests and connections, by cause
         self._begun_s = time.monotonic()
 
     @property

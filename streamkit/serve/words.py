@@ -11,11 +11,11 @@ _CLOSED = {"extra": "forbid"}
 
 
 class Refused(Exception):
-    """A request that cannot be done: the HTTP status that says so, and words a user can act on."""
+    """A request that cannot be done: the HTTP status that says so, words a user can act on, and further headers."""
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status: int, text: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(text)
-        self.status, self.text = status, text
+        self.status, self.text, self.headers = status, text, headers or {}
 
 
 @dataclass(slots=True)
