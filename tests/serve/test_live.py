@@ -3,6 +3,7 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -72,7 +73,7 @@ def test_what_is_refused_takes_no_place(two):
 class _Engine:
     """An engine with a source and no pipeline."""
 
-    class running:  # noqa: N801  it stands for an object
+    class running:
         stopping = False
         states: dict = {}  # noqa: RUF012
 
@@ -115,32 +116,34 @@ def test_sixty_four_may_look_where_nothing_else_is_said():
 # ---------------------------------------------------------------------------------------------------- a single picture
 
 
-def looked_for(engine, monkeypatch, now_s):
-    monkeypatch.setattr(module.time, "monotonic", lambda: now_s[0])
+def looked_for(engine, monkeypatch, now_s, made_s=None):
+    """Make a picture at `made_s`, and a clock that goes on while somebody sleeps; return how long it did each time."""
+    if made_s is not None:
+        monkeypatch.setattr("streamkit.serve.gallery.time", SimpleNamespace(monotonic=lambda: made_s))
+        engine.gallery.put("cam", b"jpeg", 3, 0.1)
     slept = []
 
     async def sleep(seconds):
         slept.append(seconds)
         now_s[0] += seconds
 
-    monkeypatch.setattr(module.anyio, "sleep", sleep)
+    clock = SimpleNamespace(monotonic=lambda: now_s[0])
+    monkeypatch.setattr("streamkit.serve.gallery.time", clock)
+    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(module, "anyio", SimpleNamespace(sleep=sleep))
     return slept
 
 
 def test_a_fresh_picture_is_not_waited_for(monkeypatch):
     engine, now_s = _Engine(), [100.0]
-    slept = looked_for(engine, monkeypatch, now_s)
-    monkeypatch.setattr("streamkit.serve.gallery.time.monotonic", lambda: 99.5)
-    engine.gallery.put("cam", b"jpeg", 3, 0.1)
+    slept = looked_for(engine, monkeypatch, now_s, 99.5)
     assert anyio.run(Watchers(engine).picture, "cam").frame == 3
     assert not slept
 
 
 def test_an_old_one_is_shown_where_no_newer_comes_in_two_seconds(monkeypatch):
     engine, now_s = _Engine(), [100.0]
-    slept = looked_for(engine, monkeypatch, now_s)
-    monkeypatch.setattr("streamkit.serve.gallery.time.monotonic", lambda: 99.4)
-    engine.gallery.put("cam", b"jpeg", 3, 0.1)
+    slept = looked_for(engine, monkeypatch, now_s, 99.4)
     assert anyio.run(Watchers(engine).picture, "cam").frame == 3
     assert sum(slept) == pytest.approx(2.0, abs=0.06)
 
@@ -149,7 +152,7 @@ def test_where_there_is_none_it_says_how_the_source_is(monkeypatch):
     engine, now_s = _Engine(), [100.0]
     slept = looked_for(engine, monkeypatch, now_s)
 
-    class source:  # noqa: N801
+    class source:
         state, words = "reconnecting", "connection refused"
 
     engine.source = lambda _: source
@@ -159,7 +162,7 @@ def test_where_there_is_none_it_says_how_the_source_is(monkeypatch):
         anyio.run(Watchers(engine).picture, "cam")
     assert found.value.status == 503
     source.words = ""
-    with pytest.raises(Refused, match="it is reconnecting$"):
+    with pytest.raises(Refused, match=r"it is reconnecting$"):
         anyio.run(Watchers(engine).picture, "cam")
     assert sum(slept) == pytest.approx(4.0, abs=0.12)
     engine.running = type("running", (), {"stopping": True})
