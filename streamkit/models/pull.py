@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
+from streamkit.media.uris import mask
 from streamkit.models.card import Card
 from streamkit.models.network import sha256, wrong
 
@@ -50,8 +51,8 @@ def pull(card: Card, progress: Callable[[int, int | None], None] | None = None, 
         if found != card.sha256:
             raise wrong(
                 card,
-                f"what {card.url} gave is not the file of this card: its SHA-256 is {found}, not {card.sha256}. It was "
-                "thrown away; try again, and if it stays so, the file has been changed there",
+                f"what {mask(card.url)} gave is not the file of this card: its SHA-256 is {found}, not {card.sha256}. "
+                "It was thrown away; try again, and if it stays so, the file has been changed there",
             )
         part.chmod(0o644)
         os.replace(part, card.file)
@@ -77,12 +78,12 @@ def _fetch(card: Card, handle: int, progress: Callable[[int, int | None], None] 
                         progress(done, total)
         except urllib.error.HTTPError as error:
             error.close()
-            raise wrong(card, f"{card.url} answers {error.code} {error.reason}") from None
+            raise wrong(card, mask(f"{card.url} answers {error.code} {error.reason}")) from None
         except (urllib.error.URLError, OSError) as error:
             why = getattr(error, "reason", None) or error
-            raise wrong(card, f"{card.url} cannot be fetched: {why}") from None
+            raise wrong(card, mask(f"{card.url} cannot be fetched: {why}")) from None
         if total is not None and done != total:
-            raise wrong(card, f"{card.url} broke off after {done} of {total} bytes; try again")
+            raise wrong(card, f"{mask(card.url)} broke off after {done} of {total} bytes; try again")
     return digest.hexdigest()
 
 

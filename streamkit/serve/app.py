@@ -1,6 +1,6 @@
 """The HTTP API: sources, stages, events, pictures, metrics, and the page that shows them.
 
-Reading is open to whoever reaches the port; changing anything, and every picture, needs the token.
+Reading is open to whoever reaches the port; changing anything, every picture and the sources' addresses need the token.
 """
 
 from __future__ import annotations
@@ -146,9 +146,9 @@ def _reading(app: FastAPI, engine: Engine) -> None:
         return reply(engine.status())
 
     @app.get("/sources", tags=["sources"], response_model=list[words.Source])
-    def sources() -> Response:
-        """All sources and how they are."""
-        return reply(engine.sources())
+    def sources(request: Request) -> Response:
+        """All sources and how they are; with their addresses and options for those who are signed in."""
+        return reply(engine.sources(addresses=request.state.signed_in))
 
     @app.get("/stages", tags=["stages"], response_model=list[words.StageView])
     def stages() -> Response:
@@ -204,7 +204,7 @@ def _sources(app: FastAPI, engine: Engine, locked: list[Any]) -> None:
 
     @app.put("/sources/{id:path}", responses={**asked, **_UNKNOWN}, **change)
     def replace(id: str, new: words.ChangedSource) -> Response:  # noqa: A002
-        """Give a source a new address and options; it ends and begins anew."""
+        """Give a source a new address or new options; what is left out stays. It ends and starts again."""
         return reply(engine.change(id, new))
 
     @app.delete(

@@ -6,11 +6,10 @@ it reads, and where all places are taken the connection that has waited longest 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import h11
 import orjson
@@ -18,6 +17,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from streamkit.counters import Counters
 from streamkit.serve.live import VIEWERS
+
+if TYPE_CHECKING:
+    import asyncio
 
 MOST = 256
 """Connections at once, at most."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -81,25 +80,21 @@ def serving(
 
     from streamkit.serve.connections import Connection, Limits, failed_accepts
 
-    refused = refused if refused is not None else Counters()
+    counts = refused if refused is not None else Counters()
     config = uvicorn.Config(
         app, log_level="error", access_log=False, timeout_graceful_shutdown=_GRACE_S, lifespan="off",
-        server_header=False, ws="none", backlog=_AT_ONCE,
-        http=partial(Connection, limits=limits or Limits(), refused=refused),  # type: ignore[arg-type]
+        server_header=False, ws="none", loop="asyncio", backlog=_AT_ONCE,
+        http=partial(Connection, limits=limits or Limits(), refused=counts),  # type: ignore[arg-type]
     )  # fmt: skip
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             listening.listen(_WAITING)  # uvicorn's one number is both, and a burst of so many would take as many files
+            self.servers[0].get_loop().set_exception_handler(failed_accepts(counts, say))
 
     server = Server(config)
-
-    async def serve() -> None:
-        asyncio.get_running_loop().set_exception_handler(failed_accepts(refused, say))
-        await server.serve(sockets=[listening])
-
-    thread = start("serve", lambda: asyncio.run(serve()))
+    thread = start("serve", lambda: server.run(sockets=[listening]))
     try:
         yield
     finally:

@@ -157,7 +157,7 @@ def test_where_there_is_none_it_says_how_the_source_is(monkeypatch):
 
     engine.source = lambda _: source
     with pytest.raises(
-        Refused, match="^there is no picture of cam now, it is reconnecting: connection refused$"
+        Refused, match=r"^there is no picture of cam now, it is reconnecting: connection refused$"
     ) as found:
         anyio.run(Watchers(engine).picture, "cam")
     assert found.value.status == 503
