@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from streamkit.media.uris import mask
+from streamkit.masking import mask
 from streamkit.models.card import Card
 from streamkit.models.network import sha256, wrong
 

@@ -16,7 +16,8 @@ from streamkit.config import read_source, source_entry
 from streamkit.counters import Counters
 from streamkit.diagram import crossings, kind_name
 from streamkit.errors import ConfigError, StreamkitError
-from streamkit.media.uris import is_path, mask, scheme, without_addresses
+from streamkit.masking import mask, without_addresses
+from streamkit.media.uris import is_path, scheme
 from streamkit.plan import Graph, Node, SourceConfig
 from streamkit.runtime.run import Pipeline
 from streamkit.runtime.states import SourceState, short

@@ -39,12 +39,14 @@ class Preview(BatchStage):
     Options:
         gallery: where pictures and events go.
         draw: the tables whose objects are to be drawn: those that no stage above has drawn.
+        sinks: ids of the sinks that emit events. A stage may stand below a sink, so that their events come here as
+            well; `follow_sinks` brings all of them.
     """
 
     name = "preview"
 
-    def __init__(self, gallery: Gallery, draw: tuple[str, ...] = ()) -> None:
-        self.gallery, self.draw = gallery, draw
+    def __init__(self, gallery: Gallery, draw: tuple[str, ...] = (), sinks: tuple[str, ...] = ()) -> None:
+        self.gallery, self.draw, self.sinks = gallery, draw, sinks
 
     def open(self) -> None:
         """Get ready to draw."""
@@ -58,7 +60,7 @@ class Preview(BatchStage):
         gallery = self.gallery
         looked = [row for row, frame in enumerate(batch.frames) if gallery.wants(frame.source, now_s)]
         looked = list({batch.frames[row].source: row for row in looked}.values())  # the newest of each source
-        happened = [row for row, frame in enumerate(batch.frames) if frame.events]
+        happened = [row for row, frame in enumerate(batch.frames) if self._own(frame)]
         pictured = [row for row in happened if self._event_wanted(batch.frames[row], now_s)]
         made: dict[int, bytes] = {}
         if looked or pictured:
@@ -73,10 +75,13 @@ class Preview(BatchStage):
                 gallery.put(frame.source, made[row], frame.index, frame.pts_s)
         for row in happened:
             frame = batch.frames[row]
-            gallery.tell(frame.time_s or time.time(), frame.events, made.get(row))
+            gallery.tell(frame.time_s or time.time(), self._own(frame), made.get(row))
         for frame in batch.failed:
-            gallery.tell(frame.time_s or time.time(), frame.events, None)
+            gallery.tell(frame.time_s or time.time(), self._own(frame), None)
         return batch
+
+    def _own(self, frame: Frame) -> list[Event]:
+        return [event for event in frame.events if event.stage not in self.sinks]
 
     def _event_wanted(self, frame: Frame, now_s: float) -> bool:
         wanted = self.gallery.wants_event(frame.source, now_s)
@@ -164,17 +169,18 @@ def tap(graph: Graph, gallery: Gallery) -> StageConfig:
     drawn = _drawn_tables(graph, ends[0].id) if ends else set()
     names = {*graph.nodes, *graph.aliases}
     id_ = next(name for name in ("preview", *(f"preview-{n}" for n in range(2, 999))) if name not in names)
-    options = {"gallery": gallery, "draw": tuple(name for name in tables if name not in drawn)}
+    draw = tuple(name for name in tables if name not in drawn)
+    options = {"gallery": gallery, "draw": draw, "sinks": _sinks_with_events(graph)}
     inputs = [node.id for node in ends] or [DECODE]
     return StageConfig(id_, Preview, options, inputs, RunOptions(instances=1), [], Node({}, "serve", 0, 0))
 
 
 def follow_sinks(running: Pipeline, gallery: Gallery) -> None:
-    """Bring the events that sinks emit, such as a clip that is written, to the gallery: the tap is not behind them.
+    """Bring the events that sinks emit, such as a clip that is written, to the gallery: the tap leaves them out.
 
     A picture that a sink has saved is the picture of that event.
     """
-    sinks = {node.id for node in running.graph.nodes.values() if issubclass(node.type, Sink) and node.type.writes}
+    sinks = _sinks_with_events(running.graph)
 
     def seen(shown: Sequence[tuple[Frame, list[Event]]]) -> None:
         for frame, events in shown:
@@ -184,6 +190,10 @@ def follow_sinks(running: Pipeline, gallery: Gallery) -> None:
 
     if sinks:
         running.listen(seen)
+
+
+def _sinks_with_events(graph: Graph) -> tuple[str, ...]:
+    return tuple(node.id for node in graph.nodes.values() if issubclass(node.type, Sink) and node.type.writes)
 
 
 def _saved(event: Event) -> bytes | None:
