@@ -102,12 +102,14 @@ def prepare(graph: Any, say: Any) -> tuple[Any, Any]:
     from streamkit.runtime.device import choose
     from streamkit.runtime.run import Pipeline
     from streamkit.serve.gallery import Gallery
-    from streamkit.serve.preview import follow_sinks, tap
+    from streamkit.serve.preview import follow_sinks, hidden_elsewhere, tap
 
     config = graph.config
     if isinstance(config.device, list) and len(config.device) > 1:
         raise ConfigError("serve runs on one device; start one for each, as in --device cuda:0 --port 8001")
     gallery = Gallery()
+    if elsewhere := hidden_elsewhere(graph):
+        say(f"the page shows another branch than {', '.join(elsewhere)}: what is hidden there is clear on the page")
     config.stages.append(tap(graph, gallery))
     running = Pipeline(build(config), choose(config.device, say), say=say, keep_running=True)
     follow_sinks(running, gallery)

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamkit.checks.hiding import hiding, pictured
 from streamkit.data import Batch, Color, Detections, Event, Frame, Surface, array_module
 from streamkit.errors import describe
 from streamkit.ops.letterbox import InputSpec
-from streamkit.plan import DECODE, Graph, RunOptions, StageConfig
+from streamkit.plan import DECODE, Graph, Node, RunOptions, StageConfig
 from streamkit.serve.gallery import Gallery
 from streamkit.stage import BatchStage, Sink
-from streamkit.yamlfile import Node
+from streamkit.yamlfile import Node as YamlNode
 
 if TYPE_CHECKING:
     from streamkit.runtime.run import Pipeline
@@ -159,12 +160,10 @@ def _jpeg(rgb: np.ndarray) -> bytes:
 def tap(graph: Graph, gallery: Gallery) -> StageConfig:
     """The stage to be added to a graph's configuration: a `Preview` behind the ends of the graph.
 
-    It reads from the last stages that are not sinks, those that draw first, since the first one's pixels are shown;
-    what none of them has drawn, it draws itself.
+    It reads from the last stages that are not sinks. The first one's pixels are shown: one behind what blurs or
+    pixelates goes before one that only draws. What none of them has drawn, it draws itself.
     """
-    ends = [node for node in graph.nodes.values() if not issubclass(node.type, Sink)]
-    ends = [node for node in ends if all(issubclass(graph.nodes[one].type, Sink) for one in node.readers)]
-    ends.sort(key=lambda node: "pixels" not in node.available or not _drawn_tables(graph, node.id))
+    ends = _ends(graph)
     tables = [node.table for node in graph.nodes.values() if "detections" in node.type.writes]
     drawn = _drawn_tables(graph, ends[0].id) if ends else set()
     names = {*graph.nodes, *graph.aliases}
@@ -172,7 +171,29 @@ def tap(graph: Graph, gallery: Gallery) -> StageConfig:
     draw = tuple(name for name in tables if name not in drawn)
     options = {"gallery": gallery, "draw": draw, "sinks": _sinks_with_events(graph)}
     inputs = [node.id for node in ends] or [DECODE]
-    return StageConfig(id_, Preview, options, inputs, RunOptions(instances=1), [], Node({}, "serve", 0, 0))
+    return StageConfig(id_, Preview, options, inputs, RunOptions(instances=1), [], YamlNode({}, "serve", 0, 0))
+
+
+def _ends(graph: Graph) -> list[Node]:
+    ends = [node for node in graph.nodes.values() if not issubclass(node.type, Sink)]
+    ends = [node for node in ends if all(issubclass(graph.nodes[one].type, Sink) for one in node.readers)]
+
+    def rank(node: Node) -> tuple[bool, int, bool]:
+        return "pixels" not in node.available, len(_shown_clear(graph, node)), not _drawn_tables(graph, node.id)
+
+    return sorted(ends, key=rank)
+
+
+def _shown_clear(graph: Graph, node: Node) -> list[str]:
+    """The stages whose blur or mosaic is not on a stage's pictures."""
+    above = {node.id, *pictured(graph, node)}
+    return [one.id for one in hiding(graph) if one.id not in above]
+
+
+def hidden_elsewhere(graph: Graph) -> list[str]:
+    """The stages that hide something which the page shows, since its pictures are those of another branch."""
+    ends = _ends(graph)
+    return _shown_clear(graph, ends[0]) if ends else []
 
 
 def follow_sinks(running: Pipeline, gallery: Gallery) -> None:
