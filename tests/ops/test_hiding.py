@@ -139,6 +139,8 @@ def test_the_middle_is_of_what_can_be_seen():
     assert len(laid(table, Hidden(True, zones=(seen,))).table) == 1
     whole = ((-10.0, 0.0), (10.0, 0.0), (10.0, 80.0), (-10.0, 80.0))
     assert len(laid(table, Hidden(True, zones=(whole,))).table) == 0
+    right = ((580.0, 0.0), (600.0, 0.0), (600.0, 80.0), (580.0, 80.0))
+    assert len(laid(detections([[540, 0, 740, 80]]), Hidden(True, zones=(right,))).table) == 1
 
 
 def test_the_edge_of_a_zone_belongs_to_it():

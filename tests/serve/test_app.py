@@ -242,6 +242,27 @@ def test_a_setting_changes_what_is_found(server):
     server.until(found)
 
 
+def test_who_guesses_tokens_has_to_wait_and_those_who_are_signed_in_elsewhere_do_not(server):
+    """The guesses come from another address, as behind a proxy."""
+    elsewhere = {"x-forwarded-for": "203.0.113.7"}
+    with httpx.Client(base_url=server.url, headers=elsewhere) as guesser:
+        for n in range(10):
+            assert guesser.post("/session", json={"token": f"a wrong token {n}"}).status_code == 401
+        for answer in (
+            guesser.post("/session", json={"token": TOKEN}),
+            guesser.get("/sources/street/snapshot.jpg", headers={"authorization": f"Bearer {TOKEN}"}),
+            guesser.delete("/sources/street", headers={"authorization": f"Bearer {TOKEN}"}),
+        ):
+            assert answer.status_code == 429
+            assert 1 <= int(answer.headers["retry-after"]) <= 6
+            assert "too many wrong tokens" in answer.json()["error"]
+        assert guesser.get("/status").status_code == 200
+        assert guesser.get("/session", headers={"authorization": f"Bearer {TOKEN}"}).json() == {"signed_in": False}
+    assert server.client.get("/sources/street/snapshot.jpg").status_code == 200
+    assert server.source("street")
+    assert 'streamkit_http_refused_total{cause="too many wrong tokens"}' in server.open.get("/metrics").text
+
+
 def test_a_browser_signs_in_and_out(server):
     with httpx.Client(base_url=server.url) as browser:
         assert browser.get("/session").json() == {"signed_in": False}
