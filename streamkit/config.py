@@ -62,6 +62,15 @@ def read_source(config: Config, id_: str, value: Any) -> list[SourceConfig]:
     return own.sources
 
 
+def source_entry(source: SourceConfig) -> dict[str, Any]:
+    """A source as `read_source` takes it: what was given, and no defaults."""
+    plain = source.node.plain()
+    entry = dict(plain) if isinstance(plain, Mapping) else {}
+    if "uri" in source.options:  # of a pattern of files, the one that this source is
+        entry["uri"] = source.options["uri"]
+    return entry
+
+
 def _read(
     root: Node, problems: list[Problem], path: Path, set_: Mapping[str, str], device: str | None,
     known: Registry | None, may_be_empty: bool = False,

@@ -87,10 +87,10 @@ def open_system(uri: str) -> tuple[Any, str]:
     word = scheme(uri)
     if is_live(uri) or word in ("hls", "test"):
         raise ConfigError(f"{mask(uri)}: an archive is of files; a {word}:// address belongs under sources: of a YAML")
-    if mask(uri) != uri:
+    if (shown := mask(uri, partitions=True)) != uri:
         raise ConfigError(
-            f"{mask(uri)}: leave the password out, for addresses stand in the data set; "
-            "fsspec reads it from the environment or from its configuration"
+            f"{shown}: leave the password out, and whatever else is shown as ***: addresses stand in the data set. "
+            "fsspec reads passwords from the environment or from its configuration"
         )
     try:
         from fsspec.core import url_to_fs

@@ -13,7 +13,7 @@ from streamkit.units import Of
 
 def check_hidden(graph: Graph, problems: list[Problem]) -> None:
     """Refuse to hide what no detector above finds, or not on every frame; warn of what is written past what hides."""
-    hides = [node for node in graph.nodes.values() if any(_asked(node))]
+    hides = hiding(graph)
     for node in hides:
         found = detectors(graph, node)
         for option, labels, path in _asked(node):
@@ -32,10 +32,15 @@ def check_hidden(graph: Graph, problems: list[Problem]) -> None:
             text = f"{node.id} writes the source's own packets: what {hides[0].id} hides is clear in them"
             graph.config.warnings.append(node.place.problem(text))
         clear = _cleared(node)
-        shown = [one.id for one in hides if one.id not in _pictured(graph, node)] if clear else []
+        shown = [one.id for one in hides if one.id not in pictured(graph, node)] if clear else []
         if shown:
             way = f"write from: {shown[0]}, first where there are several, or {clear} where that is meant"
             problems.append(node.place.problem(f"{node.id} would show what {', '.join(shown)} hides; {way}"))
+
+
+def hiding(graph: Graph) -> list[Node]:
+    """The stages that blur or pixelate."""
+    return [node for node in graph.nodes.values() if any(_asked(node))]
 
 
 def _check_every(graph: Graph, node: Node, option: str, labels: tuple[str, ...], problems: list[Problem]) -> None:
@@ -108,7 +113,7 @@ def _cleared(node: Node) -> str | None:
     return "crops: {clear: true}"
 
 
-def _pictured(graph: Graph, node: Node) -> set[str]:
+def pictured(graph: Graph, node: Node) -> set[str]:
     """The stages that a stage's pictures have come through: of several inputs the first one's pictures are taken."""
     found: set[str] = set()
     while node.inputs[0] in graph.nodes:

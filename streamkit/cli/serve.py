@@ -21,10 +21,24 @@ _TOKEN = "STREAMKIT_TOKEN"
 @click.option("--host", default="127.0.0.1", show_default=True, help="where to listen; 0.0.0.0 is every network")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one")
 @click.option("--token", help=f"needed to change anything and to see pictures; or ${_TOKEN}; made if neither is given")
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="answer for this host name as well as for IP addresses and localhost; may be repeated",
+)
+@click.option(
+    "--max-connections",
+    type=click.IntRange(min=8),
+    default=256,
+    show_default=True,
+    help="connections at once; at most a quarter of the open files allowed (ulimit -n)",
+)
 @click.option("--allow-files", is_flag=True, help="let sources that are added read this machine's files and devices")
 def serve(
     pipeline: Path, set_: tuple[str, ...], device: str | None, host: str, port: int, token: str | None,
-    allow_files: bool,
+    allowed_hosts: tuple[str, ...], max_connections: int, allow_files: bool,
 ) -> int:  # fmt: skip
     """Run a pipeline with an HTTP API, metrics and a web page."""
     from streamkit.checks.networks import check_networks
@@ -36,6 +50,7 @@ def serve(
 
     check_packages()
     from streamkit.serve.app import create_app
+    from streamkit.serve.connections import Limits, allowed_connections
     from streamkit.serve.engine import Engine
     from streamkit.serve.token import Token
 
@@ -54,7 +69,13 @@ def serve(
     shown = address(host, listening)
     display.say(f"serving {pipeline} at {shown}" + (f"#token={known.text}" if known.made else ""))
     code = 1
-    with serving(create_app(engine, known), listening):
+    limits = Limits(allowed_connections(max_connections))
+    if limits.connections < max_connections:
+        display.say(
+            f"at most {limits.connections} connections at once: a quarter of the open files allowed (ulimit -n)"
+        )
+    app = create_app(engine, known, allowed_hosts=[host, *allowed_hosts], viewers=limits.viewers)
+    with serving(app, listening, limits, refused=engine.refused, say=display.say):
         try:
             code = running.run()
         except StreamkitError as error:
@@ -81,12 +102,14 @@ def prepare(graph: Any, say: Any) -> tuple[Any, Any]:
     from streamkit.runtime.device import choose
     from streamkit.runtime.run import Pipeline
     from streamkit.serve.gallery import Gallery
-    from streamkit.serve.preview import follow_sinks, tap
+    from streamkit.serve.preview import follow_sinks, hidden_elsewhere, tap
 
     config = graph.config
     if isinstance(config.device, list) and len(config.device) > 1:
         raise ConfigError("serve runs on one device; start one for each, as in --device cuda:0 --port 8001")
     gallery = Gallery()
+    if elsewhere := hidden_elsewhere(graph):
+        say(f"the page shows another branch than {', '.join(elsewhere)}: what is hidden there is clear on the page")
     config.stages.append(tap(graph, gallery))
     running = Pipeline(build(config), choose(config.device, say), say=say, keep_running=True)
     follow_sinks(running, gallery)

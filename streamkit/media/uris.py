@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 
 from streamkit.errors import SourceError
+from streamkit.masking import mask as mask
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_USERINFO = re.compile(r"(?<=://)([^/\s@:]*)(:[^/\s]*)?@")
-_SECRET = re.compile(
-    r"([?&;](?:[\w.-]*(?:password|passwd|pwd|token|secret|key|signature|sig|auth)[\w.-]*)=)[^&#;\s]+", re.IGNORECASE
-)
 _LIVE = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "tcp", "srt", "mms", "mmsh", "v4l2"})
 _DEVICE = re.compile(r"/dev/video\d+")
 # what http gives under these names is whole, and there again tomorrow
@@ -102,12 +99,3 @@ def may_be_live(uri: str) -> bool:
 def local_path(uri: str) -> str:
     """The path of a URI that `is_path`."""
     return uri[len("file://") :] if scheme(uri) == "file" else uri
-
-
-def mask(text: str) -> str:
-    """Text with the secrets of the URIs in it hidden: a password, or the value of a parameter such as `token`."""
-
-    def userinfo(match: re.Match[str]) -> str:
-        return f"{match[1]}:***@" if match[2] else f"{match[1]}@"
-
-    return _SECRET.sub(r"\1***", _USERINFO.sub(userinfo, text))

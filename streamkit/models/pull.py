@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from streamkit.errors import ModelError
+from streamkit.masking import mask
 from streamkit.models.card import Card
 from streamkit.models.network import sha256, wrong
 from streamkit.yamlfile import load_file
@@ -63,8 +64,8 @@ def pull(card: Card, progress: Callable[[int, int | None], None] | None = None, 
         if found != card.sha256:
             raise wrong(
                 card,
-                f"what {card.url} gave is not the file of this card: its SHA-256 is {found}, not {card.sha256}. It was "
-                "thrown away; try again, and if it stays so, the file has been changed there",
+                f"what {mask(card.url)} gave is not the file of this card: its SHA-256 is {found}, not {card.sha256}. "
+                "It was thrown away; try again, and if it stays so, the file has been changed there",
             )
         part.chmod(0o644)
         os.replace(part, card.file)
@@ -107,12 +108,12 @@ def _fetch(card: Card, handle: int, progress: Callable[[int, int | None], None] 
                         progress(done, total)
         except urllib.error.HTTPError as error:
             error.close()
-            raise wrong(card, f"{card.url} answers {error.code} {error.reason}") from None
+            raise wrong(card, mask(f"{card.url} answers {error.code} {error.reason}")) from None
         except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: of a malformed address
             why = getattr(error, "reason", None) or error
-            raise wrong(card, f"{card.url} cannot be fetched: {why}") from None
+            raise wrong(card, mask(f"{card.url} cannot be fetched: {why}")) from None
         if total is not None and done != total:
-            raise wrong(card, f"{card.url} broke off after {done} of {total} bytes; try again")
+            raise wrong(card, f"{mask(card.url)} broke off after {done} of {total} bytes; try again")
     return digest.hexdigest()
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamkit.alarms import STAGE, AlarmConfig
@@ -39,7 +39,7 @@ class Raised:
         alarm: its name.
         source: the source, or `WHOLE`.
         since_s: since when, in seconds since 1970.
-        text: what was said.
+        text: what is wrong, with the values as they were when its rule was last true.
     """
 
     alarm: str
@@ -55,6 +55,7 @@ class _Watch:
     config: AlarmConfig
     holding: Holding
     raised: dict[str, Raised] = field(default_factory=dict)
+    now: dict[str, tuple[Mapping[str, Value], Mapping[str, str]]] = field(default_factory=dict)  # of what is raised
     before: dict[str, tuple[sentences.About, Mapping[str, Value]]] = field(default_factory=dict)  # when it was raised
     seen: set[str] = field(default_factory=set)
     count: int = 0
@@ -105,10 +106,14 @@ class Alarms:
 
     @property
     def raised(self) -> list[Raised]:
-        """The alarms that are raised now, the oldest first."""
+        """The alarms that are raised now, the oldest first, each with its text as of now."""
         with self._lock:
-            found = [one for watch in self._watches for one in watch.raised.values()]
-        return sorted(found, key=lambda one: one.since_s)
+            found = [(watch, one, *watch.now[key]) for watch in self._watches for key, one in watch.raised.items()]
+        shown = [
+            replace(one, text=self._raised_text(watch, one.source, values, self._about(one.source, about)))
+            for watch, one, values, about in found
+        ]
+        return sorted(shown, key=lambda one: one.since_s)
 
     def rules(self) -> dict[str, tuple[str, int]]:
         """Each alarm's rule, and how often it was raised."""
@@ -162,7 +167,10 @@ class Alarms:
         state = watch.holding.state(key)
         ended_s = state.since_s if state.raised and state.since_s == state.since_s else now_s
         lasted_s = ended_s - state.raised_s
-        told = watch.holding.step(key, now_s, watch.config.program.value(values))
+        true = watch.config.program.value(values)
+        told = watch.holding.step(key, now_s, true)
+        if true and key in watch.raised:
+            watch.now[key] = values, facts.about
         if told is None:
             return
         own = {
@@ -170,9 +178,10 @@ class Alarms:
             for name in dict.fromkeys([*watch.config.facts, "cause"])
             if values.get(name, math.nan) == values.get(name)
         }
-        about = sentences.About(key, self._word(key), facts.about)
+        about = self._about(key, facts.about)
         if told == "raised":
             watch.before[key] = about, values
+            watch.now[key] = values, facts.about
             text = self._raised_text(watch, key, values, about)
             self._tell(watch, key, told, text, own, facts)
         else:
@@ -219,6 +228,7 @@ class Alarms:
                 watch.raised[key] = Raised(name, key, now_s, text)
             else:
                 watch.raised.pop(key, None)
+                watch.now.pop(key, None)
         self._say(f"alarm {name} {kind} {at_now()}: {text}")
         frame = Frame(key, index, pts_s, width, height, None, time_s=now_s, events=[event])
         for seen in self._listeners:
@@ -227,6 +237,9 @@ class Alarms:
         for id_, emitter in self._emitters():
             if emitter.send == "events" and (wanted is None or id_ in wanted):
                 emitter.tell(frame)
+
+    def _about(self, key: str, about: Mapping[str, str]) -> sentences.About:
+        return sentences.About(key, self._word(key), about)
 
     def _word(self, key: str) -> str:
         return "camera" if may_be_live(self._addresses.get(key, "")) else "source"

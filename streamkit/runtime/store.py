@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from streamkit.config import read_source
+from streamkit.config import read_source, source_entry
 from streamkit.errors import ConfigError, OutputError
 from streamkit.media.uris import mask
 from streamkit.plan import Graph, SourceConfig
@@ -67,11 +67,7 @@ class Store:
 
     def added(self, source: SourceConfig) -> None:
         """A source was added, or put in the place of another."""
-        plain = source.node.plain()
-        value = dict(plain) if isinstance(plain, Mapping) else {}
-        if "uri" in source.options:  # of a pattern of files, the one that this source is
-            value["uri"] = source.options["uri"]
-        self._put("source", source.id, json.dumps(value))
+        self._put("source", source.id, json.dumps(source_entry(source)))
         self.paused(source.id, False)
 
     def removed(self, id_: str) -> None:

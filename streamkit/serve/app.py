@@ -1,17 +1,18 @@
 """The HTTP API: sources, stages, events, pictures, metrics, and the page that shows them.
 
-Reading is open to whoever reaches the port; changing anything, and every picture, needs the token.
+Reading is open to whoever reaches the port; changing anything, every picture and the sources' addresses need the token.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
 from fastapi import Depends, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, Response, StreamingResponse
+from fastapi.responses import FileResponse, Response
 from fastapi.security import HTTPBearer
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -22,8 +23,9 @@ from streamkit.media.uris import mask
 from streamkit.serve import words
 from streamkit.serve.engine import Engine
 from streamkit.serve.gallery import told
-from streamkit.serve.guard import LARGEST, Guard
-from streamkit.serve.live import Watchers
+from streamkit.serve.guard import LARGEST, NO_TOKEN, Guard
+from streamkit.serve.guesses import TooManyGuesses
+from streamkit.serve.live import VIEWERS, Watchers
 from streamkit.serve.metrics import registry
 from streamkit.serve.token import COOKIE, Token
 
@@ -34,6 +36,7 @@ _NO = {"model": words.Problem}
 _LOCKED: dict[int | str, dict[str, Any]] = {
     401: {**_NO, "description": "The token is missing or wrong"},
     413: {**_NO, "description": f"The body is larger than {LARGEST:,} bytes"},
+    429: {**_NO, "description": "Too many wrong tokens were sent; `Retry-After` says how long to wait"},
 }
 _UNKNOWN: dict[int | str, dict[str, Any]] = {404: {**_NO, "description": "There is none of that name"}}
 _WRONG: dict[int | str, dict[str, Any]] = {422: {**_NO, "description": "What is asked for is not right, and why"}}
@@ -49,12 +52,16 @@ def reply(data: Any, status: int = 200) -> Response:
     return Response(orjson.dumps(data, default=str, option=options), status, media_type="application/json")
 
 
-def create_app(engine: Engine, token: Token) -> FastAPI:
+def create_app(
+    engine: Engine, token: Token, *, allowed_hosts: Collection[str] = (), viewers: int = VIEWERS
+) -> FastAPI:  # fmt: skip
     """The application for one running pipeline.
 
     Args:
         engine: the pipeline.
-        token: what a request must show to change anything or to see a picture.
+        token: what a request must show to change anything, and to see pictures and addresses.
+        allowed_hosts: names under which the server answers, beside IP addresses and localhost.
+        viewers: live pictures watched at once, at most.
     """
     app = FastAPI(
         title="streamkit", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False,
@@ -62,18 +69,20 @@ def create_app(engine: Engine, token: Token) -> FastAPI:
     )  # fmt: skip
 
     def signed_in(request: Request, _: Annotated[Any, Depends(_BEARER)]) -> None:
-        if not token.allows(request.method, dict(request.headers), request.cookies):
-            raise words.Refused(401, "this needs the token: send it as Authorization: Bearer TOKEN, or sign in")
+        if (wait_s := getattr(request.state, "wait_s", None)) is not None:
+            raise words.Refused(429, str(TooManyGuesses(wait_s)), {"retry-after": str(wait_s)})
+        if not request.state.signed_in:
+            raise words.Refused(401, NO_TOKEN)
 
     locked = [Depends(signed_in)]
     _errors(app)
     _session(app, token)
     _reading(app, engine)
     _sources(app, engine, locked)
-    _pictures(app, engine, locked)
+    _pictures(app, engine, locked, viewers)
     _probes(app, engine)
     app.mount("/page", StaticFiles(directory=PAGE), name="page")
-    app.add_middleware(Guard)
+    app.add_middleware(Guard, token=token, allowed_hosts=allowed_hosts, refused=engine.refused)
     return app
 
 
@@ -83,6 +92,7 @@ def _errors(app: FastAPI) -> None:
     @app.exception_handler(words.Refused)
     async def refused(request: Request, error: words.Refused) -> Response:
         made = reply({"error": error.text}, error.status)
+        made.headers.update(error.headers)
         if error.status == 401:
             made.headers["www-authenticate"] = "Bearer"
         return made
@@ -104,12 +114,17 @@ def _session(app: FastAPI, token: Token) -> None:
     @app.get("/session", tags=["session"], response_model=dict[str, bool])
     def session(request: Request) -> Response:
         """Whether this browser is signed in."""
-        return reply({"signed_in": token.allows("GET", dict(request.headers), request.cookies)})
+        return reply({"signed_in": request.state.signed_in})
 
     @app.post("/session", tags=["session"], status_code=204, responses={**_LOCKED, **_WRONG})
-    def sign_in(given: words.Credentials, request: Request) -> Response:
+    async def sign_in(given: words.Credentials, request: Request) -> Response:
         """Sign a browser in: it gets a cookie that only this server can read."""
-        if not token.fits(given.token):
+        address = request.client.host if request.client else ""
+        try:
+            right = request.state.guesses.judge(address, given.token, lambda: token.fits(given.token))
+        except TooManyGuesses as error:
+            raise words.Refused(429, str(error), {"retry-after": str(error.wait_s)}) from None
+        if not right:
             raise words.Refused(401, "this is not the token; the server prints it when it starts")
         made = Response(status_code=204)
         secure = request.url.scheme == "https"
@@ -131,9 +146,9 @@ def _reading(app: FastAPI, engine: Engine) -> None:
         return reply(engine.status())
 
     @app.get("/sources", tags=["sources"], response_model=list[words.Source])
-    def sources() -> Response:
-        """All sources and how they are."""
-        return reply(engine.sources())
+    def sources(request: Request) -> Response:
+        """All sources and how they are; with their addresses and options for those who are signed in."""
+        return reply(engine.sources(addresses=request.state.signed_in))
 
     @app.get("/stages", tags=["stages"], response_model=list[words.StageView])
     def stages() -> Response:
@@ -189,7 +204,7 @@ def _sources(app: FastAPI, engine: Engine, locked: list[Any]) -> None:
 
     @app.put("/sources/{id:path}", responses={**asked, **_UNKNOWN}, **change)
     def replace(id: str, new: words.ChangedSource) -> Response:  # noqa: A002
-        """Give a source a new address and options; it ends and begins anew."""
+        """Give a source a new address or new options; what is left out stays. It ends and starts again."""
         return reply(engine.change(id, new))
 
     @app.delete(
@@ -210,8 +225,8 @@ def _sources(app: FastAPI, engine: Engine, locked: list[Any]) -> None:
         return reply(engine.set(id, values))
 
 
-def _pictures(app: FastAPI, engine: Engine, locked: list[Any]) -> None:
-    watchers = Watchers(engine)
+def _pictures(app: FastAPI, engine: Engine, locked: list[Any], viewers: int) -> None:
+    watchers = Watchers(engine, viewers)
     picture: dict[str, Any] = {"tags": ["pictures"], "dependencies": locked, "response_class": Response}
 
     @app.get("/sources/{id:path}/snapshot.jpg", responses={**_JPEG, **_LOCKED, **_UNKNOWN, **_NONE}, **picture)
@@ -224,14 +239,14 @@ def _pictures(app: FastAPI, engine: Engine, locked: list[Any]) -> None:
         "/sources/{id:path}/live.mjpg",
         responses={
             200: {"content": {"multipart/x-mixed-replace": {}}, "description": "JPEG pictures, one after the other"},
-            429: {**_NO, "description": "Too many live pictures are watched"}, **_LOCKED, **_UNKNOWN,
+            **_LOCKED, **_UNKNOWN,
+            429: {**_NO, "description": "Too many live pictures are watched, or wrong tokens were sent"},
         },
         **picture,
     )  # fmt: skip
     async def live(id: str, request: Request) -> Response:  # noqa: A002
         """The source's pictures as they come, at most five a second; an image element shows it."""
-        pictures = watchers.stream(id, request.is_disconnected)
-        return StreamingResponse(pictures, media_type="multipart/x-mixed-replace; boundary=frame")
+        return watchers.stream(id, request.is_disconnected)
 
     @app.get("/events/{number}/picture.jpg", responses={**_JPEG, **_LOCKED, **_UNKNOWN, **_WRONG}, **picture)
     def event_picture(number: int) -> Response:

@@ -1,17 +1,23 @@
-"""What the API may do with a running pipeline, and what it tells of it. No address leaves here unmasked."""
+"""What the API may do with a running pipeline, and what it tells of it. No address leaves here unmasked.
+
+Where the cameras are is for those who are signed in: see `Engine.sources`.
+"""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from streamkit.alarms import STAGE
-from streamkit.config import read_source
+from streamkit.config import read_source, source_entry
+from streamkit.counters import Counters
 from streamkit.diagram import crossings, kind_name
 from streamkit.errors import ConfigError, StreamkitError
-from streamkit.media.uris import is_path, mask, scheme
+from streamkit.masking import mask, without_addresses
+from streamkit.media.uris import is_path, scheme
 from streamkit.plan import Graph, Node, SourceConfig
 from streamkit.runtime.run import Pipeline
 from streamkit.runtime.states import SourceState, short
@@ -33,6 +39,7 @@ from streamkit.validate import model_of
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _NETWORK = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "tcp", "srt", "mms", "mmsh", "http", "https"})
 _BACK = "reconnects: "
+_FIXED = frozenset({"uri", "stage", "fault"})  # no options that the API may change
 
 
 class Engine:
@@ -46,6 +53,7 @@ class Engine:
 
     def __init__(self, running: Pipeline, gallery: Gallery, *, allow_files: bool = False) -> None:
         self.running, self.gallery, self.allow_files = running, gallery, allow_files
+        self.refused = Counters()  # requests and connections, by cause
         self._begun_s = time.monotonic()
 
     @property
@@ -60,9 +68,12 @@ class Engine:
 
     # ---------------------------------------------------------------------------------------------------- sources
 
-    def sources(self) -> list[Source]:
-        """All sources, in the order in which they came."""
-        return [self._source(id_, state) for id_, state in list(self.running.states.items()) if not state.removed]
+    def sources(self, *, addresses: bool = False) -> list[Source]:
+        """All sources, in the order in which they came; with their masked addresses if asked for."""
+        found = [self._source(id_, state) for id_, state in list(self.running.states.items()) if not state.removed]
+        if not addresses:
+            found = [replace(one, address="", options={}, words=without_addresses(one.words)) for one in found]
+        return found
 
     def source(self, id_: str) -> Source:
         """One source. Raises Refused where there is none."""
@@ -87,9 +98,9 @@ class Engine:
         return self.source(new.id)
 
     def change(self, id_: str, new: ChangedSource) -> Source:
-        """Give a source a new address and options: it ends and begins anew. Raises Refused."""
+        """Give a source a new address or options: it ends and starts again. Raises Refused."""
         self.state(id_)
-        config = self._config(id_, new.uri, new.options)
+        config = self._changed(id_, new)
         self._do(lambda: self.running.change(config))
         self.gallery.forget(id_)
         return self.source(id_)
@@ -130,10 +141,37 @@ class Engine:
     def _recorders(self) -> list[str]:
         return [node.id for node in self._nodes() if hasattr(node.type, "trigger")]
 
+    def _changed(self, id_: str, new: ChangedSource) -> SourceConfig:
+        """A source with what is to change; what is not given stays as it is."""
+        config = next((source for source in list(self.graph.sources) if source.id == id_), None)
+        if config is None:
+            raise Refused(404, f"there is no source {id_!r}")
+        entry = source_entry(config)
+        kept = sorted(entry.keys() - _FIXED) if new.options is None else []
+        if new.options is not None:
+            self._check_options(new.options)
+            entry = {**{name: value for name, value in entry.items() if name in _FIXED}, **new.options}
+        if new.uri is not None:
+            self._check_address(new.uri)
+            entry["uri"] = new.uri
+        try:
+            return self._read(id_, entry)
+        except Refused as error:
+            way = f"; it keeps the options {', '.join(kept)}: send `options` to replace them" if kept else ""
+            raise Refused(error.status, error.text + way) from None
+
     def _config(self, id_: str, uri: str, given: dict[str, Any]) -> SourceConfig:
         """A source as it is asked for, checked as a YAML is."""
-        if clash := sorted({"uri", "stage", "fault"} & given.keys()):
+        self._check_options(given)
+        self._check_address(uri)
+        return self._read(id_, {"uri": uri, **given})
+
+    @staticmethod
+    def _check_options(given: dict[str, Any]) -> None:
+        if clash := sorted(_FIXED & given.keys()):
             raise Refused(422, f"{clash[0]} is no option that can be given here")
+
+    def _check_address(self, uri: str) -> None:
         if not self.allow_files and not (uri == "test://" or scheme(uri) in _NETWORK):
             kind = "a path" if is_path(uri) else f"{scheme(uri)}://"
             raise Refused(
@@ -141,8 +179,10 @@ class Engine:
                 f"{kind} reads from this machine itself, which is refused: give an address such as rtsp://host/stream, "
                 "or start the server with --allow-files",
             )
+
+    def _read(self, id_: str, entry: dict[str, Any]) -> SourceConfig:
         try:
-            found = read_source(self.graph.config, id_, {"uri": uri, **given})
+            found = read_source(self.graph.config, id_, entry)
         except ConfigError as error:
             raise Refused(422, mask("; ".join(problem.text for problem in error.problems))) from None
         if len(found) != 1:
@@ -164,6 +204,7 @@ class Engine:
         return Source(
             id=id_,
             address=mask(uri),
+            options=_options(config) if config is not None else {},
             kind=config.type.name if config is not None else "",
             state=state.state,
             cause=state.cause,
@@ -284,5 +325,14 @@ def reconnects(state: SourceState) -> dict[str, int]:
     return found or ({"unknown": state.reconnects} if state.reconnects else {})
 
 
+def _options(config: SourceConfig) -> dict[str, Any]:
+    """The options that a source was given, with secrets masked."""
+    return {name: _shown(value) for name, value in source_entry(config).items() if name not in _FIXED}
+
+
 def _shown(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _shown(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_shown(one) for one in value]
     return mask(value) if isinstance(value, str) else value

@@ -1,16 +1,24 @@
-"""What every request and answer passes: bodies have a limit, and answers say how a browser is to treat them."""
+"""What every request and answer passes: who may ask and change, how large a body is, how browsers treat an answer."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
 import orjson
+from starlette.requests import HTTPConnection
+
+from streamkit.counters import Counters
+from streamkit.serve.guesses import Guesses, TooManyGuesses
+from streamkit.serve.hosts import host_of, may_ask
+from streamkit.serve.token import SAFE, Token
 
 LARGEST = 1_000_000
 """Bytes of a request's body, at most."""
 
-_PATIENCE = 16 * LARGEST  # so much of a larger one is read, and not kept, so that the sender gets to hear the answer
+NO_TOKEN = "this needs the token: send it as Authorization: Bearer TOKEN, or sign in"
+
+_PATIENCE = 16 * LARGEST  # so much of a refused body is read and thrown away, so that the sender hears the answer
 
 _HEADERS = {
     "content-security-policy": (
@@ -28,56 +36,113 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class Guard:
-    """An ASGI middleware.
+    """An ASGI middleware. It leaves in `request.state.signed_in` whether a request shows the token.
 
     Args:
         app: what is behind it.
+        token: what a request shows to change anything.
+        allowed_hosts: names of this server, beside IP addresses and localhost.
+        guesses: counts wrong tokens.
+        refused: counts refused requests, by cause.
     """
 
-    def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]]) -> None:
-        self._app = app
+    def __init__(
+        self, app: Callable[[Message, Receive, Send], Awaitable[None]], token: Token,
+        allowed_hosts: Collection[str] = (), guesses: Guesses | None = None, refused: Counters | None = None,
+    ) -> None:  # fmt: skip
+        self._app, self._token = app, token
+        self._hosts = {host_of(name) for name in allowed_hosts}
+        self._guesses, self._refused = guesses or Guesses(), refused or Counters()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-
-        async def guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                given = {name.lower() for name, _ in message["headers"]}
-                added = [(k.encode(), v.encode()) for k, v in _HEADERS.items() if k.encode() not in given]
-                message["headers"] = [*message["headers"], *added]
-                if b"cache-control" not in given:
-                    message["headers"].append((b"cache-control", b"no-store"))
-            await send(message)
-
-        if scope["method"] in ("GET", "HEAD"):
-            await self._app(scope, receive, guarded)
+        send = _guarded(send)
+        asked = HTTPConnection(scope)
+        if not may_ask(asked.headers.get("host", ""), self._hosts):
+            self._refused.add("host")
+            text = "this server does not answer for this host name: use its IP address, or start it with --allowed-host"
+            await _refuse(receive, send, 421, text)
             return
-        body, size, last = bytearray(), 0, False
-        while not last and size <= _PATIENCE:
+        changes = scope["method"] not in SAFE and scope["path"] != "/session"
+        state = scope.setdefault("state", {})
+        state["signed_in"], state["guesses"] = False, self._guesses
+        try:
+            state["signed_in"] = self._signed_in(scope["method"], asked)
+        except TooManyGuesses as error:
+            self._refused.add("too many wrong tokens")
+            state["wait_s"] = error.wait_s
+            if changes:
+                await _refuse(receive, send, 429, str(error), {"retry-after": str(error.wait_s)})
+                return
+        if changes and not state["signed_in"]:
+            self._refused.add("token")
+            await _refuse(receive, send, 401, NO_TOKEN, {"www-authenticate": "Bearer"})
+        elif scope["method"] in SAFE:
+            await self._app(scope, receive, send)
+        else:
+            await self._with_body(scope, receive, send)
+
+    def _signed_in(self, method: str, asked: HTTPConnection) -> bool:
+        given = self._token.given(asked.headers, asked.cookies)
+        if not given:
+            return False
+        address = asked.client.host if asked.client else ""
+        right = self._guesses.judge(address, given, lambda: self._token.shown(asked.headers, asked.cookies))
+        return right and self._token.allows(method, asked.headers, asked.cookies)
+
+    async def _with_body(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Give the application a request with its whole body, or refuse the body as soon as it is too large."""
+        announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        body, last = bytearray(), False
+        while not last and int(announced) <= LARGEST and len(body) <= LARGEST:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return
-            part = message.get("body", b"")
-            size += len(part)
-            if size <= LARGEST:
-                body += part
+            body += message.get("body", b"")
             last = not message.get("more_body", False)
-        if size > LARGEST:
-            await _too_large(guarded)
+        if not last or len(body) > LARGEST:
+            self._refused.add("body too large")
+            body.clear()
+            await _refuse(receive, send, 413, f"a request's body has at most {LARGEST:,} bytes", more=not last)
             return
         left: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
         async def replayed() -> Message:
             return left.pop() if left else await receive()
 
-        await self._app(scope, replayed, guarded)
+        await self._app(scope, replayed, send)
 
 
-async def _too_large(send: Send) -> None:
-    body = orjson.dumps({"error": f"a request's body has at most {LARGEST:,} bytes"})
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 413, "headers": [*headers, (b"connection", b"close")]})
-    await send({"type": "http.response.body", "body": body})
+def _guarded(send: Send) -> Send:
+    """Add the headers that browsers heed to every answer."""
+
+    async def guarded(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            given = {name.lower() for name, _ in message["headers"]}
+            added = [(k.encode(), v.encode()) for k, v in _HEADERS.items() if k.encode() not in given]
+            message["headers"] = [*message["headers"], *added]
+            if b"cache-control" not in given:
+                message["headers"].append((b"cache-control", b"no-store"))
+        await send(message)
+
+    return guarded
+
+
+async def _refuse(
+    receive: Receive, send: Send, status: int, text: str, headers: dict[str, str] | None = None, more: bool = True
+) -> None:
+    """Answer at once, then throw away what is still sent: a client that is cut off while it sends hears no answer."""
+    body = orjson.dumps({"error": text})
+    given = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
+    pairs = [(name.encode(), value.encode()) for name, value in {**given, **(headers or {})}.items()]
+    await send({"type": "http.response.start", "status": status, "headers": pairs})
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    size = 0
+    while more and size <= _PATIENCE:
+        message = await receive()
+        size += len(message.get("body", b""))
+        more = message["type"] == "http.request" and message.get("more_body", False)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})

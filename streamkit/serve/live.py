@@ -6,13 +6,15 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import anyio
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from streamkit.serve.engine import Engine
 from streamkit.serve.gallery import Picture
 from streamkit.serve.words import Refused
 
-MOST = 64
-"""Live pictures watched at once."""
+VIEWERS = 64
+"""Live pictures watched at once, at most."""
 
 _WAIT_S, _LOOK_S, _FRESH_S = 2.0, 0.05, 0.5
 
@@ -22,10 +24,11 @@ class Watchers:
 
     Args:
         engine: the pipeline.
+        most: live pictures watched at once.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, most: int = VIEWERS) -> None:
+        self._engine, self._most = engine, most
         self._watched = 0
 
     async def picture(self, source: str) -> Picture:
@@ -51,7 +54,7 @@ class Watchers:
         why = f": {state.words}" if state.words else ""
         raise Refused(503, f"there is no picture of {source} now, it is {state.state}{why}")
 
-    def stream(self, source: str, gone: Callable[[], Awaitable[bool]]) -> AsyncIterator[bytes]:
+    def stream(self, source: str, gone: Callable[[], Awaitable[bool]]) -> LiveResponse:
         """The source's pictures as the parts of a multipart answer, until it is removed or nobody looks.
 
         Args:
@@ -62,24 +65,44 @@ class Watchers:
             Refused: there is no such source, or too many look already.
         """
         self._engine.state(source)
-        if self._watched >= MOST:
-            raise Refused(429, f"{MOST} live pictures are watched already; close some of them")
-        return self._parts(source, gone)
+        if self._watched >= self._most:
+            raise Refused(429, f"{self._most} live pictures are watched already; close some of them")
+        self._watched += 1  # here, and not with the first picture: else many would pass before one is counted
+        return LiveResponse(self._parts(source, gone), self._left)
+
+    def _left(self) -> None:
+        self._watched -= 1
 
     async def _parts(self, source: str, gone: Callable[[], Awaitable[bool]]) -> AsyncIterator[bytes]:
-        self._watched += 1
         shown, gallery, running = 0, self._engine.gallery, self._engine.running
+        while not running.stopping and not await gone():
+            state = running.states.get(source)
+            if state is None or state.removed:
+                return
+            gallery.ask(source)
+            found = gallery.newest(source)
+            if found is not None and found.number != shown:
+                shown = found.number
+                head = f"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: {len(found.jpeg)}\r\n\r\n"
+                yield head.encode() + found.jpeg + b"\r\n"
+            await anyio.sleep(_LOOK_S)
+
+
+class LiveResponse(StreamingResponse):
+    """Pictures as they come.
+
+    Args:
+        pictures: the parts of the answer.
+        left: called once the answer has ended, however it did, also before the first picture.
+    """
+
+    def __init__(self, pictures: AsyncIterator[bytes], left: Callable[[], None]) -> None:
+        super().__init__(pictures, media_type="multipart/x-mixed-replace; boundary=frame")
+        self._left = left
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the pictures."""
         try:
-            while not running.stopping and not await gone():
-                state = running.states.get(source)
-                if state is None or state.removed:
-                    return
-                gallery.ask(source)
-                found = gallery.newest(source)
-                if found is not None and found.number != shown:
-                    shown = found.number
-                    head = f"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: {len(found.jpeg)}\r\n\r\n"
-                    yield head.encode() + found.jpeg + b"\r\n"
-                await anyio.sleep(_LOOK_S)
+            await super().__call__(scope, receive, send)
         finally:
-            self._watched -= 1
+            self._left()

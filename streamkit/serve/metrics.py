@@ -89,6 +89,8 @@ class PipelineCollector(Collector):
         yield _counter("detections", "Objects found", "stage", dict(running.detections).items())
         yield _counter("events", "Events", "kind", dict(running.events).items())
         yield _counter("counts", "What must not happen silently: copies, fallbacks", "name", running.counts().items())
+        refused = dict(self._engine.refused.values).items()
+        yield _counter("http_refused", "HTTP requests and connections that were refused or cut off", "cause", refused)
         raised = GaugeMetricFamily("streamkit_alarm", "1 for each alarm that is raised", labels=["alarm", "source"])
         for one in running.alarms.raised:
             raised.add_metric([one.alarm, one.source], 1.0)

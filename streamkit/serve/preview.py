@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamkit.checks.hiding import hiding, pictured
 from streamkit.data import Batch, Color, Detections, Event, Frame, Surface, array_module
 from streamkit.errors import describe
 from streamkit.ops.letterbox import InputSpec
-from streamkit.plan import DECODE, Graph, RunOptions, StageConfig, stages_above
+from streamkit.plan import DECODE, Graph, Node, RunOptions, StageConfig, stages_above
 from streamkit.serve.gallery import Gallery
 from streamkit.stage import BatchStage, Sink
-from streamkit.yamlfile import Node
+from streamkit.yamlfile import Node as YamlNode
 
 if TYPE_CHECKING:
     from streamkit.runtime.run import Pipeline
@@ -39,12 +40,14 @@ class Preview(BatchStage):
     Options:
         gallery: where pictures and events go.
         draw: the tables whose objects are to be drawn: those that no stage above has drawn.
+        sinks: ids of the sinks that emit events. A stage may stand below a sink, so that their events come here as
+            well; `follow_sinks` brings all of them.
     """
 
     name = "preview"
 
-    def __init__(self, gallery: Gallery, draw: tuple[str, ...] = ()) -> None:
-        self.gallery, self.draw = gallery, draw
+    def __init__(self, gallery: Gallery, draw: tuple[str, ...] = (), sinks: tuple[str, ...] = ()) -> None:
+        self.gallery, self.draw, self.sinks = gallery, draw, sinks
 
     def open(self) -> None:
         """Get ready to draw."""
@@ -58,7 +61,7 @@ class Preview(BatchStage):
         gallery = self.gallery
         looked = [row for row, frame in enumerate(batch.frames) if gallery.wants(frame.source, now_s)]
         looked = list({batch.frames[row].source: row for row in looked}.values())  # the newest of each source
-        happened = [row for row, frame in enumerate(batch.frames) if frame.events]
+        happened = [row for row, frame in enumerate(batch.frames) if self._own(frame)]
         pictured = [row for row in happened if self._event_wanted(batch.frames[row], now_s)]
         made: dict[int, bytes] = {}
         if looked or pictured:
@@ -73,10 +76,13 @@ class Preview(BatchStage):
                 gallery.put(frame.source, made[row], frame.index, frame.pts_s)
         for row in happened:
             frame = batch.frames[row]
-            gallery.tell(frame.time_s or time.time(), frame.events, made.get(row))
+            gallery.tell(frame.time_s or time.time(), self._own(frame), made.get(row))
         for frame in batch.failed:
-            gallery.tell(frame.time_s or time.time(), frame.events, None)
+            gallery.tell(frame.time_s or time.time(), self._own(frame), None)
         return batch
+
+    def _own(self, frame: Frame) -> list[Event]:
+        return [event for event in frame.events if event.stage not in self.sinks]
 
     def _event_wanted(self, frame: Frame, now_s: float) -> bool:
         wanted = self.gallery.wants_event(frame.source, now_s)
@@ -154,27 +160,48 @@ def _jpeg(rgb: np.ndarray) -> bytes:
 def tap(graph: Graph, gallery: Gallery) -> StageConfig:
     """The stage to be added to a graph's configuration: a `Preview` behind the ends of the graph.
 
-    It reads from the last stages that are not sinks, those that draw first, since the first one's pixels are shown;
-    what none of them has drawn, it draws itself.
+    It reads from the last stages that are not sinks. The first one's pixels are shown: one behind what blurs or
+    pixelates goes before one that only draws. What none of them has drawn, it draws itself.
     """
-    ends = [node for node in graph.nodes.values() if not issubclass(node.type, Sink)]
-    ends = [node for node in ends if all(issubclass(graph.nodes[one].type, Sink) for one in node.readers)]
-    ends.sort(key=lambda node: "pixels" not in node.available or not _drawn_tables(graph, node.id))
+    ends = _ends(graph)
     tables = [node.table for node in graph.nodes.values() if "detections" in node.type.writes]
     drawn = _drawn_tables(graph, ends[0].id) if ends else set()
     names = {*graph.nodes, *graph.aliases}
     id_ = next(name for name in ("preview", *(f"preview-{n}" for n in range(2, 999))) if name not in names)
-    options = {"gallery": gallery, "draw": tuple(name for name in tables if name not in drawn)}
+    draw = tuple(name for name in tables if name not in drawn)
+    options = {"gallery": gallery, "draw": draw, "sinks": _sinks_with_events(graph)}
     inputs = [node.id for node in ends] or [DECODE]
-    return StageConfig(id_, Preview, options, inputs, RunOptions(instances=1), [], Node({}, "serve", 0, 0))
+    return StageConfig(id_, Preview, options, inputs, RunOptions(instances=1), [], YamlNode({}, "serve", 0, 0))
+
+
+def _ends(graph: Graph) -> list[Node]:
+    ends = [node for node in graph.nodes.values() if not issubclass(node.type, Sink)]
+    ends = [node for node in ends if all(issubclass(graph.nodes[one].type, Sink) for one in node.readers)]
+
+    def rank(node: Node) -> tuple[bool, int, bool]:
+        return "pixels" not in node.available, len(_shown_clear(graph, node)), not _drawn_tables(graph, node.id)
+
+    return sorted(ends, key=rank)
+
+
+def _shown_clear(graph: Graph, node: Node) -> list[str]:
+    """The stages whose blur or mosaic is not on a stage's pictures."""
+    above = {node.id, *pictured(graph, node)}
+    return [one.id for one in hiding(graph) if one.id not in above]
+
+
+def hidden_elsewhere(graph: Graph) -> list[str]:
+    """The stages that hide something which the page shows, since its pictures are those of another branch."""
+    ends = _ends(graph)
+    return _shown_clear(graph, ends[0]) if ends else []
 
 
 def follow_sinks(running: Pipeline, gallery: Gallery) -> None:
-    """Bring the events that sinks emit, such as a clip that is written, to the gallery: the tap is not behind them.
+    """Bring the events that sinks emit, such as a clip that is written, to the gallery: the tap leaves them out.
 
     A picture that a sink has saved is the picture of that event.
     """
-    sinks = {node.id for node in running.graph.nodes.values() if issubclass(node.type, Sink) and node.type.writes}
+    sinks = _sinks_with_events(running.graph)
 
     def seen(shown: Sequence[tuple[Frame, list[Event]]]) -> None:
         for frame, events in shown:
@@ -184,6 +211,10 @@ def follow_sinks(running: Pipeline, gallery: Gallery) -> None:
 
     if sinks:
         running.listen(seen)
+
+
+def _sinks_with_events(graph: Graph) -> tuple[str, ...]:
+    return tuple(node.id for node in graph.nodes.values() if issubclass(node.type, Sink) and node.type.writes)
 
 
 def _saved(event: Event) -> bytes | None:

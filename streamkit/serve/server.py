@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from streamkit.counters import Counters
 from streamkit.errors import MissingPackage, OutputError
 from streamkit.runtime.background import join, start
 
+if TYPE_CHECKING:
+    from streamkit.serve.connections import Limits
+
 _GRACE_S = 2
+_AT_ONCE = 16  # connections accepted in one turn of the loop, before the first of them can be refused
+_WAITING = 128  # connections that the kernel keeps until they are accepted
 
 
 def check_packages() -> None:
@@ -39,7 +46,7 @@ def listen(host: str, port: int) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((host, port))
-        made.listen(128)
+        made.listen(_WAITING)
     except OSError as error:
         made.close()
         raise OutputError(
@@ -56,20 +63,37 @@ def address(host: str, listening: socket.socket) -> str:
 
 
 @contextmanager
-def serving(app: Any, listening: socket.socket) -> Iterator[None]:
+def serving(
+    app: Any, listening: socket.socket, limits: Limits | None = None, *, refused: Counters | None = None,
+    say: Callable[[str], None] = print,
+) -> Iterator[None]:  # fmt: skip
     """Serve `app` on the socket while the block runs; then end, within two seconds.
 
     Args:
         app: the application.
         listening: a socket that listens; closed at the end.
+        limits: what clients may take.
+        refused: counts connections that are refused or cut off, by cause.
+        say: takes messages for the user.
     """
     import uvicorn
 
+    from streamkit.serve.connections import Connection, Limits, failed_accepts
+
+    counts = refused if refused is not None else Counters()
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=_GRACE_S, lifespan="off",
-        server_header=False, ws="none",
+        app, log_level="error", access_log=False, timeout_graceful_shutdown=_GRACE_S, lifespan="off",
+        server_header=False, ws="none", loop="asyncio", backlog=_AT_ONCE,
+        http=partial(Connection, limits=limits or Limits(), refused=counts),  # type: ignore[arg-type]
     )  # fmt: skip
-    server = uvicorn.Server(config)
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            listening.listen(_WAITING)  # uvicorn's one number is both, and a burst of so many would take as many files
+            self.servers[0].get_loop().set_exception_handler(failed_accepts(counts, say))
+
+    server = Server(config)
     thread = start("serve", lambda: server.run(sockets=[listening]))
     try:
         yield

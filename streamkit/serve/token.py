@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 COOKIE = "streamkit"
 SHORTEST = 16
 
-_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that change nothing."""
 
 
 class Token:
@@ -38,19 +40,31 @@ class Token:
         """What the page's cookie holds: proof of the token, not the token."""
         return hmac.new(self.text.encode(), b"streamkit page", hashlib.sha256).hexdigest()
 
-    def allows(self, method: str, headers: dict[str, str], cookies: dict[str, str]) -> bool:
-        """Whether a request has the token, in `Authorization: Bearer TOKEN` or the page's cookie.
+    @staticmethod
+    def given(headers: Mapping[str, str], cookies: Mapping[str, str]) -> str:
+        """What a request shows, right or wrong: its `Authorization` header, else the page's cookie, else nothing."""
+        header = headers.get("authorization", "")
+        return header if header.partition(" ")[2] else cookies.get(COOKIE, "")
+
+    def shown(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> bool:
+        """Whether a request shows the token, in `Authorization: Bearer TOKEN` or the page's cookie."""
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if given:
+            return scheme.lower() == "bearer" and self.fits(given.strip())
+        return _same(cookies.get(COOKIE, ""), self.cookie)
+
+    def allows(self, method: str, headers: Mapping[str, str], cookies: Mapping[str, str]) -> bool:
+        """Whether a request shows the token, and may do what it asks for.
 
         A browser sends the cookie also with requests that a page of another port of this host makes; so with the
         cookie alone nothing is changed for another origin.
         """
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if given:
-            return scheme.lower() == "bearer" and self.fits(given.strip())
-        if not _same(cookies.get(COOKIE, ""), self.cookie):
+        if not self.shown(headers, cookies):
             return False
         origin = headers.get("origin")
-        return method in _SAFE or origin is None or urlsplit(origin).netloc == headers.get("host", "")
+        if method in SAFE or origin is None or headers.get("authorization", "").partition(" ")[2]:
+            return True
+        return urlsplit(origin).netloc == headers.get("host", "")
 
 
 def _same(one: str, other: str) -> bool:

@@ -11,11 +11,11 @@ _CLOSED = {"extra": "forbid"}
 
 
 class Refused(Exception):
-    """A request that cannot be done: the HTTP status that says so, and words a user can act on."""
+    """A request that cannot be done: the HTTP status that says so, words a user can act on, and further headers."""
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status: int, text: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(text)
-        self.status, self.text = status, text
+        self.status, self.text, self.headers = status, text, headers or {}
 
 
 @dataclass(slots=True)
@@ -42,12 +42,16 @@ class NewSource:
 
 @dataclass
 class ChangedSource:
-    """A source's new address and options; what is left out goes back to its default."""
+    """What of a source changes: its address, its options, or both.
+
+    Without `uri` the address stays, without `options` all options stay. `options` replaces all of them: an option that
+    it leaves out goes back to its default, and `{}` resets every option.
+    """
 
     __pydantic_config__: ClassVar[dict[str, str]] = _CLOSED
 
-    uri: Annotated[str, Len(1, 2048)]
-    options: dict[str, Any] = field(default_factory=dict)
+    uri: Annotated[str, Len(1, 2048)] | None = None
+    options: dict[str, Any] | None = None
 
 
 @dataclass
@@ -63,15 +67,17 @@ class Credentials:
 class Source:
     """A source and how it is.
 
-    `state` is one of connecting, running, reconnecting, paused, ended, failed; `cause` one of auth, not_found, refused,
-    timeout, codec, lost, frozen, or null; `words` say it in a sentence. `address` has its secrets masked. `since_s` is
-    how long the state has lasted, `fps` the rate of the last seconds, `latency` p50, p95 and p99 in milliseconds where
-    frames have a time at which they were due. `packets` says whether it has any that a clip could be made of: made-up
+    `state` is one of connecting, running, reconnecting, paused, ended, failed; `cause` one of auth, not_found,
+    refused, timeout, codec, lost, frozen, or null; `words` say it in a sentence. `address` and `options` are those
+    it was given, with secrets masked; both are empty unless the request shows the token. `since_s` is how long the
+    state has lasted, `fps` the rate of the last seconds, `latency` p50, p95 and p99 in milliseconds where frames
+    have a time at which they were due. `packets` says whether it has any that a clip could be made of: made-up
     pictures and folders of them have none.
     """
 
     id: str
     address: str
+    options: dict[str, Any]
     kind: str
     state: str
     cause: str | None

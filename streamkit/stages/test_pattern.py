@@ -117,14 +117,14 @@ def pattern_options(uri: str) -> dict[str, float]:
         raise SourceError(f"{mask(uri)}: after test:// come only parameters, as in test://?width=640&height=360{way}")
     for name, text in parse_qsl(urlsplit(uri).query, keep_blank_values=True):
         if name not in found:
-            raise SourceError(f"{uri}: a test pattern has no parameter {name!r}, only {', '.join(found)}")
+            raise SourceError(f"{mask(uri)}: a test pattern has no parameter {name!r}, only {', '.join(found)}")
         try:
             value = float(text)
         except ValueError:
             value = -1.0
         low = {"width": 2, "height": 2, "fps": 0.001, "frames": 0}[name]
         if not low <= value <= 1e9 or (name != "fps" and value != int(value)):
-            raise SourceError(f"{uri}: {name} must be a number from {low} up, got {text!r}")
+            raise SourceError(f"{mask(uri)}: {name} must be a number from {low} up, got {text!r}")
         found[name] = value
     return found
 

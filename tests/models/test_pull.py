@@ -14,7 +14,7 @@ CONTENT = bytes(range(256)) * 3000
 
 class _Files(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        if self.path == "/gone":
+        if self.path.startswith("/gone"):
             self.send_error(404)
             return
         self.send_response(200)
@@ -22,7 +22,7 @@ class _Files(http.server.BaseHTTPRequestHandler):
             length = {"/huge": 2**31 + 1, "/odd": "many", "/less": -5}.get(self.path, len(CONTENT))
             self.send_header("Content-Length", str(length))
         self.end_headers()
-        self.wfile.write(CONTENT[:1000] if self.path == "/short" else CONTENT)
+        self.wfile.write(CONTENT[:1000] if self.path.startswith("/short") else CONTENT)
 
     def log_message(self, *args):
         pass
@@ -110,6 +110,20 @@ def test_nothing_changes_where_fetching_fails(page, sum_, expected, old, card, a
 
 def test_no_server(card):
     assert "http://127.0.0.1:9/net.onnx cannot be fetched: " in fails(replace(card, url="http://127.0.0.1:9/net.onnx"))
+
+
+@pytest.mark.parametrize("page", ["gone", "short", "net.onnx"])
+def test_no_secret_of_the_url_is_shown(card, address, page):
+    url = f"{address}/{page}?token=geheim&expires=3"
+    text = fails(replace(card, url=url, sha256="0" * 64))
+    assert "geheim" not in text
+    assert f"{address}/{page}?token=***&expires=***" in text
+
+
+def test_nor_its_password_where_no_server_answers(card):
+    text = fails(replace(card, url="http://ann:geheim@127.0.0.1:9/net.onnx"))
+    assert "geheim" not in text
+    assert "http://ann:***@127.0.0.1:9/net.onnx cannot be fetched: " in text
 
 
 def test_no_url(card):

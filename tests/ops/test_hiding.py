@@ -88,3 +88,102 @@ def test_no_pixel_of_a_zone_stays_clear(width, height, share):
 def test_a_zone_out_of_the_picture_hides_nothing():
     zone = ((700.0, 10.0), (800.0, 10.0), (750.0, 90.0))
     assert len(laid(detections(), Hidden(True, objects=False, zones=(zone,))).table) == 0
+
+
+def region(box, *, width=640, height=360, **options):
+    (one,) = laid(detections([box]), Hidden(False, **options), width=width, height=height).table
+    return tuple(int(one[name]) for name in ("x1", "y1", "x2", "y2", "cell", "columns", "rows"))
+
+
+@pytest.mark.parametrize(
+    ("box", "options", "expected"),
+    [
+        ((100, 100, 200, 300), {}, (90, 80, 210, 320, 30, 4, 8)),  # a tenth of its size on each side, 8 cells
+        ((100, 100, 200, 300), {"grow": 0.2}, (90, 80, 210, 320, 30, 4, 8)),
+        ((100, 100, 200, 300), {"grow": 0.0}, (100, 100, 200, 300, 26, 4, 8)),
+        ((100, 100, 140, 180), {"grow": 0.5}, (90, 80, 150, 200, 16, 4, 8)),
+        ((100, 100, 140, 180), {"grow": 1.0}, (80, 60, 160, 220, 20, 4, 8)),
+        ((100, 100, 180, 140), {"grow": 0.5}, (80, 90, 200, 150, 16, 8, 4)),
+        ((100, 100, 140, 180), {"grow": 0.5, "cells": 4}, (90, 80, 150, 200, 30, 2, 4)),
+        ((100, 100, 140, 180), {"grow": 0.5, "cells": 1}, (90, 80, 150, 200, 120, 1, 1)),
+        ((101, 101, 139, 179), {"grow": 0.0}, (100, 100, 140, 180, 10, 4, 8)),  # out to the even pixels
+        ((100, 100, 104, 104), {"grow": 0.0}, (100, 100, 104, 104, 8, 1, 1)),  # no cell is smaller than 8
+        ((10, 10, 10, 60), {"grow": 0.0}, (10, 10, 12, 60, 8, 1, 7)),  # a line has a width
+        ((-100, 0, 100, 200), {"grow": 0.0}, (0, 0, 100, 200, 26, 4, 8)),  # half in sight, and as coarse
+        ((540, 260, 740, 460), {"grow": 0.2}, (520, 240, 640, 360, 30, 4, 4)),
+        ((-50, 10, 0, 50), {"grow": 0.0}, (0, 10, 2, 50, 8, 1, 5)),  # it touches the edge
+        ((-50, 10, 0, 50), {"grow": 0.4}, (0, 2, 10, 58, 10, 1, 6)),  # grown into sight
+    ],
+)
+def test_where_a_region_lies_exactly(box, options, expected):
+    assert region(box, **options) == expected
+
+
+def test_a_cell_has_at_most_4096_pixels():
+    assert region((0, 0, 70_000, 20), grow=0.0)[4] == 4096
+
+
+def test_the_margin_is_hidden_in_the_pixels_and_nothing_beyond_it():
+    rng = np.random.default_rng(0)
+    surface = Surface(rng.integers(0, 256, (540, 640), dtype=np.uint8), Color())
+    found = regions([surface], [(640, 360)], [detections([[100, 100, 200, 300]])], [Hidden(False)])
+    changed = np.argwhere(hide([surface], found.table, found.masks)[0].data[:360] != surface.data[:360])
+    assert changed.min(0).tolist() == [80, 90]
+    assert changed.max(0).tolist() == [319, 209]
+    assert len(changed) > 0.97 * 120 * 240
+
+
+def test_the_middle_is_of_what_can_be_seen():
+    seen = ((40.0, 0.0), (60.0, 0.0), (60.0, 80.0), (40.0, 80.0))
+    table = detections([[-100, 0, 100, 80]])
+    assert len(laid(table, Hidden(True, zones=(seen,))).table) == 1
+    whole = ((-10.0, 0.0), (10.0, 0.0), (10.0, 80.0), (-10.0, 80.0))
+    assert len(laid(table, Hidden(True, zones=(whole,))).table) == 0
+    right = ((580.0, 0.0), (600.0, 0.0), (600.0, 80.0), (580.0, 80.0))
+    assert len(laid(detections([[540, 0, 740, 80]]), Hidden(True, zones=(right,))).table) == 1
+
+
+def test_the_edge_of_a_zone_belongs_to_it():
+    table = detections([[90, 90, 110, 110]])
+    zone = ((100.0, 0.0), (200.0, 0.0), (200.0, 200.0), (100.0, 200.0))
+    assert len(laid(table, Hidden(True, zones=(zone,))).table) == 1
+    off = ((100.5, 0.0), *zone[1:3], (100.5, 200.0))
+    assert len(laid(table, Hidden(True, zones=(off,))).table) == 0
+
+
+def test_an_object_in_one_of_several_zones_is_hidden():
+    table = detections([[90, 90, 110, 110], [290, 90, 310, 110], [490, 90, 510, 110]])
+    zones = tuple(((x, 0.0), (x + 100.0, 0.0), (x + 100.0, 200.0), (x, 200.0)) for x in (50.0, 450.0))
+    found = laid(table, Hidden(True, zones=zones, grow=0.0)).table
+    assert found["x1"].tolist() == [90, 490]
+    shares = tuple(tuple((x / 640, y / 360) for x, y in zone) for zone in zones)
+    assert laid(table, Hidden(True, zones=shares, share=True, grow=0.0)).table["x1"].tolist() == [90, 490]
+
+
+def test_a_zone_lies_where_it_is_said():
+    zone = ((101.0, 51.0), (300.0, 51.0), (300.0, 200.0), (101.0, 200.0))
+    found = laid(detections(), Hidden(False, objects=False, zones=(zone,)))
+    (one,) = found.table
+    assert [int(one[name]) for name in ("x1", "y1", "x2", "y2")] == [100, 50, 302, 202]
+    assert (int(one["cell"]), int(one["columns"]), int(one["rows"])) == (16, 13, 10)
+    assert found.masks.tolist() == [1] * 130
+    (large,) = laid(detections(), Hidden(False, objects=False, zones=(zone,)), width=1920, height=1080).table
+    assert int(large["cell"]) == 44  # a 24th of the height
+
+
+def test_masks_of_zones_come_one_behind_the_other():
+    zones = tuple(((x, 0.0), (x + 15.0, 0.0), (x + 15.0, 15.0), (x, 15.0)) for x in (0.0, 100.0))
+    given = [gray(640, 360)] * 2
+    found = regions(given, [(640, 360)] * 2, [], [Hidden(True, objects=False, zones=zones)])
+    assert found.table["frame"].tolist() == [0, 0, 1, 1]
+    each = int(found.table["columns"][0] * found.table["rows"][0])
+    assert found.table["mask"].tolist() == [0, each, 2 * each, 3 * each]
+    assert len(found.masks) == 4 * each
+    assert found.table["smooth"].tolist() == [1] * 4
+
+
+def test_nothing_to_hide():
+    found = laid(detections(), Hidden(True))
+    assert (len(found.table), len(found.masks)) == (0, 0)
+    objects = laid(detections([[10, 10, 50, 50]]), Hidden(True))
+    assert (objects.table["mask"].tolist(), len(objects.masks)) == ([-1], 0)

@@ -56,8 +56,14 @@ def test_a_camera_that_is_down_is_told_once_and_told_again_when_it_is_back():
     assert (event.data["down_s"], event.data["cause"]) == (31.2, "timeout")
     (now,) = told.alarms.raised
     assert (now.alarm, now.source) == ("camera_down", "gate")
-    assert told.at(44, {"gate": {"down_s": 44.2, "cause": "timeout"}}) == []
+    assert now.text == 'camera "gate" has been down for 31 s (timeout)'
+    assert told.at(44, {"gate": {"down_s": 44.2, "cause": "refused"}}) == []
+    (later,) = told.alarms.raised
+    assert later.text == 'camera "gate" has been down for 44 s (refused)'  # as it is now, not as it was when raised
+    assert later.since_s == now.since_s
+    assert told.events[0].data["text"] == 'camera "gate" has been down for 31 s (timeout)'
     assert told.at(45, {"gate": {"down_s": 0.0}}) == []
+    assert told.alarms.raised == [later]  # nothing new is known of what is wrong
     assert told.at(55, {"gate": {"down_s": 0.0}}) == [("cleared", "gate", 'camera "gate" is back after 45 s')]
     assert told.events[1].data["lasted_s"] == 14
     assert told.alarms.raised == []
@@ -116,6 +122,21 @@ def test_texts_of_ones_own_and_schedules():
     assert told.at(0, {"gate": {"fps_in": 3.14159}}) == [("raised", "gate", "gate: only 3.14 (slow, ?)")]
     with pytest.raises(ValueError, match=r"text has an unknown variable \{sorce\}; did you mean 'source'"):
         Alarm("fps_in < 5", text="{sorce}")
+
+
+def test_a_text_of_ones_own_shows_the_values_of_now():
+    told = Told(alarm("disk_used_share > 0.9 for 5s", "full", text="{disk_used_share} of {source}", clear=1.0))
+    told.at(0, disk_used_share=0.91)
+    told.at(5, disk_used_share=0.92)
+    assert [one.text for one in told.alarms.raised] == ["0.92 of pipeline"]
+    told.at(6, disk_used_share=0.97)
+    assert [one.text for one in told.alarms.raised] == ["0.97 of pipeline"]
+    told.at(7, disk_used_share=0.5)
+    assert [one.text for one in told.alarms.raised] == ["0.97 of pipeline"]
+    told.at(9, disk_used_share=0.5)
+    assert told.alarms.raised == []
+    told.at(10, disk_used_share=0.99)
+    assert told.alarms.raised == []  # not for five seconds yet
 
 
 def test_that_a_run_ends_is_no_reason_for_an_alarm():

@@ -52,22 +52,22 @@ class Served:
         return found
 
     def source(self, id_: str) -> dict[str, Any]:
-        return next((one for one in self.open.get("/sources").json() if one["id"] == id_), {})
+        return next((one for one in self.client.get("/sources").json() if one["id"] == id_), {})
 
     def running(self, id_: str) -> dict[str, Any]:
         return self.until(lambda: (found := self.source(id_)).get("state") == "running" and found["frames"] and found)
 
 
 @contextmanager
-def served(text: str, root: Any, *, port: int = 0, allow_files: bool = False) -> Iterator[Served]:
+def served(text: str, root: Any, *, port: int = 0, allow_files: bool = False, **options: Any) -> Iterator[Served]:
     said: list[str] = []
     running, gallery = prepare(build(read_text(text, folder=root)), said.append)
     engine = Engine(running, gallery, allow_files=allow_files)
     listening = listen("127.0.0.1", port)
     url = address("127.0.0.1", listening)
-    app = create_app(engine, Token(TOKEN))
+    app = create_app(engine, Token(TOKEN), **options)
     thread = threading.Thread(target=running.run, daemon=True)
-    with serving(app, listening), httpx.Client(base_url=url, timeout=20) as plain, httpx.Client(
+    with serving(app, listening, refused=engine.refused), httpx.Client(base_url=url, timeout=20) as plain, httpx.Client(
         base_url=url, timeout=20, headers={"authorization": f"Bearer {TOKEN}"}
     ) as client:  # fmt: skip
         thread.start()

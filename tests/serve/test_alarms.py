@@ -35,11 +35,20 @@ def test_the_api_tells_what_is_raised_and_keeps_it_among_the_events(alarmed):
     assert (never["count"], never["raised"]) == (0, [])
     (event,) = alarmed.open.get("/events").json()
     assert (event["kind"], event["stage"], event["source"]) == ("raised", "alarms", "gate")
-    assert event["data"]["text"] == status["text"]
+    assert re.fullmatch(r'camera "gate" has been down for \d+ s \(refused\)', event["data"]["text"])
+    seconds = int(re.search(r"\d+", status["text"])[0])
+    later = alarmed.until(lambda: down_for(alarmed) > seconds and alarmed.open.get("/status").json()["alarms"][0])
+    assert later["alarm"] == "camera_down"
+    assert [one["data"]["text"] for one in alarmed.open.get("/events").json()] == [event["data"]["text"]]
     assert event["picture"] is False
     assert "alarms" in alarmed.open.get("/status").json()["emits"]
     assert alarmed.open.get("/status").json()["events"] == {"raised": 1}
     assert SECRET not in alarmed.open.get("/alarms").text + alarmed.open.get("/events").text
+
+
+def down_for(server):
+    (alarm,) = server.open.get("/status").json()["alarms"]
+    return int(re.search(r"\d+", alarm["text"])[0])
 
 
 def test_prometheus_sees_an_alarm_as_long_as_it_is_raised(alarmed):

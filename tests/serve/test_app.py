@@ -42,6 +42,21 @@ def test_the_sources_and_how_they_are(server):
     assert gate["address"] == "rtsp://operator:***@127.0.0.1:9/stream1?token=***"
 
 
+def test_only_who_is_signed_in_sees_where_the_cameras_are(server):
+    server.until(lambda: server.source("gate")["words"])
+    shown, hidden = (one.get("/sources").json() for one in (server.client, server.open))
+    assert [one["address"] for one in shown] == [
+        "samples/street.mp4",
+        "rtsp://operator:***@127.0.0.1:9/stream1?token=***",
+    ]
+    assert shown[0]["options"] == {"pace": "realtime", "loop": True, "phase": 1}
+    assert [(one["address"], one["options"]) for one in hidden] == [("", {})] * 2
+    assert [(one["id"], one["kind"]) for one in hidden] == [(one["id"], one["kind"]) for one in shown]
+    for path in ("/sources", "/status", "/stages", "/alarms", "/events", "/metrics"):
+        text = server.open.get(path).text
+        assert not [one for one in ("rtsp://", "street.mp4", "operator", "stream1", "127.0.0.1") if one in text], path
+
+
 def test_the_stages_as_a_graph(server):
     stages = {stage["id"]: stage for stage in server.open.get("/stages").json()}
     assert list(stages) == ["detect.preprocess", "detect.infer", "detect.postprocess", "track", "line"]
@@ -158,10 +173,56 @@ def test_a_source_is_added_paused_resumed_changed_and_removed(server, camera):
     server.until(lambda: server.source("cam")["frames"] > frames + 3)
     changed = server.client.put("/sources/cam", json={"uri": "test://", "options": {"pace": 20}})
     assert changed.status_code == 200, changed.text
-    server.running("cam")
+    assert server.running("cam")["options"] == {"pace": 20}
     assert server.client.delete("/sources/cam").status_code == 204
     assert server.source("cam") == {}
     assert server.running("street")["state"] == "running"
+
+
+def options_after(server, body):
+    answer = server.client.put("/sources/cam", json=body)
+    assert answer.status_code == 200, answer.text
+    (config,) = [one for one in server.engine.graph.sources if one.id == "cam"]
+    assert answer.json()["options"] == {
+        name: value for name, value in config.options.items() if name in ("pace", "fps")
+    }
+    return answer.json()["address"], answer.json()["options"]
+
+
+def test_a_change_keeps_what_it_does_not_name(server, camera):
+    assert options_after(server, {"options": {"pace": 20, "fps": 5}}) == ("test://", {"pace": 20, "fps": 5})
+    assert options_after(server, {"uri": "test://"}) == ("test://", {"pace": 20, "fps": 5})
+    assert options_after(server, {}) == ("test://", {"pace": 20, "fps": 5})
+    assert options_after(server, {"uri": "test://", "options": {"pace": 10}}) == ("test://", {"pace": 10})
+    assert options_after(server, {"options": {}}) == ("test://", {})
+    (config,) = [one for one in server.engine.graph.sources if one.id == "cam"]
+    assert config.options["uri"] == "test://"
+    server.running("cam")
+
+
+def test_options_that_do_not_fit_the_new_address_are_said_to_be_kept(server, camera):
+    address = {"uri": f"rtsp://u:{SECRET}@127.0.0.1:9/x", "options": {"timeout": "3s"}}
+    assert server.client.put("/sources/cam", json=address).json()["options"] == {"timeout": "3s"}
+    answer = server.client.put("/sources/cam", json={"uri": "test://"})
+    assert answer.status_code == 422
+    assert answer.json()["error"].endswith("; it keeps the options timeout: send `options` to replace them")
+    assert "no option 'timeout'" in answer.json()["error"]
+    answer = server.client.put("/sources/cam", json={"uri": "test://", "options": {"timeout": "3s"}})
+    assert answer.status_code == 422
+    assert "it keeps" not in answer.json()["error"]
+    assert server.source("cam")["options"] == {"timeout": "3s"}
+
+
+def test_a_file_of_the_yaml_keeps_its_path_where_only_options_change(server):
+    """Whoever has no right to name a file may change how it is read."""
+    try:
+        answer = server.client.put("/sources/street", json={"options": {"pace": "realtime", "loop": True, "fps": 5}})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["address"] == "samples/street.mp4"
+        assert server.running("street")["options"]["fps"] == 5
+    finally:
+        options = {"pace": "realtime", "loop": True, "phase": 1}
+        assert server.client.put("/sources/street", json={"options": options}).status_code == 200
 
 
 def test_a_setting_changes_what_is_found(server):
@@ -179,6 +240,27 @@ def test_a_setting_changes_what_is_found(server):
     finally:
         assert server.client.patch("/stages/detect.postprocess", json={"min_score": 0.4}).status_code == 200
     server.until(found)
+
+
+def test_who_guesses_tokens_has_to_wait_and_those_who_are_signed_in_elsewhere_do_not(server):
+    """The guesses come from another address, as behind a proxy."""
+    elsewhere = {"x-forwarded-for": "203.0.113.7"}
+    with httpx.Client(base_url=server.url, headers=elsewhere) as guesser:
+        for n in range(10):
+            assert guesser.post("/session", json={"token": f"a wrong token {n}"}).status_code == 401
+        for answer in (
+            guesser.post("/session", json={"token": TOKEN}),
+            guesser.get("/sources/street/snapshot.jpg", headers={"authorization": f"Bearer {TOKEN}"}),
+            guesser.delete("/sources/street", headers={"authorization": f"Bearer {TOKEN}"}),
+        ):
+            assert answer.status_code == 429
+            assert 1 <= int(answer.headers["retry-after"]) <= 6
+            assert "too many wrong tokens" in answer.json()["error"]
+        assert guesser.get("/status").status_code == 200
+        assert guesser.get("/session", headers={"authorization": f"Bearer {TOKEN}"}).json() == {"signed_in": False}
+    assert server.client.get("/sources/street/snapshot.jpg").status_code == 200
+    assert server.source("street")
+    assert 'streamkit_http_refused_total{cause="too many wrong tokens"}' in server.open.get("/metrics").text
 
 
 def test_a_browser_signs_in_and_out(server):

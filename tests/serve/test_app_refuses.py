@@ -163,6 +163,45 @@ def test_no_password_leaves_it(server):
         server.client.delete("/sources/secret")
 
 
+def test_no_password_that_a_camera_wants_in_its_path_or_query_leaves_it(server):
+    uri = f"rtsp://127.0.0.1:9/user=admin_password={SECRET}_channel=1?pass={SECRET}&loginpas={SECRET}"
+    new = {"id": "secret", "uri": uri, "options": {"timeout": "1s"}}
+    answers = [server.client.post("/sources", json=new)]
+    try:
+        assert answers[0].status_code == 201, answers[0].text
+        server.until(lambda: server.source("secret")["cause"])
+        answers += [server.client.put("/sources/secret", json={"options": {"timeout": "2s"}})]
+        answers += [server.client.get("/sources/secret/snapshot.jpg")]
+        for path in ("/sources", "/stages", "/events", "/status", "/alarms", "/metrics"):
+            answers += [server.open.get(path), server.client.get(path)]
+        assert server.source("secret")["address"] == "rtsp://127.0.0.1:9/user=***?pass=***&loginpas=***"
+        assert not [one.request.url for one in answers if SECRET in one.text or SECRET in str(one.headers)]
+        assert SECRET not in "\n".join(server.said)
+        assert any("user=***?pass=***&loginpas=***" in line for line in server.said)
+        assert SECRET not in str(server.engine.running.report(0))
+    finally:
+        server.client.delete("/sources/secret")
+
+
+def test_secrets_in_options_are_masked(server):
+    from streamkit.serve.engine import _shown
+
+    deep = {"a": [f"rtsp://u:{SECRET}@h/x", 3], "b": {"c": (f"https://h/?x={SECRET}", None)}}
+    assert _shown(deep) == {"a": ["rtsp://u:***@h/x", 3], "b": {"c": ["https://h/?x=***", None]}}
+
+
+def test_words_of_an_error_name_no_address_to_who_is_not_signed_in(server):
+    state = server.engine.state("gate")
+    before = state.error, state.words
+    state.error = "moved to rtsp://10.1.2.3/elsewhere: not followed"
+    try:
+        words = {one["id"]: one["words"] for one in server.open.get("/sources").json()}
+        assert words["gate"] == "moved to rtsp://...: not followed"
+        assert server.source("gate")["words"] == state.error
+    finally:
+        state.error, state.words = before
+
+
 def test_the_page_needs_nothing_from_elsewhere(server):
     index = server.open.get("/")
     policy = index.headers["content-security-policy"]

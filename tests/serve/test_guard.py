@@ -1,29 +1,61 @@
-"""What passes every request: a limit for bodies, headers for browsers."""
+"""What passes every request: who may ask and change, a limit for bodies, headers for browsers."""
+
+import asyncio
+import http.client
+import socket
+import tracemalloc
 
 import httpx
 import pytest
 from fastapi import FastAPI, Request
+from servers import TOKEN
 
-from streamkit.serve.guard import LARGEST, Guard
+from streamkit.counters import Counters
+from streamkit.serve.guard import LARGEST, NO_TOKEN, Guard
+from streamkit.serve.guesses import Guesses
 from streamkit.serve.server import address, listen, serving
+from streamkit.serve.token import COOKIE, Token
+
+REFUSED = Counters()
 
 
 @pytest.fixture(scope="module")
-def client():
+def url():
     app = FastAPI()
-    app.add_middleware(Guard)
+    app.add_middleware(Guard, token=Token(TOKEN), allowed_hosts=["Cameras.Example"], refused=REFUSED)
 
     @app.post("/length")
     async def length(request: Request) -> int:
         return len(await request.body())
 
+    @app.post("/session")
+    async def session(request: Request) -> list[object]:
+        return [request.state.signed_in, len(await request.body())]
+
     @app.get("/kept")
-    def kept() -> dict[str, str]:
-        return {}
+    def kept(request: Request) -> dict[str, bool]:
+        return {"signed_in": request.state.signed_in}
 
     listening = listen("127.0.0.1", 0)
-    with serving(app, listening), httpx.Client(base_url=address("127.0.0.1", listening), timeout=20) as made:
+    with serving(app, listening):
+        yield address("127.0.0.1", listening)
+
+
+@pytest.fixture(scope="module")
+def open_(url):
+    with httpx.Client(base_url=url, timeout=20) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def client(url):
+    with httpx.Client(base_url=url, timeout=20, headers={"authorization": f"Bearer {TOKEN}"}) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def counted():
+    REFUSED.values.clear()
 
 
 def chunks(total, size=50_000):
@@ -33,24 +65,265 @@ def chunks(total, size=50_000):
         left -= min(size, left)
 
 
+def raw(url, text):
+    """Send these bytes, and no more; the status of the answer."""
+    host, _, port = url.removeprefix("http://").strip("/").partition(":")
+    with socket.create_connection((host, int(port)), 5) as connection:
+        connection.sendall(text.replace(b"\n", b"\r\n"))
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        return answer.status, answer.read().decode()
+
+
+# --------------------------------------------------------------------------------------------------------------- bodies
+
+
 def test_a_body_up_to_the_limit_comes_whole(client):
     assert client.post("/length", content=b"x" * LARGEST).json() == LARGEST
     assert client.post("/length", content=chunks(LARGEST)).json() == LARGEST
     assert client.post("/length").json() == 0
+    assert not REFUSED.values
 
 
 @pytest.mark.parametrize("announced", [True, False])
-def test_a_larger_one_is_refused_announced_or_not(client, announced):
-    content = b"x" * (LARGEST + 1) if announced else chunks(LARGEST + 1)
-    answer = client.post("/length", content=content)
+@pytest.mark.parametrize("size", [LARGEST + 1, 3 * LARGEST])
+def test_a_larger_one_is_refused_announced_or_not(client, announced, size):
+    answer = client.post("/length", content=b"x" * size if announced else chunks(size))
     assert answer.status_code == 413
     assert "1,000,000 bytes" in answer.json()["error"]
     assert answer.headers["x-content-type-options"] == "nosniff"
+    assert REFUSED.values == {"body too large": 1}
+
+
+def test_one_that_is_announced_too_large_is_not_waited_for(url):
+    head = f"POST /length HTTP/1.1\nHost: 127.0.0.1\nAuthorization: Bearer {TOKEN}\nContent-Length: 1000001\n\n"
+    assert raw(url, head.encode())[0] == 413
+    assert raw(url, head.replace("1000001", "0").encode()) == (200, "0")
+
+
+class Sender:
+    """A client without a socket, that sends chunks of a body for as long as it is asked to."""
+
+    def __init__(self, chunks, size=100_000, **headers):
+        self.left, self.size, self.sent = chunks, size, []
+        given = {"host": "127.0.0.1", "authorization": f"Bearer {TOKEN}", **headers}
+        pairs = [(name.encode(), value.encode()) for name, value in given.items() if value]
+        self.scope = {"type": "http", "method": "POST", "path": "/length", "headers": pairs, "client": ("10.0.0.1", 1)}
+        self.peak = 0
+
+    async def receive(self):
+        self.left -= 1
+        self.peak = max(self.peak, tracemalloc.get_traced_memory()[0])
+        return {"type": "http.request", "body": bytes(self.size), "more_body": self.left > 0}
+
+    async def send(self, message):
+        self.sent.append(message)
+
+    @property
+    def status(self):
+        return self.sent[0]["status"]
+
+
+def run_guard(sender, app=None):
+    asked = []
+
+    async def behind(scope, receive, send):
+        asked.append(scope)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"%d" % len((await receive())["body"])})
+
+    asyncio.run(
+        Guard(app or behind, Token(TOKEN), (), Guesses(), Counters())(sender.scope, sender.receive, sender.send)
+    )
+    return asked
+
+
+@pytest.mark.parametrize("headers", [{}, {"authorization": ""}, {"host": "evil.example"}])
+def test_nothing_is_kept_of_a_body_that_is_refused(headers):
+    """Neither of one that is too large, nor where the token or the host is wrong: memory stays flat."""
+    sender = Sender(1000, **headers)
+    tracemalloc.start()
+    try:
+        assert not run_guard(sender)
+    finally:
+        tracemalloc.stop()
+    assert sender.status == {"evil.example": 421, "": 401}.get(next(iter(headers.values()), None), 413)
+    assert sender.peak < 2.5 * LARGEST
+    assert 800 < sender.left < 860  # some 16 MB are thrown away, then it is cut off
+    assert [one["type"] for one in sender.sent] == ["http.response.start", *["http.response.body"] * 2]
+    assert [one["more_body"] for one in sender.sent[1:]] == [True, False]
+
+
+def test_a_body_that_ends_just_above_the_limit_is_not_read_on():
+    sender = Sender(11)
+    assert not run_guard(sender)
+    assert (sender.status, sender.left) == (413, 0)
+
+
+def test_a_client_that_goes_away_while_it_sends_is_no_request():
+    sender = Sender(1)
+
+    async def gone():
+        return {"type": "http.disconnect"}
+
+    sender.receive = gone
+    assert not run_guard(sender)
+    assert sender.sent == []
+
+
+def test_what_is_behind_gets_the_body_once_and_then_what_comes():
+    sender, found = Sender(3), []
+
+    async def behind(scope, receive, send):
+        found.append(await receive())
+        sender.left = 1
+        found.append(await receive())
+
+    run_guard(sender, behind)
+    assert found[0] == {"type": "http.request", "body": bytes(300_000), "more_body": False}
+    assert len(found[1]["body"]) == 100_000
+
+
+def test_other_messages_than_requests_pass():
+    passed = []
+
+    async def behind(scope, receive, send):
+        passed.append(scope)
+
+    asyncio.run(Guard(behind, Token(TOKEN))({"type": "lifespan"}, None, None))
+    assert passed == [{"type": "lifespan"}]
+
+
+# ---------------------------------------------------------------------------------------------------------------- token
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "BREW"])
+@pytest.mark.parametrize("body", ["Content-Length: 900000", "Transfer-Encoding: chunked", "X-None: 1"])
+def test_without_the_token_a_body_is_not_waited_for(url, method, body):
+    status, text = raw(url, f"{method} /length HTTP/1.1\nHost: 127.0.0.1\n{body}\n\n".encode())
+    assert (status, NO_TOKEN in text) == (401, True)
+    assert REFUSED.values == {"token": 1}
+
+
+def test_nor_is_the_client_told_to_go_on(url):
+    text = b"POST /length HTTP/1.1\nHost: 127.0.0.1\nExpect: 100-continue\nContent-Length: 9\n\n"
+    assert raw(url, text)[0] == 401
+
+
+def test_with_the_token_the_body_is_read(client):
+    assert client.post("/length", content=b"12345").json() == 5
+    assert not REFUSED.values
+
+
+def test_signing_in_needs_no_token_and_reads_the_body(open_, client):
+    assert open_.post("/session", content=b"123").json() == [False, 3]
+    assert client.post("/session", content=b"123").json() == [True, 3]
+    assert open_.post("/session/", content=b"123").status_code == 401
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+def test_what_changes_nothing_passes_without_a_token(open_, method):
+    assert open_.request(method, "/kept").status_code in (200, 405)
+    assert not REFUSED.values
+
+
+def test_who_is_signed_in_is_known_behind_it(url, open_, client):
+    assert open_.get("/kept").json() == {"signed_in": False}
+    assert client.get("/kept").json() == {"signed_in": True}
+    cookie = {"cookie": f"{COOKIE}={Token(TOKEN).cookie}"}
+    assert open_.get("/kept", headers=cookie).json() == {"signed_in": True}
+    assert open_.get("/kept", headers={"cookie": f"{COOKIE}=wrong"}).json() == {"signed_in": False}
+    assert open_.post("/length", headers=cookie).status_code == 200
+    assert open_.post("/length", headers={**cookie, "origin": "http://127.0.0.1:1"}).status_code == 401
+    assert open_.post("/length", headers={**cookie, "origin": url.strip("/")}).status_code == 200
+
+
+def sent(guard, method="GET", client=("10.0.0.1", 1), **headers):
+    """The status, the headers and whether the one behind says that it is signed in."""
+    sender = Sender(1, size=0, **{"authorization": "", **headers})
+    sender.scope |= {"method": method, "client": client}
+    asyncio.run(guard(sender.scope, sender.receive, sender.send))
+    return sender.status, dict(sender.sent[0]["headers"]), sender.scope["state"]["signed_in"]
+
+
+def test_who_guesses_waits():
+    async def behind(scope, receive, send):
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+
+    counters = Counters()
+    guard = Guard(behind, Token(TOKEN), (), Guesses(lambda: 1000.0), counters)
+    for n in range(10):
+        assert sent(guard, "POST", authorization=f"Bearer wrong {n}")[0] == 401
+    status, headers, _ = sent(guard, "POST", authorization=f"Bearer {TOKEN}")
+    assert (status, headers[b"retry-after"]) == (429, b"6")
+    assert counters.values == {"token": 10, "too many wrong tokens": 1}
+    assert sent(guard, authorization=f"Bearer {TOKEN}")[::2] == (204, False)  # what is open stays open
+    cookie = f"{COOKIE}={Token(TOKEN).cookie}"
+    assert sent(guard, "POST", cookie=cookie)[0] == 429  # a cookie is as good as a token, also to guess
+    assert sent(guard, "POST", client=("10.0.0.2", 1), cookie=cookie) == (204, sent(guard)[1], True)
+    assert sent(guard, "POST", client=None, authorization=f"Bearer {TOKEN}")[0] == 204
+
+
+def test_a_right_cookie_that_another_origin_sends_is_no_wrong_guess():
+    async def behind(scope, receive, send):
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+
+    guard = Guard(behind, Token(TOKEN), (), Guesses(lambda: 1000.0), Counters())
+    cookie = f"{COOKIE}={Token(TOKEN).cookie}"
+    for _ in range(30):
+        assert sent(guard, "POST", cookie=cookie, origin="http://evil.example")[0] == 401
+    assert sent(guard, "POST", cookie=cookie)[0] == 204
+
+
+# ---------------------------------------------------------------------------------------------------------------- hosts
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8000", "[::1]:8000", "localhost", "cameras.example:80"])
+def test_the_server_answers_for_its_own_names(open_, host):
+    assert open_.get("/kept", headers={"host": host}).status_code == 200
+    assert not REFUSED.values
+
+
+@pytest.mark.parametrize("path", ["/kept", "/session", "/length", "/nothing"])
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "OPTIONS"])
+def test_another_name_reads_and_changes_nothing(client, method, path):
+    answer = client.request(method, path, headers={"host": "evil.example"})
+    assert answer.status_code == 421
+    assert "--allowed-host" in answer.json()["error"]
+    assert "evil" not in answer.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert REFUSED.values == {"host": 1}
+
+
+def test_no_name_at_all_is_refused(url):
+    assert raw(url, b"GET /kept HTTP/1.0\n\n")[0] == 421
+    assert raw(url, b"GET /kept HTTP/1.0\nHost: localhost\n\n")[0] == 200
+
+
+# -------------------------------------------------------------------------------------------------------------- answers
 
 
 def test_answers_say_how_a_browser_is_to_treat_them(client):
     headers = client.get("/kept").headers
     assert headers["cache-control"] == "no-store"
-    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert headers["cross-origin-resource-policy"] == "same-origin"
     assert headers["referrer-policy"] == "no-referrer"
+    assert headers["x-content-type-options"] == "nosniff"
+    policy = dict(part.strip().partition(" ")[::2] for part in headers["content-security-policy"].split(";"))
+    assert policy == {
+        "default-src": "'none'", "script-src": "'self'", "style-src": "'self'", "img-src": "'self' blob:",
+        "connect-src": "'self'", "base-uri": "'none'", "form-action": "'none'", "frame-ancestors": "'none'",
+    }  # fmt: skip
     assert "server" not in headers
+
+
+def test_headers_of_an_answer_are_not_replaced():
+    async def behind(scope, receive, send):
+        own = [(b"Cache-Control", b"max-age=5"), (b"X-Content-Type-Options", b"own")]
+        await send({"type": "http.response.start", "status": 200, "headers": own})
+
+    sender = Sender(1, size=0)
+    run_guard(sender, behind)
+    names = [name.lower() for name, _ in sender.sent[0]["headers"]]
+    assert names.count(b"cache-control") == names.count(b"x-content-type-options") == 1
+    assert sender.sent[0]["headers"][:2] == [(b"Cache-Control", b"max-age=5"), (b"X-Content-Type-Options", b"own")]

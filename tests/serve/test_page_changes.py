@@ -102,6 +102,67 @@ def test_pause_and_change(open_page, server):
     assert SECRET not in page.content()
 
 
+def test_a_change_sends_only_what_the_user_has_changed(open_page, server):
+    server.client.post("/sources", json={"id": "yard", "uri": "test://", "options": {"pace": 10, "fps": 5}})
+    page = open_page()
+    yard, box = tile(page, "yard"), page.locator("#camera")
+    expect(yard.locator(".badge")).to_have_text("running")
+    sent = []
+    page.on("request", lambda one: sent.append(one.post_data_json) if one.method == "PUT" else None)
+
+    def change(**fields):
+        yard.get_by_role("button", name="Change yard").click()
+        expect(box.get_by_label("Address")).to_have_value("test://")
+        box.locator("summary").click()
+        shown = box.get_by_label("As JSON").input_value()
+        for label, value in fields.items():
+            box.get_by_label(label.replace("_", " ")).fill(value)
+        shoot(page, "change")
+        page.locator("#camera-save").click()
+        expect(box).to_be_hidden()
+        box.locator("details").evaluate("one => { one.open = false; }")
+        return shown
+
+    assert change() == '{"pace":10,"fps":5}'
+    assert (sent[-1], server.source("yard")["options"]) == ({}, {"pace": 10, "fps": 5})
+    change(As_JSON='{"pace": 10, "fps": 2}')
+    assert sent[-1] == {"options": {"pace": 10, "fps": 2}}
+    assert server.source("yard")["options"] == {"pace": 10, "fps": 2}
+    page.wait_for_timeout(1500)  # until the tile has heard of it
+    assert change(As_JSON="") == '{"pace":10,"fps":2}'
+    assert (sent[-1], server.source("yard")["options"]) == ({"options": {}}, {})
+    page.wait_for_timeout(1500)
+    change(Address=f"rtsp://u:{SECRET}@127.0.0.1:9/x")
+    assert sent[-1] == {"uri": f"rtsp://u:{SECRET}@127.0.0.1:9/x"}
+    expect(yard.locator(".address")).to_have_text("rtsp://u:***@127.0.0.1:9/x")
+    yard.get_by_role("button", name="Change yard").click()
+    expect(box.get_by_label("Address")).to_have_attribute("placeholder", "rtsp://u:***@127.0.0.1:9/x")
+    expect(box).to_contain_text("What you leave as it is stays as it is.")
+    box.locator("summary").click()
+    box.get_by_label("As JSON").fill('{"timeout": "3s"}')
+    page.locator("#camera-save").click()  # without typing the password once more
+    expect(box).to_be_hidden()
+    assert sent[-1] == {"options": {"timeout": "3s"}}
+    (config,) = [one for one in server.engine.graph.sources if one.id == "yard"]
+    assert config.options["uri"] == f"rtsp://u:{SECRET}@127.0.0.1:9/x"
+    assert server.source("yard")["options"] == {"timeout": "3s"}
+    page.get_by_role("button", name="Add a camera").click()
+    expect(box.get_by_label("Address")).to_have_attribute("required", "")
+    expect(box).not_to_contain_text("stays as it is")
+
+
+def test_signed_out_no_address_is_on_the_page(open_page, server):
+    page = open_page(token=None)
+    gate = tile(page, "gate")
+    expect(gate.locator(".badge")).to_have_text(re.compile("refused"))
+    expect(gate.locator(".address")).to_have_text("source")
+    assert "127.0.0.1" not in page.inner_text("body")
+    page.get_by_role("button", name="Add a camera").click()
+    page.get_by_label("Token").fill(TOKEN)
+    page.locator("#door").get_by_role("button", name="Sign in").click()
+    expect(gate.locator(".address")).to_have_text("rtsp://operator:***@127.0.0.1:9/stream1?token=***")
+
+
 def test_a_picture_is_enlarged_and_closed(open_page):
     page = open_page()
     expect(tile(page, "street").locator("img")).to_be_visible()

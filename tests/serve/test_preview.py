@@ -14,7 +14,7 @@ from streamkit.graph import build
 from streamkit.runtime.device import choose
 from streamkit.runtime.run import Pipeline
 from streamkit.serve.gallery import Gallery
-from streamkit.serve.preview import Preview, _spec, tap
+from streamkit.serve.preview import Preview, _spec, hidden_elsewhere, tap
 from streamkit.stage import Collecting, Context, Sink, default_registry, stage
 from streamkit.testing import detections, frames
 
@@ -82,6 +82,52 @@ def test_it_reads_from_the_last_stages_that_are_not_sinks(stages, inputs, draws,
     assert stage.options["draw"] == draws
     graph.config.stages.append(stage)
     assert build(graph.config).nodes[stage.id].inputs == inputs
+
+
+ZONE = "pixelate: {zone: [[0, 0], [320, 0], [320, 360], [0, 360]]}"
+
+
+@pytest.mark.parametrize(
+    ("stages", "inputs", "clear"),
+    [
+        (f"detect: {{model: demo}}\n  draw: {{from: decode, {ZONE}}}", ["draw", "detect.postprocess"], []),
+        (
+            "detect: {model: demo}\n  plain: {stage: draw}\n  draw: {from: detect, pixelate: all}",
+            ["draw", "plain"],
+            [],
+        ),
+        (f"one: {{stage: draw, {ZONE}}}\n  two: {{stage: draw, from: decode, {ZONE}}}", ["one", "two"], ["two"]),
+        (
+            f"one: {{stage: draw, {ZONE}}}\n  two: {{stage: draw, from: decode, {ZONE}}}\n"
+            f"  three: {{stage: draw, {ZONE}}}",
+            ["three", "one"],
+            ["one"],
+        ),
+        ("draw: {}\n  other: {stage: draw, from: decode}", ["draw", "other"], []),
+    ],
+)
+def test_what_the_pipeline_hides_is_hidden_on_the_page(stages, inputs, clear, root):
+    graph = graph_of(f"sources: {{street: samples/street.mp4}}\nstages:\n  {stages}", root)
+    assert tap(graph, Gallery()).inputs == inputs
+    assert hidden_elsewhere(graph) == clear
+
+
+def test_a_zone_that_is_hidden_on_a_branch_is_no_clear_picture_on_the_page(root):
+    gallery, plain = Gallery(), Gallery()
+    for one, zone in ((gallery, ZONE), (plain, "")):
+        one.ask("street")
+        stages = f"detect: {{model: demo}}\n  draw: {{from: decode, {zone}}}"
+        run(f"sources: {{street: samples/street.mp4}}\nstages:\n  {stages}", root, one, limit=1)
+    shown, clear = (looked_at(one.newest("street").jpeg).astype(int) for one in (gallery, plain))
+    detail = [np.abs(np.diff(one[:, :300], axis=1)).mean() for one in (shown, clear)]
+    assert detail[0] < 0.5 * detail[1]
+
+
+def test_what_is_clear_on_the_page_is_said(root):
+    said = []
+    text = f"one: {{stage: draw, {ZONE}}}\n  two: {{stage: draw, from: decode, {ZONE}}}"
+    prepare(graph_of(f"sources: {{street: samples/street.mp4}}\nstages:\n  {text}", root), said.append)
+    assert any("the page shows another branch than two: what is hidden there is clear" in line for line in said)
 
 
 def test_its_id_is_its_own(root):

@@ -9,7 +9,7 @@ from streamkit.graph import build
 from streamkit.runtime.device import choose
 from streamkit.runtime.run import Pipeline
 from streamkit.serve.gallery import Gallery
-from streamkit.serve.preview import follow_sinks
+from streamkit.serve.preview import follow_sinks, tap
 from streamkit.stage import Collecting, default_registry, stage
 
 PIPELINE = """
@@ -18,6 +18,49 @@ stages:
   ticker: {}
   snapshot: {when: ticker.ticked, what: frame, max_size: 320, path: "%s/{source}/{time}.jpg"}
 """
+
+
+BELOW = """
+sources: {street: samples/street.mp4}
+stages:
+  ticker: {}
+  snapshot: {when: ticker.ticked, what: frame, path: "%s/{source}/{time}.jpg"}
+  out: {stage: jsonl, path: "%s/out.jsonl"}
+  draw: {}
+  video: {path: "%s/out.mp4"}
+"""
+
+
+def test_each_saved_event_comes_once_also_where_a_stage_stands_below_the_sink(root, tmp_path):
+    registry = default_registry()
+    with Collecting(registry):
+
+        @stage("ticker", writes="events")
+        class Ticker(FrameStage):
+            """Emit at every fourth frame."""
+
+            emits = ("ticked",)
+
+            def process(self, frame: Frame) -> None:
+                if frame.index % 4 == 0:
+                    frame.emit("ticked")
+
+    registry.add(Ticker)
+    text = BELOW.replace("samples", f"{root}/samples") % ((tmp_path,) * 3)
+    graph = build(read_text(text, folder=root, registry=registry))
+    gallery = Gallery()
+    graph.config.stages.append(tap(graph, gallery))
+    graph = build(graph.config)
+    assert "draw" in graph.nodes["preview"].inputs
+    running = Pipeline(graph, choose("cpu", print), limit=20)
+    follow_sinks(running, gallery)
+    assert running.run() == 0
+    found = gallery.events(100)
+    for kind in ("ticked", "saved"):
+        assert sorted(one.event.frame for one in found if one.event.kind == kind) == [0, 4, 8, 12, 16]
+    saved = [one for one in found if one.event.kind == "saved"]
+    assert [one.jpeg == Path(one.event.data["path"]).read_bytes() for one in saved] == [True] * 5
+    assert running.report(0)["events"] == {"ticked": 5, "saved": 5}
 
 
 def test_a_saved_picture_is_its_events(root, tmp_path):

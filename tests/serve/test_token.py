@@ -65,3 +65,41 @@ def test_with_the_cookie_alone_no_other_origin_changes_anything(method, origin, 
 def test_a_wrong_header_is_not_saved_by_the_cookie():
     token = Token(TEXT)
     assert not token.allows("GET", bearer("wrong"), {COOKIE: token.cookie})
+
+
+def test_what_a_request_shows():
+    token = Token(TEXT)
+    cookie = {COOKIE: token.cookie}
+    assert token.given({}, {}) == ""
+    assert token.given({}, cookie) == token.cookie
+    assert token.given(bearer("wrong"), cookie) == "Bearer wrong"
+    assert token.given({"authorization": "Bearer "}, cookie) == token.cookie
+    assert token.shown(bearer(TEXT), {})
+    assert token.shown({}, cookie)
+    assert not token.shown(bearer("wrong"), cookie)
+    assert not token.shown({}, {})
+    assert not token.shown({"authorization": TEXT}, {})
+
+
+def test_with_the_header_another_origin_changes_things():
+    """No browser sends the header by itself."""
+    headers = {**bearer(TEXT), "origin": "http://elsewhere.example", "host": "127.0.0.1:8000"}
+    assert Token(TEXT).allows("POST", headers, {})
+
+
+def test_the_shortest_token():
+    assert Token("x" * 16).text == "x" * 16
+    with pytest.raises(ValueError, match="got 15"):
+        Token("x" * 15)
+
+
+def test_the_cookie_is_the_same_after_a_restart_and_another_for_another_token():
+    assert Token(TEXT).cookie == Token(TEXT).cookie != Token(TEXT + "x").cookie
+    assert len(Token(TEXT).cookie) == 64
+
+
+def test_a_cookie_that_is_not_there_is_not_the_token():
+    assert not Token(TEXT).allows("GET", {}, {})
+    assert not Token(TEXT).allows("GET", {"authorization": "Bearer "}, {})
+    assert not Token(TEXT).fits("")
+    assert Token(TEXT).fits(TEXT)

@@ -1,7 +1,7 @@
 // Asks the server how things are, again and again; says so when it does not answer, and goes on when it does.
 
 import { get } from "./api.js";
-import { $, ago, make, number, text } from "./dom.js";
+import { $, ago, make, number, say, text } from "./dom.js";
 import { showEvents } from "./events.js";
 import { showStages } from "./graph.js";
 import { begin } from "./session.js";
@@ -31,8 +31,14 @@ async function look() {
   text($("whole"), `${status.device} · ${number(status.frames)} frames · up ${ago(status.uptime_s)}`);
 }
 
+let told = new Set();
+
 function showAlarms(alarms) {
   const words = alarms.map((one) => `${one.alarm}: ${one.text}`);
+  const keys = alarms.map((one) => `${one.alarm} ${one.source}`);
+  const fresh = words.filter((_, place) => !told.has(keys[place])); // texts change each second: only a new alarm is read out
+  if (fresh.length) say(fresh.join(". "));
+  told = new Set(keys);
   const list = $("alarms");
   list.hidden = words.length === 0;
   while (list.children.length > words.length) list.lastChild.remove();

@@ -186,17 +186,18 @@ async function doing(tile, work) {
 }
 
 let changing = null;
+let before = { uri: "", options: "" }; // what the form began with: only what the user has changed is sent
 const camera = dialog("camera", async (form) => {
   const { id, uri, options } = form.elements;
-  let given = {};
-  if (options.value.trim()) {
+  const body = {};
+  if (uri.value.trim() !== before.uri) body.uri = uri.value.trim();
+  if (options.value.trim() !== before.options) {
     try {
-      given = JSON.parse(options.value);
+      body.options = JSON.parse(options.value.trim() || "{}");
     } catch {
       throw new Error('The options are not JSON; write them as in {"timeout": "10s"}.');
     }
   }
-  const body = { uri: uri.value.trim(), options: given };
   const made = changing ? await call("PUT", path(changing.id), body)
     : await call("POST", "/sources", { id: id.value.trim(), ...body });
   say(changing ? `${made.id} is changed.` : `${made.id} is added.`);
@@ -212,8 +213,15 @@ function openCamera(tile) {
   form.elements.id.value = tile ? tile.id : "";
   form.elements.id.readOnly = Boolean(tile);
   // a masked password must not be sent back as if it were one
-  form.elements.uri.value = tile && !tile.source.address.includes("***") ? tile.source.address : "";
+  const known = (text) => (text.includes("***") ? "" : text);
+  const options = tile && Object.keys(tile.source.options).length ? JSON.stringify(tile.source.options) : "";
+  before = { uri: tile ? known(tile.source.address) : "", options: known(options) };
+  form.elements.uri.value = before.uri;
   form.elements.uri.placeholder = tile ? tile.source.address : "";
+  form.elements.uri.required = !tile;
+  form.elements.options.value = before.options;
+  form.elements.options.placeholder = options || '{"timeout": "10s"}';
+  text($("camera-kept"), tile ? "What you leave as it is stays as it is." : "");
   camera.open();
   (tile ? form.elements.uri : form.elements.id).focus();
 }

@@ -1,0 +1,185 @@
+"""Connections that cannot hold up the server: how many there may be, and how long a client may take.
+
+uvicorn keeps a connection for as long as its client likes. Here a client has a deadline for what it sends and for what
+it reads, and where all places are taken the connection that has waited longest for its client makes room.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import h11
+import orjson
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from streamkit.counters import Counters
+from streamkit.serve.live import VIEWERS
+
+if TYPE_CHECKING:
+    import asyncio
+
+MOST = 256
+"""Connections at once, at most."""
+
+_LEAST = 8
+_TELL_EVERY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What clients may take.
+
+    Attributes:
+        connections: connections at once.
+        send_s: seconds for all headers of a request, and again for its body.
+        read_s: seconds for which a client may read nothing while an answer waits.
+    """
+
+    connections: int = MOST
+    send_s: float = 10.0
+    read_s: float = 30.0
+
+    @property
+    def viewers(self) -> int:
+        """Live pictures watched at once: the other half of the connections stays free."""
+        return min(VIEWERS, self.connections // 2)
+
+
+def allowed_connections(wanted: int = MOST) -> int:
+    """At most a quarter of the files that this process may open: the pipeline needs the rest."""
+    try:
+        import resource
+
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    except (ImportError, OSError):  # not Unix: there is no such limit
+        return wanted
+    return wanted if files == resource.RLIM_INFINITY else max(_LEAST, min(wanted, files // 4))
+
+
+class Connection(H11Protocol):
+    """uvicorn's HTTP/1.1 connection with deadlines, and with a place among a limited number.
+
+    Args:
+        limits: what a client may take.
+        refused: counts what is cut off, by cause.
+        given: what uvicorn gives a connection.
+    """
+
+    def __init__(self, *, limits: Limits, refused: Counters, **given: Any) -> None:
+        super().__init__(**given)
+        self._limits, self._refused = limits, refused
+        self._phase: object = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+        self._since_s = 0.0
+        self._cut_off = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether the client is the one to act: to send the rest of a request, or to read an answer."""
+        return self._deadline is not None or self._stalled is not None or self.transport.is_closing()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a place; where there is none, the connection that has waited longest for its client gives up its own."""
+        super().connection_made(transport)
+        here = [one for one in self.connections if isinstance(one, Connection) and not one._cut_off]
+        if len(here) > self._limits.connections:
+            waiting = [one for one in here if one is not self and one.waits]
+            min(waiting, key=lambda one: one._since_s, default=self)._cut("too many connections")
+        if not self._cut_off:
+            self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        for timer in (self._deadline, self._stalled):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """See `H11Protocol`."""
+        super().on_response_complete()
+        self._watch()
+
+    def pause_writing(self) -> None:
+        """The client does not read: it has so long to go on."""
+        super().pause_writing()
+        if self._stalled is None:
+            self._stalled = self.loop.call_later(self._limits.read_s, self._cut, "answer not read")
+
+    def resume_writing(self) -> None:
+        """See `asyncio.Protocol`."""
+        super().resume_writing()
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+    def send_400_response(self, msg: str) -> None:
+        """See `H11Protocol`."""
+        self._refused.add("not HTTP")
+        super().send_400_response(msg)
+
+    def _watch(self) -> None:
+        """Give the client a deadline for each part of a request, whatever it sends in between."""
+        state = self.conn.their_state
+        phase = (state, id(self.cycle)) if state in (h11.IDLE, h11.SEND_BODY) else None
+        if phase == self._phase:
+            return
+        self._phase = phase
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if phase is not None and not self.transport.is_closing():
+            self._since_s = self.loop.time()
+            words = "headers" if state is h11.IDLE else "body"
+            self._deadline = self.loop.call_later(self._limits.send_s, self._late, words)
+
+    def _late(self, part: str) -> None:
+        if self.transport.is_closing():
+            return
+        self._refused.add(f"{part} too slow")
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # nothing is answered yet
+            text = f"the {part} of a request must come within {self._limits.send_s:g} seconds"
+            body = orjson.dumps({"error": text})
+            headers = [("content-type", "application/json"), ("connection", "close")]
+            for event in (h11.Response(status_code=408, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _cut(self, why: str) -> None:
+        self._refused.add(why)
+        self._cut_off = True
+        self.transport.abort()
+
+
+def failed_accepts(refused: Counters, say: Callable[[str], None]) -> Callable[[asyncio.AbstractEventLoop, Any], None]:
+    """A handler for an event loop's errors, for which a machine without free files is no flood of tracebacks.
+
+    Args:
+        refused: counts connections that could not be accepted.
+        say: takes a message for the user, at most once a minute.
+    """
+    told_s = -_TELL_EVERY_S
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal told_s
+        if not str(context.get("message", "")).startswith("socket.accept()"):
+            loop.default_exception_handler(context)
+            return
+        refused.add("not accepted")
+        if (now_s := time.monotonic()) - told_s >= _TELL_EVERY_S:
+            told_s = now_s
+            say(
+                f"the server cannot accept a connection: {context.get('exception')}; {refused['not accepted']} times "
+                "so far. Raise the limit of open files, as with ulimit -n 4096, or lower --max-connections"
+            )
+
+    return handle

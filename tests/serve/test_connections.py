@@ -1,0 +1,290 @@
+"""Clients that are slow, silent or too many, on real sockets of this machine."""
+
+import asyncio
+import contextlib
+import json
+import resource
+import socket
+import time
+
+import pytest
+
+from streamkit.counters import Counters
+from streamkit.serve.connections import Limits, allowed_connections, failed_accepts
+from streamkit.serve.server import listen, serving
+
+LATE_S = 1.0
+REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+POST = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10\r\n\r\n"
+
+
+async def answer(scope, receive, send):
+    """Answers with the length of the body; `/slow` after a while, `/large` with more than a socket holds."""
+    length, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        length, more = length + len(message["body"]), message["more_body"]
+    if scope["path"] == "/slow":
+        await asyncio.sleep(2 * LATE_S)
+    size = 64_000_000 if scope["path"] == "/large" else 8
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % size)]})
+    if size == 8:
+        await send({"type": "http.response.body", "body": b"%8d" % length})
+        return
+    for _ in range(640):
+        await send({"type": "http.response.body", "body": bytes(100_000), "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+class Small:
+    """A server with few places and short deadlines."""
+
+    def __init__(self, port, refused, said):
+        self.port, self.refused, self.said = port, refused, said
+        self.stack = contextlib.ExitStack()
+
+    def connect(self, sent=b"", timeout=5.0):
+        made = self.stack.enter_context(socket.create_connection(("127.0.0.1", self.port), timeout))
+        if sent:
+            made.sendall(sent)
+        return made
+
+
+@pytest.fixture(name="small")
+def small_fixture():
+    listening, refused, said = listen("127.0.0.1", 0), Counters(), []
+    limits = Limits(connections=8, send_s=LATE_S, read_s=LATE_S)
+    with serving(answer, listening, limits, refused=refused, say=said.append):
+        one = Small(listening.getsockname()[1], refused, said)
+        with one.stack:
+            yield one
+
+
+def read(client):
+    """All that comes until the server closes."""
+    found = b""
+    with contextlib.suppress(ConnectionError):
+        while part := client.recv(65536):
+            found += part
+    return found
+
+
+def first(client):
+    """The answer that comes first; empty where the server has closed."""
+    found = b""
+    with contextlib.suppress(ConnectionError):
+        while not found.partition(b"\r\n\r\n")[2] and (part := client.recv(65536)):
+            found += part
+    return found
+
+
+def until(true, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def drip(client, data, every_s=0.1):
+    """Send a byte now and then, until the server closes; return the seconds that took and what it said."""
+    begun, client_s = time.monotonic(), client.gettimeout()
+    client.settimeout(every_s)
+    found = b""
+    for byte in data:
+        with contextlib.suppress(ConnectionError):
+            client.sendall(bytes([byte]))
+        try:
+            part = client.recv(65536)
+        except TimeoutError:
+            continue
+        except ConnectionError:
+            part = b""
+        found += part
+        if not part:
+            break
+    client.settimeout(client_s)
+    return time.monotonic() - begun, found
+
+
+# ------------------------------------------------------------------------------------------------------------ deadlines
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"])
+def test_headers_that_do_not_come_are_given_up(small, sent):
+    begun = time.monotonic()
+    found = read(small.connect(sent))
+    assert LATE_S - 0.05 < time.monotonic() - begun < LATE_S + 3
+    assert found.startswith(b"HTTP/1.1 408 ")
+    text = json.loads(found.partition(b"\r\n\r\n")[2])["error"]
+    assert text == f"the headers of a request must come within {LATE_S:g} seconds"
+    assert small.refused.values == {"headers too slow": 1}
+
+
+def test_headers_that_come_a_byte_at_a_time_are_given_up_as_well(small):
+    client = small.connect(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ")
+    seconds, found = drip(client, b"x" * 80)
+    assert LATE_S - 0.05 < seconds < LATE_S + 3
+    assert b" 408 " in found
+    assert small.refused["headers too slow"] == 1
+
+
+def test_a_body_that_comes_a_byte_at_a_time_is_given_up(small):
+    client = small.connect(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n")
+    seconds, found = drip(client, b"x" * 80)
+    assert LATE_S - 0.05 < seconds < LATE_S + 3
+    assert b"the body of a request must come within" in found
+    assert small.refused.values == {"body too slow": 1}
+
+
+def test_the_body_has_a_deadline_of_its_own(small):
+    client = small.connect(POST[:-2])
+    time.sleep(LATE_S * 0.6)
+    client.sendall(POST[-2:])
+    time.sleep(LATE_S * 0.6)  # more than the deadline since the connection, less since the headers
+    client.sendall(b"x" * 10)
+    assert first(client).endswith(b"      10")
+    assert not small.refused.values
+
+
+def test_a_second_request_has_the_same_deadlines(small):
+    client = small.connect(REQUEST)
+    assert first(client).startswith(b"HTTP/1.1 200 ")
+    _, found = drip(client, b"GET / HTTP/1.1\r\n" + b"x" * 80)
+    assert b" 408 " in found
+    assert small.refused.values == {"headers too slow": 1}
+
+
+def test_who_asks_again_in_time_is_served_for_as_long_as_it_likes(small):
+    client = small.connect()
+    for _ in range(4):
+        client.sendall(POST + b"x" * 10)
+        assert first(client).endswith(b"      10")
+        time.sleep(LATE_S * 0.4)
+    assert not small.refused.values
+
+
+def test_a_body_that_nobody_reads_has_a_deadline(small):
+    """The answer is complete, and the client goes on to send."""
+    client = small.connect(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n")
+    seconds, _ = drip(client, b"x" * 80)
+    assert seconds < LATE_S + 3
+
+
+def test_an_answer_takes_as_long_as_it_takes(small):
+    """The deadlines are the client's, not the server's."""
+    found = first(small.connect(REQUEST.replace(b"GET /", b"GET /slow")))
+    assert found.startswith(b"HTTP/1.1 200 ")
+    assert not small.refused.values
+
+
+def test_who_does_not_read_the_answer_is_cut_off(small):
+    client = small.connect(REQUEST.replace(b"GET /", b"GET /large"))
+    until(lambda: small.refused["answer not read"])
+    assert len(read(client)) < 64_000_000
+
+
+def test_who_reads_slowly_but_reads_gets_all_of_it(small):
+    client = small.connect(REQUEST.replace(b"GET /", b"GET /large"))
+    size = 0
+    while size < 64_000_000:
+        size += len(client.recv(4_000_000))
+        time.sleep(0.01)
+    assert not small.refused.values
+
+
+def test_what_is_no_http_is_counted_and_answered(small):
+    found = read(small.connect(b"\x16\x03\x01 hello\r\n\r\n"))
+    assert found.startswith(b"HTTP/1.1 400 ")
+    assert small.refused.values == {"not HTTP": 1}
+
+
+# --------------------------------------------------------------------------------------------------------------- places
+
+
+def test_silent_connections_make_room_the_oldest_first(small):
+    silent = []
+    for _ in range(11):
+        silent.append(small.connect(b"GET / HTTP/1.1\r\n"))
+        time.sleep(0.01)
+    until(lambda: small.refused["too many connections"] == 3)
+    for client in silent[:3]:
+        assert first(client) == b""
+    silent[3].sendall(b"Host: 127.0.0.1\r\n\r\n")
+    assert first(silent[3]).startswith(b"HTTP/1.1 200 ")
+    assert small.refused["too many connections"] == 3
+
+
+def test_a_burst_never_takes_more_places_than_there_are(small):
+    clients = [small.connect(b"GET / HTTP/1.1\r\n") for _ in range(100)]
+    until(lambda: small.refused["too many connections"] == 92)
+    assert first(small.connect(REQUEST)).startswith(b"HTTP/1.1 200 ")
+    assert sum(first(client) == b"" for client in clients) >= 92
+
+
+def test_requests_that_are_being_answered_keep_their_place(small):
+    slow = [small.connect(REQUEST.replace(b"GET /", b"GET /slow")) for _ in range(8)]
+    time.sleep(LATE_S / 2)  # they are all with the application
+    assert first(small.connect(REQUEST)) == b""
+    assert small.refused.values == {"too many connections": 1}
+    assert all(first(client).startswith(b"HTTP/1.1 200 ") for client in slow)
+    assert first(small.connect(REQUEST)).startswith(b"HTTP/1.1 200 ")
+
+
+def test_places_come_back_when_clients_leave(small):
+    for _ in range(30):
+        with socket.create_connection(("127.0.0.1", small.port), 5) as client:
+            client.sendall(REQUEST)
+            assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
+    assert not small.refused.values
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted", "allowed"),
+    [(256, 256, 64), (1024, 256, 256), (20_000, 256, 256), (400, 256, 100), (20, 256, 8), (1024, 100, 100),
+     (resource.RLIM_INFINITY, 256, 256)],
+)  # fmt: skip
+def test_a_quarter_of_the_open_files_at_most(monkeypatch, files, wanted, allowed):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+    assert allowed_connections(wanted) == allowed
+
+
+def test_the_limits():
+    limits = Limits()
+    assert (limits.connections, limits.send_s, limits.read_s, limits.viewers) == (256, 10.0, 30.0, 64)
+    assert Limits(64).viewers == 32
+    assert Limits(8).viewers == 4
+
+
+# --------------------------------------------------------------------------------------------- no more files to be had
+
+
+def test_a_connection_that_cannot_be_accepted_is_told_once_a_minute(monkeypatch):
+    now_s, others = [1000.0], []
+    monkeypatch.setattr("streamkit.serve.connections.time.monotonic", lambda: now_s[0])
+
+    class Loop:
+        def default_exception_handler(self, context):
+            others.append(context)
+
+    refused, said = Counters(), []
+    handle = failed_accepts(refused, said.append)
+    full = {"message": "socket.accept() out of system resource", "exception": OSError(24, "Too many open files")}
+    for _ in range(500):
+        handle(Loop(), full)
+    assert len(said) == 1
+    assert "Too many open files" in said[0]
+    assert "ulimit -n" in said[0]
+    now_s[0] += 59.0
+    handle(Loop(), full)
+    assert len(said) == 1
+    now_s[0] += 1.0
+    handle(Loop(), full)
+    assert len(said) == 2
+    assert "502 times" in said[1]
+    assert refused.values == {"not accepted": 502}
+    assert not others
+    handle(Loop(), {"message": "something else"})
+    assert others == [{"message": "something else"}]
+    assert refused["not accepted"] == 502

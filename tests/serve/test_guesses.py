@@ -1,0 +1,106 @@
+"""Wrong tokens, by address."""
+
+import pytest
+
+from streamkit.serve import guesses as module
+from streamkit.serve.guesses import Guesses, TooManyGuesses
+
+
+class Clock:
+    now_s = 5000.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture(name="clock")
+def clock_fixture():
+    return Clock()
+
+
+@pytest.fixture(name="guess")
+def guess_fixture(clock):
+    guesses = Guesses(clock)
+    return lambda given, address="10.0.0.1": guesses.judge(address, given, lambda: given == "right")
+
+
+def waits(guess, given, address="10.0.0.1"):
+    with pytest.raises(TooManyGuesses) as found:
+        guess(given, address)
+    return found.value.wait_s
+
+
+def test_ten_are_free_and_then_one_each_six_seconds(guess, clock):
+    assert not any(guess(f"wrong {n}") for n in range(10))
+    assert waits(guess, "another") == 6
+    clock.now_s += 5.9
+    assert waits(guess, "another") == 1
+    clock.now_s += 0.1
+    assert not guess("another")
+    assert waits(guess, "and another") == 6
+
+
+def test_while_it_waits_the_right_one_is_not_looked_at_either(guess, clock):
+    assert guess("right")
+    for n in range(10):
+        guess(f"wrong {n}")
+    assert waits(guess, "right") == 6
+    clock.now_s += 6
+    assert guess("right")
+    assert guess("right")  # what is right costs nothing
+
+
+def test_other_addresses_do_not_wait(guess):
+    for n in range(10):
+        guess(f"wrong {n}")
+    assert guess("right", "10.0.0.2")
+    assert not guess("wrong", "10.0.0.2")
+
+
+def test_an_old_cookie_sent_again_and_again_costs_once(guess):
+    assert not any(guess("old cookie") for _ in range(1000))
+    assert guess("right")
+    for n in range(9):
+        guess(f"wrong {n}")
+    assert not guess("old cookie")  # while it waits as well: it is known to be wrong
+    assert waits(guess, "new") == 6
+
+
+def test_after_a_minute_all_is_forgiven(guess, clock):
+    for n in range(10):
+        guess(f"wrong {n}")
+    clock.now_s += 3600
+    assert not any(guess(f"later {n}") for n in range(10))
+    assert waits(guess, "right") == 6
+
+
+def test_an_ipv6_network_is_one_address(guess):
+    for n in range(10):
+        guess(f"wrong {n}", f"2001:db8::{n}")
+    assert waits(guess, "right", "2001:db8::ffff") == 6
+    assert waits(guess, "right", "2001:db8:0:0:ffff::1%eth0") == 6
+    assert guess("right", "2001:db8:0:1::1")
+
+
+def test_ipv4_in_ipv6_is_that_address(guess):
+    for n in range(10):
+        guess(f"wrong {n}", "::ffff:10.0.0.1")
+    assert waits(guess, "right") == 6
+    assert guess("right", "::ffff:10.0.0.2")
+    assert not guess("wrong", "a name")
+
+
+def test_memory_is_bounded_and_late_addresses_share_what_is_left(monkeypatch, clock):
+    monkeypatch.setattr(module, "_ADDRESSES", 20)
+    guesses = Guesses(clock)
+    for n in range(20):
+        assert not guesses.judge(f"10.0.0.{n}", "wrong", lambda: False)
+    for n in range(10):
+        assert not guesses.judge(f"10.1.0.{n}", f"wrong {n}", lambda: False)
+    with pytest.raises(TooManyGuesses):
+        guesses.judge("10.1.0.99", "new", lambda: True)
+    assert len(guesses._known) == 21
+    clock.now_s += 60
+    assert guesses.judge("10.1.0.99", "new", lambda: True)
+    assert not guesses.judge("10.1.0.99", "wrong", lambda: False)
+    assert set(guesses._known) == {"10.1.0.99"}  # who has waited long enough is forgotten

@@ -1,0 +1,174 @@
+"""Who looks at live pictures, and how many may."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from types import SimpleNamespace
+
+import anyio
+import pytest
+from servers import served
+from starlette.requests import ClientDisconnect
+
+from streamkit.serve import live as module
+from streamkit.serve.gallery import Gallery
+from streamkit.serve.live import VIEWERS, Watchers
+from streamkit.serve.words import Refused
+
+TEXT = "sources: {cam: {uri: 'test://', pace: 10}}\nstages: {jsonl: {path: /dev/null}}"
+
+
+@pytest.fixture(scope="module")
+def two(root):
+    """A server at which two may look."""
+    with served(TEXT, root, viewers=2) as one:
+        one.running("cam")
+        yield one
+
+
+def test_no_more_than_so_many_look_at_once_and_places_come_back(two):
+    live = "/sources/cam/live.mjpg"
+    for _ in range(3):
+        with ExitStack() as stack:
+            for _ in range(2):
+                assert stack.enter_context(two.client.stream("GET", live)).status_code == 200
+            refused = two.client.get(live)
+            assert refused.status_code == 429
+            assert refused.json()["error"] == "2 live pictures are watched already; close some of them"
+        two.until(lambda: free(two))
+
+
+def free(server):
+    with server.client.stream("GET", "/sources/cam/live.mjpg") as one, server.client.stream(
+        "GET", "/sources/cam/live.mjpg"
+    ) as other:  # fmt: skip
+        return one.status_code == other.status_code == 200
+
+
+def test_many_who_come_at_the_same_time_are_counted_as_well(two):
+    two.until(lambda: free(two))
+    go, done = threading.Barrier(12), threading.Event()
+
+    def look(_):
+        go.wait(20)
+        with two.client.stream("GET", "/sources/cam/live.mjpg") as answer:
+            if answer.status_code == 200:
+                done.wait(20)
+            return answer.status_code
+
+    with ThreadPoolExecutor(12) as pool:
+        found = [pool.submit(look, n) for n in range(12)]
+        two.until(lambda: sum(one.done() for one in found) >= 10)
+        done.set()
+    assert sorted(one.result() for one in found) == [200] * 2 + [429] * 10
+
+
+def test_what_is_refused_takes_no_place(two):
+    for _ in range(5):
+        assert two.client.get("/sources/nobody/live.mjpg").status_code == 404
+        assert two.open.get("/sources/cam/live.mjpg").status_code == 401
+    two.until(lambda: free(two))
+
+
+class _Engine:
+    """An engine with a source and no pipeline."""
+
+    class running:
+        stopping = False
+        states: dict = {}  # noqa: RUF012
+
+    def __init__(self):
+        self.gallery = Gallery()
+
+    def state(self, source):
+        if source != "cam":
+            raise Refused(404, "none")
+
+
+def test_a_place_is_given_back_also_where_no_picture_was_sent():
+    """A client that leaves before the answer begins."""
+    watchers = Watchers(_Engine(), 1)
+
+    async def broken(_):
+        raise OSError("gone")
+
+    async def look():
+        answer = watchers.stream("cam", None)
+        with pytest.raises(Refused, match="1 live pictures"):
+            watchers.stream("cam", None)
+        with pytest.raises(ClientDisconnect):
+            await answer({"type": "http", "asgi": {"spec_version": "2.4"}}, None, broken)
+
+    for _ in range(3):
+        anyio.run(look)
+
+
+def test_sixty_four_may_look_where_nothing_else_is_said():
+    watchers = Watchers(_Engine())
+    assert VIEWERS == 64
+    for _ in range(64):
+        watchers.stream("cam", None)
+    with pytest.raises(Refused, match="64 live pictures") as found:
+        watchers.stream("cam", None)
+    assert found.value.status == 429
+
+
+# ---------------------------------------------------------------------------------------------------- a single picture
+
+
+def looked_for(engine, monkeypatch, now_s, made_s=None):
+    """Make a picture at `made_s`, and a clock that goes on while somebody sleeps; return how long it did each time."""
+    if made_s is not None:
+        monkeypatch.setattr("streamkit.serve.gallery.time", SimpleNamespace(monotonic=lambda: made_s))
+        engine.gallery.put("cam", b"jpeg", 3, 0.1)
+    slept = []
+
+    async def sleep(seconds):
+        slept.append(seconds)
+        now_s[0] += seconds
+
+    clock = SimpleNamespace(monotonic=lambda: now_s[0])
+    monkeypatch.setattr("streamkit.serve.gallery.time", clock)
+    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(module, "anyio", SimpleNamespace(sleep=sleep))
+    return slept
+
+
+def test_a_fresh_picture_is_not_waited_for(monkeypatch):
+    engine, now_s = _Engine(), [100.0]
+    slept = looked_for(engine, monkeypatch, now_s, 99.5)
+    assert anyio.run(Watchers(engine).picture, "cam").frame == 3
+    assert not slept
+
+
+def test_an_old_one_is_shown_where_no_newer_comes_in_two_seconds(monkeypatch):
+    engine, now_s = _Engine(), [100.0]
+    slept = looked_for(engine, monkeypatch, now_s, 99.4)
+    assert anyio.run(Watchers(engine).picture, "cam").frame == 3
+    assert sum(slept) == pytest.approx(2.0, abs=0.06)
+
+
+def test_where_there_is_none_it_says_how_the_source_is(monkeypatch):
+    engine, now_s = _Engine(), [100.0]
+    slept = looked_for(engine, monkeypatch, now_s)
+
+    class source:
+        state, words = "reconnecting", "connection refused"
+
+    engine.source = lambda _: source
+    with pytest.raises(
+        Refused, match=r"^there is no picture of cam now, it is reconnecting: connection refused$"
+    ) as found:
+        anyio.run(Watchers(engine).picture, "cam")
+    assert found.value.status == 503
+    source.words = ""
+    with pytest.raises(Refused, match=r"it is reconnecting$"):
+        anyio.run(Watchers(engine).picture, "cam")
+    assert sum(slept) == pytest.approx(4.0, abs=0.12)
+    engine.running = type("running", (), {"stopping": True})
+    slept.clear()
+    with pytest.raises(Refused):
+        anyio.run(Watchers(engine).picture, "cam")
+    assert not slept  # at the end nobody waits
+    with pytest.raises(Refused, match="none"):
+        anyio.run(Watchers(engine).picture, "nobody")
