@@ -94,7 +94,20 @@ class LaneDevice:
 
 
 class HostLane(LaneDevice):
-    """A lane of host stages beside a GPU: waits on its thread."""
+    """A lane of host stages beside a GPU: waits on its thread.
+
+    Args:
+        device: the GPU, so that what a stage does with CuPy happens there; None leaves the current one.
+    """
+
+    def __init__(self, device: Device | None = None) -> None:
+        self._device = device
+
+    def enter(self) -> contextlib.AbstractContextManager[Any]:
+        """Make the GPU the current one of this thread."""
+        if self._device is None:
+            return contextlib.nullcontext()
+        return self._device.xp.cuda.Device(self._device.index)  # type: ignore[no-any-return]
 
     def receive(self, batch: Batch) -> None:
         """Wait on this thread until the GPU has written the batch."""
@@ -165,7 +178,7 @@ def lane_device(device: Device, on_device: bool) -> LaneDevice:
     """The way to the device for a lane of device stages or of host stages."""
     if device.kind == "cpu":
         return LaneDevice()
-    return CudaLane(device) if on_device else HostLane()
+    return CudaLane(device) if on_device else HostLane(device)
 
 
 def describe_gpu(index: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from streamkit.counters import Counters
 from streamkit.data import Batch, Frame
 from streamkit.errors import OutputError, StageError, StreamkitError, describe
 from streamkit.plan import Node
-from streamkit.runtime.apart import line_of
+from streamkit.runtime.apart import COPIED, line_of
 from streamkit.stage import Context, Stage
 
 MakeContext = Callable[[str], Context]
@@ -125,6 +125,11 @@ class Runner:
             self.call = None
         return batch
 
+    def copied(self, surfaces: int) -> None:
+        """Count surfaces that had to be copied before they were handed on."""
+        if surfaces:
+            self.counters.add(COPIED, surfaces)
+
     def change(self, values: Mapping[str, Any], refused: Callable[[], None] = lambda: None) -> None:
         """Give the stage's options new values before the next batch, or have it `refused`; from any thread."""
         self._changes.append((values, refused))
@@ -220,7 +225,8 @@ class Runner:
         return kept
 
     def _failure(self, error: BaseException, frame: Frame | None = None, when: str = "") -> StageError:
-        line = line_of(error, self.node.type) if self.apart else ""
+        known = not self.apart or isinstance(error, NotOpenedError)  # whose text has the line
+        line = "" if known else line_of(error, self.node.type)
         return StageError(self.node.id, error, frame, when=when, line=line)
 
     def _give_up(self, error: OutputError) -> None:
