@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.checks.alarms import read_alarms
-from streamkit.entries import Entries
+from streamkit.entries import EXAMPLES, Entries
 from streamkit.errors import ConfigError, Problem
 from streamkit.messages import did_you_mean
 from streamkit.override import replace_value
@@ -77,9 +77,14 @@ def _read(
 
         problems.append(root.problem(f"this is a model card, not a pipeline; run.py models check {called(path)}"))
         return config
+    above = ""  # the part of the pipeline in whose place the key stands
     for key in root.value:
-        if key not in _TOP:
+        if key in _TOP:
+            above = key
+        else:
             way = "; it stands under a stage" if key == "run" else did_you_mean(key, _TOP, all_if_few=True)
+            if above in EXAMPLES and root.value[above].value is None:
+                way = f"; to put it under {above}, indent it further than {above}:"
             problems.append(root.problem(f"unknown key {key!r}{way}", key))
     settings = _Settings(config, root)
     settings.device(device)
@@ -171,3 +176,4 @@ class _Settings:
                 self.config.warnings += map(item.problem, load_plugins(path, self.config.registry))
             except ConfigError as error:
                 self.problems.extend(item.problem(p.text) for p in error.problems)
+                self.config.plugins_failed = True

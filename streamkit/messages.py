@@ -16,9 +16,9 @@ def did_you_mean(word: str, known: Iterable[str], all_if_few: bool = False) -> s
     return f"; known: {', '.join(known)}" if all_if_few and known else ""
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` is nearly, or None."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
+    """The known word that `word` is nearly, or None; `likeness` is the ratio of `difflib`, 0 to 1."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)
     return near[0] if near else None
 
 

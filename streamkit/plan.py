@@ -87,6 +87,7 @@ class Config:
     file: str
     folder: Path
     registry: Registry
+    plugins_failed: bool = False
     device: str | list[str] = "auto"
     batch: BatchOptions = field(default_factory=BatchOptions)
     watchdog_s: float = 30.0

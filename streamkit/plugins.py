@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import linecache
 import sys
 from pathlib import Path
 
@@ -68,17 +69,33 @@ def _stages(file: Path) -> list[type[Stage]]:
         told = describe(error)
         if isinstance(error, SystemExit):
             told = "it ends the program; put that under if __name__ == '__main__': or leave it out"
-        raise ConfigError(f"the plugin {file}{_line(error, file)} cannot be loaded: {told}") from error
+        elif isinstance(error, SyntaxError) and error.filename == str(file):
+            told = f"{type(error).__name__}: {error.msg}"
+        line = _line(error, file)
+        place, shown = (f":{line}", _source_line(error, file, line)) if line else ("", "")
+        raise ConfigError(f"the plugin {file}{place} cannot be loaded: {told}{shown}") from error
     return kinds
 
 
-def _line(error: BaseException, file: Path) -> str:
-    """`:LINE` of the plugin's own deepest line, where the error has one."""
-    if isinstance(error, SyntaxError) and error.lineno:
-        return f":{error.lineno}"
-    place, trace = "", error.__traceback__
+def _line(error: BaseException, file: Path) -> int:
+    """The number of the plugin's own deepest line, from 1; 0 where the error has none."""
+    if isinstance(error, SyntaxError) and error.lineno and error.filename == str(file):
+        return error.lineno
+    number, trace = 0, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == str(file):
-            place = f":{trace.tb_lineno}"
+            number = trace.tb_lineno
         trace = trace.tb_next
-    return place
+    return number
+
+
+def _source_line(error: BaseException, file: Path, number: int) -> str:
+    """The line of the file on a line of its own, with a caret below where a syntax error begins."""
+    linecache.checkcache(str(file))
+    text = linecache.getline(str(file), number).rstrip()
+    if not text.strip():
+        return ""
+    caret = ""
+    if isinstance(error, SyntaxError) and error.offset and error.filename == str(file):
+        caret = "\n    " + " " * (min(error.offset, len(text) + 1) - 1 - (len(text) - len(text.lstrip()))) + "^"
+    return f"\n    {text.strip()}{caret}"

@@ -155,6 +155,14 @@ def test_a_source_from_plain_values_reads_no_environment(monkeypatch):
     assert "geheim" not in found.options["uri"]
 
 
+def test_a_number_that_is_no_file_is_a_webcam():
+    config = read_text("sources: {a: '0', b: '1234'}\nstages: {jsonl: {path: 'out/{source}.jsonl'}}")
+    assert [str(one) for one in config.warnings] == [
+        "pipeline.yaml:1:14: source a: there is no file 0; webcam 0 is the device /dev/video0",
+        "pipeline.yaml:1:22: source b: there is no file 1234",
+    ]
+
+
 @pytest.mark.parametrize(
     ("value", "words"),
     [
