@@ -15,6 +15,7 @@ from typing import Any
 
 from streamkit.data import Batch, Device
 from streamkit.errors import ConfigError, DeviceError
+from streamkit.messages import gpu_command
 
 _IN_FLIGHT = 4
 
@@ -51,7 +52,7 @@ def gpu_trouble(index: int = 0) -> str | None:
     except ImportError:
         if not _driver():
             return "there is no NVIDIA driver on this machine"
-        return "the package cupy is missing; pip install 'streamkit[gpu]' in place of 'streamkit[cpu]'"
+        return f"the package cupy is missing; {gpu_command()}"
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except Exception as error:
@@ -61,9 +62,9 @@ def gpu_trouble(index: int = 0) -> str | None:
     try:
         import onnxruntime
     except ImportError:
-        return "the package onnxruntime-gpu is missing; pip install 'streamkit[gpu]'"
+        return f"the package onnxruntime-gpu is missing; {gpu_command()}"
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
-        return "the onnxruntime installed has no CUDA provider; pip uninstall onnxruntime, pip install 'streamkit[gpu]'"
+        return f"the onnxruntime installed has no CUDA provider; {gpu_command()}"
     return None
 
 

@@ -18,7 +18,8 @@ from streamkit.counters import Counters
 from streamkit.data import Batch, Frame
 from streamkit.errors import OutputError, StageError, StreamkitError, describe
 from streamkit.plan import Node
-from streamkit.runtime.apart import COPIED, line_of
+from streamkit.runtime.apart import line_of
+from streamkit.runtime.pixels import COPIED
 from streamkit.stage import Context, Stage
 
 MakeContext = Callable[[str], Context]

@@ -12,21 +12,12 @@ from streamkit.data import Batch, Detections, Frame
 from streamkit.emit.emitter import Emitter
 from streamkit.errors import StreamkitError
 from streamkit.plan import Node
-from streamkit.runtime.apart import (
-    Before,
-    Own,
-    Pixels,
-    States,
-    check_batch,
-    check_frame,
-    check_tables,
-    parts_of,
-    same,
-    touched,
-)
+from streamkit.runtime.apart import Before, Own, States, parts_of, same, touched
 from streamkit.runtime.aside import AsideRunner
+from streamkit.runtime.contract import check_batch, check_frame, check_tables
 from streamkit.runtime.emitting import EmitRunner
 from streamkit.runtime.nodes import RAISED, MakeContext, Runner
+from streamkit.runtime.pixels import Pixels
 from streamkit.runtime.sinks import SinkRunner
 from streamkit.runtime.tables import join, split
 from streamkit.stage import BatchStage, FrameStage, Sink, Stage, StreamStage

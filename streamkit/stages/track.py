@@ -83,11 +83,17 @@ class Track(StreamStage):
         if self.smooth and self.method == "iou":
             raise ValueError("method iou has no motion to smooth boxes by: leave out smooth, or take another method")
 
-    def open(self) -> None:
-        """Get the compiled code ready; compiling it, once after an installation, takes some seconds."""
-        from streamkit.tracking.jit import is_kept, need_numba
+    def probe(self) -> None:
+        """Refuse to begin without Numba."""
+        from streamkit.tracking.jit import need_numba
 
         need_numba()
+
+    def open(self) -> None:
+        """Get the compiled code ready; compiling it, once after an installation, takes some seconds."""
+        from streamkit.tracking.jit import is_kept
+
+        self.probe()
         from streamkit.tracking.advance import advance
         from streamkit.tracking.pool import Pool
         from streamkit.tracking.settings import Settings

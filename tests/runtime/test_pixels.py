@@ -12,7 +12,7 @@ from streamkit.config import read_text
 from streamkit.data import Batch, Color, Device, Event, Frame, Surface
 from streamkit.graph import build
 from streamkit.media.surfaces import SurfacePool
-from streamkit.runtime.apart import COPIED
+from streamkit.runtime.pixels import COPIED
 from streamkit.stage import BatchStage, Collecting, FrameStage, Registry, StreamStage, default_registry, stage
 from streamkit.testing import gray
 
