@@ -43,6 +43,17 @@ def read(
     return _read(root, problems, path, set_ or {}, device, registry, may_be_empty)
 
 
+def plugin_names(path: Path) -> list[Path]:
+    """The plugin files and folders that a pipeline's YAML names, whether there or not; none where it cannot be read."""
+    try:
+        root, _ = load_file(path)
+    except ConfigError:
+        return []
+    node = root.value.get("plugins") if isinstance(root.value, dict) else None
+    items = [] if node is None else node.value if isinstance(node.value, list) else [node]
+    return [path.parent / item.value for item in items if isinstance(item.value, str) and item.value]
+
+
 def read_text(text: str, *, folder: Path = Path(), registry: Registry | None = None) -> Config:
     """Read a pipeline from a text, as `read` does; `folder` stands for the file's."""
     root, problems = load(text, "pipeline.yaml")

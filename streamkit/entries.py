@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
 from streamkit.fault import Fault
@@ -74,6 +76,7 @@ class Entries:
             return
         options = dict(item.value) if isinstance(item.value, dict) else {"uri": item}
         named, fault_node = options.pop("stage", None), options.pop("fault", None)
+        self._beside(options, id_)
         fault = None if fault_node is None else self._fault(fault_node, id_)
         if named is not None:
             kind = self._kind(named, Source)
@@ -106,6 +109,20 @@ class Entries:
             self.config.sources.append(SourceConfig(one, kind, values, item, fault))
             if (told := missing(one_uri)) is not None:
                 self.config.warnings.append(uri.problem(f"source {one}: {told}{_webcam(uri.value)}"))
+
+    def _beside(self, options: dict[str, Node], id_: str) -> None:
+        """Take a relative path from the YAML's folder where something is there; else it is the working directory's."""
+        from streamkit.media.find import beside, missing
+
+        uri = options.get("uri")
+        if uri is None or not isinstance(uri.value, str):
+            return
+        path = beside(uri.value, self.config.folder)
+        if path != uri.value:
+            if missing(uri.value) is None and os.path.realpath(path) != os.path.realpath(uri.value):
+                text = f"source {id_}: {path} is taken, not {uri.value} in the working directory"
+                self.config.warnings.append(uri.problem(text))
+            options["uri"] = replace(uri, value=path)
 
     def _fault(self, node: Node, id_: str) -> Fault | None:
         if not isinstance(node.value, dict):

@@ -34,6 +34,28 @@ def test_a_second_registry_gets_the_same_classes(tmp_path):
     assert first.get("p") is second.get("p") is not None
 
 
+def test_an_edited_file_gives_other_classes_and_the_old_text_the_old_behaviour(tmp_path):
+    """Also where the edit is in the same second and as long, as Python's own cached files cannot tell."""
+    file = tmp_path / "p.py"
+    text = GOOD.format(name="p") + "    answer = {}\n"
+    made = []
+    for number in (1, 2, 2, 1):
+        file.write_text(text.format(number))
+        registry = Registry()
+        load_plugins(file, registry)
+        made.append(registry.get("p"))
+    assert [kind.answer for kind in made] == [1, 2, 2, 1]
+    assert made[1] is made[2]
+    assert made[0].__module__ == made[3].__module__ != made[1].__module__
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_plugin_that_cannot_be_read(tmp_path):
+    (tmp_path / "p.py").symlink_to(tmp_path / "gone.py")
+    with pytest.raises(ConfigError, match=r"the plugin .*gone\.py cannot be read: No such file"):
+        load(tmp_path)
+
+
 def test_files_of_one_name_in_two_folders(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()

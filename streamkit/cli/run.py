@@ -21,7 +21,7 @@ from streamkit.errors import ConfigError, StreamkitError
 @click.option("--limit", type=click.IntRange(min=1), help="frames per source at most")
 @click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="write what the run did as JSON")
 @click.option("--profile", type=click.Path(path_type=Path, dir_okay=False), help="write a timeline; Perfetto opens it")
-@click.option("--watch", is_flag=True, help="follow edits of the YAML, and go on when no source is left")
+@click.option("--watch", is_flag=True, help="follow edits of the YAML and its plugins; go on without sources")
 def run(
     pipeline: Path, set_: tuple[str, ...], device: str | None, limit: int | None, report: Path | None,
     profile: Path | None, watch: bool,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from pathlib import Path
 
@@ -50,6 +51,14 @@ def resolve(source: str, uri: str) -> list[tuple[str, str, str]]:
     if not videos:
         return single
     return [(f"{source}/{stem}", "source", file) for stem, file in zip(_unique(videos), videos, strict=True)]
+
+
+def beside(uri: str, folder: Path) -> str:
+    """The URI, or the path beside the YAML in `folder` where it is a relative path and something is there."""
+    path = os.path.join(folder, uri)
+    if not is_path(uri) or scheme(uri) or os.path.abspath(path) == os.path.abspath(uri):
+        return uri
+    return path if os.path.exists(path) or (is_pattern(path) and matches(path)) else uri
 
 
 def missing(uri: str) -> str | None:
