@@ -185,6 +185,11 @@ class Reloading:
     # ------------------------------------------------------------------------------------------------- counting
 
     @property
+    def graph(self) -> Graph:
+        """See `Pipeline`."""
+        return self._running.graph
+
+    @property
     def states(self) -> dict[str, SourceState]:
         """See `Pipeline.states`."""
         return self._running.states
