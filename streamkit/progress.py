@@ -45,19 +45,22 @@ class Display:
 
         columns = (
             TextColumn("{task.description}"), BarColumn(pulse_style="cyan"), TextColumn("{task.fields[count]}"),
-            TextColumn("{task.fields[rate]:.0f}/s"), TimeElapsedColumn(), TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[rate]:.0f}/s"), TimeElapsedColumn(),
         )  # fmt: skip
         with Progress(*columns, console=self.console, transient=True) as bars:
             tasks: dict[str, Any] = {}
             begun = time.monotonic()
+            opening = bars.add_task("", total=None, visible=False, rate=0.0, count="")
 
             def tick() -> None:
+                text = _opening(running)
+                bars.update(opening, description=text, visible=bool(text))
                 shown = dict(list(running.states.items())[:20])
                 for name in tasks.keys() - shown.keys():
                     bars.remove_task(tasks.pop(name))
                 for name, state in shown.items():
                     if name not in tasks:
-                        tasks[name] = bars.add_task(name, total=None, rate=0.0, count="", note="")
+                        tasks[name] = bars.add_task(name, total=None, rate=0.0, count="")
                     task = tasks[name]
                     rate = state.frames / max(1e-6, time.monotonic() - begun)
                     total = _total(state, running.limit)
@@ -90,7 +93,14 @@ def _line(running: Any) -> str:
     totals = [_total(state, running.limit) for state in states]
     whole = None if None in totals else sum(totals)  # type: ignore[arg-type]
     told = _count(running.frames, whole if whole is not None and whole >= running.frames else None)
-    return f"{told} done, {done} of {len(states)} sources ended"
+    opening = _opening(running)
+    return f"{told} done, {done} of {len(states)} sources ended" + (f"; {opening}" if opening else "")
+
+
+def _opening(running: Any) -> str:
+    """Which stages are opening: loading networks, or compiling, takes up to half a minute."""
+    ids = getattr(running, "opening", [])
+    return f"opening {', '.join(ids)}" if ids else ""
 
 
 def _summary(report: dict[str, Any], verbose: bool) -> Iterator[str]:

@@ -142,3 +142,30 @@ def test_bars_on_a_terminal(capsys):
     assert "note [x]" in text
     assert "7 of 7 frames" in text
     assert "3 frames" in text
+
+
+def test_what_takes_long_before_the_first_frame_is_shown(capsys):
+    from rich.console import Console
+
+    states = {"a": SimpleNamespace(frames=0, done=False)}
+    running = SimpleNamespace(frames=0, states=states, limit=None, opening=["track", "detect"])
+    assert progress._line(running) == "0 frames done, 0 of 1 sources ended; opening track, detect"
+    display = Display()
+    display.console = Console(stderr=True, force_terminal=True, width=100, highlight=False)
+    with display.watching(running):
+        text, until = "", time.monotonic() + 30
+        while "opening track, detect" not in text and time.monotonic() < until:
+            time.sleep(0.02)
+            text += capsys.readouterr().err
+        assert "opening track, detect" in text
+        running.opening = []
+        states["a"].frames = 7
+        capsys.readouterr()
+        text = ""
+        while "7 frames" not in text and time.monotonic() < until:
+            time.sleep(0.02)
+            text += capsys.readouterr().err
+        time.sleep(0.3)
+        capsys.readouterr()
+        time.sleep(0.3)
+        assert "opening" not in capsys.readouterr().err

@@ -43,6 +43,7 @@ class Runner:
 
     Attributes:
         call: since when, on the monotonic clock in seconds, and on which thread a call is under way; None without one.
+        opening: whether it is opening the stage, which may load a network or compile.
         dead: an output of the stage cannot be written: batches pass it by.
     """
 
@@ -52,7 +53,7 @@ class Runner:
         self.node, self.meter, self._context, self._fail = node, StageMeter(), context, fail
         self.counters = Counters()
         self.call: tuple[float, int] | None = None
-        self.dead = False
+        self.dead = self.opening = False
         self.apart = not node.type.__module__.startswith("streamkit.")  # a plugin's: see `runtime/apart.py`
         self._unopened: dict[Any, str] = {}  # why an instance could not be opened
         self._changes: deque[tuple[Mapping[str, Any], Callable[[], None]]] = deque()
@@ -90,12 +91,15 @@ class Runner:
         Raises:
             StreamkitError: it cannot be; the text names it.
         """
+        self.opening = True
         try:
             self.open()
         except StreamkitError:
             raise
         except RAISED as error:
             raise StreamkitError(str(self._failure(error, when=" as it was opened"))) from error
+        finally:
+            self.opening = False
 
     def finish(self) -> None:
         """Close the stage, and tell what that raises."""

@@ -190,6 +190,11 @@ class Reloading:
         return self._running.graph
 
     @property
+    def opening(self) -> list[str]:
+        """See `Pipeline`."""
+        return self._running.opening
+
+    @property
     def states(self) -> dict[str, SourceState]:
         """See `Pipeline.states`."""
         return self._running.states

@@ -90,7 +90,7 @@ class Track(StreamStage):
         need_numba()
 
     def open(self) -> None:
-        """Get the compiled code ready; compiling it, once after an installation, takes some seconds."""
+        """Get the compiled code ready; compiling it, once on a machine, takes 20 to 30 s."""
         from streamkit.tracking.jit import is_kept
 
         self.probe()
@@ -122,7 +122,7 @@ class Track(StreamStage):
             numbers[name] = float(number)  # for an int, which Python may give, all would be compiled anew
         self._settings = Settings(**chosen, class_aware=self.class_aware, appearance=self.appearance, **numbers)
         if not is_kept(advance):
-            self.context.say("the tracker is being compiled, which takes some seconds; once, not at every start")
+            self.context.say("the tracker is being compiled, which takes 20 to 30 s; once on this machine")
         self._pool = Pool()
         self._known: dict[str, object] = {}
         self._advance([], Batch([]))
