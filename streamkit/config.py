@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.checks.alarms import read_alarms
-from streamkit.entries import Entries
+from streamkit.entries import EXAMPLES, Entries
 from streamkit.errors import ConfigError, Problem
 from streamkit.messages import did_you_mean
 from streamkit.override import replace_value
@@ -41,6 +41,17 @@ def read(
     """
     root, problems = load_file(path)
     return _read(root, problems, path, set_ or {}, device, registry, may_be_empty)
+
+
+def plugin_names(path: Path) -> list[Path]:
+    """The plugin files and folders that a pipeline's YAML names, whether there or not; none where it cannot be read."""
+    try:
+        root, _ = load_file(path)
+    except ConfigError:
+        return []
+    node = root.value.get("plugins") if isinstance(root.value, dict) else None
+    items = [] if node is None else node.value if isinstance(node.value, list) else [node]
+    return [path.parent / item.value for item in items if isinstance(item.value, str) and item.value]
 
 
 def read_text(text: str, *, folder: Path = Path(), registry: Registry | None = None) -> Config:
@@ -86,9 +97,14 @@ def _read(
 
         problems.append(root.problem(f"this is a model card, not a pipeline; run.py models check {called(path)}"))
         return config
+    above = ""  # the part of the pipeline in whose place the key stands
     for key in root.value:
-        if key not in _TOP:
+        if key in _TOP:
+            above = key
+        else:
             way = "; it stands under a stage" if key == "run" else did_you_mean(key, _TOP, all_if_few=True)
+            if above in EXAMPLES and root.value[above].value is None:
+                way = f"; to put it under {above}, indent it further than {above}:"
             problems.append(root.problem(f"unknown key {key!r}{way}", key))
     settings = _Settings(config, root)
     settings.device(device)
@@ -180,3 +196,4 @@ class _Settings:
                 self.config.warnings += map(item.problem, load_plugins(path, self.config.registry))
             except ConfigError as error:
                 self.problems.extend(item.problem(p.text) for p in error.problems)
+                self.config.plugins_failed = True

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
 from streamkit.fault import Fault
 from streamkit.messages import did_you_mean, nearest
 from streamkit.plan import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig
-from streamkit.stage import BatchStage, Composite, FrameStage, Source, Stage, StreamStage
+from streamkit.stage import BatchStage, Composite, FrameStage, Source, Stage, StreamStage, options
 from streamkit.validate import Options
 from streamkit.yamlfile import Node
 
@@ -17,6 +19,12 @@ _MAIL = "; from wires stages, and the address that mails come from is mail_from"
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./ -]*")
 PART_CHARS, ID_CHARS = 100, 400
 """The longest part of an id between slashes, and the longest id: files are named after them, with more behind."""
+
+EXAMPLES = {
+    "sources": "\n    sources:\n      street: samples/street.mp4\n      gate: rtsp://10.0.0.7/stream1",
+    "stages": '\n    stages:\n      detect:\n        model: demo\n      jsonl:\n        path: "out/{source}.jsonl"',
+}
+"""What a pipeline's parts look like, for messages."""
 
 INSERTABLE = (BatchStage, StreamStage, FrameStage)
 """The kinds of stages that may stand between the parts of a composite."""
@@ -42,9 +50,10 @@ class Entries:
         if node is not None and node.value and isinstance(node.value, dict):
             return node
         if node is not None and node.value:
-            self.problems.append(node.problem(f"{key} must be a mapping: {form}"))
+            got = "a list; leave out the dashes" if isinstance(node.value, list) else repr(node.plain())
+            self.problems.append(node.problem(f"{key} must be a mapping, {form}, got {got}:{EXAMPLES[key]}"))
         elif node is not None or not any(nearest(k, self._keys) == key for k in self.root.value if k not in self._keys):
-            self.problems.append((node or self.root).problem(f"a pipeline needs {needs}"))
+            self.problems.append((node or self.root).problem(f"a pipeline needs {needs}:{EXAMPLES[key]}"))
         return None
 
     # ------------------------------------------------------------------------------------------------------ sources
@@ -80,6 +89,7 @@ class Entries:
             return
         options = dict(item.value) if isinstance(item.value, dict) else {"uri": item}
         named, fault_node = options.pop("stage", None), options.pop("fault", None)
+        self._beside(options, id_)
         fault = None if fault_node is None else self._fault(fault_node, id_)
         if named is not None:
             kind = self._kind(named, Source)
@@ -91,9 +101,8 @@ class Entries:
         uri = options.get("uri")
         if uri is None or not isinstance(uri.value, str):
             meant = next((f"; write uri, not {key}" for key in options if did_you_mean(key, ["uri"])), "")
-            self.problems.append(
-                item.problem(f"source {id_} needs a URI as text, {{uri: ...}}{meant if uri is None else ''}")
-            )
+            got = meant if uri is None else f", got {uri.plain()!r}{_webcam(uri.plain())}"
+            self.problems.append(item.problem(f"source {id_} needs a URI as text, {{uri: ...}}{got}"))
             return
         try:
             found = resolve(id_, uri.value)
@@ -112,7 +121,21 @@ class Entries:
                 return
             self.config.sources.append(SourceConfig(one, kind, values, item, fault))
             if (told := missing(one_uri)) is not None:
-                self.config.warnings.append(uri.problem(f"source {one}: {told}"))
+                self.config.warnings.append(uri.problem(f"source {one}: {told}{_webcam(uri.value)}"))
+
+    def _beside(self, options: dict[str, Node], id_: str) -> None:
+        """Take a relative path from the YAML's folder where something is there; else it is the working directory's."""
+        from streamkit.media.find import beside, missing
+
+        uri = options.get("uri")
+        if uri is None or not isinstance(uri.value, str):
+            return
+        path = beside(uri.value, self.config.folder)
+        if path != uri.value:
+            if missing(uri.value) is None and os.path.realpath(path) != os.path.realpath(uri.value):
+                text = f"source {id_}: {path} is taken, not {uri.value} in the working directory"
+                self.config.warnings.append(uri.problem(text))
+            options["uri"] = replace(uri, value=path)
 
     def _fault(self, node: Node, id_: str) -> Fault | None:
         if not isinstance(node.value, dict):
@@ -144,7 +167,8 @@ class Entries:
 
     def _stage(self, id_: str, item: Node, parent: Node, above: str, ids: list[str]) -> StageConfig | None:
         if item.value is not None and not isinstance(item.value, dict):
-            self.problems.append(item.problem(f"the options of {id_} must be a mapping, got {item.plain()!r}"))
+            way = self._belongs(id_, item, parent, above)
+            self.problems.append(item.problem(f"the options of {id_} must be a mapping, got {item.plain()!r}{way}"))
             return None
         options = dict(item.value or {})
         named, wired, run, insert = (options.pop(key, None) for key in ("stage", "from", "run", "insert"))
@@ -163,10 +187,21 @@ class Entries:
         inserts = list(self._inserts(insert, id_)) if insert is not None else []
         return None if values is None else StageConfig(id_, kind, values, inputs, runs, inserts, item)
 
+    def _belongs(self, id_: str, item: Node, parent: Node, above: str) -> str:
+        """The way out where what stands in a stage's place is an option of the stage above."""
+        line = f"{id_}: {item.raw}" if item.raw and isinstance(item.value, str | int | float) else f"{id_}: ..."
+        if above in parent.value and parent.value[above].value is None:
+            kind = self.config.registry.get(above)
+            if kind is not None and id_ in {option.name for option in options(kind)}:
+                return f"; to make it an option of {above}, indent it further:\n      {above}:\n        {line}"
+        return ""
+
     def _kind(self, node: Node, base: type[Stage]) -> type[Stage] | None:
         kind = self.config.registry.get(str(node.value))
         if kind is None:
             names = [n for n in self.config.registry.names() if issubclass(self.config.registry.get(n) or Stage, base)]
+            if self.config.plugins_failed and nearest(str(node.value), names, likeness=0.8) is None:
+                return None  # it may be in the plugin that could not be loaded, which is a problem of its own
             way = did_you_mean(str(node.value), names) or "; run.py list shows what there is, plugins: adds to it"
             self.problems.append(node.problem(f"unknown stage {node.plain()!r}{way}"))
         elif not issubclass(kind, base):
@@ -232,3 +267,9 @@ class Entries:
             values = self.validate(kind, place, f"{id_}.{kind.name}")
             if values is not None:
                 yield Insert(str(after.plain()), kind, values, after)
+
+
+def _webcam(uri: Any) -> str:
+    """The way out where a source is a number, as OpenCV counts webcams."""
+    number = str(uri)
+    return f"; webcam {number} is the device /dev/video{number}" if re.fullmatch(r"\d{1,3}", number) else ""

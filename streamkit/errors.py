@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from streamkit.messages import install_command
+
 
 class StreamkitError(Exception):
     """The base of all errors below; its text is one a user can act on."""
@@ -57,7 +59,7 @@ class MissingPackage(StreamkitError):
     """A package that an option needs is not installed."""
 
     def __init__(self, package: str, extra: str, why: str) -> None:
-        super().__init__(f"{why} needs the package {package}; install it with: pip install 'streamkit[{extra}]'")
+        super().__init__(f"{why} needs the package {package}; install it with: {install_command(extra)}")
 
 
 class SourceError(StreamkitError):

@@ -17,7 +17,7 @@ from streamkit.errors import ConfigError, Problem
 from streamkit.messages import did_you_mean
 from streamkit.plan import DECODE, Config, Graph, Insert, Node, SourceConfig, StageConfig
 from streamkit.rules.checking import check_rules
-from streamkit.stage import Composite, Sink
+from streamkit.stage import Composite, Sink, ships
 
 
 def build(config: Config) -> Graph:
@@ -168,5 +168,7 @@ def _sole_reader(graph: Graph, node: Node) -> bool:
         above = graph.nodes[node.inputs[0]]
         if len(node.inputs) > 1 or len(above.readers) > 1 or issubclass(above.type, Sink):
             return False
+        if "pixels" in above.type.writes and not ships(above.type):
+            return False  # a plugin may give several frames the same surface
         node = above
     return len(graph.outputs) == 1

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import difflib
 import re
+import os
 import time
 from collections.abc import Iterable
+from pathlib import Path
+
+DISTRIBUTION = "streamkit-video"
+"""The name on the package index; `streamkit` there is another project."""
+ONNXRUNTIMES = ("onnxruntime", "onnxruntime-gpu")
+UNINSTALL = f"python -m pip uninstall -y {' '.join(ONNXRUNTIMES)}"
+"""Both, before one of them is installed again: each removes files of the other."""
 
 # what a terminal obeys rather than shows: C0 but for tab and newline, DEL and C1; marks of direction, by which text is
 # shown in another order than it has; further ends of lines; and half characters, which cannot be printed at all
@@ -39,10 +47,27 @@ def did_you_mean(word: str, known: Iterable[str], all_if_few: bool = False) -> s
     return f"; known: {', '.join(known)}" if all_if_few and known else ""
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` is nearly, or None."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
+    """The known word that `word` is nearly, or None; `likeness` is the ratio of `difflib`, 0 to 1."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)
     return near[0] if near else None
+
+
+def install_command(extra: str = "") -> str:
+    """The command that installs this copy of streamkit with an extra: from its checkout, or from the package index."""
+    root, extras = Path(__file__).resolve().parents[1], f"[{extra}]" if extra else ""
+    if not (root / "pyproject.toml").is_file():
+        return f"python -m pip install '{DISTRIBUTION}{extras}'"
+    try:
+        where = "." if os.path.samefile(root, os.curdir) else str(root)
+    except OSError:  # the working directory is gone
+        where = str(root)
+    return f"python -m pip install -e '{where}{extras}'"
+
+
+def gpu_command() -> str:
+    """The commands that put the GPU's packages in the place of the CPU's."""
+    return f"{UNINSTALL} && {install_command('gpu')}"
 
 
 def at_now() -> str:

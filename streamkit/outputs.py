@@ -56,6 +56,19 @@ def fill_path(template: str, source: str) -> str:
     return template.replace("{source}", source)
 
 
+def written(templates: Iterable[str], sources: Iterable[str]) -> list[str]:
+    """The outputs that are there now, in order: the files and folders of these templates, for these sources.
+
+    A template with other names than `{source}` in it stands for the folder in which they begin.
+    """
+    listed = list(sources)
+    paths = dict.fromkeys(
+        fill_path(template, source) for template in templates for source in (listed if "{source}" in template else [""])
+    )
+    whole = dict.fromkeys(path if "{" not in path else os.path.dirname(path.partition("{")[0]) or "." for path in paths)
+    return [path for path in whole if os.path.exists(path)]
+
+
 def output_error(path: str | Path, error: BaseException) -> OutputError:
     """One line that names the path and says what is wrong with it."""
     number = getattr(error, "errno", None)

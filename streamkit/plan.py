@@ -10,7 +10,7 @@ from typing import Any
 from streamkit.alarms import AlarmConfig
 from streamkit.errors import Problem
 from streamkit.fault import Fault
-from streamkit.stage import BatchStage, Registry, Stage
+from streamkit.stage import BatchStage, Registry, Sink, Stage, ships
 from streamkit.yamlfile import Node as YamlNode
 
 DECODE = "decode"
@@ -88,6 +88,7 @@ class Config:
     file: str
     folder: Path
     registry: Registry
+    plugins_failed: bool = False
     device: str | list[str] = "auto"
     batch: BatchOptions = field(default_factory=BatchOptions)
     watchdog_s: float = 30.0
@@ -159,6 +160,13 @@ class Graph:
     nodes: dict[str, Node]
     outputs: list[str]
     aliases: dict[str, str]
+
+    @property
+    def output_paths(self) -> list[str]:
+        """The paths of files and folders that stages write, with `{source}` and other names in them."""
+        writers = [node for node in self.nodes.values() if issubclass(node.type, Sink) or ships(node.type)]
+        found = [node.options.get("path", getattr(node.type, "path", None)) for node in writers]
+        return [path for path in found if isinstance(path, str) and path != "-"]
 
     @property
     def ends(self) -> list[Node]:

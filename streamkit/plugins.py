@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import linecache
 import sys
+from hashlib import sha256
+from importlib.abc import SourceLoader
 from pathlib import Path
 
 from streamkit.errors import ConfigError, describe
@@ -11,8 +14,8 @@ from streamkit.options import options
 from streamkit.stage import Collecting, Registry, Stage, ships
 from streamkit.yamlfile import near_files
 
-_loaded: dict[Path, list[type[Stage]]] = {}
-"""The stages of each file that this process has run: a second pipeline takes the same classes."""
+_loaded: dict[Path, tuple[str, list[type[Stage]]]] = {}
+"""The digest and the stages of each file that this process has run: until it changes they stay the same."""
 
 
 def load_plugins(path: Path, registry: Registry) -> list[str]:
@@ -34,32 +37,46 @@ def load_plugins(path: Path, registry: Registry) -> list[str]:
     if not there:
         raise ConfigError(f"there is no plugin file or folder {path}{near_files(path)}")
     built_in = {name: kind for name in registry.names() if (kind := registry.get(name)) is not None and ships(kind)}
-    files = sorted(path.glob("*.py")) if path.is_dir() else [path]
-    for file in files:
-        if not file.name.startswith("_"):
-            _load(file.resolve(), registry)
+    for file in files_of(path):
+        _load(file.resolve(), registry)
     replaced = [name for name, kind in built_in.items() if registry.get(name) is not kind]
     return [f"the stage {name} of {path.name} takes the place of the built-in one of that name" for name in replaced]
 
 
+def files_of(path: Path) -> list[Path]:
+    """The plugin file at `path`, or those of the folder, sorted; names that begin with `_` are for the others' use."""
+    files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+    return [file for file in files if not file.name.startswith("_")]
+
+
 def _load(file: Path, registry: Registry) -> None:
-    if file not in _loaded:
-        _loaded[file] = _stages(file)
-    for kind in _loaded[file]:
+    try:
+        source = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"the plugin {file} cannot be read: {error.strerror}") from None
+    digest = sha256(bytes(file) + b"\0" + source).hexdigest()
+    known = _loaded.get(file)
+    if known is None or known[0] != digest:
+        known = _loaded[file] = digest, _stages(file, source, digest)
+    for kind in known[1]:
         registry.add(kind)
 
 
-def _stages(file: Path) -> list[type[Stage]]:
-    """Run a file; return the stages that it makes, sorted by name. Raises ConfigError where it or a stage fails."""
-    name = f"streamkit_plugin_{file.stem}_{abs(hash(str(file))):x}"
+def _stages(file: Path, source: bytes, digest: str) -> list[type[Stage]]:
+    """Run a file; return the stages that it makes, sorted by name. Raises ConfigError where it or a stage fails.
+
+    The module's name changes with the source: stages of an edited file are others than those that run.
+    """
+    name = f"streamkit_plugin_{file.stem}_{digest[:12]}"
     spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
+    if spec is None or not isinstance(spec.loader, SourceLoader):
         raise ConfigError(f"{file} is not a Python file")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     made = Registry()
     try:
         with Collecting(made):
-            spec.loader.exec_module(module)
+            # not `exec_module`, which takes a cached file of the same second and size for the same source
+            exec(spec.loader.source_to_code(source, str(file)), module.__dict__)
         kinds = [kind for word in made.names() if (kind := made.get(word)) is not None]
         for kind in kinds:
             options(kind)
@@ -68,17 +85,33 @@ def _stages(file: Path) -> list[type[Stage]]:
         told = describe(error)
         if isinstance(error, SystemExit):
             told = "it ends the program; put that under if __name__ == '__main__': or leave it out"
-        raise ConfigError(f"the plugin {file}{_line(error, file)} cannot be loaded: {told}") from error
+        elif isinstance(error, SyntaxError) and error.filename == str(file):
+            told = f"{type(error).__name__}: {error.msg}"
+        line = _line(error, file)
+        place, shown = (f":{line}", _source_line(error, file, line)) if line else ("", "")
+        raise ConfigError(f"the plugin {file}{place} cannot be loaded: {told}{shown}") from error
     return kinds
 
 
-def _line(error: BaseException, file: Path) -> str:
-    """`:LINE` of the plugin's own deepest line, where the error has one."""
-    if isinstance(error, SyntaxError) and error.lineno:
-        return f":{error.lineno}"
-    place, trace = "", error.__traceback__
+def _line(error: BaseException, file: Path) -> int:
+    """The number of the plugin's own deepest line, from 1; 0 where the error has none."""
+    if isinstance(error, SyntaxError) and error.lineno and error.filename == str(file):
+        return error.lineno
+    number, trace = 0, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == str(file):
-            place = f":{trace.tb_lineno}"
+            number = trace.tb_lineno
         trace = trace.tb_next
-    return place
+    return number
+
+
+def _source_line(error: BaseException, file: Path, number: int) -> str:
+    """The line of the file on a line of its own, with a caret below where a syntax error begins."""
+    linecache.checkcache(str(file))
+    text = linecache.getline(str(file), number).rstrip()
+    if not text.strip():
+        return ""
+    caret = ""
+    if isinstance(error, SyntaxError) and error.offset and error.filename == str(file):
+        caret = "\n    " + " " * (min(error.offset, len(text) + 1) - 1 - (len(text) - len(text.lstrip()))) + "^"
+    return f"\n    {text.strip()}{caret}"

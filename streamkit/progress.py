@@ -11,6 +11,8 @@ from typing import Any
 from streamkit.messages import printable
 
 _EVERY_S = 5.0
+_NAMED = 10  # outputs that the summary names
+_OF_THRESHOLDS = "boxes removed: "  # every network has thousands: nothing is lost
 
 
 class Display:
@@ -45,42 +47,69 @@ class Display:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         columns = (
-            TextColumn("{task.description}", markup=False), BarColumn(pulse_style="cyan"),
-            TextColumn("{task.completed:.0f} frames"),
-            TextColumn("{task.fields[rate]:.0f}/s"), TimeElapsedColumn(),
-        )  # fmt: skip
+            TextColumn("{task.description}", markup=False),
+            BarColumn(pulse_style="cyan"),
+            TextColumn("{task.fields[count]}"),
+            TextColumn("{task.fields[rate]:.0f}/s"),
+            TimeElapsedColumn(),
+        )
         with Progress(*columns, console=self.console, transient=True) as bars:
             tasks: dict[str, Any] = {}
             begun = time.monotonic()
+            opening = bars.add_task("", total=None, visible=False, rate=0.0, count="")
 
             def tick() -> None:
+                text = _opening(running)
+                bars.update(opening, description=text, visible=bool(text))
                 shown = dict(list(running.states.items())[:20])
                 for name in tasks.keys() - shown.keys():
                     bars.remove_task(tasks.pop(name))
                 for name, state in shown.items():
                     if name not in tasks:
-                        tasks[name] = bars.add_task(printable(name, one_line=True), total=None, rate=0.0)
+                        tasks[name] = bars.add_task(printable(name, one_line=True), total=None, rate=0.0, count="")
                     task = tasks[name]
                     rate = state.frames / max(1e-6, time.monotonic() - begun)
-                    total = state.frames if state.done else running.limit
-                    bars.update(task, completed=state.frames, rate=rate, total=total)
+                    total = _total(state, running.limit)
+                    bars.update(task, completed=state.frames, rate=rate, total=total, count=_count(state.frames, total))
 
             with Ticker(0.2, tick):
                 yield
 
-    def summary(self, report: dict[str, Any]) -> None:
-        """Show what the run did."""
-        for text in _summary(report):
+    def summary(self, report: dict[str, Any], verbose: bool = False) -> None:
+        """Show what the run did; `verbose` adds how many boxes each threshold removed."""
+        for text in _summary(report, verbose):
             self.say(text)
+
+
+def _total(state: Any, limit: int | None) -> int | None:
+    """How many frames the source is going to give, where that is known; an estimate that was too low is none."""
+    if state.done:
+        return int(state.frames)
+    known = [n for n in (getattr(state, "facts", {}).get("expected_frames"), limit) if n is not None]
+    return min(known) if known and min(known) >= state.frames else None
+
+
+def _count(frames: int, total: int | None) -> str:
+    return f"{frames:,} frames" if total is None else f"{frames:,} of {total:,} frames"
 
 
 def _line(running: Any) -> str:
     states = running.states.values()
     done = sum(state.done for state in states)
-    return f"{running.frames} frames done, {done} of {len(states)} sources ended"
+    totals = [_total(state, running.limit) for state in states]
+    whole = None if None in totals else sum(totals)  # type: ignore[arg-type]
+    told = _count(running.frames, whole if whole is not None and whole >= running.frames else None)
+    opening = _opening(running)
+    return f"{told} done, {done} of {len(states)} sources ended" + (f"; {opening}" if opening else "")
 
 
-def _summary(report: dict[str, Any]) -> Iterator[str]:
+def _opening(running: Any) -> str:
+    """Which stages are opening: loading networks, or compiling, takes up to half a minute."""
+    ids = getattr(running, "opening", [])
+    return f"opening {', '.join(ids)}" if ids else ""
+
+
+def _summary(report: dict[str, Any], verbose: bool) -> Iterator[str]:
     rate = report["frames_per_s"]
     yield (
         f"{report['frames']} frames in {report['seconds']:.1f} s"
@@ -88,8 +117,9 @@ def _summary(report: dict[str, Any]) -> Iterator[str]:
         + (f", on {report['device']}")
     )
     for title in ("detections", "events", "counts"):
-        if report[title]:
-            yield f"{title}: " + ", ".join(f"{_name(name)} {n:,}" for name, n in report[title].items())
+        shown = {name: n for name, n in report[title].items() if verbose or not name.startswith(_OF_THRESHOLDS)}
+        if shown:
+            yield f"{title}: " + ", ".join(f"{_name(name)} {n:,}" for name, n in shown.items())
     spent = {name: stage["seconds"] for name, stage in report["stages"].items() if stage["frames"]}
     if spent:
         yield "seconds by stage: " + ", ".join(f"{_name(name)} {seconds:.2f}" for name, seconds in spent.items())
@@ -98,6 +128,11 @@ def _summary(report: dict[str, Any]) -> Iterator[str]:
     failed = {name: source["error"] for name, source in report["sources"].items() if "error" in source}
     if failed:
         yield f"{len(failed)} of {len(report['sources'])} sources failed: {', '.join(map(_name, failed))}"
+
+    outputs = [_name(path) for path in report.get("outputs", [])]
+    if outputs:
+        more = f" and {len(outputs) - _NAMED} more" if len(outputs) > _NAMED else ""
+        yield f"outputs: {', '.join(outputs[:_NAMED])}{more}"
 
 
 def _name(text: str) -> str:

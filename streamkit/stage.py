@@ -99,6 +99,9 @@ class Stage:
     warms_up: ClassVar[bool] = False
     context: Context = Context()
 
+    def probe(self) -> None:
+        """Refuse what cannot work here, such as a package or an encoder that is not there. Called before `open`."""
+
     def open(self) -> None:
         """Acquire what processing needs: models, files, buffers."""
 
@@ -190,12 +193,6 @@ class Sink(Stage):
     target: ClassVar[str] = "path"
     wants_packets: ClassVar[bool] = False
     may_drop: ClassVar[bool] = False
-
-    def probe(self) -> None:
-        """Refuse what cannot work here, such as an encoder that is not there: before the first frame, and not opened.
-
-        An instance for a path with `{source}` in it is opened when that source's first frame comes.
-        """
 
     def write(self, frame: Frame) -> None:
         """Write one frame."""

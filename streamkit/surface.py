@@ -68,6 +68,11 @@ class Surface:
         """Luma columns, padding included."""
         return int(self.data.shape[1])
 
+    @property
+    def pooled(self) -> bool:
+        """Whether `data` belongs to a pool, which takes it back when the surface goes."""
+        return self._give_back is not None
+
     def __copy__(self) -> Surface:
         """Itself: a second one of the same memory would give it back twice."""
         return self

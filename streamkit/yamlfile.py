@@ -135,7 +135,7 @@ def load(text: str, file: str, environment: Mapping[str, str] | None = None) -> 
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        told = f"not valid YAML: {_syntax(error, line)}{_quote_hint(text, line)}"
+        told = f"not valid YAML: {_syntax(error, line)}{_hint(error, text, line)}"
         raise ConfigError([Problem(file, line, column, told)]) from None
     except yaml.YAMLError as error:
         raise ConfigError([Problem(file, 1, 1, f"not valid YAML: {' '.join(str(error).split())}")]) from None
@@ -196,18 +196,40 @@ def _syntax(error: yaml.MarkedYAMLError, line: int) -> str:
     return f"{told}, {error.context} from line {begun.line + 1} on" if begun and begun.line + 1 < line else told
 
 
-def _quote_hint(text: str, line: int) -> str:
+def _hint(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
+    """The way out of the mistakes that are made most."""
     lines = text.splitlines()
     near = " ".join(lines[max(0, line - 2) : line])
     if re.search(r"(?<![\w/.\"'-])[^\s\"']*\{\w+\}", near):
         return '; put quotes around a value with braces in it, as in path: "out/{source}.jsonl"'
-    return "; indent with spaces, not tabs" if "\t" in near else ""
+    if "\t" in near:
+        return "; indent with spaces, not tabs"
+    told = str(error.problem)
+    if "<block end>" not in str(error.context) + told and "mapping values" not in told:
+        return ""
+    above = next((one for one in reversed(lines[: line - 1]) if one.strip() and one.strip()[0] != "#"), "")
+    deep, deep_above = (len(one) - len(one.lstrip()) for one in (lines[line - 1] if line <= len(lines) else "", above))
+    if deep == deep_above and ":" not in above:
+        return f"; the line above lacks its colon: {above.strip()}:"
+    if deep == deep_above:
+        return ""
+    example = _INDENTED if re.search("^(sources|stages) *:", text, re.M) else ""
+    return (
+        f"; this line is indented by {deep} space{'s' * (deep != 1)}, which fits no line above it; the keys of a "
+        f"mapping begin in the same column, and what belongs to a key is indented further{example}"
+    )
 
 
 _TAGS = "tag:yaml.org,2002:"
 _TEXT = _TAGS + "str"
 _KNOWN_TAGS = {None, "!", *(_TAGS + name for name in ("str", "int", "float", "bool", "null", "seq", "map"))}
 _FastParser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_INDENTED = """:
+    stages:
+      detect:
+        model: demo
+        min_score: 0.4
+      draw: {}"""
 
 
 @dataclass(slots=True)

@@ -160,6 +160,48 @@ def test_a_source_from_plain_values_reads_no_environment(monkeypatch):
     assert "geheim" not in found.options["uri"]
 
 
+def test_a_relative_path_is_beside_the_yaml_where_something_is_there(tmp_path, monkeypatch):
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there / "clips"):
+        folder.mkdir(parents=True)
+    for file in (here / "a.mp4", here / "both.mp4", there / "both.mp4", there / "b.mp4", there / "clips" / "c.mp4"):
+        file.write_bytes(b"")
+    monkeypatch.chdir(here)
+    text = (
+        "sources:\n  a: a.mp4\n  b: b.mp4\n  both: {uri: both.mp4}\n  c: clips/*.mp4\n  d: clips\n  none: none.mp4\n"
+        "  e: {stage: source, uri: b.mp4}\n"
+        f"  whole: {there}/b.mp4\n  link: rtsp://host/b.mp4\nstages: {{jsonl: {{path: '{{source}}.jsonl'}}}}\n"
+    )
+    config = read_text(text, folder=there)
+    assert config.problems == []
+    assert {one.id: one.options["uri"] for one in config.sources} == {
+        "a": "a.mp4",
+        "b": f"{there}/b.mp4",
+        "both": f"{there}/both.mp4",
+        "c/c": f"{there}/clips/c.mp4",
+        "d/c": f"{there}/clips/c.mp4",
+        "none": "none.mp4",
+        "e": f"{there}/b.mp4",
+        "whole": f"{there}/b.mp4",
+        "link": "rtsp://host/b.mp4",
+    }
+    assert [str(one) for one in config.warnings] == [
+        f"pipeline.yaml:4:15: source both: {there}/both.mp4 is taken, not both.mp4 in the working directory",
+        "pipeline.yaml:7:9: source none: there is no file none.mp4",
+    ]
+    assert read_text(text, folder=here).sources[2].options["uri"] == "both.mp4"
+    (found,) = read_source(config, "gate", "b.mp4")
+    assert found.options["uri"] == f"{there}/b.mp4"
+
+
+def test_a_number_that_is_no_file_is_a_webcam():
+    config = read_text("sources: {a: '0', b: '1234'}\nstages: {jsonl: {path: 'out/{source}.jsonl'}}")
+    assert [str(one) for one in config.warnings] == [
+        "pipeline.yaml:1:14: source a: there is no file 0; webcam 0 is the device /dev/video0",
+        "pipeline.yaml:1:22: source b: there is no file 1234",
+    ]
+
+
 @pytest.mark.parametrize(
     ("value", "words"),
     [

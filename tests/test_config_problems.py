@@ -3,6 +3,7 @@
 import pytest
 from configs import SMALL, _in_the_checkout, config, problems, with_stages  # noqa: F401  a fixture
 
+from streamkit.config import read_text
 from streamkit.errors import ConfigError
 from streamkit.graph import build
 
@@ -115,8 +116,26 @@ from streamkit.graph import build
             "sources: {a: 'test://?size=640'}\nstages: {draw: {}}",
             "1:14: a: test://?size=640: a test pattern has no parameter 'size', only width, height, fps, frames",
         ),
-        ("sources: [x.mp4]\nstages: {draw: {}}", "1:10: sources must be a mapping"),
-        ("sources: {a: x.mp4}\nstages: [draw]", "2:9: stages must be a mapping"),
+        (
+            "sources: [x.mp4]\nstages: {draw: {}}",
+            "1:10: sources must be a mapping, each source an id and its URI, got a list; leave out the dashes:\n"
+            "    sources:\n      street: samples/street.mp4\n",
+        ),
+        (
+            "sources: {a: x.mp4}\nstages: [draw]",
+            "2:9: stages must be a mapping, each stage an id and its options, got a list; leave out the dashes:\n"
+            "    stages:\n      detect:\n        model: demo\n",
+        ),
+        (
+            "sources: {a: x.mp4}\nstages: draw",
+            "2:9: stages must be a mapping, each stage an id and its options, got 'd",
+        ),
+        # webcams
+        (
+            "sources: {a: 0}\nstages: {draw: {}}",
+            "1:14: source a needs a URI as text, {uri: ...}, got 0; webcam 0 is the device /dev/video0",
+        ),
+        ("sources: {a: {uri: 12}}\nstages: {draw: {}}", "got 12; webcam 12 is the device /dev/video12"),
         ("[1, 2]", "1:1: a pipeline is a mapping with the keys device"),
         # ids
         (
@@ -266,3 +285,42 @@ def test_secrets_are_in_no_message(text):
 def test_what_is_wrong_in_a_fault_is_told(fault, told, uri):
     (found,) = problems(f"sources:\n  a: {{{uri}, fault: {fault}}}\nstages: {{draw: {{}}}}\n")
     assert found.startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "sources: {a: x.mp4}\nstages:\ndraw: {}\n",
+            [
+                "2:8: a pipeline needs stages, such as detect and jsonl:\n    stages:\n      detect:\n        mode",
+                "3:1: unknown key 'draw'; to put it under stages, indent it further than stages:",
+            ],
+        ),
+        (
+            "sources:\na: x.mp4\nb: y.mp4\nstages: {draw: {}}\n",
+            [
+                "1:9: a pipeline needs sources: an id and a URI for each:\n    sources:\n      street: samples",
+                "2:1: unknown key 'a'; to put it under sources, indent it further than sources:",
+                "3:1: unknown key 'b'; to put it under sources, indent it further than sources:",
+            ],
+        ),
+        (
+            "sources: {a: x.mp4}\nstages:\n  detect:\n  model: demo\n",
+            [
+                "3:10: detect.model is required",
+                "4:10: the options of model must be a mapping, got 'demo'; to make it an option of detect, indent it "
+                "further:\n      detect:\n        model: demo",
+            ],
+        ),
+        (
+            "sources: {a: x.mp4}\nstages:\n  detect: {model: demo}\n  min_score: 0.5\n",
+            ["4:14: the options of min_score must be a mapping, got 0.5"],
+        ),
+    ],
+)
+def test_a_wrong_indentation_is_told_with_the_right_one(text, told):
+    found = [str(one).removeprefix("pipeline.yaml:") for one in sorted(read_text(text).problems)]
+    assert len(found) == len(told)
+    assert all(one.startswith(start) for one, start in zip(found, told, strict=True)), found
+    assert "indent" in told[-1] or found == told

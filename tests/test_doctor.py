@@ -11,8 +11,9 @@ import pytest
 from streamkit.doctor import finding
 from streamkit.doctor import gpu as doctor_gpu
 from streamkit.doctor import machine as doctor
-from streamkit.doctor.finding import Finding, install
+from streamkit.doctor.finding import Finding
 from streamkit.errors import DeviceError
+from streamkit.messages import install_command
 from streamkit.runtime import device as runtime_device
 
 ROOT_INSTALL = r"python -m pip install -e '[^']*{}'"
@@ -255,4 +256,4 @@ def test_no_decoder_package_is_said_with_the_way_out(monkeypatch: pytest.MonkeyP
     assert line.startswith(
         "warn  cuda:0: no NVDEC, pictures are decoded on the CPU and copied over: PyNvVideoCodec does"
     )
-    assert line.endswith(install("gpu"))
+    assert line.endswith(install_command("gpu"))

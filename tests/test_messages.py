@@ -1,6 +1,65 @@
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
 import pytest
 
-from streamkit.messages import did_you_mean, printable
+from streamkit.errors import MissingPackage
+from streamkit.messages import DISTRIBUTION, did_you_mean, gpu_command, install_command, printable
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_in_a_checkout_the_command_installs_the_checkout(monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    assert install_command("track") == "python -m pip install -e '.[track]'"
+    assert install_command() == "python -m pip install -e '.'"
+    assert str(MissingPackage("numba", "track", "track")) == (
+        "track needs the package numba; install it with: python -m pip install -e '.[track]'"
+    )
+    assert gpu_command() == (
+        "python -m pip uninstall -y onnxruntime onnxruntime-gpu && python -m pip install -e '.[gpu]'"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert install_command("track") == f"python -m pip install -e '{ROOT}[track]'"
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert install_command("track") == f"python -m pip install -e '{ROOT}[track]'"
+
+
+def test_installed_the_command_names_the_distribution(tmp_path):
+    (tmp_path / "streamkit").mkdir()
+    shutil.copy(ROOT / "streamkit" / "messages.py", tmp_path / "streamkit")
+    (tmp_path / "streamkit" / "__init__.py").write_text("")
+    code = "from streamkit.messages import install_command as f; print(f('track')); print(f())"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [
+        "python -m pip install 'streamkit-video[track]'",
+        "python -m pip install 'streamkit-video'",
+    ]
+
+
+def test_the_distribution_is_that_of_the_project_file_and_never_the_other_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["name"] == DISTRIBUTION != "streamkit"
+    needed = [one for extra in project["optional-dependencies"].values() for one in extra]
+    assert [one for one in needed if one.startswith("streamkit[")] == []
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "streamkit").rglob("*.py")]
+    assert [page for page in pages if "streamkit[" in page.read_text(encoding="utf-8")] == []
 
 
 @pytest.mark.parametrize(

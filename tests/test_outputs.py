@@ -24,6 +24,7 @@ from streamkit.outputs import (
     output_error,
     report_file,
     sweep,
+    written,
 )
 
 
@@ -339,3 +340,15 @@ def test_two_processes_may_write_one_part_file_each(tmp_path):
     one, other = PartFile(tmp_path / "a.txt"), PartFile(tmp_path / "a.txt")
     assert one.part != other.part
     assert one.path == other.path
+
+
+def test_outputs_that_are_there_are_named_once_in_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for file in ("out/a.mp4", "out/clips/x.mp4", "all.jsonl"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    clips = "out/clips/{source}-{time}.mp4"
+    templates = ["out/{source}.mp4", "all.jsonl", clips, "no/{time}.jpg", "{time}.jpg", "all.jsonl"]
+    assert written(templates, ["a", "b"]) == ["out/a.mp4", "all.jsonl", "out/clips", "."]
+    assert written(["out/{source}/{time}.mp4"], ["clips"]) == ["out/clips"]
+    assert written([], ["a"]) == written(["out/{source}.mp4"], []) == []

@@ -34,6 +34,28 @@ def test_a_second_registry_gets_the_same_classes(tmp_path):
     assert first.get("p") is second.get("p") is not None
 
 
+def test_an_edited_file_gives_other_classes_and_the_old_text_the_old_behaviour(tmp_path):
+    """Also where the edit is in the same second and as long, as Python's own cached files cannot tell."""
+    file = tmp_path / "p.py"
+    text = GOOD.format(name="p") + "    answer = {}\n"
+    made = []
+    for number in (1, 2, 2, 1):
+        file.write_text(text.format(number))
+        registry = Registry()
+        load_plugins(file, registry)
+        made.append(registry.get("p"))
+    assert [kind.answer for kind in made] == [1, 2, 2, 1]
+    assert made[1] is made[2]
+    assert made[0].__module__ == made[3].__module__ != made[1].__module__
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_plugin_that_cannot_be_read(tmp_path):
+    (tmp_path / "p.py").symlink_to(tmp_path / "gone.py")
+    with pytest.raises(ConfigError, match=r"the plugin .*gone\.py cannot be read: No such file"):
+        load(tmp_path)
+
+
 def test_files_of_one_name_in_two_folders(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
@@ -60,8 +82,17 @@ def test_those_that_ship():
     ("text", "told"),
     [
         ("import nothing_of_that_name\n", r"p\.py:1 cannot be loaded: ModuleNotFoundError: No module named"),
-        ("x = 1\n\ny = x +\n", r"p\.py:3 cannot be loaded: SyntaxError: invalid syntax"),
-        ("def f():\n    raise ValueError('deep')\n\n\nf()\n", r"p\.py:2 cannot be loaded: ValueError: deep"),
+        ("x = 1\n\ny = x +\n", r"p\.py:3 cannot be loaded: SyntaxError: invalid syntax\n    y = x \+\n           \^$"),
+        (
+            "if 1:\n    y = (1\n",
+            r"p\.py:2 .* SyntaxError: '\(' was never closed\n    y = \(1\n        \^$",
+        ),
+        ("if 1:\nx = 1\n", r"p\.py:2 cannot be loaded: IndentationError: expected an .*\n    x = 1\n    \^$"),
+        ("exec('1 +')\n", r"p\.py:1 .* SyntaxError: invalid syntax \(<string>, line 1\)\n    exec\('1 \+'\)$"),
+        (
+            "def f():\n    raise ValueError('deep')\n\n\nf()\n",
+            r"p\.py:2 cannot be loaded: ValueError: deep\n    raise ValueError\('deep'\)$",
+        ),
         (
             GOOD.format(name="twice") + GOOD.format(name="twice").replace("Made", "Other"),
             r"two stages claim the name 'twice': Made in streamkit_plugin_p_\w+ and Other in streamkit_plugin_p",
@@ -86,6 +117,27 @@ def test_a_plugin_that_cannot_be_loaded(tmp_path, text, told):
     for _ in range(2):  # nothing half loaded is left behind
         with pytest.raises(ConfigError, match=told):
             load(tmp_path, default_registry())
+
+
+def test_a_stage_that_a_broken_plugin_may_have_is_no_problem_of_its_own(tmp_path):
+    (tmp_path / "p.py").write_text("x = (\n")
+    text = "plugins: [p.py]\nsources: {a: samples/street.mp4}\nstages:\n  mine: {}\n  jsonll: {path: x}\n"
+    first, second = (str(one) for one in read_text(text, folder=tmp_path).problems)
+    assert first.startswith(f"pipeline.yaml:1:11: the plugin {tmp_path}/p.py:1 cannot be loaded: SyntaxError: ")
+    assert second == "pipeline.yaml:5:3: unknown stage 'jsonll'; did you mean 'jsonl'?"
+    (tmp_path / "p.py").write_text("")
+    told = [str(one) for one in read_text(text, folder=tmp_path).problems]
+    assert told[0] == "pipeline.yaml:4:3: unknown stage 'mine'; did you mean 'infer'?"
+    text = text.replace("mine", "quite_another")
+    told = [str(one) for one in read_text(text, folder=tmp_path).problems]
+    assert told[0].endswith("unknown stage 'quite_another'; run.py list shows what there is, plugins: adds to it")
+
+
+def test_the_source_line_is_that_of_the_file_as_it_is_now(tmp_path):
+    for text in ("x = (\n", "yy = [\n"):
+        (tmp_path / "p.py").write_text(text)
+        with pytest.raises(ConfigError, match=r"\n    " + text[:2]):
+            load(tmp_path / "p.py")
 
 
 def test_a_plugin_may_take_a_built_in_stage_s_place_and_it_is_told(tmp_path):

@@ -16,8 +16,8 @@ def report(**changes):
     }  # fmt: skip
 
 
-def told(capsys, **changes) -> list[str]:
-    Display().summary(report(**changes))
+def told(capsys, verbose=False, **changes) -> list[str]:
+    Display().summary(report(**changes), verbose)
     captured = capsys.readouterr()
     assert captured.out == ""  # standard output is the pipeline's own
     return captured.err.splitlines()
@@ -34,6 +34,7 @@ def test_a_summary_of_all(capsys):
         detections={"detect": 12345},
         events={"crossed": 3},
         counts={"frames failed": 2, "boxes removed: size": 1},
+        verbose=True,
         stages={"detect.infer": {"frames": 10, "seconds": 1.239}, "unused": {"frames": 0, "seconds": 0.0}},
         latency={"jsonl": {"p50_ms": 12.4, "p95_ms": 20.0, "p99_ms": 31.6}},
         sources={"a": {"frames": 1}, "b": {"frames": 0, "error": "no such file"}, "c": {"frames": 2}},
@@ -46,6 +47,52 @@ def test_a_summary_of_all(capsys):
         "latency at jsonl: p50 12 ms, p95 20 ms, p99 32 ms",
         "1 of 3 sources failed: b",
     ]
+
+
+def test_what_thresholds_removed_is_for_the_verbose(capsys):
+    counts = {"frames failed": 2, "boxes removed: min_score": 8_014_295}
+    assert told(capsys, counts=counts)[1:] == ["counts: frames failed 2"]
+    assert told(capsys, counts=counts, verbose=True)[1:] == [
+        "counts: frames failed 2, boxes removed: min_score 8,014,295"
+    ]
+    assert told(capsys, counts={"boxes removed: min_score": 3})[1:] == []
+
+
+def test_the_summary_names_the_outputs(capsys):
+    assert told(capsys, outputs=["out/a.mp4", "out/a.jsonl"])[1:] == ["outputs: out/a.mp4, out/a.jsonl"]
+    many = [f"out/{n}.mp4" for n in range(12)]
+    assert told(capsys, outputs=many)[1:] == [f"outputs: {', '.join(many[:10])} and 2 more"]
+    assert told(capsys, outputs=many[:10])[1:] == [f"outputs: {', '.join(many[:10])}"]
+    assert told(capsys, outputs=[])[1:] == []
+
+
+def state(frames=3, done=False, expected=None):
+    return SimpleNamespace(frames=frames, done=done, facts={} if expected is None else {"expected_frames": expected})
+
+
+@pytest.mark.parametrize(
+    ("states", "limit", "line"),
+    [
+        ([state(expected=400)], None, "3 of 400 frames done, 0 of 1 sources ended"),
+        ([state(expected=4000)], None, "3 of 4,000 frames done, 0 of 1 sources ended"),
+        ([state(expected=400)], 100, "3 of 100 frames done, 0 of 1 sources ended"),
+        ([state(expected=50)], 100, "3 of 50 frames done, 0 of 1 sources ended"),
+        ([state()], 100, "3 of 100 frames done, 0 of 1 sources ended"),
+        ([state()], None, "3 frames done, 0 of 1 sources ended"),
+        ([state(expected=2)], None, "3 frames done, 0 of 1 sources ended"),  # an estimate that was too low
+        ([state(expected=3)], None, "3 of 3 frames done, 0 of 1 sources ended"),
+        ([state(expected=400), state()], None, "3 frames done, 0 of 2 sources ended"),
+        (
+            [state(expected=4), state(frames=7, done=True, expected=9)],
+            None,
+            "3 of 11 frames done, 1 of 2 sources ended",
+        ),
+        ([], None, "3 frames done, 0 of 0 sources ended"),
+    ],
+)
+def test_plain_lines_have_the_total_where_it_is_known(states, limit, line):
+    running = SimpleNamespace(frames=3, states=dict(enumerate(states)), limit=limit)
+    assert progress._line(running).startswith(line)
 
 
 @pytest.mark.parametrize("text", ["plain", "a [bold]tag[/bold] stays", "[red]"])
@@ -93,7 +140,7 @@ def test_bars_on_a_terminal(capsys):
             text += capsys.readouterr().err
     text += capsys.readouterr().err
     assert "note [x]" in text
-    assert "7 frames" in text
+    assert "7 of 7 frames" in text
     assert "3 frames" in text
 
 
@@ -136,3 +183,30 @@ def test_the_bars_of_a_terminal_show_ids_as_they_are_and_obey_none(monkeypatch, 
     assert r"[red]cam\x1b[2J\n\x9b1m" in found
     assert "\x1b[2J" not in found
     assert "\x9b" not in found
+
+
+def test_what_takes_long_before_the_first_frame_is_shown(capsys):
+    from rich.console import Console
+
+    states = {"a": SimpleNamespace(frames=0, done=False)}
+    running = SimpleNamespace(frames=0, states=states, limit=None, opening=["track", "detect"])
+    assert progress._line(running) == "0 frames done, 0 of 1 sources ended; opening track, detect"
+    display = Display()
+    display.console = Console(stderr=True, force_terminal=True, width=100, highlight=False)
+    with display.watching(running):
+        text, until = "", time.monotonic() + 30
+        while "opening track, detect" not in text and time.monotonic() < until:
+            time.sleep(0.02)
+            text += capsys.readouterr().err
+        assert "opening track, detect" in text
+        running.opening = []
+        states["a"].frames = 7
+        capsys.readouterr()
+        text = ""
+        while "7 frames" not in text and time.monotonic() < until:
+            time.sleep(0.02)
+            text += capsys.readouterr().err
+        time.sleep(0.3)
+        capsys.readouterr()
+        time.sleep(0.3)
+        assert "opening" not in capsys.readouterr().err

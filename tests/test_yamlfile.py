@@ -109,16 +109,37 @@ def test_a_merge_key_is_refused_with_the_way_out():
     assert text.startswith("x.yaml:2:5: YAML's merge key << is not read here; write the options out")
 
 
+def test_a_pipeline_with_a_wrong_indentation_is_told_with_an_example():
+    with pytest.raises(ConfigError) as caught:
+        load("stages:\n  detect:\n    model: demo\n   min_score: 0.4\n", "x.yaml")
+    first, *example = str(caught.value).splitlines()
+    assert first.startswith("x.yaml:4:4: not valid YAML: ")
+    assert f"this line is indented by 3 spaces, {MISFIT}" in first
+    assert example == [
+        "    stages:",
+        "      detect:",
+        "        model: demo",
+        "        min_score: 0.4",
+        "      draw: {}",
+    ]
+
+
 def test_an_empty_file_is_an_empty_mapping():
     assert plain("") == {}
     assert plain("# nothing\n") == {}
+
+
+MISFIT = "which fits no line above it; the keys of a mapping begin in the same column"
 
 
 @pytest.mark.parametrize(
     ("text", "start", "hint"),
     [
         ("a: [1, 2\n", "x.yaml:2:1: not valid YAML: ", ""),
-        ("a: 1\n b: 2\n", "x.yaml:2:3: not valid YAML: ", ""),
+        ("a: 1\n b: 2\n", "x.yaml:2:3: not valid YAML: ", f"is indented by 1 space, {MISFIT}"),
+        ("a:\n  b: 1\n c: 2\n", "x.yaml:3:2: not valid YAML: ", f"is indented by 1 space, {MISFIT}"),
+        ("s:\n  draw\n  b: {}\n", "x.yaml:3:4: not valid YAML: ", "; the line above lacks its colon: draw:"),
+        ("s:\n  draw\n\n  # c\n  b: {}\n", "x.yaml:5:3: not valid YAML: ", "; the line above lacks its colon: draw:"),
         ("a:\n\t- b\n", "x.yaml:2:1: not valid YAML: ", "; indent with spaces, not tabs"),
         ("a: @b\n", "x.yaml:1:4: not valid YAML: ", ""),
         ("a: *nothing\n", "x.yaml:1:4: not valid YAML: ", ""),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamkit.errors import ConfigError, Problem
+from streamkit.errors import ConfigError, MissingPackage, Problem
 from streamkit.plan import Graph
 
 
@@ -21,6 +21,8 @@ def check_networks(graph: Graph) -> None:
             continue
         try:
             check_model(card)
+        except MissingPackage:
+            continue  # a problem that `check_packages` reports
         except ConfigError as error:
             place, _ = node.place.follow(["model"])
             told = f"{node.table}: model card {card.name} ({card.path})"

@@ -21,15 +21,16 @@ from streamkit.errors import ConfigError, StreamkitError
 @click.option("--limit", type=click.IntRange(min=1), help="frames per source at most")
 @click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="write what the run did as JSON")
 @click.option("--profile", type=click.Path(path_type=Path, dir_okay=False), help="write a timeline; Perfetto opens it")
-@click.option("--watch", is_flag=True, help="follow edits of the YAML, and go on when no source is left")
+@click.option("--verbose", is_flag=True, help="also count the boxes that each threshold removed")
+@click.option("--watch", is_flag=True, help="follow edits of the YAML and its plugins; go on without sources")
 def run(
     pipeline: Path, set_: tuple[str, ...], device: str | None, limit: int | None, report: Path | None,
-    profile: Path | None, watch: bool,
+    profile: Path | None, verbose: bool, watch: bool,
 ) -> int:  # fmt: skip
     """Run a pipeline."""
     from streamkit.checks.networks import check_networks
     from streamkit.graph import build
-    from streamkit.outputs import discard_all, report_file
+    from streamkit.outputs import discard_all, report_file, written
     from streamkit.progress import Display
     from streamkit.runtime.fleet import prepare
     from streamkit.runtime.reload import watching
@@ -64,7 +65,8 @@ def run(
             code = exit_code(error)
             display.error(str(error))
     found = running.report(code)
-    display.summary(found)
+    found["outputs"] = written(running.graph.output_paths, running.states)
+    display.summary(found, verbose)
     for text in trace.finish() if trace is not None else []:
         display.say(text)
     if write_report is not None:

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from streamkit.doctor.finding import GIB, UNINSTALL, Finding, install, installed
+from streamkit.doctor.finding import GIB, Finding, installed
 from streamkit.errors import StreamkitError, describe
+from streamkit.messages import gpu_command, install_command
 
 _NEEDS_CUDA = (13, 0)
 _PROBES = (("h264", 8), ("hevc", 8), ("hevc", 10), ("av1", 8), ("av1", 10), ("vp9", 8), ("vp8", 8), ("mpeg4", 8))
@@ -59,7 +60,7 @@ def gpus() -> Iterator[Finding]:
     if trouble is not None:
         # Without the packages `device: auto` runs on the CPU and all is well; with them something is in the way.
         level: Literal["warn", "fail"] = "fail" if installed("cupy-cuda13x") else "warn"
-        yield Finding(level, "GPU", f"cannot be used: {trouble.partition(';')[0]}", f"{UNINSTALL} && {install('gpu')}")
+        yield Finding(level, "GPU", f"cannot be used: {trouble.partition(';')[0]}", gpu_command())
         return
     for index in range(gpu_count()):
         yield from gpu(index)
@@ -95,7 +96,7 @@ def _work(index: int, name: str) -> Iterator[Finding]:
             kernel("preprocess.cu", "preprocess", ("OUT=__half", "NHWC=0"))
             yield Finding("ok", name, "kernels compile")
         except Exception as error:  # NVRTC, its headers or the driver
-            yield Finding("fail", name, f"kernels do not compile: {describe(error)}", install("gpu"))
+            yield Finding("fail", name, f"kernels do not compile: {describe(error)}", install_command("gpu"))
         card = shipped_models() / "demo.yaml"
         if not card.is_file() or not (network := load_card(card)).file.is_file():
             return
@@ -108,7 +109,7 @@ def _work(index: int, name: str) -> Iterator[Finding]:
             return
         except Exception as error:  # cuDNN, memory: pipelines meet it too
             text = f"ONNX Runtime's CUDA provider does not run the demo network: {describe(error)}"
-            yield Finding("fail", name, text, f"{UNINSTALL} && {install('gpu')}")
+            yield Finding("fail", name, text, gpu_command())
             return
         nodes = ", ".join(f"{count} nodes on {who}" for who, count in session.nodes.items())
         yield Finding("ok", name, f"ONNX Runtime's CUDA provider runs the demo network ({nodes})")
@@ -121,7 +122,7 @@ def _decoders(index: int, name: str) -> Iterator[Finding]:
     module = nv_module()
     if isinstance(module, str):
         text = f"no NVDEC, pictures are decoded on the CPU and copied over: {module.partition(';')[0]}"
-        yield Finding("warn", name, text, install("gpu"))
+        yield Finding("warn", name, text, install_command("gpu"))
         return
     known, lost = [], []
     for codec, bits in _PROBES:

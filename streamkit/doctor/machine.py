@@ -16,9 +16,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from streamkit.doctor.finding import GIB, ONNXRUNTIMES, UNINSTALL, Finding, install, installed
+from streamkit.doctor.finding import GIB, Finding, installed
 from streamkit.doctor.gpu import driver, gpus
 from streamkit.errors import describe
+from streamkit.messages import DISTRIBUTION, ONNXRUNTIMES, UNINSTALL, install_command
 
 _IMPORTS = {"opencv-python-headless": "cv2", "pyyaml": "yaml", "typing-extensions": "typing_extensions"}
 _BASE = ("av", "click", "numpy", "opencv-python-headless", "orjson", "pydantic", "pyyaml", "rich", "typing-extensions")
@@ -68,7 +69,7 @@ def packages() -> Iterator[Finding]:
     for name in _BASE:
         version, spec = installed(name), wanted.get(name, "")
         if version is None:
-            yield Finding("fail", name, "is not installed", install())
+            yield Finding("fail", name, "is not installed", install_command())
             continue
         try:
             importlib.import_module(_IMPORTS.get(name, name))
@@ -85,7 +86,7 @@ def packages() -> Iterator[Finding]:
 def requirements() -> dict[str, str]:
     """The versions that streamkit asks for, by package; nothing where it is not installed itself."""
     try:
-        lines = metadata.requires("streamkit") or []
+        lines = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         return {}
     found = (re.match(r"([\w.-]+)(?:\[[^\]]*\])?\s*([^;]*)", line) for line in lines)
@@ -110,18 +111,18 @@ def onnxruntimes() -> Iterator[Finding]:
     there = {name: version for name in ONNXRUNTIMES if (version := installed(name)) is not None}
     extra = "gpu" if driver()[0] else "cpu"
     if not there:
-        yield Finding("fail", "onnxruntime", "is not installed", install(extra))
+        yield Finding("fail", "onnxruntime", "is not installed", install_command(extra))
         return
     if len(there) == 2:
         text = "onnxruntime and onnxruntime-gpu are both installed and overwrite each other's files"
-        yield Finding("fail", "onnxruntime", text, f"{UNINSTALL} && {install(extra)}")
+        yield Finding("fail", "onnxruntime", text, f"{UNINSTALL} && {install_command(extra)}")
         return
     [(name, version)] = there.items()
     try:
         module = importlib.import_module("onnxruntime")
         providers = module.get_available_providers()
     except Exception as error:  # a missing library, or files of the other package
-        again = f"python -m pip uninstall -y {name} && {install('gpu' if name.endswith('gpu') else 'cpu')}"
+        again = f"python -m pip uninstall -y {name} && {install_command('gpu' if name.endswith('gpu') else 'cpu')}"
         yield Finding("fail", name, f"{version} cannot be imported: {describe(error)}", again)
         return
     yield Finding("ok", name, f"{version}, built with {', '.join(providers)}")
@@ -231,7 +232,9 @@ def demo() -> Iterator[Finding]:
             )
             yield Finding("ok", "demo", told)
         except Exception as error:  # whatever it is, pipelines on the CPU meet it too
-            yield Finding("fail", "demo", f"the network does not run on the CPU: {describe(error)}", install("cpu"))
+            yield Finding(
+                "fail", "demo", f"the network does not run on the CPU: {describe(error)}", install_command("cpu")
+            )
     if not video.is_file():
         yield Finding("warn", "demo", f"the video that ships is not at {video}", back)
         return

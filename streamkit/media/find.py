@@ -54,6 +54,14 @@ def resolve(source: str, uri: str) -> list[tuple[str, str, str]]:
     return [(f"{source}/{stem}", "source", file) for stem, file in zip(_unique(videos), videos, strict=True)]
 
 
+def beside(uri: str, folder: Path) -> str:
+    """The URI, or the path beside the YAML in `folder` where it is a relative path and something is there."""
+    path = os.path.join(folder, uri)
+    if not is_path(uri) or scheme(uri) or os.path.abspath(path) == os.path.abspath(uri):
+        return uri
+    return path if os.path.exists(path) or (is_pattern(path) and matches(path)) else uri
+
+
 def missing(uri: str) -> str | None:
     """What a run will not find: the file at a path, or any in a folder or pattern. None where it finds something."""
     if not is_path(uri):

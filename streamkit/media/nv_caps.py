@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from streamkit.messages import install_command
+
 CODECS = {
     "h264": "H264",
     "hevc": "HEVC",
@@ -25,7 +27,7 @@ def nv_module() -> Any | str:
     try:
         import PyNvVideoCodec
     except ImportError as error:
-        return f"the package PyNvVideoCodec cannot be imported ({error}); pip install 'streamkit[gpu]'"
+        return f"the package PyNvVideoCodec cannot be imported ({error}); {install_command('gpu')}"
     except Exception as error:  # it opens the driver's libraries while it is imported, and raises what it likes
         return f"PyNvVideoCodec does not load: {' '.join(str(error).split())[:200]}"
     return PyNvVideoCodec

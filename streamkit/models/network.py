@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from streamkit.errors import ModelError, Problem
+from streamkit.errors import MissingPackage, ModelError, Problem
 from streamkit.models.card import Card
 
 if TYPE_CHECKING:
@@ -89,10 +89,18 @@ def inspect(file: Path) -> ModelInfo:
     return _inspect(file, stat.st_mtime_ns, stat.st_size)
 
 
+def need_onnxruntime() -> Any:
+    """The module `onnxruntime`. Raises MissingPackage."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingPackage("onnxruntime", "cpu", "a network") from error
+    return onnxruntime
+
+
 @functools.lru_cache(maxsize=64)
 def _inspect(file: Path, changed_ns: int, size: int) -> ModelInfo:
-    import onnxruntime as ort
-
+    ort = need_onnxruntime()
     if size < 1024 and file.read_bytes().startswith(b"version https://git-lfs"):
         raise ModelError(f"{file} is Git LFS's pointer to a model, not the model; fetch it with: git lfs pull")
     options = ort.SessionOptions()

@@ -12,6 +12,7 @@ from typing import Any
 
 from streamkit.data import Device
 from streamkit.errors import DeviceError, ModelError
+from streamkit.messages import gpu_command
 from streamkit.models.network import short
 from streamkit.models.upsample import for_cuda
 
@@ -79,7 +80,7 @@ def open_session(file: Path, names: Sequence[str], provider_options: list[dict[s
     if missing:
         raise DeviceError(
             f"the installed ONNX Runtime {ort.__version__} has no {missing[0]} (it has "
-            f"{', '.join(ort.get_available_providers())}). {_FIX}"
+            f"{', '.join(ort.get_available_providers())}). {_fix()}"
         )
     if "cuda" in names or "tensorrt" in names:
         # It prints what it cannot load; standard output may be carrying records.
@@ -105,18 +106,16 @@ def open_session(file: Path, names: Sequence[str], provider_options: list[dict[s
         if asked == [PROVIDERS["cpu"]]:
             raise ModelError(f"{file} cannot be loaded: {short(error)}") from None
         why = " ".join([short(error), *said.getvalue().split()])
-        raise DeviceError(f"{file.name} cannot be loaded with {', '.join(names)}: {why}. {_FIX}") from None
+        raise DeviceError(f"{file.name} cannot be loaded with {', '.join(names)}: {why}. {_fix()}") from None
     lost = [name for name in asked if name not in session.get_providers()]
     if lost:
         why = " ".join([_why_not_loaded(lost[0]), *said.getvalue().split()])
-        raise DeviceError(f"ONNX Runtime did not load {lost[0]}: {why}. {_FIX}")
+        raise DeviceError(f"ONNX Runtime did not load {lost[0]}: {why}. {_fix()}")
     return session
 
 
-_FIX = (
-    "Install the GPU build and its libraries with: pip uninstall onnxruntime; pip install 'streamkit[gpu]' "
-    "(run.py doctor shows what is there)"
-)
+def _fix() -> str:
+    return f"Install the GPU build and its libraries with: {gpu_command()} (run.py doctor shows what is there)"
 
 
 def _why_not_loaded(provider: str) -> str:

@@ -13,8 +13,7 @@ import operator
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,20 +22,10 @@ import numpy as np
 
 from streamkit.data import Batch, Detections, Frame, array_module
 from streamkit.errors import describe
+from streamkit.runtime.pixels import pixels_of
 from streamkit.stage import Stage
 
-__all__ = [
-    "Before",
-    "Own",
-    "States",
-    "check_batch",
-    "check_tables",
-    "line_of",
-    "parts_of",
-    "read_only",
-    "same",
-    "touched",
-]
+__all__ = ["Before", "Own", "States", "line_of", "parts_of", "same", "touched"]
 
 
 _MOST_S = 0.0005  # a batch, to copy the states of its sources: 5 % of Python's time at a hundred batches a second
@@ -53,13 +42,15 @@ class Before:
 
     def __init__(self, frames: Sequence[Frame], states: States | None = None) -> None:
         self._frames = [
-            (frame, dict(frame.tables), list(frame.events), dict(frame.facts), frame.skipped) for frame in frames
+            (frame, pixels_of(frame), dict(frame.tables), list(frame.events), dict(frame.facts), frame.skipped)
+            for frame in frames
         ]
         self._put_back = None if states is None else states.copied({frame.source for frame in frames})
 
     def restore(self) -> None:
         """Put everything back; sources that had no state have none again."""
-        for frame, tables, events, facts, skipped in self._frames:
+        for frame, pixels, tables, events, facts, skipped in self._frames:
+            frame.surface, frame.width, frame.height = pixels
             frame.tables, frame.events, frame.facts, frame.skipped = tables, events, facts, skipped
         if self._put_back is not None:
             self._put_back()
@@ -179,62 +170,6 @@ def _equal(first: Any, second: Any) -> bool:
     return np.array_equal(first, second, equal_nan=first.dtype.kind in "fc")
 
 
-@contextmanager
-def read_only(frames: Sequence[Frame]) -> Iterator[None]:
-    """Pictures on the host cannot be written within: other branches read them, and a decoder's buffers come again.
-
-    CuPy's arrays have no such flag, so on a device nobody is kept from writing them.
-    """
-    pictures = [frame.surface.data for frame in frames if frame.surface is not None]
-    if pictures and array_module(pictures[0]) is not np:
-        pictures = []
-    pictures = [data for data in pictures if data.flags.writeable]
-    for data in pictures:
-        data.flags.writeable = False
-    try:
-        yield
-    finally:
-        for data in pictures:
-            data.flags.writeable = True
-
-
-def check_batch(made: Batch, given: Batch, kind: type[Stage]) -> None:
-    """Look at what a stage gives back.
-
-    Raises:
-        TypeError: a table of it is none.
-        ValueError: frames are missing, or rows belong to none of them.
-    """
-    count = len(made.frames) + len(made.failed) - len(given.failed)
-    if count != len(given.frames):
-        raise ValueError(
-            f"{kind.__name__}.process must hand on every frame that it is given, got {count} of {len(given.frames)}; "
-            "to leave out objects select rows of a table"
-        )
-    check_tables(made.tables)
-    for name, table in made.tables.items():
-        rows = table.batch_row if isinstance(table, Detections) else np.zeros(0)
-        if array_module(rows) is np and len(rows) and not 0 <= rows.min() <= rows.max() < len(made.frames):
-            raise ValueError(
-                f"tables[{name!r}].batch_row must be from 0 to {len(made.frames) - 1}, a frame's place in the batch; "
-                f"got {rows.min()} to {rows.max()}"
-            )
-
-
-def check_tables(tables: Mapping[str, Any]) -> None:
-    """Look at the tables that a stage leaves.
-
-    Raises:
-        TypeError: one is none.
-        ValueError: the columns of one do not fit each other.
-    """
-    for name, table in tables.items():
-        if isinstance(table, Detections):
-            table.check()
-        elif not callable(table):
-            raise TypeError(f"tables[{name!r}] must be a Detections, got {type(table).__name__}")
-
-
 def parts_of(table: Detections) -> list[Any]:
     """All that a table is made of; `is` tells whether one of it was replaced since."""
     fixed = table.labels, table.private, table.skeleton
@@ -248,7 +183,13 @@ def touched(table: Detections, before: list[Any]) -> bool:
 
 
 def line_of(error: BaseException, kind: type[Stage]) -> str:
-    """The line of the stage's own file where an error came from, as `mine.py:12`; "" where it is not known."""
+    """The line of the stage's own file where an error came from, as `mine.py:12`; "" where it is not known.
+
+    What the stage left behind is found wrong only after its call: then the line is that of its `process`.
+    """
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == file]
-    return f"{Path(file).name}:{lines[-1]}" if file and lines else ""
+    if file and lines:
+        return f"{Path(file).name}:{lines[-1]}"
+    code = getattr(getattr(kind, "process", None), "__code__", None)
+    return f"{Path(code.co_filename).name}:{code.co_firstlineno}" if code else ""

@@ -15,6 +15,7 @@ from typing import Any
 
 from streamkit.data import Batch, Device
 from streamkit.errors import ConfigError, DeviceError
+from streamkit.messages import gpu_command
 
 _IN_FLIGHT = 4
 
@@ -51,7 +52,7 @@ def gpu_trouble(index: int = 0) -> str | None:
     except ImportError:
         if not _driver():
             return "there is no NVIDIA driver on this machine"
-        return "the package cupy is missing; pip install 'streamkit[gpu]' in place of 'streamkit[cpu]'"
+        return f"the package cupy is missing; {gpu_command()}"
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except Exception as error:
@@ -61,9 +62,9 @@ def gpu_trouble(index: int = 0) -> str | None:
     try:
         import onnxruntime
     except ImportError:
-        return "the package onnxruntime-gpu is missing; pip install 'streamkit[gpu]'"
+        return f"the package onnxruntime-gpu is missing; {gpu_command()}"
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
-        return "the onnxruntime installed has no CUDA provider; pip uninstall onnxruntime, pip install 'streamkit[gpu]'"
+        return f"the onnxruntime installed has no CUDA provider; {gpu_command()}"
     return None
 
 
@@ -94,7 +95,20 @@ class LaneDevice:
 
 
 class HostLane(LaneDevice):
-    """A lane of host stages beside a GPU: waits on its thread."""
+    """A lane of host stages beside a GPU: waits on its thread.
+
+    Args:
+        device: the GPU, so that what a stage does with CuPy happens there; None leaves the current one.
+    """
+
+    def __init__(self, device: Device | None = None) -> None:
+        self._device = device
+
+    def enter(self) -> contextlib.AbstractContextManager[Any]:
+        """Make the GPU the current one of this thread."""
+        if self._device is None:
+            return contextlib.nullcontext()
+        return self._device.xp.cuda.Device(self._device.index)  # type: ignore[no-any-return]
 
     def receive(self, batch: Batch) -> None:
         """Wait on this thread until the GPU has written the batch."""
@@ -165,7 +179,7 @@ def lane_device(device: Device, on_device: bool) -> LaneDevice:
     """The way to the device for a lane of device stages or of host stages."""
     if device.kind == "cpu":
         return LaneDevice()
-    return CudaLane(device) if on_device else HostLane()
+    return CudaLane(device) if on_device else HostLane(device)
 
 
 def describe_gpu(index: int) -> dict[str, Any]:

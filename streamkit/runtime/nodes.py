@@ -19,6 +19,7 @@ from streamkit.data import Batch, Frame
 from streamkit.errors import OutputError, StageError, StreamkitError, describe
 from streamkit.plan import Node
 from streamkit.runtime.apart import line_of
+from streamkit.runtime.pixels import COPIED
 from streamkit.stage import Context, Stage
 
 MakeContext = Callable[[str], Context]
@@ -42,6 +43,7 @@ class Runner:
 
     Attributes:
         call: since when, on the monotonic clock in seconds, and on which thread a call is under way; None without one.
+        opening: whether it is opening the stage, which may load a network or compile.
         dead: an output of the stage cannot be written: batches pass it by.
     """
 
@@ -51,7 +53,7 @@ class Runner:
         self.node, self.meter, self._context, self._fail = node, StageMeter(), context, fail
         self.counters = Counters()
         self.call: tuple[float, int] | None = None
-        self.dead = False
+        self.dead = self.opening = False
         self.apart = not node.type.__module__.startswith("streamkit.")  # a plugin's: see `runtime/apart.py`
         self._unopened: dict[Any, str] = {}  # why an instance could not be opened
         self._changes: deque[tuple[Mapping[str, Any], Callable[[], None]]] = deque()
@@ -89,12 +91,15 @@ class Runner:
         Raises:
             StreamkitError: it cannot be; the text names it.
         """
+        self.opening = True
         try:
             self.open()
         except StreamkitError:
             raise
         except RAISED as error:
             raise StreamkitError(str(self._failure(error, when=" as it was opened"))) from error
+        finally:
+            self.opening = False
 
     def finish(self) -> None:
         """Close the stage, and tell what that raises."""
@@ -124,6 +129,11 @@ class Runner:
         finally:
             self.call = None
         return batch
+
+    def copied(self, surfaces: int) -> None:
+        """Count surfaces that had to be copied before they were handed on."""
+        if surfaces:
+            self.counters.add(COPIED, surfaces)
 
     def change(self, values: Mapping[str, Any], refused: Callable[[], None] = lambda: None) -> None:
         """Give the stage's options new values before the next batch, or have it `refused`; from any thread."""
@@ -221,7 +231,8 @@ class Runner:
         return kept
 
     def _failure(self, error: BaseException, frame: Frame | None = None, when: str = "") -> StageError:
-        line = line_of(error, self.node.type) if self.apart else ""
+        known = not self.apart or isinstance(error, NotOpenedError)  # whose text has the line
+        line = "" if known else line_of(error, self.node.type)
         return StageError(self.node.id, error, frame, when=when, line=line)
 
     def _give_up(self, error: OutputError) -> None:

@@ -1,4 +1,4 @@
-"""`--watch`: a pipeline that follows its YAML.
+"""`--watch`: a pipeline that follows its YAML and the plugins that this names.
 
 An edit that is wrong is refused with every problem, and the pipeline goes on. Sources that came, went or changed do so
 while the others run, and so do options that stages say may change. After any other edit what is decoded goes through,
@@ -13,9 +13,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from streamkit.config import plugin_names
 from streamkit.data import Device
 from streamkit.errors import ConfigError, StreamkitError, describe
 from streamkit.plan import Graph, Node, SourceConfig
+from streamkit.plugins import files_of
 from streamkit.runtime.device import choose
 from streamkit.runtime.run import Pipeline
 from streamkit.runtime.settings import value_of
@@ -62,7 +64,7 @@ def watching(path: Path, load: Callable[[], Graph], limit: int | None, say: Call
 
 
 class Reloading:
-    """Runs a pipeline and follows its file. To its user it is what `Pipeline` is.
+    """Runs a pipeline and follows its files. To its user it is what `Pipeline` is.
 
     Args:
         path: the YAML.
@@ -75,6 +77,8 @@ class Reloading:
         self, path: Path, load: Callable[[], Graph], make: Callable[[Graph], Pipeline], say: Callable[[str], None]
     ) -> None:
         self._path, self._load, self._make, self.say = path, load, make, say
+        self._names: list[Path] = []  # what the YAML names as plugins, files and folders
+        self._read: tuple[int, int, int] | None = None
         self._seen = self._applied = self._signature()
         self._graph = load()  # what the YAML says: what is done by hand changes a pipeline's own copy
         self._running = make(_copy(self._graph))
@@ -131,7 +135,7 @@ class Reloading:
         self._running.stop()
 
     def look(self) -> None:
-        """See whether the file has changed, and was left alone since the last look; then follow it."""
+        """See whether a file has changed, and all were left alone since the last look; then follow them."""
         found = self._signature()
         settled, self._seen = found == self._seen, found
         if not settled or found == self._applied or found is None or self._next is not None or not self._running.ready:
@@ -143,12 +147,16 @@ class Reloading:
             told = error if isinstance(error, StreamkitError) else describe(error)
             self.say(f"{self._path}: the edit is refused, and the pipeline goes on as it was:\n{told}")
 
-    def _signature(self) -> tuple[int, int, int] | None:
+    def _signature(self) -> tuple[Any, ...] | None:
+        """What changes with the YAML and with the plugins that it names; None between an editor's two steps."""
         try:
-            found = self._path.stat()
-        except OSError:  # between an editor's two steps
+            own = _stamp(self._path)
+            if own != self._read:
+                self._names, self._read = plugin_names(self._path), own
+        except OSError:
             return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        files = [file for name in self._names for file in files_of(name)]
+        return own, *((file, _stamp(file) if file.exists() else None) for file in files)
 
     def _follow(self, new: Graph) -> None:
         """Do what the file says otherwise than before; what was done by hand elsewhere stays."""
@@ -175,6 +183,16 @@ class Reloading:
         self.say(f"{self._path}: {'; '.join(told) or 'nothing changed that matters here'}")
 
     # ------------------------------------------------------------------------------------------------- counting
+
+    @property
+    def graph(self) -> Graph:
+        """See `Pipeline`."""
+        return self._running.graph
+
+    @property
+    def opening(self) -> list[str]:
+        """See `Pipeline`."""
+        return self._running.opening
 
     @property
     def states(self) -> dict[str, SourceState]:
@@ -207,6 +225,11 @@ class Reloading:
         found |= {"frames": self.frames, "seconds": round(seconds, 3), "restarts": len(self._past)}
         found["frames_per_s"] = round(self.frames / seconds, 2) if seconds else None
         return found
+
+
+def _stamp(file: Path) -> tuple[int, int, int]:
+    found = file.stat()
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _tally(running: Pipeline) -> Tally:

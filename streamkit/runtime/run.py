@@ -158,6 +158,11 @@ class Pipeline(Controls):
         )
         return 1 if failed or self.sources.removed.failed else 0
 
+    @property
+    def opening(self) -> list[str]:
+        """The ids of the stages that are opening now."""
+        return list(dict.fromkeys(one.node.table for _, one in list(self._runners) if one.opening))
+
     def stop(self) -> None:
         """Ask the sources to end; what is decoded goes through, for a few seconds, and every file is closed.
 

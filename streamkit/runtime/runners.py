@@ -8,14 +8,16 @@ from functools import partial
 from typing import Any
 
 from streamkit.crops import Rows
-from streamkit.data import Batch
+from streamkit.data import Batch, Detections, Frame
 from streamkit.emit.emitter import Emitter
 from streamkit.errors import StreamkitError
 from streamkit.plan import Node
-from streamkit.runtime.apart import Before, Own, States, check_batch, check_tables, parts_of, read_only, same, touched
+from streamkit.runtime.apart import Before, Own, States, parts_of, same, touched
 from streamkit.runtime.aside import AsideRunner
+from streamkit.runtime.contract import check_batch, check_frame, check_tables
 from streamkit.runtime.emitting import EmitRunner
 from streamkit.runtime.nodes import RAISED, MakeContext, Runner
+from streamkit.runtime.pixels import Pixels
 from streamkit.runtime.sinks import SinkRunner
 from streamkit.runtime.tables import join, split
 from streamkit.stage import BatchStage, FrameStage, Sink, Stage, StreamStage
@@ -150,21 +152,20 @@ class FrameRunner(Runner):
         before = [dict(frame.tables) for frame in frames]
         parts = [{name: parts_of(table) for name, table in tables.items()} for tables in before]
 
-        with read_only(frames):
+        said = [(list(frame.events), dict(frame.facts)) for frame in frames]
+        with Pixels(frames) as pixels:
             errors = self._each(batch)
         for row, frame in enumerate(frames):  # after all of them: a stage may hold on to the tables of earlier ones
-            found = {
-                name: table
-                for name, table in frame.tables.items()
-                if table is not before[row].get(name) or touched(table, parts[row][name])
-            }
             try:
-                check_tables(found)
-                changed.update(found)
+                self.copied(pixels.take([frame], batch.xp))
+                changed.update(_changed_tables(frame, before[row], parts[row]))
+                check_frame(frame)
             except (TypeError, ValueError) as error:
                 errors.setdefault(row, error)
+                frame.events, frame.facts = said[row]
         changed.update(name for name in own if name not in changed and not same(own[name], given[name]))
         if errors:
+            pixels.restore(errors)
             as_given = {name: table.split(n) for name, table in given.items()}
             for row in errors:
                 before[row] = {name: part[row] for name, part in as_given.items()}
@@ -193,16 +194,36 @@ class FrameRunner(Runner):
             self.kept(partial(self.end, source), f" as that of {source} was closed")
 
 
+def _changed_tables(frame: Frame, before: dict[str, Detections], parts: dict[str, list[Any]]) -> list[str]:
+    """The names of the tables that a stage has changed, checked. Raises TypeError or ValueError."""
+    check_tables(frame.tables, only=())
+    changed = [
+        name for name, table in frame.tables.items() if table is not before.get(name) or touched(table, parts[name])
+    ]
+    check_tables(frame.tables, only=changed)
+    return changed
+
+
 def _called(runner: Runner, process: Callable[[Batch], Batch], batch: Batch) -> Batch:
-    """What a stage makes of a batch; a plugin's works on what is its own, and what it makes is looked at."""
+    """What a stage makes of a batch; a plugin's works on what is its own, and what it makes is checked."""
     if not runner.apart:
         return process(batch)
-    own = Own(batch)
-    with read_only(() if runner.node.in_place else batch.frames):
-        made = process(own.batch)
-    if isinstance(made, Batch):  # anything else the runner refuses
+    own, before = Own(batch), Before(batch.frames)
+    with Pixels(batch.frames, freeze=not runner.node.in_place, on_host=not runner.node.on_device) as pixels:
+        try:
+            made = process(own.batch)
+        except BaseException:
+            pixels.restore()  # what it has said of the frames until then stays
+            raise
+    if not isinstance(made, Batch):  # the runner refuses it
+        return made
+    try:
         check_batch(made, batch, runner.node.type)
-        own.give_back(made)
+        runner.copied(pixels.take(made.frames, batch.xp))
+    except (TypeError, ValueError):
+        before.restore()
+        raise
+    own.give_back(made)
     return made
 
 

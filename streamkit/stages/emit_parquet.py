@@ -79,4 +79,7 @@ class Parquet(Emitter):
 
     def client(self) -> Client:
         """See `Emitter.client`."""
+        from streamkit.tablefile import arrow
+
+        arrow("parquet", "parquet")
         return ParquetClient(self.path, self.send, self._every_s, self._roll_bytes, self._size // 2)

@@ -43,6 +43,12 @@ class Infer(BatchStage):
     cuda_graph: bool = False
     batch: Count | None = None
 
+    def probe(self) -> None:
+        """Refuse to begin without ONNX Runtime."""
+        from streamkit.models.network import need_onnxruntime
+
+        need_onnxruntime()
+
     def open(self) -> None:
         """Load the network and run every batch size once.
 

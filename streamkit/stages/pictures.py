@@ -13,6 +13,7 @@ from streamkit.media.thinning import check_part, nothing_taken, numbers, thinned
 from streamkit.stage import Count, Seconds, Source, stage
 from streamkit.stages.source import Rate
 from streamkit.units import Unit
+from streamkit.stages.source import Rate, turns
 
 if TYPE_CHECKING:
     from streamkit.media.pacing import Pacer
@@ -68,6 +69,7 @@ class Pictures(Source):
         Raises:
             SourceError: there is no picture or none was taken, or, after the last one, some could not be read.
         """
+        from streamkit.media.expected import expected_frames
         from streamkit.media.find import picture_files
         from streamkit.media.pacing import Pacer
         from streamkit.media.upload import place
@@ -76,6 +78,10 @@ class Pictures(Source):
         context = self.context
         files = picture_files(self.uri)
         part = numbers(len(files), self.rate, self.start, self.end)
+        whole = {"frames": len(files), "fps": self.rate, "duration_s": len(files) / self.rate}
+        context.facts["expected_frames"] = expected_frames(
+            whole, self.start, self.end, self.every, self.fps, turns(self.loop)
+        )
         self._pacer = None if self.pace is None else Pacer(self.pace, 1 / self.rate, self.phase, context.id)
         broken: dict[str, str] = {}
         none = True

@@ -11,6 +11,7 @@ from typing_extensions import TypedDict  # pydantic needs this one before Python
 
 from streamkit.analytics.memory import Slots
 from streamkit.data import Batch
+from streamkit.messages import install_command
 from streamkit.rules.above import Above
 from streamkit.rules.schedule import Schedule
 from streamkit.stage import Seconds, StreamStage, stage
@@ -109,7 +110,7 @@ class RuleStage(StreamStage):
         from streamkit.tracking.jit import is_kept
 
         if not is_compiled():
-            self.context.say("numba is not installed, so rules are slow; pip install 'streamkit[track]'")
+            self.context.say(f"numba is not installed, so rules are slow; install it with: {install_command('track')}")
         elif not is_kept(advance):
             self.context.say(
                 "the rules' evaluation is being compiled, which takes some seconds; once, not at every start"

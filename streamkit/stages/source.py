@@ -125,6 +125,7 @@ class VideoSource(Source):
                 raise
 
     def _frames(self, link: Link) -> Iterator[Frame]:
+        from streamkit.media.expected import expected_frames
         from streamkit.media.pacing import Pacer
         from streamkit.media.reader import Reader
         from streamkit.media.surfaces import shared_pool
@@ -143,6 +144,10 @@ class VideoSource(Source):
                 wait = context.spans.call("wait for the pace", self._pacer.wait, waiting=True)
             live = reader.info.live
             context.facts.update(reader.info.facts())
+            if not live and not self.keyframes:
+                context.facts["expected_frames"] = expected_frames(
+                    context.facts, self.start, self.end, self.every, self.fps, turns(self.loop)
+                )
             none = True
             for index, picture, pts_s in thinned(self._looped(reader), self.every, self.fps):
                 if none:  # a container may have them before a rotation
@@ -210,12 +215,12 @@ class VideoSource(Source):
 
     def _looped(self, reader: Reader) -> Iterator[tuple[int, Picture, float]]:
         """The pictures of every turn, with index and time that go on rising."""
-        turns = 1 if self.loop is False else math.inf if self.loop is True else self.loop
+        last = turns(self.loop)
         index, pts_s, turn = -1, 0.0, 0
-        while turn < turns:
+        while turn < last:
             shift: tuple[int, float] | None = None if turn else (0, 0.0)
             # on a loop pictures are counted on from turn to turn, and which are taken differs
-            thinning = Thinning(self.every, self.fps) if turns == 1 and (self.every > 1 or self.fps) else None
+            thinning = Thinning(self.every, self.fps) if last == 1 and (self.every > 1 or self.fps) else None
             for number, picture in reader.pictures(self.start, self.end, thinning=thinning, keyframes=self.keyframes):
                 if shift is None:
                     first = reader.began or (number, picture.pts_s)
@@ -227,3 +232,8 @@ class VideoSource(Source):
             if reader.ended is not None:
                 index, pts_s = reader.ended[0] + shift[0], reader.ended[1] + shift[1]
             turn += 1
+
+
+def turns(loop: bool | int) -> float:
+    """How often a file is read with this `loop`; infinite for true."""
+    return 1 if loop is False else math.inf if loop is True else loop

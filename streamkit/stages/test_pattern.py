@@ -60,6 +60,7 @@ class TestPattern(Source):
         Raises:
             SourceError: not one picture was taken.
         """
+        from streamkit.media.expected import expected_frames
         from streamkit.media.pacing import Pacer
         from streamkit.media.surfaces import shared_pool
         from streamkit.media.upload import place
@@ -71,6 +72,8 @@ class TestPattern(Source):
         self._pacer = None if self.pace is None else Pacer(self.pace, 1 / rate, self.phase, context.id)
         count = int(want["frames"]) or None
         every_one = ((n, None, n / rate) for n in numbers(count, rate, self.start, self.end))
+        whole = {"frames": count, "fps": rate, "duration_s": None if count is None else count / rate}
+        context.facts["expected_frames"] = expected_frames(whole, self.start, self.end, self.every, self.fps, 1)
         none = True
         with place(context.device) as put:
             for index, _, pts_s in thinned(every_one, self.every, self.fps):

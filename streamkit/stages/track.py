@@ -83,11 +83,17 @@ class Track(StreamStage):
         if self.smooth and self.method == "iou":
             raise ValueError("method iou has no motion to smooth boxes by: leave out smooth, or take another method")
 
-    def open(self) -> None:
-        """Get the compiled code ready; compiling it, once after an installation, takes some seconds."""
-        from streamkit.tracking.jit import is_kept, need_numba
+    def probe(self) -> None:
+        """Refuse to begin without Numba."""
+        from streamkit.tracking.jit import need_numba
 
         need_numba()
+
+    def open(self) -> None:
+        """Get the compiled code ready; compiling it, once on a machine, takes 20 to 30 s."""
+        from streamkit.tracking.jit import is_kept
+
+        self.probe()
         from streamkit.tracking.advance import advance
         from streamkit.tracking.pool import Pool
         from streamkit.tracking.settings import Settings
@@ -116,7 +122,7 @@ class Track(StreamStage):
             numbers[name] = float(number)  # for an int, which Python may give, all would be compiled anew
         self._settings = Settings(**chosen, class_aware=self.class_aware, appearance=self.appearance, **numbers)
         if not is_kept(advance):
-            self.context.say("the tracker is being compiled, which takes some seconds; once, not at every start")
+            self.context.say("the tracker is being compiled, which takes 20 to 30 s; once on this machine")
         self._pool = Pool()
         self._known: dict[str, object] = {}
         self._advance([], Batch([]))

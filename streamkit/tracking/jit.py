@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -9,6 +12,7 @@ from typing import Any, TypeVar
 
 from streamkit.errors import MissingPackage
 
+_FOLDERS = 16  # of compiled code, each a few MB, for different sources: of the tracker and of the rules
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -35,15 +39,85 @@ def compiled(function: _Function) -> _Function:
 def kept(function: _Function) -> _Function:
     """Compile a function that Python calls, and keep what was compiled on disk.
 
-    It is kept beside its source, or in the user's cache where that cannot be written to; else compiled at each start.
+    It is kept in the user's cache, in a folder named after the content of the sources, so that every checkout and
+    installation with the same sources finds it. Where that folder cannot be written to, it is kept where Numba keeps
+    it, or else compiled at each start.
     """
     from numba import njit
 
-    try:
-        made: _Function = njit(nogil=True, error_model="numpy", cache=True)(function)
-    except RuntimeError:  # there is no place to keep it
-        made = njit(nogil=True, error_model="numpy")(function)
-    return made
+    made = njit(nogil=True, error_model="numpy")(function)
+    with contextlib.suppress(RuntimeError):  # there is no place to keep it
+        made._cache = _cache(function)
+    return made  # type: ignore[no-any-return]
+
+
+def _cache(function: Callable[..., Any]) -> Any:
+    """What `njit(cache=True)` gives a function, but with a place of our own before those of Numba."""
+    from numba.core import caching
+
+    class ByContent(caching._CacheLocator):  # type: ignore[misc]
+        """A folder for each content of the sources."""
+
+        def __init__(self, place: Path, digest: str) -> None:
+            self._place, self._digest = place, digest
+
+        @classmethod
+        def from_function(cls, py_func: Any, py_file: str) -> ByContent | None:
+            digest = content_digest(Path(py_file).parent)
+            made = cls(cache_folder() / digest[:32], digest)
+            try:
+                made.ensure_cache_path()
+            except OSError:
+                return None
+            _remove_old(made._place)
+            return made
+
+        def get_cache_path(self) -> str:
+            return str(self._place)
+
+        def get_source_stamp(self) -> str:
+            return self._digest
+
+        def get_disambiguator(self) -> str:
+            return self._digest[:8]
+
+    class Place(caching.CompileResultCacheImpl):  # type: ignore[misc]
+        _locator_classes = [ByContent, *caching.CompileResultCacheImpl._locator_classes]  # noqa: RUF012  as Numba's
+
+    class Cache(caching.FunctionCache):  # type: ignore[misc]
+        _impl_class = Place
+
+    return Cache(function)
+
+
+def cache_folder() -> Path:
+    """Where compiled code of all versions is kept: in `NUMBA_CACHE_DIR`, else in the user's cache."""
+    from numba import config
+
+    if config.CACHE_DIR:
+        return Path(config.CACHE_DIR) / "streamkit"
+    user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(user) / "streamkit" / "compiled"
+
+
+def content_digest(folder: Path) -> str:
+    """A digest of the sources in `folder` and in this one, and of Numba's version, as 64 hexadecimal digits."""
+    import numba
+
+    whole = sha256(numba.__version__.encode())
+    for one in dict.fromkeys([Path(__file__).parent, folder]):
+        for path in sorted(one.glob("*.py")):
+            whole.update(f"\0{path.name}\0".encode() + path.read_bytes())
+    return whole.hexdigest()
+
+
+def _remove_old(place: Path) -> None:
+    """Mark a folder as used now, and remove those beside it that were not for the longest."""
+    with contextlib.suppress(OSError):  # another process does the same
+        os.utime(place)
+        folders = sorted(place.parent.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+        for folder in folders[_FOLDERS:]:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_kept(function: Any) -> bool:

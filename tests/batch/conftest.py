@@ -79,7 +79,7 @@ class RayNodes:
 @pytest.fixture(scope="session")
 def ray_nodes() -> Iterator[RayNodes]:
     """A cluster with two nodes, `a` and `b`, of one core each. Who loses one puts it back."""
-    pytest.importorskip("ray", reason="needs the package ray: pip install 'streamkit[ray]'")
+    pytest.importorskip("ray", reason="needs the package ray: pip install -e '.[ray]'")
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
     before = dict(os.environ)
     os.environ |= {"RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}

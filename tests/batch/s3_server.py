@@ -11,7 +11,7 @@ KEYS = {"AWS_ACCESS_KEY_ID": "AKIDFORTESTS", "AWS_SECRET_ACCESS_KEY": "sesame/op
 @pytest.fixture(scope="module")
 def s3_server():
     """Its address; every test of a module sees the same buckets."""
-    pytest.importorskip("s3fs", reason="needs the package s3fs: pip install 'streamkit[s3]'")
+    pytest.importorskip("s3fs", reason="needs the package s3fs: pip install -e '.[s3]'")
     server = pytest.importorskip("moto.server", reason="needs the package moto").ThreadedMotoServer(
         ip_address="127.0.0.1", port=0, verbose=False
     )

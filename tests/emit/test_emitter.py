@@ -278,7 +278,7 @@ def test_a_package_that_is_missing_is_told_before_the_first_frame(kind, package,
 
     monkeypatch.setattr(builtins, "__import__", missing)
     scheme = "http" if kind == "webhook" else kind
-    with pytest.raises(MissingPackage, match=rf"pip install 'streamkit\[{extra}\]'"):
+    with pytest.raises(MissingPackage, match=rf"pip install -e '.*\[{extra}\]'"):
         run({"stage": kind, "url": f"{scheme}://h", "spool": {"path": str(tmp_path / "s")}})
 
 

@@ -106,5 +106,5 @@ def test_a_missing_package_is_told_with_its_extra(format_, package, monkeypatch)
     import sys
 
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingPackage, match=rf"format: {format_} needs .* pip install 'streamkit\[{format_}\]'"):
+    with pytest.raises(MissingPackage, match=rf"format: {format_} needs .* pip install -e '.*\[{format_}\]'"):
         codec(format_, "frames")

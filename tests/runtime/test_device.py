@@ -9,6 +9,7 @@ import pytest
 
 from streamkit.data import Batch, Color, Device, Frame, Surface
 from streamkit.errors import ConfigError, DeviceError
+from streamkit.messages import install_command
 from streamkit.runtime import device as devices
 from streamkit.runtime.device import CudaLane, HostLane, LaneDevice, choose, gpu_trouble, lane_device
 
@@ -63,11 +64,16 @@ def no_driver() -> int:
 @pytest.mark.parametrize(
     ("cupy", "ort", "index", "trouble"),
     [
-        (None, None, 0, ("the package cupy is missing; pip install 'streamkit[gpu]'", "there is no NVIDIA driver")),
+        (None, None, 0, ("the package cupy is missing; python -m pip uninstall -y onnx", "there is no NVIDIA driver")),
         (no_driver, None, 0, "no NVIDIA GPU or driver (cudaErrorNoDevice: no CUDA-capable device)"),
         (lambda: 2, ["CUDAExecutionProvider"], 2, "there is no GPU 2, only 2"),
-        (lambda: 2, None, 1, "the package onnxruntime-gpu is missing; pip install 'streamkit[gpu]'"),
-        (lambda: 1, ["CPUExecutionProvider"], 0, "the onnxruntime installed has no CUDA provider; pip uninstall"),
+        (lambda: 2, None, 1, "the package onnxruntime-gpu is missing; python -m pip uninstall -y onnxruntime"),
+        (
+            lambda: 1,
+            ["CPUExecutionProvider"],
+            0,
+            "the onnxruntime installed has no CUDA provider; python -m pip uninst",
+        ),
         (lambda: 1, ["CUDAExecutionProvider", "CPUExecutionProvider"], 0, None),
     ],
 )
@@ -77,6 +83,8 @@ def test_each_thing_that_is_missing_is_named(cupy, ort, index, trouble, monkeypa
     monkeypatch.setitem(sys.modules, "onnxruntime", providers)
     found = gpu_trouble(index)
     assert found is None if trouble is None else found.startswith(trouble)
+    if found is not None and "pip" in found:
+        assert found.endswith(f"; python -m pip uninstall -y onnxruntime onnxruntime-gpu && {install_command('gpu')}")
 
 
 def test_the_way_to_the_device_by_lane():

@@ -255,3 +255,62 @@ def test_several_devices_are_refused(tmp_path):
     path.write_text(f"device: [cpu, cpu]\n{SOURCES}{STAGES}")
     with pytest.raises(ConfigError, match=r"--watch follows the YAML in one process, got 2 devices; name one"):
         watching(path, lambda: build(read(path, registry=registry())), None, print)
+
+
+PLUGIN = """from streamkit import FrameStage, stage
+
+
+@stage("mine", writes="events")
+class Mine(FrameStage):
+    '''Says what it is.'''
+
+    def process(self, frame):
+        frame.emit("is_{}")
+"""
+
+
+@pytest.mark.parametrize("named", ["mine.py", "stages"])
+def test_an_edited_plugin_is_followed_and_a_broken_one_refused(tmp_path, named):
+    path, folder = tmp_path / "p.yaml", tmp_path / "stages"
+    folder.mkdir()
+    plugin = tmp_path / named if named.endswith(".py") else folder / "mine.py"
+    plugin.write_text(PLUGIN.format("one"))
+    lines = tmp_path / "a.jsonl"
+    text = f"plugins: [{named}]\n{SOURCES}stages:\n  mine: {{}}\n  note: {{}}\n  jsonl: {{path: '{lines}'}}\n"
+    with following(path, text.replace("  b: {stage: camera}\n", "")) as (running, said, _):
+        more("a")
+        first = running._running
+        plugin.write_text("x = (\n")
+        until(lambda: said)
+        assert said[0].startswith(f"{path}: the edit is refused, and the pipeline goes on as it was:\n")
+        assert f"the plugin {plugin}:1 cannot be loaded: SyntaxError: '(' was never closed\n    x = (\n" in said[0]
+        assert running._running is first
+        more("a")
+        plugin.write_text(PLUGIN.format("two"))
+        until(lambda: running._running is not first and running._running.ready)
+        assert said[1] == f"{path}: the stages changed: what is decoded goes through, and the pipeline is built anew"
+        until(lambda: "is_one" in lines.read_text())  # the first run's file, whole
+        more("a")
+        second = running._running
+        plugin.write_text(PLUGIN.format("two"))  # saved again, and the same
+        until(lambda: len(said) == 3)
+        assert said[2] == f"{path}: nothing changed that matters here"
+        assert running._running is second
+    assert "is_two" in "".join(one.read_text() for one in tmp_path.glob("a*.jsonl"))
+
+
+def test_a_new_file_in_a_folder_of_plugins_is_noticed(tmp_path):
+    path, folder = tmp_path / "p.yaml", tmp_path / "stages"
+    folder.mkdir()
+    with following(path, f"plugins: [stages]\n{SOURCES}{STAGES}") as (_, said, _):
+        more("a")
+        (folder / "_helper.py").write_text("x = (\n")
+        (folder / "mine.py").write_text("x = (\n")
+        until(lambda: said)
+        assert "mine.py:1 cannot be loaded" in said[0]
+        path.write_text(f"device: cpu\nplugins: [nowhere.py]\n{SOURCES}{STAGES}")
+        until(lambda: len(said) == 2)
+        assert "there is no plugin file or folder" in said[1]
+        (tmp_path / "nowhere.py").write_text(PLUGIN.format("x"))
+        until(lambda: len(said) == 3)
+        assert said[2] == f"{path}: nothing changed that matters here"

@@ -254,7 +254,7 @@ def test_right_options_are_taken():
 
 def test_without_numba_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "numba", None)
-    with pytest.raises(MissingPackage, match=r"streamkit\[track\]"):
+    with pytest.raises(MissingPackage, match=r"track needs the package numba; install it with: .*\[track\]"):
         opened()
 
 

@@ -1,12 +1,15 @@
 """Compiled code is kept, and what was kept is not used when any of its sources has changed."""
 
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import streamkit.tracking
-from streamkit.tracking.jit import sources_stamp
+from streamkit.tracking.jit import _remove_old, cache_folder, content_digest, sources_stamp
 
 CODE = """
 from streamkit.stage import Context
@@ -50,3 +53,81 @@ def test_a_change_of_any_source_is_noticed(tmp_path, monkeypatch):
     with (tmp_path / "kalman.py").open("a") as file:
         file.write("# another")
     assert sources_stamp() != before
+
+
+def checkout(place: Path) -> Path:
+    """A second copy of the package, its files newer."""
+    package = Path(streamkit.tracking.__file__).parents[1]
+    shutil.copytree(
+        package, place / "streamkit", ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copy
+    )
+    return place
+
+
+def hits(place: Path, cache: Path, **more: str) -> list[str]:
+    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+    environment |= {"PYTHONPATH": str(place), "XDG_CACHE_HOME": str(cache), "PYTHONDONTWRITEBYTECODE": "1", **more}
+    done = subprocess.run(
+        [sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, cwd=place, timeout=150
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.slow
+def test_a_second_checkout_finds_what_the_first_has_compiled_and_another_content_does_not(tmp_path):
+    cache = tmp_path / "cache"
+    first, second = checkout(tmp_path / "first"), checkout(tmp_path / "second")
+    assert hits(first, cache) == ["False", "1", "0", "1"]
+    assert hits(second, cache) == ["True", "0", "1", "0"]
+    assert len(list((cache / "streamkit" / "compiled").iterdir())) == 1
+    assert not list(first.rglob("*.nbi"))
+    with (second / "streamkit" / "tracking" / "kalman.py").open("a") as file:
+        file.write("# another\n")
+    assert hits(second, cache) == ["False", "1", "0", "1"]
+    assert hits(first, cache) == ["True", "0", "1", "0"]
+
+
+def test_where_the_user_has_no_cache_it_is_kept_beside_the_source(tmp_path):
+    place, cache = checkout(tmp_path / "first"), tmp_path / "cache"
+    cache.write_text("a file is no folder")
+    assert hits(place, cache) == ["False", "1", "0", "1"]
+    assert hits(place, cache) == ["True", "0", "1", "0"]
+    assert list((place / "streamkit" / "tracking").rglob("*.nbi"))
+
+
+def test_the_digest_is_of_names_and_contents_alone(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.py").write_text("1")
+    first = content_digest(tmp_path / "a")
+    assert len(first) == 64
+    assert content_digest(tmp_path / "b") == first
+    (tmp_path / "b" / "x.py").write_text("2")
+    assert content_digest(tmp_path / "b") != first
+    (tmp_path / "b" / "x.py").write_text("1")
+    (tmp_path / "b" / "x.py").rename(tmp_path / "b" / "y.py")
+    assert content_digest(tmp_path / "b") != first
+
+
+def test_folders_that_were_not_used_for_long_are_removed(tmp_path):
+    folders = [tmp_path / str(n) for n in range(20)]
+    for age, folder in enumerate(folders):
+        folder.mkdir()
+        (folder / "x.nbi").touch()
+        os.utime(folder, (1_000_000 - age, 1_000_000 - age))
+    _remove_old(folders[19])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*map(str, range(15)), "19"])
+
+
+def test_the_folder_is_the_user_s(monkeypatch, tmp_path):
+    from numba import config
+
+    monkeypatch.setattr(config, "CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "streamkit" / "compiled"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert cache_folder() == Path("/home/me/.cache/streamkit/compiled")
+    monkeypatch.setattr(config, "CACHE_DIR", "/elsewhere")
+    assert cache_folder() == Path("/elsewhere/streamkit")

@@ -1,0 +1,24 @@
+"""Whether the packages that stages need are installed."""
+
+from __future__ import annotations
+
+from streamkit.errors import ConfigError, MissingPackage, Problem, StreamkitError
+from streamkit.plan import Graph
+
+
+def check_packages(graph: Graph) -> None:
+    """Probe every stage for packages of install extras that are missing; nothing is opened.
+
+    Raises:
+        ConfigError: packages are missing; each problem at the stage that needs it, with the command that installs it.
+    """
+    problems: list[Problem] = []
+    for node in graph.nodes.values():
+        try:
+            node.type(**node.options).probe()
+        except MissingPackage as error:
+            problems.append(node.place.problem(f"{node.table}: {error}"))
+        except StreamkitError:
+            pass  # an encoder or a protocol that is not there: `run` says so for the device that it takes
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))
