@@ -72,12 +72,16 @@ class AvDecoder:
         if (hidden or unwanted) and packet is not None:
             self._left_out[packet.pts] = hidden
 
+        if packet is not None:
+            self._timing.sent(packet)
         try:
             frames = self._context.decode(packet)
         except (ValueError, OSError, av.FFmpegError) as error:
             if isinstance(error, EOFError):
                 return []
             self._counters.add(UNDECODABLE)
+            if packet is not None:
+                self._timing.lost(packet)
             self._lost = self._live
             return []
         if self._left_out:

@@ -128,6 +128,8 @@ class NvDecoder:
             return self._software.decode(packet, hidden=hidden, unwanted=unwanted)
         hidden = hidden or unwanted
         pictures: list[Picture] = []
+        if packet is not None and (packet.is_keyframe or not self._waiting):
+            self._timing.sent(packet)
         if packet is None:
             for part in self._filter.filter(None) if self._filter and not self._waiting else []:
                 pictures += self._push(part.buffer_ptr, part.size, part.pts, part.is_discard)
@@ -199,6 +201,7 @@ class NvDecoder:
         except Exception as error:  # PyNvVideoCodec's types differ by version, all mean a failed decoder
             self._counters.add(UNDECODABLE)
             self._session, self._waiting, self._parameters = None, True, None
+            self._timing.lost()
             self._failures += 1
             if self._failures >= _TRIES:
                 text = f"NVDEC fails again and again: {' '.join(str(error).split())[:300]}"

@@ -266,7 +266,7 @@ class Pipeline(Controls):
 
     def _context(self, id_: str) -> Context:
         given = 1 if self.device.kind == "cpu" else cores(), Counters(), self.say, self.addresses, self._spans()
-        return Context(id_, self.device, self._sizes, *given, later=self.later)
+        return Context(id_, self.device, self._sizes, *given, later=self.later, streams=self.streams)
 
     def _count(self, lane: Lane, batch: Batch) -> None:
         self.ends.count(lane, batch)

@@ -48,6 +48,26 @@ def write(
     return path
 
 
+def two_streams(path: Path, sizes: list[tuple[int, int]], frames: int = 10) -> Path:
+    """A file with a video stream of each size, all of the same frames."""
+    with av.open(str(path), "w") as output:
+        streams = []
+        for width, height in sizes:
+            stream = output.add_stream("libx264", rate=25)
+            stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+            stream.options = {"preset": "ultrafast"}
+            streams.append(stream)
+        for i in range(frames):
+            for stream in streams:
+                pixels = scene(i, stream.width, stream.height)
+                frame = av.VideoFrame.from_ndarray(pixels, format="rgb24").reformat(format="yuv420p")
+                frame.pts, frame.time_base = i, Fraction(1, 25)
+                output.mux(stream.encode(frame))
+        for stream in streams:
+            output.mux(stream.encode(None))
+    return path
+
+
 def shifted(path: Path, given: Path, shift_s: float, **options: str) -> Path:
     """The packets of a video in another container, with times that begin later."""
     with av.open(str(given)) as source, av.open(str(path), "w", options=options) as output:
@@ -55,7 +75,9 @@ def shifted(path: Path, given: Path, shift_s: float, **options: str) -> Path:
         for packet in source.demux(video=0):
             if packet.size:
                 ticks = round(shift_s / packet.time_base)
-                packet.pts, packet.dts, packet.stream = packet.pts + ticks, packet.dts + ticks, stream
+                if packet.dts is not None:
+                    packet.dts += ticks
+                packet.pts, packet.stream = packet.pts + ticks, stream
                 output.mux(packet)
     return path
 

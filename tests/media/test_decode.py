@@ -21,7 +21,7 @@ BIG = [name for name in VIDEOS if "1080p" in name]
 
 def ffmpeg_times(path):
     with av.open(str(path)) as container:
-        stream = container.streams.video[0]
+        stream = container.streams.best("video")
         stream.thread_type = "AUTO"
         return [float(frame.pts * frame.time_base) for frame in container.decode(stream)]
 

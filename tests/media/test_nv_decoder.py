@@ -80,6 +80,8 @@ def test_the_way_through_nvdec_gives_what_ffmpeg_gives(fake, test_data, name):
         ("h264.mkv", {"options": {"bf": "2"}}),
         ("bare.h264", {"muxer": "h264", "options": {"bf": "2"}}),
         ("mpeg4.avi", {"codec": "mpeg4", "options": {"bf": "2"}}),
+        ("h264.avi", {"options": {"preset": "medium", "bf": "3", "g": "10"}}),
+        ("h264.asf", {"options": {"preset": "medium", "bf": "3", "g": "10"}}),
     ],
 )
 def test_containers(fake, tmp_path, name, options):
