@@ -188,7 +188,9 @@ class Reader:
             packets = self._spans.each("wait for packets", packets, waiting=True)
             self._arrivals.seen()
         base = self._demuxer.stream.time_base
-        until = math.inf if self._until is None or not base else self._until / base
+        until = math.inf
+        if self._until is not None and base and not self._demuxer.decode_times:
+            until = self._until / base
         for packet in packets:
             if packet.dts is not None and packet.dts >= until:  # and so is the time of each that follows
                 self._stopped = True

@@ -215,7 +215,7 @@ def test_rotation_is_asked_of_the_keyframe(fake, tmp_path):
     path = write(tmp_path / "a.mp4", 64, 48, 3, rotation=90)
     decoder = NvDecoder(Demuxer(str(path)), GPU, SurfacePool(GPU), Counters(), None)
     form = decoder._look(next(decoder._demuxer.packets()))
-    assert (form.width, form.height, form.rotation, form.bits, form.chroma) == (64, 48, 270, 8, 420)
+    assert (form.width, form.height, form.turn, form.bits, form.chroma) == (64, 48, (270, False), 8, 420)
 
 
 def thinned(path, device, **part):
