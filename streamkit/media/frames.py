@@ -63,7 +63,7 @@ def turn_of(frame: Any) -> Turn:
         return Turn(round(-int(frame.rotation) / 90) % 4 * 90)
     # (a, b, u, c, d, v, x, y, w): x' = a x + c y, y' = b x + d y, with y downwards
     a, b, _, c, d, *_ = np.frombuffer(entry, np.int32)[:9].astype(float) / 65536
-    mirrored = a * d - b * c < 0
+    mirrored = bool(a * d - b * c < 0)
     if mirrored:  # the frame is mirrored first: what is left is a turn
         a, b = -a, -b
     return Turn(round(math.degrees(math.atan2(b, a)) / 90) % 4 * 90, mirrored)
