@@ -75,7 +75,8 @@ def test_a_long_hole_is_not_waited_out(clock, hole_s):
     again = clock.now_s + phase_s
     assert pacer.due_s(1, 5.0 + hole_s) == pytest.approx(again)
     assert pacer.due_s(2, 5.04 + hole_s) == pytest.approx(again + 0.04)
-    assert pacer.due_s(3, 14.9 + hole_s) == pytest.approx(again + 9.9), "measured from frame to frame"
+    assert pacer.due_s(3, 14.9 + hole_s) == pytest.approx(again + 9.9)
+    assert pacer.due_s(4, 24.8 + hole_s) == pytest.approx(again + 19.8), "a hole is measured from frame to frame"
 
 
 def test_a_rate_counts_frames_and_not_the_videos_time(clock):

@@ -290,7 +290,10 @@ def test_a_packet_waits_for_its_number_no_longer_than_it_has_to(clip, tmp_path, 
             given.append(packet)
             yield packet
 
-    came = [(one.packet, len(given)) for one in Numbering(counted(), demuxer, lambda number, pts_s, alone: True)]
+    numbered = Numbering(counted(), demuxer, lambda number, pts_s, alone: True)
+    ready = [(one.packet, len(given), one.number) for one in numbered]
+    assert [number for *_, number in sorted(ready, key=lambda one: one[0].pts)] == list(range(70))
+    came = [(packet, after) for packet, after, _ in ready]
     highest, horizon = -(10**9), []
     for packet in given:
         highest = highest if packet.dts is None else max(highest, packet.dts)

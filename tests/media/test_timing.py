@@ -13,6 +13,7 @@ from clips import shifted, two_streams, write
 from streamkit.counters import Counters
 from streamkit.data import Device
 from streamkit.errors import SourceError
+from streamkit.media.av_decoder import AvDecoder
 from streamkit.media.demux import Demuxer
 from streamkit.media.reader import Reader
 from streamkit.media.ring import Ring
@@ -67,6 +68,51 @@ def test_parts_of_a_video_with_decoding_times_only(decode_times_only):
     source = VideoSource(uri=str(path), every=7, start=1.0)
     source.context = Context(id="cam")
     assert [(f.index, round(f.pts_s, 3)) for f in source.frames()] == [(n, n / 25) for n in (28, 35, 42, 49)]
+
+
+def test_every_end_of_a_video_with_decoding_times_only(decode_times_only):
+    path, wanted = decode_times_only
+    for end in range(1, 51, 3):
+        found = read(path, end_s=end / 25)
+        assert at(found) == [(n, n / 25) for n in range(end)]
+        for one, other in zip(found, wanted[:end], strict=True):
+            np.testing.assert_array_equal(one[2], other[2])
+
+
+def test_holes_in_time_stay_where_they_are(tmp_path):
+    """Also for keyframes, which come without the frames between them."""
+    ticks = [40 * i + 1000 * (i >= 10) for i in range(50)]
+    path = write(tmp_path / "a.asf", frames=50, options=B_FRAMES, ticks=ticks)
+    found = at(read(path))
+    times = [pts_s for _, pts_s in found]
+    assert times[-1] == pytest.approx(2.96, abs=0.2)
+    assert sorted(b - a for a, b in itertools.pairwise(times))[-1] > 0.9
+    keyframes = at(read(path, keyframes=True))
+    assert [n for n, _ in keyframes] == [0, 25]
+    assert keyframes == [found[0], found[25]]
+
+
+def test_a_packet_that_cannot_be_decoded_does_not_move_the_others(tmp_path):
+    path = write(tmp_path / "a.avi", frames=50, options={**B_FRAMES, "g": "10"})
+    demuxer, counters, times = Demuxer(str(path)), Counters(), []
+    decoder = AvDecoder(demuxer, Device(), SurfacePool(Device()), counters)
+    for place, one in enumerate([*demuxer.packets(), None]):
+        if place == 45:
+            one.update(b"\xff" * one.size)
+        times += [round(picture.pts_s * 25) for picture in decoder.decode(one)]
+    demuxer.close()
+    assert counters["packets not decodable"] == 1
+    assert times == [n for n in range(50) if n != 45]
+
+
+def test_a_seek_leaves_what_was_read_ahead(tmp_path):
+    path = write(tmp_path / "a.avi", frames=100, options={"bf": "0", "g": "10"})
+    with closing(Demuxer(str(path))) as demuxer:
+        assert demuxer.seek(2.0)
+        assert next(demuxer.packets()).pts == 50
+    with closing(Demuxer(str(path))) as demuxer:
+        assert [packet.pts for packet in demuxer.packets()] == list(range(100)), "each packet once"
+        assert demuxer.packets_read == 100
 
 
 def test_packets_of_unknown_presentation_are_not_kept_for_clips(decode_times_only):
