@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import re
 import os
+import re
 import time
 from collections.abc import Iterable
 from pathlib import Path

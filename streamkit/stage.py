@@ -63,6 +63,7 @@ class Context:
         packets: for a source that `reads_packets`: where to put each packet, as it came, for stages that write them
             out; None where no stage does. `Frame.packet` is the place of a frame's own.
         facts: where a source puts what it knows of itself: codec, width, height, fps, frames, duration_s.
+        streams: by source id, the number of the video stream, where the source's option `stream` is set.
     """
 
     id: str = ""
@@ -79,6 +80,7 @@ class Context:
     status: Callable[[str, str | None, str], None] = lambda state, cause, words: None
     packets: Ring | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+    streams: Mapping[str, int] = field(default_factory=dict)
 
 
 class Stage:

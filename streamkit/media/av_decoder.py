@@ -76,12 +76,16 @@ class AvDecoder:
         if packet is not None and packet.is_corrupt and packet.pts is not None:
             self._note(packet.pts)
 
+        if packet is not None:
+            self._timing.sent(packet)
         try:
             frames = self._context.decode(packet)
         except (ValueError, OSError, av.FFmpegError) as error:
             if isinstance(error, EOFError):
                 return []
             self._counters.add(UNDECODABLE)
+            if packet is not None:
+                self._timing.lost(packet)
             self._lost = self._live
             return []
         if self._left_out:

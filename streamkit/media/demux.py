@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import IO, Any
 
@@ -21,6 +22,14 @@ from streamkit.media.uris import is_live, is_path, mask
 _POLL_S = 0.2  # FFmpeg looks ten times a second whether it is to end a wait
 # without an index these land anywhere: they are read through instead
 _UNSEEKABLE = ("mpegts", "mpeg", "h264", "hevc", "m4v", "mpegvideo", "av1", "obu", "ivf", "rawvideo")
+_DECODE_TIMES = frozenset({"avi", "asf"})
+"""Containers that hold no presentation times. FFmpeg derives them for other codecs; for these two it makes them up."""
+_REORDERED = frozenset({"h264", "hevc"})
+_HEAD = 32  # packets that are read to find the first frame's time: more than any reordering needs
+_MOST_BLANK = 1024
+_DEFAULT_PIXELS = 5_000_000
+"""By so much a stream that is marked as the default one outranks others; FFmpeg's own figure."""
+_MATROSKA = "matroska,webm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +71,22 @@ class StreamInfo:
 
 
 class Demuxer:
-    """Reads the packets of a container's first video stream; a cover picture is none.
+    """Reads the packets of one video stream of a container; a cover image is none.
 
     Args:
         uri: a path, an address that FFmpeg knows (rtsp, rtsps, http, https and HLS, rtmp, ...), or a V4L2 device.
         link: how an address is opened.
         file: an open file that is read in place of the address, which then is only its name.
+        number: which video stream, from 0, cover images not counted; None for the best one, as `ffmpeg` ranks them: the
+            largest, and of those under 5 megapixels one that is marked as the default.
 
     Attributes:
         container: FFmpeg's.
         stream: the video stream.
         info: what the container says of it.
         packets_read: how many packets have come.
+        decode_times: whether packets have decoding times only (`pts` is None). The n-th frame shown then has the n-th
+            of these times; see `Timing`.
         discarded: how many of them belong to no picture that is shown.
         damaged: at how many places data is missing or broken, as far as the container tells; the frames concerned
             carry FFmpeg's corrupt flag (see `continuity`).
@@ -84,7 +97,9 @@ class Demuxer:
         SourceError: it cannot be opened; the text says why in plain words, its cause in one.
     """
 
-    def __init__(self, uri: str, link: Link | None = None, *, file: IO[bytes] | None = None) -> None:
+    def __init__(
+        self, uri: str, link: Link | None = None, *, file: IO[bytes] | None = None, number: int | None = None
+    ) -> None:  # fmt: skip
         import av
 
         self.uri, self._link = uri, link or Link()
@@ -109,17 +124,19 @@ class Demuxer:
             if file:
                 raise not_a_video(uri, error) from error
             raise cannot_open(uri, error, late=self._late(begun_s)) from error
-        streams = [s for s in self.container.streams.video if not s.disposition & av.stream.Disposition.attached_pic]
-        if not streams:
+        try:
+            self.stream: Any = choose_stream(self.container, number, mask(uri), is_file=is_path(uri))
+        except SourceError:
             self.container.close()
-            raise SourceError(f"{mask(uri)} has no video stream", cause="no_video" if is_path(uri) else "codec")
-        self.stream: Any = streams[0]
-        if not self.stream.codec_context:
-            self.container.close()
-            raise SourceError(f"{mask(uri)}: no decoder here knows its codec", cause="codec")
+            raise
         self.sender_shift_s: float | None = None
         self._limit_pixels()
         self.info = self._read_info()
+        self._no_pts = self.container.format.name in _DECODE_TIMES and self.info.codec in _REORDERED
+        self.decode_times = self._no_pts and bool(self.stream.codec_context.has_b_frames)
+        self._head: list[Any] = []
+        if file is None and is_path(uri):
+            self._look_ahead()
         self.packets_read = self.discarded = self.damaged = 0
         # these count pictures at a rate that nobody told them
         self._untimed = self.info.live and self.container.format.name in ("mpjpeg", "mjpeg")
@@ -158,7 +175,8 @@ class Demuxer:
         """The packets as FFmpeg gives them."""
         import av
 
-        packets, live = self.container.demux(self.stream), self.info.live
+        head, self._head = self._head, []
+        packets, live = itertools.chain(head, self.container.demux(self.stream)), self.info.live
         base = self.stream.time_base
         tick = float(base) if base else 0.0
         while True:
@@ -175,6 +193,8 @@ class Demuxer:
             if packet.size:
                 self.packets_read += 1
                 self.discarded += packet.is_discard
+                if self._no_pts:
+                    packet.pts = None if self.decode_times else packet.dts
                 if live:
                     self._date(packet, tick)
                 yield packet
@@ -205,6 +225,7 @@ class Demuxer:
             return False
         import av
 
+        self._head.clear()
         base = self.stream.time_base
         try:
             self.container.seek(int(pts_s * base.denominator / base.numerator), stream=self.stream, backward=True)
@@ -237,6 +258,7 @@ class Demuxer:
 
     def close(self) -> None:
         """Close the file or connection."""
+        self._head.clear()
         self.container.close()
 
     def _limit_pixels(self) -> None:
@@ -247,6 +269,50 @@ class Demuxer:
             size = f"{context.width}x{context.height}"
             raise SourceError(f"{mask(self.uri)}: {size} is {TOO_LARGE}", cause="codec")
         context.options = dict(PIXEL_LIMIT)
+
+    def _look_ahead(self) -> None:
+        """Read a file's first packets where its header does not tell the time of the first frame.
+
+        Matroska stores no time below zero: such packets have none. They get one step after the other, up to the first
+        that has one.
+        """
+        name, started = self.container.format.name, self.stream.start_time is not None
+        if started and name != _MATROSKA and name not in _DECODE_TIMES:
+            return
+        times: list[int | None] = []
+        timed = 0
+        for packet in self._read_quietly():
+            self._head.append(packet)
+            times.append(packet.dts if self._no_pts else packet.pts)
+            timed += times[-1] is not None
+            if not timed and (name != _MATROSKA or len(times) == _MOST_BLANK):
+                return
+            if timed == _HEAD or (timed and len(times) == 1 and started and name == _MATROSKA):
+                break
+        known = [time for time in times if time is not None]
+        if not known or (times[0] is not None and started and name == _MATROSKA):
+            return
+        blank = [packet for packet, time in zip(self._head, times, strict=True) if time is None]
+        first = min(known) - len(blank) * self.step
+        for place, packet in enumerate(blank):
+            packet.dts = first + place * self.step
+            if not self.stream.codec_context.has_b_frames:
+                packet.pts = packet.dts
+            else:
+                self.decode_times = True
+        self.info = replace(self.info, start_s=float(first * self.stream.time_base))
+
+    def _read_quietly(self) -> Iterator[Any]:
+        """Packets up to the first trouble, which whoever reads on meets again."""
+        import av
+
+        with suppress(OSError, ValueError, av.FFmpegError):
+            yield from (packet for packet in self.container.demux(self.stream) if packet.size)
+
+    @property
+    def step(self) -> int:
+        """From one frame to the next, in the stream's ticks."""
+        return max(1, round(1 / ((self.info.average_rate or 25.0) * float(self.stream.time_base))))
 
     def _read_info(self) -> StreamInfo:
         stream, context = self.stream, self.stream.codec_context
@@ -267,6 +333,43 @@ class Demuxer:
             frames=stream.frames or None,
             live=is_live(self.uri) or (not is_path(self.uri) and duration is None and not self.container.duration),
         )
+
+
+def choose_stream(container: Any, number: int | None, name: str, *, is_file: bool) -> Any:
+    """The video stream to read; a cover image is none.
+
+    Args:
+        container: an `av.container.InputContainer`.
+        number: which one, from 0; None for the best.
+        name: the address to name in errors, masked.
+        is_file: whether it is a file's.
+
+    Raises:
+        SourceError: there is no video stream, none of that number, or no decoder for it.
+    """
+    import av
+
+    found = [s for s in container.streams.video if not s.disposition & av.stream.Disposition.attached_pic]
+    if not found:
+        raise SourceError(f"{name} has no video stream", cause="no_video" if is_file else "codec")
+    if number is not None and number >= len(found):
+        most = len(found) - 1
+        allowed = f"0 to {most}" if most else "0"
+        has = f"{most + 1} video stream{'s' * (most > 0)}"
+        raise SourceError(f"{name}: stream must be {allowed}, for it has {has}, got {number}", cause="no_video")
+    chosen = max(found, key=_rank) if number is None else found[number]
+    if not chosen.codec_context:
+        raise SourceError(f"{name}: no decoder here knows its codec", cause="codec")
+    return chosen
+
+
+def _rank(stream: Any) -> int:
+    """How good a video stream is, as the command `ffmpeg` ranks them; of equal ones it takes the first."""
+    import av
+
+    context = stream.codec_context
+    pixels = context.width * context.height if context else -1
+    return int(pixels + _DEFAULT_PIXELS * bool(stream.disposition & av.stream.Disposition.default))
 
 
 def chroma_of(layout: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,9 +58,24 @@ def color_of(frame: Any, *, centred: bool = False) -> Color:
     return Color(matrix, full, *sited)
 
 
-def rotation_of(frame: Any) -> int:
-    """Degrees clockwise to turn a frame upright: 0, 90, 180 or 270; other angles count as the nearest of these."""
-    return round(-int(frame.rotation) / 90) % 4 * 90
+class Turn(NamedTuple):
+    """What makes a frame upright: `mirrored` left to right first, then turned by `rotation` degrees clockwise."""
+
+    rotation: int = 0
+    mirrored: bool = False
+
+
+def turn_of(frame: Any) -> Turn:
+    """What makes an `av.VideoFrame` upright, by its display matrix; other angles count as the nearest quarter turn."""
+    entry = frame.side_data.get("DISPLAYMATRIX")
+    if entry is None:
+        return Turn(round(-int(frame.rotation) / 90) % 4 * 90)
+    # (a, b, u, c, d, v, x, y, w): x' = a x + c y, y' = b x + d y, with y downwards
+    a, b, _, c, d, *_ = np.frombuffer(entry, np.int32)[:9].astype(float) / 65536
+    mirrored = bool(a * d - b * c < 0)
+    if mirrored:  # the frame is mirrored first: what is left is a turn
+        a, b = -a, -b
+    return Turn(round(math.degrees(math.atan2(b, a)) / 90) % 4 * 90, mirrored)
 
 
 def to_surface(frame: Any, pool: SurfacePool, *, centred: bool = False) -> tuple[int, int, Surface]:
@@ -73,15 +89,17 @@ def to_surface(frame: Any, pool: SurfacePool, *, centred: bool = False) -> tuple
     Returns:
         Width and height as shown, and the surface.
     """
-    color, rotation = color_of(frame, centred=centred), rotation_of(frame)
+    color, (rotation, mirrored) = color_of(frame, centred=centred), turn_of(frame)
     width, height = frame.width, frame.height
     surface = pool.surface(width, height, color)
     surface.color = color = _fill(frame, color, surface.data)
-    if not rotation:
+    if not (rotation or mirrored):
         return width, height, surface
     new_width, new_height = planes.rotated_size(width, height, rotation)
-    turned = pool.surface(new_width, new_height, planes.rotated_color(color, width, height, rotation))
-    planes.rotate(surface.data, width, height, rotation, turned.data)
+    turned = pool.surface(
+        new_width, new_height, planes.rotated_color(color, width, height, rotation, mirrored=mirrored)
+    )
+    planes.rotate(surface.data, width, height, rotation, turned.data, mirrored=mirrored)
     return new_width, new_height, turned
 
 

@@ -37,7 +37,7 @@ def _says_its_end(container: Any, stream: Any) -> bool:
     if name == "flv":  # a length where there is one; otherwise FFmpeg takes the time of the last packet
         return bool(container.metadata.get("duration", "0") == "0")
     # the pieces of a stream for DASH and HLS have the times of the whole, and an index of their own
-    return name in _COUNT_FROM_ZERO or (name.startswith("mov") and not stream.frames)
+    return name in _COUNT_FROM_ZERO or (name.startswith("mov") and not stream.frames and (stream.start_time or 0) > 0)
 
 
 def _tagged_s(container: Any, stream: Any) -> float | None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamkit.data import Surface
-from streamkit.errors import OutputError
+from streamkit.errors import SourceError
+from streamkit.media.demux import Demuxer
 from streamkit.media.encode import TIME_BASE, Encoder
+from streamkit.media.uris import mask
 from streamkit.outputs import WholeFile, output_error
 
 if TYPE_CHECKING:
@@ -20,6 +22,9 @@ FORMATS = {".mp4": "mp4", ".mkv": "matroska"}
 
 LONGEST_GAP = 2**31 - 1
 """Ticks: mp4 cannot hold more between two frames; 373 s."""
+
+
+_SLACK_S = 1e-6
 
 
 def container_format(path: str | Path) -> str:
@@ -117,44 +122,116 @@ class _Guard:
                 raise output_error(self._video._file.path, error) from error
 
 
-def copy_packets(uri: str, file: WholeFile, first_s: float, last_s: float) -> None:
+def copy_packets(uri: str, file: WholeFile, first_s: float, last_s: float, *, stream: int | None = None) -> None:
     """Write the packets of a video between two times, as they are, into a file; finishes it.
 
-    Begins at the last keyframe before `first_s`, since nothing can be shown without it.
+    Begins at the last keyframe before `first_s`, since nothing can be shown without it. Times stay those of the video;
+    where they begin below zero, which no file can show, they begin at zero.
 
     Args:
         uri: the video.
         file: where it goes, begun.
         first_s: the first frame's presentation time in seconds.
         last_s: the last frame's.
+        stream: which of the video streams, from 0; None for the best.
 
     Raises:
-        OutputError: it cannot be read or written, or the container does not take its codec.
+        OutputError: it cannot be read or written, it has no presentation times, or the container does not take its
+            codec.
     """
-    import av
     from av.error import FFmpegError
 
     try:
-        with (
-            av.open(uri) as source,
-            av.open(str(file.part), "w", format=container_format(file.path)) as sink,
-        ):
-            stream = source.streams.video[0]
-            assert stream.time_base is not None
-            first, last = round(first_s / stream.time_base), round(last_s / stream.time_base)
-            if first > (stream.start_time or 0):
-                source.seek(first, stream=stream)
-            copied = sink.add_stream_from_template(stream, opaque=True)
-            for packet in source.demux(stream):
-                if packet.dts is None:
-                    continue
-                if packet.dts > last:
-                    break
-                packet.stream = copied
-                sink.mux_one(packet)
-    except (FFmpegError, OSError, ValueError, IndexError) as error:
+        with closing(Demuxer(uri, number=stream)) as demuxer:
+            found = first_s <= demuxer.info.start_s or _goes_to(demuxer, first_s)
+            if found:
+                _copy(demuxer, file, first_s, last_s)
+        if not found:
+            with closing(Demuxer(uri, number=stream)) as demuxer:
+                _copy(demuxer, file, first_s, last_s)
+    except (SourceError, FFmpegError, OSError, ValueError) as error:
         file.discard()
-        if isinstance(error, OutputError):
-            raise
         raise output_error(file.path, error) from error
     file.finish()
+
+
+def _copy(demuxer: Demuxer, file: WholeFile, first_s: float, last_s: float) -> None:
+    import av
+
+    tick = demuxer.stream.time_base
+    first, last = round(first_s / tick), round(last_s / tick)
+    shift: int | None = None
+    with av.open(str(file.part), "w", format=container_format(file.path)) as sink:
+        copied = sink.add_stream_from_template(demuxer.stream, opaque=True)
+        for packet in decodable(_dated(demuxer), first):
+            if packet.dts > last:
+                break
+            if shift is None:
+                shift = max(0, -packet.pts)
+            packet.pts, packet.dts, packet.stream = packet.pts + shift, packet.dts + shift, copied
+            sink.mux_one(packet)
+    if shift is None:
+        raise SourceError(f"{mask(demuxer.uri)} has no keyframe to begin with")
+
+
+def _goes_to(demuxer: Demuxer, first_s: float) -> bool:
+    """Go to a keyframe at or before a time; False where the video has to be read through from its beginning."""
+    if not demuxer.seek(first_s):
+        return False
+    head = next(demuxer.packets(), None)
+    return (
+        head is not None
+        and head.pts is not None
+        and head.pts * demuxer.stream.time_base <= first_s + _SLACK_S
+        and demuxer.seek(first_s)
+    )
+
+
+def _dated(demuxer: Demuxer) -> Iterator[Any]:
+    """The packets, each with a decoding time: Matroska gives none to the first ones, which wait for the first that has.
+
+    Raises:
+        SourceError: a packet has no presentation time.
+    """
+    early: list[Any] = []
+    dts: int | None = None
+    for packet in demuxer.packets():
+        if packet.pts is None:
+            what = mask(demuxer.uri)
+            raise SourceError(f"{what} holds no presentation times, which encoder: copy needs; set encoder: cpu")
+        if packet.dts is None and dts is not None:
+            packet.dts = min(packet.pts, dts + 1)
+        early.append(packet)
+        if packet.dts is None:
+            continue
+        dts = packet.dts
+        yield from _backwards(early, dts, demuxer.step)
+        early = []
+    if early:
+        yield from _backwards(early, early[-1].pts, demuxer.step)
+
+
+def _backwards(packets: list[Any], dts: int, step: int) -> Iterator[Any]:
+    """Give packets decoding times up to `dts`, the last one's: a step apart, and none behind its presentation time."""
+    for packet in reversed(packets):
+        packet.dts = dts = min(dts, packet.pts)
+        dts -= step
+    yield from packets
+
+
+def decodable(packets: Iterable[Any], first: int) -> Iterator[Any]:
+    """The packets from the last keyframe on that is shown at or before `first`, in ticks; all have times.
+
+    Where none is, from the first keyframe on.
+    """
+    waiting: list[Any] = []
+    left = iter(packets)
+    for packet in left:
+        if packet.is_keyframe and (packet.pts <= first or not waiting):
+            waiting = []
+        if packet.is_keyframe or waiting:
+            waiting.append(packet)
+        if waiting and packet.dts > first:
+            break
+    yield from waiting
+    yield from left

@@ -137,6 +137,7 @@ class Numbering:
         return number, pts_s, self._wants(number, pts_s, alone)
 
     def _untimed(self, packet: Any, alone: bool) -> Numbered:
-        """A packet of a bare stream, without times: a reset comes behind all that precede it, also on the screen."""
+        """A packet without a presentation time: a reset comes behind all that precede it, also on the screen."""
         alone = alone and self.keyframes.resets(packet)
+        self._timing.sent(packet)
         return Numbered(packet, alone, *self._count(self._timing(None), alone))

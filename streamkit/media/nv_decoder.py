@@ -23,7 +23,7 @@ from streamkit.media import nv_report, nv_sessions
 from streamkit.media.annexb import rewriter
 from streamkit.media.av_decoder import CENTRED, CONCEALED, UNDECODABLE, AvDecoder
 from streamkit.media.demux import chroma_of, headed, twin
-from streamkit.media.frames import Picture, color_of, rotation_of
+from streamkit.media.frames import Picture, Turn, color_of, turn_of
 from streamkit.media.keyframes import annexb_headers
 from streamkit.media.nv_caps import nv_module, unsupported
 from streamkit.media.parameters import parameters
@@ -54,7 +54,7 @@ class _Format(NamedTuple):
     chroma: int
     bits: int
     color: Color
-    rotation: int
+    turn: Turn
     interlaced: bool
 
 
@@ -129,6 +129,8 @@ class NvDecoder:
             return self._software.decode(packet, hidden=hidden, unwanted=unwanted)
         hidden = hidden or unwanted
         pictures: list[Picture] = []
+        if packet is not None and (packet.is_keyframe or not self._waiting):
+            self._timing.sent(packet)
         if packet is None:
             for part in self._filter.filter(None) if self._filter and not self._waiting else []:
                 pictures += self._push(part.buffer_ptr, part.size, part.pts, part.is_discard, part.is_corrupt)
@@ -202,6 +204,7 @@ class NvDecoder:
         except Exception as error:  # PyNvVideoCodec's types differ by version, all mean a failed decoder
             self._counters.add(UNDECODABLE)
             self._session, self._waiting, self._parameters = None, True, None
+            self._timing.lost()
             self._failures += 1
             if self._failures >= _TRIES:
                 text = f"NVDEC fails again and again: {' '.join(str(error).split())[:300]}"
@@ -256,7 +259,7 @@ class NvDecoder:
                 "bits was due",
                 cause="codec",
             )
-        if form.bits == 8 and not form.rotation:
+        if form.bits == 8 and form.turn == Turn():
             self._copy(surface.data.data.ptr, base, surface.data.nbytes, self._stream)
         else:
             with self._stream:
@@ -273,14 +276,15 @@ class NvDecoder:
         data = cupy.ndarray(shape, np.uint16 if sample == 2 else np.uint8, cupy.cuda.MemoryPointer(memory, 0))
         if sample == 2:
             narrow = surface.data
-            if form.rotation:
+            if form.turn != Turn():
                 if self._scratch is None or self._scratch.shape != shape:
                     self._scratch = cupy.empty(shape, np.uint8)
                 narrow = self._scratch
             planes.narrow_p016(data, narrow)
             data = narrow
-        if form.rotation:
-            planes.rotate(data, form.width, form.height, form.rotation, surface.data)
+        if form.turn != Turn():
+            rotation, mirrored = form.turn
+            planes.rotate(data, form.width, form.height, rotation, surface.data, mirrored=mirrored)
 
     # -------------------------------------------------------------------------------------------------- the format
 
@@ -299,8 +303,9 @@ class NvDecoder:
         if self._format is not None and self._format[:4] != form[:4]:
             self._leave_session()
         self._format = form
-        color = planes.rotated_color(form.color, form.width, form.height, form.rotation)
-        self._shown = *planes.rotated_size(form.width, form.height, form.rotation), color
+        rotation, mirrored = form.turn
+        color = planes.rotated_color(form.color, form.width, form.height, rotation, mirrored=mirrored)
+        self._shown = *planes.rotated_size(form.width, form.height, rotation), color
         return pictures
 
     def _look(self, keyframe: Any) -> _Format | None:
@@ -321,7 +326,7 @@ class NvDecoder:
             chroma_of(frame.format),
             frame.format.components[0].bits,
             color_of(frame, centred=self._codec in CENTRED),
-            rotation_of(frame),
+            turn_of(frame),
             bool(frame.interlaced_frame),
         )
 
@@ -329,4 +334,4 @@ class NvDecoder:
         """What the container says, where the keyframe cannot be decoded."""
         info = self._demuxer.info
         color = Color("bt709" if info.height >= 720 else "bt601")
-        return _Format(info.width, info.height, info.chroma, info.bit_depth, color, 0, False)
+        return _Format(info.width, info.height, info.chroma, info.bit_depth, color, Turn(), False)

@@ -18,7 +18,7 @@ from streamkit.media.decode import Decoder, Picture, open_decoder
 from streamkit.media.demux import Demuxer
 from streamkit.media.link import Link
 from streamkit.media.numbering import Numbering
-from streamkit.media.ring import Ring
+from streamkit.media.ring import Place, Ring
 from streamkit.media.skipping import Skipping
 from streamkit.media.split import Decoders, Split, how_many
 from streamkit.media.surfaces import SurfacePool
@@ -48,6 +48,7 @@ class Reader:
         decoders: how many decode a file at once, or `auto`; what comes out is the same.
         ahead: does that.
         ring: keeps the packets, as they came.
+        stream: which of the video streams, from 0; None for the best.
 
     Attributes:
         info: what the container says.
@@ -63,12 +64,16 @@ class Reader:
         self, uri: str, device: Device, pool: SurfacePool, counters: Counters, say: Callable[[str], None], *,
         threads: int = 1, low_delay: bool = False, link: Link | None = None,
         spans: Spans | None = None, on_packet: Callable[[Any], None] | None = None,
-        decoders: Decoders = 1, ahead: Ahead | None = None, ring: Ring | None = None,
+        decoders: Decoders = 1, ahead: Ahead | None = None, ring: Ring | None = None, stream: int | None = None,
     ) -> None:  # fmt: skip
         self._uri, self._link, self._counters, self._on_packet = uri, link or Link(), counters, on_packet
         self._spans = spans or Spans()
-        self._demuxer = Demuxer(uri, self._link)
+        self._number = stream
+        self._demuxer = self._opened()
         self.info, self._ring = self._demuxer.info, ring
+        if ring is not None and self._demuxer.decode_times:
+            self._ring = None
+            say(f"{mask(uri)}: no clips can be made of it: its container holds no presentation times")
         self._begin_ring()
         self.step_s = 1.0 / (self.info.average_rate or 25.0)
         self._used = False
@@ -92,7 +97,7 @@ class Reader:
             return
 
         def another(counts: Counters) -> tuple[Demuxer, Decoder]:
-            demuxer = Demuxer(uri, self._link)
+            demuxer = self._opened()
             return demuxer, open_decoder(demuxer, device, pool, counts, say)
 
         self._split = Split(uri, count, another, pool, counters, ahead, say if decoders != "auto" else _quiet)
@@ -141,6 +146,10 @@ class Reader:
             step_s=self.step_s,
         )  # fmt: skip
 
+    def place(self, pts_s: float) -> Place | None:
+        """Where the packet of a frame is kept; None where packets are not."""
+        return None if self._ring is None else self._ring.place(pts_s)
+
     def sender_time_s(self, pts_s: float) -> float | None:
         """A presentation time by the sender's own clock, in seconds since 1970; None where it has not told."""
         shift_s = self._demuxer.sender_shift_s
@@ -179,7 +188,9 @@ class Reader:
             packets = self._spans.each("wait for packets", packets, waiting=True)
             self._arrivals.seen()
         base = self._demuxer.stream.time_base
-        until = math.inf if self._until is None or not base else self._until / base
+        until = math.inf
+        if self._until is not None and base and not self._demuxer.decode_times:
+            until = self._until / base
         for packet in packets:
             if packet.dts is not None and packet.dts >= until:  # and so is the time of each that follows
                 self._stopped = True
@@ -303,10 +314,13 @@ class Reader:
 
     def _reopen(self) -> None:
         self._demuxer.close()
-        self._demuxer = Demuxer(self._uri, self._link)
+        self._demuxer = self._opened()
         self._begin_ring()
         if self._decoder is not None:
             self._decoder.restart(self._demuxer)
+
+    def _opened(self) -> Demuxer:
+        return Demuxer(self._uri, self._link, number=self._number)
 
     def _begin_ring(self) -> None:
         if self._ring is not None:

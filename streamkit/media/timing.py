@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import heapq
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamkit.media.demux import Demuxer
 
 _DEFAULT_RATE = 25.0
+_MOST_WAITING = 128
+"""Packets in a decoder: 16 for reordering, and one for each thread."""
 
 
 class Timing:
-    """Turns the ticks of one stream's pictures, in the order shown, into seconds.
+    """Turns the ticks of one stream's frames, in the order shown, into seconds.
 
-    A picture without ticks (a bare H.264 file has none) comes one frame time after the one before it.
+    A frame without ticks gets the earliest decoding time of the packets sent to the decoder, where these have no other
+    (`Demuxer.decode_times`): as many frames are shown as packets are decoded, so the n-th frame has the n-th time.
+    Without any time (a bare H.264 file) it comes one frame time after the one before it.
     """
 
     def __init__(self, demuxer: Demuxer) -> None:
@@ -21,6 +26,23 @@ class Timing:
         self._numerator, self._denominator = base.numerator, base.denominator
         self.step_s = 1.0 / (demuxer.info.average_rate or _DEFAULT_RATE)
         self._last: float | None = None
+        self._by_order = demuxer.decode_times
+        self._sent: list[int] = []  # a heap of decoding times
+
+    def sent(self, packet: Any) -> None:
+        """Note that a packet (an `av.Packet`) goes to the decoder."""
+        if self._by_order and packet.pts is None and packet.dts is not None:
+            heapq.heappush(self._sent, packet.dts)
+            if len(self._sent) > _MOST_WAITING:  # frames that never came
+                heapq.heappop(self._sent)
+
+    def lost(self, packet: Any | None = None) -> None:
+        """Note that no frame comes of a packet that was sent; None for all packets whose frame has not come."""
+        if packet is None:
+            self._sent.clear()
+        elif packet.dts in self._sent:
+            self._sent.remove(packet.dts)
+            heapq.heapify(self._sent)
 
     def seconds(self, ticks: int) -> float:
         """Ticks in seconds."""
@@ -28,6 +50,8 @@ class Timing:
 
     def __call__(self, ticks: int | None) -> float:
         """The time of the next picture shown."""
+        if ticks is None and self._sent:
+            ticks = heapq.heappop(self._sent)
         if ticks is not None:
             self._last = self.seconds(ticks)
         else:

@@ -88,30 +88,33 @@ def rotated_size(width: int, height: int, rotation: int) -> tuple[int, int]:
     return (height, width) if rotation % 180 else (width, height)
 
 
-def rotated_color(color: Color, width: int, height: int, rotation: int) -> Color:
-    """The colour of a picture after `rotate`: its chroma samples have moved within their blocks.
+def rotated_color(color: Color, width: int, height: int, rotation: int, *, mirrored: bool = False) -> Color:
+    """The colour of a frame after `rotate`: its chroma samples have moved within their blocks.
 
-    A picture of odd size has its last block cut, so that the blocks of the turned picture begin half a block off; the
+    A frame of odd size has its last block cut, so that the blocks of the turned frame begin half a block off; the
     siting takes that up, and no chroma is resampled.
     """
     x, y = color.chroma_x, color.chroma_y
+    if mirrored:
+        x = 1 - width % 2 - x
     far_x, far_y = 1 - width % 2 - x, 1 - height % 2 - y
     x, y = {0: (x, y), 90: (far_y, x), 180: (far_x, far_y), 270: (y, far_x)}[rotation]
     return replace(color, chroma_x=x, chroma_y=y)
 
 
-def rotate(data: Array, width: int, height: int, rotation: int, out: Array) -> None:
-    """Turn an NV12 picture clockwise by 90, 180 or 270 degrees.
+def rotate(data: Array, width: int, height: int, rotation: int, out: Array, *, mirrored: bool = False) -> None:
+    """Mirror an NV12 frame left to right, if asked for, and then turn it clockwise by 0, 90, 180 or 270 degrees.
 
     Args:
         data: NV12, (H * 3 / 2, W) uint8, on host or device (the device takes even sizes only).
         width: the true width.
         height: the true height.
-        rotation: 90, 180 or 270.
-        out: NV12 data of the turned picture, on the same device.
+        rotation: 0, 90, 180 or 270.
+        out: NV12 data of the turned frame, on the same device.
+        mirrored: whether left and right are swapped first.
     """
-    if rotation not in (90, 180, 270):
-        raise ValueError(f"rotation must be 90, 180 or 270, got {rotation}")
+    if rotation not in (0, 90, 180, 270):
+        raise ValueError(f"rotation must be 0, 90, 180 or 270, got {rotation}")
     new_width, new_height = rotated_size(width, height, rotation)
     if data.shape != nv12_shape(width, height) or out.shape != nv12_shape(new_width, new_height):
         raise ValueError(
@@ -119,7 +122,7 @@ def rotate(data: Array, width: int, height: int, rotation: int, out: Array) -> N
             f"{nv12_shape(new_width, new_height)}, got {data.shape} and {out.shape}"
         )
     if array_module(data) is np:
-        _rotate_host(data, width, height, rotation, out)
+        _rotate_host(data, width, height, rotation, out, mirrored=mirrored)
         return
     if width % 2 or height % 2:
         raise ValueError(f"on the device only pictures of even size are turned, got {width}x{height}")
@@ -128,16 +131,21 @@ def rotate(data: Array, width: int, height: int, rotation: int, out: Array) -> N
     turn = kernel("planes.cu", "rotate_nv12")
     blocks_x, blocks_y = new_width // 2, new_height // 2
     grid = ((blocks_x + 31) // 32, (blocks_y + 7) // 8)
-    turn(grid, (32, 8), (data, out, np.int32(new_width), np.int32(new_height), np.int32(rotation)))
+    how = np.int32(rotation), np.int32(mirrored)
+    turn(grid, (32, 8), (data, out, np.int32(new_width), np.int32(new_height), *how))
 
 
-def _rotate_host(data: np.ndarray, width: int, height: int, rotation: int, out: np.ndarray) -> None:
+def _rotate_host(
+    data: np.ndarray, width: int, height: int, rotation: int, out: np.ndarray, *, mirrored: bool
+) -> None:  # fmt: skip
     turns = -rotation // 90
     new_width, new_height = rotated_size(width, height, rotation)
     rows, new_rows = data.shape[0] * 2 // 3, out.shape[0] * 2 // 3
-    out[:new_height, :new_width] = np.rot90(data[:height, :width], turns)
+    luma, chroma = data[:height, :width], data[rows:].reshape(rows // 2, -1, 2)
+    if mirrored:
+        luma, chroma = luma[:, ::-1], chroma[:, ::-1]
+    out[:new_height, :new_width] = np.rot90(luma, turns)
     _repeat_edge(out[:new_rows], new_width, new_height)
-    chroma = data[rows:].reshape(rows // 2, -1, 2)
     out[new_rows:].reshape(new_rows // 2, -1, 2)[:] = np.rot90(chroma, turns)
 
 

@@ -33,6 +33,7 @@ class Controls:
 
     Attributes:
         addresses: by source, for stages that read a source's own packets.
+        streams: by source, the number of the video stream, where the source sets one.
     """
 
     sources: Sources
@@ -43,6 +44,7 @@ class Controls:
         self._store = None if graph.config.state is None else Store(graph.config.state)
         self._paused = set() if self._store is None else self._store.restore(graph, say)
         self.addresses = {source.id: str(source.options.get("uri", "")) for source in graph.sources}
+        self.streams = stream_numbers(graph.sources)
         self._faults = faults_of(graph.sources)
         self._runners: list[tuple[Node, Runner]] = []
         self._changing = threading.RLock()
@@ -70,6 +72,7 @@ class Controls:
                 self._faults[source.id] = Faults(source.fault, source.id)
                 self.say(faults_told({source.id: self._faults[source.id]}))
             self.addresses[source.id] = str(source.options.get("uri", ""))
+            self.streams.update(stream_numbers([source]))
             self.sources.add(source)
             self.graph.sources = known
             if self._store is not None:
@@ -82,6 +85,7 @@ class Controls:
             self.graph.sources = [source for source in self.graph.sources if source.id != id_]
             self._faults.pop(id_, None)
             self.addresses.pop(id_, None)
+            self.streams.pop(id_, None)
             if self._store is not None:
                 self._store.forget(id_) if from_yaml else self._store.removed(id_)
 
@@ -186,3 +190,8 @@ class Controls:
     def listen(self, seen: Seen) -> Callable[[], None]:
         """See `Ends.listen`."""
         return self.ends.listen(seen)
+
+
+def stream_numbers(sources: Iterable[SourceConfig]) -> dict[str, int]:
+    """The option `stream` of the sources that set it, by id."""
+    return {source.id: source.options["stream"] for source in sources if source.options.get("stream") is not None}

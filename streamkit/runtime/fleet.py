@@ -20,6 +20,7 @@ from streamkit.errors import ConfigError, OutputError, StageError, StreamkitErro
 from streamkit.plan import Graph, Node
 from streamkit.runtime.alarms import Alarms
 from streamkit.runtime.children import SPAWN, error_of, signals_held_back
+from streamkit.runtime.control import stream_numbers
 from streamkit.runtime.device import choose
 from streamkit.runtime.facts import Facts, Observer, emitters, folders, joined
 from streamkit.runtime.member import GRACE_S, Member
@@ -97,7 +98,9 @@ class Fleet:
         self._aborted = False
         self.say, self._lock = Messages(say), threading.Lock()
         addresses = {source.id: str(source.options.get("uri", "")) for source in graph.sources}
-        self._sinks = SharedSinks(shared_sinks(graph), list(self.states), addresses, self.say, self.fail)
+        self._sinks = SharedSinks(
+            shared_sinks(graph), list(self.states), addresses, stream_numbers(graph.sources), self.say, self.fail
+        )  # fmt: skip
         alarms = graph.config.alarms
         self._observer = Observer(wanted(alarms), dict, self._runners, folders(graph))
         self.alarms = Alarms(

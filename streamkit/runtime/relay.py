@@ -145,6 +145,7 @@ class SharedSinks:
         nodes: the sinks.
         sources: the ids of all sources.
         addresses: their addresses.
+        streams: the numbers of their video streams, where they set one.
         say: takes messages for the user.
         fail: takes an error that ends the run.
     """
@@ -154,11 +155,12 @@ class SharedSinks:
         nodes: Sequence[Node],
         sources: Sequence[str],
         addresses: dict[str, str],
+        streams: dict[str, int],
         say: Callable[[str], None],
         fail: Callable[[BaseException], None],
     ) -> None:
         def context(id_: str) -> Context:
-            return Context(id_, Device("cpu"), (1,), 1, Counters(), say, addresses)
+            return Context(id_, Device("cpu"), (1,), 1, Counters(), say, addresses, streams=streams)
 
         self._fail = fail
         self.finished = Counter[str]({node.id: 0 for node in nodes})

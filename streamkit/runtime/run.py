@@ -279,10 +279,8 @@ class Pipeline(Controls):
 
     def _context(self, id_: str) -> Context:
         given = 1 if self.device.kind == "cpu" else cores(), Counters(), self.say, self.addresses, self._spans()
-        later = (
-            Later if self._live > _QUICK_SOURCES else self.later
-        )  # tuning beside live sources would cost them frames
-        return Context(id_, self.device, self._sizes, *given, later=later)
+        later = Later if self._live > _QUICK_SOURCES else self.later  # tuning beside live sources costs them frames
+        return Context(id_, self.device, self._sizes, *given, later=later, streams=self.streams)
 
     def _count(self, lane: Lane, batch: Batch) -> None:
         self.ends.count(lane, batch)

@@ -11,9 +11,8 @@ from streamkit.errors import SourceError
 from streamkit.media.image_file import MAX_MEGAPIXELS, read_rgb
 from streamkit.media.thinning import check_part, nothing_taken, numbers, thinned
 from streamkit.stage import Count, Seconds, Source, stage
-from streamkit.stages.source import Rate
-from streamkit.units import Unit
 from streamkit.stages.source import Rate, turns
+from streamkit.units import Unit
 
 if TYPE_CHECKING:
     from streamkit.media.pacing import Pacer

@@ -28,6 +28,9 @@ __all__ = ["Rate", "VideoSource", "resolve"]
 Rate = Annotated[float, Unit("frames a second", minimum=0.001)]
 """Frames a second."""
 
+StreamNumber = Annotated[int, Unit("the number of a video stream, from 0", minimum=0)]
+"""The number of a video stream in its container, from 0."""
+
 
 @stage("source", writes="pixels")
 class VideoSource(Source):
@@ -39,6 +42,8 @@ class VideoSource(Source):
     Options:
         uri: a path; an address such as https://host/clip.mp4, an HLS playlist, rtsp://host/stream, rtmp://host/app/key;
             a V4L2 device, /dev/video0 or v4l2:///dev/video0?size=1280x720&fps=30&format=mjpeg.
+        stream: which of several video streams, from 0; cover images do not count. If not set, the best one, as the
+            ffmpeg command ranks them: the default stream, then the largest.
         loop: play it again and again, or so many times.
         start: leave out what comes before, counted from the first picture.
         end: leave out what comes after, counted from the first picture.
@@ -66,6 +71,7 @@ class VideoSource(Source):
     reads_packets: ClassVar[bool] = True
 
     uri: str
+    stream: StreamNumber | None = None
     loop: bool | Count = False
     start: Seconds = 0.0
     end: Seconds | None = None
@@ -136,7 +142,7 @@ class VideoSource(Source):
             threads=context.threads, low_delay=self.pace is not None, link=link,
             spans=context.spans, on_packet=context.on_packet,
             decoders=self.decoders if self._may_be_cut() else 1, ahead=context.ahead,
-            ring=context.packets,
+            ring=context.packets, stream=self.stream,
         )  # fmt: skip
         with closing(reader):
             self._pacer = None if self.pace is None else Pacer(self.pace, reader.step_s, self.phase, context.id)
@@ -155,8 +161,7 @@ class VideoSource(Source):
                     none = False
                 frame = Frame(context.id, index, pts_s, picture.width, picture.height, picture.surface)
                 frame.turn, frame.damaged = self._turn, picture.damaged
-                if context.packets is not None:
-                    frame.packet = context.packets.place(picture.pts_s)
+                frame.packet = reader.place(picture.pts_s)
                 if live:
                     frame.due_s = reader.arrived_s(picture.pts_s)
                     frame.time_s = self._time_s(reader, picture, frame.due_s)

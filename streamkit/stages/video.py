@@ -24,9 +24,9 @@ class Video(Sink):
     """Write the pictures, with what was drawn on them, as mp4 or mkv.
 
     Each frame keeps its own time, so that a variable frame rate and a late start stay what they are; in a camera's
-    files time begins at 0. A file appears under its name when it is complete. Where the picture's size or colour
-    changes, a new file goes on: NAME-2.mp4. A picture of odd size is one pixel larger in the file, its edge repeated.
-    Failed frames are not in it, and counted.
+    files time begins at 0, as it does where the first frame's time is below 0, which no file can show. A file appears
+    under its name when it is complete. Where the picture's size or colour changes, a new file goes on: NAME-2.mp4. A
+    picture of odd size is one pixel larger in the file, its edge repeated. Failed frames are not in it, and counted.
 
     Options:
         path: the file, such as "out/{source}.mp4"; its ending, .mp4 or .mkv, says which kind. mkv holds times to the
@@ -67,6 +67,7 @@ class Video(Sink):
         self._broken: OutputError | None = None
         self._source, self._span, self._parts = "", (0.0, 0.0), 0
         self._ticks, self._zero, self._began, self._limit = 0, 0.0, 0.0, 0.0
+        self._shift: float | None = None
 
     # ------------------------------------------------------------------------------------------------------- calls
 
@@ -111,7 +112,8 @@ class Video(Sink):
             if self._video is not None:
                 self._video.finish()
             elif self._file is not None and self._chosen == "copy" and self._source:
-                copy_packets(self._address(), self._file, *self._span)
+                stream = self.context.streams.get(self._source)
+                copy_packets(self._address(), self._file, *self._span, stream=stream)
             elif self._file is not None:
                 self._file.discard()
         finally:
@@ -172,7 +174,10 @@ class Video(Sink):
         live, surface = frame.time_s is not None, frame.surface
         self._place(frame)
         assert self._file is not None
-        self._began, self._zero = frame.pts_s, frame.pts_s if live else 0.0
+        if self._shift is None and frame.pts_s < 0:
+            self.context.say(f"{frame.source} begins at {frame.pts_s:.3f} s: its video file counts from there, at 0 s")
+        self._shift = min(0.0, frame.pts_s) if self._shift is None else self._shift
+        self._began, self._zero = frame.pts_s, frame.pts_s if live else self._shift
         self._limit = self.segment if self.segment is not None else _SEGMENT_S if live else float("inf")
         self._look = (surface.width, surface.height, surface.color)
         self._ticks = round((frame.pts_s - self._zero) / TIME_BASE)

@@ -20,6 +20,7 @@ def write(
     path: Path, width: int = 64, height: int = 48, frames: int = 20, *, codec: str = "libx264", rate: int = 25,
     pix_fmt: str = "yuv420p", rotation: int = 0, ticks: list[int] | None = None, options: dict | None = None,
     muxer: str | None = None, first: int = 0, color_range: int | None = None, colorspace: int | None = None,
+    mirrored: bool = False,
 ) -> Path:  # fmt: skip
     """Encode `frames` pictures. `ticks`: their times in 1/1000 s, for a variable rate."""
     with av.open(str(path), "w", format=muxer) as output:
@@ -33,8 +34,8 @@ def write(
             stream.codec_context.color_range = color_range
         if colorspace is not None:
             stream.codec_context.colorspace = colorspace
-        if rotation:
-            stream.set_display_rotation(rotation)
+        if rotation or mirrored:
+            stream.set_display_rotation(rotation, hflip=mirrored)
         if ticks is not None:
             stream.codec_context.time_base = Fraction(1, 1000)
         for i in range(frames):
@@ -48,6 +49,26 @@ def write(
     return path
 
 
+def two_streams(path: Path, sizes: list[tuple[int, int]], frames: int = 10) -> Path:
+    """A file with a video stream of each size, all of the same frames."""
+    with av.open(str(path), "w") as output:
+        streams = []
+        for width, height in sizes:
+            stream = output.add_stream("libx264", rate=25)
+            stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+            stream.options = {"preset": "ultrafast"}
+            streams.append(stream)
+        for i in range(frames):
+            for stream in streams:
+                pixels = scene(i, stream.width, stream.height)
+                frame = av.VideoFrame.from_ndarray(pixels, format="rgb24").reformat(format="yuv420p")
+                frame.pts, frame.time_base = i, Fraction(1, 25)
+                output.mux(stream.encode(frame))
+        for stream in streams:
+            output.mux(stream.encode(None))
+    return path
+
+
 def shifted(path: Path, given: Path, shift_s: float, **options: str) -> Path:
     """The packets of a video in another container, with times that begin later."""
     with av.open(str(given)) as source, av.open(str(path), "w", options=options) as output:
@@ -55,7 +76,9 @@ def shifted(path: Path, given: Path, shift_s: float, **options: str) -> Path:
         for packet in source.demux(video=0):
             if packet.size:
                 ticks = round(shift_s / packet.time_base)
-                packet.pts, packet.dts, packet.stream = packet.pts + ticks, packet.dts + ticks, stream
+                if packet.dts is not None:
+                    packet.dts += ticks
+                packet.pts, packet.stream = packet.pts + ticks, stream
                 output.mux(packet)
     return path
 

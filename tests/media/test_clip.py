@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 import threading
@@ -29,6 +30,39 @@ def kept(request, tmp_path_factory):
     options = {"g": "10", "bf": "2"} if request.param.startswith("libx26") else {"g": "10"}
     path = write(tmp_path_factory.mktemp("clips") / "a.mkv", frames=50, codec=request.param, options=options)
     return kept_of(path)
+
+
+def test_a_clip_has_what_is_shown_between_its_first_and_its_newest_frame(kept, tmp_path):
+    """By that an event is told whether its frame is in the clip; nothing else decides it."""
+    first, last = [k for k in kept if k.keyframe][2:4]
+    clip = Clip(tmp_path / "a.mkv", first, {})
+    assert [k.number for k in kept if clip.has(k)] == [first.number]
+    newest = first.pts
+    for one in kept:
+        if first.number <= one.number < last.number and clip.write(one):
+            newest = max(newest, one.pts)
+            inside = [k for k in kept if first.pts <= k.pts <= newest]
+            assert [k for k in kept if clip.has(k)] == inside
+            assert [k for k in kept if clip.may_end_before(k)] == [k for k in kept if k.pts > newest]
+    clip.finish()
+    with av.open(str(tmp_path / "a.mkv")) as back:
+        assert len([k for k in kept if clip.has(k)]) == sum(1 for _ in back.decode(video=0)) == 10
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+def test_a_clip_has_its_name_when_its_last_byte_is_written(kept, tmp_path, monkeypatch, suffix):
+    seen, replace = [], os.replace
+
+    def looked_at(part, path):
+        with av.open(str(part)) as back:
+            seen.append(sum(1 for _ in back.decode(video=0)))
+        replace(part, path)
+
+    monkeypatch.setattr(os, "replace", looked_at)
+    clip = Clip(tmp_path / f"a.{suffix}", kept[0], {})
+    assert all(clip.write(one) for one in kept)
+    clip.finish()
+    assert seen == [50]
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])

@@ -4,7 +4,7 @@ import pytest
 from clips import scene, write
 
 from streamkit.data import Color, Device
-from streamkit.media.frames import color_of, to_surface
+from streamkit.media.frames import color_of, to_surface, turn_of
 from streamkit.media.surfaces import SurfacePool
 from streamkit.ops.color import to_rgb
 
@@ -99,3 +99,66 @@ def test_pictures_are_turned_upright(tmp_path, counterclockwise, turns, size):
     want = np.rot90(scene(0, *size), turns)
     assert (height, width) == want.shape[:2]
     assert np.abs(to_rgb(surface, width, height).astype(int) - want).mean() < 3
+
+
+@pytest.mark.parametrize("flips", [(False, False), (True, False), (False, True)], ids=["plain", "hflip", "vflip"])
+@pytest.mark.parametrize("degrees", [0, 90, 180, 270])
+@pytest.mark.parametrize("size", [(64, 48), (63, 47)])
+def test_every_display_matrix_is_followed(size, degrees, flips):
+    """Each pixel goes where FFmpeg's matrix (x' = a x + c y, y' = b x + d y, y downwards) sends it."""
+    frame = DisplayFrame(frame_of("yuv444p", *size), degrees, *flips)
+    width, height, surface = to_surface(frame, SurfacePool(Device()))
+    given = scene(0, *size)
+    a, b, c, d = frame.quarter_turns
+    y, x = np.mgrid[0 : size[1], 0 : size[0]]
+    to_x, to_y = a * x + c * y, b * x + d * y
+    want = np.empty((height, width, 3), np.uint8)
+    want[to_y - to_y.min(), to_x - to_x.min()] = given
+    assert np.abs(to_rgb(surface, width, height).astype(int) - want).mean() < 4
+
+
+class DisplayFrame:
+    """An `av.VideoFrame` with a display matrix, as a container gives it one."""
+
+    def __init__(self, frame, degrees, hflip, vflip):
+        cosine, sine = round(np.cos(np.radians(degrees))), round(np.sin(np.radians(degrees)))
+        self.quarter_turns = cosine, sine, -sine, cosine
+        if hflip or vflip:  # as av_display_matrix_flip does: behind the turn
+            a, b, c, d = self.quarter_turns
+            across, down = (-1 if hflip else 1), (-1 if vflip else 1)
+            self.quarter_turns = a * across, b * down, c * across, d * down
+        a, b, c, d = self.quarter_turns
+        matrix = np.array([a << 16, b << 16, 0, c << 16, d << 16, 0, 0, 0, 1 << 30], np.int32)
+        self._frame, self.side_data = frame, {"DISPLAYMATRIX": matrix.tobytes()}
+
+    def __getattr__(self, name):
+        return getattr(self._frame, name)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "hflip", "vflip", "turn"),
+    [
+        (0, False, False, (0, False)), (90, False, False, (270, False)), (180, False, False, (180, False)),
+        (-90, False, False, (90, False)), (0, True, False, (0, True)), (0, False, True, (180, True)),
+        (0, True, True, (180, False)), (90, True, False, (90, True)), (-90, True, False, (270, True)),
+        (100, False, False, (270, False)),
+    ],
+)  # fmt: skip
+def test_a_mirrored_video_is_shown_as_ffmpeg_means_it(tmp_path, degrees, hflip, vflip, turn):
+    """Phones that film with the front camera write such matrices."""
+    path = tmp_path / "a.mp4"
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("libx264", rate=25, options={"crf": "1"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.set_display_rotation(degrees, hflip=hflip, vflip=vflip)
+        output.mux(stream.encode(frame_of("yuv420p")))
+        output.mux(stream.encode(None))
+    with av.open(str(path)) as container:
+        frame = next(container.decode(video=0))
+    assert turn_of(frame) == turn
+    width, height, surface = to_surface(frame, SurfacePool(Device()))
+    rotation, mirrored = turn
+    want = scene(0, 64, 48)
+    want = np.rot90(want[:, ::-1] if mirrored else want, -rotation // 90)
+    assert (height, width) == want.shape[:2]
+    assert np.abs(to_rgb(surface, width, height).astype(int) - want).mean() < 4

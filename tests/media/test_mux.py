@@ -1,16 +1,19 @@
+import itertools
 import os
 import subprocess
 from fractions import Fraction
+from types import SimpleNamespace
 
 import av
 import numpy as np
 import pytest
+from clips import shifted, two_streams, write
 
 from streamkit.counters import Counters
 from streamkit.data import Color, Surface
 from streamkit.errors import OutputError
 from streamkit.media.encode import TIME_BASE, CpuEncoder, Encoding
-from streamkit.media.mux import VideoFile, container_format, copy_packets
+from streamkit.media.mux import VideoFile, _backwards, container_format, copy_packets, decodable
 from streamkit.outputs import WholeFile
 
 W, H = 64, 48
@@ -163,6 +166,138 @@ def test_a_copied_stretch_begins_at_a_keyframe_and_ends_in_time(tmp_path, test_d
         assert next(back.decode(video=0)).key_frame
 
 
+def packets_of(path):
+    with av.open(str(path)) as source:
+        return [(bytes(p), p.pts, p.dts) for p in source.demux(video=0) if p.size]
+
+
+def copied(path, given, first_s=0.0, last_s=1e9, **options):
+    file = WholeFile(path)
+    file.begin()
+    copy_packets(str(given), file, first_s, last_s, **options)
+    return path
+
+
+STREAMS = {
+    "closed": {"preset": "medium", "g": "25", "bf": "2", "sc_threshold": "0"},
+    "pyramid": {"preset": "medium", "x264-params": "keyint=25:bframes=7:b-adapt=0:scenecut=0:b-pyramid=normal"},
+    "plain": {"g": "25", "bf": "0"},
+}
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_copy_from_matroska_has_every_packet(tmp_path, kind, suffix):
+    """Matroska has no decoding times, and FFmpeg cannot tell those of the first packets."""
+    given = write(tmp_path / "given.mkv", frames=100, options=STREAMS[kind])
+    wanted = packets_of(given)
+    assert (None in [dts for *_, dts in wanted]) == (kind != "plain")
+    path = copied(tmp_path / f"a.{suffix}", given)
+    found = packets_of(path)
+    assert [data for data, *_ in found] == [data for data, *_ in wanted]
+    assert [float(at) for at in times(path)] == pytest.approx([n / 25 for n in range(100)])
+    if suffix == "mp4":
+        decoded = [dts for *_, dts in found]
+        assert all(b > a for a, b in itertools.pairwise(decoded))
+        assert all(dts <= pts for _, pts, dts in found)
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3])
+def test_a_copy_of_so_few_packets_that_none_has_a_decoding_time(tmp_path, frames):
+    given = write(tmp_path / "given.mkv", frames=frames, options=STREAMS["closed"])
+    assert len(times(copied(tmp_path / "a.mp4", given))) == frames
+
+
+@pytest.mark.parametrize("container", ["mp4", "mkv", "ts"])
+@pytest.mark.parametrize("kind", STREAMS)
+@pytest.mark.parametrize(("first", "last"), [(30, 41), (25, 25), (24, 50), (0, 7), (49, 99)])
+def test_a_copied_stretch_has_its_first_and_its_last_packet(tmp_path, kind, container, first, last):
+    given = write(tmp_path / f"given.{container}", frames=100, options=STREAMS[kind])
+    start_s = float(times(given)[0])
+    path = copied(tmp_path / "a.mp4", given, start_s + first / 25, start_s + last / 25)
+    every = sorted(pts for _, pts, _ in packets_of(given))
+    order = [every.index(pts) for _, pts, _ in packets_of(given)]  # frame numbers in the order of the file
+    begin = order.index(first // 25 * 25)
+    wanted = [data for data, *_ in packets_of(given)][begin : order.index(last) + 1]
+    found = [data for data, *_ in packets_of(path)]
+    if container == "ts":
+        assert len(found) >= len(wanted)
+    else:
+        assert found[: len(wanted)] == wanted
+    spare = len(found) - len(wanted)
+    assert spare == 0 if kind == "plain" else 0 <= spare <= 12, "those decoded before the last one is shown"
+    shown = [round(float(at) * 25) for at in times(path)]
+    offset = shown[0] - first // 25 * 25
+    assert set(range(first // 25 * 25, last + 1)) <= {n - offset for n in shown}
+
+
+def test_a_copy_begins_with_the_first_keyframe_where_none_comes_before(tmp_path):
+    def packet(pts, keyframe):
+        return SimpleNamespace(pts=pts, dts=pts, is_keyframe=keyframe)
+
+    stream = [packet(n, n in (3, 6, 9)) for n in range(12)]
+    assert [p.pts for p in decodable(stream, 0)] == list(range(3, 12))
+    assert [p.pts for p in decodable(stream, 6)] == list(range(6, 12))
+    assert [p.pts for p in decodable(stream, 8)] == list(range(6, 12))
+    assert [p.pts for p in decodable(stream, 99)] == list(range(9, 12))
+    assert list(decodable(stream[:3], 1)) == []
+
+
+def test_a_copy_of_times_below_zero_begins_at_zero(tmp_path):
+    first = write(tmp_path / "first.nut", frames=90, rate=30, options={"bf": "0"})
+    given = shifted(tmp_path / "given.mp4", first, -2.0, movflags="frag_keyframe+empty_moov+delay_moov")
+    for suffix in ("mp4", "mkv"):
+        path = copied(tmp_path / f"a.{suffix}", given, -2.0, 0.9)
+        assert [float(at) for at in times(path)] == pytest.approx([n / 30 for n in range(88)], abs=0.001)
+
+
+@pytest.mark.parametrize(("stream", "width"), [(None, 320), (0, 64), (1, 320)])
+def test_a_copy_takes_the_same_stream_as_the_source(tmp_path, stream, width):
+    given = two_streams(tmp_path / "two.mkv", [(64, 48), (320, 240)])
+    with av.open(str(copied(tmp_path / "a.mp4", given, stream=stream))) as back:
+        assert back.streams.video[0].width == width
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "told"),
+    [
+        ("given.avi", {"bf": "3", "preset": "medium"}, "holds no presentation times, which encoder: copy needs"),
+        ("given.h264", {"bf": "0"}, "holds no presentation times, which encoder: copy needs"),
+    ],
+)
+def test_a_video_without_presentation_times_is_not_copied(tmp_path, name, options, told):
+    given = write(tmp_path / name, frames=30, options=options)
+    with pytest.raises(OutputError, match=rf"cannot write .*a\.mp4: .*{name} {told}; set encoder: cpu"):
+        copied(tmp_path / "out" / "a.mp4", given)
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_a_stream_that_is_not_there_is_not_copied(tmp_path):
+    given = write(tmp_path / "given.mp4")
+    with pytest.raises(OutputError, match=r"cannot write .*stream must be 0, for it has 1 video stream, got 4"):
+        copied(tmp_path / "out" / "a.mp4", given, stream=4)
+    assert os.listdir(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("by", ["video", "copy"])
+def test_a_file_has_its_name_when_its_last_byte_is_written(tmp_path, monkeypatch, by):
+    """An mp4 says at its end where its frames are: one that is named before cannot be read."""
+    seen, replace = [], os.replace
+
+    def looked_at(part, path):
+        with av.open(str(part)) as back:
+            seen.append(sum(1 for _ in back.decode(video=0)))
+        replace(part, path)
+
+    monkeypatch.setattr(os, "replace", looked_at)
+    if by == "video":
+        write_all(video_file(tmp_path / "a.mp4"), [surface(i) for i in range(30)])
+    else:
+        copied(tmp_path / "a.mp4", write(tmp_path / "given.mp4", frames=30))
+    assert seen == [30]
+    assert len(times(tmp_path / "a.mp4")) == 30
+
+
 def test_what_cannot_be_copied_leaves_no_file(tmp_path):
     (tmp_path / "text.mp4").write_text("no video")
     file = WholeFile(tmp_path / "out" / "a.mp4")
@@ -170,3 +305,9 @@ def test_what_cannot_be_copied_leaves_no_file(tmp_path):
     with pytest.raises(OutputError, match="cannot write"):
         copy_packets(str(tmp_path / "text.mp4"), file, 0, 1)
     assert os.listdir(tmp_path / "out") == []
+
+
+def test_a_decoding_time_that_is_made_up_is_never_behind_the_presentation():
+    packets = [SimpleNamespace(pts=pts, dts=None) for pts in (0, 5, 3)]
+    assert list(_backwards(packets, 9, 2)) == packets
+    assert [packet.dts for packet in packets] == [-1, 1, 3]

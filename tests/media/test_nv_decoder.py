@@ -88,6 +88,8 @@ def test_the_way_through_nvdec_gives_what_ffmpeg_gives(fake, test_data, name):
         ("h264.mkv", {"options": {"bf": "2"}}),
         ("bare.h264", {"muxer": "h264", "options": {"bf": "2"}}),
         ("mpeg4.avi", {"codec": "mpeg4", "options": {"bf": "2"}}),
+        ("h264.avi", {"options": {"preset": "medium", "bf": "3", "g": "10"}}),
+        ("h264.asf", {"options": {"preset": "medium", "bf": "3", "g": "10"}}),
     ],
 )
 def test_containers(fake, tmp_path, name, options):
@@ -256,7 +258,7 @@ def test_rotation_is_asked_of_the_keyframe(fake, tmp_path):
     path = write(tmp_path / "a.mp4", 64, 48, 3, rotation=90)
     decoder = NvDecoder(Demuxer(str(path)), GPU, SurfacePool(GPU), Counters(), None)
     form = decoder._look(next(decoder._demuxer.packets()))
-    assert (form.width, form.height, form.rotation, form.bits, form.chroma) == (64, 48, 270, 8, 420)
+    assert (form.width, form.height, form.turn, form.bits, form.chroma) == (64, 48, (270, False), 8, 420)
 
 
 def thinned(path, device, **part):

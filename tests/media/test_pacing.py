@@ -2,7 +2,10 @@
 
 import time
 
+import pytest
+
 from streamkit.data import Frame
+from streamkit.media import pacing
 from streamkit.media.pacing import Pacer
 
 
@@ -25,3 +28,84 @@ def test_a_frame_that_is_made_due_later_takes_those_behind_it_along():
     third, fourth = pacer.due_s(2, 0.2), pacer.due_s(3, 0.3)
     assert abs(third - first.due_s - 0.52) < 1e-9
     assert abs(fourth - third - 0.01) < 1e-9
+
+
+class Clock:
+    """The monotonic clock, in seconds, that moves when it is told to."""
+
+    def __init__(self, now_s=1000.0):
+        self.now_s = now_s
+
+    def monotonic(self):
+        return self.now_s
+
+    def sleep(self, seconds):
+        assert 0 < seconds <= 0.05, "short naps, so that a source ends soon when it is stopped"
+        self.now_s += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(pacing, "time", made)
+    return made
+
+
+def begun(pacer, clock):
+    """A pacer whose first frame is due now."""
+    first = pacer.due_s(0, 5.0)
+    clock.now_s = first
+    return first
+
+
+@pytest.mark.parametrize("hole_s", [9.9, 0.5, 0.0, -0.5, -9.9])
+def test_a_short_hole_is_waited_out(clock, hole_s):
+    pacer = Pacer("realtime", 0.04, 7, "a")
+    first = begun(pacer, clock)
+    assert pacer.due_s(1, 5.0 + hole_s) == pytest.approx(first + hole_s)
+    assert pacer.due_s(2, 5.04 + hole_s) == pytest.approx(first + hole_s + 0.04)
+
+
+@pytest.mark.parametrize("hole_s", [10.0, 10.1, 3600.0, -10.0, -3600.0])
+def test_a_long_hole_is_not_waited_out(clock, hole_s):
+    """Time that jumps, as where files were joined, is no pause: the next frame is due at once."""
+    pacer = Pacer("realtime", 0.04, 7, "a")
+    phase_s = begun(pacer, clock) - 1000.0
+    clock.now_s += 3.0
+    again = clock.now_s + phase_s
+    assert pacer.due_s(1, 5.0 + hole_s) == pytest.approx(again)
+    assert pacer.due_s(2, 5.04 + hole_s) == pytest.approx(again + 0.04)
+    assert pacer.due_s(3, 14.9 + hole_s) == pytest.approx(again + 9.9)
+    assert pacer.due_s(4, 24.8 + hole_s) == pytest.approx(again + 19.8), "a hole is measured from frame to frame"
+
+
+def test_a_rate_counts_frames_and_not_the_videos_time(clock):
+    pacer = Pacer(4.0, 0.04, 7, "a")
+    first = begun(pacer, clock)
+    assert [pacer.due_s(n, 1000.0 * n) - first for n in range(1, 5)] == pytest.approx([0.25, 0.5, 0.75, 1.0])
+
+
+def test_a_phase_is_below_one_frame_and_the_sources_own(clock):
+    def phases(pace, phase, names):
+        return [Pacer(pace, 0.04, phase, name).due_s(0, 0.0) - 1000.0 for name in names]
+
+    names = [f"cam-{n}" for n in range(50)]
+    found = phases("realtime", 1, names)
+    assert all(0 <= one < 0.04 for one in found)
+    assert max(found) > 0.03
+    assert found == phases("realtime", 1, names)
+    assert found != phases("realtime", 2, names)
+    assert len(set(found)) == 50
+    assert max(phases(2.0, 1, names)) > 0.4, "of the pace's own step"
+    assert len(set(phases("realtime", None, ["a"] * 20))) == 20
+
+
+def test_a_wait_ends_at_its_time_and_when_it_is_stopped(clock):
+    pacer = Pacer("realtime", 0.04, 7, "a")
+    pacer.wait(clock.now_s - 1)
+    assert clock.now_s == 1000.0
+    pacer.wait(1000.12)
+    assert clock.now_s == pytest.approx(1000.12)
+    pacer.stopped = True
+    pacer.wait(2000.0)
+    assert clock.now_s == pytest.approx(1000.12)

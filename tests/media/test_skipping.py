@@ -1,3 +1,6 @@
+from contextlib import closing
+from dataclasses import replace
+
 import av
 import numpy as np
 import pytest
@@ -9,6 +12,8 @@ from streamkit.counters import Counters
 from streamkit.data import Device
 from streamkit.errors import SourceError
 from streamkit.media import skipping
+from streamkit.media.av_decoder import CONCEALED, UNDECODABLE, AvDecoder
+from streamkit.media.av_decoder import SKIPPED as BEFORE_KEYFRAME
 from streamkit.media.demux import Demuxer
 from streamkit.media.keyframes import Keyframes
 from streamkit.media.numbering import Numbering
@@ -31,6 +36,7 @@ CLIPS = {
     "open-hevc.mp4": {"codec": "libx265", "options": X265},
     "open-hevc.ts": {"codec": "libx265", "options": X265},
     "a.avi": {"codec": "mpeg4", "options": {"g": "10", "bf": "2"}},
+    "h264.avi": {"options": B3},
     "b.mp4": {"codec": "mpeg4", "options": {"g": "10", "bf": "2"}},
     "a.mpg": {"codec": "mpeg2video", "options": {"g": "10", "bf": "2"}},
     "a.webm": {"codec": "libvpx-vp9", "options": {"g": "10", "deadline": "realtime", "cpu-used": "8"}},
@@ -141,7 +147,7 @@ def test_what_nothing_refers_to_is_not_decoded(clip):
 
 def test_each_picture_is_counted_once(clip):
     for name in CLIPS:
-        if name not in ("bare.h264", "altref.webm", "a.mpg"):
+        if name not in ("bare.h264", "altref.webm", "a.mpg", "h264.avi"):
             found, counts = read(clip(name), every=4)
             assert len(found) + sum(counts.values()) == 70, name
 
@@ -186,6 +192,71 @@ def test_damage_to_a_picture_that_others_need_is_told(tmp_path, test_data):
     assert caught.value.cause == "damaged"
 
 
+@pytest.fixture
+def one_damaged(tmp_path):
+    """40 frames, a keyframe every 20; the data of frame 5 alone are overwritten."""
+    path = write(tmp_path / "a.mp4", 128, 96, 40, options={"g": "20", "bf": "0", "sc_threshold": "0"})
+    with av.open(str(path)) as given:
+        places = [(packet.pos, packet.size) for packet in given.demux(video=0) if packet.size]
+    data = bytearray(path.read_bytes())
+    place, size = places[5]
+    data[place + 20 : place + size] = bytes(size - 20)
+    path.write_bytes(data)
+    return path
+
+
+def test_damage_to_an_unwanted_frame_that_others_need_is_counted(one_damaged):
+    """Frame 5 is decoded for frame 10 and never comes out; its damage is in what comes out."""
+    counters = Counters()
+    with closing(Reader(str(one_damaged), CPU, SurfacePool(CPU), counters, print)) as reader:
+        found = []
+        with pytest.raises(SourceError, match="is damaged: 1 of its pictures") as caught:
+            found.extend(number for number, _ in reader.pictures(thinning=Thinning(10, None)))
+    assert caught.value.cause == "damaged"
+    assert found == [0, 10, 20, 30]
+    assert counters[CONCEALED] + counters[UNDECODABLE] == 1
+    assert counters[skipping.UNWANTED] == 18
+
+
+def test_damage_to_a_frame_that_nobody_needs_is_not_counted(one_damaged):
+    found, counts = read(one_damaged, every=20)
+    assert [one[0] for one in found] == [0, 20]
+    assert counts == {skipping.SKIPPED: 38}
+
+
+@pytest.mark.parametrize(("how", "counted"), [({}, 1), ({"unwanted": True}, 1), ({"hidden": True}, 0)])
+def test_whose_damage_is_counted(one_damaged, how, counted):
+    counters = Counters()
+    demuxer = Demuxer(str(one_damaged))
+    decoder = AvDecoder(demuxer, CPU, SurfacePool(CPU), counters)
+    times = []
+    for number, packet in enumerate([*demuxer.packets(), None]):
+        times += [picture.pts_s for picture in decoder.decode(packet, **(how if number == 5 else {}))]
+    decoder.close()
+    demuxer.close()
+    assert counters[CONCEALED] == counted
+    assert [round(pts_s * 25) for pts_s in times] == [n for n in range(40) if n != 5 or not how]
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_a_live_decoder_waits_for_a_keyframe_behind_what_cannot_be_decoded(tmp_path, live):
+    """What refers to a frame that is lost would be grey; a file's frames are counted as damaged, and come."""
+    path = write(tmp_path / "a.mp4", 128, 96, 60, options={"g": "20", "bf": "0", "sc_threshold": "0"})
+    demuxer, counters = Demuxer(str(path)), Counters()
+    demuxer.info = replace(demuxer.info, live=live)
+    decoder = AvDecoder(demuxer, CPU, SurfacePool(CPU), counters, low_delay=True)
+    numbers = []
+    for number, packet in enumerate([*demuxer.packets(), None]):
+        if number == 25:
+            packet.update(b"\xff" * packet.size)
+        numbers += [round(picture.pts_s * 25) for picture in decoder.decode(packet)]
+    decoder.close()
+    demuxer.close()
+    assert counters[UNDECODABLE] == 1
+    assert numbers == [*range(25), *range(40 if live else 26, 60)]
+    assert counters[BEFORE_KEYFRAME] == (14 if live else 0)
+
+
 def test_a_video_without_a_keyframe_to_begin_at(tmp_path):
     path = write(tmp_path / "a.ts", 128, 96, 60, options=REFRESH)
     demuxer = Demuxer(str(path))
@@ -206,6 +277,36 @@ def numbered(path, **given):
     demuxer.close()
     assert asked == sorted(asked)
     return found
+
+
+@pytest.mark.parametrize("name", ["plain.mp4", "closed.mp4", "pyramid.mkv", "open.ts"])
+def test_a_packet_waits_for_its_number_no_longer_than_it_has_to(clip, tmp_path, name):
+    """A number is certain with the first packet that is decoded no earlier than the frame is shown."""
+    path = write(tmp_path / name, 128, 96, 70, options={"bf": "0"}) if name == "plain.mp4" else clip(name)
+    demuxer, given = Demuxer(str(path)), []
+
+    def counted():
+        for packet in demuxer.packets():
+            given.append(packet)
+            yield packet
+
+    numbered = Numbering(counted(), demuxer, lambda number, pts_s, alone: True)
+    ready = [(one.packet, len(given), one.number) for one in numbered]
+    assert [number for *_, number in sorted(ready, key=lambda one: one[0].pts)] == list(range(70))
+    came = [(packet, after) for packet, after, _ in ready]
+    highest, horizon = -(10**9), []
+    for packet in given:
+        highest = highest if packet.dts is None else max(highest, packet.dts)
+        horizon.append(highest)
+    due = 0
+    for (packet, after), place in zip(came, range(70), strict=True):
+        assert packet is given[place], "in the order they came"
+        enough = next((n + 1 for n, reached in enumerate(horizon) if reached >= packet.pts), 70)
+        due = max(due, enough, place + 1)
+        assert after == due
+    if name == "plain.mp4":
+        assert [after for _, after in came] == list(range(1, 71)), "without B frames none waits"
+    demuxer.close()
 
 
 @pytest.mark.parametrize("name", ["open.mp4", "open-hevc.ts", "a.avi", "a.webm"])

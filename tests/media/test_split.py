@@ -161,7 +161,7 @@ def damaged(path, to, every):
     """Overwrite the slice headers of some keyframes in an mp4 of H.264."""
     data = bytearray(path.read_bytes())
     with av.open(str(path)) as given:
-        places = [(p.pos, p.size) for p in given.demux(video=0) if p.size and p.is_keyframe]
+        places = [(p.pos, p.size) for p in given.demux(given.streams.best("video")) if p.size and p.is_keyframe]
     for place, size in places[1::every]:
         end = place + size
         while place < end:

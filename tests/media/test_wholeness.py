@@ -2,6 +2,7 @@
 
 from contextlib import closing
 
+import av
 import pytest
 from clips import shifted, write
 
@@ -50,3 +51,46 @@ def test_avi_that_was_cut_is_told_also_where_places_are_empty(tmp_path, shift_s)
     with pytest.raises(SourceError, match="ends early") as caught:
         count(path)
     assert caught.value.cause == "truncated"
+
+
+def cut_behind(path, packets):
+    """Cut an mp4 whose index is at its beginning, behind so many packets."""
+    with av.open(str(path)) as given:
+        places = [packet.pos for packet in given.demux(video=0) if packet.size]
+    path.write_bytes(path.read_bytes()[: places[packets]])
+
+
+@pytest.mark.parametrize(
+    ("frames", "left", "whole"),
+    [
+        # of what the header promises 2 % and 3 more may be missing, and half a second: it may have been written early
+        (100, 99, True), (100, 95, True), (100, 94, False), (100, 75, False),
+        (500, 488, True), (500, 487, True), (500, 486, False),
+    ],
+)  # fmt: skip
+def test_how_much_may_be_missing(tmp_path, frames, left, whole):
+    path = write(tmp_path / "a.mp4", frames=frames, rate=100, options={"bf": "0", "movflags": "faststart"})
+    moved = shifted(tmp_path / "b.mp4", path, 0.0, movflags="faststart")
+    cut_behind(moved, left)
+    if whole:
+        assert count(moved) == left
+        return
+    with pytest.raises(SourceError) as caught:
+        count(moved)
+    assert caught.value.cause == "truncated"
+    said = f"{left} of {frames} pictures, {left / 100:.1f} of {frames / 100:.1f} s could be read"
+    assert str(caught.value) == f"{moved} ends early: {said}; the file was cut short"
+
+
+@pytest.mark.parametrize(("left", "whole"), [(88, True), (87, False)])
+def test_how_much_time_may_be_missing_where_frames_are_not_promised(tmp_path, left, whole):
+    first = write(tmp_path / "a.mp4", frames=100, options={"bf": "0", "movflags": "faststart"})
+    path = shifted(tmp_path / "b.mkv", first, 0.0)
+    with av.open(str(path)) as given:
+        places = [packet.pos for packet in given.demux(video=0) if packet.size]
+    path.write_bytes(path.read_bytes()[: places[left]])
+    if whole:
+        assert count(path) == left
+    else:
+        with pytest.raises(SourceError, match=r"ends early: 3\.5 of 4\.0 s could be read"):
+            count(path)

@@ -18,9 +18,9 @@ def nv12(width, height, seed=0):
     return data
 
 
-def turned(data, width, height, rotation):
+def turned(data, width, height, rotation, **how):
     out = np.empty(planes.nv12_shape(*planes.rotated_size(width, height, rotation)), np.uint8)
-    planes.rotate(data, width, height, rotation, out)
+    planes.rotate(data, width, height, rotation, out, **how)
     return out
 
 
@@ -31,6 +31,28 @@ def test_turning_there_and_back_changes_nothing(size, rotation):
     there = turned(data, *size, rotation)
     back = turned(there, *planes.rotated_size(*size, rotation), 360 - rotation)
     np.testing.assert_array_equal(back, data)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+def test_mirroring_there_and_back_changes_nothing(size, rotation):
+    data = nv12(*size)
+    there = turned(data, *size, rotation, mirrored=True)
+    back = turned(there, *planes.rotated_size(*size, rotation), -rotation % 360)
+    np.testing.assert_array_equal(turned(back, *size, 0, mirrored=True), data)
+
+
+def test_a_frame_is_mirrored_before_it_is_turned():
+    data = np.zeros((9, 4), np.uint8)  # 4 wide, 6 high
+    data[0] = [1, 2, 3, 4]
+    data[6] = [10, 20, 30, 40]
+    out = turned(data, 4, 6, 0, mirrored=True)
+    assert out[0].tolist() == [4, 3, 2, 1]
+    assert out[6].tolist() == [30, 40, 10, 20]
+    out = turned(data, 4, 6, 90, mirrored=True)
+    assert out[:4, 5].tolist() == [4, 3, 2, 1]
+    assert out[4, 4:].tolist() == [30, 40]
+    assert out[5, 4:].tolist() == [10, 20]
 
 
 def test_a_quarter_turn_is_clockwise():
@@ -45,8 +67,9 @@ def test_a_quarter_turn_is_clockwise():
 
 
 @pytest.mark.parametrize("size", [(64, 48), (63, 48), (64, 47), (63, 47)])
-@pytest.mark.parametrize("rotation", [90, 180, 270])
-def test_the_colours_stay_at_their_places(size, rotation):
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_the_colours_stay_at_their_places(size, rotation, mirrored):
     from streamkit.data import Surface
     from streamkit.ops.color import to_rgb
 
@@ -57,9 +80,11 @@ def test_the_colours_stay_at_their_places(size, rotation):
     data = from_rgb(rgb, color)
     upright = to_rgb(Surface(data, color), width, height)
     new = planes.rotated_size(width, height, rotation)
-    surface = Surface(turned(data, width, height, rotation), planes.rotated_color(color, width, height, rotation))
+    turned_color = planes.rotated_color(color, width, height, rotation, mirrored=mirrored)
+    surface = Surface(turned(data, width, height, rotation, mirrored=mirrored), turned_color)
     got = to_rgb(surface, *new).astype(int)
-    assert np.abs(got - np.rot90(upright, -rotation // 90)).max() <= 1
+    want = upright[:, ::-1] if mirrored else upright
+    assert np.abs(got - np.rot90(want, -rotation // 90)).max() <= 1
 
 
 def test_narrowing_rounds_and_clips():
@@ -109,14 +134,15 @@ def test_wrong_shapes_are_refused():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("size", [(8, 6), (2, 2), (640, 360), (626, 360), (66, 18)])
-@pytest.mark.parametrize("rotation", [90, 180, 270])
-def test_the_device_turns_alike(size, rotation):
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_the_device_turns_alike(size, rotation, mirrored):
     import cupy
 
     data = nv12(*size)
-    want = turned(data, *size, rotation)
+    want = turned(data, *size, rotation, mirrored=mirrored)
     out = cupy.empty(want.shape, cupy.uint8)
-    planes.rotate(cupy.asarray(data), *size, rotation, out)
+    planes.rotate(cupy.asarray(data), *size, rotation, out, mirrored=mirrored)
     np.testing.assert_array_equal(out.get(), want)
 
 

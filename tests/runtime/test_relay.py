@@ -175,7 +175,7 @@ class Shared:
         text = "sources: {a: 'test://', b: 'test://'}\nstages: {one: {stage: note}, two: {stage: note, from: decode}}"
         graph = build(read_text(text, folder=root, registry=registry))
         nodes = list(graph.nodes.values())
-        self.sinks = SharedSinks(nodes, ["a", "b"], {}, self.said.append, self.errors.append)
+        self.sinks = SharedSinks(nodes, ["a", "b"], {}, {}, self.said.append, self.errors.append)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from fractions import Fraction
 import av
 import numpy as np
 import pytest
+from media.clips import two_streams
 from stages.videos import frame, names, sink, surface, times, write_all
 
 from streamkit.data import Color, Device, Frame, Surface
@@ -116,6 +117,50 @@ def test_copy_takes_the_packets(tmp_path, test_data):
     out.write(frame(0, 0.0))
     with pytest.raises(OutputError, match="copy takes over files only"):
         out.close()
+
+
+def test_copy_takes_the_stream_that_the_source_took(tmp_path):
+    uri = str(two_streams(tmp_path / "two.mkv", [(64, 48), (320, 240)]))
+    for streams, width in (({}, 320), ({"street": 0}, 64)):
+        out = Video(path=str(tmp_path / "a.mp4"), encoder="copy")
+        out.context = Context(addresses={"street": uri}, streams=streams)
+        out.open()
+        out.write(frame(0, 0.0))
+        out.write(frame(9, 0.36))
+        out.close()
+        with av.open(str(tmp_path / "a.mp4")) as back:
+            assert back.streams.video[0].width == width
+            assert len(times(tmp_path / "a.mp4")) == 10
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+def test_a_video_that_begins_below_zero_begins_at_zero(tmp_path, suffix):
+    out = sink(tmp_path / f"a.{suffix}")
+    for i in range(30):
+        out.write(frame(i, -0.4 + i / 25))
+    out.close()
+    found = [float(at) for at in times(tmp_path / f"a.{suffix}")]
+    assert found == pytest.approx([i / 25 for i in range(30)], abs=0.001)
+    assert out.said == ["street begins at -0.400 s: its video file counts from there, at 0 s"]
+
+
+def test_the_parts_of_a_video_that_begins_below_zero_share_one_clock(tmp_path):
+    out = sink(tmp_path / "a.mp4")
+    for i in range(20):
+        size = (64, 48) if i < 10 else (96, 80)
+        out.write(frame(i, -0.4 + i / 25, size=size, surface=surface(i, *size)))
+    out.close()
+    assert [float(at) for at in times(tmp_path / "a.mp4")] == pytest.approx([i / 25 for i in range(10)])
+    assert [float(at) for at in times(tmp_path / "a-2.mp4")] == pytest.approx([i / 25 for i in range(10, 20)])
+
+
+def test_a_video_that_begins_late_stays_late(tmp_path):
+    out = sink(tmp_path / "a.mp4")
+    for i in range(10):
+        out.write(frame(i, 1.2 + i / 25))
+    out.close()
+    assert float(times(tmp_path / "a.mp4")[0]) == pytest.approx(1.2)
+    assert out.said == []
 
 
 def test_copy_without_addresses_is_said_at_open(tmp_path):

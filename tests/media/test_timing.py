@@ -1,0 +1,290 @@
+"""A frame's time where the container tells only when packets are decoded, or tells nothing of what is below zero."""
+
+import itertools
+from contextlib import closing
+from fractions import Fraction
+from types import SimpleNamespace
+
+import av
+import numpy as np
+import pytest
+from clips import shifted, two_streams, write
+
+from streamkit.counters import Counters
+from streamkit.data import Device
+from streamkit.errors import SourceError
+from streamkit.media.av_decoder import AvDecoder
+from streamkit.media.demux import Demuxer
+from streamkit.media.reader import Reader
+from streamkit.media.ring import Ring
+from streamkit.media.surfaces import SurfacePool
+from streamkit.media.timing import Timing
+from streamkit.stage import Context
+from streamkit.stages.source import VideoSource
+
+B_FRAMES = {"preset": "medium", "bf": "3", "g": "25", "sc_threshold": "0"}
+
+
+def read(path, *, threads=1, said=None, ring=None, stream=None, **part):
+    """Numbers, times and samples of a video's frames."""
+    say = said.append if said is not None else print
+    pool = SurfacePool(Device())
+    with closing(
+        Reader(str(path), Device(), pool, Counters(), say, threads=threads, ring=ring, stream=stream)
+    ) as reader:
+        return [(n, p.pts_s, np.array(p.surface.data), reader.place(p.pts_s)) for n, p in reader.pictures(**part)]
+
+
+def at(frames):
+    return [(n, round(pts_s, 3)) for n, pts_s, *_ in frames]
+
+
+@pytest.fixture(scope="module", params=["avi", "asf"])
+def decode_times_only(request, tmp_path_factory):
+    """50 frames with B frames in a container that holds decoding times only; the same in mp4."""
+    folder = tmp_path_factory.mktemp("clips")
+    whole = write(folder / "a.mp4", frames=50, options=B_FRAMES)
+    path = write(folder / f"a.{request.param}", frames=50, options=B_FRAMES)
+    with av.open(str(path)) as back:
+        raw = [frame.pts for frame in back.decode(video=0)]
+    assert raw != sorted(raw), "FFmpeg makes up presentation times that jump back"
+    return path, read(whole)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_times_rise_where_packets_have_decoding_times_only(decode_times_only, threads):
+    path, wanted = decode_times_only
+    found = read(path, threads=threads)
+    assert at(found) == [(n, n / 25) for n in range(50)]
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one[2], other[2])
+
+
+def test_parts_of_a_video_with_decoding_times_only(decode_times_only):
+    path, _ = decode_times_only
+    assert at(read(path, start_s=1.2)) == [(n, n / 25) for n in range(30, 50)]
+    assert at(read(path, start_s=0.4, end_s=0.8)) == [(n, n / 25) for n in range(10, 20)]
+    assert at(read(path, keyframes=True)) == [(0, 0.0), (25, 1.0)]
+    source = VideoSource(uri=str(path), every=7, start=1.0)
+    source.context = Context(id="cam")
+    assert [(f.index, round(f.pts_s, 3)) for f in source.frames()] == [(n, n / 25) for n in (28, 35, 42, 49)]
+
+
+def test_every_end_of_a_video_with_decoding_times_only(decode_times_only):
+    path, wanted = decode_times_only
+    for end in range(1, 51, 3):
+        found = read(path, end_s=end / 25)
+        assert at(found) == [(n, n / 25) for n in range(end)]
+        for one, other in zip(found, wanted[:end], strict=True):
+            np.testing.assert_array_equal(one[2], other[2])
+
+
+def test_holes_in_time_stay_where_they_are(tmp_path):
+    """Also for keyframes, which come without the frames between them."""
+    ticks = [40 * i + 1000 * (i >= 10) for i in range(50)]
+    path = write(tmp_path / "a.asf", frames=50, options=B_FRAMES, ticks=ticks)
+    found = at(read(path))
+    times = [pts_s for _, pts_s in found]
+    assert times[-1] == pytest.approx(2.96, abs=0.2)
+    assert sorted(b - a for a, b in itertools.pairwise(times))[-1] > 0.9
+    keyframes = at(read(path, keyframes=True))
+    assert [n for n, _ in keyframes] == [0, 25]
+    assert keyframes == [found[0], found[25]]
+
+
+def test_a_packet_that_cannot_be_decoded_does_not_move_the_others(tmp_path):
+    path = write(tmp_path / "a.avi", frames=50, options={**B_FRAMES, "g": "10"})
+    demuxer, counters, times = Demuxer(str(path)), Counters(), []
+    decoder = AvDecoder(demuxer, Device(), SurfacePool(Device()), counters)
+    for place, one in enumerate([*demuxer.packets(), None]):
+        if place == 45:
+            one.update(b"\xff" * one.size)
+        times += [round(picture.pts_s * 25) for picture in decoder.decode(one)]
+    demuxer.close()
+    assert counters["packets not decodable"] == 1
+    assert times == [n for n in range(50) if n != 45]
+
+
+def test_a_seek_leaves_what_was_read_ahead(tmp_path):
+    path = write(tmp_path / "a.avi", frames=100, options={"bf": "0", "g": "10"})
+    with closing(Demuxer(str(path))) as demuxer:
+        assert demuxer.seek(2.0)
+        assert next(demuxer.packets()).pts == 50
+    with closing(Demuxer(str(path))) as demuxer:
+        assert [packet.pts for packet in demuxer.packets()] == list(range(100)), "each packet once"
+        assert demuxer.packets_read == 100
+
+
+def test_packets_of_unknown_presentation_are_not_kept_for_clips(decode_times_only):
+    path, _ = decode_times_only
+    ring, said = Ring(("record",), limit_bytes=1 << 30), []
+    found = read(path, said=said, ring=ring)
+    assert [place for *_, place in found] == [None] * 50
+    assert ring.take(0, 99) == []
+    assert [text.partition(": ")[2] for text in said] == [
+        "no clips can be made of it: its container holds no presentation times"
+    ]
+
+
+def test_decoding_times_without_b_frames_are_those_of_presentation(tmp_path):
+    path = write(tmp_path / "a.avi", frames=50, options={"bf": "0", "g": "10"})
+    with closing(Demuxer(str(path))) as demuxer:
+        assert not demuxer.decode_times
+        assert [packet.pts for packet in demuxer.packets()] == list(range(50))
+    ring = Ring(("record",), limit_bytes=1 << 30)
+    assert [place.number for *_, place in read(path, ring=ring)] == list(range(50))
+    assert at(read(path, start_s=1.0))[:2] == [(25, 1.0), (26, 1.04)]
+
+
+def test_times_of_other_codecs_in_avi_count_from_the_first_frame(tmp_path):
+    path = write(tmp_path / "a.avi", frames=50, codec="mpeg4", options={"bf": "2", "g": "10"})
+    found = read(path)
+    assert [pts_s for _, pts_s in at(found)] == [round(found[0][1] + n / 25, 3) for n in range(50)]
+    assert read(path, start_s=1.0)[0][0] == 25
+
+
+def test_an_open_gop_in_avi_has_fewer_keyframes_to_take(tmp_path):
+    """Where a keyframe is shown behind frames that follow it in the file, its number is not known: it is left out."""
+    options = {**B_FRAMES, "x264-params": "open-gop=1:keyint=25:bframes=3:b-adapt=0"}
+    path = write(tmp_path / "a.avi", frames=60, options=options)
+    assert at(read(path)) == [(n, n / 25) for n in range(60)]
+    assert at(read(path, keyframes=True)) == [(0, 0.0)]
+
+
+def timing(*, decode_times=True):
+    stream = SimpleNamespace(time_base=Fraction(1, 25))
+    return Timing(SimpleNamespace(stream=stream, info=SimpleNamespace(average_rate=25.0), decode_times=decode_times))
+
+
+def packet(dts, pts=None):
+    return SimpleNamespace(pts=pts, dts=dts)
+
+
+def test_the_nth_frame_has_the_nth_decoding_time():
+    clock = timing()
+    for dts in (0, 1, 5, 3, 9):
+        clock.sent(packet(dts))
+    assert [clock(None) for _ in range(5)] == [0.0, 0.04, 0.12, 0.2, 0.36]
+    assert clock(None) == pytest.approx(0.4), "behind the last one a step each"
+
+
+def test_a_packet_without_a_frame_takes_its_time_along():
+    clock = timing()
+    for dts in range(4):
+        clock.sent(packet(dts))
+    clock.lost(packet(1))
+    clock.lost(packet(77))  # never sent
+    assert [clock(None) for _ in range(3)] == [0.0, 0.08, 0.12]
+    clock.sent(packet(10))
+    clock.lost()
+    clock.sent(packet(20))
+    assert clock(None) == 0.8
+
+
+def test_frames_that_never_come_do_not_hold_time_back_for_ever():
+    clock = timing()
+    for dts in range(1000):
+        clock.sent(packet(dts))
+    assert clock(None) == (1000 - 128) / 25
+
+
+def test_times_that_are_told_are_taken():
+    clock = timing(decode_times=False)
+    clock.sent(packet(0))
+    assert [clock(None), clock(None), clock(7), clock(None)] == pytest.approx([0.0, 0.04, 0.28, 0.32])
+    clock = timing()
+    clock.sent(packet(3, pts=9))
+    assert clock(9) == 0.36
+    assert clock(None) == pytest.approx(0.4)
+
+
+FRAGMENTS = {"movflags": "frag_keyframe+empty_moov+delay_moov"}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """90 frames of 1/30 s, a keyframe every 10."""
+    return write(
+        tmp_path_factory.mktemp("clips") / "a.nut", frames=90, rate=30, options={"bf": "0", "g": "10"}
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "begins_s"),
+    [
+        ("a.mp4", FRAGMENTS, -2.0),
+        ("a.mkv", {"avoid_negative_ts": "disabled"}, -1 / 3),
+        ("a.asf", {"avoid_negative_ts": "disabled"}, -1 / 3),
+    ],
+)
+def test_times_below_zero(tmp_path, base, name, options, begins_s):
+    path = shifted(tmp_path / name, base, begins_s, **options)
+    found = read(path)
+    assert [n for n, *_ in found] == list(range(90)), "a whole file is not called cut short"
+    assert [pts_s for _, pts_s, *_ in found] == pytest.approx([begins_s + n / 30 for n in range(90)], abs=0.005)
+    for start_s, end_s, numbers in ((1.0, None, range(30, 90)), (0.5, 1.5, range(15, 45)), (2.5, None, range(75, 90))):
+        part = read(path, start_s=start_s - 0.01, end_s=None if end_s is None else end_s - 0.01)
+        assert [n for n, *_ in part] == list(numbers)
+        assert [pts_s for _, pts_s, *_ in part] == [found[n][1] for n in numbers]
+
+
+def test_times_below_zero_with_b_frames_in_matroska(tmp_path):
+    first = write(tmp_path / "first.mp4", frames=90, rate=30, options={**B_FRAMES, "g": "90"})
+    path = shifted(tmp_path / "a.mkv", first, -0.5, avoid_negative_ts="disabled")
+    times = [pts_s for _, pts_s, *_ in read(path)]
+    assert len(times) == 90
+    assert times == sorted(times)
+    assert times[0] < 0
+    assert max(b - a for a, b in itertools.pairwise(times)) < 0.05
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    return two_streams(tmp_path_factory.mktemp("clips") / "two.mkv", [(64, 48), (320, 240), (128, 96)])
+
+
+@pytest.mark.parametrize(("stream", "size"), [(None, (320, 240)), (0, (64, 48)), (1, (320, 240)), (2, (128, 96))])
+def test_several_video_streams(two, stream, size):
+    source = VideoSource(uri=str(two), stream=stream)
+    source.context = Context(id="cam")
+    frames = list(source.frames())
+    assert [(f.width, f.height) for f in frames] == [size] * 10
+    source = VideoSource(uri=str(two), stream=stream, loop=2, decoders=2, start=0.2)
+    source.context = Context(id="cam")
+    assert [(f.width, f.height) for f in source.frames()] == [size] * 10
+
+
+def test_the_best_stream_is_the_one_that_ffmpeg_takes(test_data):
+    path = str(test_data / "videos" / "codec" / "nasa_13013.mp4")
+    with closing(Demuxer(path)) as best, closing(Demuxer(path, number=0)) as first:
+        assert (best.info.width, best.info.frames) == (480, 390)
+        assert (first.info.width, first.info.frames) == (320, 325)
+
+
+@pytest.mark.parametrize(
+    ("name", "stream", "told"),
+    [
+        ("two", 3, "stream must be 0 to 2, for it has 3 video streams, got 3"),
+        ("one", 1, "stream must be 0, for it has 1 video stream, got 1"),
+    ],
+)
+def test_a_stream_that_is_not_there(two, base, name, stream, told):
+    path = two if name == "two" else base
+    with pytest.raises(SourceError) as caught:
+        Demuxer(str(path), number=stream)
+    assert str(caught.value) == f"{path}: {told}"
+    assert caught.value.cause == "no_video"
+
+
+def test_the_default_stream_goes_before_a_larger_one(tmp_path):
+    path = two_streams(tmp_path / "two.mp4", [(64, 48), (320, 240)])
+    with av.open(str(path)) as source, av.open(str(tmp_path / "marked.mkv"), "w") as output:
+        copies = [output.add_stream_from_template(stream) for stream in source.streams.video]
+        copies[0].disposition = av.stream.Disposition.default
+        copies[1].disposition = av.stream.Disposition(0)
+        for packet in source.demux():
+            if packet.size:
+                packet.stream = copies[packet.stream.index]
+                output.mux(packet)
+    with closing(Demuxer(str(tmp_path / "marked.mkv"))) as demuxer:
+        assert demuxer.info.width == 64
