@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ class Log:
         self.begun_s = time.monotonic()
         self.calls: list[tuple[float, float, str, str]] = []
         self.total: Counter[str] = Counter()
-        self.spent_s: Counter[str] = Counter()
+        self.spent_s: dict[str, float] = defaultdict(float)
         self.stacks: list[tuple[float, str, dict[str, int]]] = []
         self._collecting_s = 0.0
 
@@ -179,13 +179,12 @@ class Watch:
             if n != self._before[name] and not name.startswith("boxes removed")
         }
         self._before = counts
-        row = {
+        return {
             "at_s": self.log.at(now_s), "lock_ms": round(late_s * 1e3, 1), "stage": worst,
             "stage_ms": round(worst_s * 1e3, 1), "p99_ms": self._p99(), "begun": sum(s.frames > 0 for s in states),
             "waiting": pipeline._batcher.waiting, "transit_ms": round(pipeline._batcher._transit_s * 1e3, 1),
             "pool_mb": round(self._pool()), "new": new,
         }  # fmt: skip
-        return row
 
     def _p99(self) -> float:
         from streamkit.runtime.metrics import Histogram
@@ -232,7 +231,7 @@ def show(log: Log, watch: Watch, everything: bool) -> None:
     for at_s, took_ms, name, thread in sorted(log.calls):
         print(f"{at_s:8.3f} {took_ms:8.1f}  {name}  [{thread}]")
     print("\ncalls in all: how many, seconds, what")
-    for name, spent_s in log.spent_s.most_common():
+    for name, spent_s in sorted(log.spent_s.items(), key=lambda one: -one[1]):
         print(f"{log.total[name]:8} {spent_s:8.2f}  {name}")
     print("\nwhat the threads did in stalls")
     for at_s, why, found in log.stacks:
@@ -254,9 +253,7 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=6000, help="of the clip, at least")
     parser.add_argument("--set", dest="set_", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--no-collection", action="store_true", help="with the garbage collector turned off")
-    parser.add_argument(
-        "--queue", type=int, help="frames of a live source that may wait, in place of the batcher's own"
-    )
+    parser.add_argument("--queue", type=int, help="frames of a live source that may wait, not the usual 4")
     parser.add_argument("--all", action="store_true", help="print rows in which nothing happened too")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
