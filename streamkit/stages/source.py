@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from streamkit.data import Frame
 from streamkit.errors import SourceError
 from streamkit.media.find import resolve
-from streamkit.media.thinning import Thinning, check_part, nothing_taken, thinned
+from streamkit.media.thinning import Thinning, check_part, nothing_taken
 from streamkit.media.uris import check_scheme, is_path, mask, may_be_live
 from streamkit.retry import Reconnect, Retry
 from streamkit.stage import Count, Seconds, Source, stage
@@ -144,7 +144,7 @@ class VideoSource(Source):
             live = reader.info.live
             context.facts.update(reader.info.facts())
             none = True
-            for index, picture, pts_s in thinned(self._looped(reader), self.every, self.fps):
+            for index, picture, pts_s in self._thinned(reader):
                 if none:  # a container may have them before a rotation
                     context.facts.update(width=picture.width, height=picture.height)
                     none = False
@@ -208,14 +208,36 @@ class VideoSource(Source):
             self.context.counters.add("frames with arrival for the sender's time")
         return time.time() - (time.monotonic() - arrived_s)
 
+    def _thinned(self, reader: Reader) -> Iterator[tuple[int, Picture, float]]:
+        """The frames that are taken, with index and time.
+
+        Raises:
+            SourceError: of a live source, whose frames come, but whose times do not advance: none is taken for `timeout`
+                longer than `fps` leaves between two.
+        """
+        thinning, live, taken_s = Thinning(self.every, self.fps), reader.info.live, time.monotonic()
+        allowed_s = self.timeout + 2 / self.fps if self.fps else math.inf
+        for index, picture, pts_s in self._looped(reader):
+            if thinning.takes(index, pts_s):
+                yield index, picture, pts_s
+                taken_s = time.monotonic()
+            elif live and index % self.every == 0 and time.monotonic() - taken_s > allowed_s:
+                raise SourceError(
+                    f"{mask(self.uri)}: frames come, but their timestamps do not advance: none was due at fps: "
+                    f"{self.fps:g} for {allowed_s:g} s",
+                    cause="timeout",
+                )
+
     def _looped(self, reader: Reader) -> Iterator[tuple[int, Picture, float]]:
         """The pictures of every turn, with index and time that go on rising."""
         turns = 1 if self.loop is False else math.inf if self.loop is True else self.loop
         index, pts_s, turn = -1, 0.0, 0
         while turn < turns:
             shift: tuple[int, float] | None = None if turn else (0, 0.0)
-            # on a loop pictures are counted on from turn to turn, and which are taken differs
-            thinning = Thinning(self.every, self.fps) if turns == 1 and (self.every > 1 or self.fps) else None
+            # on a loop pictures are counted on from turn to turn, and which are taken differs; and a live source is watched
+            # by what comes out of the decoder, so nothing that could be decoded is left out before it
+            ahead = turns == 1 and not reader.info.live and (self.every > 1 or self.fps)
+            thinning = Thinning(self.every, self.fps) if ahead else None
             for number, picture in reader.pictures(self.start, self.end, thinning=thinning, keyframes=self.keyframes):
                 if shift is None:
                     first = reader.began or (number, picture.pts_s)

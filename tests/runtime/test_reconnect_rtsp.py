@@ -173,3 +173,33 @@ stages:
     now = datetime.now(UTC)
     assert all(abs((datetime.fromisoformat(row["time"]) - now).total_seconds()) < 120 for row in rows)
     assert "secret" not in " ".join(said) + json.dumps(pipeline.report(130))
+
+
+def test_a_thinned_camera_goes_on_when_a_second_client_sets_its_clock_back(rtsp, videos):
+    """The mount is shared: who joins makes the server begin its presentation times again, for everybody."""
+    server = rtsp({"a": videos / "vtest_480x360.mp4"})
+    with Camera(server.url("a"), fps=5, timeout=30.0) as camera, Camera(server.url("a"), start=1.0) as later:
+        camera.wait_for_frames(12)
+        later.wait_for_frames(1)
+        before = len(camera.frames)
+        with Camera(server.url("a"), timeout=30.0) as second:
+            second.wait_for_frames(1)
+            wait_until(lambda: camera.counters["jumps in time put right"], what="the jump back")
+            camera.wait_for_frames(5)
+            later.wait_for_frames(5)
+    for one in (camera, later):
+        one.check_order()
+        assert one.counters["reconnects"] == 0
+    times = [frame.pts_s for frame, _ in camera.frames[before:]]
+    assert max(b - a for a, b in itertools.pairwise(times)) < 2  # not as long as it had run before
+
+
+def test_a_camera_of_which_few_keyframes_are_wanted_is_not_taken_for_dead(rtsp, tmp_path):
+    clip = write(tmp_path / "a.mp4", frames=100, rate=25, options={"g": "5", "bf": "0"})
+    server = rtsp({"a": clip})
+    with Camera(server.url("a"), keyframes=True, fps=0.4, timeout=1.0) as camera:
+        camera.wait_for_frames(2)
+    assert camera.counters["reconnects"] == 0
+    assert ("reconnecting", "codec") not in camera.states
+    times = [frame.pts_s for frame, _ in camera.frames]
+    assert times[1] - times[0] == pytest.approx(2.5, abs=0.3)
