@@ -12,7 +12,7 @@ from streamkit.errors import SourceError
 T = TypeVar("T")
 _SLACK_S = 1e-6
 _NEW_CLOCK_S = 1.0
-"""A time that falls back by less is a camera's jitter; by more, its clock has been set, has wrapped or has begun again."""
+"""A time that falls back by less is jitter; by more, the clock was set, has wrapped or has begun again."""
 
 
 def check_part(start_s: float, end_s: float | None) -> None:

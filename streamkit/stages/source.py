@@ -212,8 +212,8 @@ class VideoSource(Source):
         """The frames that are taken, with index and time.
 
         Raises:
-            SourceError: of a live source, whose frames come, but whose times do not advance: none is taken for `timeout`
-                longer than `fps` leaves between two.
+            SourceError: a live source's frames come, but their times do not advance, so that none is taken: for
+                `timeout` longer than `fps` leaves between two.
         """
         thinning, live, taken_s = Thinning(self.every, self.fps), reader.info.live, time.monotonic()
         allowed_s = self.timeout + 2 / self.fps if self.fps else math.inf
@@ -234,8 +234,8 @@ class VideoSource(Source):
         index, pts_s, turn = -1, 0.0, 0
         while turn < turns:
             shift: tuple[int, float] | None = None if turn else (0, 0.0)
-            # on a loop pictures are counted on from turn to turn, and which are taken differs; and a live source is watched
-            # by what comes out of the decoder, so nothing that could be decoded is left out before it
+            # on a loop pictures are counted on from turn to turn, and which are taken differs; and a live source is
+            # watched by what comes out of its decoder, so nothing is left out before that
             ahead = turns == 1 and not reader.info.live and (self.every > 1 or self.fps)
             thinning = Thinning(self.every, self.fps) if ahead else None
             for number, picture in reader.pictures(self.start, self.end, thinning=thinning, keyframes=self.keyframes):
