@@ -88,7 +88,7 @@ def prepare(graph: Any, say: Any) -> tuple[Any, Any]:
         raise ConfigError("serve runs on one device; start one for each, as in --device cuda:0 --port 8001")
     gallery = Gallery()
     config.stages.append(tap(graph, gallery))
-    running = Pipeline(build(config), choose(config.device, say), say=say, keep_running=True)
+    running = Pipeline(build(config), choose(config.device, say), say=say, keep_running=True, realtime=True)
     follow_sinks(running, gallery)
     running.alarms.listen(lambda time_s, event: gallery.tell(time_s, [event], None))
     return running, gallery

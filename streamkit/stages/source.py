@@ -23,10 +23,13 @@ if TYPE_CHECKING:
     from streamkit.media.pacing import Pacer
     from streamkit.media.reader import Reader
 
-__all__ = ["Rate", "VideoSource", "resolve"]
+__all__ = ["Pace", "Rate", "VideoSource", "resolve"]
 
 Rate = Annotated[float, Unit("frames a second", minimum=0.001)]
 """Frames a second."""
+
+Pace = Literal["realtime", "unpaced"] | Rate
+"""When frames of a recording come: at their own times, as fast as they can be had, or so many a second."""
 
 
 @stage("source", writes="pixels")
@@ -47,7 +50,8 @@ class VideoSource(Source):
         keyframes: take only pictures that can be decoded without any other; nothing else is decoded. They keep their
             numbers and times.
         pace: play a file as a camera would, at its own times (realtime) or at so many frames a second; a frame's
-            latency is measured from its due time.
+            latency is measured from its due time. unpaced reads it as fast as the pipeline takes it: the default, but
+            for serve, where it is realtime.
         phase: the pace's phase is random; a number makes it the same in every run.
         timeout: how long a network peer may be silent, or send nothing that can be decoded.
         transport: of RTSP's packets; auto begins with TCP and takes UDP where the camera refuses that.
@@ -64,6 +68,7 @@ class VideoSource(Source):
     """
 
     reads_packets: ClassVar[bool] = True
+    has_pace: ClassVar[bool] = True
 
     uri: str
     loop: bool | Count = False
@@ -72,7 +77,7 @@ class VideoSource(Source):
     fps: Rate | None = None
     every: Count = 1
     keyframes: bool = False
-    pace: Literal["realtime"] | Rate | None = None
+    pace: Pace | None = None
     phase: int | None = None
     timeout: Seconds = 15.0
     transport: Literal["auto", "tcp", "udp"] = "auto"
@@ -88,6 +93,7 @@ class VideoSource(Source):
         from streamkit.media.interrupt import Interrupt
 
         self._interrupt = Interrupt()
+        self.pace = None if self.pace == "unpaced" else self.pace
         check_part(self.start, self.end)
         try:
             check_scheme(self.uri)

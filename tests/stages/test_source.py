@@ -9,6 +9,7 @@ import time
 import types
 from pathlib import Path
 
+import pydantic
 import pytest
 
 from streamkit.data import Device
@@ -333,3 +334,17 @@ def test_a_camera_whose_times_stand_still_is_left():
     source = VideoSource(uri="a.mp4", fps=10.0, timeout=0.05)
     source._looped = lambda reader: itertools.islice(standing(reader), 100)
     assert [index for index, _, _ in source._thinned(Reader)] == [0]
+
+
+@pytest.mark.parametrize("kind", ["source", "test_pattern", "pictures"])
+def test_unpaced_is_no_pace(kind):
+    """The default by name, for those who must say so: a file that is paced otherwise."""
+    made = default_registry().get(kind)
+    uri = "test://" if kind == "test_pattern" else "a.mp4"
+    assert made.has_pace
+    named, left_out = made(uri=uri, pace="unpaced"), made(uri=uri)
+    assert (named.pace, named.unbounded) == (left_out.pace, left_out.unbounded) == (None, False)
+    assert made(uri=uri, pace="realtime").unbounded
+    with pytest.raises(pydantic.ValidationError):
+        model_of(made).validate_python({"uri": uri, "pace": "slow"})
+    assert model_of(made).validate_python({"uri": uri, "pace": "unpaced"})["pace"] == "unpaced"
