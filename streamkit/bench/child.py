@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -19,28 +21,47 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
 
-def lines(module: str, *arguments: str) -> Generator[dict[str, Any], None, None]:
+def lines(module: str, *arguments: str, until_s: float | None = None) -> Generator[dict[str, Any], None, None]:
     """Run `python -m module arguments` and yield each JSON object that it prints on a line of its own.
 
     Other lines, which libraries print on their own, are passed over. A caller that leaves early ends the process.
 
+    Args:
+        module: what to run.
+        arguments: of the command line.
+        until_s: when the process is killed, on the monotonic clock; None leaves it all the time it takes.
+
     Raises:
+        TimeoutError: it was killed at `until_s`.
         RuntimeError: it ended with another code than 0; says what it wrote to standard error last.
     """
     with tempfile.TemporaryFile() as trouble:
         command = [sys.executable, "-m", module, *arguments]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=trouble, env=environment(), text=True)
         assert process.stdout is not None
+        killed = threading.Event()
+
+        def kill() -> None:
+            killed.set()
+            process.kill()
+
+        timer = threading.Timer(0.0 if until_s is None else max(0.0, until_s - time.monotonic()), kill)
+        timer.daemon = True
+        if until_s is not None:
+            timer.start()
         try:
             for line in process.stdout:
                 if line.startswith("{"):
                     yield json.loads(line)
             code = process.wait()
         finally:
+            timer.cancel()
             process.stdout.close()
             if process.poll() is None:
                 process.kill()
                 process.wait()
+        if killed.is_set():
+            raise TimeoutError(f"{module} was stopped: its time was over")
         if code:
             trouble.seek(0)
             told = trouble.read().decode(errors="replace")[-2000:]

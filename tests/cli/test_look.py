@@ -64,7 +64,8 @@ def test_a_pattern_without_a_match_fails_alone_as_a_missing_file_does(
     [
         ("sources: {a: 'test://'}\nstages: {jsonl: {path: a.jsonl}}\n", "1 source, 1 stage (0 on the device)"),
         (
-            "sources: {a: 'test://', b: 'test://'}\nstages: {detect: {model: demo}, draw: {}, jsonl: {path: a.jsonl}}\n",
+            "sources: {a: 'test://', b: 'test://'}\n"
+            "stages: {detect: {model: demo}, draw: {}, jsonl: {path: a.jsonl}}\n",
             "2 sources, 3 stages (2 on the device)",
         ),
     ],
