@@ -132,11 +132,33 @@ def test_udp_with_lost_packets_goes_on(rtsp, proxy, videos):
 
 def test_the_senders_clock(rtsp, videos):
     server = rtsp({"a": videos / "car-detection.mp4"})
+    by_arrival = "frames with arrival for the sender's time"
     with Camera(server.url("a"), clock="sender") as camera:
-        camera.wait_for_frames(60)
-    told = [f.time_s - f.pts_s for f, _ in camera.frames][-5:]
+        wait_until(lambda: 0 < camera.counters[by_arrival] < len(camera.frames) - 30, what="the sender's own time")
+    before = camera.counters[by_arrival]  # until the first sender report, and not one frame after it
+    assert abs(len(camera.frames) - before - sum(_goes_with(camera.frames[before:]))) <= 1
+    told = [f.time_s - f.pts_s for f, _ in camera.frames[before + 1 :]]
     assert max(told) - min(told) < 1e-3  # the sender's time goes with the presentation time, not with arrival
+    early = [f.time_s - f.pts_s for f, _ in camera.frames[:before]]
+    assert max(early) - min(early) > 1e-3
     assert abs(camera.frames[-1][0].time_s - time.time()) < 60
+
+
+def test_the_time_of_arrival_is_that_of_the_packet(rtsp, videos):
+    """By default: nothing is counted, since nothing falls back."""
+    server = rtsp({"a": videos / "vtest_480x360.mp4"})
+    with Camera(server.url("a")) as camera:
+        camera.wait_for_frames(5)
+    assert not any("sender" in name for name in camera.counters.values)
+    for frame, came_s in camera.frames:
+        assert -0.05 < came_s - frame.due_s < 20.0
+        assert abs((frame.time_s - time.time()) - (frame.due_s - time.monotonic())) < 0.05
+
+
+def _goes_with(frames):
+    """For each frame, whether its time goes with its presentation time as the last one's does."""
+    last = frames[-1][0].time_s - frames[-1][0].pts_s
+    return [abs(frame.time_s - frame.pts_s - last) < 1e-3 for frame, _ in frames]
 
 
 def test_a_pipeline_goes_on_with_another_camera_and_stops_at_once(rtsp, videos, tmp_path, root):

@@ -150,3 +150,29 @@ def test_a_pipeline_in_real_time_paces_what_is_added_too():
         assert running.states["a"].live
         assert running.states["b"].live
     assert "pace" not in running.graph.sources[0].options
+
+
+def test_latency_counts_from_the_due_time_to_the_end_of_the_graph():
+    """Frames that were due three seconds ago are three seconds late, for the source, for the end, and in the report."""
+    running, _ = pipeline("sources: {a: {stage: camera, late_s: 3}}\nbatch: {max_latency: 1min}\nstages: {note: {}}")
+    with going(running):
+        until(lambda: running.states["a"].out >= 50)
+    report = running.report(0)
+    for found in (report["latency"]["note"], running.states["a"].latency.summary()):
+        assert 2.95 <= found["p50_ms"] / 1e3 < 4.4
+        assert 2.95 <= found["p50_ms"] / 1e3 <= found["p95_ms"] / 1e3 <= found["p99_ms"] / 1e3
+    counts = running.states["a"].latency.counts.sum()
+    assert counts == running.states["a"].out == running.latency["note"].counts.sum()
+
+
+def test_latency_to_the_millisecond():
+    """What is counted for a source is the time at its end less the time it was due, both given."""
+    running, _ = pipeline("sources: {a: {stage: camera}}\nstages: {note: {}}")
+    state = running.states["a"]
+    frames = [Frame("a", n, n / 10, 16, 16, due_s=100.0 + n) for n in range(3)]
+    for frame in [*frames, other := Frame("a", 3, 0.3, 16, 16)]:
+        frame.account = state
+    running.sources.count([*frames, other], (), 104.0)
+    assert (state.out, state.pts_s, int(state.latency.counts.sum())) == (4, 0.3, 3)
+    for share, wanted_s in ((0.1, 2.0), (0.5, 3.0), (1.0, 4.0)):
+        assert state.latency.quantile(share) == pytest.approx(wanted_s, rel=0.02)
