@@ -195,8 +195,6 @@ class Spool:
         except OSError as error:
             if self._out >= 0:
                 os.ftruncate(self._out, file.size)
-                if len(self._files) == 1 and not file.size:  # or there would always be one more to drop for room
-                    self._unlink()
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 return False
             raise output_error(self._folder, error) from error

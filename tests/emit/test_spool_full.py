@@ -1,6 +1,5 @@
 """A spool that is full or whose records are old: what waits, what goes, and that all of it is counted."""
 
-import errno
 import os
 import threading
 import time
@@ -240,55 +239,3 @@ def test_a_full_disk_is_as_a_full_spool(tmp_path, monkeypatch):
     assert bodies(drain(spool)) == [10, 11]
     assert counters[FULL] == 10
     spool.close()
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-@pytest.mark.parametrize("when_full", ["drop_oldest", "block", "stop"])
-def test_a_disk_or_a_quota_that_is_used_up_is_as_a_full_spool(tmp_path, monkeypatch, number, when_full):
-    """It passes as that does: nothing raises where records may be dropped or wait, and none is torn."""
-    counters, write, room = Counters(), os.write, [True]
-    spool = Spool(tmp_path / "s", MB, when_full=when_full, counters=counters)
-    spool.append(records(1, 2))
-
-    def short(handle, data):
-        if room[0] or handle != spool._out:
-            return write(handle, data)
-        if len(data) > 200:  # half of it goes, and then nothing
-            return write(handle, data[:100])
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "write", short)
-    room[0] = False
-    if when_full == "stop":
-        with pytest.raises(OutputError):
-            spool.append(records(3, size=220))
-    elif when_full == "block":
-        back = threading.Timer(0.3, lambda: room.__setitem__(0, True))
-        back.start()
-        spool.append(records(3, size=220))
-        back.join()
-    else:
-        spool.append(records(3, size=220))
-    room[0] = True
-    spool.append(records(4))
-    found = bodies(drain(spool))
-    assert found == {"stop": [1, 2, 4], "block": [1, 2, 3, 4], "drop_oldest": [4]}[when_full]
-    assert counters[FULL] == 4 - len(found)
-    spool.close()
-    again = Spool(tmp_path / "s", MB)
-    assert again.waiting == 0
-    again.close()
-
-
-def test_another_fault_of_the_disk_ends_the_run(tmp_path, monkeypatch):
-    spool = Spool(tmp_path / "s", MB, when_full="drop_oldest")
-    spool.append(records(1))
-
-    def broken(handle, data):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(os, "write", broken)
-    with pytest.raises(OutputError, match="Input/output error"):
-        spool.append(records(2))
-    monkeypatch.undo()
-    assert bodies(drain(spool)) == [1]
