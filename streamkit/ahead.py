@@ -44,9 +44,11 @@ class Later(Generic[_T]):
     """A piece of work that need not be done at once; here it is. The runtime does it on a thread of its own.
 
     Attributes:
+        at_once: whether the work is done when the constructor returns.
         ready: whether it is done.
     """
 
+    at_once = True
     ready = True
 
     def __init__(self, work: Callable[[Callable[[], bool]], _T]) -> None:

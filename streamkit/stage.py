@@ -86,7 +86,8 @@ class Stage:
 
     Never two calls at once on one instance, and an instance stays on its thread. `changeable` names the options that
     may change while the pipeline runs, `emits` the kinds of its events where they are known beforehand, `reads_if`
-    options, and what else is read where one is set.
+    options, and what else is read where one is set. A batch stage that `warms_up` may be called with blank frames
+    before the first real one, so that it imports and compiles nothing later.
     """
 
     name: ClassVar[str] = ""
@@ -95,6 +96,7 @@ class Stage:
     reads_if: ClassVar[Mapping[str, str]] = {}
     emits: ClassVar[tuple[str, ...]] = ()
     changeable: ClassVar[tuple[str, ...]] = ()
+    warms_up: ClassVar[bool] = False
     context: Context = Context()
 
     def open(self) -> None:

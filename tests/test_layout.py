@@ -137,7 +137,7 @@ def test_heavy_packages_are_imported_where_they_are_used(name):
 
 @pytest.mark.parametrize("name", FILES)
 def test_no_file_is_longer_than_a_reader_likes(name):
-    most = 350
+    most = 500
     assert len((PACKAGE / name).read_text().splitlines()) <= most
 
 

@@ -57,6 +57,8 @@ def side_by_side(*works: Callable[[Stopped], None]) -> Iterator[Stopped]:
 class Beside(Later[_T]):
     """Does a piece of work on a thread of its own."""
 
+    at_once = False
+
     def __init__(self, work: Callable[[Stopped], _T]) -> None:
         self._over = threading.Event()
         self._found: list[_T] = []

@@ -13,6 +13,7 @@ from streamkit.runtime.channel import Aborted, Channel, Outlet
 from streamkit.runtime.device import LaneDevice, lane_device
 from streamkit.runtime.host import share_cores
 from streamkit.runtime.nodes import Runner
+from streamkit.runtime.prewarm import prewarm
 from streamkit.runtime.tables import merge_batches
 from streamkit.spans import Spans
 from streamkit.stage import Sink
@@ -123,6 +124,8 @@ class Worker:
                     for runner in self.runners:
                         opened.append(runner)
                         self._spans().call(f"open {runner.node.id}", runner.start)()
+                    if self._stream_on is not None and self._on.kind == "cuda":
+                        self._spans().call("warm up", prewarm)(self.runners, self._on)
                     self._ready()
                     self._loop()
                 except Aborted:

@@ -13,6 +13,7 @@ from streamkit.errors import SourceError, describe
 from streamkit.plan import SourceConfig
 from streamkit.runtime.batcher import Batcher, Inlet
 from streamkit.runtime.channel import Aborted
+from streamkit.runtime.start_line import StartLine
 from streamkit.runtime.states import SourceState
 from streamkit.spans import Spans
 from streamkit.stage import Source
@@ -28,6 +29,10 @@ class Reading:
     A source is paused between two frames. One that goes on without us, as cameras do, is closed meanwhile, and its
     indices and times go on rising when it is opened again. Any other stands still with a frame in hand, which is due so
     much later: `Pacer.follow` lets those behind it be so too.
+
+    Attributes:
+        start_line: where it waits with its first frame, if it is paced, for those that begin with it; None for none.
+        start_number: its place among them, from 0.
     """
 
     def __init__(self, config: SourceConfig, state: SourceState, batcher: Batcher, make: Make, limit: int | None,
@@ -39,6 +44,8 @@ class Reading:
         self._paused = self._over = False
         self._set_aside = False  # whether a pause stopped the source; it may be over before that is heard
         self._stands = False  # whether a pause lets it stand still; what has no end is known by its first frame
+        self.start_line: StartLine | None = None
+        self.start_number = 0
         self._source: Source | None = None
         self._inlet: Inlet | None = None
         self._index, self._shift_s = 0, 0.0  # added to what comes, once the source has been opened again
@@ -107,6 +114,7 @@ class Reading:
 
     def finish(self) -> None:
         """It gives no frame any more."""
+        self._arrive()
         self.state.done = True
         if self.state.error is None:
             self.state.tell("ended")
@@ -139,6 +147,7 @@ class Reading:
                         first = False
                         with self._changed:
                             self._stands |= frame.time_s is None
+                        self._line_up(frame)
                     if (self._paused or self._set_aside) and not self._stand(frame):
                         return self._over
                     if self._over or (self._limit is not None and state.frames >= self._limit):
@@ -170,6 +179,19 @@ class Reading:
         if frame.due_s is not None:
             frame.due_s += time.monotonic() - begun_s
         return goes_on
+
+    def _line_up(self, frame: Frame) -> None:
+        """Wait with the first frame of a paced source until those that begin with it have theirs."""
+        line = self._arrive()
+        if line is not None and frame.due_s is not None and frame.time_s is None:
+            frame.due_s += line.wait(self.start_number, lambda: self._over or self._paused)
+
+    def _arrive(self) -> StartLine | None:
+        """The start line, at the first call."""
+        line, self.start_line = self.start_line, None
+        if line is not None:
+            line.arrive()
+        return line
 
     def _refused(self, frame: Any) -> SourceError:
         """Why this is no frame that the source may yield."""

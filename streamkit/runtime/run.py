@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -33,7 +34,7 @@ from streamkit.runtime.reconnect import reconnecting
 from streamkit.runtime.rings import ring_for
 from streamkit.runtime.runners import runner
 from streamkit.runtime.sizes import batch_sizes, batches_ahead, cores, files_at_once, instances
-from streamkit.runtime.sources import Sources
+from streamkit.runtime.sources import Sources, in_realtime, is_unbounded
 from streamkit.runtime.states import SourceState
 from streamkit.runtime.trace import Trace
 from streamkit.runtime.watch import Ticker
@@ -42,6 +43,8 @@ from streamkit.spans import Spans
 from streamkit.stage import Context, Source
 
 _LOOK_S = 1.0
+_QUICK_SOURCES = 4
+"""So many live sources at most begin while the networks are still being tuned, which slows these by ten times."""
 
 
 class Pipeline(Controls):
@@ -96,6 +99,7 @@ class Pipeline(Controls):
         )  # fmt: skip
         for id_ in self._paused & self.states.keys():
             self.sources.pause(id_)
+        self._live = sum(is_unbounded(in_realtime(source) if realtime else source) for source in graph.sources)
         self._lanes = partition(graph)
         for lane in self._lanes:
             lane.workers = instances(lane.nodes, device, own_cores)
@@ -133,6 +137,9 @@ class Pipeline(Controls):
         threads = [thread for lane in self._lanes for thread in lane.threads]
         with Ticker(_LOOK_S, self._look), self.alarms.watching():
             if self.fatal is None:
+                if self._live:  # a full collection takes 0.1 s with everything loaded, in which live frames are dropped
+                    gc.collect()
+                    gc.freeze()
                 self._start_sources()
                 self.ready = True
                 threads.insert(0, start("batcher", lambda: self._feed(self._decoded)))
@@ -141,6 +148,7 @@ class Pipeline(Controls):
             self._wait(threads)
         self.seconds = time.perf_counter() - begun
         self.sources.account()
+        gc.unfreeze()
         if isinstance(self.fatal, StreamkitError):
             raise self.fatal
         if self.fatal is not None:
@@ -268,7 +276,10 @@ class Pipeline(Controls):
 
     def _context(self, id_: str) -> Context:
         given = 1 if self.device.kind == "cpu" else cores(), Counters(), self.say, self.addresses, self._spans()
-        return Context(id_, self.device, self._sizes, *given, later=self.later)
+        later = (
+            Later if self._live > _QUICK_SOURCES else self.later
+        )  # tuning beside live sources would cost them frames
+        return Context(id_, self.device, self._sizes, *given, later=later)
 
     def _count(self, lane: Lane, batch: Batch) -> None:
         self.ends.count(lane, batch)

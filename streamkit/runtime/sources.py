@@ -23,6 +23,7 @@ from streamkit.runtime.batcher import Batcher
 from streamkit.runtime.host import give_way
 from streamkit.runtime.metrics import Histogram
 from streamkit.runtime.reading import Make, Reading
+from streamkit.runtime.start_line import StartLine
 from streamkit.runtime.states import Removed, SourceState
 from streamkit.spans import Spans
 from streamkit.stage import Source
@@ -36,13 +37,16 @@ def in_realtime(config: SourceConfig) -> SourceConfig:
     One that names a pace, or that asks for several decoders, which is for being faster than that, stays as it is.
     """
     given = config.options
-    if (
-        not getattr(config.type, "has_pace", False)
-        or given.get("pace") is not None
-        or given.get("decoders", 1) not in (1, "auto")
-    ):
+    says = given.get("pace") is not None or given.get("decoders", 1) not in (1, "auto")
+    if says or not getattr(config.type, "has_pace", False):
         return config
     return replace(config, options={**given, "pace": "realtime"})
+
+
+def is_unbounded(config: SourceConfig) -> bool:
+    """Whether a source goes on by itself: a camera, or a file that is paced."""
+    made = config.type(**config.options)
+    return isinstance(made, Source) and made.unbounded
 
 
 class Sources:
@@ -103,7 +107,11 @@ class Sources:
                     reading.finish()
                 return []
             self._batcher.expect(len(self._readings) + self._keep_running)
-            for reading in sorted(self._readings.values(), key=_waits_for_its_turn):
+            together = [reading for reading in self._readings.values() if is_unbounded(reading.config)]
+            line = StartLine(len(together))
+            for number, reading in enumerate(together):
+                reading.start_line, reading.start_number = line, number
+            for reading in sorted(self._readings.values(), key=lambda one: one.start_line is None):
                 self._begin(reading)
             return list(self.threads)
 
@@ -178,7 +186,7 @@ class Sources:
         return found
 
     def _begin(self, reading: Reading) -> None:
-        if not _waits_for_its_turn(reading):
+        if is_unbounded(reading.config):
             self._cameras = True
             self._thread(f"source/{reading.config.id}", lambda: self._run(reading))
             return
@@ -287,9 +295,3 @@ class Sources:
                     state.drops.add(GIVEN_UP, lost)
                 self._through(state)
             self._open.clear()
-
-
-def _waits_for_its_turn(reading: Reading) -> bool:
-    """Whether this is a file: nothing is lost while it is not read."""
-    made = reading.config.type(**reading.config.options)
-    return not (isinstance(made, Source) and made.unbounded)

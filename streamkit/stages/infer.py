@@ -35,6 +35,7 @@ class Infer(BatchStage):
     """
 
     takes_rows: ClassVar[bool] = True
+    warms_up: ClassVar[bool] = True
 
     model: Model
     providers: tuple[Literal["tensorrt", "cuda", "cpu"], ...] = ()
@@ -46,7 +47,8 @@ class Infer(BatchStage):
         """Load the network and run every batch size once.
 
         On a GPU, finding the best way to run each convolution takes seconds a batch size. So the first batches go
-        through the network as it is ready soonest, slowly, until it is ready as it is fastest.
+        through the network as it is ready soonest, slowly, until it is ready as it is fastest; unless the runtime has
+        such work done at once, as it does where many live sources would lose frames meanwhile.
         """
         from streamkit.models.families import family
         from streamkit.models.network import check_model
@@ -57,7 +59,7 @@ class Infer(BatchStage):
         self._family = family(self._card.family)
         device = self.context.device
         self._tuned: Later[Session] | None = None
-        soon = device.kind == "cuda" and not self.cuda_graph
+        soon = device.kind == "cuda" and not self.cuda_graph and not self.context.later.at_once
         self._session = self._load(quick=soon)
         if soon:
             tune = on_this_stream(self._load, device)

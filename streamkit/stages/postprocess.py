@@ -45,6 +45,7 @@ class Postprocess(BatchStage):
         tiles: how the pictures were cut.
     """
 
+    warms_up: ClassVar[bool] = True
     changeable: ClassVar[tuple[str, ...]] = (
         "min_score", "iou", "agnostic", "labels", "top_k", "min_size", "max_size",
     )  # fmt: skip

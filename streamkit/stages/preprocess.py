@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ class Preprocess(BatchStage):
         model: the card whose `input` says how.
         batch: rows of a run of the network, where a stage asks about parts of frames; by default the pipeline's.
     """
+
+    warms_up: ClassVar[bool] = True
 
     model: Model
     batch: Count | None = None

@@ -1,0 +1,79 @@
+"""Runs blank frames through a lane's stages before the first real one.
+
+What a stage does only once belongs here: importing modules, compiling kernels, allocating buffers. Beside a hundred
+decoders, which take the interpreter's lock in turn, the same work takes eight seconds in place of one, and live sources
+drop frames meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from streamkit.counters import Counters
+from streamkit.data import Batch, Detections, Device, Frame
+from streamkit.runtime.nodes import RAISED, Runner
+from streamkit.stage import BatchStage
+from streamkit.surface import Color, Surface
+
+_SIZE_WH = (640, 360)
+
+
+def prewarm(runners: Sequence[Runner], device: Device) -> None:
+    """Call the stages that declare `warms_up`, up to the first that does not, with blank frames of every batch size.
+
+    Nothing of it is counted, and what a stage raises is left to the first real frame to report. Call it on the lane's
+    thread with its CUDA stream current, once the stages are open.
+
+    Args:
+        runners: those of one lane, in order.
+        device: where the lane works.
+    """
+    stages = [stage for runner in itertools.takewhile(_warms_up, runners) for stage in runner.instances()]
+    for length in stages[0].context.batch_sizes if stages else ():
+        batch = blank_batch(device, length)
+        with contextlib.suppress(*RAISED):
+            for stage in stages:
+                assert isinstance(stage, BatchStage)
+                with _uncounted(stage):
+                    batch = stage.process(batch)
+            for name in batch.tables:
+                batch.table(name)
+
+
+def blank_batch(device: Device, length: int) -> Batch:
+    """A batch of black frames that share one surface, with one object each.
+
+    Args:
+        device: where the surface is.
+        length: how many frames.
+    """
+    width, height = _SIZE_WH
+    data = device.xp.full((height * 3 // 2, width), 16, np.uint8)
+    data[height:] = 128
+    surface = Surface(data, Color())
+    frames = [Frame("warm-up", index, 0.0, width, height, surface=surface) for index in range(length)]
+    table = Detections(
+        xyxy=np.tile(np.array([[8, 8, 72, 72]], np.float32), (length, 1)),
+        score=np.ones(length, np.float32),
+        class_id=np.zeros(length, np.int32),
+        batch_row=np.arange(length, dtype=np.int32),
+        labels=("object",),
+    )
+    return Batch(frames, xp=device.xp, tables={"warm-up": table})
+
+
+def _warms_up(runner: Runner) -> bool:
+    return runner.node.type.warms_up
+
+
+@contextlib.contextmanager
+def _uncounted(stage: BatchStage) -> Iterator[None]:
+    counters, stage.context.counters = stage.context.counters, Counters()
+    try:
+        yield
+    finally:
+        stage.context.counters = counters

@@ -1,0 +1,120 @@
+"""Blank frames go through a lane's inference stages before the first real one."""
+
+import numpy as np
+import pytest
+
+from streamkit.config import read_text
+from streamkit.counters import Counters
+from streamkit.data import Batch, Device
+from streamkit.graph import build
+from streamkit.runtime.lane import partition
+from streamkit.runtime.prewarm import blank_batch, prewarm
+from streamkit.runtime.runners import runner
+from streamkit.stage import BatchStage, Collecting, Context, default_registry, stage
+
+YAML = """
+sources: {street: samples/street.mp4}
+stages:
+  detect: {model: demo}
+  draw: {}
+  video: {path: "out/{source}.mp4"}
+"""
+
+
+def opened(text: str, root, registry=None, sizes=(1, 3)):
+    graph = build(read_text(text, folder=root, registry=registry or default_registry()))
+    counters = Counters()
+
+    def context(id_: str) -> Context:
+        return Context(id_, Device(), sizes, counters=counters)
+
+    def fail(error: BaseException) -> None:
+        raise error
+
+    lane = partition(graph)[0]
+    runners = [runner(node, context, fail, ["street"]) for node in lane.nodes]
+    for one in runners:
+        one.start()
+    return runners
+
+
+def test_every_batch_size_goes_through_the_detector_and_nothing_is_counted(root):
+    runners = opened(YAML, root)
+    seen = []
+    for one in runners:
+        (instance,) = one.instances()
+        inner = instance.process
+
+        def process(batch: Batch, inner=inner, id_=one.node.id) -> Batch:
+            seen.append((id_, len(batch)))
+            return inner(batch)
+
+        instance.process = process
+    prewarm(runners, Device())
+    assert seen == [(f"detect.{part}", n) for n in (1, 3) for part in ("preprocess", "infer", "postprocess")]
+    assert all(not one.counters.values for one in runners)
+    assert all(one.meter.frames == 0 for one in runners)
+    for one in runners:
+        one.finish()
+
+
+def test_a_plugins_stage_sees_no_blank_frame(root):
+    registry = default_registry()
+    seen = []
+    with Collecting(registry):
+
+        @stage("peek", reads="pixels")
+        class Peek(BatchStage):
+            """Look at frames."""
+
+            def process(self, batch: Batch) -> Batch:
+                seen.append(len(batch))
+                return batch
+
+    runners = opened("sources: {street: samples/street.mp4}\nstages: {peek: {}, detect: {model: demo}}", root, registry)
+    prewarm(runners, Device())
+    assert seen == []
+
+
+def test_what_a_stage_raises_on_a_blank_frame_does_not_end_the_run(root):
+    runners = opened(YAML, root)
+
+    def process(batch: Batch) -> Batch:
+        raise ValueError("blank")
+
+    for one in runners:
+        (instance,) = one.instances()
+        instance.process = process
+    prewarm(runners, Device())
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_nothing_is_imported_or_compiled_by_the_second_batch(root):
+    import cupy
+
+    from streamkit.ops.cuda import load
+
+    device = Device("cuda")
+    with cupy.cuda.Device(0), cupy.cuda.Stream(non_blocking=True):
+        graph = build(read_text(YAML, folder=root, registry=default_registry()))
+        lane = partition(graph)[0]
+        runners = [runner(n, lambda id_: Context(id_, device, (4,)), print, ["street"]) for n in lane.nodes]
+        for one in runners:
+            one.start()
+        prewarm(runners, device)
+        before = load._module.cache_info().misses if hasattr(load._module, "cache_info") else None
+        batch = blank_batch(device, 4)
+        for one in runners:
+            (instance,) = one.instances()
+            batch = instance.process(batch)
+        batch.table("detect")
+        if before is not None:
+            assert load._module.cache_info().misses == before
+
+
+def test_blank_frames_are_black():
+    batch = blank_batch(Device(), 2)
+    surface = batch.frames[1].surface
+    assert np.all(surface.data[: surface.height] == 16)
+    assert np.all(surface.data[surface.height :] == 128)
+    assert len(batch.table("warm-up")) == 2

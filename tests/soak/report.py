@@ -1,0 +1,131 @@
+"""Runs every soak, one after the other, and writes a dated report.
+
+usage: python tests/soak/report.py [--out docs/soaks] [--only TEXT] [--resume]
+
+A soak is a promise in figures that takes too long, or needs too quiet a machine, for the test suite: the long forms of
+`soak.py` beside this file, and every test marked `soak`. Together they take about three hours. The report
+`docs/soaks/DATE.md` is written after each soak, so that nothing is lost if the run is stopped; `--resume` then skips
+what the report of that commit holds already. Exit code 1 if a promise does not hold.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from soak import NAMES  # noqa: E402  the path is set just above
+
+_SHORT_FORMS = "tests/soak/test_soak.py"  # what soak.py runs in its long form
+_FIGURE = re.compile(r"^(?![=_.\[]|$|[FsE]+$).*\d.*$")
+
+
+@dataclass(frozen=True)
+class Soak:
+    """One soak: a name and the command that runs it."""
+
+    name: str
+    command: list[str]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a soak gave: `holds`, `fails` or `skipped`, how long it took, and the figures that it printed."""
+
+    name: str
+    outcome: str
+    seconds: float
+    figures: list[str]
+
+
+def soaks() -> Iterator[Soak]:
+    """All soaks that run without a GPU, those first that want a quiet machine least."""
+    listed = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", "-m", "soak and not gpu",
+         f"--ignore={_SHORT_FORMS}"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    for test in listed:
+        if "::" in test:
+            yield Soak(test, [sys.executable, "-m", "pytest", "-q", "-n", "0", "-rP", "-m", "soak", test])
+    for name in NAMES:
+        yield Soak(f"soak.py {name}", [sys.executable, "tests/soak/soak.py", name])
+
+
+def run(soak: Soak) -> Result:
+    """Run one soak to its end."""
+    begun = time.monotonic()
+    done = subprocess.run(soak.command, cwd=ROOT, capture_output=True, text=True)
+    seconds = time.monotonic() - begun
+    text = done.stdout + done.stderr
+    skipped = done.returncode == 0 and re.search(r"\b\d+ skipped\b", text) and not re.search(r"\b\d+ passed\b", text)
+    outcome = "skipped" if skipped else "holds" if done.returncode == 0 else "fails"
+    lines = [line.strip() for line in text.splitlines()]
+    figures = [line for line in lines if _FIGURE.match(line) and not line.startswith(("tests/", "PASSED", "SKIPPED"))]
+    return Result(soak.name, outcome, seconds, figures[-40:] if outcome == "fails" else figures[-20:])
+
+
+def page(results: list[Result], commit: str, date: str) -> str:
+    """The report as Markdown: a table of outcomes, then each soak's figures."""
+    cores = len(os.sched_getaffinity(0))
+    held = sum(one.outcome == "holds" for one in results)
+    text = [
+        f"# Soak report of {date}\n",
+        f"Commit `{commit}`, {cores} CPU cores, Python {sys.version.split()[0]}. {held} of {len(results)} soaks hold.",
+        "`python tests/soak/report.py` repeats them.\n",
+        "| soak | outcome | seconds |",
+        "| --- | --- | --- |",
+        *(f"| `{one.name}` | {one.outcome} | {one.seconds:.0f} |" for one in results),
+    ]
+    for one in results:
+        if one.figures:
+            text += [f"\n## {one.name}\n", "```text", *one.figures, "```"]
+    return "\n".join(text) + "\n"
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file whole, or not at all."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text)
+    part.replace(path)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "soaks")
+    parser.add_argument("--only", default="", help="a part of the names of those wanted")
+    parser.add_argument("--resume", action="store_true")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    date = datetime.date.today().isoformat()
+    kept = ROOT / "out" / "soaks.json"
+    kept.parent.mkdir(exist_ok=True)
+    results: list[Result] = []
+    if args.resume and kept.is_file():
+        before = json.loads(kept.read_text())
+        results = [Result(**one) for one in before["soaks"]] if before["commit"] == commit else []
+    for soak in soaks():
+        if args.only not in soak.name or soak.name in {one.name for one in results}:
+            continue
+        print(f"{soak.name} ...", flush=True)
+        results.append(result := run(soak))
+        print(f"  {result.outcome} after {result.seconds:.0f} s", flush=True)
+        replace(kept, json.dumps({"commit": commit, "soaks": [asdict(one) for one in results]}, indent=1))
+        replace(args.out / f"{date}.md", page(results, commit, date))
+    return 1 if any(one.outcome == "fails" for one in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
