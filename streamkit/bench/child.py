@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
+
+from streamkit.runtime.background import start
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -39,28 +40,29 @@ def lines(module: str, *arguments: str, until_s: float | None = None) -> Generat
         command = [sys.executable, "-m", module, *arguments]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=trouble, env=environment(), text=True)
         assert process.stdout is not None
-        killed = threading.Event()
+        killed: list[bool] = []
 
-        def kill() -> None:
-            killed.set()
-            process.kill()
+        def end() -> None:
+            assert until_s is not None
+            try:
+                process.wait(max(0.0, until_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                killed.append(True)
+                process.kill()
 
-        timer = threading.Timer(0.0 if until_s is None else max(0.0, until_s - time.monotonic()), kill)
-        timer.daemon = True
         if until_s is not None:
-            timer.start()
+            start("deadline", end)
         try:
             for line in process.stdout:
                 if line.startswith("{"):
                     yield json.loads(line)
             code = process.wait()
         finally:
-            timer.cancel()
             process.stdout.close()
             if process.poll() is None:
                 process.kill()
                 process.wait()
-        if killed.is_set():
+        if killed:
             raise TimeoutError(f"{module} was stopped: its time was over")
         if code:
             trouble.seek(0)
