@@ -11,7 +11,7 @@ import re
 import struct
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from streamkit.errors import OutputError
@@ -105,29 +105,47 @@ def fresh(path: Path, tag: str = "") -> Path:
     return found
 
 
-def report_file(path: Path) -> Callable[[str], None]:
-    """Make sure that a report or profile can be written, before the run that it is of; return what writes its text.
+class ReportFile:
+    """A report or profile that can be written, which is known before the run that it is of.
 
-    The file is whole or not there; a pipe or device is written to directly.
+    The file is whole or not there, however often it is written; a pipe or device is written to directly, at the end.
 
     Raises:
-        OutputError: it cannot be written; the function returned raises it too.
+        OutputError: it cannot be written.
     """
-    direct = path.exists() and not path.is_file() and not path.is_dir()
-    file = WholeFile(path)
-    if not direct:
-        file.begin()
-        atexit.register(_unlink, file)  # of a run that does not come to its end
 
-    def write(text: str) -> None:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: WholeFile | None = None
+        if not path.exists() or path.is_file() or path.is_dir():
+            self._begin()
+            atexit.register(self._discard)  # of a run that does not come to its end
+
+    def __call__(self, text: str, *, last: bool = True) -> None:
+        """Write it; again and again where more is known by and by, up to the `last` time. Raises OutputError."""
+        if not last and self._file is None:
+            return
         try:
-            (path if direct else file.part).write_text(text, encoding="utf-8")
+            (self._path if self._file is None else self._file.part).write_text(text, encoding="utf-8")
         except OSError as error:
-            raise output_error(path, error) from error
-        if not direct:
-            file.finish()
+            raise output_error(self._path, error) from error
+        if self._file is not None:
+            self._file.finish()
+            if not last:
+                self._begin()
 
-    return write
+    def _begin(self) -> None:
+        self._file = WholeFile(self._path)
+        self._file.begin()
+
+    def _discard(self) -> None:
+        if self._file is not None:
+            _unlink(self._file)
+
+
+def report_file(path: Path) -> ReportFile:
+    """What writes a report to `path`; see `ReportFile`."""
+    return ReportFile(path)
 
 
 def discard_all() -> None:

@@ -117,10 +117,12 @@ class Stage:
 class Source(Stage):
     """Makes frames, in order; ends by returning. One instance a source, on a thread of its own.
 
-    `reads_packets` says that it decodes packets and calls `context.on_packet` with each.
+    `reads_packets` says that it decodes packets and calls `context.on_packet` with each; `has_pace` that it has an
+    option `pace`, with which `realtime` plays a recording as a camera would.
     """
 
     reads_packets: ClassVar[bool] = False
+    has_pace: ClassVar[bool] = False
 
     @property
     def unbounded(self) -> bool:

@@ -41,7 +41,7 @@ def test_it_begins_with_words_for_who_reads_it(path):
 def test_check_as_a_command(monkeypatch):
     monkeypatch.chdir(ROOT)
     done = command("check", "pipeline.yaml")
-    assert done.stdout == "pipeline.yaml: ok, 1 source, 6 stages (4 on the device)\n"
+    assert done.stdout == "pipeline.yaml: ok, 1 source, 4 stages (2 on the device)\n"
 
 
 def test_the_pipeline_that_ships(folder):

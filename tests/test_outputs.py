@@ -3,6 +3,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -288,6 +289,33 @@ def test_a_report_is_probed_and_then_whole(tmp_path):
     with pytest.raises(OutputError, match=r"deep: it is a folder"):
         report_file(path.parent)
     assert report_file(Path("/dev/null"))("x") is None
+
+
+def test_a_report_that_grows_is_whole_at_any_moment(tmp_path):
+    path = tmp_path / "r.json"
+    write = report_file(path)
+    for number in range(3):
+        write(f"{number}\n", last=False)
+        assert path.read_text() == f"{number}\n"
+        with pytest.raises(OutputError, match="another output"):  # it is still this one's
+            WholeFile(path).begin()
+    write("all\n")
+    assert path.read_text() == "all\n"
+    assert os.listdir(tmp_path) == ["r.json"]
+    WholeFile(path).begin()
+
+
+def test_a_pipe_gets_a_report_once(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    found = []
+    reader = threading.Thread(target=lambda: found.append(pipe.read_text()))
+    reader.start()
+    write = report_file(pipe)
+    write("some\n", last=False)
+    write("all\n")
+    reader.join(10)
+    assert found == ["all\n"]
 
 
 def test_a_report_that_cannot_be_written_later_leaves_the_old_one(tmp_path):

@@ -7,9 +7,12 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
+
+from streamkit.runtime.background import start
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,18 +22,36 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
 
-def lines(module: str, *arguments: str) -> Generator[dict[str, Any], None, None]:
+def lines(module: str, *arguments: str, until_s: float | None = None) -> Generator[dict[str, Any], None, None]:
     """Run `python -m module arguments` and yield each JSON object that it prints on a line of its own.
 
     Other lines, which libraries print on their own, are passed over. A caller that leaves early ends the process.
 
+    Args:
+        module: what to run.
+        arguments: of the command line.
+        until_s: when the process is killed, on the monotonic clock; None leaves it all the time it takes.
+
     Raises:
+        TimeoutError: it was killed at `until_s`.
         RuntimeError: it ended with another code than 0; says what it wrote to standard error last.
     """
     with tempfile.TemporaryFile() as trouble:
         command = [sys.executable, "-m", module, *arguments]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=trouble, env=environment(), text=True)
         assert process.stdout is not None
+        killed: list[bool] = []
+
+        def end() -> None:
+            assert until_s is not None
+            try:
+                process.wait(max(0.0, until_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                killed.append(True)
+                process.kill()
+
+        if until_s is not None:
+            start("deadline", end)
         try:
             for line in process.stdout:
                 if line.startswith("{"):
@@ -41,6 +62,8 @@ def lines(module: str, *arguments: str) -> Generator[dict[str, Any], None, None]
             if process.poll() is None:
                 process.kill()
                 process.wait()
+        if killed:
+            raise TimeoutError(f"{module} was stopped: its time was over")
         if code:
             trouble.seek(0)
             told = trouble.read().decode(errors="replace")[-2000:]

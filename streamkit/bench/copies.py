@@ -40,7 +40,8 @@ def multiply(config: Config, streams: int, pace: float | None, outputs: Path, sa
     config.sources = []
     for number in range(streams):
         source = kinds[number % len(kinds)]
-        own = {"pace": pace or source.options.get("pace") or "realtime", "phase": None}
+        given = source.options.get("pace")
+        own = {"pace": pace or (given if given != "unpaced" else None) or "realtime", "phase": None}
         if "loop" in {option.name for option in options(source.type)}:
             own["loop"] = True
         changed = {**source.options, **own}

@@ -42,8 +42,8 @@ class Options:
         batches: batch sizes.
         sources: numbers of sources.
         seconds: for each measurement.
-        max_s: what does not fit into so many seconds is left out, and said.
-        realtime: numbers of sources that play at 30 frames a second; asked for, they are never left out.
+        max_s: how long all of it may take, in seconds; what does not fit is left out or stopped, and listed.
+        realtime: numbers of sources that play at 30 frames a second; they come before the runs of the whole.
         grid: every batch size with every number of sources, and not one row and one column.
         processes: numbers of processes that share the device; the whole and paced sources run with each.
         frames: the least length of the file that sources read.
@@ -82,10 +82,13 @@ class Bench:
         options: what to measure.
         folder: where clips, cards and records are written.
         echo: takes lines of text.
+        keep: called whenever there is more to keep.
     """
 
-    def __init__(self, options: Options, folder: Path, echo: Callable[[str], None]) -> None:
-        self.options, self.folder, self.echo = options, folder, echo
+    def __init__(
+        self, options: Options, folder: Path, echo: Callable[[str], None], keep: Callable[[Bench], None] | None = None
+    ) -> None:  # fmt: skip
+        self.options, self.folder, self.echo, self._keep = options, folder, echo, keep
         self.rows: list[Row] = []
         self.left_out: list[str] = []
         self.machine: dict[str, Any] = {}
@@ -105,6 +108,7 @@ class Bench:
         self.echo(f"{self.network}; packets {packets}")
         self.echo(HEAD)
         self._parts()
+        self._paced()  # asked for by name; what the time is not enough for is of the wholes
         for batch in self.options.batches:
             for codec in self.clips:
                 self._whole(codec, self._base(codec), batch)
@@ -119,10 +123,14 @@ class Bench:
             self._whole(codec, self._base(codec), self._best_batch(codec), "decode + preprocess")
             if self.options.behind:
                 self._whole(codec, self._base(codec), self._best_batch(codec), _BEHIND)
-        for processes in self.options.processes:
-            for codec in self.clips:
+            for processes in self.options.processes:
                 if processes > 1:
                     self._whole(codec, self._base(codec), self._best_batch(codec), processes=processes)
+
+    def _paced(self) -> None:
+        """Sources in real time, as many and in as many processes as were asked for."""
+        for processes in self.options.processes:
+            for codec in self.clips:
                 for sources in self.options.realtime:
                     self._whole(codec, sources, 0, "paced", processes=processes)
 
@@ -146,19 +154,22 @@ class Bench:
         )  # fmt: skip
         path = self.folder / "limits.json"
         path.write_text(json.dumps(asdict(spec)), encoding="utf-8")
-        with closing(lines("streamkit.bench.limits", str(path))) as told:
-            for found in told:
-                if "error" in found:
-                    raise StreamkitError(found["error"])
-                if "machine" in found:
-                    self.machine = found["machine"]
-                    continue
-                row = Row(**found)
-                self._add(row)
-                enough = row.what == "postprocess" and row.batch != options.batches[-1]
-                if enough and self._spent() > _FOR_PARTS * options.max_s:
-                    self._leave_out(f"parts alone with batches over {row.batch}")
-                    return
+        with closing(lines("streamkit.bench.limits", str(path), until_s=self._until_s)) as told:
+            try:
+                for found in told:
+                    if "error" in found:
+                        raise StreamkitError(found["error"])
+                    if "machine" in found:
+                        self.machine = found["machine"]
+                        continue
+                    row = Row(**found)
+                    self._add(row)
+                    enough = row.what == "postprocess" and row.batch != options.batches[-1]
+                    if enough and self._spent() > _FOR_PARTS * options.max_s:
+                        self._leave_out(f"parts alone with batches over {row.batch}")
+                        return
+            except TimeoutError:
+                self._leave_out("parts alone that were not measured before the time was over")
 
     # ---------------------------------------------------------------------------------------------------- the whole
 
@@ -166,10 +177,10 @@ class Bench:
         self, codec: str, sources: int, batch: int, what: str = "whole", decoders: int | None = None, *,
         processes: int = 1,
     ) -> None:  # fmt: skip
-        """One run, in processes of its own; left out where there is no time for it."""
+        """One run, in processes of its own; left out, or stopped, where there is no time for it."""
         options, title = self.options, f"{what}, {codec}, {sources} sources, batch {batch or 'by default'}"
         expected_s = self._last.get(what) or self._last.get("whole", 0.0)
-        if what != "paced" and self._spent() + expected_s > options.max_s:
+        if self._spent() + max(expected_s, options.seconds) > options.max_s:
             self._leave_out(title)
             return
         begun = time.monotonic()
@@ -182,7 +193,12 @@ class Bench:
         spec = trial.Spec(str(path), options.set_ if "detect" in stages else {}, device, seconds=options.seconds)
         if pace is not None:
             spec.seconds, spec.settle_s, spec.start_s = max(5.0, spec.seconds), 2.0, 60.0 + sources / 4
-        found = trial.measure(spec, self.folder)
+        try:
+            found = trial.measure(spec, self.folder, self._until_s)
+        except TimeoutError:
+            shutil.rmtree(self._out, ignore_errors=True)
+            self._leave_out(f"{title}: stopped, the time was over")
+            return
         if "jsonl" in stages and not found.error:
             self._check_records(found)
         row = Row(what, found.fps, codec, sources, batch, found=found, processes=processes)
@@ -273,13 +289,33 @@ class Bench:
     def _add(self, row: Row) -> None:
         self.rows.append(row)
         self.echo(str(row))
+        if self._keep is not None:
+            self._keep(self)
 
     def _leave_out(self, what: str) -> None:
         self.left_out.append(what)
         self.echo(f"left out: {what}")
+        if self._keep is not None:
+            self._keep(self)
 
     def _spent(self) -> float:
         return time.monotonic() - self._begun
+
+    @property
+    def _until_s(self) -> float:
+        """When all of it must be over, on the monotonic clock."""
+        return self._begun + self.options.max_s
+
+    def report(self, *, complete: bool) -> dict[str, Any]:
+        """Everything that was found so far."""
+        options = self.options
+        clips = {codec: str(path) for codec, path in options.clips.items()}
+        data = None if options.data is None else str(options.data)
+        return {
+            "schema": "streamkit-bench/1", "complete": complete, "machine": self.machine, "network": self.network,
+            "settings": {**asdict(options), "clips": clips, "data": data}, "summary": self.summary(),
+            "rows": [asdict(row) for row in self.rows], "left_out": list(self.left_out),
+        }  # fmt: skip
 
 
 def stages_of(path: Path) -> dict[str, Any]:
@@ -300,7 +336,8 @@ def bench(options: Options, out: Path | None, echo: Callable[[str], None]) -> in
 
     Args:
         options: what to measure.
-        out: a JSON file for everything that was found.
+        out: a JSON file for everything that was found, written anew with each row: a run that is stopped keeps what it
+            had. `complete` says whether it came to its end.
         echo: takes lines of text.
 
     Returns:
@@ -315,21 +352,15 @@ def bench(options: Options, out: Path | None, echo: Callable[[str], None]) -> in
 
     choose(options.device, echo)
     write = None if out is None else report_file(out)
+
+    def keep(made: Bench, *, complete: bool = False) -> None:
+        if write is not None:
+            write(json.dumps(made.report(complete=complete), indent=2) + "\n", last=complete)
+
     with scratch_folder() as name:
-        made = Bench(options, Path(name), echo)
+        made = Bench(options, Path(name), echo, keep)
         made.all()
-        found = made.summary()
-    for codec, one in found.items():
-        echo(told_in_a_line(codec, one))
-    if write is not None:
-        clips = {codec: str(path) for codec, path in options.clips.items()}
-        settings = {**asdict(options), "clips": clips, "data": None if options.data is None else str(options.data)}
-        told: dict[str, Any] = {
-            "schema": "streamkit-bench/1",
-            "machine": made.machine,
-            "network": made.network,
-            "settings": settings,
-        }
-        told |= {"summary": found, "rows": [asdict(row) for row in made.rows], "left_out": made.left_out}
-        write(json.dumps(told, indent=2) + "\n")
+        for codec, one in made.summary().items():
+            echo(told_in_a_line(codec, one))
+        keep(made, complete=True)
     return 1 if any(row.found is not None and row.found.error for row in made.rows) else 0

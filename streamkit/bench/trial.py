@@ -109,18 +109,22 @@ class Found:
     said: list[str] = field(default_factory=list)
 
 
-def measure(spec: Spec, folder: Path) -> Found:
+def measure(spec: Spec, folder: Path, until_s: float | None = None) -> Found:
     """Run a trial in a process of its own; what goes wrong there is `Found.error`.
 
     Args:
         spec: what to run.
         folder: where the specification is written for the child.
+        until_s: when it is stopped, on the monotonic clock; None leaves it all the time it takes.
+
+    Raises:
+        TimeoutError: it was stopped at `until_s`.
     """
     spec.begun_s = time.monotonic()
     path = folder / "trial.json"
     path.write_text(json.dumps(asdict(spec)), encoding="utf-8")
     try:
-        return Found(**list(lines("streamkit.bench.trial", str(path)))[-1])
+        return Found(**list(lines("streamkit.bench.trial", str(path), until_s=until_s))[-1])
     except (RuntimeError, IndexError) as error:  # it died: out of memory, a driver
         return Found(error=str(error))
 

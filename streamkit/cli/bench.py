@@ -68,7 +68,7 @@ def bench_cpu(out: Path | None, data: Path | None) -> int:
               help="numbers of processes that share the GPU, as device: [cuda:0, cuda:0] does")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(min=0.2), default=3.0, show_default=True, help="of each measurement")
 @click.option("--max", "max_s", type=click.FloatRange(min=1), default=360.0, show_default=True,
-              help="leave out what does not fit into so many seconds")  # fmt: skip
+              help="seconds; what does not fit is left out or stopped")  # fmt: skip
 @click.option("--behind", type=click.Path(path_type=Path, dir_okay=False),
               help="a YAML whose `stages`, a tracker say, one more run and --realtime have behind detect")  # fmt: skip
 @click.option("--quick", is_flag=True, help="one batch size and one number of sources, in a minute")

@@ -26,9 +26,11 @@ def check(pipeline: Path, set_: tuple[str, ...], device: str | None) -> int:
     share_out(graph)
     for warning in config.warnings:
         click.echo(printable(f"{warning} (warning)"), err=True)
-    on_device = sum(issubclass(node.type, BatchStage) for node in graph.nodes.values())
-    sources = f"{len(graph.sources)} source{'s' * (len(graph.sources) != 1)}"
-    click.echo(f"{pipeline}: ok, {sources}, {len(graph.nodes)} stages ({on_device} on the device)")
+    # as the YAML names them: a composite such as detect is one stage, however many parts it has
+    stages = {id_.partition(".")[0] for id_ in graph.nodes}
+    on_device = {id_.partition(".")[0] for id_, node in graph.nodes.items() if issubclass(node.type, BatchStage)}
+    counts = (f"{n} {what}{'s' * (n != 1)}" for n, what in ((len(graph.sources), "source"), (len(stages), "stage")))
+    click.echo(f"{pipeline}: ok, {', '.join(counts)} ({len(on_device)} on the device)")
     return 0
 
 

@@ -111,7 +111,7 @@ def prepare(graph: Any, say: Any) -> tuple[Any, Any]:
     if elsewhere := hidden_elsewhere(graph):
         say(f"the page shows another branch than {', '.join(elsewhere)}: what is hidden there is clear on the page")
     config.stages.append(tap(graph, gallery))
-    running = Pipeline(build(config), choose(config.device, say), say=say, keep_running=True)
+    running = Pipeline(build(config), choose(config.device, say), say=say, keep_running=True, realtime=True)
     follow_sinks(running, gallery)
     running.alarms.listen(lambda time_s, event: gallery.tell(time_s, [event], None))
     return running, gallery

@@ -235,7 +235,8 @@ class Reader:
         del head
 
         def wants(number: int, pts_s: float, alone: bool) -> bool:
-            if (begin is not None and pts_s < begin) or (self._until is not None and pts_s >= self._until):
+            before = begin is not None and pts_s < begin and not (self.info.live and self.began)
+            if before or (self._until is not None and pts_s >= self._until):
                 return False
             self.began, self.ended = self.began or (number, pts_s), (number, pts_s)
             self._shown, self._last_s = self._shown + 1, pts_s
@@ -271,7 +272,13 @@ class Reader:
         return 0, None
 
     def _from(self, begin: float) -> Iterator[tuple[int, Picture]]:
-        """The pictures from a time on, with their numbers: by a seek, or by reading through where that fails."""
+        """The pictures from a time on, with their numbers: by a seek, or by reading through where that fails.
+
+        A live source is read through, once: after its first picture its clock may fall back without ending it.
+        """
+        if self.info.live:
+            yield from itertools.dropwhile(lambda pair: pair[1].pts_s < begin, enumerate(self._decoded()))
+            return
         found = self._count_before(begin)
         if found is not None and self._demuxer.seek(begin):
             if self._decoder is not None:

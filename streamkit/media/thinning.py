@@ -11,6 +11,8 @@ from streamkit.errors import SourceError
 
 T = TypeVar("T")
 _SLACK_S = 1e-6
+_NEW_CLOCK_S = 1.0
+"""A time that falls back by less is jitter; by more, the clock was set, has wrapped or has begun again."""
 
 
 def check_part(start_s: float, end_s: float | None) -> None:
@@ -39,11 +41,15 @@ def numbers(count: int | None, rate: float, start_s: float, end_s: float | None)
 
 
 class Thinning:
-    """Takes pictures whose index `every` divides, and of these at most `fps` a second, evenly."""
+    """Takes pictures whose index `every` divides, and of these at most `fps` a second, evenly.
+
+    Presentation times may jump, as they do when a second client joins an RTSP mount. Behind a jump back, time goes on
+    from where it was: waiting for the old times to come again would stop the source for as long as it has run.
+    """
 
     def __init__(self, every: int, fps: float | None) -> None:
         self._every, self._fps = every, fps
-        self._slot, self._first_s = -1, 0.0
+        self._slot, self._first_s, self._latest_s = -1, 0.0, 0.0
 
     def takes(self, index: int, pts_s: float) -> bool:
         """Whether a picture is taken; to be asked in the order shown. Those not taken may as well not be asked for."""
@@ -52,7 +58,11 @@ class Thinning:
         if self._fps is None:
             return True
         if self._slot < 0:
-            self._first_s = pts_s
+            self._first_s = self._latest_s = pts_s
+        if pts_s < self._latest_s - _NEW_CLOCK_S:
+            self._first_s += pts_s - self._latest_s
+            self._latest_s = pts_s
+        self._latest_s = max(self._latest_s, pts_s)
         due = math.floor((pts_s - self._first_s) * self._fps + 1e-6)
         if due <= self._slot:
             return False

@@ -32,14 +32,15 @@ class Inlet:
         drops: how many of its frames were dropped, by cause; changed under the batcher's lock, as is the next.
         events: those of frames that were dropped; the source's next frame that is not takes them.
         taken: how many of its frames went into batches.
+        live: whether its last frame had a due time.
     """
 
-    __slots__ = ("_batcher", "drops", "ended", "events", "room", "source", "taken", "waiting")
+    __slots__ = ("_batcher", "drops", "ended", "events", "live", "room", "source", "taken", "waiting")
 
     def __init__(self, batcher: Batcher, source: str, room: threading.Condition, drops: Counters) -> None:
         self._batcher, self.source, self.room, self.drops = batcher, source, room, drops
         self.waiting: deque[tuple[float, Frame]] = deque()
-        self.ended = False
+        self.ended = self.live = False
         self.events: list[Event] = []
         self.taken = 0
 
@@ -57,7 +58,8 @@ class Inlet:
 
 
 class Batcher:
-    """Collects frames from the sources' threads, fairly: one of each ready source in turn.
+    """Collects frames from the sources' threads: those of live sources first, as they do not wait, then those of files;
+    of each kind one of each ready source in turn.
 
     A batch leaves when `size` frames are there, when its oldest has waited `max_wait_s`, when every source that still
     runs has as many waiting as it may, or when all sources have ended. A frame with a due time (live and paced sources)
@@ -76,7 +78,6 @@ class Batcher:
 
     Attributes:
         inlets: the sources that are not through yet, by id.
-        live: whether the last frame that came had a due time.
     """
 
     def __init__(
@@ -86,10 +87,11 @@ class Batcher:
         self._size, self._max_wait_s, self._xp, self._ahead = size, max_wait_s, xp, ahead
         self._max_latency_s, self._apart = max_latency_s, apart
         self.inlets: dict[str, Inlet] = {}
-        self._ready: deque[Inlet] = deque()
+        self._live: deque[Inlet] = deque()  # live sources with frames that wait, in turn
+        self._files: deque[Inlet] = deque()  # likewise those without due times
         self._ended: list[Inlet] = []
         self._running = self._queued = self._expected = self._sequence = 0
-        self._aborted = self._over = self.live = False
+        self._aborted = self._over = False
         self._left: dict[int, float] = {}
         self._transit_s = 0.0
         self._lock = threading.Lock()
@@ -127,7 +129,7 @@ class Batcher:
     def _put(self, inlet: Inlet, frame: Frame) -> None:
         with self._changed:
             waiting = inlet.waiting
-            self.live = frame.due_s is not None
+            inlet.live = frame.due_s is not None
             if frame.due_s is None:
                 while len(waiting) >= self._share() and not self._aborted and not inlet.ended:
                     inlet.room.wait()
@@ -135,9 +137,9 @@ class Batcher:
                 raise Aborted
             while frame.due_s is not None and len(waiting) >= max(_LIVE_QUEUE, self._share()):
                 self._drop(inlet, QUEUE_FULL)
-            if not waiting:
-                self._ready.append(inlet)
             waiting.append((time.monotonic(), frame))
+            if len(waiting) == 1:
+                self._line_up(inlet)
             self._queued += 1
             if self._queued == 1 or self._queued >= self._size or len(waiting) >= self._share():
                 self._changed.notify_all()
@@ -190,6 +192,12 @@ class Batcher:
             self._transit_s = max(took_s, 0.9 * self._transit_s + 0.1 * took_s)
 
     @property
+    def live(self) -> bool:
+        """Whether frames of a live source come: batches are to be made when they can leave at once, and be fresh."""
+        with self._lock:
+            return any(inlet.live for inlet in self.inlets.values())
+
+    @property
     def waiting(self) -> int:
         """How many frames wait here."""
         return self._queued
@@ -211,33 +219,39 @@ class Batcher:
         return max(least, -(-self._ahead * self._size // max(1, self._running)))
 
     def _take(self) -> list[Frame]:
-        """Up to a batch of frames that are young enough, one of each ready source in turn."""
+        """Up to a batch of frames that are young enough: of live sources first, one of each ready source in turn."""
         if self._apart:
             return self._take_apart()
         frames: list[Frame] = []
         allowed_s = max(self._max_latency_s - self._transit_s, _LEAST_SHARE * self._max_latency_s)
         oldest = time.monotonic() - allowed_s
-        while self._ready and len(frames) < self._size:
-            inlet = self._ready.popleft()
-            waiting = inlet.waiting
-            while waiting and (due_s := waiting[0][1].due_s) is not None and due_s < oldest:
-                self._drop(inlet, TOO_OLD)
-            if waiting:
-                frames.append(self._take_one(inlet))
-            if waiting:
-                self._ready.append(inlet)
-            inlet.room.notify()
+        for ready in (self._live, self._files):
+            while ready and len(frames) < self._size:
+                inlet = ready.popleft()
+                waiting = inlet.waiting
+                while waiting and (due_s := waiting[0][1].due_s) is not None and due_s < oldest:
+                    self._drop(inlet, TOO_OLD)
+                if waiting:
+                    frames.append(self._take_one(inlet))
+                if waiting:
+                    self._line_up(inlet)
+                inlet.room.notify()
         return frames
+
+    def _line_up(self, inlet: Inlet) -> None:
+        """Put a source whose next frame waits at the end of those of its kind."""
+        (self._files if inlet.waiting[0][1].due_s is None else self._live).append(inlet)
 
     def _take_apart(self) -> list[Frame]:
         """A batch of one source: of the first that has a full one, or has ended."""
-        inlet = next((inlet for inlet in self._ready if self._full(inlet)), None)
-        if inlet is None:
+        found = next(((ready, one) for ready in (self._live, self._files) for one in ready if self._full(one)), None)
+        if found is None:
             return []
-        self._ready.remove(inlet)
+        ready, inlet = found
+        ready.remove(inlet)
         frames = [self._take_one(inlet) for _ in range(min(self._size, len(inlet.waiting)))]
         if inlet.waiting:
-            self._ready.append(inlet)
+            self._line_up(inlet)
         inlet.room.notify()
         return frames
 
@@ -262,7 +276,7 @@ class Batcher:
         return not self._running and self._expected <= 0
 
     def _oldest(self) -> float:
-        return min(inlet.waiting[0][0] for inlet in self._ready)
+        return min(inlet.waiting[0][0] for ready in (self._live, self._files) for inlet in ready)
 
     def _due(self) -> bool:
         if self._aborted or self._idle() or (self._queued >= self._size and not self._apart):
@@ -270,7 +284,7 @@ class Batcher:
         if self._queued == 0:
             return bool(self._ended)
         if self._apart:
-            return any(map(self._full, self._ready)) or any(not inlet.waiting for inlet in self._ended)
+            return any(map(self._full, (*self._live, *self._files))) or any(not inlet.waiting for inlet in self._ended)
         if self._running and all(inlet.ended or len(inlet.waiting) >= self._share() for inlet in self.inlets.values()):
             return True
         return time.monotonic() - self._oldest() >= self._max_wait_s

@@ -15,12 +15,19 @@ class Aborted(Exception):
 
 
 class Channel:
-    """A bounded queue of batches from one lane to the next."""
+    """A bounded queue of batches from one lane to the next.
 
-    def __init__(self, depth: int) -> None:
+    Args:
+        depth: how many batches may wait.
+        sole: whether its reader reads nothing else. One that does may wait for that first.
+    """
+
+    def __init__(self, depth: int, *, sole: bool = False) -> None:
+        self.sole = sole
         self._items: deque[Batch] = deque()
         self._depth = depth
         self._closed = self._aborted = False
+        self._takers = 0  # threads that wait in `get`
         self._changed = threading.Condition()
 
     def put(self, batch: Batch) -> None:
@@ -33,19 +40,29 @@ class Channel:
             self._items.append(batch)
             self._changed.notify_all()
 
-    def wait_for_room(self, empty: bool = False) -> None:
-        """Wait while the queue is full, or while there is anything in it. Raises Aborted."""
+    def wait_for_room(self, empty: bool = False, taken: bool = False) -> None:
+        """Wait while the queue is full; or while there is anything in it; or until a batch would be taken at once.
+
+        Raises:
+            Aborted: the run is given up.
+        """
         with self._changed:
-            while len(self._items) >= (1 if empty else self._depth) and not self._aborted:
+            while not self._aborted:
+                most = self._takers if taken else 1 if empty else self._depth
+                if len(self._items) < most:
+                    return
                 self._changed.wait()
-            if self._aborted:
-                raise Aborted
+            raise Aborted
 
     def get(self) -> Batch | None:
         """Take the next batch, waited for; None when the channel is closed and empty. Raises Aborted."""
         with self._changed:
-            while not self._items and not self._closed and not self._aborted:
-                self._changed.wait()
+            if not self._items and not self._closed and not self._aborted:
+                self._takers += 1
+                self._changed.notify_all()
+                while not self._items and not self._closed and not self._aborted:
+                    self._changed.wait()
+                self._takers -= 1
             if self._aborted:
                 raise Aborted
             if not self._items:
@@ -102,13 +119,14 @@ class Outlet:
             self._changed.notify_all()
 
     def wait_for_room(self, empty: bool = False) -> None:
-        """Wait until every reader takes another batch at once, where only the caller puts any. Raises Aborted.
+        """Wait until every reader has room for another batch, where only the caller puts any. Raises Aborted.
 
         Args:
-            empty: wait until it would also be the next one taken.
+            empty: wait until it would also be the next one taken; where there is one reader, until that waits for it.
+                With several, one that is slow for a moment holds up no other.
         """
         for reader in self._readers:
-            reader.wait_for_room(empty)
+            reader.wait_for_room(empty, taken=empty and len(self._readers) == 1 and reader.sole)
 
     def abort(self) -> None:
         """Wake the workers that wait here with Aborted."""

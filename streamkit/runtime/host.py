@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import sys
+import threading
 
 from streamkit.data import Device
 from streamkit.runtime.sizes import cores
 
 _SOURCE_CORES = 4
 _M_ARENA_MAX = -8  # of glibc's malloc.h
+_BEHIND_CAMERAS = 10  # nice: a tenth of the time of a thread at 0, where both want the same core
 
 
 def settle() -> None:
@@ -54,6 +57,16 @@ def confine(device: Device, number: int, of: int) -> None:
     each = len(allowed) // of
     if each:
         os.sched_setaffinity(0, allowed[number * each : (number + 1) * each])
+
+
+def give_way() -> None:
+    """Let the calling thread, and those that FFmpeg starts from it, use the cores that others leave: for files beside
+    cameras. A thread cannot take this back.
+    """
+    if sys.platform == "linux":  # elsewhere nice is of the whole process
+        thread = os.PRIO_PROCESS, threading.get_native_id()
+        with contextlib.suppress(OSError):
+            os.setpriority(*thread, max(_BEHIND_CAMERAS, os.getpriority(*thread)))
 
 
 def share_cores(device: Device) -> None:

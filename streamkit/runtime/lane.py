@@ -77,7 +77,7 @@ def connect(graph: Graph, lanes: Sequence[Lane]) -> Outlet:
     readers: dict[str, list[Channel]] = {}
     for lane in lanes:
         for name in lane.nodes[0].inputs:
-            channel = Channel(lane.nodes[0].run.queue)
+            channel = Channel(lane.nodes[0].run.queue, sole=len(lane.nodes[0].inputs) == 1)
             lane.inputs.append(channel)
             readers.setdefault(name, []).append(channel)
     for lane in lanes:

@@ -34,7 +34,7 @@ from streamkit.runtime.reconnect import reconnecting
 from streamkit.runtime.rings import ring_for
 from streamkit.runtime.runners import runner
 from streamkit.runtime.sizes import batch_sizes, batches_ahead, cores, files_at_once, instances
-from streamkit.runtime.sources import Sources, is_unbounded
+from streamkit.runtime.sources import Sources, in_realtime, is_unbounded
 from streamkit.runtime.states import SourceState
 from streamkit.runtime.trace import Trace
 from streamkit.runtime.watch import Ticker
@@ -57,6 +57,8 @@ class Pipeline(Controls):
         say: takes messages for the user, each text once.
         trace: takes the run's timeline; `Trace.finish` writes it afterwards.
         keep_running: go on where no source is left, until `stop`: more may come.
+        realtime: files play at their own times where the YAML does not say otherwise, so that none takes the place of
+            cameras.
         at_once: how many files are read at once, where that is not left to the device.
         own_cores: how many CPU cores it is to use, where those are not all that the process may.
         apart: no batch holds frames of two sources, and each is full but a source's last: the same in every run.
@@ -73,7 +75,7 @@ class Pipeline(Controls):
     def __init__(
         self, graph: Graph, device: Device, *, limit: int | None = None, say: Callable[[str], None] = print,
         trace: Trace | None = None, keep_running: bool = False, at_once: int | None = None,
-        own_cores: int | None = None, apart: bool = False,
+        own_cores: int | None = None, apart: bool = False, realtime: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(graph, Messages(say))
         self.device, self.limit = device, limit
@@ -93,11 +95,11 @@ class Pipeline(Controls):
         )  # fmt: skip
         self.sources = Sources(
             graph.sources, self._batcher, self._make, limit=limit, at_once=at_once or files_at_once(device),
-            read=self._read, fail=self.fail, spans=self._spans, keep_running=keep_running,
+            read=self._read, fail=self.fail, spans=self._spans, keep_running=keep_running, realtime=realtime,
         )  # fmt: skip
         for id_ in self._paused & self.states.keys():
             self.sources.pause(id_)
-        self._live = sum(is_unbounded(source) for source in graph.sources)
+        self._live = sum(is_unbounded(in_realtime(source) if realtime else source) for source in graph.sources)
         self._lanes = partition(graph)
         for lane in self._lanes:
             lane.workers = instances(lane.nodes, device, own_cores)

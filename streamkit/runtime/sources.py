@@ -1,8 +1,9 @@
 """The sources of a run: those there are at the start, and those that come and go while it runs.
 
 Each is read on a thread: live and paced sources on one of their own at once, files as many at a time as pay, of which
-paused ones are none. Whatever a source raises is its own failure. None of the orders here waits for a source: one that
-hangs in a read is cut off from the batcher, and its thread ends when the read does.
+paused ones are none; beside cameras they are decoded on what cores these leave. What a source raises is its own
+failure. None of the orders here waits for a source: one that hangs in a read is cut off from the batcher, and its
+thread ends when the read does.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from streamkit.data import Frame
@@ -18,6 +20,7 @@ from streamkit.messages import did_you_mean
 from streamkit.plan import SourceConfig
 from streamkit.runtime.background import start
 from streamkit.runtime.batcher import Batcher
+from streamkit.runtime.host import give_way
 from streamkit.runtime.metrics import Histogram
 from streamkit.runtime.reading import Make, Reading
 from streamkit.runtime.start_line import StartLine
@@ -26,6 +29,18 @@ from streamkit.spans import Spans
 from streamkit.stage import Source
 
 GIVEN_UP = "dropped: run given up"
+
+
+def in_realtime(config: SourceConfig) -> SourceConfig:
+    """The same source, at its own times where it is a recording that could be read faster.
+
+    One that names a pace, or that asks for several decoders, which is for being faster than that, stays as it is.
+    """
+    given = config.options
+    says = given.get("pace") is not None or given.get("decoders", 1) not in (1, "auto")
+    if says or not getattr(config.type, "has_pace", False):
+        return config
+    return replace(config, options={**given, "pace": "realtime"})
 
 
 def is_unbounded(config: SourceConfig) -> bool:
@@ -47,6 +62,7 @@ class Sources:
         fail: takes an error that ends the run.
         spans: gives the calling thread's place in the run's timeline.
         keep_running: the run goes on without any source, until `stop`.
+        realtime: recordings play at their own times where their options do not say otherwise.
 
     Attributes:
         states: what is known of each; replaced, never changed, as sources come and go.
@@ -56,8 +72,9 @@ class Sources:
     def __init__(
         self, configs: Iterable[SourceConfig], batcher: Batcher, make: Make, *, limit: int | None, at_once: int,
         read: Callable[[str, SourceState], None], fail: Callable[[BaseException], None], spans: Callable[[], Spans],
-        keep_running: bool = False,
+        keep_running: bool = False, realtime: bool = False,
     ) -> None:  # fmt: skip
+        self._realtime = realtime
         self._batcher, self._make, self._limit, self._spans = batcher, make, limit, spans
         self._at_once, self._read, self._fail, self._keep_running = at_once, read, fail, keep_running
         self._lock = threading.Lock()
@@ -65,6 +82,7 @@ class Sources:
         self._files: deque[Reading] = deque()  # those whose turn has not come
         self._at_work: set[Reading] = set()  # and those whose turn has
         self._started = self.stopping = False
+        self._cameras = keep_running  # whether there are, or may come, sources that do not wait
         # those not through yet, by id: one that was removed and its successor may both be under way
         self._open: dict[str, list[SourceState]] = {}
         self.states: dict[str, SourceState] = {}
@@ -93,7 +111,7 @@ class Sources:
             line = StartLine(len(together))
             for number, reading in enumerate(together):
                 reading.start_line, reading.start_number = line, number
-            for reading in self._readings.values():
+            for reading in sorted(self._readings.values(), key=lambda one: one.start_line is None):
                 self._begin(reading)
             return list(self.threads)
 
@@ -153,6 +171,8 @@ class Sources:
             self._batcher.expect(-int(self._keep_running))
 
     def _enter(self, config: SourceConfig) -> Reading:
+        if self._realtime:
+            config = in_realtime(config)
         state = SourceState()
         made = self._readings[config.id] = Reading(config, state, self._batcher, self._make, self._limit, self._spans)
         self.states = {**self.states, config.id: state}
@@ -167,6 +187,7 @@ class Sources:
 
     def _begin(self, reading: Reading) -> None:
         if is_unbounded(reading.config):
+            self._cameras = True
             self._thread(f"source/{reading.config.id}", lambda: self._run(reading))
             return
         self._files.append(reading)
@@ -207,6 +228,8 @@ class Sources:
         """Read a file, and then others while it is some file's turn."""
         reading: Reading | None = first
         while reading is not None:
+            if self._cameras:
+                give_way()
             self._run(reading)
             with self._lock:
                 self._at_work.remove(reading)

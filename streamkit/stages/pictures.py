@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from streamkit.data import Color, Frame, Surface
 from streamkit.errors import SourceError
 from streamkit.media.image_file import MAX_MEGAPIXELS, read_rgb
 from streamkit.media.thinning import check_part, nothing_taken, numbers, thinned
 from streamkit.stage import Count, Seconds, Source, stage
-from streamkit.stages.source import Rate, turns
+from streamkit.stages.source import Pace, Rate, turns
 from streamkit.units import Unit
 
 if TYPE_CHECKING:
@@ -41,11 +41,14 @@ class Pictures(Source):
         end: leave out what comes after, counted from the first picture.
         fps: thin out to at most so many frames a second, evenly.
         every: take every n-th picture only.
-        pace: hand them out as a camera would, at their own times (realtime) or at so many frames a second.
+        pace: hand them out as a camera would, at their own times (realtime) or at so many frames a second;
+            unpaced as fast as the pipeline takes them: the default, but for serve, where it is realtime.
         phase: the pace's phase is random; a number makes it the same in every run.
         max_megapixels: a larger picture is a frame that has failed, refused by its header before memory is taken for
             it; one pixel takes 5 bytes here.
     """
+
+    has_pace: ClassVar[bool] = True
 
     uri: str
     rate: Rate = 1.0
@@ -54,12 +57,13 @@ class Pictures(Source):
     end: Seconds | None = None
     fps: Rate | None = None
     every: Count = 1
-    pace: Literal["realtime"] | Rate | None = None
+    pace: Pace | None = None
     phase: int | None = None
     max_megapixels: Megapixels = MAX_MEGAPIXELS
 
     def __post_init__(self) -> None:
         """Refuse a part of the pictures that holds nothing."""
+        self.pace = None if self.pace == "unpaced" else self.pace
         check_part(self.start, self.end)
 
     def frames(self) -> Iterator[Frame]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from streamkit.data import Frame
 from streamkit.errors import SourceError
 from streamkit.media.find import resolve
-from streamkit.media.thinning import Thinning, check_part, nothing_taken, thinned
+from streamkit.media.thinning import Thinning, check_part, nothing_taken
 from streamkit.media.uris import check_scheme, is_path, mask, may_be_live
 from streamkit.retry import Reconnect, Retry
 from streamkit.stage import Count, Seconds, Source, stage
@@ -23,13 +23,16 @@ if TYPE_CHECKING:
     from streamkit.media.pacing import Pacer
     from streamkit.media.reader import Reader
 
-__all__ = ["Rate", "VideoSource", "resolve"]
+__all__ = ["Pace", "Rate", "VideoSource", "resolve"]
 
 Rate = Annotated[float, Unit("frames a second", minimum=0.001)]
 """Frames a second."""
 
 StreamNumber = Annotated[int, Unit("the number of a video stream, from 0", minimum=0)]
 """The number of a video stream in its container, from 0."""
+
+Pace = Literal["realtime", "unpaced"] | Rate
+"""When frames of a recording come: at their own times, as fast as they can be had, or so many a second."""
 
 
 @stage("source", writes="pixels")
@@ -52,7 +55,8 @@ class VideoSource(Source):
         keyframes: take only pictures that can be decoded without any other; nothing else is decoded. They keep their
             numbers and times.
         pace: play a file as a camera would, at its own times (realtime) or at so many frames a second; a frame's
-            latency is measured from its due time.
+            latency is measured from its due time. unpaced reads it as fast as the pipeline takes it: the default, but
+            for serve, where it is realtime.
         phase: the pace's phase is random; a number makes it the same in every run.
         timeout: how long a network peer may be silent, or send nothing that can be decoded.
         transport: of RTSP's packets; auto begins with TCP and takes UDP where the camera refuses that.
@@ -69,6 +73,7 @@ class VideoSource(Source):
     """
 
     reads_packets: ClassVar[bool] = True
+    has_pace: ClassVar[bool] = True
 
     uri: str
     stream: StreamNumber | None = None
@@ -78,7 +83,7 @@ class VideoSource(Source):
     fps: Rate | None = None
     every: Count = 1
     keyframes: bool = False
-    pace: Literal["realtime"] | Rate | None = None
+    pace: Pace | None = None
     phase: int | None = None
     timeout: Seconds = 15.0
     transport: Literal["auto", "tcp", "udp"] = "auto"
@@ -94,6 +99,7 @@ class VideoSource(Source):
         from streamkit.media.interrupt import Interrupt
 
         self._interrupt = Interrupt()
+        self.pace = None if self.pace == "unpaced" else self.pace
         check_part(self.start, self.end)
         try:
             check_scheme(self.uri)
@@ -155,7 +161,7 @@ class VideoSource(Source):
                     context.facts, self.start, self.end, self.every, self.fps, turns(self.loop)
                 )
             none = True
-            for index, picture, pts_s in thinned(self._looped(reader), self.every, self.fps):
+            for index, picture, pts_s in self._thinned(reader):
                 if none:  # a container may have them before a rotation
                     context.facts.update(width=picture.width, height=picture.height)
                     none = False
@@ -218,14 +224,36 @@ class VideoSource(Source):
             self.context.counters.add("frames with arrival for the sender's time")
         return time.time() - (time.monotonic() - arrived_s)
 
+    def _thinned(self, reader: Reader) -> Iterator[tuple[int, Picture, float]]:
+        """The frames that are taken, with index and time.
+
+        Raises:
+            SourceError: a live source's frames come, but their times do not advance, so that none is taken: for
+                `timeout` longer than `fps` leaves between two.
+        """
+        thinning, live, taken_s = Thinning(self.every, self.fps), reader.info.live, time.monotonic()
+        allowed_s = self.timeout + 2 / self.fps if self.fps else math.inf
+        for index, picture, pts_s in self._looped(reader):
+            if thinning.takes(index, pts_s):
+                yield index, picture, pts_s
+                taken_s = time.monotonic()
+            elif live and index % self.every == 0 and time.monotonic() - taken_s > allowed_s:
+                raise SourceError(
+                    f"{mask(self.uri)}: frames come, but their timestamps do not advance: none was due at fps: "
+                    f"{self.fps:g} for {allowed_s:g} s",
+                    cause="timeout",
+                )
+
     def _looped(self, reader: Reader) -> Iterator[tuple[int, Picture, float]]:
         """The pictures of every turn, with index and time that go on rising."""
         last = turns(self.loop)
         index, pts_s, turn = -1, 0.0, 0
         while turn < last:
             shift: tuple[int, float] | None = None if turn else (0, 0.0)
-            # on a loop pictures are counted on from turn to turn, and which are taken differs
-            thinning = Thinning(self.every, self.fps) if last == 1 and (self.every > 1 or self.fps) else None
+            # on a loop pictures are counted on from turn to turn, and which are taken differs; and a live source is
+            # watched by what comes out of its decoder, so nothing is left out before that
+            ahead = last == 1 and not reader.info.live and (self.every > 1 or self.fps)
+            thinning = Thinning(self.every, self.fps) if ahead else None
             for number, picture in reader.pictures(self.start, self.end, thinning=thinning, keyframes=self.keyframes):
                 if shift is None:
                     first = reader.began or (number, picture.pts_s)

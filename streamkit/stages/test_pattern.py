@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
 from streamkit.data import Color, Device, Frame
@@ -12,7 +12,7 @@ from streamkit.media.thinning import check_part, nothing_taken, numbers, thinned
 from streamkit.media.uris import mask, scheme
 from streamkit.messages import did_you_mean
 from streamkit.stage import Count, Seconds, Source, stage
-from streamkit.stages.source import Rate
+from streamkit.stages.source import Pace, Rate
 
 if TYPE_CHECKING:
     from streamkit.media.pacing import Pacer
@@ -32,22 +32,25 @@ class TestPattern(Source):
         end: leave out what comes after, counted from the first picture.
         fps: thin out to at most so many frames a second, evenly.
         every: take every n-th picture only.
-        pace: hand the frames out as a camera would, at their own times (realtime) or at so many frames a second.
+        pace: hand the frames out as a camera would, at their own times (realtime) or at so many frames a second;
+            unpaced as fast as the pipeline takes them: the default, but for serve, where it is realtime.
         phase: the pace's phase is random; a number makes it the same in every run.
     """
 
     __test__ = False  # not one of pytest's
+    has_pace: ClassVar[bool] = True
 
     uri: str = "test://"
     start: Seconds = 0.0
     end: Seconds | None = None
     fps: Rate | None = None
     every: Count = 1
-    pace: Literal["realtime"] | Rate | None = None
+    pace: Pace | None = None
     phase: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse parameters that there are not, and a part that holds nothing."""
+        self.pace = None if self.pace == "unpaced" else self.pace
         check_part(self.start, self.end)
         try:
             pattern_options(self.uri)

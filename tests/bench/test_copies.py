@@ -52,10 +52,13 @@ def test_copies_take_turns_and_keep_their_own_options(root, tmp_path):
 
 
 def test_the_yaml_has_a_say_in_the_pace(root, tmp_path):
-    text = "{sources: {a: {uri: samples/street.mp4, pace: 5}, b: samples/street.mp4}, stages: {jsonl: {path: a.jsonl}}}"
-    made = config(root, text)
-    multiply(made, 2, None, tmp_path, print)
-    assert [source.options["pace"] for source in made.sources] == [5, "realtime"]
+    sources = (
+        "{a: {uri: samples/street.mp4, pace: 5}, b: samples/street.mp4, c: {uri: samples/street.mp4, pace: unpaced}}"
+    )
+    made = config(root, f"{{sources: {sources}, stages: {{jsonl: {{path: a.jsonl}}}}}}")
+    multiply(made, 3, None, tmp_path, print)
+    assert [source.options["pace"] for source in made.sources] == [5, "realtime", "realtime"]
+    assert due_a_second(made.sources[2], None) == due_a_second(made.sources[1], None)
 
 
 def test_files_go_to_a_folder_and_other_sinks_are_left_out(root, tmp_path):

@@ -1,6 +1,10 @@
 """`bench gpu`: the same measurements on few frames on the CPU, and in their quick form on a GPU."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -25,10 +29,10 @@ def brisk(monkeypatch):
     monkeypatch.setattr(trial, "_UNTUNED_S", 0.05)
     measure, measured = trial.measure, []
 
-    def measured_here(spec, folder):
+    def measured_here(spec, folder, until_s=None):
         spec.seconds, spec.settle_s, spec.begun_s = min(spec.seconds, 0.5), 0.05, time.monotonic()
         measured.append(spec)
-        return trial.run(spec) if len(measured) > 1 else measure(spec, folder)
+        return trial.run(spec) if len(measured) > 1 else measure(spec, folder, until_s)
 
     monkeypatch.setattr(trial, "measure", measured_here)
 
@@ -41,6 +45,7 @@ def test_parts_and_whole_are_measured_and_every_frame_has_its_record(root, tmp_p
     assert code == 0, told
     found = json.loads(out.read_text())
     rows = found["rows"]
+    assert found["complete"] is True
     kinds = [(row["what"], row["sources"], row["batch"]) for row in rows]
     parts = [("preprocess", 0, 2), ("infer", 0, 2), ("postprocess", 0, 2)]
     assert kinds[:5] == [("decode", 1, 0), ("decode", 2, 0), *parts]
@@ -50,7 +55,8 @@ def test_parts_and_whole_are_measured_and_every_frame_has_its_record(root, tmp_p
     assert {"one file, 1 decoders", "one file, 7 decoders", "decode + preprocess", "paced", "whole + stages"} <= {
         k[0] for k in kinds
     }
-    assert all(row["fps"] > 0 for row in rows)
+    assert all(row["fps"] > 0 for row in rows if row["what"] != "paced")  # its tracker is compiled meanwhile
+    assert all(row["found"]["frames_in_all"] > 0 for row in rows if row["what"] == "paced")
     behind = next(row for row in rows if row["what"] == "whole + stages")
     assert behind["found"]["stages"].keys() >= {"track", "area"}
     best = found["summary"]["h264"]
@@ -73,14 +79,90 @@ def test_a_file_without_stages_of_its_own_is_refused(tmp_path):
             gpu.stages_of(path)
 
 
-def test_what_there_is_no_time_for_is_left_out_and_said(root, tmp_path):
+def test_parts_that_take_too_much_of_the_time_are_left_out(root, tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "_FOR_PARTS", 0.0)
     told = []
-    made = gpu.Bench(options(root, max_s=0.1), tmp_path, told.append)
-    made.all()
+    made = gpu.Bench(options(root, max_s=120), tmp_path, told.append)
+    made.clips = made.options.clips
+    made._parts()
     assert [row.what for row in made.rows] == ["decode", "decode", "preprocess", "infer", "postprocess"]
-    assert made.left_out[0] == "parts alone with batches over 2"
-    assert {"whole, h264, 1 sources, batch 2", "whole, h264, 2 sources, batch 2"} & set(made.left_out)
+    assert made.left_out == ["parts alone with batches over 2"]
+    assert "left out: parts alone with batches over 2" in told
+
+
+def test_what_there_is_no_time_for_is_left_out_or_stopped(root, tmp_path):
+    """The bound holds whatever a run takes, paced ones included, and every row is kept as it comes."""
+    told, kept = [], []
+
+    def keep(made):
+        kept.append(made.report(complete=False))
+
+    made = gpu.Bench(options(root, max_s=9.0, seconds=0.5, realtime=(1, 2)), tmp_path, told.append, keep)
+    begun_s = time.monotonic()
+    made.all()
+    assert time.monotonic() - begun_s < 9.0 + 3.0  # what is killed takes a moment to end
+    assert made.left_out
     assert all(f"left out: {one}" in told for one in made.left_out)
+    assert len(kept) == len(made.rows) + len(made.left_out)
+    assert [len(one["rows"]) + len(one["left_out"]) for one in kept] == list(range(1, len(kept) + 1))
+    assert not (tmp_path / "out").exists() or made.rows[-1].what == "paced"
+
+
+def test_a_run_for_which_the_time_is_over_is_stopped_and_its_outputs_are_gone(root, tmp_path, monkeypatch):
+    def measure(spec, folder, until_s):
+        assert until_s == made._until_s
+        (tmp_path / "out").mkdir()
+        raise TimeoutError
+
+    monkeypatch.setattr(trial, "measure", measure)
+    made = gpu.Bench(options(root), tmp_path, print)
+    made.clips = made.options.clips
+    made._whole("h264", 2, 3)
+    assert made.left_out == ["whole, h264, 2 sources, batch 3: stopped, the time was over"]
+    assert made.rows == []
+    assert not (tmp_path / "out").exists()
+    made._last["whole"] = made.options.max_s  # the first of a kind is thought to take as long as one of the whole
+    made._whole("h264", 1, 0, "paced")
+    assert made.left_out[1:] == ["paced, h264, 1 sources, batch by default"]
+
+
+def test_paced_runs_come_before_those_of_the_whole(root, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(gpu.Bench, "_parts", lambda self: None)
+    monkeypatch.setattr(
+        gpu.Bench, "_whole",
+        lambda self, codec, sources, batch, what="whole", decoders=None, processes=1: asked.append(
+            (what, sources, processes)
+        ),
+    )  # fmt: skip
+    gpu.Bench(options(root, batches=(2,), sources=(1,), realtime=(5, 9), processes=(1, 3)), tmp_path, print).all()
+    assert asked[:4] == [("paced", 5, 1), ("paced", 9, 1), ("paced", 5, 3), ("paced", 9, 3)]
+    assert asked[4] == ("whole", 1, 1)
+    assert ("whole", 1, 3) in asked
+    assert len(asked) == 4 + 1 + 3 + 1
+
+
+def test_a_bench_that_is_killed_keeps_its_rows(root, tmp_path):
+    out = tmp_path / "bench.json"
+    command = [sys.executable, str(root / "run.py"), "bench", "gpu", "--device", "cpu", "--model", "demo", "--clip",
+               f"h264={root / 'samples' / 'street.mp4'}", "--seconds", "0.3", "--sources", "1,2", "--batches", "2,3",
+               "--out", str(out)]  # fmt: skip
+    running = subprocess.Popen(
+        command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        until_s = time.monotonic() + 60
+        while not (out.exists() and json.loads(out.read_text())["rows"]):
+            assert running.poll() is None
+            assert time.monotonic() < until_s
+            time.sleep(0.02)
+    finally:
+        os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+    found = json.loads(out.read_text())
+    assert found["rows"][0]["what"] == "decode"
+    assert found["complete"] is False
+    assert found["schema"] == "streamkit-bench/1"
 
 
 def test_a_record_that_is_missing_is_an_error(root, tmp_path):

@@ -1,6 +1,7 @@
 """The parts of a pipeline alone, on the CPU."""
 
 import json
+import time
 
 import pytest
 
@@ -66,6 +67,20 @@ def test_the_child_tells_the_machine_and_each_part(street, tmp_path, root):
     assert machine["machine"]["gpu"] is None
     assert machine["machine"]["cores"] >= 1
     assert [one["what"] for one in found] == ["decode", "preprocess", "infer", "postprocess"]
+
+
+def test_a_child_whose_time_is_over_is_killed_and_what_it_told_is_kept(street, tmp_path, root):
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(plan(street, {"detect": {"model": str(root / "models" / "demo.yaml")}}))
+    spec = {"clips": {"h264": street}, "sources": [1], "batches": [2], "pipeline": str(path), "device": "cpu"}
+    (tmp_path / "limits.json").write_text(json.dumps({**spec, "seconds": 60.0}))
+    begun_s, found = time.monotonic(), []
+    with pytest.raises(TimeoutError, match=r"streamkit\.bench\.limits was stopped"):
+        found.extend(lines("streamkit.bench.limits", str(tmp_path / "limits.json"), until_s=begun_s + 5.0))
+    assert 5.0 <= time.monotonic() - begun_s < 30.0
+    assert len(found) <= 1
+    with pytest.raises(TimeoutError):
+        list(lines("streamkit.bench.limits", str(tmp_path / "limits.json"), until_s=time.monotonic() - 1.0))
 
 
 @pytest.mark.gpu

@@ -57,3 +57,22 @@ def test_a_pattern_without_a_match_fails_alone_as_a_missing_file_does(
     assert done.returncode == 1
     assert "source b failed: " in done.stderr
     assert (tmp_path / "a.jsonl").exists() == ("a: " in sources)
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("sources: {a: 'test://'}\nstages: {jsonl: {path: a.jsonl}}\n", "1 source, 1 stage (0 on the device)"),
+        (
+            "sources: {a: 'test://', b: 'test://'}\n"
+            "stages: {detect: {model: demo}, draw: {}, jsonl: {path: a.jsonl}}\n",
+            "2 sources, 3 stages (2 on the device)",
+        ),
+    ],
+)
+def test_stages_are_counted_as_the_yaml_names_them(
+    root: Path, here: Here, tmp_path: Path, text: str, counts: str
+) -> None:
+    """Not the parts that a composite stands for, which no user wrote."""
+    path = write(tmp_path, text)
+    assert here("check", path, cwd=root).stdout == f"{path}: ok, {counts}\n"

@@ -152,20 +152,32 @@ def test_an_output_that_cannot_be_written(root: Path, here: Here, tmp_path: Path
     assert "Traceback" not in done.stderr
 
 
-def test_a_full_disk_leaves_no_half_file(root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stages", "limit", "fails", "left"),
+    [("jsonl", 20_000, "jsonl", []), ("video", 60_000, "mp4", []), ("video jsonl", 100_000, "mp4", ["street.jsonl"])],
+)
+def test_a_full_disk_leaves_no_half_file(
+    root: Path, tmp_path: Path, stages: str, limit: int, fails: str, left: list[str]
+) -> None:
+    """What cannot be written is not there at all, nor hidden; an output that fits is whole, up to the last frame."""
+
     def small_files() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
-    text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out")
-    done = command(root, write(tmp_path, text), "--device", "cpu", preexec_fn=small_files)
+    out, endings = tmp_path / "out", {"video": "mp4", "jsonl": "jsonl"}
+    lines = (f"  {stage}: {{path: '{out}/{{source}}.{endings[stage]}'}}\n" for stage in stages.split())
+    path = write(tmp_path, "sources: {street: samples/street.mp4}\nstages:\n" + "".join(lines))
+    done = command(root, path, "--device", "cpu", preexec_fn=small_files)
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
-    assert f"cannot write {tmp_path}/out/street.jsonl" in done.stderr
-    assert not (tmp_path / "out/street.jsonl").exists()
-    assert not list((tmp_path / "out").glob(".*"))
-    video = tmp_path / "out/street.mp4"
-    assert not video.exists() or decoded(video) > 0
+    assert f"cannot write {out}/street.{fails}: " in done.stderr
+    assert sorted(os.listdir(out)) == left
+    for name in left:
+        found = records(out / name)
+        assert [one["frame"] for one in found] == list(range(len(found)))
+        assert f"\n{len(found)} frames in " in done.stderr
+        assert 0 < len(found) < 400
 
 
 def test_an_encoder_that_is_not_there_is_exit_2(root: Path, here: Here, tmp_path: Path) -> None:

@@ -120,3 +120,31 @@ def test_it_may_begin_without_any_source(root, tmp_path):
         running.send_signal(signal.SIGTERM)
         running.communicate(timeout=30)
     assert (tmp_path / "cam.jsonl").read_text().count("\n") > 0
+
+
+def test_files_play_in_real_time_unless_they_say_otherwise(root, tmp_path):
+    """`run` reads as fast as it can; here that would be the cameras' loss."""
+    yaml = tmp_path / "files.yaml"
+    yaml.write_text(
+        "sources:\n"
+        "  film: 'test://?width=64&height=64&fps=5&frames=400'\n"
+        "  quick: {uri: 'test://?width=64&height=64&fps=5&frames=400', pace: unpaced}\n"
+        f"stages: {{jsonl: {{path: '{tmp_path}/{{source}}.jsonl'}}}}\n"
+    )
+    running, url, _ = begin(root, yaml, STREAMKIT_TOKEN=TOKEN)
+    try:
+        with httpx.Client(base_url=url, timeout=20) as client:
+            end_s = time.monotonic() + 60
+            while True:
+                found = {one["id"]: one for one in client.get("/sources").json()}
+                if found["quick"]["state"] == "ended" and found["film"]["latency"]:
+                    break
+                assert time.monotonic() < end_s
+                time.sleep(0.05)
+        assert found["quick"]["frames"] == 400
+        assert found["film"]["state"] == "running"
+        assert found["film"]["frames"] < 350
+        assert not found["quick"]["latency"]
+    finally:
+        running.terminate()
+        running.communicate(timeout=30)

@@ -93,6 +93,18 @@ def test_a_gop_without_end_is_one_piece(tmp_path, monkeypatch, short):
     assert told == ["by one decoder: from 30 pictures on there is no keyframe to cut at"]
 
 
+def test_a_gop_of_many_bytes_is_one_piece(tmp_path, monkeypatch, short):
+    path = write(tmp_path / "a.mp4", frames=100, options={"x264-params": "keyint=300:bframes=0"}, first=0)
+    demuxer = Demuxer(str(path))
+    sizes = [packet.size for packet in demuxer.packets()]
+    demuxer.close()
+    monkeypatch.setattr(pieces, "_LONGEST_BYTES", sum(sizes[:40]))  # reached, not passed, by the 40th
+    found, rest, told = cut(path)
+    assert [len(shown) for shown, _ in found] == [40]
+    assert rest == 60
+    assert told == ["by one decoder: from 40 pictures on there is no keyframe to cut at"]
+
+
 def test_what_ended_the_packets_is_kept_for_the_end(tmp_path, short):
     demuxer = Demuxer(str(write(tmp_path / "a.mp4", frames=40, options={"g": "10", "bf": "0"})))
 

@@ -167,6 +167,38 @@ def test_packets_that_wait_are_limited(clip, monkeypatch):
     same(read(clip("pyramid.mkv"), every=60)[0], of_all(clip("pyramid.mkv"), every=60))
 
 
+@pytest.mark.parametrize("bound", ["_LONGEST", "_LONGEST_BYTES"])
+def test_how_much_waits_that_a_wanted_picture_may_need(clip, monkeypatch, bound):
+    """Up to the bound, in packets and in bytes, nothing is decoded; one packet more, and all that waits is."""
+    demuxer = Demuxer(
+        str(write(clip("closed.mp4").with_name("long.mp4"), 128, 96, 60, options={"g": "600", "bf": "0"}))
+    )
+    packets = list(demuxer.packets())
+    assert len(packets) == 60
+    monkeypatch.setattr(skipping, bound, 20 if bound == "_LONGEST" else sum(one.size for one in packets[1:21]))
+    decoded = []
+
+    class Noting:
+        def decode(self, packet, **how):
+            decoded.append(packet)
+            return []
+
+        def restart(self, demuxer):
+            raise AssertionError
+
+    skips, held = skipping.Skipping(Noting(), demuxer, Counters()), []
+    numbering = Numbering(packets, demuxer, lambda number, pts_s, alone: number == 0)
+    for one in numbering:
+        list(skips._take(one, numbering))
+        assert skips._later_bytes == sum(packet.size for packet, _ in skips._later)
+        held.append(len(skips._later))
+    assert held[:21] == list(range(21))  # packets 1 to 20 wait
+    assert held[21] == 0
+    assert [id(one) for one in decoded[:22]] == [id(one) for one in packets[:22]]
+    if bound == "_LONGEST":
+        assert held == [0, *range(1, 21), *range(21), *range(18)]
+
+
 def test_a_new_size(tmp_path):
     path = resized(tmp_path, ".ts")
     same(read(path, every=4)[0], of_all(path, every=4))

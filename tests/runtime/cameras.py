@@ -97,7 +97,7 @@ def registry() -> Registry:
 def pipeline(text: str, folder: Path = Path(), **options: Any) -> tuple[Pipeline, list[str]]:
     said: list[str] = []
     graph = build(read_text(text, folder=folder, registry=registry()))
-    return Pipeline(graph, Device("cpu"), say=said.append, keep_running=True, **options), said
+    return Pipeline(graph, Device("cpu"), say=said.append, **{"keep_running": True, **options}), said
 
 
 def source(running: Pipeline, id_: str, **options: Any) -> SourceConfig:

@@ -53,6 +53,31 @@ def test_the_wait_counts_from_the_oldest_frame_of_all_sources():
     assert 0.99 < time.monotonic() - begun < 1.5
 
 
+@pytest.mark.alone
+def test_the_wait_counts_from_the_oldest_frame_not_from_that_of_the_source_whose_turn_it_is():
+    batcher = made(3, 1.0, "a", "b", "idle", ahead=4)
+    begun = time.monotonic()
+    for index in range(2):
+        batcher.inlets["a"].put(frame("a", index))
+    time.sleep(0.6)
+    for index in range(3):
+        batcher.inlets["b"].put(frame("b", index))
+    assert names(batcher.next()) == ["a", "b", "a"]
+    batcher.inlets["a"].put(frame("a", 2))
+    assert names(batcher.next()) == ["b", "a", "b"]  # full: at once
+    assert time.monotonic() - begun < 0.95
+
+    begun = time.monotonic()
+    for index in range(3):
+        batcher.inlets["a"].put(frame("a", index))
+    time.sleep(0.6)
+    for index in range(2):
+        batcher.inlets["b"].put(frame("b", index))
+    assert names(batcher.next()) == ["a", "b", "a"]  # what is left: b's turn comes first, and a's frame is older
+    assert sorted(names(batcher.next())) == ["a", "b"]
+    assert 0.99 < time.monotonic() - begun < 1.5
+
+
 def test_the_wait_holds_also_while_a_source_has_yet_to_begin():
     batcher = Batcher(8, 0.05, np)
     batcher.expect(2)

@@ -63,7 +63,7 @@ def test_a_live_source_never_waits_and_loses_its_oldest():
     assert batcher.waiting == 5
     other.put(frame("b", 1))
     batch = batcher.next()
-    assert [(one.source, one.index) for one in batch.frames] == [("a", 96), ("b", 0), ("a", 97), ("b", 1)]
+    assert [(one.source, one.index) for one in batch.frames] == [("a", 96), ("a", 97), ("a", 98), ("a", 99)]
     assert (inlet.drops[QUEUE_FULL], other.drops[QUEUE_FULL]) == (96, 0)
 
 
@@ -155,3 +155,90 @@ def test_a_way_that_takes_longer_than_is_allowed_leaves_new_frames_a_chance():
         time.sleep(0.3)
         batcher.through(batch.sequence)
     assert not inlet.drops.values
+
+
+def test_live_frames_go_before_those_of_files():
+    """A file waits without harm, and a camera does not: what a file has ready never takes a live frame's place."""
+    batcher = Batcher(4, LONG_S, np, 4, LONG_S)
+    batcher.expect(4)
+    film, gate, other, yard = (batcher.begin(source) for source in ("film", "gate", "other", "yard"))
+    for index in range(3):
+        film.put(frame("film", index))
+    other.put(frame("other"))
+    gate.put(live("gate", 0))
+    gate.put(live("gate", 1))
+    yard.put(live("yard", 0))
+    assert [(one.source, one.index) for one in batcher.next().frames] == [
+        ("gate", 0), ("yard", 0), ("gate", 1), ("film", 0)
+    ]  # fmt: skip
+    yard.put(live("yard", 1))
+    assert [(one.source, one.index) for one in batcher.next().frames] == [
+        ("yard", 1), ("other", 0), ("film", 1), ("film", 2)
+    ]  # fmt: skip
+    assert not gate.drops.values
+    assert batcher.waiting == 0
+
+
+def test_a_file_that_fills_every_batch_costs_a_camera_no_frame():
+    """Three frames in ten milliseconds is what goes through; the file alone would take all of that."""
+    batcher = Batcher(3, 0.005, np, 2, 0.5)
+    batcher.expect(2)
+    film, gate = batcher.begin("film"), batcher.begin("gate")
+    over = False
+
+    def fill() -> None:
+        index = 0
+        while not over:
+            film.put(frame("film", index))
+            index += 1
+        film.end()
+
+    def show() -> None:
+        for index in range(60):
+            gate.put(live("gate", index))
+            time.sleep(0.005)
+        gate.end()
+
+    threads = [in_thread(fill), in_thread(show)]
+    out = Counter[str]()
+    while (batch := batcher.next()) is not None:
+        out.update(names(batch))
+        if out["gate"]:
+            behind = [one.source for one in batch.frames]
+            assert sorted(behind, key=lambda source: source == "film") == behind
+        time.sleep(0.01)
+        over = over or "gate" in batch.ended
+    for thread in threads:
+        thread.join(5)
+    assert (out["gate"], dict(gate.drops.values)) == (60, {})
+    assert out["film"] > 30
+
+
+def test_whether_any_source_is_live():
+    batcher = Batcher(8, 0.01, np)
+    batcher.expect(2)
+    film, gate = batcher.begin("film"), batcher.begin("gate")
+    film.put(frame("film"))
+    assert not batcher.live
+    gate.put(live("gate", 0))
+    film.put(frame("film", 1))  # the last frame that came is a file's
+    assert batcher.live
+    batcher.next()
+    assert batcher.live
+    gate.end()
+    assert batcher.next().ended == ("gate",)
+    assert not batcher.live
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("first_live", [False, True])
+def test_the_wait_counts_from_the_oldest_frame_whichever_kind_it_is(first_live):
+    batcher = Batcher(8, 1.0, np, 2, LONG_S)
+    batcher.expect(3)
+    film, gate, _ = (batcher.begin(source) for source in ("film", "gate", "idle"))
+    begun_s = time.monotonic()
+    gate.put(live("gate", 0)) if first_live else film.put(frame("film"))
+    time.sleep(0.6)
+    film.put(frame("film", 1)) if first_live else gate.put(live("gate", 0))
+    assert sorted(names(batcher.next())) == ["film", "gate"]
+    assert 0.99 < time.monotonic() - begun_s < 1.5

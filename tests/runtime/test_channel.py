@@ -1,5 +1,6 @@
 """Channels and outlets: bounded, in order whoever comes first, closed once, and never stuck when given up."""
 
+import contextlib
 import random
 import threading
 import time
@@ -215,3 +216,69 @@ def test_abort_wakes_a_worker_that_waits_for_its_turn() -> None:
     threading.Timer(0.1, outlet.abort).start()
     with pytest.raises(Aborted):
         outlet.put(Batch([], sequence=9))
+
+
+def test_room_that_is_empty_is_that_of_a_reader_that_waits():
+    """A batch of live frames is made when somebody takes it at once: until then newer frames may go into it."""
+    channel, passed = Channel(4, sole=True), []
+    outlet = Outlet([channel], 1)
+
+    def ask(empty: bool) -> threading.Thread:
+        def wait() -> None:
+            with contextlib.suppress(Aborted):
+                outlet.wait_for_room(empty)
+                passed.append(empty)
+
+        return in_thread(wait)
+
+    ask(False).join(5)
+    assert passed == [False]
+    waiting = ask(True)
+    waiting.join(0.1)
+    assert waiting.is_alive()  # nothing is queued, and nobody waits for it
+    taken = []
+    reader = threading.Thread(target=lambda: taken.append(channel.get()), daemon=True)
+    reader.start()
+    waiting.join(5)
+    assert passed == [False, True]
+    channel.put(batch(0))
+    reader.join(5)
+    assert [one.sequence for one in taken] == [0]
+    again = ask(True)
+    again.join(0.1)
+    assert again.is_alive()  # it is at work
+    channel.abort()
+    again.join(5)
+    assert not again.is_alive()
+
+
+@pytest.mark.parametrize("sole", [True, False])
+def test_one_of_several_readers_holds_up_nobody_for_long(sole):
+    """With several, or one that reads other channels too, an empty queue is enough."""
+    readers = [Channel(4, sole=sole) for _ in range(2 if sole else 1)]
+    outlet = Outlet(readers, 1)
+    outlet.wait_for_room(True)
+    readers[-1].put(batch(0))
+    waiting = threading.Thread(target=lambda: outlet.wait_for_room(True), daemon=True)
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    assert readers[-1].get().sequence == 0
+    waiting.join(5)
+    assert not waiting.is_alive()
+
+
+def test_as_many_are_taken_at_once_as_readers_wait():
+    channel = Channel(4, sole=True)
+    threads = [threading.Thread(target=channel.get, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    Outlet([channel], 1).wait_for_room(True)
+    channel.put(batch(0))
+    Outlet([channel], 1).wait_for_room(True)
+    channel.put(batch(1))
+    for thread in threads:
+        thread.join(5)
+    channel.abort()
+    with pytest.raises(Aborted):
+        channel.wait_for_room()

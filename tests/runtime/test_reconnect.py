@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from streamkit.counters import Counters
 from streamkit.data import Frame
 from streamkit.errors import SourceError
 from streamkit.retry import Retry
+from streamkit.runtime import reconnect
 from streamkit.runtime.reconnect import Reconnecting, reconnecting
 from streamkit.stage import Context, Source
 from streamkit.stages.source import VideoSource
@@ -182,3 +184,162 @@ def test_a_picture_that_its_reader_holds_in_a_pause_is_not_frozen():
     assert source.context.counters["reconnects: frozen"] == 0
     assert len(found) == 8
     assert found[4].pts_s - found[3].pts_s < 0.3
+
+
+class Clock:
+    """The monotonic clock and the waits of a source that comes back, both made up."""
+
+    def __init__(self, monkeypatch):
+        self.now_s, self.asked = 1000.0, []
+        monkeypatch.setattr(reconnect.time, "monotonic", lambda: self.now_s)
+        monkeypatch.setattr(reconnect.random, "uniform", lambda low, high: self.asked.append((low, high)) or high)
+
+
+def returning(**given):
+    source = Reconnecting(Ticking([]), Retry(**given))
+    source.context = Context("cam", counters=Counters())
+    return source
+
+
+def failing(source, clock, *, came=False, connected_s=0.0):
+    """A connection fails, `connected_s` after it was opened; the range that the wait is drawn from."""
+    opened_s = clock.now_s
+    clock.now_s += connected_s
+    if came:
+        source._last = (0, 0.0)
+        source._live = True
+    assert source._may_try(SourceError("away", cause="refused"), came, opened_s, opened_s)
+    source._pause_s()
+    return clock.asked[-1]
+
+
+def test_waits_double_up_to_the_longest(monkeypatch):
+    clock, source = Clock(monkeypatch), returning(max_wait_s=3.0)
+    found = [failing(source, clock) for _ in range(6)]
+    assert found == [(0.125, 0.25), (0.25, 0.5), (0.5, 1.0), (1.0, 2.0), (1.5, 3.0), (1.5, 3.0)]
+    assert source.context.counters["connection attempts failed"] == 6
+    source = returning(max_wait_s=100.0)
+    assert [failing(source, clock)[1] for _ in range(10)] == [0.25 * 2**n for n in range(9)] + [100.0]
+    source = returning(max_wait_s=0.1)
+    assert failing(source, clock) == (0.05, 0.1)
+    for _ in range(2000):  # a night: 2 to that power is no float
+        failing(source, clock)
+    assert clock.asked[-1] == (0.05, 0.1)
+
+
+def test_each_wait_is_drawn_anew_and_never_shorter_than_half(monkeypatch):
+    waits = []
+    for _ in range(300):  # cameras that one switch took away together
+        source = returning(max_wait_s=8.0)
+        source._level = 3
+        waits.append(source._pause_s())
+    assert 1.0 <= min(waits) < 1.1
+    assert 1.9 < max(waits) <= 2.0
+    assert len(set(waits)) > 290
+    assert 1.4 < sum(waits) / len(waits) < 1.6
+
+
+def test_waits_begin_anew_behind_a_connection_that_held(monkeypatch):
+    clock, source = Clock(monkeypatch), returning(max_wait_s=3.0)
+    for _ in range(5):
+        failing(source, clock)
+    # one that showed a frame, but no longer than the longest wait, is a camera that flaps: waits go on growing
+    assert failing(source, clock, came=True, connected_s=3.0) == (1.5, 3.0)
+    assert source._failed == 0
+    assert failing(source, clock, came=False, connected_s=60.0) == (1.5, 3.0)  # a minute without a frame is no success
+    assert source._failed == 1
+    assert failing(source, clock, came=True, connected_s=3.1) == (0.125, 0.25)
+    assert failing(source, clock) == (0.25, 0.5)
+
+
+def test_it_is_given_up_after_so_many_tries_in_a_row_or_so_long(monkeypatch):
+    clock, source = Clock(monkeypatch), returning(attempts=3)
+    for _ in range(2):
+        failing(source, clock)
+    failing(source, clock, came=True)  # a frame came: they are counted anew
+    for _ in range(2):
+        failing(source, clock)
+    with pytest.raises(SourceError, match="away; given up after 3 attempts") as raised:
+        failing(source, clock)
+    assert raised.value.cause == "refused"
+    source = returning(give_up_s=10.0)
+    error = SourceError("away", cause="refused")
+    assert source._may_try(error, False, clock.now_s, clock.now_s - 9.9)
+    with pytest.raises(SourceError, match="given up after 10 s without a picture"):
+        source._may_try(error, False, clock.now_s, clock.now_s - 10.0)
+
+
+def test_what_is_not_tried_again(monkeypatch):
+    clock = Clock(monkeypatch)
+    known, unknown = SourceError("away", cause="refused"), SourceError("no such protocol")
+
+    def tried(error, source, live=False):
+        source._live, source._last = live, (0, 0.0) if live else None
+        return source._may_try(error, live, clock.now_s, clock.now_s)
+
+    assert tried(known, returning())
+    assert not tried(unknown, returning())
+    assert not tried(known, returning(first=False))
+    assert tried(unknown, returning(first=False), live=True)
+    assert tried(unknown, returning(first=False, files=True))
+
+
+def test_the_wait_is_waited_before_the_next_try(monkeypatch):
+    """The source sleeps what was drawn, and wakes at once when it is stopped."""
+
+    tried_s = []
+
+    class Away(Source):
+        retry = Retry(max_wait_s=0.5)
+
+        def frames(self):
+            tried_s.append(time.monotonic())
+            raise SourceError("away", cause="refused")
+
+    monkeypatch.setattr(reconnect.random, "uniform", lambda low, high: high)
+    source = reconnecting(Away())
+    source.context = Context("cam", counters=Counters())
+    thread = threading.Thread(target=lambda: list(source.frames()))
+    thread.start()
+    wait_until(lambda: len(tried_s) >= 4)
+    gaps_s = [b - a for a, b in itertools.pairwise(tried_s[:4])]
+    assert all(gap >= least for gap, least in zip(gaps_s, (0.25, 0.5, 0.5), strict=True))
+    assert sum(gaps_s) < 1.25 + 3.0
+    source.stop()
+    thread.join(0.4)
+    assert not thread.is_alive()
+
+
+def test_what_a_yaml_may_say_of_it():
+    assert Retry() == Retry(max_wait_s=3.0, attempts=None, give_up_s=None, frozen_s=None, first=True, files=False)
+    assert VideoSource(uri="rtsp://host/a").retry == Retry(frozen_s=60.0)
+    given = {"max_wait": 9.0, "attempts": 4, "give_up": 60.0}
+    assert VideoSource(uri="rtsp://host/a", reconnect=given, frozen=5.0).retry == Retry(9.0, 4, 60.0, 5.0, True, True)
+    assert VideoSource(uri="a.mp4", reconnect=True, frozen=0.0).retry == Retry(files=True)
+    assert VideoSource(uri="http://host/a.mp4").retry == Retry(frozen_s=60.0, first=False)
+    assert VideoSource(uri="rtsp://host/a", reconnect=False).retry is None
+    assert VideoSource(uri="a.mp4").retry is None
+
+
+def test_frames_and_times_go_on_by_the_clock(monkeypatch):
+    """A second connection begins where the clock is; a jump of 10 s and more ahead of it is none of the scene's."""
+    clock, source = Clock(monkeypatch), returning()
+    source._last, source._last_s, source._live = (7, 50.0), 1000.0, True
+
+    def kept(pts_s, later_s):
+        clock.now_s += later_s
+        frame = Frame("cam", 0, pts_s, 64, 48, time_s=0.0)
+        source._keep_rising(frame)
+        source._last, source._last_s = (0, pts_s + source._shift_s), clock.now_s
+        return round(source._last[1], 6)
+
+    assert kept(50.04, 0.04) == 50.04
+    assert kept(60.0, 0.1) == 60.0  # 9.86 s ahead
+    assert kept(70.2, 0.1) == 60.1  # 10.1 s ahead: put right
+    assert kept(70.24, 0.04) == 60.14  # and those behind it with it
+    assert kept(70.24, 0.02) == 60.16  # standing still is no time
+    assert kept(1.0, 0.0) == 60.161  # a millisecond at least
+    assert source.context.counters["jumps in time put right"] == 3
+    clock.now_s += 2.0
+    source._begin(Frame("cam", 0, 5.0, 64, 48))
+    assert (source._index, round(source._shift_s + 5.0, 6)) == (1, 62.161)

@@ -132,11 +132,33 @@ def test_udp_with_lost_packets_goes_on(rtsp, proxy, videos):
 
 def test_the_senders_clock(rtsp, videos):
     server = rtsp({"a": videos / "car-detection.mp4"})
+    by_arrival = "frames with arrival for the sender's time"
     with Camera(server.url("a"), clock="sender") as camera:
-        camera.wait_for_frames(60)
-    told = [f.time_s - f.pts_s for f, _ in camera.frames][-5:]
+        wait_until(lambda: 0 < camera.counters[by_arrival] < len(camera.frames) - 30, what="the sender's own time")
+    before = camera.counters[by_arrival]  # until the first sender report, and not one frame after it
+    assert abs(len(camera.frames) - before - sum(_goes_with(camera.frames[before:]))) <= 1
+    told = [f.time_s - f.pts_s for f, _ in camera.frames[before + 1 :]]
     assert max(told) - min(told) < 1e-3  # the sender's time goes with the presentation time, not with arrival
+    early = [f.time_s - f.pts_s for f, _ in camera.frames[:before]]
+    assert max(early) - min(early) > 1e-3
     assert abs(camera.frames[-1][0].time_s - time.time()) < 60
+
+
+def test_the_time_of_arrival_is_that_of_the_packet(rtsp, videos):
+    """By default: nothing is counted, since nothing falls back."""
+    server = rtsp({"a": videos / "vtest_480x360.mp4"})
+    with Camera(server.url("a")) as camera:
+        camera.wait_for_frames(5)
+    assert not any("sender" in name for name in camera.counters.values)
+    for frame, came_s in camera.frames:
+        assert -0.05 < came_s - frame.due_s < 20.0
+        assert abs((frame.time_s - time.time()) - (frame.due_s - time.monotonic())) < 0.05
+
+
+def _goes_with(frames):
+    """For each frame, whether its time goes with its presentation time as the last one's does."""
+    last = frames[-1][0].time_s - frames[-1][0].pts_s
+    return [abs(frame.time_s - frame.pts_s - last) < 1e-3 for frame, _ in frames]
 
 
 def test_a_pipeline_goes_on_with_another_camera_and_stops_at_once(rtsp, videos, tmp_path, root):
@@ -173,3 +195,33 @@ stages:
     now = datetime.now(UTC)
     assert all(abs((datetime.fromisoformat(row["time"]) - now).total_seconds()) < 120 for row in rows)
     assert "secret" not in " ".join(said) + json.dumps(pipeline.report(130))
+
+
+def test_a_thinned_camera_goes_on_when_a_second_client_sets_its_clock_back(rtsp, videos):
+    """The mount is shared: who joins makes the server begin its presentation times again, for everybody."""
+    server = rtsp({"a": videos / "vtest_480x360.mp4"})
+    with Camera(server.url("a"), fps=5, timeout=30.0) as camera, Camera(server.url("a"), start=1.0) as later:
+        camera.wait_for_frames(12)
+        later.wait_for_frames(1)
+        before = len(camera.frames)
+        with Camera(server.url("a"), timeout=30.0) as second:
+            second.wait_for_frames(1)
+            wait_until(lambda: camera.counters["jumps in time put right"], what="the jump back")
+            camera.wait_for_frames(5)
+            later.wait_for_frames(5)
+    for one in (camera, later):
+        one.check_order()
+        assert one.counters["reconnects"] == 0
+    times = [frame.pts_s for frame, _ in camera.frames[before:]]
+    assert max(b - a for a, b in itertools.pairwise(times)) < 2  # not as long as it had run before
+
+
+def test_a_camera_of_which_few_keyframes_are_wanted_is_not_taken_for_dead(rtsp, tmp_path):
+    clip = write(tmp_path / "a.mp4", frames=100, rate=25, options={"g": "5", "bf": "0"})
+    server = rtsp({"a": clip})
+    with Camera(server.url("a"), keyframes=True, fps=0.4, timeout=1.0) as camera:
+        camera.wait_for_frames(2)
+    assert camera.counters["reconnects"] == 0
+    assert ("reconnecting", "codec") not in camera.states
+    times = [frame.pts_s for frame, _ in camera.frames]
+    assert times[1] - times[0] == pytest.approx(2.5, abs=0.3)

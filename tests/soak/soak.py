@@ -1,6 +1,6 @@
 """What is promised of cameras, in figures: outages, bad neighbours, coming and going, overload.
 
-usage: python tests/soak/soak.py [NAME ...] [--short] [--minutes 30] [--device cpu] [--json FILE]
+usage: python tests/soak/soak.py [NAME ...] [--short] [--runs 1] [--minutes 30] [--device cpu] [--json FILE]
 
 NAME: restarts, neighbours, churn, overload, soak (RTSP servers on loopback, or made-up sources; together the default),
 fleet (--device cuda: a hundred paced cameras, one in ten failing). Prints a report and exits 1 where a promise does not
@@ -43,10 +43,22 @@ def run(name: str, folder: Path, **options: Any) -> Promises:
     return call[name](own, **options)
 
 
+def repeated(name: str, runs: int, **options: Any) -> list[dict[str, Any]]:
+    """Run one several times, whatever comes of the first; print and return each run's report."""
+    reports = []
+    for number in range(1, runs + 1):
+        with tempfile.TemporaryDirectory() as folder:
+            promises = run(name, Path(folder), **options)
+        print(promises if runs == 1 else f"run {number} of {runs}: {promises}", flush=True)
+        reports.append({**promises.report(), "run": number})
+    return reports
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[*NAMES, []])
     parser.add_argument("--short", action="store_true")
+    parser.add_argument("--runs", type=int, default=1, help="of each; the worst counts")
     parser.add_argument("--minutes", type=float, help="of soak and overload")
     parser.add_argument("--times", type=int, help="additions and removals")
     parser.add_argument("--outages", type=int)
@@ -73,10 +85,7 @@ def main() -> int:
     where, reports = machine(), []
     for name in names:
         options = {**(SHORT[name] if args.short else {}), **{k: v for k, v in given[name].items() if v is not None}}
-        with tempfile.TemporaryDirectory() as folder:
-            promises = run(name, Path(folder), **options)
-        print(promises, flush=True)
-        reports.append(promises.report())
+        reports += repeated(name, args.runs, **options)
     if args.json is not None:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps({"schema": "streamkit-soak/1", "machine": where, "soaks": reports}, indent=1))

@@ -1,12 +1,14 @@
 """The short forms of the soaks; `soak.py` beside this file runs the long ones."""
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from rig import Promises  # the path is set just above
+import soak  # the path is set just above
+from rig import Promises
 from soak import SHORT, run
 
 
@@ -48,3 +50,26 @@ def test_a_promise_that_does_not_hold_is_told():
     assert promises.report()["holds"] is False
     assert "! cameras that failed" in str(promises)
     assert "gate: away" in str(promises)
+
+
+@pytest.mark.parametrize("broken", [1, 2, None])
+def test_of_several_runs_the_worse_counts(monkeypatch, capsys, tmp_path, broken):
+    """Both are run and reported, also where the first was well, and where it was not."""
+    held = []
+
+    def promised(name, folder, **options):
+        held.append(name)
+        promises = Promises(name)
+        promises.most("frames lost", 3 if len(held) == broken else 0, 2)
+        return promises
+
+    monkeypatch.setattr(soak, "run", promised)
+    report = tmp_path / "soak.json"
+    monkeypatch.setattr(sys, "argv", ["soak.py", "overload", "--short", "--runs", "2", "--json", str(report)])
+    assert soak.main() == (broken is not None)
+    assert held == ["overload", "overload"]
+    said = capsys.readouterr().out
+    assert said.index("run 1 of 2: ") < said.index("run 2 of 2: ")
+    found = json.loads(report.read_text())["soaks"]
+    assert [one["run"] for one in found] == [1, 2]
+    assert [one["holds"] for one in found] == [broken != 1, broken != 2]

@@ -6,8 +6,10 @@ import itertools
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 
+import pydantic
 import pytest
 
 from streamkit.data import Device
@@ -301,3 +303,48 @@ def test_what_is_opened_again():
 def test_what_may_be_a_camera_waits_for_no_turn(uri):
     assert VideoSource(uri=uri).unbounded
     assert not VideoSource(uri="http://h/a.mp4").unbounded
+
+
+def test_a_camera_whose_times_stand_still_is_left():
+    """Frames come and none is ever due: that must not look like a source that runs."""
+
+    class Reader:
+        info = types.SimpleNamespace(live=True)
+
+    def standing(reader):
+        for index in itertools.count():
+            time.sleep(0.005)
+            yield index, None, 1.0
+
+    source = VideoSource(uri="rtsp://ann:secret@host/a", fps=10.0, timeout=0.3)
+    source._looped = standing
+    begun_s = time.monotonic()
+    taken = []
+    with pytest.raises(SourceError, match=r"timestamps do not advance.* fps: 10 for 0\.5 s") as raised:
+        taken.extend(index for index, _, _ in source._thinned(Reader))
+    assert time.monotonic() - begun_s >= 0.5
+    assert raised.value.cause == "timeout"
+    assert "secret" not in str(raised.value)
+
+    # neither one whose frames `every` leaves out, nor a file
+    source = VideoSource(uri="rtsp://host/a", fps=1000.0, every=100, timeout=0.1)
+    source._looped = lambda reader: itertools.islice(((n, None, n / 200) for n, _, _ in standing(reader)), 150)
+    assert [index for index, _, _ in source._thinned(Reader)] == [0, 100]
+    Reader.info.live = False
+    source = VideoSource(uri="a.mp4", fps=10.0, timeout=0.05)
+    source._looped = lambda reader: itertools.islice(standing(reader), 100)
+    assert [index for index, _, _ in source._thinned(Reader)] == [0]
+
+
+@pytest.mark.parametrize("kind", ["source", "test_pattern", "pictures"])
+def test_unpaced_is_no_pace(kind):
+    """The default by name, for those who must say so: a file that is paced otherwise."""
+    made = default_registry().get(kind)
+    uri = "test://" if kind == "test_pattern" else "a.mp4"
+    assert made.has_pace
+    named, left_out = made(uri=uri, pace="unpaced"), made(uri=uri)
+    assert (named.pace, named.unbounded) == (left_out.pace, left_out.unbounded) == (None, False)
+    assert made(uri=uri, pace="realtime").unbounded
+    with pytest.raises(pydantic.ValidationError):
+        model_of(made).validate_python({"uri": uri, "pace": "slow"})
+    assert model_of(made).validate_python({"uri": uri, "pace": "unpaced"})["pace"] == "unpaced"
