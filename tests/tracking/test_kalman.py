@@ -101,7 +101,7 @@ def textbook_expect(x, p, dt_s, side, resize=True):
 
 
 def textbook_correct(x, p, box, score, side):
-    """Correct them by a box whose variance is a 30th of its longer side at score 1, and 151 times as much at score 0."""
+    """Correct them by a box: its deviation is a 30th of its longer side, and its variance grows with doubt."""
     noise = (side / 30) ** 2 * (1 + 150 * (1 - score))
     measured = np.array([(box[0] + box[2]) / 2, (box[1] + box[3]) / 2, box[2] - box[0], box[3] - box[1]])
     gain = p[:, :, 0] / (p[:, :1, 0] + noise)
