@@ -26,7 +26,8 @@ class Draw(BatchStage):
     """Draw what was found onto the pictures: boxes, labels, masks, key points, zones and lines.
 
     Other branches never see it. Zones and lines, with their counts, are those of the stages `zone` and `line_counter`
-    above. Labels keep clear of each other where there is room. Lines and labels suit the picture's size, and look the same on CPU and GPU.
+    above. Labels keep clear of each other where there is room. Lines and labels suit the picture's size, and look the
+    same on CPU and GPU.
 
     Options:
         labels: write the class's name.
