@@ -219,7 +219,8 @@ class Slow(Channel):
 
 
 def test_workers_that_share_a_lane_take_the_same_batch_of_each_branch():
-    lane = Lane([], workers=3, inputs=[Slow(100), Slow(100)])
+    (lane,) = partition(graph("device_a:"))
+    lane.workers, lane.inputs = 3, [Slow(100), Slow(100)]
     for number in range(60):
         for side, channel in enumerate(lane.inputs):
             frame = Frame("a", number, number / 25, 64, 48, facts={f"side {side}": number})
