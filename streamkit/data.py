@@ -15,6 +15,7 @@ import numpy as np
 
 from streamkit.crops import Crops
 from streamkit.detections import Array, Detections, Skeleton, array_module, merge, shape_text
+from streamkit.shown import Shown
 from streamkit.surface import Color, Surface
 
 __all__ = [
@@ -65,6 +66,7 @@ class Frame:
         tables: this frame's detections by the id of the detector; filled for host stages.
         events: what happened at this frame, so far.
         facts: what stages say of the whole frame, by the key it has in the record; values that JSON can hold.
+        shown: lines, zones and trails that stages show on the frame, for `draw`; the keys begin with the stage's id.
         error: why the frame failed, or None. A failed frame is passed by the stages that follow and goes to the sinks.
         position: the frame's place in its batch as it was made.
         stage: the id of the stage at work, filled by the runner.
@@ -88,6 +90,7 @@ class Frame:
     tables: dict[str, Detections] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
+    shown: dict[str, Shown] = field(default_factory=dict)
     error: str | None = None
     position: int = 0
     stage: str = ""
@@ -139,7 +142,7 @@ class Frame:
         """A frame of its own, but for the picture, the packet, and what the runner keeps of its source."""
         events = [replace(event, data=copy.deepcopy(event.data, memo)) for event in self.events]
         tables, facts = copy.deepcopy((self.tables, self.facts), memo)
-        made = memo[id(self)] = replace(self, tables=tables, events=events, facts=facts)
+        made = memo[id(self)] = replace(self, tables=tables, events=events, facts=facts, shown=dict(self.shown))
         return made
 
     def __repr__(self) -> str:
@@ -263,7 +266,13 @@ class Batch:
 
 
 def _copy(frame: Frame) -> Frame:
-    return replace(frame, tables=dict(frame.tables), events=list(frame.events), facts=dict(frame.facts))
+    return replace(
+        frame,
+        tables=dict(frame.tables),
+        events=list(frame.events),
+        facts=dict(frame.facts),
+        shown=dict(frame.shown),
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------- devices

@@ -11,7 +11,7 @@ from streamkit.checks.events import check_events
 from streamkit.checks.hiding import check_hidden
 from streamkit.checks.objects import check_gaps, check_labels, check_of
 from streamkit.checks.outputs import check_outputs
-from streamkit.checks.parts import parts_of
+from streamkit.checks.parts import parts_before, parts_of
 from streamkit.checks.words import check_words
 from streamkit.errors import ConfigError, Problem
 from streamkit.messages import did_you_mean
@@ -84,6 +84,10 @@ def _expand(config: Config, problems: list[Problem]) -> tuple[dict[str, Node], d
     for stage in config.stages:
         inputs = stage.inputs
         if not issubclass(stage.type, Composite):
+            for part in parts_before(stage.type, stage.options):
+                id_ = f"{stage.id}.{part.name}"
+                nodes[id_] = Node(id_, part.type, part.options, inputs, stage.run, stage.node)
+                inputs = [id_]
             nodes[stage.id] = Node(stage.id, stage.type, stage.options, inputs, stage.run, stage.node)
             continue
         for name, kind, options in _parts(stage, problems):

@@ -158,6 +158,7 @@ def run_stage(
         StageError: the stage raised; says on which frame. The stage's own error is its cause.
         ValueError: `batch` is no number of frames.
     """
+    from streamkit.checks.parts import parts_before
     from streamkit.plan import Node, RunOptions
     from streamkit.yamlfile import Node as Place
 
@@ -169,11 +170,14 @@ def run_stage(
     if isinstance(stage, Composite):
         parts = [(f"{name}.{part.name}", part.type, part.options) for part in stage.parts()]
     else:
-        parts = [(name, type(stage), options)]
+        before = [(f"{name}.{part.name}", part.type, part.options) for part in parts_before(type(stage), options)]
+        parts = [*before, (name, type(stage), options)]
     nodes = [Node(one, kind, values, [], run, place) for one, kind, values in parts]
     for above, node in itertools.pairwise(nodes):
         node.inputs = [above.id]
-    return run_nodes(nodes, frames, batch=batch, first=None if isinstance(stage, Composite) else stage)
+    return run_nodes(
+        nodes, frames, batch=batch, first=None if len(parts) > 1 or isinstance(stage, Composite) else stage
+    )
 
 
 def run_nodes(

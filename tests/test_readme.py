@@ -108,11 +108,32 @@ def test_every_command_there_is(line: str) -> None:
 def test_two_commands_are_all_the_set_up() -> None:
     first, second = blocks("sh")[:2]
     assert first.split("&&")[1].split() == ["python", "run.py", "pipeline.yaml"]
-    assert second.split("&&")[1].split() == ["python", "-m", "pytest"]
+    assert second.split("&&")[-1].split() == ["python", "-m", "pytest"]
     extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
     named = {extra for part in re.findall(r"pip install -e '\.\[([\w,]+)\]'", README) for extra in part.split(",")}
     assert named == {"cpu", "dev", "gpu", "track"}
     assert named <= extras
+
+
+def test_the_test_command_installs_all_that_tests_skip_without() -> None:
+    """A package that a test skips without is in the extra `dev`, or in the README's command itself."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["cpu"], *extras["dev"]]
+    installed = set(re.findall(r"--no-deps '([\w-]+)", blocks("sh")[1]))
+    for requirement in wanted:  # grows with the extras that an extra names
+        name, more = re.match(r"([\w-]+)(?:\[([\w,]+)\])?", requirement).groups()  # type: ignore[union-attr]
+        if name == project["name"]:
+            wanted.extend(one for extra in more.split(",") for one in extras[extra])
+        installed.add(name)
+    distribution = {"cv2": "opencv-python-headless", "nkeys": "nats-py", "xdist": "pytest-xdist"}
+    skipped = {
+        name.split(".")[0]
+        for path in (ROOT / "tests").rglob("*.py")
+        for name in re.findall(r'importorskip\("([\w.]+)"', path.read_text(encoding="utf-8"))
+    }
+    assert skipped
+    assert {distribution.get(name, name.replace("_", "-")) for name in skipped} - installed == set()
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -89,6 +89,7 @@ def main() -> None:
     """Draw all."""
     for name in FRAMES:
         save(name, counted(name))
+    save("shown", picture(run("shown", 130) / "street-shown.mp4", 129))
     save("blurred", picture(run("blurred", 60) / "street-blurred.mp4", 50))
 
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from streamkit.errors import ConfigError, Problem, describe
 from streamkit.messages import did_you_mean
 from streamkit.options import options
 from streamkit.plan import StageConfig
-from streamkit.stage import BatchStage, Composite, FrameStage, Part, Sink, StreamStage
+from streamkit.stage import BatchStage, Composite, FrameStage, Part, Sink, Stage, StreamStage
 from streamkit.validate import refusal, told
 
 _MAY_BE = (BatchStage, StreamStage, FrameStage, Sink)
 _PLAIN = (bool, int, float, str, type(None))
+
+
+def parts_before(kind: type[Stage], options: Mapping[str, Any]) -> list[Part]:
+    """The stages that run before a stage without standing in the YAML: those its class's `parts_before` names."""
+    return getattr(kind, "parts_before", lambda options: [])(options)  # type: ignore[no-any-return]
 
 
 def parts_of(stage: StageConfig, problems: list[Problem]) -> list[Part]:

@@ -2,26 +2,30 @@
 
 An object gets an outline, a tinted inside if asked for, its mask, its skeleton with a dot for each key point, and a
 label that sits on the outline's upper left corner, or inside where the picture ends. All outlines lie below all labels,
-and objects that stand lower in the picture, so nearer to the camera, lie above others. Classes of places lie below all.
+and objects that stand lower in the picture, so nearer to the camera, lie above others. Classes of places lie below all,
+then zones, lines and trails. Labels keep clear of each other where there is room (`ops/labels.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from streamkit.data import Detections, Surface
 from streamkit.ops import figures
 from streamkit.ops.glyphs import Atlas
+from streamkit.ops.labels import apart
 from streamkit.ops.overlay import MARK
 from streamkit.ops.palette import PALETTE
+from streamkit.shown import Shown
 
 _OPAQUE = np.uint32(255 << 24)
 _OUTWARD = np.array([[-0.5], [0.5]])  # half a line lies outside the box
-_REGION, _FILL, _MASK, _OUTLINE, _LINE, _DOT, _LABEL = range(7)  # from the bottom up
+_REGION, _SHAPE, _FILL, _MASK, _OUTLINE, _LINE, _DOT, _LABEL = range(8)  # from the bottom up
+_ZONES = 5  # the palette's yellow: of lines and zones
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,8 @@ class Style:
         only: names of the classes to draw; none draws all.
         masks: how opaque masks are, 0 to 1.
         min_point: the least score of a key point that is drawn.
+        analytics: lines and zones with their counts.
+        untracked: objects in no track, in tables that have tracks.
     """
 
     labels: bool = True
@@ -51,6 +57,8 @@ class Style:
     only: tuple[str, ...] = ()
     masks: float = 0.4
     min_point: float = 0.3
+    analytics: bool = True
+    untracked: bool = False
 
     def line(self, short_side: int) -> int:
         """The thickness of lines, even, in a picture whose shorter side is so many pixels: 2 at 360, 4 at 1080."""
@@ -71,6 +79,7 @@ def annotate(
     style: Style,
     atlas: Atlas,
     facts: Sequence[Mapping[str, Any]] = (),
+    shown: Sequence[tuple[Mapping[str, Shown], int, int]] = (),
 ) -> tuple[np.ndarray, list[int]]:
     """Lay out what is to be drawn for a batch.
 
@@ -84,6 +93,7 @@ def annotate(
         style: what to draw.
         atlas: where to find, or put, the sprites; `begin` must have been called for this batch.
         facts: each frame's facts; of them `segmentation` is drawn, a mask for each class.
+        shown: each frame's lines, zones and trails, with its true width and height.
 
     Returns:
         (m,) MARK, those of the first frame first, and for each frame the end of its marks: what `overlay.draw` takes.
@@ -98,6 +108,8 @@ def annotate(
     sheet = figures.Sheet(surfaces, style)
     if style.masks > 0:
         add(_REGION, *figures.regions(facts, sheet, style, atlas))
+    drawn, labels = _analytics(shown, sheet, style)
+    add(_SHAPE, *figures.shapes(drawn, sheet))
     for table in tables:
         table = _shown(table, sheet, style)
         if not len(table):
@@ -117,7 +129,9 @@ def annotate(
             add(_LINE, *points.lines(sheet, color))
             add(_DOT, *points.dots(sheet, color, atlas))
         if style.labels or style.scores or style.tracks:
-            add(_LABEL, *_labels(table, sheet, style, boxes, ink, atlas))
+            labels += _labels(table, style, boxes, ink)
+    if labels:
+        add(_LABEL, *_written(labels, sheet, atlas))
     if not any(layers):
         return np.zeros(0, MARK), [0] * len(surfaces)
     owner = np.concatenate([part for layer in owners for part in layer])
@@ -133,6 +147,8 @@ def _shown(table: Detections, sheet: figures.Sheet, style: Style) -> Detections:
     # A comparison with NaN is false, so a box with one is not shown; and a frame without a surface is 0 x 0.
     shown = (x1 <= x2) & (y1 <= y2) & (x2 >= 0) & (y2 >= 0) & (sheet.width[frame] > 0)
     shown &= (x1 <= sheet.width[frame]) & (y1 <= sheet.height[frame])
+    if table.track_id is not None and not style.untracked:
+        shown &= table.track_id >= 0
     if style.only:
         known = np.array([name in style.only for name in table.labels], bool)
         named = (table.class_id >= 0) & (table.class_id < len(known))
@@ -168,23 +184,70 @@ def _outlines(table: Detections, sheet: figures.Sheet, color: np.ndarray) -> np.
     return marks
 
 
-def _labels(
-    table: Detections, sheet: figures.Sheet, style: Style, boxes: np.ndarray, ink: np.ndarray, atlas: Atlas
-) -> tuple[np.ndarray, np.ndarray]:
+class _Label(NamedTuple):
+    """A label to be placed: its frame, the even box that it belongs to, its colours, and its text in pieces."""
+
+    frame: int
+    box: tuple[int, int, int, int]
+    color: int
+    ink: int
+    pieces: list[str]
+
+
+def _analytics(
+    shown: Sequence[tuple[Mapping[str, Shown], int, int]], sheet: figures.Sheet, style: Style
+) -> tuple[list[tuple[int, np.ndarray, bool, int]], list[_Label]]:
+    """The lines, zones and trails of all frames as `figures.shapes` takes them, and their labels."""
+    drawn, labels = [], []
+    for frame, (ones, width, height) in enumerate(shown):
+        for one in ones.values() if sheet.width[frame] else ():
+            points = np.array(one.points, np.float64) * ((width, height) if one.units == "share" else 1)
+            if one.class_id is None:
+                if not style.analytics:
+                    continue
+                number = _ZONES
+            elif style.only and one.label not in style.only:
+                continue
+            else:
+                number = one.track_id if style.color == "track" else one.class_id
+            color = int(sheet.colors[frame, number % len(PALETTE)])
+            drawn.append((frame, points, one.closed, color))
+            if one.text:
+                # a zone's upper left corner, a line's first end
+                at = points[np.argmin(points.sum(axis=1))] if one.closed else points[0]
+                x, y = (2 * np.floor(np.clip(at, 0, sheet.size[frame]) / 2).astype(np.int64)).tolist()
+                ink = int(sheet.inks[frame, number % len(PALETTE)])
+                labels.append(_Label(frame, (x, y, x, y), color | int(_OPAQUE), ink, [one.text]))
+    return drawn, labels
+
+
+def _labels(table: Detections, style: Style, boxes: np.ndarray, ink: np.ndarray) -> list[_Label]:
+    """The labels of a table's objects."""
+    corners = np.stack([boxes[name] for name in ("x1", "y1", "x2", "y2")], axis=1).tolist()
+    columns = table.batch_row.tolist(), map(tuple, corners), boxes["color"].tolist(), ink.tolist(), _texts(table, style)
+    return [_Label(*one) for one in zip(*columns, strict=True)]
+
+
+def _written(labels: Sequence[_Label], sheet: figures.Sheet, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:
     """Frames and marks of the labels; a label is a row of sprites on the box's colour."""
+    sprites = [[atlas.text(piece, int(sheet.text[one.frame])) for piece in one.pieces] for one in labels]
+    frames = np.array([one.frame for one in labels], np.int64)
+    boxes = np.array([one.box for one in labels], np.int64)
+    size = np.array([[sum(width for _, width in row), sheet.text[f]] for row, f in zip(sprites, frames, strict=True)])
+    corner = boxes[:, :2].copy()
+    corner[:, 1] -= np.where(corner[:, 1] >= size[:, 1], size[:, 1], 0)
+    corner = np.maximum(0, np.minimum(corner, sheet.size[frames] - size))
+    for frame in np.unique(frames).tolist():
+        mine = np.flatnonzero((frames == frame) & (size[:, 0] > 0))
+        # lines and zones choose first, then objects from near to far, as they lie on each other
+        mine = np.concatenate([mine[boxes[mine, 2] == boxes[mine, 0]], mine[boxes[mine, 2] > boxes[mine, 0]][::-1]])
+        wanted = np.concatenate([corner[mine], corner[mine] + size[mine]], axis=1)
+        corner[mine] = apart(wanted, boxes[mine], tuple(sheet.size[frame].tolist()))
     rows, marks = [], []
-    frames = table.batch_row.tolist()
-    columns = boxes["x1"].tolist(), boxes["y1"].tolist(), boxes["color"].tolist(), ink.tolist(), _texts(table, style)
-    widths, heights, texts = sheet.width.tolist(), sheet.height.tolist(), sheet.text.tolist()
-    for row, (x, y, color, black_or_white, pieces) in enumerate(zip(*columns, strict=True)):
-        frame = frames[row]
-        height = texts[frame]
-        sprites = [atlas.text(piece, height) for piece in pieces]
-        x = max(0, min(x, widths[frame] - sum(width for _, width in sprites)))
-        y = max(0, min(y - height if y >= height else y, heights[frame] - height))
-        for sprite, width in sprites:
-            rows.append(frame)
-            marks.append((x, y, x + width, y + height, 0, color, black_or_white, sprite))
+    for one, row, (x, y), (_, height) in zip(labels, sprites, corner.tolist(), size.tolist(), strict=True):
+        for sprite, width in row:
+            rows.append(one.frame)
+            marks.append((x, y, x + width, y + height, 0, one.color, one.ink, sprite))
             x += width
     return np.array(rows, np.int32), np.array(marks, MARK)
 

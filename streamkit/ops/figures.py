@@ -1,4 +1,4 @@
-"""What is drawn of an object beside its box: its mask, and its key points with the lines between them."""
+"""What is drawn beside boxes: masks, key points with the lines between them, and lines, zones and trails."""
 
 from __future__ import annotations
 
@@ -79,6 +79,91 @@ def _stencil(mask: rle.Rle, color: int, style: Style, atlas: Atlas) -> tuple[int
     return x, y, x + 2 * columns, y + 2 * rows, 0, color | opacity, atlas.stencil(blocks), STENCIL
 
 
+def shapes(shown: Sequence[tuple[int, np.ndarray, bool, int]], sheet: Sheet) -> Marks:
+    """Lines, zones and trails: the edges between their points.
+
+    Args:
+        shown: of each its frame, its (n, 2) points in pixels, whether it is closed, and its colour.
+        sheet: the frames' sizes.
+    """
+    frames, starts, ends, colors = [], [], [], []
+    for frame, points, closed, color in shown:
+        following = np.roll(points, -1, axis=0)
+        last = len(points) if closed else len(points) - 1
+        starts.append(points[:last])
+        ends.append(following[:last])
+        frames.append(np.full(last, frame, np.int32))
+        colors.append(np.full(last, color, np.uint32))
+    if not frames:
+        return np.zeros(0, np.int32), np.zeros(0, MARK)
+    of, inks = np.concatenate(frames), np.concatenate(colors)
+    line = sheet.line[of]
+    start, end, there = _clipped(np.concatenate(starts), np.concatenate(ends), sheet.size[of], 2 * line[:, None])
+    marks = _segments(start, end, line[there], inks[there])
+    _straighten(marks, line[there])
+    return of[there], marks
+
+
+def _straighten(marks: np.ndarray, line: np.ndarray) -> None:
+    """Make rectangles of upright and level lines, which are even where a line of 2 pixels is a pixel askew."""
+    for low, high in (("x1", "x2"), ("y1", "y2")):
+        thin = line + 2 * (line // 2 % 2)
+        straight = (marks["sprite"] == LINE) & (marks[high] - marks[low] == thin)
+        marks[high][straight] = (marks[low] + line)[straight]
+        marks["border"][straight], marks["ink"][straight], marks["sprite"][straight] = 0, 0, -1
+
+
+def _clipped(
+    start: np.ndarray, end: np.ndarray, size: np.ndarray, beyond: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cut straight lines off `beyond` their frames' sides (Liang and Barsky 1984): a shape may reach anywhere.
+
+    Args:
+        start: (n, 2) where each begins, in pixels.
+        end: (n, 2) where it ends.
+        size: (n, 2) width and height of its frame.
+        beyond: (n, 1) pixels.
+
+    Returns:
+        Where the k lines that are left begin and end, (k, 2), and (n,) bool, which these are.
+    """
+    way = end - start
+    with np.errstate(divide="ignore", invalid="ignore"):
+        one, other = (-beyond - start) / way, (size + beyond - start) / way
+    low, high = np.fmin(one, other), np.fmax(one, other)
+    still = way == 0
+    inside = (start >= -beyond) & (start <= size + beyond)
+    low, high = np.where(still, 0, low), np.where(still, 1, high)
+    first, last = np.maximum(low.max(axis=1), 0), np.minimum(high.min(axis=1), 1)
+    there = (first <= last) & (inside | ~still).all(axis=1)
+    cut = [start + share[:, None] * way for share in (first, last)]
+    begins, ends = np.where((first > 0)[:, None], cut[0], start), np.where((last < 1)[:, None], cut[1], end)
+    return begins[there], ends[there], there
+
+
+def _segments(start: np.ndarray, end: np.ndarray, line: np.ndarray, color: np.ndarray) -> np.ndarray:
+    """Marks of straight lines.
+
+    Args:
+        start: (n, 2) where each begins, in pixels.
+        end: (n, 2) where it ends.
+        line: (n,) how thick it is, even.
+        color: (n,) uint32 without opacity.
+    """
+    # Ends on even places, half a line from the rectangle's corners: the rectangle is even as well.
+    ends = [2 * np.floor(place / 2 + 0.5).astype(np.int64) for place in (start, end)]
+    half = line // 2
+    marks = np.zeros(len(line), MARK)
+    odd = half % 2  # an odd half is made up for, and the line ends a pixel further on
+    for axis, name in enumerate("xy"):
+        marks[f"{name}1"] = np.minimum(ends[0][:, axis], ends[1][:, axis]) - half - odd
+        marks[f"{name}2"] = np.maximum(ends[0][:, axis], ends[1][:, axis]) + half + odd
+    way = ends[1] - ends[0]
+    marks["border"], marks["color"], marks["sprite"] = line, color | _OPAQUE, LINE
+    marks["ink"] = way[:, 0] * way[:, 1] < 0
+    return marks
+
+
 class Points:
     """The key points of a table that are drawn: those in the picture, with a score of at least `style.min_point`."""
 
@@ -97,19 +182,8 @@ class Points:
         pairs = np.array([edge for edge in self.edges if max(edge) < k], np.intp).reshape(-1, 2)
         row, edge = np.nonzero(self.shown[:, pairs[:, 0]] & self.shown[:, pairs[:, 1]])
         frame = self.frame[row]
-        # Ends on even places, half a line from the rectangle's corners: the rectangle is even as well.
-        line = sheet.line[frame]
-        half = line // 2
-        ends = [2 * np.floor(self.xy[row, pairs[edge, end]] / 2 + 0.5).astype(np.int64) for end in (0, 1)]
-        marks = np.zeros(len(row), MARK)
-        odd = half % 2  # an odd half is made up for, and the line ends a pixel further on
-        for axis, name in enumerate("xy"):
-            marks[f"{name}1"] = np.minimum(ends[0][:, axis], ends[1][:, axis]) - half - odd
-            marks[f"{name}2"] = np.maximum(ends[0][:, axis], ends[1][:, axis]) + half + odd
-        way = ends[1] - ends[0]
-        marks["border"], marks["color"], marks["sprite"] = line, color[row] | _OPAQUE, LINE
-        marks["ink"] = way[:, 0] * way[:, 1] < 0
-        return frame, marks
+        start, end = (self.xy[row, pairs[edge, end]] for end in (0, 1))
+        return frame, _segments(start, end, sheet.line[frame], color[row])
 
     def dots(self, sheet: Sheet, color: np.ndarray, atlas: Atlas) -> Marks:
         """A dot for each point."""

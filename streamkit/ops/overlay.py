@@ -9,6 +9,7 @@ kernel (cuda/overlay.cu) give equal bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -126,9 +127,10 @@ def _draw_on_host(surface: Surface, marks: np.ndarray, atlas: Atlas, in_place: b
     luma, chroma = surface.data[: surface.height], surface.data[surface.height :].view(_PAIR)
     for x1, y1, x2, y2, border, color, ink, sprite in marks.tolist():
         if sprite == LINE:
-            _cover(luma, chroma, x1, y1, _line(x1, y1, x2, y2, border, bool(ink)), color)
+            _cover(luma, chroma, x1, y1, *_line(x2 - x1, y2 - y1, border, bool(ink)), color)
         elif sprite == STENCIL:
-            _cover(luma, chroma, x1, y1, atlas.stencil_at(ink, (x2 - x1) // 2, (y2 - y1) // 2), color)
+            row, column = np.nonzero(atlas.stencil_at(ink, (x2 - x1) // 2, (y2 - y1) // 2))
+            _cover(luma, chroma, x1, y1, row, column, color)
         elif sprite >= 0:
             _stamp(luma, chroma, (x1, y1, x2, y2), color, ink, sprite, atlas)
         elif border:
@@ -157,28 +159,49 @@ def _fill(luma: np.ndarray, chroma: np.ndarray, x1: int, y1: int, x2: int, y2: i
         halves[...] = cv2.LUT(halves, np.stack([cb, cr], axis=1)[None])
 
 
-def _line(x1: int, y1: int, x2: int, y2: int, border: int, rises: bool) -> np.ndarray:
-    """Which blocks of a line's rectangle are on it, (rows, columns) bool."""
+@lru_cache(maxsize=1024)
+def _line(width: int, height: int, border: int, rises: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Which blocks of a line's rectangle are on it: their rows and columns.
+
+    Only the blocks of a band around it are looked at, along the rectangle's longer side: a line may be as long as the
+    picture, and is then a thousandth of its rectangle.
+    """
     half = border // 2
-    ax, bx = x1 + half, x2 - half
-    ay, by = (y2 - half, y1 + half) if rises else (y1 + half, y2 - half)
+    ax, bx = half, width - half
+    ay, by = (height - half, half) if rises else (half, height - half)
     dx, dy = bx - ax, by - ay
-    px = np.arange(x1 + 1, x2, 2, dtype=np.int64) - ax
-    py = np.arange(y1 + 1, y2, 2, dtype=np.int64)[:, None] - ay
-    length, along, beside = dx * dx + dy * dy, px * dx + py * dy, px * dy - py * dx
+    flat = abs(dx) >= abs(dy)
+    length, wide, long = (dx, width, height) if flat else (dy, height, width)
+    places = np.arange(wide // 2)
+    slope = (dy if flat else dx) / length if length else 0.0
+    middle = (ay if flat else ax) + slope * (2 * places + 1 - (ax if flat else ay))
+    reach = border + 2  # across the long side it is at most border / sqrt(2) away, and the rounding's two pixels more
+    across = np.floor((middle[:, None] - reach) / 2).astype(np.int64) + np.arange(reach + 2)
+    along_it = np.broadcast_to(places[:, None], across.shape)
+    inside = (across >= 0) & (across < long // 2)
+    row, column = (across[inside], along_it[inside]) if flat else (along_it[inside], across[inside])
+    px, py = 2 * column + 1 - ax, 2 * row + 1 - ay
+    squared, along, beside = dx * dx + dy * dy, px * dx + py * dy, px * dy - py * dx
     near = np.where(along <= 0, px**2 + py**2, (px - dx) ** 2 + (py - dy) ** 2) * 4 <= border**2
-    between = (along > 0) & (along < length)
-    return np.asarray(np.where(between, 4 * beside**2 <= border**2 * length, near))
+    between = (along > 0) & (along < squared)
+    on = np.where(between, 4 * beside**2 <= border**2 * squared, near)
+    return row[on], column[on]
 
 
-def _cover(luma: np.ndarray, chroma: np.ndarray, x1: int, y1: int, blocks: np.ndarray, color: int) -> None:
-    """Put a colour onto blocks of 2x2 pixels, the first of them at x1, y1; those beside the picture are left out."""
-    top, left = max(0, -y1 // 2), max(0, -x1 // 2)
-    x1, y1 = x1 + 2 * left, y1 + 2 * top
-    rows, columns = max(0, (luma.shape[0] - y1) // 2), max(0, (luma.shape[1] - x1) // 2)
-    row, column = np.nonzero(blocks[top : top + rows, left : left + columns])
+def _cover(
+    luma: np.ndarray, chroma: np.ndarray, x1: int, y1: int, row: np.ndarray, column: np.ndarray, color: int
+) -> None:
+    """Put a colour onto blocks of 2x2 pixels, counted from the one at x1, y1; those beside the picture are left out."""
     row, column = row + y1 // 2, column + x1 // 2
+    rows, columns = luma.shape[0] // 2, luma.shape[1] // 2
+    there = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
+    row, column = row[there], column[there]
     opacity = color >> 24
+    if opacity == 255:
+        for y, x in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            luma[2 * row + y, 2 * column + x] = color & 255
+        chroma[row, column] = color >> 8 & 0xFFFF
+        return
     for y, x in ((0, 0), (0, 1), (1, 0), (1, 1)):
         at = 2 * row + y, 2 * column + x
         luma[at] = _mix(luma[at], color, opacity)

@@ -42,16 +42,25 @@ class Before:
 
     def __init__(self, frames: Sequence[Frame], states: States | None = None) -> None:
         self._frames = [
-            (frame, pixels_of(frame), dict(frame.tables), list(frame.events), dict(frame.facts), frame.skipped)
+            (
+                frame,
+                pixels_of(frame),
+                dict(frame.tables),
+                list(frame.events),
+                dict(frame.facts),
+                dict(frame.shown),
+                frame.skipped,
+            )  # fmt: skip
             for frame in frames
         ]
         self._put_back = None if states is None else states.copied({frame.source for frame in frames})
 
     def restore(self) -> None:
         """Put everything back; sources that had no state have none again."""
-        for frame, pixels, tables, events, facts, skipped in self._frames:
+        for frame, pixels, tables, events, facts, shown, skipped in self._frames:
             frame.surface, frame.width, frame.height = pixels
             frame.tables, frame.events, frame.facts, frame.skipped = tables, events, facts, skipped
+            frame.shown = shown
         if self._put_back is not None:
             self._put_back()
 

@@ -29,6 +29,7 @@ class Lane:
         inputs: a channel for each stage the first one reads from.
         outlet: where batches go on to.
         threads: the workers' threads.
+        taking: held by the worker that takes a batch of each input.
     """
 
     nodes: list[Node]
@@ -36,6 +37,7 @@ class Lane:
     inputs: list[Channel] = field(default_factory=list)
     outlet: Outlet = field(default_factory=lambda: Outlet([], 1))
     threads: list[threading.Thread] = field(default_factory=list)
+    taking: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def on_device(self) -> bool:
@@ -159,7 +161,8 @@ class Worker:
             del batch  # or this thread would hold the pictures while it waits for the next
 
     def _next(self) -> Batch | None:
-        batches: list[Any] = [channel.get() for channel in self.lane.inputs]
+        with self.lane.taking:  # or two workers of one lane would each take a part of two batches
+            batches: list[Any] = [channel.get() for channel in self.lane.inputs]
         if any(batch is None for batch in batches):
             return None
         return batches[0] if len(batches) == 1 else merge_batches(batches)

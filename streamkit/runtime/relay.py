@@ -42,7 +42,7 @@ def pack(frame: Frame) -> bytes:
     a class has another name in another process.
     """
     events = [replace(event, data=_portable(event.data), key=None) for event in frame.events]
-    bare = replace(frame, surface=None, counters=None, account=None, packet=None, stage="", events=events)
+    bare = replace(frame, surface=None, shown={}, counters=None, account=None, packet=None, stage="", events=events)
     return pickle.dumps(bare, protocol=5)
 
 

@@ -54,6 +54,7 @@ def merge_batches(batches: Sequence[Batch]) -> Batch:
 
 def _add_events(frame: Frame, twin: Frame) -> None:
     frame.skipped |= twin.skipped
+    frame.shown |= twin.shown
     known = {event.key: place for place, event in enumerate(frame.events)}
     for event in twin.events:
         place = known.get(event.key)

@@ -1,9 +1,10 @@
-"""`draw`: boxes and labels onto the pictures."""
+"""`draw`: boxes, labels, zones, lines and trails onto the frames."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,15 +16,18 @@ from streamkit.ops.hide import hide
 from streamkit.ops.hiding import regions
 from streamkit.ops.overlay import draw
 from streamkit.privacy import Hiding, hidden
-from streamkit.stage import BatchStage, Count, Score, stage
+from streamkit.stage import BatchStage, Count, Part, Score, Seconds, stage
+from streamkit.stages.trails import Trails
 from streamkit.stages.watching import tell_outside
 
 
 @stage("draw", reads="pixels", writes="pixels")
 class Draw(BatchStage):
-    """Draw what was found onto the pictures: boxes, labels, masks, key points.
+    """Draw what was found onto the pictures: boxes, labels, masks, key points, zones and lines.
 
-    Other branches never see it. Lines and labels suit the picture's size, and look the same on CPU and GPU.
+    Other branches never see it. Zones and lines, with their counts, are those of the stages `zone` and `line_counter`
+    above. Labels keep clear of each other where there is room. Lines and labels suit the picture's size, and look the
+    same on CPU and GPU.
 
     Options:
         labels: write the class's name.
@@ -36,6 +40,9 @@ class Draw(BatchStage):
         only: names of the classes to draw; all if left out.
         masks: how opaque masks are; 0 leaves them out.
         min_point: the least score of a key point that is drawn.
+        analytics: draw zones with how many are in, and lines with how many went in and out.
+        trail: draw where the foot of each tracked object was, for so long; needs a tracker above.
+        untracked: below a tracker, also draw objects in no track: weak ones, new ones, second boxes of an object.
         blur: what to make unrecognisable before anything else is drawn: names of classes, or `all`; or {labels: [...]},
             {zone: [[x, y], ...]} for a part of the picture, both for objects whose middle is in the zone, with `units`
             (pixels or share), `cells` (of an object's longer side, fewer hide more) and `grow` (of its box).
@@ -52,6 +59,9 @@ class Draw(BatchStage):
     only: tuple[str, ...] = ()
     masks: Score = 0.4
     min_point: Score = 0.3
+    analytics: bool = True
+    trail: Seconds | None = None
+    untracked: bool = False
     blur: Hiding | None = None
     pixelate: Hiding | None = None
 
@@ -59,7 +69,9 @@ class Draw(BatchStage):
     """Set by the runner where no other branch reads the surfaces: then they are drawn on, not copied."""
 
     def __post_init__(self) -> None:
-        """Refuse what would hide nothing."""
+        """Refuse what would hide or show nothing."""
+        if self.trail is not None and not self.trail > 0:
+            raise ValueError(f"trail must be longer than 0s, got {self.trail:g}s; leave it out for none")
         self._hidden = [
             hidden(name, asked, smooth=name == "blur")
             for name, asked in (("pixelate", self.pixelate), ("blur", self.blur))
@@ -71,12 +83,17 @@ class Draw(BatchStage):
             if isinstance(asked, dict) and "zone" in asked
         ]
 
+    @staticmethod
+    def parts_before(options: Mapping[str, Any]) -> list[Part]:
+        """Trails are kept by a stage that sees each source's frames in order, which this one does not."""
+        return [Part("trails", Trails, {"last": options["trail"]})] if options.get("trail") else []
+
     def open(self) -> None:
         """Get ready to draw; letters come into the atlas when they are first needed."""
         self._atlas = Atlas()
         self._style = Style(
             self.labels, self.scores, self.tracks, self.color, self.thickness, self.text_size, self.fill, self.only,
-            self.masks, self.min_point,
+            self.masks, self.min_point, self.analytics, self.untracked,
         )  # fmt: skip
 
     def process(self, batch: Batch) -> Batch:
@@ -86,7 +103,8 @@ class Draw(BatchStage):
         surfaces = [None if frame.error else frame.surface for frame in batch.frames]
         self._atlas.begin()
         tables, facts = [batch.table(name) for name in batch.tables], [frame.facts for frame in batch.frames]
-        marks, ends = annotate(surfaces, tables, self._style, self._atlas, facts)
+        shown = [(frame.shown, frame.width, frame.height) for frame in batch.frames]
+        marks, ends = annotate(surfaces, tables, self._style, self._atlas, facts, shown)
         places = [i for i, surface in enumerate(surfaces) if surface is not None]
         given = [surface for surface in surfaces if surface is not None]
         if self._hidden:

@@ -82,6 +82,10 @@ class LineCounter(Watching):
             data = {**named("line", name), "direction": way, "label": label, **self.looks(given, one.at)}
             data |= {"in": int(counts[0]), "out": int(counts[1]), "at_s": round(one.at_s, 6)}
             given.frames[frame].emit("crossed", int(given.track[one.at]), **data)
+        shapes = by_name(self.line)
+        for one_frame, counted in zip(given.frames, total[given.slot].tolist(), strict=True):
+            for name, (entered, left) in zip(self._lines, counted, strict=True):
+                self.show(one_frame, name, shapes[name], f"in {entered} out {left}")
 
     def finish(self, slot: int) -> None:
         """Forget the source's tracks."""

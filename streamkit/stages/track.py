@@ -20,7 +20,7 @@ _PREDICTED_ROW = 1 << 30  # row ids from here on are of rows that no detector ma
 _METHODS: dict[str, dict[str, Any]] = {
     "bytetrack": {},
     "botsort": {"smooth": True},
-    "ocsort": {"two_rounds": False, "recover": True, "heading": 0.05},
+    "ocsort": {"two_rounds": False, "recover": True, "heading": 0.1},
     "sort": {"two_rounds": False},
     "iou": {"two_rounds": False, "motion": False},
 }

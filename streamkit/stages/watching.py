@@ -12,6 +12,7 @@ from streamkit.analytics.memory import Slots
 from streamkit.analytics.rounds import Clocks, Labels, Round, View, rounds
 from streamkit.analytics.shapes import Anchor, Shape, Units, check_units, outside
 from streamkit.data import Batch, Frame
+from streamkit.shown import Shown
 from streamkit.stage import Context, Seconds, StreamStage
 
 
@@ -95,6 +96,11 @@ class Watching(StreamStage):
     def count(self, *words: str, n: int = 1) -> None:
         """Count something for the report, under the stage's id and these words."""
         self.context.counters.add(" ".join(filter(None, (self.context.id, *words))), n)
+
+    def show(self, frame: Frame, name: str, shape: Shape, counts: str, *, closed: bool = False) -> None:
+        """Show a line or an area on a frame, labelled with its name, or the stage's id, and its counts."""
+        text = f"{name or self.context.id} {counts}"
+        frame.shown[f"{self.context.id} {name}"] = Shown(shape, self.units, closed, text)
 
     def check(self, shapes: Iterable[Shape]) -> None:
         """Refuse shapes that the units cannot mean; raise ValueError."""

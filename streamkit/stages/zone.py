@@ -84,6 +84,10 @@ class Zone(Watching):
             else:
                 frame.emit(one.kind, one.track, **zone, **self._facts(one))
                 self.count(self._areas[one.area], f"{one.kind}: {self._names[one.label]}")
+        shapes = by_name(self.polygon)
+        for frame, counted in zip(given.frames, self._occupancy.sources["count"][given.slot].tolist(), strict=True):
+            for name, count in zip(self._areas, counted, strict=True):
+                self.show(frame, name, shapes[name], str(count), closed=True)
         if self._windows is not None:
             for window in self._windows.step(given, self._occupancy.sources["count"], found):
                 facts: dict[str, Any] = {

@@ -67,11 +67,12 @@ def correct(mean: np.ndarray, cov: np.ndarray, box: np.ndarray, score: float) ->
 
 
 @compiled
-def bend(mean: np.ndarray, cov: np.ndarray, seen: np.ndarray, box: np.ndarray, gap_s: float) -> None:
+def bend(mean: np.ndarray, cov: np.ndarray, seen: np.ndarray, box: np.ndarray, score: float, gap_s: float) -> None:
     """Go from the filter as it was when `seen` was, along a straight line, to `box`, `gap_s` seconds later.
 
     The re-update of Cao et al., "Observation-Centric SORT", 2023: what was only expected while the track was lost is
-    forgotten.
+    forgotten. The line is believed as much as the box that it leads to: one that comes out from behind something is
+    mostly weak, and only a part of the object.
     """
     steps = max(1, round(gap_s * _RATE))
     between = np.empty(4)
@@ -79,7 +80,7 @@ def bend(mean: np.ndarray, cov: np.ndarray, seen: np.ndarray, box: np.ndarray, g
         expect(mean, cov, gap_s / steps, True)
         for k in range(4):
             between[k] = seen[k] + (box[k] - seen[k]) * i / steps
-        correct(mean, cov, between, 1.0)
+        correct(mean, cov, between, score)
 
 
 @compiled

@@ -51,13 +51,14 @@ def fit(a: np.ndarray, i: int, b: np.ndarray, j: int) -> float:
 
 @compiled
 def straightness(track: Any, box: np.ndarray) -> float:
-    """How well going on to `box` keeps a track's direction: 1 straight on, 0.5 across, 0 back; 0 where it has none.
+    """How well going on to `box` keeps a track's direction: 1 straight on, 0.5 across, 0 back.
 
     The momentum of Cao et al., "Observation-Centric SORT", 2023: the angle between the way it went over its last
-    `_HEADING_S` seconds and the way from there to the box.
+    `_HEADING_S` seconds and the way from there to the box. A track without a direction gets 0.5 for every box: it must
+    neither win nor lose against one that has a direction.
     """
     if track.steps < 2:
-        return 0.0
+        return 0.5
     path = track.path
     last = (track.steps - 1) % HISTORY
     earlier = last
@@ -69,7 +70,7 @@ def straightness(track: Any, box: np.ndarray) -> float:
     to_x, to_y = (box[0] + box[2]) / 2 - path[earlier, 1], (box[1] + box[3]) / 2 - path[earlier, 2]
     lengths = np.sqrt((x * x + y * y) * (to_x * to_x + to_y * to_y))
     if lengths < 1e-9:
-        return 0.0
+        return 0.5
     return 1 - float(np.arccos(min(1.0, max(-1.0, (x * to_x + y * to_y) / lengths)))) / np.pi
 
 

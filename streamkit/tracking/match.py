@@ -46,6 +46,7 @@ class Round(NamedTuple):
         below: its score must be below this.
         least: how alike a pair must be at least.
         last_box: compare with the box seen last, not with the one expected.
+        unseen_s: a track that was not seen for longer does not take part.
         by_looks: compare looks alone.
         heading: the weight of keeping a track's direction.
     """
@@ -56,6 +57,7 @@ class Round(NamedTuple):
     below: float
     least: float
     last_box: bool
+    unseen_s: float
     by_looks: bool
     heading: float
 
@@ -69,6 +71,7 @@ def match(
     first: int,
     part: Round,
     st: Settings,
+    now_s: float,
     track_of: np.ndarray,
     free: np.ndarray,
 ) -> None:
@@ -82,6 +85,7 @@ def match(
         first: likewise.
         part: the round.
         st: what is asked for.
+        now_s: the frame's time.
         track_of: (n,) int64, the track of each of the frame's objects, or `NONE` or `OUT`; changed in place.
         free: (m,) bool, tracks without an object; changed in place.
     """
@@ -92,7 +96,8 @@ def match(
             rows[n] = i
             n += 1
     for j in range(len(free)):
-        if free[j] and (tracks[j].state == part.state or tracks[j].state == part.or_state):
+        fits = tracks[j].state == part.state or tracks[j].state == part.or_state
+        if free[j] and fits and now_s - tracks[j].seen_s <= part.unseen_s:
             columns[m] = j
             m += 1
     if n == 0 or m == 0:

@@ -22,6 +22,8 @@ from streamkit.tracking.pool import HISTORY, LOST, NEW, SEEN
 from streamkit.tracking.settings import Settings
 
 _SLACK_S = 1e-6
+_AGAIN_IOU = 0.3  # the overlap with its last box by which a track is found again, and
+_AGAIN_S = 0.5  # for how long: afterwards somebody else may stand there
 _KEEP_LOOK = 0.9  # how much of what a track looked like stays when it is seen again
 
 
@@ -63,13 +65,13 @@ def look(
     high, low, top = st.high_score, st.low_score if st.two_rounds else np.inf, np.inf
     again, alike = high if st.recover else np.inf, high if st.appearance else np.inf
     for part in (
-        Round(SEEN, LOST, high, top, st.min_iou, not st.motion, False, st.heading),
-        Round(SEEN, SEEN, low, high, st.min_iou_weak, not st.motion, False, 0.0),
-        Round(SEEN, LOST, again, top, st.min_iou, True, False, 0.0),
-        Round(LOST, LOST, alike, top, st.min_similarity, False, True, 0.0),
-        Round(NEW, NEW, high, top, st.min_iou_new, not st.motion, False, 0.0),
+        Round(SEEN, LOST, high, top, st.min_iou, not st.motion, np.inf, False, st.heading),
+        Round(SEEN, SEEN, low, high, st.min_iou_weak, not st.motion, np.inf, False, 0.0),
+        Round(LOST, LOST, alike, top, st.min_similarity, False, np.inf, True, 0.0),
+        Round(NEW, NEW, high, top, st.min_iou_new, not st.motion, np.inf, False, 0.0),
+        Round(SEEN, LOST, again, top, _AGAIN_IOU, True, _AGAIN_S + _SLACK_S, False, 0.0),
     ):
-        match(tracks, looks, expected, objects, first, part, st, track_of, free)
+        match(tracks, looks, expected, objects, first, part, st, lane.time_s, track_of, free)
     for j in range(count):
         if free[j] and tracks[j].state == SEEN:
             tracks[j].state = LOST
@@ -105,7 +107,7 @@ def _correct(track: Any, box: np.ndarray, score: float, now_s: float, st: Settin
     elif st.recover and track.state == LOST:
         copy(track.mean, track.seen_mean)
         copy(track.cov, track.seen_cov)
-        bend(track.mean, track.cov, track.box, box, now_s - track.seen_s)
+        bend(track.mean, track.cov, track.box, box, score, now_s - track.seen_s)
     else:
         correct(track.mean, track.cov, box, score)
     if track.state == LOST:

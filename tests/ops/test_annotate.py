@@ -119,7 +119,7 @@ def test_a_row_without_track_name_or_score_is_labelled_with_what_it_has():
     atlas = Atlas()
     table = objects((100, 100, 200, 200), track_id=np.array([-1]), class_id=[33], labels=("car",))
     table.score[:] = np.nan
-    marks, _ = lay(table, Style(), atlas=atlas)
+    marks, _ = lay(table, Style(untracked=True), atlas=atlas)
     assert marks["sprite"].tolist() == [-1, atlas.text("33", 14)[0]]
 
 
@@ -154,7 +154,7 @@ def test_colors_are_the_surfaces_own_and_stable(color):
 def test_color_by_track_falls_back_to_the_class():
     fills, _ = stored(Color())
     table = objects((10, 10, 20, 20), (30, 10, 40, 21), class_id=[4, 5], track_id=np.array([41, -1]))
-    marks, _ = lay(table, Style(False, False, False, color="track"))
+    marks, _ = lay(table, Style(False, False, False, color="track", untracked=True))
     assert (marks["color"] & 0xFFFFFF).tolist() == fills[[1, 5]].tolist()
 
 

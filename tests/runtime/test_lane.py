@@ -1,6 +1,7 @@
 """How a graph is cut into lanes, and how they are joined by channels."""
 
 import threading
+import time
 
 import pytest
 
@@ -207,3 +208,37 @@ def test_a_worker_keeps_no_batch_while_it_waits():
     assert alive() is None
     given.close()
     thread.join(5)
+
+
+class Slow(Channel):
+    """A channel that lets other threads in before it gives a batch."""
+
+    def get(self):
+        time.sleep(0.001)
+        return super().get()
+
+
+def test_workers_that_share_a_lane_take_the_same_batch_of_each_branch():
+    (lane,) = partition(graph("device_a:"))
+    lane.workers, lane.inputs = 3, [Slow(100), Slow(100)]
+    for number in range(60):
+        for side, channel in enumerate(lane.inputs):
+            frame = Frame("a", number, number / 25, 64, 48, facts={f"side {side}": number})
+            channel.put(Batch([frame], sequence=number))
+    for channel in lane.inputs:
+        channel.close()
+    taken = []
+
+    def work():
+        worker = Worker(lane, [], Device(), lambda: None, lambda error: None, lambda lane, batch: None)
+        while (batch := worker._next()) is not None:
+            taken.append(batch)
+
+    threads = [threading.Thread(target=work) for _ in range(lane.workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(batch.sequence for batch in taken) == list(range(60))
+    for batch in taken:
+        assert batch.frames[0].facts == {"side 0": batch.sequence, "side 1": batch.sequence}

@@ -1,6 +1,7 @@
 """`track`: numbers that last, for each source by itself, at any frame rate and in any batches."""
 
 import dataclasses
+import statistics
 import sys
 import time
 
@@ -276,7 +277,7 @@ def crowd(sources, objects, count):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_batch_of_64_sources_takes_milliseconds(method):
-    """On a quiet core it is 1.5 ms; the bar is what is promised, and the fastest batch's CPU time what is measured."""
+    """On a quiet core it is 1.5 ms: the median batch stays below what docs/tracking.md promises, in CPU time."""
     stage = opened(method=method)
     states = {f"s{s}": stage.new_state(f"s{s}") for s in range(64)}
     spent = []
@@ -284,7 +285,7 @@ def test_a_batch_of_64_sources_takes_milliseconds(method):
         begun = time.thread_time()
         stage.process(batch, states)
         spent.append(time.thread_time() - begun)
-    assert min(spent[5:]) <= 0.004
+    assert statistics.median(spent[5:]) <= 0.004
 
 
 def test_frames_stay_as_they_were():

@@ -46,6 +46,36 @@ def test_what_has_left_the_picture_is_not_predicted():
     assert max(table.xyxy[table.extra["predicted"], 2].max(initial=0) for table in tables) == 640
 
 
+@pytest.mark.parametrize("way", [(0, 1), (0, -1), (1, 0), (-1, 0)])
+def test_what_has_left_the_picture_on_any_side_is_not_predicted(way):
+    """It is in the middle of 640 x 360 pixels, and leaves at 300 pixels a second."""
+    given = walkers(60, [(300, 140)], speed=0)
+    for frame in given:
+        frame.detections.xyxy[:] += np.tile(np.array(way) * 300 * frame.pts_s, 2).astype(np.float32)
+    for frame in given[15:]:
+        without(frame, 0)
+    done = run_stage(Track(predicted=5), given)
+    shown = [frame.detections.xyxy for frame in done[15:]]
+    assert len(shown[0]) == 1
+    assert len(shown[-1]) == 0
+    for boxes in shown:
+        assert (boxes[:, 2:] - boxes[:, :2] >= 1).all()
+        assert (boxes >= 0).all()
+        assert (boxes <= [640, 360, 640, 360]).all()
+
+
+def test_a_predicted_object_has_the_score_and_the_class_that_it_was_seen_with():
+    given = walkers(20, [(0, 0)])
+    for frame in given:
+        score = np.array([0.9 if frame.index < 9 else 0.7], np.float32)
+        frame.detections = frame.detections.with_columns(score=score, class_id=np.array([1], np.int32))
+    for frame in given[10:]:
+        without(frame, 0)
+    table = run_stage(Track(predicted=True), given)[12].detections
+    assert table.score.tolist() == [np.float32(0.7)]
+    assert table.label == ["person"]
+
+
 def skipping(given, n):
     for frame in given:
         if frame.index % n:

@@ -1,6 +1,7 @@
-"""The motion filter: exact in time, follows what moves evenly, believes weak boxes less."""
+"""The motion filter: that of a textbook, exact in time, follows what moves evenly, believes weak boxes less."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,7 +73,7 @@ def test_a_bend_leads_to_where_it_was_found_again():
     mean, cov = followed(50, 0.04, 25)
     seen = box_of(mean)
     found = seen + np.array([0, 60, 0, 60])
-    bend(mean, cov, seen, found, 1.0)
+    bend(mean, cov, seen, found, 1.0, 1.0)
     assert abs(mean[1, 1] - 60) < 20
     np.testing.assert_allclose(box_of(mean), found, atol=15)
 
@@ -82,3 +83,92 @@ def test_a_box_moves_on_without_changing_its_size():
     box = np.zeros(4)
     moved(mean, np.array([0, 0, 10, 20.0]), 2.0, box)
     np.testing.assert_allclose(box, [100, 0, 110, 20], atol=2)
+
+
+# ---------------------------------------------------------------------------------- against the textbook's matrices
+
+SIDE = 80.0  # the longer side of the box that `started` begins with, in pixels
+
+
+def textbook_expect(x, p, dt_s, side, resize=True):
+    """Predict four filters of (position, velocity), their velocities being random walks: x (4, 2), p (4, 2, 2)."""
+    x = x.copy()
+    if not resize:
+        x[2:, 1] = 0
+    step = np.array([[1, dt_s], [0, 1]])
+    walk = (30 / 640) ** 2 * 30 * side**2 * np.array([[dt_s**3 / 3, dt_s**2 / 2], [dt_s**2 / 2, dt_s]])
+    return x @ step.T, step @ p @ step.T + walk
+
+
+def textbook_correct(x, p, box, score, side):
+    """Correct them by a box: its deviation is a 30th of its longer side, and its variance grows with doubt."""
+    noise = (side / 30) ** 2 * (1 + 150 * (1 - score))
+    measured = np.array([(box[0] + box[2]) / 2, (box[1] + box[3]) / 2, box[2] - box[0], box[3] - box[1]])
+    gain = p[:, :, 0] / (p[:, :1, 0] + noise)
+    return x + gain * (measured - x[:, 0])[:, None], p - gain[:, :, None] * p[:, :1, :]
+
+
+def as_matrices(cov):
+    return np.stack([cov[:, [0, 1]], cov[:, [1, 2]]], axis=1)
+
+
+def test_it_begins_with_the_doubt_of_the_textbook():
+    mean, cov = started()
+    np.testing.assert_allclose(mean, [[120, 0], [140, 0], [40, 0], [80, 0]])
+    np.testing.assert_allclose(cov, np.tile([(SIDE / 10) ** 2, 0, (3 * SIDE) ** 2], (4, 1)))
+
+
+@pytest.mark.parametrize("resize", [True, False])
+@pytest.mark.parametrize("score", [1.0, 0.8, 0.1])
+def test_it_is_the_filter_of_the_textbook(score, resize):
+    mean, cov = started()
+    x, p = mean.copy(), as_matrices(cov)
+    rng = np.random.default_rng(1)
+    for dt_s in (0.04, 0.1, 0.5):
+        x, p = textbook_expect(x, p, dt_s, x[2:, 0].max(), resize)
+        expect(mean, cov, dt_s, resize)
+        np.testing.assert_allclose(mean, x)
+        np.testing.assert_allclose(as_matrices(cov), p)
+        box = np.array([100, 100, 140, 180.0]) + rng.normal(0, 5, 4)
+        x, p = textbook_correct(x, p, box, score, x[2:, 0].max())
+        correct(mean, cov, box, score)
+        np.testing.assert_allclose(mean, x)
+        np.testing.assert_allclose(as_matrices(cov), p)
+
+
+@pytest.mark.parametrize("score", [1.0, 0.4])
+def test_a_bend_is_a_step_of_the_textbook_for_each_thirtieth_of_a_second(score):
+    mean, cov = followed(50, 0.04, 25)
+    x, p = mean.copy(), as_matrices(cov)
+    seen, found = np.array([150, 100, 190, 180.0]), np.array([160, 130, 210, 230.0])
+    bend(mean, cov, seen, found, score, 0.2)
+    for i in range(1, 7):
+        x, p = textbook_expect(x, p, 0.2 / 6, x[2:, 0].max())
+        x, p = textbook_correct(x, p, seen + (found - seen) * i / 6, score, x[2:, 0].max())
+    np.testing.assert_allclose(mean, x)
+    np.testing.assert_allclose(as_matrices(cov), p)
+
+
+def test_a_bend_over_less_than_a_thirtieth_of_a_second_is_one_step():
+    mean, cov = followed(50, 0.04, 25)
+    other, other_cov = mean.copy(), cov.copy()
+    found = np.array([152, 100, 192, 180.0])
+    bend(mean, cov, found - 1, found, 0.9, 0.001)
+    expect(other, other_cov, 0.001, True)
+    correct(other, other_cov, found, 0.9)
+    np.testing.assert_allclose(mean, other)
+    np.testing.assert_allclose(cov, other_cov)
+
+
+def test_a_box_smaller_than_a_pixel_counts_as_a_pixel():
+    _, cov = started((5.0, 5.0, 5.1, 5.2))
+    np.testing.assert_allclose(cov[:, 0], 0.01)
+
+
+def test_a_box_moves_on_exactly():
+    mean = np.array([[120, 10.0], [140, -20.0], [40, 5.0], [80, 7.0]])
+    box = np.zeros(4)
+    moved(mean, np.array([1, 2, 11, 22.0]), 0.5, box)
+    np.testing.assert_allclose(box, [6, -8, 16, 12])
+    as_box(mean, box)
+    np.testing.assert_allclose(box, [100, 100, 140, 180])

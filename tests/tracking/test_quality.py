@@ -26,7 +26,7 @@ SCENES, SHIPS = (3, 5, 7), 7  # docs/tracking.md has ten
 
 @pytest.mark.parametrize(
     ("method", "mota", "idf1"),
-    [("bytetrack", 0.596, 0.666), ("ocsort", 0.571, 0.680), ("botsort", 0.632, 0.745), ("sort", 0.563, 0.553)],
+    [("bytetrack", 0.596, 0.666), ("ocsort", 0.61, 0.73), ("botsort", 0.632, 0.745), ("sort", 0.563, 0.553)],
 )
 def test_tracks_of_given_detections(test_data, method, mota, idf1):
     folder = test_data / "mot" / "TUD-Campus"
@@ -34,6 +34,35 @@ def test_tracks_of_given_detections(test_data, method, mota, idf1):
     found = scores(by_frame(read(folder / "gt" / "gt.txt"), 71), tracked(made, method=method))
     assert found["MOTA"] >= mota
     assert found["IDF1"] >= idf1
+
+
+def seen_by_a_detector(truth, seed):
+    """Rows of a MOTChallenge file, as a detector would give them of true ones: 3 % are missed, the others lie beside by
+    2.5 % of their size, more where something is in front, and their score is about the share that is not hidden."""
+    rng, rows = np.random.default_rng(seed), []
+    for frame, (_, boxes) in enumerate(truth, 1):
+        size = boxes[:, 2:] - boxes[:, :2]
+        grid = boxes[:, None, :2] + size[:, None] * (np.stack(np.mgrid[:20, :20], -1).reshape(1, -1, 2) + 0.5) / 20
+        inside = ((grid[:, :, None] > boxes[:, :2]) & (grid[:, :, None] < boxes[:, 2:])).all(-1)  # (n, 400, n)
+        visible = 1 - (inside & (boxes[:, 3] > boxes[:, 3:])[:, None]).any(-1).mean(-1)
+        score = np.clip(visible * rng.uniform(0.85, 1.05, len(boxes)), 0, 0.99)
+        shaken = boxes + rng.normal(0, 1, boxes.shape) * np.tile(size, 2) * 0.025 * (3 - 2 * visible[:, None])
+        for box, sure in zip(shaken, score, strict=True):
+            if sure > 0.12 and rng.random() > 0.03:
+                rows.append((frame, -1, *box[:2], *(box[2:] - box[:2]), sure))
+    return np.array(rows)
+
+
+def test_ocsort_loses_nobody_whom_sort_keeps(test_data):
+    """Its recovery is for who was lost for a moment: it must not give strangers the tracks of those who went."""
+    truth = by_frame(read(test_data / "mot" / "TUD-Campus" / "gt" / "gt.txt"), 71)
+    made = [given(seen_by_a_detector(truth, seed), 1 / 25, 640, 480) for seed in range(6)]
+    found = {
+        method: scores(together([truth] * 6), together([tracked(one, method=method) for one in made]))
+        for method in ("sort", "ocsort")
+    }
+    assert found["ocsort"]["IDF1"] >= found["sort"]["IDF1"] - 0.01
+    assert found["ocsort"]["switches"] <= found["sort"]["switches"] + 3
 
 
 def test_tracks_of_many_people_are_few_and_long(test_data):

@@ -1,0 +1,342 @@
+"""Which object goes to which track, on small scenes in exact figures: gates, rounds, looks, direction, recovery.
+
+Most scenes stand still: a track is then expected where it was, and the overlap of an object with it is plain
+arithmetic. Objects are 40 x 80 pixels, frames 25 a second.
+"""
+
+import numpy as np
+import pytest
+
+from streamkit.stages.track import Track
+from streamkit.testing import detections, frames, run_stage
+from streamkit.tracking.kalman import as_box, begin, bend, correct, expect
+
+STEADY = 25  # frames after which a track is settled
+
+
+def scene(*shown, looks=None):
+    """Frames that show these objects, each (x, y of its upper left corner[, score[, class]])."""
+    made = frames(len(shown), step_s=0.04)
+    for number, (frame, objects) in enumerate(zip(made, shown, strict=True)):
+        full = [(x, y, *rest, *(0.9, "car")[len(rest) :]) for x, y, *rest in objects]
+        boxes = np.array([(x, y, x + 40, y + 80) for x, y, *_ in full], np.float32).reshape(-1, 4)
+        columns = {} if looks is None else {"embedding": np.array(looks[number], np.float32).reshape(-1, 2)}
+        table = detections(
+            boxes, [s for *_, s, _ in full], label=[c for *_, c in full], labels=("car", "person"), **columns
+        )
+        frame.tables = {"detect": table}
+    return made
+
+
+def tracked(made, **options):
+    return [frame.detections.track_id.tolist() for frame in run_stage(Track(**options), made)]
+
+
+def last(*shown, looks=None, **options):
+    """The numbers of the last frame's objects; two frames more show them, so that who is new has one by then."""
+    given = [*shown, *[shown[-1]] * 3]
+    if looks is not None:
+        looks = [*looks, *[looks[-1]] * 3]
+    found = tracked(scene(*given, looks=looks), **options)
+    return found[-1]
+
+
+def still(*objects):
+    return [list(objects)] * STEADY
+
+
+def beside(iou):
+    """How far beside a box another one is that overlaps it by so much."""
+    return 40 * (1 - iou) / (1 + iou)
+
+
+# ------------------------------------------------------------------------------------------------------------ gates
+
+
+@pytest.mark.parametrize("method", ["bytetrack", "botsort", "ocsort", "sort", "iou"])
+@pytest.mark.parametrize(("iou", "kept"), [(0.2, False), (0.3, True)])
+def test_an_object_takes_a_track_from_the_least_overlap_on(method, iou, kept):
+    assert last(*still((100, 0)), [(100 + beside(iou), 0)], method=method, min_iou=0.25) == [1 if kept else 2]
+
+
+def test_the_least_overlap_is_a_33rd_unless_asked_otherwise():
+    assert last(*still((100, 0)), [(100 + beside(0.025), 0)]) == [2]
+    assert last(*still((100, 0)), [(100 + beside(0.035), 0)]) == [1]
+
+
+@pytest.mark.parametrize(("iou", "kept"), [(0.27, False), (0.33, True)])
+def test_a_weak_object_takes_a_track_from_an_overlap_of_three_tenths_on(iou, kept):
+    found = tracked(scene(*still((100, 0)), [(100 + beside(iou), 0, 0.2)]))
+    assert found[-1] == [1 if kept else -1]
+
+
+@pytest.mark.parametrize(("score", "kept"), [(0.09, False), (0.11, True)])
+def test_an_object_below_the_low_score_takes_no_track(score, kept):
+    assert tracked(scene(*still((100, 0)), [(100, 0, score)]))[-1] == [1 if kept else -1]
+
+
+def test_a_weak_object_does_not_find_a_lost_track_again():
+    hidden = [*still((100, 0)), [], [(100, 0, 0.3)]]
+    assert tracked(scene(*hidden))[-1] == [-1]
+    assert tracked(scene(*hidden[:-1], [(100, 0, 0.45)]))[-1] == [1]
+
+
+def test_an_object_at_the_high_score_is_matched_and_one_at_the_new_score_begins():
+    assert tracked(scene(*[[(100, 0, 0.5)]] * 5))[-1] == [1]
+    assert tracked(scene(*[[(100, 0, 0.49)]] * 5))[-1] == [-1]
+    assert tracked(scene(*still((100, 0)), [(100 + beside(0.1), 0, 0.41)]))[-1] == [1], "strong: the first round"
+    assert tracked(scene(*still((100, 0)), [(100 + beside(0.1), 0, 0.39)]))[-1] == [-1], "weak: the second"
+
+
+@pytest.mark.parametrize(("iou", "kept"), [(0.08, False), (0.12, True)])
+def test_an_object_goes_on_with_a_new_track_from_an_overlap_of_a_tenth_on(iou, kept):
+    """`confirm` is 0.1 s: three frames at 25 a second are not enough, four are."""
+    jump = 100 + beside(iou)
+    found = tracked(scene([(500, 200)], [(500, 200), (100, 0)], *[[(500, 200), (jump, 0)]] * 3))
+    assert found[-1] == [1, 2 if kept else -1]
+
+
+def test_confirmed_tracks_choose_before_new_ones():
+    """A new track of two frames stands nearer to the object than the confirmed one, which gets it all the same."""
+    near, far = 100 + beside(0.8), 100.0
+    found = tracked(scene(*still((far, 0)), [(far, 0), (far + 30, 0)], [(near, 0)], *[[(near, 0)]] * 4))
+    assert {row[0] for row in found} == {1}
+
+
+# ------------------------------------------------------------------------------------------------------------ rounds
+
+
+def test_the_best_pairs_in_sum_are_taken_not_the_best_pair_first():
+    """The second object is nearest to the first track, but then the first one would have none."""
+    found = tracked(scene(*still((100, 0), (130, 0)), [(85, 0), (112, 0)]))
+    assert found[-1] == [1, 2]
+
+
+def test_heights_tell_neighbours_apart():
+    """Two boxes overlap the track alike; that of its height is its own."""
+    made = scene(*still((100, 0)), [(110, 0), (100, 20)])
+    frame = made[-1]
+    assert tracked(made)[-1][0] == 1
+    frame.detections = frame.detections[[1, 0]]
+    assert tracked(made)[-1][1] == 1
+
+
+def test_a_second_box_goes_from_an_overlap_of_six_tenths_on_and_the_weaker_one():
+    def twice(iou, *scores):
+        return tracked(scene([(100, 0, scores[0]), (100 + beside(iou), 0, scores[1])]))[0]
+
+    assert twice(0.62, 0.9, 0.8) == [1, -1]
+    assert twice(0.62, 0.8, 0.9) == [-1, 1]
+    assert twice(0.62, 0.9, 0.9) == [1, -1]
+    assert twice(0.58, 0.9, 0.8) == [1, 2]
+    made = scene([(100, 0, 0.9, "car"), (102, 0, 0.8, "person")])
+    assert tracked(made)[0] == [1, 2], "of two classes"
+    assert tracked(made, class_aware=False)[0] == [1, -1]
+
+
+@pytest.mark.parametrize("box", [(50, 0, 50, 80), (50, 80, 90, 80), (50, 0, np.inf, 80), (50, 0, 90, np.nan)])
+def test_a_box_without_an_inside_begins_no_track(box):
+    made = scene(*[[(300, 0), (0, 0)]] * 5)
+    for frame in made:
+        frame.detections.xyxy[1] = box
+    assert tracked(made) == [[1, -1]] * 5
+
+
+# ------------------------------------------------------------------------------------------------------------- looks
+
+RED, BLUE, UNKNOWN = (1.0, 0.0), (0.0, 1.0), (np.nan, np.nan)
+
+
+def like_red(cosine):
+    return (cosine, -np.sqrt(1 - cosine**2))
+
+
+def after_red_and_blue(objects, looks, blue=112, **options):
+    """The numbers of objects that come after a red track, 1, at x = 100 and a blue one, 2, that overlap."""
+    shown = [*still((100, 0), (blue, 0)), [(x, 0) for x in objects]]
+    return tracked(scene(*shown, looks=[[RED, BLUE]] * STEADY + [looks]), appearance=True, **options)[-1]
+
+
+@pytest.mark.parametrize(
+    ("x", "look", "track"),
+    [
+        (107, UNKNOWN, 2),  # the blue one is nearer
+        (107, like_red(0.75), 1),
+        (107, like_red(0.65), 2),  # below `min_similarity`
+        (109, like_red(0.75), 1),  # looks say (1 + .75) / 2 = .875, the overlap with the blue one is .860
+        (110, like_red(0.75), 2),  # and here .905
+    ],
+)
+def test_looks_outweigh_overlap_where_objects_overlap_well(x, look, track):
+    assert after_red_and_blue([x], [look]) == [track]
+
+
+def test_without_appearance_looks_do_not_count():
+    shown = [*still((100, 0), (112, 0)), [(107, 0)]]
+    assert tracked(scene(*shown, looks=[[RED, BLUE]] * STEADY + [[RED]]))[-1] == [2]
+
+
+@pytest.mark.parametrize(("iou", "track"), [(0.51, 1), (0.49, 2)])
+def test_looks_count_from_an_overlap_of_a_half_on(iou, track):
+    x = 100 + beside(iou)
+    assert after_red_and_blue([x], [RED], blue=x + beside(0.9)) == [track]
+
+
+def test_looks_never_make_an_object_fit_worse():
+    """The first object overlaps the red track by .951, and its looks alone would be worth .875: too little."""
+    assert after_red_and_blue([101, 90.8], [like_red(0.75), UNKNOWN]) == [1, 2]
+
+
+@pytest.mark.parametrize(("cosine", "kept"), [(0.72, True), (0.68, False)])
+def test_looks_find_a_lost_track_again_from_the_least_similarity_on(cosine, kept):
+    shown = [*still((100, 0)), [], [(400, 200)], *[[(400, 200)]] * 4]
+    looks = [[RED]] * STEADY + [[]] + [[like_red(cosine)]] * 5
+    assert tracked(scene(*shown, looks=looks), appearance=True)[-1] == [1 if kept else 2]
+
+
+@pytest.mark.parametrize(("blue_frames", "kept"), [(1, True), (6, True), (7, False)])
+def test_what_a_track_looks_like_is_a_mean_that_keeps_nine_tenths(blue_frames, kept):
+    """After six blue frames it still has .9 ** 6 = .53 of its red, a cosine of .75; after seven one of .68."""
+    seen, strong_blue = STEADY + blue_frames, (0.0, 30.0)  # how long an embedding is does not count
+    shown = [*[[(100, 0)]] * seen, [], *[[(400, 200)]] * 5]
+    looks = [[RED]] * STEADY + [[strong_blue]] * blue_frames + [[]] + [[RED]] * 5
+    assert tracked(scene(*shown, looks=looks), appearance=True)[-1] == [1 if kept else 2]
+
+
+def test_an_unknown_look_leaves_what_a_track_looks_like_as_it_is():
+    shown = [*still((100, 0)), [(100, 0)], [], *[[(400, 200)]] * 5]
+    looks = [[RED]] * STEADY + [[UNKNOWN], []] + [[RED]] * 5
+    assert tracked(scene(*shown, looks=looks), appearance=True)[-1] == [1]
+
+
+def test_a_new_track_does_not_inherit_the_looks_of_one_before_it():
+    """The red track is forgotten; another takes its room, without looks, and is found again by nothing."""
+    shown = [*still((100, 0)), *[[]] * 10, *[[(100, 0)]] * 10, [], *[[(400, 200)]] * 5]
+    looks = [[RED]] * STEADY + [[]] * 10 + [[UNKNOWN]] * 10 + [[]] + [[RED]] * 5
+    assert tracked(scene(*shown, looks=looks), appearance=True, max_lost=0.2)[-1] == [3]
+
+
+def test_the_motion_of_a_track_that_its_looks_found_begins_anew():
+    walk = [[(100 + 2 * i, 0)] for i in range(STEADY)]
+    shown = [*walk, [], [(400, 200)], []]
+    made = scene(*shown, looks=[[RED]] * STEADY + [[], [RED], []])
+    table = run_stage(Track(appearance=True, predicted=True), made)[-1].detections
+    np.testing.assert_allclose(table.xyxy, [[400, 200, 440, 280]], atol=0.01)
+
+
+def test_the_looks_of_those_that_stay_stay_with_them():
+    """The first of three tracks is forgotten: the others move up, with their looks."""
+    green = (0.6, 0.8)
+    three = [(100, 0), (250, 0), (400, 0)]
+    shown = [*[three] * STEADY, *[three[1:]] * 10, [], *[[(100, 300), (250, 300)]] * 4]
+    looks = [[(0.0, -1.0), RED, green]] * STEADY + [[RED, green]] * 10 + [[]] + [[green, RED]] * 4
+    found = tracked(scene(*shown, looks=looks), appearance=True, max_lost=0.2, min_similarity=0.9)
+    assert found[-1] == [3, 2]
+
+
+# ------------------------------------------------------------------------------------------- OC-SORT: its direction
+
+
+def ahead_and_behind(further, **options):
+    """A track walks to the right; then one object is ahead of where it is expected, and one behind where it came from.
+
+    Returns:
+        The number of the one ahead and of the one behind, which is `further` pixels nearer.
+    """
+    walk = [[(100 + 2 * i, 0)] for i in range(STEADY)]
+    x = 100 + 2 * STEADY
+    return tracked(scene(*walk, [(x + 12, 0), (x - 12 + further, 0)]), **options)[-1]
+
+
+def test_ocsort_prefers_the_object_that_keeps_a_tracks_direction():
+    assert ahead_and_behind(0.5, method="sort") == [-1, 1]
+    assert ahead_and_behind(0.5, method="ocsort") == [1, -1]
+    assert ahead_and_behind(3, method="ocsort") == [-1, 1], "the overlap counts for more"
+
+
+def test_ocsort_gives_a_track_without_a_direction_no_handicap():
+    """A walker passes above one that stands; an object beside them is nearer to the one that stands."""
+    x = 100 + 2 * STEADY
+    walk = [[(100 + 2 * i, 0), (x + 26, 0)] for i in range(STEADY)]
+    for method in ("sort", "ocsort"):
+        assert tracked(scene(*walk, [(x + 13.6, 0)]), method=method)[-1] == [2 if method == "sort" else 1]
+    across = [[(100, 0 + 2 * i), (126, 2 * STEADY)] for i in range(STEADY)]
+    for method in ("sort", "ocsort"):
+        assert tracked(scene(*across, [(113.5, 2 * STEADY)]), method=method)[-1] == [2]
+
+
+# ------------------------------------------------------------------------------------------ OC-SORT: its second chance
+
+
+def stopped(hidden, at=0.0, **options):
+    """Something fast is hidden for so many frames, and then stands `at` pixels from where it was seen last.
+
+    Returns:
+        Its numbers in the frames from then on; without a second chance it is a new track.
+    """
+    walk = [[(12 * i, 100)] for i in range(STEADY)]
+    found = tracked(scene(*walk, *[[]] * hidden, *[[(walk[-1][0][0] + at, 100)]] * 5), **options)
+    return [i for row in found[STEADY + hidden :] for i in row]
+
+
+def test_ocsort_finds_what_stopped_where_it_was_seen_last():
+    assert stopped(4, method="sort") == [-1, -1, -1, 2, 2]
+    assert stopped(4, method="ocsort") == [1] * 5
+
+
+@pytest.mark.parametrize(("iou", "kept"), [(0.32, True), (0.28, False)])
+def test_ocsort_asks_for_an_overlap_of_three_tenths_with_the_last_box(iou, kept):
+    assert (stopped(4, -beside(iou), method="ocsort")[-1] == 1) is kept
+
+
+def test_ocsort_asks_whoever_comes_later_than_half_a_second_for_nothing():
+    assert stopped(11, method="ocsort")[-1] == 1, "0.48 s after it was seen"
+    assert stopped(12, method="ocsort")[-1] == 2, "0.52 s"
+
+
+def test_ocsort_leaves_new_tracks_their_own_objects():
+    """Somebody else comes near the last box of one that is lost, and is there before it would be found again."""
+    walk = [[(12 * i, 100)] for i in range(STEADY)]
+    x = walk[-1][0][0]
+    come = [[(x - 40 + 11 * i, 100)] for i in range(6)]
+    assert tracked(scene(*walk, [], *come), method="ocsort")[-1] == [2]
+
+
+def test_ocsort_finds_a_track_that_was_just_seen_by_its_last_box():
+    """It was never lost: it turns on the spot, faster than its motion lets expect."""
+    walk = [[(24 * i, 100)] for i in range(STEADY)]
+    turned = [*walk, [(walk[-1][0][0] - 18, 100)]]
+    assert tracked(scene(*turned), method="sort")[-1] == [-1]
+    assert tracked(scene(*turned), method="ocsort")[-1] == [1]
+
+
+# -------------------------------------------------------------------------------------------- OC-SORT: its re-update
+
+
+@pytest.mark.parametrize("method", ["sort", "ocsort"])
+@pytest.mark.parametrize("score", [0.9, 0.6])
+def test_ocsort_goes_the_way_between_what_was_seen_when_it_finds_a_track_again(method, score):
+    """Hidden for 0.2 s it comes out lower. Where it is expected then is the filter's, with or without the way there."""
+    walk = [[(100 + 2 * i, 100)] for i in range(STEADY)]
+    back = (100 + 2 * (STEADY + 5), 118)
+    made = scene(*walk, *[[]] * 5, [(*back, score)], [])
+    table = run_stage(Track(method=method, predicted=True), made)[-1].detections
+    assert table.track_id.tolist() == [1]
+
+    mean, cov, box = np.zeros((4, 2)), np.zeros((4, 3)), np.zeros(4)
+    boxes = [np.float32((x, y, x + 40, y + 80)).astype(float) for ((x, y),) in walk]
+    seen, back = np.float32(0.9), np.float32((*back, back[0] + 40, back[1] + 80)).astype(float)
+    begin(mean, cov, boxes[0])
+    for given in boxes[1:]:
+        expect(mean, cov, 0.04, True)
+        correct(mean, cov, given, float(seen))
+    if method == "ocsort":
+        bend(mean, cov, boxes[-1], back, float(np.float32(score)), 0.24)
+    else:
+        expect(mean, cov, 0.04, True)
+        for _ in range(5):
+            expect(mean, cov, 0.04, False)
+        correct(mean, cov, back, float(np.float32(score)))
+    expect(mean, cov, 0.04, True)
+    as_box(mean, box)
+    np.testing.assert_allclose(table.xyxy[0], box, atol=0.01)
