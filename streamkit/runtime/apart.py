@@ -50,7 +50,7 @@ class Before:
                 dict(frame.facts),
                 dict(frame.shown),
                 frame.skipped,
-            )  # fmt: skip
+            )
             for frame in frames
         ]
         self._put_back = None if states is None else states.copied({frame.source for frame in frames})
