@@ -81,5 +81,5 @@ class Parquet(Emitter):
         """See `Emitter.client`."""
         from streamkit.tablefile import arrow
 
-        arrow("parquet", "parquet")
+        arrow("stage: parquet", "parquet")
         return ParquetClient(self.path, self.send, self._every_s, self._roll_bytes, self._size // 2)

@@ -202,13 +202,13 @@ def test_what_finds_nothing_is_refused(archive, pattern, text):
 def test_what_is_not_installed_is_named(archive, monkeypatch):
     monkeypatch.setitem(sys.modules, "s3fs", None)
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
-    with pytest.raises(MissingPackage, match=r"fsspec; install it with: pip install 'streamkit\[batch\]'"):
+    with pytest.raises(MissingPackage, match=r"fsspec; install it with: .*\[batch\]'"):
         find(["s3://gates/*.mp4"])
     monkeypatch.delitem(sys.modules, "fsspec.core")
     from fsspec.registry import _registry
 
     monkeypatch.delitem(_registry, "s3", raising=False)
-    with pytest.raises(MissingPackage, match=r"s3fs; install it with: pip install 'streamkit\[s3\]'"):
+    with pytest.raises(MissingPackage, match=r"s3fs; install it with: .*\[s3\]'"):
         find(["s3://gates/*.mp4"])
 
 

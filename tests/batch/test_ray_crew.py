@@ -175,7 +175,7 @@ def test_addresses_that_are_none(tmp_path, address, told):
 
 def test_ray_is_not_installed(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingPackage, match=r"--ray needs the package ray; .*streamkit\[ray\]"):
+    with pytest.raises(MissingPackage, match=r"--ray needs the package ray; .*\[ray\]"):
         join("auto", tmp_path)
 
 

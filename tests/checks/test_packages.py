@@ -31,7 +31,7 @@ def without(monkeypatch, module):
         ("confluent_kafka", "confluent-kafka", "kafka", "kafka", "stage: kafka, url: 'kafka://host', topic: x"),
         ("fastavro", "fastavro", "avro", "format: avro", "stage: kafka, url: 'kafka://host', topic: x, format: avro"),
         ("paho", "paho-mqtt", "mqtt", "mqtt", "stage: mqtt, url: 'mqtt://host', topic: x"),
-        ("pyarrow", "pyarrow", "parquet", "parquet", "stage: parquet, path: out"),
+        ("pyarrow", "pyarrow", "parquet", "stage: parquet", "stage: parquet, path: out"),
         ("psycopg", "psycopg", "postgres", "postgres", "stage: postgres, url: 'postgres://host/x'"),
         ("numba", "numba", "track", "track", "stage: track"),
     ],

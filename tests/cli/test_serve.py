@@ -98,7 +98,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(missing, m
     from streamkit.serve.server import check_packages
 
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(MissingPackage, match=r"run.py serve needs .*pip install 'streamkit\[serve\]'"):
+    with pytest.raises(MissingPackage, match=r"run.py serve needs .*pip install -e '.*\[serve\]'"):
         check_packages()
 
 

@@ -130,7 +130,7 @@ def test_a_missing_package_is_told(tmp_path, monkeypatch):
 
     arrow_schema.cache_clear()
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingPackage, match=r"stage: parquet needs the package pyarrow; .*streamkit\[parquet\]"):
+    with pytest.raises(MissingPackage, match=r"stage: parquet needs the package pyarrow; .*\[parquet\]"):
         run(sink(tmp_path))
 
 

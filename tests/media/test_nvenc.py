@@ -126,7 +126,7 @@ def test_check_nvenc(monkeypatch, nvenc):
     ):
         check_nvenc("h264", 1)
     monkeypatch.setitem(sys.modules, "PyNvVideoCodec", None)
-    with pytest.raises(MissingPackage, match=r"encoder: nvenc needs the package PyNvVideoCodec.*streamkit\[gpu\]"):
+    with pytest.raises(MissingPackage, match=r"encoder: nvenc needs the package PyNvVideoCodec.*\[gpu\]"):
         check_nvenc("h264", 0)
 
 

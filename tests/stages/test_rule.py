@@ -210,7 +210,7 @@ def test_one_rule_of_several_can_be_named():
 
 def test_without_cel_python(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "celpy.celparser", None)
-    with pytest.raises(MissingPackage, match=r"a rule needs the package cel-python; .*'streamkit\[rules\]'"):
+    with pytest.raises(MissingPackage, match=r"a rule needs the package cel-python; .*\[rules\]'"):
         run_stage(RuleStage(when="present(car) // not read before"), people(1))
 
 
