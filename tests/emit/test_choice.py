@@ -111,3 +111,33 @@ def test_what_json_does_not_have_becomes_text():
     made[0].tables["detect"] = made[0].tables["detect"].with_columns(what=np.array([{1, 2}], object))
     (((_, one),),) = sent(Choice("objects"), made)
     assert one["object"]["what"] == [1, 2]
+
+
+def test_the_box_of_an_event_is_that_of_its_track_and_none_where_it_has_no_track():
+    (made,) = scene([["car", "person", "car"]], tracks=True)
+    made.tables["detect"] = made.tables["detect"].with_columns(track_id=np.array([5, 6, -1]))
+    made.stage = "crossing"
+    for track in (6, 5, 9, None):
+        made.emit("crossed", track_id=track)
+    boxed = [box for _, _, box in Choice("events", boxed=True).of(made, lambda: record(made))]
+    assert boxed == [[10, 20, 15, 40], [0, 20, 5, 40], None, None]
+    assert [box for _, _, box in Choice("events").of(made, lambda: record(made))] == [None] * 4
+
+
+def test_tracks_are_forgotten_a_minute_after_their_time_and_not_while_it_runs():
+    choice = Choice("objects", every_s=100.0, named=False)
+
+    def at(pts_s, *tracks):
+        (frame,) = scene([["car"] * len(tracks)])
+        frame.pts_s = pts_s
+        frame.tables["detect"] = frame.tables["detect"].with_columns(track_id=np.array(tracks))
+        return len(choice.of(frame, lambda: record(frame)))
+
+    many = range(1001)
+    assert at(0.0, *many) == 1001
+    assert (at(99.9, 0, 1), len(choice._last_s["test"])) == (0, 1001), "their time runs"
+    assert (at(161.0, 2000), len(choice._last_s["test"])) == (1, 1), "all of 0 s are forgotten"
+    assert at(162.0, *range(3000, 4000)) == 1000
+    assert (at(300.0, 2000), len(choice._last_s["test"])) == (1, 1001)
+    assert at(301.0, 3000) == 1
+    assert len(choice._last_s["test"]) == 1001, "up to a minute more than its time a track is known"

@@ -184,3 +184,15 @@ def test_protobuf_is_what_generated_code_reads_and_writes(name, compiled):
             key: one["label"] for key, one in record["object"].get("attributes", {}).items()
         }
     assert decode(found.SerializeToString()) == record
+
+
+def test_lists_and_mappings_with_nothing_in_them_are_fields_where_a_format_knows_them():
+    made = {**GOOD["an object"]}
+    made["object"] = {**made["object"], "keypoints": [], "embedding": [], "attributes": {}}
+    empties = {"keypoints": [], "embedding": [], "attributes": {}}
+    found = shaper(RECORDS["objects"])(made)["object"]
+    assert {name: found[name] for name in empties} == empties
+    assert "extra" not in found
+    found = shaper(RECORDS["objects"], empties=False)(made)["object"]
+    assert not set(empties) & set(found)
+    assert json.loads(found["extra"]) == empties
