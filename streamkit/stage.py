@@ -59,9 +59,8 @@ class Context:
         ahead: for parts of a source's work that can be done before their turn comes.
         later: for what need not be there when the first frame comes.
         status: for a source: what it is doing (connecting, running, reconnecting, paused, ended, failed), the cause in
-            a word (auth, not_found, refused, timeout, codec, lost, frozen) or None, and the same in a sentence.
-        packets: for a source that `reads_packets`: where to put each packet, as it came, for stages that write them
-            out; None where no stage does. `Frame.packet` is the place of a frame's own.
+            a word (one of `SourceError.CAUSES`) or None, and the same in a sentence.
+        packets: a source that `reads_packets` puts each one there; None where no stage writes packets.
         facts: where a source puts what it knows of itself: codec, width, height, fps, frames, duration_s.
         streams: by source id, the number of the video stream, where the source's option `stream` is set.
     """

@@ -16,6 +16,7 @@ from streamkit.media.continuity import CONTAINERS, Continuity
 from streamkit.media.header import FILE_OPTIONS, length_s
 from streamkit.media.image_file import MAX_MEGAPIXELS, PIXEL_LIMIT, TOO_LARGE, check_image
 from streamkit.media.link import Link
+from streamkit.media.stream_selection import choose_stream
 from streamkit.media.trouble import cannot_open, cannot_read, not_a_video
 from streamkit.media.uris import is_live, is_path, mask
 
@@ -27,8 +28,6 @@ _DECODE_TIMES = frozenset({"avi", "asf"})
 _REORDERED = frozenset({"h264", "hevc"})
 _HEAD = 32  # packets that are read to find the first frame's time: more than any reordering needs
 _MOST_BLANK = 1024
-_DEFAULT_PIXELS = 5_000_000
-"""By so much a stream that is marked as the default one outranks others; FFmpeg's own figure."""
 _MATROSKA = "matroska,webm"
 
 
@@ -333,43 +332,6 @@ class Demuxer:
             frames=stream.frames or None,
             live=is_live(self.uri) or (not is_path(self.uri) and duration is None and not self.container.duration),
         )
-
-
-def choose_stream(container: Any, number: int | None, name: str, *, is_file: bool) -> Any:
-    """The video stream to read; a cover image is none.
-
-    Args:
-        container: an `av.container.InputContainer`.
-        number: which one, from 0; None for the best.
-        name: the address to name in errors, masked.
-        is_file: whether it is a file's.
-
-    Raises:
-        SourceError: there is no video stream, none of that number, or no decoder for it.
-    """
-    import av
-
-    found = [s for s in container.streams.video if not s.disposition & av.stream.Disposition.attached_pic]
-    if not found:
-        raise SourceError(f"{name} has no video stream", cause="no_video" if is_file else "codec")
-    if number is not None and number >= len(found):
-        most = len(found) - 1
-        allowed = f"0 to {most}" if most else "0"
-        has = f"{most + 1} video stream{'s' * (most > 0)}"
-        raise SourceError(f"{name}: stream must be {allowed}, for it has {has}, got {number}", cause="no_video")
-    chosen = max(found, key=_rank) if number is None else found[number]
-    if not chosen.codec_context:
-        raise SourceError(f"{name}: no decoder here knows its codec", cause="codec")
-    return chosen
-
-
-def _rank(stream: Any) -> int:
-    """How good a video stream is, as the command `ffmpeg` ranks them; of equal ones it takes the first."""
-    import av
-
-    context = stream.codec_context
-    pixels = context.width * context.height if context else -1
-    return int(pixels + _DEFAULT_PIXELS * bool(stream.disposition & av.stream.Disposition.default))
 
 
 def chroma_of(layout: Any) -> int:
