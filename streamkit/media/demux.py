@@ -12,9 +12,9 @@ from fractions import Fraction
 from typing import IO, Any
 
 from streamkit.errors import SourceError
+from streamkit.io.image_file import MAX_MEGAPIXELS, PIXEL_LIMIT, TOO_LARGE, check_image
 from streamkit.media.continuity import CONTAINERS, Continuity
 from streamkit.media.header import FILE_OPTIONS, length_s
-from streamkit.media.image_file import MAX_MEGAPIXELS, PIXEL_LIMIT, TOO_LARGE, check_image
 from streamkit.media.link import Link
 from streamkit.media.stream_selection import choose_stream
 from streamkit.media.trouble import cannot_open, cannot_read, not_a_video

@@ -1,0 +1,1 @@
+"""Files that a pipeline reads and writes beside video."""
