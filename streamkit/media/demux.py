@@ -11,8 +11,8 @@ from fractions import Fraction
 from typing import IO, Any
 
 from streamkit.errors import SourceError
+from streamkit.image_file import MAX_MEGAPIXELS, PIXEL_LIMIT, TOO_LARGE, check_image
 from streamkit.media.header import FILE_OPTIONS, length_s
-from streamkit.media.image_file import MAX_MEGAPIXELS, PIXEL_LIMIT, TOO_LARGE, check_image
 from streamkit.media.link import Link
 from streamkit.media.trouble import cannot_open, cannot_read, not_a_video
 from streamkit.media.uris import is_live, is_path, mask

@@ -9,9 +9,9 @@ from collections import Counter
 from pathlib import Path
 
 from streamkit.errors import SourceError
+from streamkit.image_file import PICTURES
 from streamkit.media.uris import check_scheme, is_path, local_path, mask, scheme
 
-PICTURES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
 VIDEOS = frozenset(
     "." + name
     for name in (

@@ -10,8 +10,7 @@ import numpy as np
 
 from streamkit.data import Color, Detections, Device, Frame, Surface
 from streamkit.errors import ModelError, SourceError
-from streamkit.media.find import PICTURES
-from streamkit.media.image_file import MAX_MEGAPIXELS, PIXEL_LIMIT, read_rgb
+from streamkit.image_file import MAX_MEGAPIXELS, PICTURES, PIXEL_LIMIT, read_rgb
 from streamkit.models import reference
 from streamkit.models.card import Card
 from streamkit.models.check_answers import AnswersReport, check_answers

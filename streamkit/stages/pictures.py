@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from streamkit.data import Color, Frame, Surface
 from streamkit.errors import SourceError
-from streamkit.media.image_file import MAX_MEGAPIXELS, read_rgb
+from streamkit.image_file import MAX_MEGAPIXELS, read_rgb
 from streamkit.media.thinning import check_part, nothing_taken, numbers, thinned
 from streamkit.stage import Count, Seconds, Source, stage
 from streamkit.stages.source import Rate

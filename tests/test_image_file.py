@@ -7,8 +7,8 @@ import pytest
 
 from streamkit.data import Color
 from streamkit.errors import SourceError
+from streamkit.image_file import check_image, read_rgb
 from streamkit.media.demux import Demuxer
-from streamkit.media.image_file import check_image, read_rgb
 from streamkit.ops import color
 from streamkit.ops.color import from_rgb
 

@@ -7,8 +7,10 @@ import os
 import numpy as np
 
 from streamkit.errors import SourceError
-from streamkit.media.image_header import image_size
+from streamkit.image_header import image_size
 
+PICTURES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
+"""Suffixes of image files."""
 MAX_MEGAPIXELS = 100.0
 """A larger image is refused unless the user allows it: a small file can unpack to any size."""
 PIXEL_LIMIT = {"max_pixels": str(int(MAX_MEGAPIXELS * 1e6))}

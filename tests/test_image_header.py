@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkit.media.image_header import image_size
+from streamkit.image_header import image_size
 
 KINDS = {
     "png": [], "bmp": [], "webp": [cv2.IMWRITE_WEBP_QUALITY, 101], "jpg": [],
