@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from streamkit.errors import Problem
 from streamkit.messages import did_you_mean
-from streamkit.yamlfile import Node, load, scalar
+from streamkit.yamlfile import Node, load
+from streamkit.yamlscalar import scalar
 
 
 def replace_value(root: Node, name: str, text: str, problems: list[Problem]) -> None:

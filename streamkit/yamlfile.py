@@ -18,18 +18,9 @@ from yaml.composer import ComposerError
 from streamkit.errors import ConfigError, Problem
 from streamkit.media.uris import mask
 from streamkit.messages import did_you_mean
+from streamkit.yamlscalar import scalar
 
 _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_WORDS: dict[str, Any] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
-    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf"), float("inf")),
-    "-.inf": float("-inf"),
-    ".nan": float("nan"),
-}  # fmt: skip
 _LONGEST, _DEEPEST = 1000, 100
 _MOST_ALIASED = 1_000_000
 _TOO_DEEP = f"lists and mappings may stand at most {_DEEPEST} deep in each other"
@@ -171,21 +162,6 @@ def near_files(path: Path) -> str:
     if not path.parent.is_dir():
         return f"; the folder {path.parent} does not exist either"
     return did_you_mean(path.name, [p.name for p in path.parent.iterdir()])
-
-
-def scalar(text: str) -> Any:
-    """Type a plain scalar by YAML 1.2's core schema (YAML 1.2.2, section 10.3.2).
-
-    Raises:
-        ConfigError: a whole number has more digits than Python reads and writes (`sys.get_int_max_str_digits`).
-    """
-    if text in _WORDS:
-        return _WORDS[text]
-    if _INT.fullmatch(text):
-        if len(text) > _LONGEST:
-            raise ConfigError(f"a number has at most {_LONGEST} digits, got {len(text)}; put quotes around text")
-        return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
-    return float(text) if _FLOAT.fullmatch(text) else text
 
 
 def _syntax(error: yaml.MarkedYAMLError, line: int) -> str:

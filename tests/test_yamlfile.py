@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from streamkit import yamlfile
 from streamkit.errors import ConfigError
-from streamkit.yamlfile import Node, load, load_file, scalar
+from streamkit.yamlfile import Node, load, load_file
+from streamkit.yamlscalar import scalar
 
 
 def plain(text, **environment):

@@ -10,6 +10,7 @@ from streamkit.errors import SourceError
 from streamkit.io.image_header import image_size
 
 PICTURES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
+"""Suffixes of image files."""
 MAX_MEGAPIXELS = 100.0
 """A larger image is refused unless the user allows it: a small file can unpack to any size."""
 PIXEL_LIMIT = {"max_pixels": str(int(MAX_MEGAPIXELS * 1e6))}

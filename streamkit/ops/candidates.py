@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 
 from streamkit.data import Array, array_module
+from streamkit.ops.scores import check_scores, float32, sigmoid
+from streamkit.ops.scores import softmax as softmax_of
 
 STRIDES = (8, 16, 32)
 FACE_OUTPUTS = tuple(f"{kind}_{stride}" for kind in ("cls", "obj", "bbox", "kps") for stride in STRIDES)
@@ -127,30 +129,25 @@ def best_class(
     found = _Found(n, a, min_score)
     with np.errstate(all="ignore"):
         if objectness is not None:
-            objectness = _float32(objectness)
+            objectness = float32(objectness)
             frame, anchor = found.reach(objectness)  # class scores are at most 1, so no other anchor can reach it
-            rows = _float32(scores[frame, anchor])
+            rows = float32(scores[frame, anchor])
             class_id = rows.argmax(axis=1)
             score = rows[np.arange(len(rows)), class_id] * objectness[frame, anchor]
         else:
-            best = _softmax(scores) if softmax else scores.max(axis=2)
-            best = _sigmoid(best) if logits else _float32(best)
+            best = softmax_of(scores) if softmax else scores.max(axis=2)
+            best = sigmoid(best) if logits else float32(best)
             scores = scores[:, :, : len(min_score)]
             frame, anchor = found.reach(best)
             class_id = scores[frame, anchor].argmax(axis=1)
             score = best[frame, anchor]
         found.pick(frame, anchor, score, class_id)
-        xyxy = _decode(_float32(boxes[found.frame, found.anchor]), found.anchor, coding, unit, input_size)
+        xyxy = _decode(float32(boxes[found.frame, found.anchor]), found.anchor, coding, unit, input_size)
         return found.done(xyxy, points, step)
 
 
 def each_class(
-    boxes: Array,
-    scores: Array,
-    *,
-    min_score: np.ndarray,
-    coding: Coding,
-    unit: tuple[float, float] = (1.0, 1.0),
+    boxes: Array, scores: Array, *, min_score: np.ndarray, coding: Coding, unit: tuple[float, float] = (1.0, 1.0)
 ) -> Any:
     """Take each class of each row whose sigmoid reaches its threshold: row r's class k counts as anchor r x c + k.
 
@@ -172,11 +169,11 @@ def each_class(
         return readers.each_class(boxes, scores, min_score, coding, unit)
     found = _Found(n, a * classes, min_score)
     with np.errstate(all="ignore"):
-        score = _sigmoid(scores.reshape(n, a * classes))
+        score = sigmoid(scores.reshape(n, a * classes))
         frame, anchor = found.reach(score)
         found.pick(frame, anchor, score[frame, anchor], anchor % max(classes, 1))
         row = found.anchor // max(classes, 1)
-        return found.done(_decode(_float32(boxes[found.frame, row]), row, coding, unit, (0, 0)))
+        return found.done(_decode(float32(boxes[found.frame, row]), row, coding, unit, (0, 0)))
 
 
 def given_class(
@@ -209,12 +206,12 @@ def given_class(
     n, a = scores.shape
     found = _Found(n, a, min_score)
     with np.errstate(all="ignore"):
-        scores = _float32(scores)
+        scores = float32(scores)
         frame, anchor = found.reach(scores)
         label = labels[frame, anchor]
         class_id = np.where((label >= 0) & (label < len(min_score)), label, -1).astype(np.int64)
         found.pick(frame, anchor, scores[frame, anchor], class_id)
-        xyxy = _decode(_float32(boxes[found.frame, found.anchor]), found.anchor, coding, unit, (0, 0))
+        xyxy = _decode(float32(boxes[found.frame, found.anchor]), found.anchor, coding, unit, (0, 0))
         return found.done(xyxy, points, step)
 
 
@@ -236,7 +233,7 @@ def faces(outputs: Mapping[str, Array], n: int, *, min_score: np.ndarray, input_
 
         return readers.faces(outputs, n, min_score, input_size)
     cls, obj, bbox, kps = (
-        np.concatenate([_float32(outputs[f"{kind}_{stride}"][:n]) for stride in STRIDES], axis=1)
+        np.concatenate([float32(outputs[f"{kind}_{stride}"][:n]) for stride in STRIDES], axis=1)
         for kind in ("cls", "obj", "bbox", "kps")
     )
     found = _Found(n, a, min_score)
@@ -293,7 +290,7 @@ class _Found:
         """The candidates, given the boxes of the picked anchors, and further values of all."""
         if points is None:
             return self.made(xyxy, np.zeros((len(xyxy), 0), np.float32), step)
-        return self.made(xyxy, _float32(points[self.frame, self.anchor]), step)
+        return self.made(xyxy, float32(points[self.frame, self.anchor]), step)
 
     def made(self, xyxy: np.ndarray, points: np.ndarray, step: int) -> Candidates:
         """The candidates, given the boxes and further values of the picked anchors."""
@@ -308,28 +305,6 @@ class _Found:
 
     def _count(self, frame: np.ndarray) -> np.ndarray:
         return np.bincount(frame, minlength=self.frames)
-
-
-def check_scores(classes: int, min_score: np.ndarray) -> None:
-    """Raise ValueError where an output has not a score for each threshold."""
-    if classes != len(min_score):
-        raise ValueError(f"the output has scores of {classes} classes, min_score has {len(min_score)}; they must match")
-
-
-def _float32(array: np.ndarray) -> np.ndarray:
-    return array if array.dtype == np.float32 else array.astype(np.float32)
-
-
-def _sigmoid(logits: np.ndarray) -> np.ndarray:
-    return (1.0 / (1.0 + np.exp(-logits.astype(np.float64)))).astype(np.float32)
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    """The best share of each row (n, a) among all classes but the last, of (n, a, c + 1) logits."""
-    wide = logits.astype(np.float64)
-    top = wide.max(axis=2, initial=-np.inf)
-    shares = np.exp(wide[:, :, :-1].max(axis=2, initial=-np.inf) - top) / np.exp(wide - top[:, :, None]).sum(axis=2)
-    return np.asarray(shares, np.float32)
 
 
 def _decode(

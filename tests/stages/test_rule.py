@@ -253,3 +253,19 @@ def test_a_schedule_opens_and_closes_at_its_minute():
         frame.time_s = MONDAY + minute * 60
     rule = "when: present(person), schedule: {hours: '00:30-00:40', zone: UTC}"
     assert told(rule, given) == [(2, "r", "raised", None), (5, "r", "cleared", None)]
+
+
+@pytest.mark.parametrize(
+    ("when", "raised"),
+    [
+        ("count(person) / 0 < 1", False),
+        ("count(person) / 0 == 0", False),
+        ("count(person) / (count(person) - 3) <= 0", False),
+        ("not (count(person) / 0 > 1)", False),
+        ("0 / count(person) == 0", True),
+        ("not (count(person) / 0 > 1 ? count(person) > 1 : count(person) > 5)", False),
+        ("(count(person) / 0 > 1 ? count(person) > 5 : count(person) > 5) or count(person) == 3", True),
+    ],
+)
+def test_what_is_divided_by_nothing_is_not_known(when, raised):
+    assert bool(told(f'when: "{when}"', people(3))) is raised
