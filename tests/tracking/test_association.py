@@ -54,7 +54,7 @@ def beside(iou):
 
 
 @pytest.mark.parametrize("method", ["bytetrack", "botsort", "ocsort", "sort", "iou"])
-@pytest.mark.parametrize(("iou", "kept"), [(0.2, False), (0.3, True)])
+@pytest.mark.parametrize(("iou", "kept"), [(0.2, False), (0.23, False), (0.3, True)])
 def test_an_object_takes_a_track_from_the_least_overlap_on(method, iou, kept):
     assert last(*still((100, 0)), [(100 + beside(iou), 0)], method=method, min_iou=0.25) == [1 if kept else 2]
 
