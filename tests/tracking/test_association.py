@@ -340,3 +340,12 @@ def test_ocsort_goes_the_way_between_what_was_seen_when_it_finds_a_track_again(m
     expect(mean, cov, 0.04, True)
     as_box(mean, box)
     np.testing.assert_allclose(table.xyxy[0], box, atol=0.01)
+
+
+def test_a_lost_object_keeps_its_size():
+    made = scene(*still((100, 100)), *[[]] * 6)
+    for frame in made[:STEADY]:
+        frame.detections.xyxy[0] += np.array([-1, -1, 1, 1], np.float32) * frame.index
+    found = [frame.detections.xyxy[0] for frame in run_stage(Track(predicted=True), made)[STEADY:]]
+    sizes = np.array([box[2:] - box[:2] for box in found])
+    np.testing.assert_allclose(sizes, sizes[:1].repeat(6, axis=0), atol=0.01)
