@@ -54,7 +54,7 @@ def beside(iou):
 
 
 @pytest.mark.parametrize("method", ["bytetrack", "botsort", "ocsort", "sort", "iou"])
-@pytest.mark.parametrize(("iou", "kept"), [(0.2, False), (0.3, True)])
+@pytest.mark.parametrize(("iou", "kept"), [(0.2, False), (0.23, False), (0.3, True)])
 def test_an_object_takes_a_track_from_the_least_overlap_on(method, iou, kept):
     assert last(*still((100, 0)), [(100 + beside(iou), 0)], method=method, min_iou=0.25) == [1 if kept else 2]
 
@@ -340,3 +340,12 @@ def test_ocsort_goes_the_way_between_what_was_seen_when_it_finds_a_track_again(m
     expect(mean, cov, 0.04, True)
     as_box(mean, box)
     np.testing.assert_allclose(table.xyxy[0], box, atol=0.01)
+
+
+def test_a_lost_object_keeps_its_size():
+    made = scene(*still((100, 100)), *[[]] * 6)
+    for frame in made[:STEADY]:
+        frame.detections.xyxy[0] += np.array([-1, -1, 1, 1], np.float32) * frame.index
+    found = [frame.detections.xyxy[0] for frame in run_stage(Track(predicted=True), made)[STEADY:]]
+    sizes = np.array([box[2:] - box[:2] for box in found])
+    np.testing.assert_allclose(sizes, sizes[:1].repeat(6, axis=0), atol=0.01)
