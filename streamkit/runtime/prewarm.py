@@ -55,7 +55,9 @@ def blank_batch(device: Device, length: int) -> Batch:
     data = device.xp.full((height * 3 // 2, width), 16, np.uint8)
     data[height:] = 128
     surface = Surface(data, Color())
-    frames = [Frame("warm-up", index, 0.0, width, height, surface=surface) for index in range(length)]
+    frames = [  # no source's first, at which stages report what is wrong with a source
+        Frame("warm-up", index + 1, 0.0, width, height, surface=surface, ordinal=index + 1) for index in range(length)
+    ]
     table = Detections(
         xyxy=np.tile(np.array([[8, 8, 72, 72]], np.float32), (length, 1)),
         score=np.ones(length, np.float32),

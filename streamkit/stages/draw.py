@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -64,6 +64,8 @@ class Draw(BatchStage):
     untracked: bool = False
     blur: Hiding | None = None
     pixelate: Hiding | None = None
+
+    warms_up: ClassVar[bool] = True
 
     in_place: bool = field(default=False, init=False)
     """Set by the runner where no other branch reads the surfaces: then they are drawn on, not copied."""

@@ -21,18 +21,17 @@ stages:
 """
 
 
-def opened(text: str, root, registry=None, sizes=(1, 3)):
+def opened(text: str, root, registry=None, sizes=(1, 3), lane=0, say=print):
     graph = build(read_text(text, folder=root, registry=registry or default_registry()))
     counters = Counters()
 
     def context(id_: str) -> Context:
-        return Context(id_, Device(), sizes, counters=counters)
+        return Context(id_, Device(), sizes, counters=counters, say=say)
 
     def fail(error: BaseException) -> None:
         raise error
 
-    lane = partition(graph)[0]
-    runners = [runner(node, context, fail, ["street"]) for node in lane.nodes]
+    runners = [runner(node, context, fail, ["street"]) for node in partition(graph)[lane].nodes]
     for one in runners:
         one.start()
     return runners
@@ -56,6 +55,17 @@ def test_every_batch_size_goes_through_the_detector_and_nothing_is_counted(root)
     assert all(one.meter.frames == 0 for one in runners)
     for one in runners:
         one.finish()
+
+
+def test_draw_loads_its_letters_and_reports_nothing(root):
+    said: list[str] = []
+    text = YAML.replace("draw: {}", "draw: {blur: {zone: [[9000, 0], [9999, 0], [9999, 9]]}}")
+    (draw,) = opened(text, root, lane=1, say=said.append)
+    prewarm([draw], Device())
+    (instance,) = draw.instances()
+    assert instance._atlas.used > 0
+    assert said == []
+    assert not draw.counters.values
 
 
 def test_a_plugins_stage_sees_no_blank_frame(root):
