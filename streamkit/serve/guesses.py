@@ -94,7 +94,7 @@ def _left(one: _Address, now_s: float) -> float:
 def _network(address: str) -> str:
     """An IPv4 address, or the network of an IPv6 address: a household has 2**64 of those."""
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        found = ipaddress.ip_address(address)
     except ValueError:
         return address
     if isinstance(found, ipaddress.IPv6Address):

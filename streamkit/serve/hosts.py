@@ -27,7 +27,7 @@ def may_ask(header: str, allowed: Collection[str] = ()) -> bool:
     if host == "localhost" or host in allowed:
         return True
     try:
-        ipaddress.ip_address(host.partition("%")[0])
+        ipaddress.ip_address(host)
     except ValueError:
         return False
     return True
