@@ -102,7 +102,7 @@ def test_what_an_earlier_run_left_of_another_kind_is_given_up_alone_and_told(bro
     away = {**there, "url": f"kafka://127.0.0.1:{free_port()}", "drain": 0.1, "timeout": 0.1}
     run(away, count=2, sources=("gate",))
     code, counts, said = run({**there, "send": "objects", "format": "avro"}, count=2, sources=("yard",), above=TEN)
-    assert code == 0
+    assert code == 1
     assert counts["records refused by the broker, and given up"] == 2
     assert counts["records sent"] == len(consumed(broker.port, ["streamkit"], 20)) == 20
     (told,) = {text for text in said if "refuses" in text}

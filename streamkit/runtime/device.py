@@ -108,7 +108,18 @@ class HostLane(LaneDevice):
         """Make the GPU the current one of this thread."""
         if self._device is None:
             return contextlib.nullcontext()
-        return self._device.xp.cuda.Device(self._device.index)  # type: ignore[no-any-return]
+        cuda, index = self._device.xp.cuda, self._device.index
+
+        @contextlib.contextmanager
+        def current() -> Iterator[None]:
+            with cuda.Device(index):
+                # `Device` leaves the call out where the GPU is current already, and then this thread has no context
+                # for calls of CUDA's driver, such as those of `ops.cuda.driver`
+                cuda.runtime.setDevice(index)
+                cuda.runtime.deviceSynchronize()
+                yield
+
+        return current()
 
     def receive(self, batch: Batch) -> None:
         """Wait on this thread until the GPU has written the batch."""

@@ -108,7 +108,7 @@ def test_one_pipeline_does_all_files_and_says_how_each_went(settings, work, root
         facts = dict(one.facts)
         assert facts.pop("fps") == pytest.approx(25.0)
         assert facts == {
-            "codec": "h264", "width": 640, "height": 360, "frames": 400, "duration_s": 16.0,
+            "codec": "h264", "width": 640, "height": 360, "frames": 400, "expected_frames": 400, "duration_s": 16.0,
             "concealed_errors": 0, "damaged_frames": 0, "failed_frames": 0,
         }  # fmt: skip
     assert (missing.status, missing.cause_kind, missing.again) == ("failed", "missing", False)

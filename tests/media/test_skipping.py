@@ -242,7 +242,7 @@ def test_damage_to_an_unwanted_frame_that_others_need_is_counted(one_damaged):
     counters = Counters()
     with closing(Reader(str(one_damaged), CPU, SurfacePool(CPU), counters, print)) as reader:
         found = []
-        with pytest.raises(SourceError, match="is damaged: 1 of its pictures") as caught:
+        with pytest.raises(SourceError, match="is damaged: 1 frame was lost or concealed") as caught:
             found.extend(number for number, _ in reader.pictures(thinning=Thinning(10, None)))
     assert caught.value.cause == "damaged"
     assert found == [0, 10, 20, 30]

@@ -259,7 +259,7 @@ stages:
   track: {}
   door: {stage: line_counter, line: [[320, 60], [320, 360]]}
   jsonl: {path: "all.jsonl"}
-  draw: {blur: [person], only: [none], from: door}
+  draw: {blur: [person], only: [none], analytics: false, from: door}
   hidden: {stage: snapshot, when: door.crossed, what: frame, from: draw, path: "hidden/{source}{time}.jpg"}
   clear: {stage: snapshot, when: door.crossed, what: frame, from: door, clear: true, path: "clear/{source}{time}.jpg"}
 """.replace("STREET", str(root / "samples" / "street.mp4"))
