@@ -23,6 +23,7 @@ from streamkit.bench.table import HEAD, Row, a_source, best, binding, told_in_a_
 from streamkit.errors import ConfigError, StreamkitError
 from streamkit.runtime.sizes import cores
 
+WHOLE_S, QUICK_S = 360.0, 60.0  # how long all of it may take by default, and in its quick form
 _FOR_PARTS = 0.4  # of the time there is
 _REALTIME_FPS = 30
 _BEHIND = "whole + stages"
@@ -59,7 +60,7 @@ class Options:
     batches: tuple[int, ...] = (8, 32, 64, 128)
     sources: tuple[int, ...] = (1, 7, 14, 32)
     seconds: float = 3.0
-    max_s: float = 360.0
+    max_s: float = WHOLE_S
     realtime: tuple[int, ...] = ()
     grid: bool = False
     processes: tuple[int, ...] = (1,)
@@ -68,10 +69,10 @@ class Options:
     set_: dict[str, str] = field(default_factory=dict)
 
     def quick(self) -> Options:
-        """The same in a minute: one batch size, one number of sources."""
+        """The same with one batch size and one number of sources."""
         self.batches = (max((n for n in self.batches if n <= 64), default=min(self.batches)),)
         self.sources = (min(self.sources, key=lambda n: abs(n - 14)),)
-        self.seconds, self.max_s, self.frames = min(self.seconds, 1.5), 60.0, min(self.frames, 3000)
+        self.seconds, self.frames = min(self.seconds, 1.5), min(self.frames, 3000)
         return self
 
 

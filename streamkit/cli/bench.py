@@ -67,8 +67,8 @@ def bench_cpu(out: Path | None, data: Path | None) -> int:
 @click.option("--processes", type=_Numbers(), default="1", show_default=True,
               help="numbers of processes that share the GPU, as device: [cuda:0, cuda:0] does")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(min=0.2), default=3.0, show_default=True, help="of each measurement")
-@click.option("--max", "max_s", type=click.FloatRange(min=1), default=360.0, show_default=True,
-              help="seconds; what does not fit is left out or stopped")  # fmt: skip
+@click.option("--max", "max_s", type=click.FloatRange(min=1), default=None,
+              help="seconds: 360, or 60 with --quick; what does not fit is left out or stopped")  # fmt: skip
 @click.option("--behind", type=click.Path(path_type=Path, dir_okay=False),
               help="a YAML whose `stages`, a tracker say, one more run and --realtime have behind detect")  # fmt: skip
 @click.option("--quick", is_flag=True, help="one batch size and one number of sources, in a minute")
@@ -77,13 +77,13 @@ def bench_cpu(out: Path | None, data: Path | None) -> int:
 def bench_gpu(
     out: Path | None, data: Path | None, clips: tuple[str, ...], codecs: str, model: str | None, dtype: str,
     batches: tuple[int, ...], sources: tuple[int, ...], grid: bool, realtime: tuple[int, ...],
-    processes: tuple[int, ...], seconds: float, max_s: float, behind: Path | None, quick: bool, device: str,
+    processes: tuple[int, ...], seconds: float, max_s: float | None, behind: Path | None, quick: bool, device: str,
     set_: tuple[str, ...],
 ) -> int:  # fmt: skip
     """Measure a GPU: decoding, preprocessing, inference and postprocessing alone, and the whole with its records."""
     from streamkit.bench.clips import clip_of
     from streamkit.bench.cpu import data_folder
-    from streamkit.bench.gpu import Options, stages_of
+    from streamkit.bench.gpu import QUICK_S, WHOLE_S, Options, stages_of
     from streamkit.bench.gpu import bench as measure
     from streamkit.runtime.device import choose
 
@@ -99,7 +99,8 @@ def bench_gpu(
     folder = None if own and model else data_folder(data)
     videos = own or {codec: clip_of(codec, folder) for codec in codecs.split(",") if folder is not None}
     options = Options(
-        videos, folder, model, "f16" if dtype == "f16" else "f32", device, batches, sources, seconds, max_s, realtime,
+        videos, folder, model, "f16" if dtype == "f16" else "f32", device, batches, sources, seconds,
+        max_s or (QUICK_S if quick else WHOLE_S), realtime,
         grid, processes, behind={} if behind is None else stages_of(behind), set_=pairs(set_),
     )  # fmt: skip
     return measure(options.quick() if quick else options, out, click.echo)

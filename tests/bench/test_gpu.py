@@ -191,7 +191,7 @@ def test_the_best_batch_is_that_of_the_fastest_run(root, tmp_path):
 
 def test_the_quick_form_has_one_batch_size():
     quick = gpu.Options({}).quick()
-    assert (quick.batches, quick.sources, quick.max_s) == ((64,), (14,), 60.0)
+    assert (quick.batches, quick.sources, quick.seconds) == ((64,), (14,), 1.5)
 
 
 def test_a_misspelt_option_is_told_before_anything_runs(root, tmp_path):
