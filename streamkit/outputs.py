@@ -230,7 +230,7 @@ def lock(handle: int) -> bool:
 
 
 def sweep(part: Path) -> bool:
-    """Remove a part file that nobody writes any more, as a crash leaves it.
+    """Remove an abandoned part file, such as a crash leaves.
 
     One that is being written, by whatever process, is locked and stays. Where there are no locks, one that has changed
     within the last minute stays, too.

@@ -337,7 +337,7 @@ def bench(options: Options, out: Path | None, echo: Callable[[str], None]) -> in
 
     Args:
         options: what to measure.
-        out: a JSON file for everything that was found, written anew with each row: a run that is stopped keeps what it
+        out: a JSON file for everything that was found, rewritten with each row: a run that is stopped keeps what it
             had. `complete` says whether it came to its end.
         echo: takes lines of text.
 

@@ -155,12 +155,12 @@ class MqttClient(Client):
                 except Lost as error:
                     self._tried[topic] += error.broke
                     if self._tried[topic] >= _TRIES:
-                        self.say(f"{self.where} does not take {topic}: {error}; nobody will know of it")
+                        self.say(f"{self.where} does not take {topic}: {error}; it is not published")
                     raise
                 if (code := self._answers.pop(mid)) >= _FAILED:
                     why = f"reason code 0x{code:02x}"
             if why is not None:
-                self.say(f"{self.where} does not take {topic}: {why}; nobody will know of it")
+                self.say(f"{self.where} does not take {topic}: {why}; it is not published")
                 self._tried[topic] = _TRIES
             self._stands[topic] = payload
 

@@ -125,7 +125,7 @@ class Sender:
     def _blame(self, messages: list[Message], error: Exception) -> None:
         """Find the record over which the broker ends every connection, and give it up, or nothing would ever go on.
 
-        A broker that is down, stands still, or says that it takes nothing for now is no record's fault. Records go in
+        A broker that is down, stands still, or refuses everything for now is no record's fault. Records go in
         ever smaller windows until one goes alone; `_STRIKES` lone failures in a row make it the cause.
         """
         poison = error.broke if isinstance(error, Lost) else not isinstance(error, (OSError, MemoryError))

@@ -28,7 +28,7 @@ DAMAGED = "records dropped: the spool was damaged"
 TORN = "torn ends of spools removed"
 
 DROPPED = (FULL, DISK, OLD, DAMAGED)
-"""What a run counts that loses records of its own accord; a run that does ends with exit code 1."""
+"""Counts of records that a run drops; a run with any of them ends with exit code 1."""
 
 _READ = 1 << 18
 _LOOK_S = 0.2

@@ -1,7 +1,7 @@
 """The size of an image as its file's header tells it, before a decoder takes memory for the pixels.
 
 PNG (ISO 15948), JPEG (ITU-T T.81), BMP, TIFF 6.0 and BigTIFF, WebP (RFC 9649). No other format passes: OpenCV goes by a
-file's first bytes, not by its name, and knows formats whose headers nobody here checks.
+file's first bytes, not by its name, and knows formats whose headers are not checked here.
 """
 
 from __future__ import annotations

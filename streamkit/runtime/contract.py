@@ -21,7 +21,7 @@ def check_batch(made: Batch, given: Batch, kind: type[Stage]) -> None:
     count = len(made.frames) + len(made.failed) - len(given.failed)
     if count != len(given.frames):
         raise ValueError(
-            f"{kind.__name__}.process must hand on every frame that it is given, got {count} of {len(given.frames)}; "
+            f"{kind.__name__}.process must return every frame that it is given, got {count} of {len(given.frames)}; "
             "to leave out objects select rows of a table"
         )
     check_tables(made.tables, "batch.tables")
@@ -37,7 +37,7 @@ def check_batch(made: Batch, given: Batch, kind: type[Stage]) -> None:
     order = {(frame.source, frame.position): place for place, frame in enumerate(given.frames)}
     places = [order.get((frame.source, frame.position), -1) for frame in made.frames]
     if places and (min(places) < 0 or places != sorted(set(places))):
-        raise ValueError(f"{kind.__name__}.process must hand on the frames that it is given, in their order")
+        raise ValueError(f"{kind.__name__}.process must return the frames that it is given, in their order")
     _check_arrays(made, given)
 
 

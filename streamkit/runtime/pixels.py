@@ -63,7 +63,7 @@ class Pixels:
             frame.surface, frame.width, frame.height = pixels
 
     def take(self, frames: Sequence[Frame], xp: Any) -> int:
-        """Check the surfaces that the stage left, and make those that it replaced safe to hand on.
+        """Check the surfaces that the stage left, and make those that it replaced safe for later stages.
 
         Args:
             frames: the frames to look at, any of those given.
@@ -90,7 +90,7 @@ class Pixels:
                 frame.surface = new = Surface(new.data.copy(), new.color)
                 copied += 1
             if xp is np and not new.pooled:
-                new.data.flags.writeable = False  # or `draw` could draw on what the stage hands on a second time
+                new.data.flags.writeable = False  # or `draw` could draw on what the stage returns a second time
         return copied
 
 

@@ -96,7 +96,7 @@ def test_what_stands_and_is_too_large_is_said_once_and_does_not_cost_the_connect
     made.idle()
     assert made.said == [
         f"{made.where} does not take house/large: the message has {LIMIT + 19} bytes, and the broker takes {LIMIT}; "
-        "nobody will know of it"
+        "it is not published"
     ]
     assert made.deliver([message(1, 100)]) == {}
 
@@ -114,7 +114,7 @@ def test_what_stands_and_ends_the_connection_is_given_up_after_three_tries(clien
     made.idle()
     assert made.deliver([message(1, 100)]) == {}
     assert len(made.said) == 1
-    assert "nobody will know of it" in made.said[0]
+    assert "it is not published" in made.said[0]
 
 
 def test_no_more_are_under_way_than_the_broker_announces(client, monkeypatch):

@@ -390,9 +390,9 @@ def doubled(batch):
 @pytest.mark.parametrize(
     ("what", "told"),
     [
-        (swapped, "process must hand on the frames that it is given, in their order"),
-        (foreign, "process must hand on the frames that it is given, in their order"),
-        (doubled, "process must hand on the frames that it is given, in their order"),
+        (swapped, "process must return the frames that it is given, in their order"),
+        (foreign, "process must return the frames that it is given, in their order"),
+        (doubled, "process must return the frames that it is given, in their order"),
         (no_frame, "batch.frames must hold Frame, got NoneType"),
         (lambda batch: setattr(batch, "tables", None), "batch.tables must be a dict of Detections, got NoneType"),
         (lambda batch: setattr(batch, "tensor", [1]), "batch.tensor must be an array of numpy, got list"),

@@ -127,7 +127,7 @@ def test_the_folder_is_the_user_s(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "streamkit" / "compiled"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", "/home/me")
-    assert cache_folder() == Path("/home/me/.cache/streamkit/compiled")
+    monkeypatch.setenv("HOME", "/elsewhere")
+    assert cache_folder() == Path("/elsewhere/.cache/streamkit/compiled")
     monkeypatch.setattr(config, "CACHE_DIR", "/elsewhere")
     assert cache_folder() == Path("/elsewhere/streamkit")
