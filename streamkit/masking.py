@@ -63,7 +63,7 @@ def _masked(word: str, rest: str, partitions: bool) -> str:
 def _userinfo(authority: str, behind: str) -> tuple[str, str]:
     """The host with the password before it hidden, and what follows the host.
 
-    A password may hold a slash that is not percent-encoded, so that what seems a host and port is the user's name and the
+    A password may hold a slash that is not percent-encoded, so that what seems a host and port is the user and the
     begin of the password: `user:pass/word@host/stream`.
     """
     if "@" not in authority:
