@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from streamkit.cli.common import pairs
+from streamkit.cli.common import echo, pairs
 from streamkit.errors import ConfigError
 
 _OUT = click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="write the figures as JSON")
@@ -50,7 +50,7 @@ def bench_cpu(out: Path | None, data: Path | None) -> int:
     """Measure the CPU, against the plain loop a user would write."""
     from streamkit.bench.cpu import bench as measure
 
-    return measure(data, out, click.echo)
+    return measure(data, out, echo)
 
 
 @bench.command("gpu")
@@ -89,7 +89,7 @@ def bench_gpu(
 
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise ConfigError(f"--device must be cuda, cuda:N or cpu: bench gpu measures one; got {device!r}")
-    choose(device, click.echo)  # no GPU: that comes before what else is missing
+    choose(device, echo)  # no GPU: that comes before what else is missing
     if not all("=" in clip for clip in clips):
         raise ConfigError("--clip: write CODEC=FILE, such as --clip hevc=gate.mp4")
     own = {codec: Path(path) for codec, path in pairs(clips).items()}
@@ -103,7 +103,7 @@ def bench_gpu(
         max_s or (QUICK_S if quick else WHOLE_S), realtime,
         grid, processes, behind={} if behind is None else stages_of(behind), set_=pairs(set_),
     )  # fmt: skip
-    return measure(options.quick() if quick else options, out, click.echo)
+    return measure(options.quick() if quick else options, out, echo)
 
 
 @click.command()
@@ -126,4 +126,4 @@ def capacity(
     from streamkit.bench.capacity import capacity as measure
 
     options = Options(fps, max_latency_ms / 1e3, seconds, start=start, most=most)
-    return measure(pipeline, pairs(set_), device, options, out, click.echo)
+    return measure(pipeline, pairs(set_), device, options, out, echo)

@@ -12,13 +12,13 @@ import click
 
 from streamkit.cli.batch import batch
 from streamkit.cli.bench import bench, capacity
-from streamkit.cli.common import exit_code
+from streamkit.cli.common import echo, exit_code
 from streamkit.cli.look import check, doctor, explain, graph, list_, schema, test
 from streamkit.cli.models import models
 from streamkit.cli.run import run
 from streamkit.cli.serve import serve
 from streamkit.errors import StreamkitError
-from streamkit.messages import did_you_mean, printable
+from streamkit.messages import did_you_mean
 
 
 class _Group(click.Group):
@@ -93,7 +93,7 @@ def _run() -> int:
     except click.Abort:
         code = 130
     except StreamkitError as error:
-        click.echo(printable(str(error)), err=True)
+        echo(str(error), err=True)
         code = exit_code(error)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -11,10 +11,16 @@ from typing import Any
 import click
 
 from streamkit.errors import ConfigError, DeviceError, MissingPackage, StreamkitError
+from streamkit.messages import printable
 
 FILE = click.argument("pipeline", type=click.Path(path_type=Path))
 SET = click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="replace a value of the YAML")
 DEVICE = click.option("--device", help="replace the YAML's device: auto, cpu, cuda, cuda:N, or several: cuda:0,cuda:1")
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print text; names and labels from files may hold control characters, which are shown as escapes."""
+    click.echo(printable(text), err=err)
 
 
 def read(pipeline: Path, set_: tuple[str, ...], device: str | None, *, may_be_empty: bool = False) -> Any:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from streamkit.cli.common import DEVICE, FILE, SET, read, registry
-from streamkit.messages import printable
+from streamkit.cli.common import DEVICE, FILE, SET, echo, read, registry
 
 
 @click.command()
@@ -25,12 +24,12 @@ def check(pipeline: Path, set_: tuple[str, ...], device: str | None) -> int:
     graph = checked(config)
     share_out(graph)
     for warning in config.warnings:
-        click.echo(printable(f"{warning} (warning)"), err=True)
+        echo(f"{warning} (warning)", err=True)
     # as the YAML names them: a composite such as detect is one stage, however many parts it has
     stages = {id_.partition(".")[0] for id_ in graph.nodes}
     on_device = {id_.partition(".")[0] for id_, node in graph.nodes.items() if issubclass(node.type, BatchStage)}
     counts = (f"{n} {what}{'s' * (n != 1)}" for n, what in ((len(graph.sources), "source"), (len(stages), "stage")))
-    click.echo(f"{pipeline}: ok, {', '.join(counts)} ({len(on_device)} on the device)")
+    echo(f"{pipeline}: ok, {', '.join(counts)} ({len(on_device)} on the device)")
     return 0
 
 
@@ -48,10 +47,10 @@ def graph(pipeline: Path, set_: tuple[str, ...], device: str | None, format_: st
 
     built = build(read(pipeline, set_, device))
     shares = share_out(built)
-    chosen = [str(choose(name, lambda text: click.echo(text, err=True))) for name, _ in shares]
-    click.echo((as_text if format_ == "text" else as_mermaid)(built, ", ".join(dict.fromkeys(chosen))))
+    chosen = [str(choose(name, lambda text: echo(text, err=True))) for name, _ in shares]
+    echo((as_text if format_ == "text" else as_mermaid)(built, ", ".join(dict.fromkeys(chosen))))
     for name, (_, sources) in zip(chosen, shares, strict=True) if len(shares) > 1 and format_ == "text" else ():
-        click.echo(f"process on {name}: {', '.join(sources)}")
+        echo(f"process on {name}: {', '.join(sources)}")
     return 0
 
 
@@ -62,7 +61,7 @@ def test(pipeline: Path, set_: tuple[str, ...]) -> int:
     """Run the tests that stand in a pipeline's YAML under `tests:`."""
     from streamkit.yamltests import run_tests
 
-    return run_tests(read(pipeline, set_, "cpu"), click.echo)
+    return run_tests(read(pipeline, set_, "cpu"), echo)
 
 
 @click.command("list")
@@ -71,7 +70,7 @@ def list_(plugins: tuple[Path, ...]) -> int:
     """List the stages there are."""
     from streamkit.describe import stage_list
 
-    click.echo(stage_list(registry(plugins)))
+    echo(stage_list(registry(plugins)))
     return 0
 
 
@@ -82,7 +81,7 @@ def explain(stage: str, plugins: tuple[Path, ...]) -> int:
     """Show what a stage does and its options."""
     from streamkit.describe import explain as told
 
-    click.echo(told(registry(plugins), stage))
+    echo(told(registry(plugins), stage))
     return 0
 
 
@@ -109,4 +108,4 @@ def doctor() -> int:
     """Say what this machine can do, and how to mend what it cannot."""
     from streamkit.doctor.machine import examine
 
-    return examine(click.echo)
+    return examine(echo)

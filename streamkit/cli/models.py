@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from streamkit.cli.common import DEVICE
+from streamkit.cli.common import DEVICE, echo
 
 
 @click.group()
@@ -23,7 +23,7 @@ def models_list() -> int:
         card = load_card(path)
         there = "ready" if card.file.is_file() else ("run.py models pull " + card.name if card.url else "file missing")
         size = "x".join(map(str, card.input.size))
-        click.echo(f"{card.name:14} {card.task:8} {card.family:10} {size:9} {card.license:12} {there}")
+        echo(f"{card.name:14} {card.task:8} {card.family:10} {size:9} {card.license:12} {there}")
     return 0
 
 
@@ -35,7 +35,7 @@ def models_pull(names: tuple[str, ...]) -> int:
     from streamkit.models.pull import pull
 
     for name in names:
-        click.echo(f"{name}: {pull(load_card(find_card(name, Path())))}")
+        echo(f"{name}: {pull(load_card(find_card(name, Path())))}")
     return 0
 
 
@@ -54,6 +54,6 @@ def models_check(name: str, frames: tuple[Path, ...], device: str | None, max_me
     from streamkit.runtime.device import choose
 
     shown = frames_of(frames or [shipped_models().parent / "samples" / "street.mp4"], max_megapixels=max_megapixels)
-    report = compare(load_card(find_card(name, Path())), shown, choose(device or "cpu", click.echo))
-    click.echo(str(report))
+    report = compare(load_card(find_card(name, Path())), shown, choose(device or "cpu", echo))
+    echo(str(report))
     return 0 if report.passed else 1

@@ -76,3 +76,14 @@ def test_stages_are_counted_as_the_yaml_names_them(
     """Not the parts that a composite stands for, which no user wrote."""
     path = write(tmp_path, text)
     assert here("check", path, cwd=root).stdout == f"{path}: ok, {counts}\n"
+
+
+def test_a_name_with_control_characters_does_not_act_on_the_terminal(here, tmp_path):
+    (tmp_path / "p.yaml").write_text(
+        'sources: {a: "test://"}\n'
+        "stages: {detect: {model: demo}, track: {}, zone: {polygon: [[0, 0], [9, 0], [9, 9]]}}\n"
+        'tests: [{name: "clear\\e[2J", insert_at: zone, given: [{xyxy: [], track_id: []}], expect: {events: []}}]\n'
+    )
+    done = here("test", "p.yaml", cwd=tmp_path)
+    assert "clear\\x1b[2J" in done.stdout, done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
