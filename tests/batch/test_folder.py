@@ -108,6 +108,15 @@ def test_the_row_of_a_file_whose_parts_are_broken_goes_first(tmp_path, monkeypat
         assert len(order) == 5
 
 
+def test_the_row_of_a_file_that_is_cleared_goes_before_its_parts(tmp_path, monkeypatch):
+    with Folder(tmp_path, IDENTITY) as folder:
+        row(tmp_path, KEYS[0])
+        order, unlink = [], Path.unlink
+        monkeypatch.setattr(Path, "unlink", lambda path, **how: (order.append(path.parent.name), unlink(path, **how)))
+        folder.clear(KEYS[0])
+        assert (order[0], sorted(order)) == ("files", ["files", "jsonl", "objects", "video", "video"])
+
+
 def test_the_row_says_how_large_the_parts_are(tmp_path):
     with Folder(tmp_path, IDENTITY):
         row(tmp_path, KEYS[0])
