@@ -282,7 +282,7 @@ class Spool:
         try:
             with file.path.open("rb") as opened:
                 opened.seek(self._offset)
-                data = opened.read(min(_READ, file.size - self._offset))
+                data = opened.read(_READ)
                 if len(data) >= blocks.HEADER_BYTES:
                     data += opened.read(max(0, blocks.block_bytes(data) - len(data)))
         except OSError as error:

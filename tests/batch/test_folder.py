@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -123,6 +124,26 @@ def test_the_row_says_how_large_the_parts_are(tmp_path):
         row(tmp_path, KEYS[1], "failed")
     rows = {one["key"]: one["parts_bytes"] for one in pq.read_table(tmp_path / "files").to_pylist()}
     assert rows == {KEYS[0]: len(PARQUET) + 12, KEYS[1]: 0}
+
+
+def test_the_row_says_all_that_is_known_of_a_file(tmp_path):
+    with Folder(tmp_path, IDENTITY) as folder:
+        settings = row(tmp_path, KEYS[0])
+        facts = {
+            "codec": "h264", "width": 640, "height": 480, "fps": 25, "duration_s": 8.5, "frames": 200,
+            "failed_frames": 3, "damaged_frames": 2, "concealed_errors": 5,
+        }  # fmt: skip
+        job = Job(VideoFile("/v/gate.mp4", "gate.mp4", 1000, "v7"), KEYS[0], 2)
+        commit(settings, Outcome(job, "done", frames=40, objects=12, duration_s=8.0, seconds=0.5, facts=facts))
+    (found,) = pq.read_table(tmp_path / "files" / f"{KEYS[0]}.parquet").to_pylist()
+    assert abs(found.pop("finished_at").timestamp() - time.time()) < 60
+    assert found == {
+        "key": KEYS[0], "source": "gate.mp4", "path": "/v/gate.mp4", "size": 1000, "version": "v7", "status": "done",
+        "cause": None, "cause_kind": None, "frames": 40, "frames_failed": 3, "frames_damaged": 2, "objects": 12,
+        "looked_s": 8.0, "codec": "h264", "width": 640, "height": 480, "fps": 25.0, "duration_s": 8.5,
+        "frames_in_file": 200, "concealed_errors": 5, "parts_bytes": len(PARQUET) + 12, "pipeline": folder.pipeline,
+        "models": [{"name": "demo", "sha256": "ab"}], "streamkit": "0.1.0", "attempts": 2, "seconds": 0.5,
+    }  # fmt: skip
 
 
 def test_a_row_that_does_not_say_how_large_the_parts_are_counts_as_it_is(tmp_path):
