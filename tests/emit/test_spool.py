@@ -102,6 +102,22 @@ def test_a_later_run_goes_on_where_this_one_ended(tmp_path):
     third.close()
 
 
+@pytest.mark.parametrize(("arrived", "runs"), [(2, 2), (3, 1)])
+def test_only_runs_of_which_a_record_waits_keep_their_ids(tmp_path, arrived, runs):
+    spool = Spool(tmp_path / "s")
+    spool.append(records(1, 2, 3))
+    before = spool.id(3)
+    spool.take(3)
+    spool.acknowledge(arrived)
+    spool.close()
+    again = Spool(tmp_path / "s")
+    assert (again.acknowledged, again.waiting) == (arrived, 3 - arrived)
+    assert len((tmp_path / "s" / "name").read_text().split()) == 1 + 2 * runs
+    assert (again.id(3) == before) is (runs == 2)
+    assert again.id(4) != before.replace("-3", "-4")
+    again.close()
+
+
 def test_its_files_are_its_owners_alone(tmp_path):
     before = os.umask(0)
     try:
