@@ -269,13 +269,14 @@ def test_records_that_are_gathered_fill_the_window_and_no_more(clock, tmp_path):
     client.gather_s = 60.0
     spool = Spool(tmp_path / "s")
     sender = Sender(spool, client, 1.0, Counters(), lambda text: None)
-    sender._window = 4
+    sender._window, calls = 4, []
 
     def add(*numbers):
         spool.append([Record(b"t", b"", b'{"n":%d}' % n) for n in numbers])
 
     def over():
-        if spool.waiting == 3:  # the sender has them, and waits for others
+        calls.append(len(client.sizes))
+        if len(calls) == 3:  # the sender has the first three, and waits for others
             add(3, 4, 5, 6, 7)
         sender.draining = bool(client.sizes)
         return sender.draining and not spool.waiting
