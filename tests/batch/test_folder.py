@@ -336,6 +336,20 @@ def test_the_path_of_each_row_is_known(tmp_path):
         assert folder.paths() == {KEYS[0]: "v/0.mp4", KEYS[1]: "v/caf\\xe9.mp4"}
 
 
+def test_only_rows_that_were_written_since_are_read_again(tmp_path, monkeypatch):
+    read, row_of = [], folder_module._row
+    monkeypatch.setattr(folder_module, "_row", lambda path: (read.append(Path(path).stem), row_of(path))[1])
+    seen = {}
+    with Folder(tmp_path, IDENTITY):
+        row(tmp_path, KEYS[0])
+        row(tmp_path, KEYS[1])
+        assert statuses(tmp_path, seen) == {KEYS[0]: "done", KEYS[1]: "done"}
+        assert statuses(tmp_path, seen) == {KEYS[0]: "done", KEYS[1]: "done"}
+        row(tmp_path, KEYS[1], "failed")
+        assert statuses(tmp_path, seen) == {KEYS[0]: "done", KEYS[1]: "failed"}
+    assert read == [KEYS[0], KEYS[1], KEYS[1]]
+
+
 def test_what_is_done_can_be_asked_without_the_lock(tmp_path):
     with Folder(tmp_path, IDENTITY):
         row(tmp_path, KEYS[0])
