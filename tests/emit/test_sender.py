@@ -8,6 +8,7 @@ import pytest
 from streamkit.counters import Counters
 from streamkit.emit.blocks import Record
 from streamkit.emit.client import Client, Lost, Refused
+from streamkit.emit.dead_letters import NAME, UNKEPT
 from streamkit.emit.sender import LOST, REFUSED, SENT, Sender
 from streamkit.emit.spool import Spool
 
@@ -118,6 +119,21 @@ def test_a_refusal_shows_no_secret_in_any_message_or_file(run, tmp_path):
     ]
     assert len(said) == 2
     assert not any("hunter2" in text for text in said)
+
+
+def test_the_dead_letter_file_takes_a_tenth_of_the_spool(tmp_path):
+    class No(Scripted):
+        def deliver(self, messages):
+            return dict.fromkeys(range(len(messages)), "no")
+
+    counters, said = Counters(), []
+    spool = Spool(tmp_path / "s", 1_000_000)
+    spool.append([Record(b"t", b"", b'{"x":"%b"}' % (b"x" * 30_000))] * 5)
+    Sender(spool, No(), 0.3, counters, said.append).run(lambda: not spool.waiting)
+    assert 90_000 < (spool.folder / NAME).stat().st_size <= 100_000
+    assert (counters[REFUSED], counters[UNKEPT]) == (5, 2)
+    assert said[-2].startswith(f"{spool.folder / NAME} has reached its limit of 0.1 MB;")
+    spool.close()
 
 
 def test_a_record_that_is_refused_for_good_is_given_up_alone(run, tmp_path):
