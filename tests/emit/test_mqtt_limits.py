@@ -133,6 +133,11 @@ def test_no_more_are_under_way_than_the_broker_announces(client, monkeypatch):
     assert most == [3]
 
 
+@pytest.mark.parametrize(("batch", "gather_s"), [(1, 0.0), (2, 0.1)])
+def test_records_wait_for_others_only_where_messages_hold_several(batch, gather_s):
+    assert MqttClient(address("mqtt://127.0.0.1:1", SCHEMES), batch=batch).gather_s == gather_s
+
+
 def test_the_next_message_waits_for_the_oldest_that_is_under_way(client, monkeypatch):
     """As many as the broker announces are always under way: to wait for each alone takes a round trip a message."""
     made = client()
