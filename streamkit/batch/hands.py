@@ -160,8 +160,7 @@ class Hands(Generic[C]):
         elif kind == "doing":
             hand.doing = value
             for one in value:
-                frames, _ = hand.moved.get(one.key, (-1, 0.0))
-                if one.frames != frames:
+                if one.key in hand.moved and one.frames != hand.moved[one.key][0]:
                     hand.moved[one.key] = one.frames, time.monotonic()
         elif kind == "outcome":
             key = value.job.key
@@ -198,7 +197,7 @@ class Hands(Generic[C]):
         return found
 
     def _end_if_stuck(self, hand: Hand[C], now_s: float) -> None:
-        still = [key for key in hand.jobs if now_s - hand.moved.get(key, (0, now_s))[1] > self._timeout_s]
+        still = [key for key in hand.jobs if now_s - hand.moved[key][1] > self._timeout_s]
         if still and hand.how is None:
             name = hand.jobs[still[0]].file.name
             hand.how = f"no frame of {name} for {self._timeout_s:g} s: its worker was ended", "timeout"

@@ -243,7 +243,7 @@ class Spool:
     def _remove_oldest(self, why: str) -> None:
         """Drop a file; what of it is under way may still arrive, the rest is counted."""
         file, self._gone_why = self._unlink(), why
-        known = max(self._acked, self._taken[-1] if self._taken else 0, file.first - 1)
+        known = max(self._acked, file.first - 1, *self._taken)
         self._counters.add(why, max(0, file.end - 1 - known))
         while self._ready and self._ready[0].number < file.end:
             self._ready.popleft()
@@ -282,7 +282,7 @@ class Spool:
         try:
             with file.path.open("rb") as opened:
                 opened.seek(self._offset)
-                data = opened.read(min(_READ, file.size - self._offset))
+                data = opened.read(_READ)
                 if len(data) >= blocks.HEADER_BYTES:
                     data += opened.read(max(0, blocks.block_bytes(data) - len(data)))
         except OSError as error:

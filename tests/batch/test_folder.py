@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -108,12 +109,41 @@ def test_the_row_of_a_file_whose_parts_are_broken_goes_first(tmp_path, monkeypat
         assert len(order) == 5
 
 
+def test_the_row_of_a_file_that_is_cleared_goes_before_its_parts(tmp_path, monkeypatch):
+    with Folder(tmp_path, IDENTITY) as folder:
+        row(tmp_path, KEYS[0])
+        order, unlink = [], Path.unlink
+        monkeypatch.setattr(Path, "unlink", lambda path, **how: (order.append(path.parent.name), unlink(path, **how)))
+        folder.clear(KEYS[0])
+        assert (order[0], sorted(order)) == ("files", ["files", "jsonl", "objects", "video", "video"])
+
+
 def test_the_row_says_how_large_the_parts_are(tmp_path):
     with Folder(tmp_path, IDENTITY):
         row(tmp_path, KEYS[0])
         row(tmp_path, KEYS[1], "failed")
     rows = {one["key"]: one["parts_bytes"] for one in pq.read_table(tmp_path / "files").to_pylist()}
     assert rows == {KEYS[0]: len(PARQUET) + 12, KEYS[1]: 0}
+
+
+def test_the_row_says_all_that_is_known_of_a_file(tmp_path):
+    with Folder(tmp_path, IDENTITY) as folder:
+        settings = row(tmp_path, KEYS[0])
+        facts = {
+            "codec": "h264", "width": 640, "height": 480, "fps": 25, "duration_s": 8.5, "frames": 200,
+            "failed_frames": 3, "damaged_frames": 2, "concealed_errors": 5,
+        }  # fmt: skip
+        job = Job(VideoFile("/v/gate.mp4", "gate.mp4", 1000, "v7"), KEYS[0], 2)
+        commit(settings, Outcome(job, "done", frames=40, objects=12, duration_s=8.0, seconds=0.5, facts=facts))
+    (found,) = pq.read_table(tmp_path / "files" / f"{KEYS[0]}.parquet").to_pylist()
+    assert abs(found.pop("finished_at").timestamp() - time.time()) < 60
+    assert found == {
+        "key": KEYS[0], "source": "gate.mp4", "path": "/v/gate.mp4", "size": 1000, "version": "v7", "status": "done",
+        "cause": None, "cause_kind": None, "frames": 40, "frames_failed": 3, "frames_damaged": 2, "objects": 12,
+        "looked_s": 8.0, "codec": "h264", "width": 640, "height": 480, "fps": 25.0, "duration_s": 8.5,
+        "frames_in_file": 200, "concealed_errors": 5, "parts_bytes": len(PARQUET) + 12, "pipeline": folder.pipeline,
+        "models": [{"name": "demo", "sha256": "ab"}], "streamkit": "0.1.0", "attempts": 2, "seconds": 0.5,
+    }  # fmt: skip
 
 
 def test_a_row_that_does_not_say_how_large_the_parts_are_counts_as_it_is(tmp_path):
@@ -304,6 +334,20 @@ def test_the_path_of_each_row_is_known(tmp_path):
         row(tmp_path, KEYS[0], uri="v/0.mp4")
         row(tmp_path, KEYS[1], "failed", uri="v/caf\udce9.mp4")
         assert folder.paths() == {KEYS[0]: "v/0.mp4", KEYS[1]: "v/caf\\xe9.mp4"}
+
+
+def test_only_rows_that_were_written_since_are_read_again(tmp_path, monkeypatch):
+    read, row_of = [], folder_module._row
+    monkeypatch.setattr(folder_module, "_row", lambda path: (read.append(Path(path).stem), row_of(path))[1])
+    seen = {}
+    with Folder(tmp_path, IDENTITY):
+        row(tmp_path, KEYS[0])
+        row(tmp_path, KEYS[1])
+        assert statuses(tmp_path, seen) == {KEYS[0]: "done", KEYS[1]: "done"}
+        assert statuses(tmp_path, seen) == {KEYS[0]: "done", KEYS[1]: "done"}
+        row(tmp_path, KEYS[1], "failed")
+        assert statuses(tmp_path, seen) == {KEYS[0]: "done", KEYS[1]: "failed"}
+    assert read == [KEYS[0], KEYS[1], KEYS[1]]
 
 
 def test_what_is_done_can_be_asked_without_the_lock(tmp_path):

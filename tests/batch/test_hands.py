@@ -158,7 +158,10 @@ def test_an_outcome_that_comes_twice_counts_once():
 def test_a_worker_whose_file_gives_no_frame_for_so_long_is_ended():
     crew = Made(1).ready()
     crew.give(job("a"))
-    moved_s = crew.hands[0].moved["a"][1]
+    assert crew.gone(crew.hands[0].moved["a"][1] + 10.0) == []
+    assert not crew.hands[0].child.killed
+    moved_s = 3.0
+    crew.hands[0].moved["a"] = -1, moved_s
     for now_s, killed in ((moved_s + 10.0, False), (moved_s + 10.01, True)):
         assert crew.gone(now_s) == []
         assert crew.hands[0].child.killed is killed
@@ -174,7 +177,7 @@ def test_frames_that_come_put_the_end_off_and_the_same_number_again_does_not():
     crew = Made(1).ready()
     crew.give(job("a"))
     hand = crew.hands[0]
-    hand.moved["a"] = -1, 0.0
+    hand.moved["a"] = hand.moved["a"][0], 0.0
     crew.hears(0, "doing", (Doing("a", "a", 0, 0.0),))
     frames, moved_s = hand.moved["a"]
     assert frames == 0
@@ -185,6 +188,15 @@ def test_frames_that_come_put_the_end_off_and_the_same_number_again_does_not():
     crew.hears(0, "doing", (Doing("a", "a", 1, 0.1),))
     assert hand.moved["a"][0] == 1
     assert hand.moved["a"][1] > 5.0
+
+
+def test_of_a_file_that_is_done_nothing_is_remembered():
+    crew = Made(1).ready()
+    crew.give(job("a"))
+    crew.hears(0, "outcome", Outcome(job("a"), "done"))
+    crew.hears(0, "doing", (Doing("a", "a", 1, 0.1),))  # sent before the outcome was
+    hand = crew.hands[0]
+    assert (hand.jobs, hand.reading, hand.moved, hand.done) == ({}, set(), {}, 1)
 
 
 def test_three_workers_in_a_row_that_die_before_they_are_ready_end_the_run():

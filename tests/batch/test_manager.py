@@ -232,7 +232,7 @@ def test_hours_of_video(seconds, told):
 
 
 class Clock:
-    now_s = 100.0
+    now_s = 7.0
 
     def monotonic(self) -> float:
         return self.now_s
@@ -266,7 +266,9 @@ def test_the_time_left_goes_by_bytes_and_knows_the_file_that_takes_longest(clock
         clock.now_s += 10.0
 
     crew = Halfway(slots=3)
-    Manager(crew, [job("large", 800), job("b", 100), job("c", 100)], lambda outcome: None, look=look).run()
+    jobs = [job("large", 800), job("b", 100), job("c", 100)]
+    tally = Manager(crew, jobs, lambda outcome: None, look=look).run()
+    assert tally.seconds == 30.0
     # c is done, half of b and of the large one: 100 + 50 + 400 bytes, in no time
     assert looks[0][:2] == (pytest.approx(0.55), None)
     assert looks[0][2] == "1 of 3 files, time left not known yet"
@@ -286,6 +288,39 @@ def test_the_last_large_file_is_one_workers_work(clock):
     # after 5 s two are done, and half of a third and of the large one: 525 bytes of 1000. What is left is 475, of which
     # 400 are one worker's, which has half of what two workers do
     assert lefts[1] == pytest.approx(400 * 2 / (525 / 5))
+
+
+@pytest.mark.parametrize(
+    ("share", "elapsed_s", "left_s"),
+    [(0.01, 3.0, 297.0), (0.0099, 3.0, None), (0.5, 2.99, None), (0.5, 10.0, 10.0), (1.0, 10.0, 0.0)],
+)
+def test_the_time_left_is_known_after_a_hundredth_and_three_seconds(clock, share, elapsed_s, left_s):
+    crew = Crew()
+    manager = Manager(crew, [job("a", 1000)], lambda outcome: None)
+    assert (manager.elapsed_s, manager.left_s) == (0.0, None)
+    crew.workers = lambda: [WorkerState("cpu worker 1", 0, (Doing("a", "a", 1, share),), True)]  # type: ignore[method-assign]
+    manager._give()
+    manager._show()
+    clock.now_s += elapsed_s
+    assert manager.elapsed_s == pytest.approx(elapsed_s)
+    assert manager.share == pytest.approx(share)
+    assert manager.left_s == (None if left_s is None else pytest.approx(left_s))
+    assert Manager(crew, [], lambda outcome: None).share == 1.0
+
+
+def test_it_looks_twice_a_second_and_time_counts_from_the_first_worker_that_is_ready(clock):
+    crew, looks = Crew(), []
+    ready = False
+    crew.workers = lambda: [  # type: ignore[method-assign]
+        WorkerState("cpu worker 1", 0, (), False),
+        WorkerState("cpu worker 2", 0, (), ready),
+    ]
+    manager = Manager(crew, [], lambda outcome: None, look=lambda manager: looks.append(clock.now_s))
+    for now_s in (7.0, 7.25, 7.5, 7.75, 7.875, 8.0, 8.25):
+        clock.now_s, ready = now_s, now_s >= 7.75
+        manager._show()
+    assert looks == [7.0, 7.5, 8.0]
+    assert manager.elapsed_s == 0.5
 
 
 def test_a_workers_line():

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from cards import card_of, tiny_pose  # the paths are set just above
 from made import PLAIN, TRACKED, graph_of, settings
 
-from streamkit.batch.tables import KINDS, RUN_COLUMNS, Column, comparable, files_schema, others_of, tables_of
+from streamkit.batch.tables import KINDS, RUN_COLUMNS, Column, Tables, comparable, files_schema, others_of, tables_of
 from streamkit.errors import MissingPackage
 
 ALWAYS = ["key", "source", "frame", "pts_s", "stage", "label", "class_id", "score", "damaged", "x1", "y1", "x2", "y2"]
@@ -29,6 +29,38 @@ def test_a_detector_alone_has_the_plain_columns(tmp_path):
     assert schemas["objects"].names == ALWAYS
     assert list(schemas) == ["objects", "events"]
     assert made.labels == ("car", "person", "bike")
+
+
+WHERE = {"key": "string", "source": "string", "frame": "int32", "pts_s": "double"}
+
+
+def types_in(schema):
+    return {name: str(type_) for name, type_ in zip(schema.names, schema.types, strict=True)}
+
+
+def test_every_table_has_the_types_that_readers_rely_on():
+    schemas = Tables((Column("speed_kmh", "float"),), facts=True, others=True).schemas()
+    objects = {
+        **WHERE, "stage": "string", "label": "string", "class_id": "int32", "score": "float", "damaged": "bool",
+        "x1": "float", "y1": "float", "x2": "float", "y2": "float", "speed_kmh": "float", "extra": "string",
+    }  # fmt: skip
+    assert list(types_in(schemas["objects"]).items()) == list(objects.items())
+    assert types_in(schemas["events"]) == {
+        **WHERE, "stage": "string", "kind": "string", "track_id": "int64", "data": "string",
+    }  # fmt: skip
+    assert types_in(schemas["frames"]) == {
+        **WHERE, "width": "int32", "height": "int32", "objects": "int32", "error": "string", "damaged": "bool",
+        "facts": "string",
+    }  # fmt: skip
+    texts = ("key", "source", "path", "version", "status", "cause", "cause_kind", "codec", "pipeline", "streamkit")
+    counts = ("size", "frames", "frames_failed", "frames_damaged", "objects", "frames_in_file", "concealed_errors",
+              "parts_bytes")  # fmt: skip
+    assert types_in(files_schema()) == {
+        **dict.fromkeys(texts, "string"), **dict.fromkeys(counts, "int64"),
+        **dict.fromkeys(("looked_s", "duration_s", "fps", "seconds"), "double"),
+        **dict.fromkeys(("width", "height", "attempts"), "int32"),
+        "models": "list<item: struct<name: string, sha256: string>>", "finished_at": "timestamp[ms, tz=UTC]",
+    }  # fmt: skip
 
 
 def test_each_stage_that_adds_a_column_gives_it_a_type(tmp_path):

@@ -175,3 +175,19 @@ def test_a_name_that_is_no_utf_8_is_done_and_known_again(run, tmp_path):
     video(tmp_path / "v" / os.fsdecode(b"caf\xe9.mp4"))
     assert run(tmp_path / "v") == (0, 0, ["caf\\xe9.mp4"])
     assert run(tmp_path / "v") == (1, 0, [])
+
+
+@pytest.mark.parametrize("formats", [("parquet", "coco"), ("parquet",)])
+def test_the_files_of_coco_are_put_together_at_the_end_in_the_order_of_their_names(tmp_path, formats):
+    made = settings(tmp_path / "set", PLAIN, *formats)
+    with opened(graph_of(made), made, find([str(video(tmp_path / "a.mp4"))])) as work:
+        (made.out / "coco").mkdir()
+        for name in ("b", "a"):
+            text = json.dumps({"images": [{"id": 1, "file_name": name}], "annotations": [], "categories": []})
+            (made.out / "coco" / f"{name}.json").write_text(text)
+        work.finish()
+    if "coco" in formats:
+        images = json.loads((made.out / "coco.json").read_text())["images"]
+        assert images == [{"id": 1, "file_name": "a"}, {"id": 2, "file_name": "b"}]
+    else:
+        assert not (made.out / "coco.json").exists()

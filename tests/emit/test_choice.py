@@ -92,6 +92,44 @@ def test_on_change_sends_frames_whose_counts_differ():
     assert [len(one) for one in sent(again, scene([["car"]] * 4 + [[]] * 4))] == [1, 0, 1, 0, 1, 0, 1, 0]
 
 
+def test_a_frame_that_is_a_millisecond_early_is_on_time_and_time_that_goes_back_begins_again():
+    made = scene([[]] * 6)
+    for frame, pts_s in zip(made, (1.0, 1.2989, 1.2991, 0.5, 0.7, 0.8), strict=True):
+        frame.pts_s = pts_s
+    assert [len(one) for one in sent(Choice("frames", every_s=0.3), made)] == [1, 0, 1, 1, 0, 1]
+
+
+def test_every_source_has_its_own_time_and_its_own_counts():
+    made = scene([["car"]] * 6)
+    for n, frame in enumerate(made):
+        frame.source = "gate" if n % 2 else "yard"
+    assert [len(one) for one in sent(Choice("frames", every_s=0.3), made)] == [1, 1, 0, 0, 1, 1]
+    choice = Choice("frames", on_change=True)
+    assert [len(one) for one in sent(choice, made)] == [1, 1, 0, 0, 0, 0]
+    choice.end("gate")
+    assert [len(one) for one in sent(choice, made[:4])] == [0, 1, 0, 0]
+
+
+def test_objects_without_a_track_have_one_time_together_and_the_labels_choose_before():
+    made = scene([["car", "person"]] * 3)
+    assert [len(one) for one in sent(Choice("objects", every_s=0.2), made)] == [2, 0, 2]
+    only = sent(Choice("objects", labels=["person"], every_s=0.2), made)
+    assert [[values[1] for values, _ in one] for one in only] == [["person"], [], ["person"]]
+
+
+def test_a_change_is_sent_at_once_and_the_time_counts_from_there():
+    seen = [["car"], [], [], [], []]
+    assert [len(one) for one in sent(Choice("frames", on_change=True, every_s=0.2), scene(seen))] == [1, 1, 0, 1, 0]
+
+
+def test_an_error_that_comes_or_goes_is_a_change():
+    choice, made = Choice("frames", on_change=True), scene([[]] * 5)
+    errors = (None, "detect failed", "detect failed", "other", None)
+    records = [{**record(one), **({"error": error} if error else {})} for one, error in zip(made, errors, strict=True)]
+    found = [choice.of(one, lambda told=told: told) for one, told in zip(made, records, strict=True)]
+    assert [len(one) for one in found] == [1, 1, 0, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [

@@ -1,6 +1,7 @@
 """What a broker announces that it takes, and what MQTT does not have in topics."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from emit.brokers import place  # noqa: F401  a fixture
@@ -130,6 +131,34 @@ def test_no_more_are_under_way_than_the_broker_announces(client, monkeypatch):
     monkeypatch.setattr(paho, "publish", counted)
     assert made.deliver([message(n, 60) for n in range(50)]) == {}
     assert most == [3]
+
+
+@pytest.mark.parametrize(("batch", "gather_s"), [(1, 0.0), (2, 0.1)])
+def test_records_wait_for_others_only_where_messages_hold_several(batch, gather_s):
+    assert MqttClient(address("mqtt://127.0.0.1:1", SCHEMES), batch=batch).gather_s == gather_s
+
+
+def test_the_next_message_waits_for_the_oldest_that_is_under_way(client, monkeypatch):
+    """As many as the broker announces are always under way: to wait for each alone takes a round trip a message."""
+    made = client()
+    under_way, seen = [], []
+
+    class OneByOne:
+        """A connection on which each look brings one acknowledgement, in order."""
+
+        def publish(self, topic, payload, **options):
+            seen.append(len(under_way))
+            under_way.append(100 + len(seen))
+            return SimpleNamespace(mid=under_way[-1], rc=0)
+
+        def loop(self, wait_s):
+            made._answers[under_way.pop(0)] = 0
+            return 0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(made, "_client", OneByOne())
+        assert made.deliver([message(n, 60) for n in range(7)]) == {}
+    assert seen == [0, 1, 2, 2, 2, 2, 2]
 
 
 @pytest.mark.parametrize(

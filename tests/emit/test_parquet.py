@@ -1,10 +1,12 @@
 """Parquet files that roll: whole or not there, each record once, whatever is killed; read with one line by others."""
 
 import json
+import os
 import random
 import shutil
 import sqlite3
 import time
+from pathlib import Path
 
 import numpy as np
 import orjson
@@ -190,6 +192,45 @@ def test_nothing_is_acknowledged_and_nothing_to_be_seen_before_the_file_is_whole
     made.idle()
     assert made.held == 0
     assert len(read(tmp_path)) == 3
+
+
+def test_every_file_and_folder_is_on_the_disk_before_records_are_acknowledged(tmp_path, monkeypatch):
+    made, order, fsync = client(tmp_path), [], os.fsync
+
+    def synced(handle):
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        order.append((path.name if path.is_dir() else f"{path.parent.name}/file", made.held))
+        fsync(handle)
+
+    made.deliver(messages([OBJECT] * 3, folder=tmp_path / "a"))
+    made.deliver(messages([OBJECT] * 2, first=4, folder=tmp_path / "b"))
+    monkeypatch.setattr(os, "fsync", synced)
+    made.draining = lambda: True
+    made.idle()
+    assert sorted(order[:2]) == [("a/file", 5), ("b/file", 5)]
+    assert sorted(order[2:]) == [("a", 5), ("b", 5)]
+    assert made.held == 0
+
+
+def test_a_file_is_complete_after_its_time_and_not_before(tmp_path, monkeypatch):
+    now_s = [100.0]
+    monkeypatch.setattr(parquet.time, "monotonic", lambda: now_s[0])
+    made = client(tmp_path, every_s=60.0)
+    for at_s, held in ((100.0, 1), (110.0, 2), (159.99, 3)):
+        now_s[0] = at_s
+        made.deliver(messages([OBJECT], first=held, folder=tmp_path / "a"))
+        made.idle()
+        assert made.held == held
+    now_s[0] = 160.0
+    made.idle()
+    assert (made.held, len(read(tmp_path))) == (0, 3)
+    made.deliver(messages([OBJECT], first=4, folder=tmp_path / "a"))
+    now_s[0] = 219.99
+    made.idle()
+    assert made.held == 1, "the time counts from the first record of a file"
+    now_s[0] = 220.0
+    made.idle()
+    assert (made.held, len(read(tmp_path))) == (0, 4)
 
 
 @pytest.mark.parametrize("limits", [{"every_s": 0.0}, {"most": 1}])

@@ -8,6 +8,7 @@ import pytest
 from streamkit.counters import Counters
 from streamkit.emit.blocks import Record
 from streamkit.emit.client import Client, Lost, Refused
+from streamkit.emit.dead_letters import NAME, UNKEPT
 from streamkit.emit.sender import LOST, REFUSED, SENT, Sender
 from streamkit.emit.spool import Spool
 
@@ -99,6 +100,42 @@ def test_a_broker_may_tell_which_ones_of_many_it_refuses(run):
     assert spool.waiting == 0
 
 
+def test_a_refusal_shows_no_secret_in_any_message_or_file(run, tmp_path):
+    class Telling(Scripted):
+        def deliver(self, messages):
+            if len(messages) > 1:
+                return {0: "user:hunter2 may not write"}
+            raise Refused("hunter2 may not write either", 0, whole=True)
+
+    (tmp_path / "one").mkdir()
+    _, _, said, spool = run(Telling(), count=3)
+    spool.append([Record(b"hunter2/x", b"k", b'{"n":9}')])
+    sender = Sender(spool, Telling(), 0.3, Counters(), said.append)
+    sender.run(lambda: not spool.waiting)
+    dead = (spool.folder / "dead-letters.jsonl").read_text()
+    assert [json.loads(line)["why"] for line in dead.splitlines()] == [
+        "user:*** may not write",
+        "*** may not write either",
+    ]
+    assert len(said) == 2
+    assert not any("hunter2" in text for text in said)
+
+
+def test_the_dead_letter_file_takes_a_tenth_of_the_spool(tmp_path):
+    class No(Scripted):
+        def deliver(self, messages):
+            return dict.fromkeys(range(len(messages)), "no")
+
+    counters, said = Counters(), []
+    spool = Spool(tmp_path / "s", 1_000_000)
+    spool.append([Record(b"t", b"", b'{"x":"%b"}' % (b"x" * 30_000))] * 5)
+    Sender(spool, No(), 0.3, counters, said.append).run(lambda: not spool.waiting)
+    assert 90_000 < (spool.folder / NAME).stat().st_size <= 100_000
+    assert (counters[REFUSED], counters[UNKEPT]) == (5, 2)
+    assert said[-2].startswith(f"{spool.folder / NAME} has reached its limit of 0.1 MB;")
+    spool.close()
+
+
 def test_a_record_that_is_refused_for_good_is_given_up_alone(run, tmp_path):
     found, counters, said, _ = run(Scripted(never={3, 7}))
     assert found == [0, 1, 2, 4, 5, 6, 8, 9]
@@ -138,7 +175,10 @@ def holding(tmp_path):
             waited.append(spool.waiting)
             delivered.append(sender.delivered)
             if 1 < len(waited) <= 1 + calls:
+                held = sender._held
                 spool.append([Record(b"t", b"", b'{"n":%d}' % n) for n in range(4)])
+                assert sender.undelivered == waited[-1] + 4 - held
+                assert held == min(client.held, waited[-1])
             sender.draining = len(waited) > 1 + calls
             return len(waited) > calls and not spool.waiting
 

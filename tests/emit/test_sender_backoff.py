@@ -264,6 +264,30 @@ def test_the_waits_of_the_search_are_short(clock, flow, monkeypatch):
     assert clock.now_s - begun_s < 5, "a run that ends waits 5 s for a broker to take something"
 
 
+def test_records_that_are_gathered_fill_the_window_and_no_more(clock, tmp_path):
+    client = Breaks(())
+    client.gather_s = 60.0
+    spool = Spool(tmp_path / "s")
+    sender = Sender(spool, client, 1.0, Counters(), lambda text: None)
+    sender._window, calls = 4, []
+
+    def add(*numbers):
+        spool.append([Record(b"t", b"", b'{"n":%d}' % n) for n in numbers])
+
+    def over():
+        calls.append(len(client.sizes))
+        if len(calls) == 3:  # the sender has the first three, and waits for others
+            add(3, 4, 5, 6, 7)
+        sender.draining = bool(client.sizes)
+        return sender.draining and not spool.waiting
+
+    add(0, 1, 2)
+    sender.run(over)
+    spool.close()
+    assert client.got == list(range(8))
+    assert client.sizes == [4, 4]
+
+
 @pytest.mark.parametrize(("gather_s", "failures", "sizes"), [(60.0, 0, [2]), (0.0, 0, [1, 1]), (60.0, 1, [1, 1])])
 def test_records_wait_for_others_as_long_as_the_client_wants_and_not_after_a_failure(
     gather_s, failures, sizes, clock, tmp_path

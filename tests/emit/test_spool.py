@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamkit.counters import Counters
+from streamkit.emit.blocks import pack
 from streamkit.emit.spool import FULL, TORN, Spool
 from streamkit.errors import OutputError
 
@@ -42,6 +43,46 @@ def test_what_was_taken_and_not_acknowledged_is_taken_again(tmp_path):
     spool.close()
 
 
+@pytest.mark.parametrize(("size", "part"), [(MB, 65_536), (32 * MB, 2 * MB), (128 * MB, 8 * MB), (1000 * MB, 8 * MB)])
+def test_a_file_is_a_sixteenth_of_the_spool_within_bounds(tmp_path, size, part):
+    spool = Spool(tmp_path / "s", size)
+    room = part - len(pack(records(0, size=20), 1, 0.0)) + 20
+    spool.append(records(0, size=room - 1))
+    spool.append(records(1))
+    assert len(list((tmp_path / "s").glob("*.spool"))) == 1, "one byte less than it takes"
+    spool.append(records(2))
+    assert len(list((tmp_path / "s").glob("*.spool"))) == 2
+    spool.close()
+
+
+def test_how_full_it_is_is_known_at_any_time_and_after_a_restart(tmp_path):
+    spool = Spool(tmp_path / "s", MB)
+    assert (spool.share, spool.size_bytes) == (0.0, 0)
+    for number in range(4):
+        spool.append(records(number, size=50_000))
+    (first, second) = sorted((tmp_path / "s").glob("*.spool"))
+    there = first.stat().st_size + second.stat().st_size
+    assert (spool.size_bytes, spool.share, spool.waiting) == (there, there / MB, 4)
+    spool.close()
+    again = Spool(tmp_path / "s", MB)
+    assert (again.size_bytes, again.share, again.waiting) == (there, there / MB, 4)
+    again.take(2)
+    again.acknowledge(2)
+    assert again.size_bytes == second.stat().st_size
+    assert not first.exists()
+    again.close()
+
+
+def test_what_comes_after_the_end_is_reported_and_not_written(tmp_path):
+    said = []
+    spool = Spool(tmp_path / "s", say=said.append)
+    spool.close()
+    spool.append(records(0, 1))
+    spool.append([])
+    assert said == [f"2 records came too late for the spool {tmp_path}/s"]
+    assert list((tmp_path / "s").glob("*.spool")) == []
+
+
 def test_a_later_run_goes_on_where_this_one_ended(tmp_path):
     spool = Spool(tmp_path / "s")
     spool.append(records(*range(10)))
@@ -59,6 +100,22 @@ def test_a_later_run_goes_on_where_this_one_ended(tmp_path):
     third.append(records(11))
     assert third.take(1)[0].number == 12, "numbers are never used twice, also after every file has gone"
     third.close()
+
+
+@pytest.mark.parametrize(("arrived", "runs"), [(2, 2), (3, 1)])
+def test_only_runs_of_which_a_record_waits_keep_their_ids(tmp_path, arrived, runs):
+    spool = Spool(tmp_path / "s")
+    spool.append(records(1, 2, 3))
+    before = spool.id(3)
+    spool.take(3)
+    spool.acknowledge(arrived)
+    spool.close()
+    again = Spool(tmp_path / "s")
+    assert (again.acknowledged, again.waiting) == (arrived, 3 - arrived)
+    assert len((tmp_path / "s" / "name").read_text().split()) == 1 + 2 * runs
+    assert (again.id(3) == before) is (runs == 2)
+    assert again.id(4) != before.replace("-3", "-4")
+    again.close()
 
 
 def test_its_files_are_its_owners_alone(tmp_path):

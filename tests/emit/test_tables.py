@@ -51,6 +51,19 @@ def test_sqlite_has_a_row_for_each_record_and_none_for_a_repeat(send, tmp_path):
     assert (tmp_path / "sub" / "x.db").stat().st_mode & 0o077 == 0
 
 
+def test_sqlite_keeps_what_was_committed_over_a_power_cut_and_readers_do_not_block_it(tmp_path):
+    client = SqliteClient(str(tmp_path / "x.db"), "frames", "frames")
+    client.connect()
+    modes = [client._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
+    assert modes == ["wal", 1]
+    with sqlite3.connect(tmp_path / "x.db") as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT count(*) FROM frames").fetchone() == (0,)
+        client.deliver([message(1, MADE["frames"])])
+    reader.close()
+    client.close()
+
+
 def test_a_repeat_leaves_sqlite_s_row_as_it_was(tmp_path):
     client = SqliteClient(str(tmp_path / "x.db"), "frames", "frames")
     first, other = ({**MADE["frames"], "frame": frame} for frame in (3, 4))

@@ -26,12 +26,16 @@ HEAD = {"source": "gate", "frame": 3, "pts_s": 1.234}
             {"event": {"kind": "raised", "stage": "alarms", "data": {"alarm": "dark", "text": "the camera\n is dark"}}},
             "the camera is dark", "dark raised at gate",
         ),
+        (
+            {"event": {"kind": "said", "stage": "s", "data": {"what": "a \n b" + "c" * 300, "text": ""}}},
+            f"said at gate (s, what a b{'c' * 197}, text )", "said at gate",
+        ),
         ({"object": {**CAR, "score": 0.987}}, "car at gate (score 0.99)", "car at gate"),
         ({"object": {**CAR, "score": None, "track_id": 7}}, "car at gate (track 7)", "car at gate"),
         ({"object": {**CAR, "score": None}}, "car at gate", "car at gate"),
         ({"objects": [CAR, {"class_id": 7}, CAR]}, "2 car, 1 7 at gate", "frames of gate"),
         ({"objects": []}, "nothing at gate", "frames of gate"),
-        ({"objects": [], "error": "detect failed"}, "gate: detect failed", "frames of gate"),
+        ({"objects": [], "error": "detect\n failed"}, "gate: detect failed", "frames of gate"),
     ],
 )  # fmt: skip
 def test_a_record_in_one_line(record, text, titled):

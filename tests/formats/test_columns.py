@@ -33,6 +33,12 @@ def test_what_has_no_column_is_in_extra():
     assert second["source"] == "street"
 
 
+def test_what_the_frame_and_the_object_have_besides_stands_together():
+    odd = {**HEAD, "site": "north", "object": {**GOOD["an object"]["object"], "height_m": 1.8}}
+    (row,) = Rows("objects").table([orjson.dumps(odd)]).to_pylist()
+    assert orjson.loads(row["extra"]) == {"site": "north", "height_m": 1.8}
+
+
 def test_the_columns_are_described():
     for send in ("frames", "objects", "events"):
         schema = arrow_schema(send)
