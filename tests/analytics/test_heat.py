@@ -63,3 +63,14 @@ def test_a_third_is_left_after_the_time_and_a_ninth_after_twice_that():
     assert heat.seconds[90, 160] == heat.seconds[179, 319] == pytest.approx(3.0)
     heat.cool(8.0, 4.0)
     assert heat.seconds[90, 160] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("share", [1.0, 1.5, 0.999, -0.2])
+def test_objects_at_the_edges_and_beyond_them_warm_the_outermost_places(share):
+    heat = Heat(0.03)
+    heat.warm(np.array([[share, 0.5], [0.5, share]]), 2.0)
+    row, column = (0, 0) if share < 0 else (179, 319)
+    wanted = np.zeros((180, 320))
+    wanted[90, column] = wanted[row, 160] = 2.0
+    assert np.array_equal(heat.seconds, wanted)
+    assert heat.spread(90, 160).shape == (90, 160)
