@@ -115,6 +115,17 @@ def test_when_every_frame_fails_the_batch_goes_on_empty():
     assert rig.runner.stage.calls == ["a0 b0", "a0", "b0"]
 
 
+@pytest.mark.parametrize("bad", [("a0",), ("b0",), ("a1", "b0"), ("a0", "b0", "a1")])
+def test_a_frame_that_fails_stands_beside_those_that_failed_before(bad):
+    rig = Rig(Picky, bad=bad)
+    given = batch("a0 b0 a1", ended="b")
+    given.failed = [Frame("b", 7, 0.0, 64, 48, error="before", position=3)]
+    found = rig(given)
+    assert [key([frame]) for frame in found.failed] == ["b7", *sorted(bad, key="a0 b0 a1".index)]
+    assert len(found.frames) == 3 - len(bad)
+    assert (found.failed[0].error, found.ended, rig.runner.counters["frames failed"]) == ("before", ("b",), len(bad))
+
+
 def test_on_error_stop_ends_the_run_with_stage_source_and_frame():
     rig = Rig(Picky, bad=("b3",), on_error="stop")
     found = rig(batch("a0 b3"))
