@@ -121,6 +121,16 @@ def test_coming_back_is_counted_over_an_hour():
     assert found["reconnects_1h"] == 0
 
 
+def test_coming_back_counts_for_an_hour():
+    state = begun()
+    observer = observed(state)
+    found = []
+    for minute in range(70):
+        state.reconnects += minute == 5
+        found.append(observer.look(NOW + 60 * minute).sources["gate"]["reconnects_1h"])
+    assert found == [0.0] * 5 + [1.0] * 60 + [0.0] * 5
+
+
 def test_sources_that_come_and_go_leave_nothing_behind():
     states = {}
     observer = Observer(FACTS, lambda: states, list)
