@@ -8,7 +8,7 @@ from runtime.one_stage import Log, Numbers, OneEach, Picky, Rig, batch, key
 
 from streamkit.data import Batch, Frame
 from streamkit.errors import SourceError, StageError
-from streamkit.stage import BatchStage
+from streamkit.stage import BatchStage, StreamStage
 
 # ------------------------------------------------------------------------------------------------ batches that raise
 
@@ -222,3 +222,38 @@ def test_a_stream_stages_state_is_made_once_and_dropped_with_its_source():
     assert log == ["new a", "new b", ["a", "b"], ["a", "b"], ["b"], "new a", ["a"]]
     rig.runner.close()
     assert log[-1] == "close"
+
+
+class Ending(StreamStage):
+    """Notes the sources that end, with what it kept of each."""
+
+    def new_state(self, source):
+        return [source]
+
+    def process(self, batch, states):
+        return batch
+
+    def end(self, source, state):
+        self.ended = [*getattr(self, "ended", []), (source, state)]
+
+
+def test_a_stream_stage_is_told_of_a_source_that_ends_once_with_its_state():
+    rig = Rig(Ending)
+    rig(batch("a0 b0", ended="b"))
+    rig(batch("a1", ended="a"))
+    assert rig.runner.stage.ended == [("b", ["b"]), ("a", ["a"])]
+    assert rig.runner.states == {}
+
+
+def test_a_frame_that_fails_in_a_stage_of_streamkit_s_own_keeps_the_table_that_it_came_with():
+    class Halving(OneEach):
+        def process(self, frame):
+            frame.detections = frame.detections[:0]
+            super().process(frame)
+
+    rig = Rig(Halving, log=[], bad=("b0",))
+    rig.runner.apart = False
+    given = batch("a0 b0 a1", rows=(1, 2, 1))
+    failed = given.frames[1]
+    rig(given)
+    assert len(failed.tables["detect"]) == 2
