@@ -147,18 +147,23 @@ class Disk:
 
 
 @pytest.mark.parametrize(
+    ("number", "reason"), [(errno.ENOSPC, "the disk is full"), (errno.EDQUOT, "the disk quota is used up")]
+)
+@pytest.mark.parametrize(
     ("takes", "kept", "lost"),
     [(0, b"", 3), (1, b"", 3), (2, b"a\n", 2), (3, b"a\n", 2), (5, b"a\nbb\n", 1), (6, b"a\nbb\n", 1)],
 )  # fmt: skip
-def test_of_lines_that_the_disk_took_in_part_the_whole_ones_stay_and_the_rest_is_counted(takes, kept, lost, tmp_path):
+def test_of_lines_that_the_disk_took_in_part_the_whole_ones_stay_and_the_rest_is_counted(
+    takes, kept, lost, number, reason, tmp_path
+):
     path, counters = tmp_path / "a.txt", Counters()
     out = growing(path, counters=counters)
     real = out._out
     for line in (b"a\n", b"bb\n", b"ccc\n"):
         out._flush_due = float("inf")
         out.write(line, NOON)
-    out._out = Disk(real, takes)
-    with pytest.raises(OutputError, match=f"cannot write {path}: the disk is full"):
+    out._out = Disk(real, takes, number)
+    with pytest.raises(OutputError, match=f"cannot write {path}: {reason}"):
         out.flush()
     assert path.read_bytes() == b"0\n" + kept
     assert counters.values == {"lines lost": lost}

@@ -63,3 +63,27 @@ def test_a_third_is_left_after_the_time_and_a_ninth_after_twice_that():
     assert heat.seconds[90, 160] == heat.seconds[179, 319] == pytest.approx(3.0)
     heat.cool(8.0, 4.0)
     assert heat.seconds[90, 160] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("share", [1.0, 1.5, 0.999, -0.2])
+def test_objects_at_the_edges_and_beyond_them_warm_the_outermost_places(share):
+    heat = Heat(0.03)
+    heat.warm(np.array([[share, 0.5], [0.5, share]]), 2.0)
+    row, column = (0, 0) if share < 0 else (179, 319)
+    wanted = np.zeros((180, 320))
+    wanted[90, column] = wanted[row, 160] = 2.0
+    assert np.array_equal(heat.seconds, wanted)
+    assert heat.spread(90, 160).shape == (90, 160)
+
+
+@pytest.mark.parametrize("opacity", [1.0, 0.5, 0.25])
+@pytest.mark.parametrize(("palette", "hottest"), [("turbo", (122, 4, 3)), ("heat", (255, 255, 255))])
+def test_the_hottest_place_has_the_last_colour_of_its_palette(palette, hottest, opacity):
+    heat = Heat(0.03)
+    heat.seconds[:] = 4.0  # the same everywhere but for the frame's edges
+    below = np.full((180, 320, 3), 40, np.uint8)
+    found = painted(below, heat, palette, opacity)[60:120, 60:260]
+    assert (found == np.rint(40 * (1 - opacity) + np.array(hottest) * opacity)).all()
+    heat.seconds[:, :160] = 0.36  # 0.09 of the hottest, which is covered with 0.3 of the opacity
+    cool = painted(below, heat, "heat", opacity)[90, 80]
+    assert cool == pytest.approx(np.array([40 + (60 - 40) * 0.3 * opacity, *[40 * (1 - 0.3 * opacity)] * 2]), abs=1)

@@ -172,6 +172,57 @@ def test_one_that_fails_ends_no_other_and_a_full_spool_ends_the_run():
     ]
 
 
+class Taking:
+    """An emitter, as far as alarms see it."""
+
+    def __init__(self, send="events", full=False):
+        self.send, self.full, self.frames = send, full, []
+
+    def tell(self, frame):
+        if self.full:
+            raise OutputError("the spool is full")
+        self.frames.append(frame)
+
+
+def test_alarms_go_to_the_emitters_of_events_that_they_name(monkeypatch):
+    monkeypatch.setattr("streamkit.runtime.alarms.time.time", lambda: 1785585600.25)
+    takers = {"table": Taking(), "hook": Taking(), "frames": Taking("frames")}
+    low = Facts(whole={"total_fps": 0.0})
+    configs = [alarm("total_fps < 1", "all"), alarm("total_fps < 2", "named", to=("hook",))]
+    said = []
+    alarms = Alarms(configs, lambda: low, lambda: list(takers.items()), {}, said.append, said.append)
+    alarms.step(low, 0.0)
+    found = {id_: [frame.events[0].data["alarm"] for frame in one.frames] for id_, one in takers.items()}
+    assert found == {"table": ["all"], "hook": ["all", "named"], "frames": []}
+    (frame,) = takers["table"].frames
+    assert (frame.source, frame.time_s, frame.index, frame.pts_s) == (WHOLE, 1785585600.25, 0, 0.0)
+    assert [(one.kind, one.stage, one.source) for one in frame.events] == [("raised", "alarms", WHOLE)]
+    assert (len(said), alarms.events["raised"]) == (2, 2)
+
+
+def test_a_spool_that_an_alarm_finds_full_ends_the_run():
+    failed, said = [], []
+    low = Facts(whole={"total_fps": 0.0})
+    full = [("table", Taking(full=True))]
+    alarms = Alarms([alarm("total_fps < 1")], lambda: low, lambda: full, {}, said.append, failed.append)
+    alarms._tick()
+    assert [str(one) for one in failed] == ["the spool is full"]
+    assert [text.split(" at ")[0] for text in said] == ["alarm a raised"]
+
+
+def test_what_is_raised_comes_oldest_first(monkeypatch):
+    now_s = [100.0]
+    monkeypatch.setattr("streamkit.runtime.alarms.time.time", lambda: now_s[0])
+    told = Told(alarm("total_fps < 1", "later"), alarm("total_fps < 9", "first"))
+    told.at(0, total_fps=5.0)
+    now_s[0] = 200.0
+    told.at(1, total_fps=0.5)
+    assert [(one.alarm, one.since_s) for one in told.alarms.raised] == [("first", 100.0), ("later", 200.0)]
+    assert told.alarms.report() == {
+        "later": {"raised": 1, "now": [WHOLE]}, "first": {"raised": 1, "now": [WHOLE]}
+    }  # fmt: skip
+
+
 PIPELINE = """
 sources: {{gate: {{stage: camera, {source}}}}}
 stages:

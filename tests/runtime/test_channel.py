@@ -282,3 +282,11 @@ def test_as_many_are_taken_at_once_as_readers_wait():
     channel.abort()
     with pytest.raises(Aborted):
         channel.wait_for_room()
+
+
+def test_what_is_queued_is_let_go_when_the_run_is_given_up():
+    channel = Channel(4)
+    for sequence in range(3):
+        channel.put(batch(sequence))
+    channel.abort()
+    assert channel.waiting == 0

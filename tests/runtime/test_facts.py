@@ -3,6 +3,7 @@
 import math
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from runtime.cameras import registry
@@ -120,6 +121,16 @@ def test_coming_back_is_counted_over_an_hour():
     assert found["reconnects_1h"] == 0
 
 
+def test_coming_back_counts_for_an_hour():
+    state = begun()
+    observer = observed(state)
+    found = []
+    for minute in range(70):
+        state.reconnects += minute == 5
+        found.append(observer.look(NOW + 60 * minute).sources["gate"]["reconnects_1h"])
+    assert found == [0.0] * 5 + [1.0] * 60 + [0.0] * 5
+
+
 def test_sources_that_come_and_go_leave_nothing_behind():
     states = {}
     observer = Observer(FACTS, lambda: states, list)
@@ -163,6 +174,51 @@ def test_several_processes_are_one_pipeline():
     assert found.sources.keys() == {"a", "b"}
     assert found.whole == {"total_fps": 15.0, "stage_call_s": 7.0, "disk_free_gb": 5.0}
     assert found.about == {"stage_call_s": "y"}
+
+
+def test_how_long_an_emitter_has_delivered_nothing(monkeypatch):
+    def emitter(share=0.0, waiting=0):
+        sender = SimpleNamespace(delivered=0, undelivered=0)
+        return SimpleNamespace(queue=SimpleNamespace(share=share, waiting=waiting), sender=sender)
+
+    idle, one = emitter(0.5, 7), emitter(0.25, 9)
+    monkeypatch.setattr(module, "emitters", lambda runners: [("idle", idle), ("table", one)])
+    observer = Observer(FACTS, dict, list)
+
+    def look(later_s, **sender):
+        vars(one.sender).update(sender)
+        found = observer.look(NOW + later_s)
+        names = ("undelivered_s", "spool_share", "spool_records")
+        return found.whole["undelivered_s"], [found.about[name] for name in names]
+
+    assert look(0) == (0.0, ["idle", "idle", "table"])
+    assert look(100)[0] == 0.0, "there is nothing to deliver"
+    assert look(110, undelivered=5) == (10.0, ["table", "idle", "table"])
+    assert look(125)[0] == 25.0
+    assert look(126, delivered=1)[0] == 0.0
+    assert look(150)[0] == 24.0
+    assert look(151, undelivered=0)[0] == 0.0
+
+
+def test_places_and_rates_of_sources(monkeypatch):
+    monkeypatch.setattr(SourceState, "fps_in", 25.0)
+    monkeypatch.setattr(SourceState, "fps_out", 20.0)
+    monkeypatch.setattr(SourceState, "rated", True)
+    gate, gone = begun(), begun()
+    gate.facts.update(width=64, height=48)
+    gate.frames, gate.pts_s, gone.removed = 7, 0.24, True
+    observer = Observer(FACTS, lambda: {"gate": gate, "gone": gone}, list)
+    gate.tell("running")
+    found = observer.look(NOW)
+    assert found.places == {"gate": (6, 0.24, 64, 48)}
+    assert (found.sources["gate"]["fps_in"], found.sources["gate"]["fps_out"]) == (25.0, 20.0)
+    gate.tell("paused")
+    assert math.isnan(observer.look(NOW + 1).sources["gate"]["fps_in"])
+    assert found.whole["sources"] == 1
+    gate.tell("ended")
+    assert observer.look(NOW + 2).whole["sources"] == 0
+    gate.frames = 0
+    assert observer.look(NOW + 3).places["gate"][0] == 0
 
 
 def test_a_process_that_is_silent_or_gone():

@@ -73,6 +73,7 @@ def test_counts_up_to_bounds_and_the_sum():
     for seconds in (0.001, 0.02, 0.02, 0.4, 30.0):
         histogram.add(seconds)
     assert histogram.up_to([0.0005, 0.005, 0.1, 1.0, 1e6]) == [0, 1, 3, 4, 5]
+    assert histogram.up_to([0.0, 1e-5]) == [0, 0]
     assert histogram.total_s() == pytest.approx(30.441, rel=0.01)
     assert Histogram().up_to([1.0]) == [0]
     assert Histogram().total_s() == 0

@@ -8,7 +8,7 @@ from runtime.one_stage import Log, Numbers, OneEach, Picky, Rig, batch, key
 
 from streamkit.data import Batch, Frame
 from streamkit.errors import SourceError, StageError
-from streamkit.stage import BatchStage
+from streamkit.stage import BatchStage, StreamStage
 
 # ------------------------------------------------------------------------------------------------ batches that raise
 
@@ -115,6 +115,17 @@ def test_when_every_frame_fails_the_batch_goes_on_empty():
     assert rig.runner.stage.calls == ["a0 b0", "a0", "b0"]
 
 
+@pytest.mark.parametrize("bad", [("a0",), ("b0",), ("a1", "b0"), ("a0", "b0", "a1")])
+def test_a_frame_that_fails_stands_beside_those_that_failed_before(bad):
+    rig = Rig(Picky, bad=bad)
+    given = batch("a0 b0 a1", ended="b")
+    given.failed = [Frame("b", 7, 0.0, 64, 48, error="before", position=3)]
+    found = rig(given)
+    assert [key([frame]) for frame in found.failed] == ["b7", *sorted(bad, key="a0 b0 a1".index)]
+    assert len(found.frames) == 3 - len(bad)
+    assert (found.failed[0].error, found.ended, rig.runner.counters["frames failed"]) == ("before", ("b",), len(bad))
+
+
 def test_on_error_stop_ends_the_run_with_stage_source_and_frame():
     rig = Rig(Picky, bad=("b3",), on_error="stop")
     found = rig(batch("a0 b3"))
@@ -211,3 +222,38 @@ def test_a_stream_stages_state_is_made_once_and_dropped_with_its_source():
     assert log == ["new a", "new b", ["a", "b"], ["a", "b"], ["b"], "new a", ["a"]]
     rig.runner.close()
     assert log[-1] == "close"
+
+
+class Ending(StreamStage):
+    """Notes the sources that end, with what it kept of each."""
+
+    def new_state(self, source):
+        return [source]
+
+    def process(self, batch, states):
+        return batch
+
+    def end(self, source, state):
+        self.ended = [*getattr(self, "ended", []), (source, state)]
+
+
+def test_a_stream_stage_is_told_of_a_source_that_ends_once_with_its_state():
+    rig = Rig(Ending)
+    rig(batch("a0 b0", ended="b"))
+    rig(batch("a1", ended="a"))
+    assert rig.runner.stage.ended == [("b", ["b"]), ("a", ["a"])]
+    assert rig.runner.states == {}
+
+
+def test_a_frame_that_fails_in_a_stage_of_streamkit_s_own_keeps_the_table_that_it_came_with():
+    class Halving(OneEach):
+        def process(self, frame):
+            frame.detections = frame.detections[:0]
+            super().process(frame)
+
+    rig = Rig(Halving, log=[], bad=("b0",))
+    rig.runner.apart = False
+    given = batch("a0 b0 a1", rows=(1, 2, 1))
+    failed = given.frames[1]
+    rig(given)
+    assert len(failed.tables["detect"]) == 2

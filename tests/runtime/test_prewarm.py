@@ -86,6 +86,45 @@ def test_a_plugins_stage_sees_no_blank_frame(root):
     assert seen == []
 
 
+def test_only_what_stands_before_the_first_that_does_not_warm_up_is_called_and_its_counts_stay(root):
+    registry = default_registry()
+    seen = []
+    with Collecting(registry):
+
+        class Counting(BatchStage):
+            warms_up = True
+
+            def process(self, batch: Batch) -> Batch:
+                self.context.counters.add("batches")
+                seen.append((self.context.id, len(batch)))
+                return batch
+
+        @stage("first")
+        class First(Counting):
+            """Count batches."""
+
+        @stage("cold")
+        class Cold(Counting):
+            """Count batches, and those of real frames alone."""
+
+            warms_up = False
+
+        @stage("behind")
+        class Behind(Counting):
+            """Count batches."""
+
+    text = "sources: {street: samples/street.mp4}\nstages: {first: {}, cold: {}, behind: {}}"
+    runners = opened(text, root, registry)
+    assert [one.node.id for one in runners] == ["first", "cold", "behind"]
+    runners[0].counters.add("batches", 5)
+    prewarm(runners, Device())
+    assert seen == [("first", 1), ("first", 3)]
+    assert [dict(one.counters.values) for one in runners] == [{"batches": 5}, {}, {}]
+    (instance,) = runners[0].instances()
+    instance.process(blank_batch(Device(), 1))
+    assert runners[0].counters["batches"] == 6
+
+
 def test_what_a_stage_raises_on_a_blank_frame_does_not_end_the_run(root):
     runners = opened(YAML, root)
 

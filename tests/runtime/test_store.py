@@ -69,6 +69,37 @@ def test_what_the_yaml_says_now_holds(tmp_path):
     assert {one.id: one.options for one in again.graph.sources} == {"a": {}, "b": {}, "c": {"rate": 10.0}}
 
 
+def test_a_pause_is_forgotten_with_its_source_and_a_setting_with_its_name(tmp_path):
+    running, said = pipeline(
+        "sources: {a: {stage: camera}, b: {stage: camera}}\nstages: {slow: {}, detect: {model: demo}}"
+    )
+    store = Store(tmp_path / "state.db")
+
+    def restored():
+        paused = store.restore(running.graph, said.append)
+        return paused, [one.id for one in running.graph.sources]
+
+    for id_ in ("a", "b", "c"):
+        store.paused(id_, True)
+    assert restored() == ({"a", "b", "c"}, ["a", "b"])
+    store.paused("a", False)
+    store.added(source(running, "c", stage="camera"))
+    assert restored() == ({"b"}, ["a", "b", "c"])
+    store.paused("c", True)
+    store.removed("b")
+    assert restored() == ({"c"}, ["a", "c"])
+    store.forget("c")
+    assert restored() == (set(), ["a", "c"])
+    store.changed("detect", {"min_score": 0.5})
+    store.changed("detect", {"iou": 0.3})
+    store.forget_settings("detect", ["iou", "nothing"])
+    assert store._rows("stage") == [("detect", {"min_score": 0.5})]
+    store.forget_settings("detect", ["min_score"])
+    store.forget_settings("slow", ["pause_s"])
+    assert store._rows("stage") == []
+    assert said == []
+
+
 def test_what_does_not_fit_any_more_is_said(tmp_path):
     path = tmp_path / "state.db"
     store = Store(path)

@@ -1,8 +1,10 @@
 """`source`: which pictures of a video come, when, and from where."""
 
+import contextlib
 import functools
 import http.server
 import itertools
+import struct
 import sys
 import threading
 import time
@@ -12,8 +14,10 @@ from pathlib import Path
 import pydantic
 import pytest
 
+from streamkit.counters import Counters
 from streamkit.data import Device
 from streamkit.errors import SourceError
+from streamkit.media.reader import Reader
 from streamkit.media.surfaces import shared_pool
 from streamkit.stage import Context, default_registry, options
 from streamkit.stages.source import VideoSource
@@ -334,6 +338,35 @@ def test_a_camera_whose_times_stand_still_is_left():
     source = VideoSource(uri="a.mp4", fps=10.0, timeout=0.05)
     source._looped = lambda reader: itertools.islice(standing(reader), 100)
     assert [index for index, _, _ in source._thinned(Reader)] == [0]
+
+
+def report(pts, microseconds):
+    """A packet behind which the sender has told its time, as FFmpeg gives it."""
+    return types.SimpleNamespace(
+        pts=pts, has_sidedata=lambda name: name == "prft",
+        get_sidedata=lambda name: struct.pack("=qi4x", microseconds, 0),
+    )  # fmt: skip
+
+
+def test_the_sender_s_clock_dates_a_live_frame_and_arrival_does_where_there_is_none(clip):
+    def dated(clock, told):
+        source = VideoSource(uri="rtsp://host/a", clock=clock)
+        source.context = Context("cam", counters=Counters())
+        reader = Reader(str(clip), Device(), shared_pool(Device()), source.context.counters, print)
+        with contextlib.closing(reader):
+            if told:
+                reader._demuxer._date(report(50, 1_000_000_000), 0.02)  # 1000 s at second 1
+                reader._demuxer._date(types.SimpleNamespace(pts=51, has_sidedata=lambda name: False), 0.02)
+                reader._demuxer._date(report(None, 5), 0.02)
+            picture = types.SimpleNamespace(pts_s=3.5)
+            found = source._time_s(reader, picture, time.monotonic() - 7.0)
+        return found, source.context.counters.values
+
+    for clock, told in (("sender", False), ("arrival", True), ("arrival", False)):
+        time_s, counts = dated(clock, told)
+        assert time_s == pytest.approx(time.time() - 7.0, abs=0.5)
+        assert counts == ({"frames with arrival for the sender's time": 1} if clock == "sender" else {})
+    assert dated("sender", True) == (1002.5, {})
 
 
 @pytest.mark.parametrize("kind", ["source", "test_pattern", "pictures"])
