@@ -81,6 +81,12 @@ def test_a_weak_object_does_not_find_a_lost_track_again():
     assert tracked(scene(*hidden[:-1], [(100, 0, 0.45)]))[-1] == [1]
 
 
+def test_an_object_does_not_take_a_track_of_another_class():
+    shown = [*still((100, 0)), [(100, 0, 0.9, "person")]]
+    assert last(*shown) == [2]
+    assert last(*shown, class_aware=False) == [1]
+
+
 def test_an_object_at_the_high_score_is_matched_and_one_at_the_new_score_begins():
     assert tracked(scene(*[[(100, 0, 0.5)]] * 5))[-1] == [1]
     assert tracked(scene(*[[(100, 0, 0.49)]] * 5))[-1] == [-1]
