@@ -288,6 +288,11 @@ def test_an_anchor_cannot_be_named_twice_nor_an_alias_be_a_key():
     assert plain("&k a: 1\nb: *k\n") == {"a": 1, "b": "a"}
 
 
+def test_a_message_hides_the_secrets_of_addresses():
+    node = Node("rtsp://me:secret@cam/1", "x.yaml", 1, 1)
+    assert node.problem(f"got {node.value}").text == "got rtsp://me:***@cam/1"
+
+
 def test_a_long_value_in_a_message_is_shortened():
     node = Node("x" * 10_000, "x.yaml", 1, 1)
     text = str(node.problem(f"must be a word, got {node.value!r}; write one"))
