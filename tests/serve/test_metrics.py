@@ -136,6 +136,10 @@ def test_each_count_is_given_under_its_name():
     }
 
 
+def test_a_pipeline_on_the_cpu_has_no_load_of_a_gpu():
+    assert PipelineCollector(standing_still())._nvml is None
+
+
 def test_histograms_count_up_to_each_bound():
     buckets, sums = {}, {}
     for metric in PipelineCollector(standing_still()).collect():
