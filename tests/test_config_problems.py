@@ -261,6 +261,8 @@ def test_the_problems_of_a_card_are_told_in_the_card(tmp_path):
         "sources: {a: 'test://u:SECRET@h/?framez=1', 'rtsp://u:SECRET@h': x}\nstages: {draw: {}}",
         "sources: {a: x}\nstages: {x: {stage: 'rtsp://u:SECRET@h/1', from: 'rtsp://u:SECRET@h/1'}}",
         "device: 'rtsp://u:SECRET@h'\nsources: {a: x}\nstages: {draw: {color: 'http://h/?token=SECRET'}}",
+        "sources: {a: x}\nstages: {webhook: {url: 'http://h/', secret: [SECRET]}}",
+        "sources: {a: x}\nstages: {webhook: {url: 'http://h/', secret: {SECRET: 1}}}",
     ],
 )
 def test_secrets_are_in_no_message(text):

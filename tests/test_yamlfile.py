@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamkit import yamlfile
 from streamkit.errors import ConfigError
-from streamkit.yamlfile import Node, load, load_file
+from streamkit.yamlfile import Node, load, load_file, within
 from streamkit.yamlscalar import scalar
 
 
@@ -286,6 +286,41 @@ def test_an_anchor_cannot_be_named_twice_nor_an_alias_be_a_key():
     assert "found duplicate anchor 'x'" in refused("a: &x 1\nb: &x 2\n")[0]
     assert told("a: &x b\n*x : 1\n") == ["x.yaml:2:1: a key must be a word"]
     assert plain("&k a: 1\nb: *k\n") == {"a": 1, "b": "a"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "k: abc  def",
+        'k: "abc  def"',
+        "x: 1\nk: |\n  abc def\n  ghi\n",
+        "x: 1\ny: 2\nk: >\n  abc\n  def\n",
+        "x: 1\nk: 'abc\n  def'",
+    ],
+)
+def test_each_character_of_a_text_has_its_place_in_the_file(text):
+    node = load(text, "x.yaml", {})[0].value["k"]
+    lines = text.split("\n")
+    for offset, character in enumerate(node.value.rstrip("\n")):
+        line, column = within(node, offset)
+        if not character.isspace():
+            assert lines[line - 1].index(character) == column - 1
+        elif lines[line - 1][column - 1 :]:  # else it is the line's end
+            assert (line, column) == (within(node, offset - 1)[0], within(node, offset - 1)[1] + 1)
+    last = within(node, len(node.value.rstrip()) - 1)
+    assert within(node, len(node.value)) == (last[0], last[1] + 1)
+
+
+def test_a_character_that_the_file_writes_otherwise_is_at_the_beginning_of_its_text():
+    node = load('x: 1\nk: "a\\u0042"', "x.yaml", {})[0].value["k"]
+    assert node.value == "aB"
+    assert within(node, 0) == (2, 5)
+    assert within(node, 1) == (2, 4)
+
+
+def test_a_message_hides_the_secrets_of_addresses():
+    node = Node("rtsp://me:secret@cam/1", "x.yaml", 1, 1)
+    assert node.problem(f"got {node.value}").text == "got rtsp://me:***@cam/1"
 
 
 def test_a_long_value_in_a_message_is_shortened():

@@ -1,6 +1,8 @@
 import hashlib
 import http.server
+import socket
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -73,8 +75,7 @@ def test_fetches_and_checks(card):
     assert card.file.read_bytes() == CONTENT
     assert [path.name for path in card.file.parent.iterdir()] == ["net.onnx"]
     assert card.file.stat().st_mode & 0o777 == 0o644
-    assert calls[-1] == (len(CONTENT), len(CONTENT))
-    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
+    assert calls == [(done, len(CONTENT)) for done in (262_144, 524_288, len(CONTENT))]
 
 
 def test_a_file_that_is_there_is_not_fetched_again(card):
@@ -106,6 +107,16 @@ def test_nothing_changes_where_fetching_fails(page, sum_, expected, old, card, a
     assert expected in fails(replace(card, url=f"{address}/{page}", sha256=sum_ or card.sha256))
     left = [path.read_bytes() for path in card.file.parent.iterdir()]
     assert left == ([] if old is None else [old])
+
+
+def test_a_server_that_is_silent_is_given_up(card):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        there = replace(card, url=f"http://127.0.0.1:{silent.getsockname()[1]}/net.onnx")
+        begun = time.monotonic()
+        with pytest.raises(ModelError, match="cannot be fetched: timed out"):
+            pull(there, timeout_s=0.1)
+    assert time.monotonic() - begun < 5
+    assert list(card.file.parent.iterdir()) == []
 
 
 def test_no_server(card):

@@ -18,6 +18,8 @@ def f32(*rows):
         ((0, 0, 10, 10), (5, 0, 15, 10), 1 / 3),
         ((0, 0, 10, 10), (2, 2, 4, 4), 0.04),
         ((-5, -5, 5, 5), (0, 0, 5, 5), 0.25),
+        ((1, 2, 11, 6), (4, 3, 30, 5), 14 / 78),  # no two numbers alike
+        ((2, 1, 6, 11), (3, 4, 5, 30), 14 / 78),
         ((3, 3, 3, 3), (3, 3, 3, 3), 0.0),  # no area
         ((9, 9, 1, 1), (0, 0, 10, 10), 0.0),  # edges in the wrong order
     ],
@@ -62,3 +64,25 @@ def test_clip_cuts_at_the_border():
     assert found.tolist() == [[0, 10, 50, 360], [640, 0, 640, 0]]
     each = boxes.clip(f32((0, 0, 99, 99), (0, 0, 99, 99)), f32((50, 60), (70, 80)))
     assert each.tolist() == [[0, 0, 50, 60], [0, 0, 70, 80]]
+
+
+@pytest.mark.parametrize("rect", [(0, 0, 40, 30), (2, 4, 3, 5), (38, 28, 40, 30)])
+def test_a_rect_may_be_any_part_of_its_frame(rect):
+    boxes.check_rects([rect], [(40, 30)])
+
+
+@pytest.mark.parametrize(
+    "rect",
+    [
+        (1, 0, 40, 30), (0, 1, 40, 30), (-2, 0, 40, 30), (0, -2, 40, 30), (0, 0, 41, 30), (0, 0, 40, 31),
+        (4, 0, 4, 30), (0, 4, 40, 4),
+    ],
+)  # fmt: skip
+def test_a_rect_that_is_no_part_of_its_frame_is_refused(rect):
+    with pytest.raises(ValueError, match="a rect is left, top, right, bottom within the picture"):
+        boxes.check_rects([rect], [(40, 30)])
+
+
+def test_each_surface_has_a_rect():
+    with pytest.raises(ValueError, match="got 1 rects and 2 surfaces"):
+        boxes.check_rects([(0, 0, 2, 2)], [(40, 30)] * 2)

@@ -46,8 +46,10 @@ def test_who_is_hidden():
 
 
 def test_boxes_that_are_none_and_those_out_of_sight():
-    table = detections([[np.nan, 0, 5, 5], [50, 50, 20, 60], [700, 10, 800, 50], [10, 10, 20, 20]])
-    assert len(laid(table, Hidden(True, grow=0.1)).table) == 1
+    none = [[np.nan, 0, 5, 5], [0, np.nan, 5, 5], [50, 50, 20, 60], [50, 60, 60, 50]]
+    table = detections([*none, [700, 10, 800, 50], [10, 10, 20, 20]])
+    for grow in (0.0, 0.1):
+        assert laid(table, Hidden(True, grow=grow)).table["x1"].tolist() == [10 if not grow else 8]
 
 
 def test_regions_come_by_picture_with_their_cells_one_behind_the_other():
@@ -141,6 +143,16 @@ def test_the_middle_is_of_what_can_be_seen():
     assert len(laid(table, Hidden(True, zones=(whole,))).table) == 0
     right = ((580.0, 0.0), (600.0, 0.0), (600.0, 80.0), (580.0, 80.0))
     assert len(laid(detections([[540, 0, 740, 80]]), Hidden(True, zones=(right,))).table) == 1
+
+
+def test_the_middle_of_what_lies_outside_is_on_the_edge():
+    """Its margin is in sight."""
+    left, top = ((0.0, 0.0), (60.0, 0.0), (60.0, 80.0), (0.0, 80.0)), detections([[20, -20, 40, -1]])
+    for table in (detections([[-20, 20, -1, 40]]), top):
+        assert len(laid(table, Hidden(True, zones=(left,), grow=0.5)).table) == 1
+    right = ((600.0, 300.0), (640.0, 300.0), (640.0, 360.0), (600.0, 360.0))
+    for table in (detections([[641, 310, 661, 330]]), detections([[610, 361, 630, 381]])):
+        assert len(laid(table, Hidden(True, zones=(right,), grow=0.5)).table) == 1
 
 
 def test_the_edge_of_a_zone_belongs_to_it():

@@ -98,7 +98,8 @@ def test_a_picture_has_pixels() -> None:
 
 def test_shape_and_affine() -> None:
     spec = InputSpec((8, 4), scale=1 / 255, mean=(0.5, 0, 0), std=(0.5, 1, 2), pad=51, layout="nhwc")
-    assert spec.shape(3) == (3, 4, 8, 3)
+    assert spec.shape(5) == (5, 4, 8, 3)
+    assert InputSpec((8, 4)).shape(5) == (5, 3, 4, 8)
     factor, summand, pad = spec.affine()
     np.testing.assert_allclose(factor * 255 + summand, ((1 - 0.5) / 0.5, 1, 0.5))
     np.testing.assert_allclose(pad, ((0.2 - 0.5) / 0.5, 0.2, 0.1))

@@ -194,6 +194,39 @@ def test_who_reads_slowly_but_reads_gets_all_of_it(small):
     assert not small.refused.values
 
 
+def test_who_reads_on_has_no_deadline_left(small):
+    """The answer waits for a moment, the client reads it, and asks for one that takes longer than the deadline."""
+    client = small.connect(REQUEST.replace(b"GET /", b"GET /large"))
+    time.sleep(LATE_S * 0.3)
+    size = len(first(client).partition(b"\r\n\r\n")[2])
+    while size < 64_000_000:
+        size += len(client.recv(4_000_000))
+    client.sendall(REQUEST.replace(b"GET /", b"GET /slow"))
+    assert first(client).startswith(b"HTTP/1.1 200 ")
+    assert not small.refused.values
+
+
+def test_who_leaves_while_an_answer_waits_is_no_one_who_does_not_read(small):
+    client = small.connect(REQUEST.replace(b"GET /", b"GET /large"))
+    assert first(client).startswith(b"HTTP/1.1 200 ")
+    time.sleep(LATE_S * 0.3)
+    client.close()
+    time.sleep(LATE_S)
+    assert not small.refused.values
+
+
+def test_who_asks_for_nothing_more_is_given_up(small):
+    client = small.connect(REQUEST)
+    assert first(client).startswith(b"HTTP/1.1 200 ")
+    begun = time.monotonic()
+    found = read(client)
+    assert LATE_S - 0.2 < time.monotonic() - begun < LATE_S + 3
+    assert found.startswith(b"HTTP/1.1 408 ")
+    assert b"content-type: application/json\r\n" in found
+    assert b"connection: close\r\n" in found
+    assert small.refused.values == {"headers too slow": 1}
+
+
 def test_what_is_no_http_is_counted_and_answered(small):
     found = read(small.connect(b"\x16\x03\x01 hello\r\n\r\n"))
     assert found.startswith(b"HTTP/1.1 400 ")

@@ -1,6 +1,8 @@
 """The hand-over of pictures and events between the pipeline and those who look."""
 
 import time
+from collections import deque
+from types import SimpleNamespace
 
 from streamkit.data import Event
 from streamkit.serve import gallery as module
@@ -91,3 +93,46 @@ def test_an_event_as_the_api_tells_it():
         "number": 1, "time_s": 1.5, "source": "gate", "frame": 3, "pts_s": 0.12, "kind": "crossed", "stage": "line",
         "track_id": 7, "data": {"direction": "in"}, "picture": True,
     }  # fmt: skip
+
+
+def test_what_is_made_and_kept_where_nothing_is_said():
+    gallery = Gallery()
+    assert (gallery.pictures_per_s, gallery.event_pictures_per_s, gallery.keep) == (5.0, 4.0, 200)
+    assert module.ASKED_FOR_S == 3.0
+
+
+def test_the_times_are_exact(monkeypatch):
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    gallery = Gallery(pictures_per_s=4, event_pictures_per_s=2)
+    gallery.ask("gate")
+    gallery.put("gate", b"one", 1, 0.04)
+    assert not gallery.wants("gate", 100.24)
+    assert gallery.wants("gate", 100.25)
+    assert gallery.wants("gate", 103.0)
+    assert not gallery.wants("gate", 103.01)
+    assert gallery.wants_event("gate", 10.0)
+    assert not gallery.wants_event("gate", 10.49)
+    assert gallery.wants_event("gate", 10.5)
+
+
+def test_a_source_that_comes_back_has_a_picture_of_its_first_event():
+    gallery = Gallery()
+    assert gallery.wants_event("gate", 10.0)
+    gallery.forget("gate")
+    assert gallery.wants_event("gate", 10.1)
+
+
+def test_events_that_come_while_somebody_reads_are_waited_for():
+    class Busy(deque):
+        times = 2
+
+        def __iter__(self):
+            self.times -= 1
+            if self.times >= 0:
+                raise RuntimeError("deque mutated during iteration")
+            return super().__iter__()
+
+    gallery = Gallery(_events=Busy())
+    gallery.tell(1.0, [event()], None)
+    assert [one.number for one in gallery.events(10)] == [1]
+    assert told(gallery.event(1))["picture"] is False

@@ -257,6 +257,10 @@ def test_who_guesses_waits():
     status, headers, _ = sent(guard, "POST", authorization=f"Bearer {TOKEN}")
     assert (status, headers[b"retry-after"]) == (429, b"6")
     assert counters.values == {"token": 10, "too many wrong tokens": 1}
+    assert headers[b"content-type"] == b"application/json"
+    assert headers[b"connection"] == b"close"
+    assert b"www-authenticate" not in headers
+    assert sent(guard, "POST")[1][b"www-authenticate"] == b"Bearer"
     assert sent(guard, authorization=f"Bearer {TOKEN}")[::2] == (204, False)  # what is open stays open
     cookie = f"{COOKIE}={Token(TOKEN).cookie}"
     assert sent(guard, "POST", cookie=cookie)[0] == 429  # a cookie is as good as a token, also to guess

@@ -1,6 +1,7 @@
 """Who looks at live pictures, and how many may."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -111,6 +112,46 @@ def test_sixty_four_may_look_where_nothing_else_is_said():
     with pytest.raises(Refused, match="64 live pictures") as found:
         watchers.stream("cam", None)
     assert found.value.status == 429
+
+
+@pytest.mark.parametrize("end", ["removed", "unknown", "stopping", "gone"])
+def test_each_picture_is_sent_once_until_the_source_or_the_client_goes(end, monkeypatch):
+    engine, state, left = _Engine(), SimpleNamespace(removed=False), []
+    engine.running = SimpleNamespace(stopping=False, states={"cam": state})
+
+    async def gone():
+        return bool(left)
+
+    def leave():
+        if end == "removed":
+            state.removed = True
+        elif end == "unknown":
+            engine.running.states.clear()
+        elif end == "stopping":
+            engine.running.stopping = True
+        else:
+            left.append(True)
+        engine.gallery.put("cam", b"late", 2, 0.2)
+
+    steps = iter([lambda: None, lambda: engine.gallery.put("cam", b"second", 1, 0.1), lambda: None, leave])
+
+    async def sleep(seconds):
+        assert seconds == 0.05
+        next(steps)()
+
+    monkeypatch.setattr(module, "anyio", SimpleNamespace(sleep=sleep))
+    engine.gallery.put("cam", b"first", 0, 0.0)
+
+    async def look():
+        answer = Watchers(engine).stream("cam", gone)
+        assert answer.media_type == "multipart/x-mixed-replace; boundary=frame"
+        return [part async for part in answer.body_iterator]
+
+    assert anyio.run(look) == [
+        b"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: 5\r\n\r\nfirst\r\n",
+        b"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: 6\r\n\r\nsecond\r\n",
+    ]
+    assert engine.gallery.wants("cam", time.monotonic() + 1)
 
 
 # ---------------------------------------------------------------------------------------------------- a single picture

@@ -1,15 +1,18 @@
 """What Prometheus reads of sources that were lost, dropped frames, and loads."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from servers import served
 
+from streamkit.counters import Counters
+from streamkit.runtime.metrics import Histogram
 from streamkit.runtime.states import SourceState
 from streamkit.serve.engine import reconnects
-from streamkit.serve.metrics import registry
+from streamkit.serve.metrics import BOUNDS_S, PipelineCollector, registry
 
 
 def test_reconnects_by_cause_are_counted_once():
@@ -49,6 +52,115 @@ def test_names_of_sources_cannot_break_the_text(server):
     states.states = {**states.states, 'a"b\\c\n': SourceState()}
     families = list(text_string_to_metric_families(server.open.get("/metrics").text))
     assert any(s.labels.get("source") == 'a"b\\c\n' for family in families for s in family.samples)
+
+
+def latency(*seconds):
+    made = Histogram()
+    for one in seconds:
+        made.add(one)
+    return made
+
+
+def standing_still():
+    """An engine whose counts are known, all of them different."""
+    refused, empty = Counters(), {"dropped": {}, "reconnects": {}}
+    refused.add("token", 21)
+    return SimpleNamespace(
+        refused=refused,
+        ready=True,
+        sources=lambda: [
+            SimpleNamespace(
+                id="gate", frames=11, fps=12.5, state="running", dropped={"old": 2}, reconnects={"lost": 3}
+            ),
+            SimpleNamespace(id="yard", frames=0, fps=0.0, state="failed", **empty),
+        ],
+        stages=lambda: [
+            SimpleNamespace(id="detect", frames=31, failed=4),
+            SimpleNamespace(id="new", frames=0, failed=0),
+        ],
+        running=SimpleNamespace(
+            device=SimpleNamespace(kind="cpu", index=0),
+            states={
+                "gate": SimpleNamespace(latency=latency(0.015, 0.4, 20.0)),
+                "yard": SimpleNamespace(latency=None),
+                "removed": SimpleNamespace(latency=latency(1.0)),
+            },
+            latency={"detect": latency(0.06)},
+            meters=lambda: {"detect": {"seconds": 1.5}},
+            queues=lambda: {"detect": 6},
+            detections={"detect": 41},
+            events={"crossed": 42},
+            counts=lambda: {"pixels to host": 43},
+            alarms=SimpleNamespace(
+                raised=[SimpleNamespace(alarm="slow", source="gate")], rules=lambda: {"slow": ("fps < 5", 44)}
+            ),
+        ),
+    )
+
+
+def test_each_count_is_given_under_its_name():
+    found = {
+        (s.name, *s.labels.values()): s.value
+        for metric in PipelineCollector(standing_still()).collect()
+        for s in metric.samples
+        if "latency" not in s.name
+    }
+    states = {
+        ("streamkit_source_state", id_, word): float(word == now)
+        for id_, now in (("gate", "running"), ("yard", "failed"))
+        for word in ("connecting", "running", "reconnecting", "paused", "ended", "failed")
+    }
+    assert found == {
+        ("streamkit_frames_total", "gate"): 11,
+        ("streamkit_frames_total", "yard"): 0,
+        ("streamkit_dropped_total", "gate", "old"): 2,
+        ("streamkit_reconnects_total", "gate", "lost"): 3,
+        **states,
+        ("streamkit_source_fps", "gate"): 12.5,
+        ("streamkit_source_fps", "yard"): 0.0,
+        ("streamkit_sources",): 2,
+        ("streamkit_stage_frames_total", "detect"): 31,
+        ("streamkit_stage_frames_total", "new"): 0,
+        ("streamkit_stage_failed_total", "detect"): 4,
+        ("streamkit_stage_failed_total", "new"): 0,
+        ("streamkit_stage_seconds_total", "detect"): 1.5,
+        ("streamkit_stage_seconds_total", "new"): 0.0,
+        ("streamkit_queue_length", "detect"): 6,
+        ("streamkit_detections_total", "detect"): 41,
+        ("streamkit_events_total", "crossed"): 42,
+        ("streamkit_counts_total", "pixels to host"): 43,
+        ("streamkit_http_refused_total", "token"): 21,
+        ("streamkit_alarm", "slow", "gate"): 1.0,
+        ("streamkit_alarms_raised_total", "slow"): 44,
+        ("streamkit_ready",): 1.0,
+    }
+
+
+def test_a_pipeline_on_the_cpu_has_no_load_of_a_gpu():
+    assert PipelineCollector(standing_still())._nvml is None
+
+
+def test_histograms_count_up_to_each_bound():
+    buckets, sums = {}, {}
+    for metric in PipelineCollector(standing_still()).collect():
+        for s in metric.samples:
+            name = next((value for name, value in s.labels.items() if name != "le"), "")
+            if s.name.endswith("_bucket"):
+                buckets.setdefault((s.name, name), []).append((s.labels["le"], s.value))
+            elif s.name.endswith(("latency_seconds_sum", "latency_seconds_count")):
+                sums[s.name.rpartition("_")[2], name] = s.value
+    bounds = [0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0]
+    assert list(BOUNDS_S) == bounds
+    names = [*map(str, bounds), "+Inf"]
+    assert buckets == {
+        ("streamkit_source_latency_seconds_bucket", "gate"): [
+            *zip(names, [0, 0, *[1] * 8, *[2] * 6, 3], strict=True)
+        ],
+        ("streamkit_stage_latency_seconds_bucket", "detect"): [*zip(names, [*[0] * 5, *[1] * 12], strict=True)],
+    }  # fmt: skip
+    assert (sums["count", "gate"], sums["count", "detect"]) == (3, 1)
+    assert sums["sum", "gate"] == pytest.approx(20.415, rel=0.01)
+    assert sums["sum", "detect"] == pytest.approx(0.06, rel=0.01)
 
 
 @pytest.mark.gpu

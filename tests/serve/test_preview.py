@@ -9,10 +9,11 @@ import pytest
 
 from streamkit.cli.serve import prepare
 from streamkit.config import read_text
-from streamkit.data import Batch
+from streamkit.data import Batch, Event
 from streamkit.graph import build
 from streamkit.runtime.device import choose
 from streamkit.runtime.run import Pipeline
+from streamkit.serve import preview as module
 from streamkit.serve.gallery import Gallery
 from streamkit.serve.preview import Preview, _spec, hidden_elsewhere, tap
 from streamkit.stage import Collecting, Context, Sink, default_registry, stage
@@ -234,6 +235,20 @@ def test_events_of_sinks_are_told_too(root):
     beside.join(30)
     assert [one.event.frame for one in gallery.events(500)][::-1] == list(range(0, running.frames, 10))
     assert running.frames > 100
+
+
+def test_a_picture_that_a_sink_has_saved_is_kept_where_it_is_small(tmp_path):
+    def saved(name, size=10, kind="saved", **data):
+        (tmp_path / name).write_bytes(bytes(size))
+        return module._saved(Event(kind, "snapshot", "cam", 0, 0.0, -1, {"path": str(tmp_path / name), **data}))
+
+    assert saved("a.jpg", 200_000) == bytes(200_000)
+    assert saved("a.jpg", 200_001) is None
+    assert saved("a.jpeg") == bytes(10)
+    assert saved("a.mp4") is None
+    assert saved("a.jpg", kind="crossed") is None
+    assert saved("a.jpg", path=3) is None
+    assert saved("a.jpg", path=str(tmp_path / "gone.jpg")) is None
 
 
 def test_a_failed_frame_tells_its_events_without_a_picture():

@@ -81,6 +81,12 @@ def test_a_weak_object_does_not_find_a_lost_track_again():
     assert tracked(scene(*hidden[:-1], [(100, 0, 0.45)]))[-1] == [1]
 
 
+def test_an_object_does_not_take_a_track_of_another_class():
+    shown = [*still((100, 0)), [(100, 0, 0.9, "person")]]
+    assert last(*shown) == [2]
+    assert last(*shown, class_aware=False) == [1]
+
+
 def test_an_object_at_the_high_score_is_matched_and_one_at_the_new_score_begins():
     assert tracked(scene(*[[(100, 0, 0.5)]] * 5))[-1] == [1]
     assert tracked(scene(*[[(100, 0, 0.49)]] * 5))[-1] == [-1]
@@ -254,6 +260,14 @@ def test_ocsort_prefers_the_object_that_keeps_a_tracks_direction():
     assert ahead_and_behind(3, method="ocsort") == [-1, 1], "the overlap counts for more"
 
 
+def test_the_way_of_a_track_is_that_of_the_centres_of_its_boxes():
+    stage = Track(method="ocsort")
+    run_stage(stage, scene(*[[(10.5 + n, 20.25 - n)] for n in range(3)]))
+    track = stage._pool.tracks[0, 0]
+    np.testing.assert_allclose(track["path"][:3], [[0.04 * n, 30.5 + n, 60.25 - n] for n in range(3)])
+    assert (track["steps"], track["seen_s"], track["score"]) == (3, 0.08, np.float32(0.9))
+
+
 def test_ocsort_gives_a_track_without_a_direction_no_handicap():
     """A walker passes above one that stands; an object beside them is nearer to the one that stands."""
     x = 100 + 2 * STEADY
@@ -340,6 +354,15 @@ def test_ocsort_goes_the_way_between_what_was_seen_when_it_finds_a_track_again(m
     expect(mean, cov, 0.04, True)
     as_box(mean, box)
     np.testing.assert_allclose(table.xyxy[0], box, atol=0.01)
+
+
+def test_smooth_boxes_are_those_of_their_own_objects():
+    """Frames with one, two and three objects, which a batch holds one behind the other."""
+    places = [(100, 0), (300, 0), (500, 0)]
+    made = scene(*[places[: 1 + n % 3] for n in range(9)])
+    for frame in run_stage(Track(smooth=True, confirm=0.0), made):
+        expected = [[x, y, x + 40, y + 80] for x, y in places[: 1 + frame.index % 3]]
+        np.testing.assert_allclose(frame.detections.xyxy, expected, atol=0.01)
 
 
 def test_a_lost_object_keeps_its_size():
