@@ -308,7 +308,7 @@ class Record(Sink):
 
         needed = track.ring.keyframe(track.newest, round(self.before * TICKS_PER_S))
         if needed is not None:
-            track.ring.release(self.context.id, needed if track.until is None else min(needed, track.cursor))
+            track.ring.release(self.context.id, needed)  # what is behind the newest picture is not written yet
 
     # --------------------------------------------------------------------------------------------------- trouble
 
