@@ -35,20 +35,19 @@ def lasts_s(made, clock, *, keyframes=(), many=31):
         try:
             made.packet(number, number in keyframes)
         except SourceError as error:
-            assert error.cause == "codec"
-            assert "secret" not in str(error)
-            return clock.now_s - begun_s, str(error)
+            return clock.now_s - begun_s, str(error), error.cause
     raise AssertionError("it is never given up")
 
 
 def test_a_source_without_a_frame_is_given_up_after_its_timeout(clock):
-    after_s, why = lasts_s(begun(5.0), clock, keyframes=[0, 40])
+    after_s, why, cause = lasts_s(begun(5.0), clock, keyframes=[0, 40])
+    assert cause == "codec"
     assert after_s == 5.5, "at 5 s exactly it is not yet too long, and a second keyframe gives no more time"
     assert why == "rtsp://ann:***@host/a: packets come, but no picture could be decoded in 5 s"
 
 
 def test_who_joins_between_two_keyframes_waits_a_minute_for_the_next(clock):
-    after_s, why = lasts_s(begun(5.0), clock)
+    after_s, why, _ = lasts_s(begun(5.0), clock)
     assert after_s == 60.5
     assert why.endswith("in 60 s")
     assert lasts_s(begun(90.0), clock)[0] == 90.5, "or the timeout, where that is longer"
