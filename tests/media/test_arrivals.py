@@ -22,9 +22,7 @@ def clock(monkeypatch):
 
 
 def begun(timeout_s):
-    made = Arrivals("rtsp://ann:secret@host/a", timeout_s)
-    made.seen()
-    return made
+    return Arrivals("rtsp://ann:secret@host/a", timeout_s)
 
 
 def lasts_s(made, clock, *, keyframes=(), many=31):
