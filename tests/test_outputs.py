@@ -414,3 +414,32 @@ def test_outputs_that_are_there_are_named_once_in_order(tmp_path, monkeypatch):
     assert written(templates, ["a", "b"]) == ["out/a.mp4", "all.jsonl", "out/clips", "."]
     assert written(["out/{source}/{time}.mp4"], ["clips"]) == ["out/clips"]
     assert written([], ["a"]) == written(["out/{source}.mp4"], []) == []
+
+
+def test_a_file_has_the_rights_that_the_user_gives_to_new_files(tmp_path):
+    before = os.umask(0o027)
+    try:
+        file = WholeFile(tmp_path / "a.txt")
+        file.begin()
+        file.finish()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o640
+
+
+def test_what_is_locked_is_far_behind_all_data(tmp_path):
+    """Where locks are mandatory, as on SMB, what is locked cannot be written through another handle."""
+    file = WholeFile(tmp_path / "a.txt")
+    with file.begin().open("r+b") as other:
+        fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB, 1 << 60, 0)
+        with pytest.raises(BlockingIOError):
+            fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB, 0, 0)  # to the end of all files
+    file.discard()
+
+
+def test_a_placeholder_that_is_not_known_is_named_with_those_that_are():
+    with pytest.raises(ValueError, match=r"^path knows the placeholder \{source\} only, got \{x\} in 'a\{x\}'$"):
+        check_path("a{x}")
+    with pytest.raises(ValueError, match=r"^path knows the placeholders \{a\}, \{b\}, got \{source\} in "):
+        check_path("{a}/{source}", ("a", "b"))
+    check_path("{a}/{b}", ("a", "b"))

@@ -29,8 +29,8 @@ class Video(Sink):
     Each frame keeps its own time, so that a variable frame rate and a late start stay what they are; in a camera's
     files time begins at 0, as it does where the first frame's time is below 0, which no file can show. A file appears
     under its name when it is complete. Where the picture's size or colour changes, or time leaps by more than 90 s, a
-    new file goes on: NAME-2.mp4. A picture of odd size is one pixel larger in the file, its edge repeated. Failed frames
-    are not in it, and counted.
+    new file goes on: NAME-2.mp4. A picture of odd size is one pixel larger in the file, its edge repeated. Failed
+    frames are not in it, and counted.
 
     Options:
         path: the file, such as "out/{source}.mp4"; its ending, .mp4 or .mkv, says which kind. mkv holds times to the

@@ -132,3 +132,12 @@ def test_decoding_times_that_are_missing_are_found_from_the_order_shown():
     settled = found[8:]
     assert [pts - settled[0][0] for pts, _ in settled] == [pts - shown[8] for pts in shown[8:]]
     assert [round(b[1] - a[1]) for a, b in pairwise(settled)] == [100] * (len(settled) - 1)
+
+
+def test_the_deepest_reordering():
+    """Sixteen frames come before one that is shown ahead of them all; a codec allows no more."""
+    shown = [0, *range(1600, 0, -100), 1700, 1800, 1900]
+    found = fed(begun(), *[(pts, None) for pts in shown])
+    assert all(dts <= pts for pts, dts in found)
+    assert all(b[1] > a[1] for a, b in pairwise(found))
+    assert [b[0] - a[0] for a, b in pairwise(found[-3:])] == [100, 100]
