@@ -37,7 +37,7 @@ class Fed:
     """A `record` that gets the frames of a video, whose packets lie in a ring, with events on some of them."""
 
     def __init__(self, video, *, limit=1 << 30, skip=0, **options):
-        self.said, self.out = [], []
+        self.said, self.out, self.later_s = [], [], 0.0
         self.made = Record(**{"when": "door.crossed", "before": 0.0, "after": 0.0, "path": "c/{time}.mp4", **options})
         self.made.context = Context(id="record", counters=Counters(), say=self.said.append)
         self.made.open()
@@ -54,7 +54,7 @@ class Fed:
 
     def write(self, indices, at=(), time_s=None):
         for index in indices:
-            frame = Frame("gate", index, index / 25, 64, 48, time_s=time_s and time_s + index / 25)
+            frame = Frame("gate", index, index / 25 + self.later_s, 64, 48, time_s=time_s and time_s + index / 25)
             frame.packet = Place(self.ring, self.places[index])
             if index in at:
                 frame.stage = "door"
@@ -103,15 +103,31 @@ def test_a_clip_is_from_the_keyframe_before_to_the_time_after(videos, at, before
     assert fed.ring.size_bytes == 0, "nothing is held any more"
 
 
-def test_with_b_frames_no_frame_shown_before_the_end_is_missing(videos):
-    fed = Fed(videos[2], after=0.4).write(range(100), [25])
+@pytest.mark.parametrize("after", [n / 25 for n in range(12)])
+def test_with_b_frames_no_frame_shown_before_the_end_is_missing(videos, after):
+    fed = Fed(videos[2], after=after).write(range(100), [25])
     fed.made.close()
     (name,) = (path.name for path in Path("c").iterdir())
     seen = frames_in(name)
     assert seen == list(range(len(seen)))
-    assert 20 + seen[-1] >= 34
+    assert 20 + seen[-1] >= 25 + max(0, round(after * 25) - 1)
     ((_, crossed),) = fed.data("crossed")
     assert crossed["clip_s"] == 0.2
+
+
+def test_times_in_events_are_rounded_to_the_millisecond(videos):
+    fed = Fed(videos[0])
+    fed.later_s = 1 / 3
+    fed.write(range(100), [25])
+    ((_, recorded),) = fed.data("recorded")
+    assert (recorded["start_s"], recorded["duration_s"]) == (1.133, 0.24)
+
+
+def test_what_is_recorded_if_nothing_is_set():
+    made = Record()
+    assert (made.when, made.before, made.after, made.max_length) == (None, 10.0, 20.0, 300.0)
+    assert (made.path, made.keep, made.min_free) == ("clips/{source}/{time}-{kind}.mp4", None, None)
+    assert made.buffer == 128_000_000
 
 
 def test_a_name_has_the_events_time_and_the_file_the_time_of_its_first_frame(videos):

@@ -203,3 +203,20 @@ def test_frames_whose_time_does_not_rise_are_counted(receiver):
         out.write(frame(at_s))
     assert counts(out)["frames not streamed: time does not rise"] == 3
     assert [round(ticks / TICKS_PER_S, 3) for ticks in receiver.pushes[0].ticks] == [0.0, 0.04, 0.08]
+
+
+def test_frames_that_no_receiver_took_do_not_count_as_streamed(receiver):
+    receiver.connects_after = 99
+    out = sink()
+    for n in range(4):
+        out.write(frame(n / 25))
+    out.close()
+    assert counts(out) == {
+        "frames not streamed: the first tells the rate": 1, "frames not streamed: no connection": 3
+    }  # fmt: skip
+
+
+def test_what_is_streamed_if_nothing_is_set():
+    made = Stream(url="rtsp://host/a")
+    assert (made.encoder, made.codec, made.fps, made.quality, made.bitrate) == ("auto", "h264", None, None, None)
+    assert (made.preset, made.gop, made.timeout, made.max_wait) == (None, None, 5.0, 10.0)
