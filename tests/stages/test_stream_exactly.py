@@ -220,3 +220,23 @@ def test_what_is_streamed_if_nothing_is_set():
     made = Stream(url="rtsp://host/a")
     assert (made.encoder, made.codec, made.fps, made.quality, made.bitrate) == ("auto", "h264", None, None, None)
     assert (made.preset, made.gop, made.timeout, made.max_wait) == (None, None, 5.0, 10.0)
+
+
+def test_frames_that_failed_or_have_no_pixels_are_counted_and_tell_no_rate(receiver):
+    out = sink()
+    failed, bare = frame(0.0), frame(0.04)
+    failed.error, bare.surface = "detect failed", None
+    for one in (failed, bare, frame(0.08), frame(0.12)):
+        out.write(one)
+    assert counts(out) == {
+        "frames not streamed: no picture": 2, "frames not streamed: the first tells the rate": 1, "frames streamed": 1
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("timeout_s", "fine"), [(0.0, False), (-1.0, False), (0.001, True)])
+def test_the_shortest_timeout(timeout_s, fine):
+    if fine:
+        Stream(url="rtsp://host/a", timeout=timeout_s)
+    else:
+        with pytest.raises(ValueError, match="timeout must be longer than 0s"):
+            Stream(url="rtsp://host/a", timeout=timeout_s)
