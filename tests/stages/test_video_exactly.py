@@ -9,6 +9,7 @@ from stages.videos import frame, names, sink, times
 from streamkit.media.encode import TIME_BASE
 from streamkit.media.mux import LONGEST_GAP
 from streamkit.stages import video as module
+from streamkit.stages.video import Video
 
 NOON = 1785585600.0  # 2026-08-01T12:00:00Z
 
@@ -114,3 +115,9 @@ def test_the_shortest_segment(tmp_path, segment, fine):
     else:
         with pytest.raises(ValueError, match="segment must be at least 1s"):
             sink(tmp_path / "a.mp4", segment=segment)
+
+
+def test_what_is_written_if_nothing_is_set():
+    made = Video(path="a.mp4")
+    assert (made.encoder, made.codec, made.quality, made.bitrate, made.preset) == ("auto", "h264", None, None, None)
+    assert (made.gop, made.segment, made.if_exists) == (None, None, "overwrite")
