@@ -350,7 +350,7 @@ def settle(folders: Iterable[Path]) -> None:
     """Have the names in these folders on the disk, so that they are there after a power cut. Raises OutputError."""
     for folder in folders:
         try:
-            handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 os.fsync(handle)
             finally:

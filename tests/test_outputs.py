@@ -24,6 +24,7 @@ from streamkit.outputs import (
     lock,
     output_error,
     report_file,
+    settle,
     sweep,
     written,
 )
@@ -97,6 +98,39 @@ def test_a_whole_file_appears_when_finished(tmp_path):
     file.finish()
     assert path.read_bytes() == b"whole"
     assert os.listdir(path.parent) == ["a.txt"]
+
+
+@pytest.mark.parametrize("name", [None, "b.txt"])
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch, name):
+    """After a power cut a file that has its name must have its bytes, too."""
+    calls, fsync, replace = [], os.fsync, os.replace
+    synced = lambda handle: (calls.append(("fsync", os.readlink(f"/proc/self/fd/{handle}"))), fsync(handle))  # noqa: E731
+    renamed = lambda part, path: (calls.append(("replace", str(path))), replace(part, path))  # noqa: E731
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", renamed)
+    file = WholeFile(tmp_path / "a.txt")
+    file.begin().write_bytes(b"whole")
+    file.finish(name)
+    final = str(tmp_path / (name or "a.txt"))
+    assert calls == [("fsync", str(file.part)), ("replace", final)]
+    assert os.listdir(tmp_path) == [name or "a.txt"]
+
+
+def test_the_names_in_a_folder_are_synced(tmp_path, monkeypatch):
+    synced, fsync, opened = [], os.fsync, len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: (synced.append(os.readlink(f"/proc/self/fd/{handle}")), fsync(handle))
+    )
+    folders = [tmp_path / name for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir()
+    settle(folders)
+    assert synced == [str(folder) for folder in folders]
+    assert len(os.listdir("/proc/self/fd")) == opened, "every handle is closed"
+    (tmp_path / "file").touch()
+    for wrong in (tmp_path / "none", tmp_path / "file"):
+        with pytest.raises(OutputError, match=f"cannot write {wrong}"):
+            settle([wrong])
 
 
 def test_a_discarded_file_leaves_the_old_one(tmp_path):
@@ -380,3 +414,32 @@ def test_outputs_that_are_there_are_named_once_in_order(tmp_path, monkeypatch):
     assert written(templates, ["a", "b"]) == ["out/a.mp4", "all.jsonl", "out/clips", "."]
     assert written(["out/{source}/{time}.mp4"], ["clips"]) == ["out/clips"]
     assert written([], ["a"]) == written(["out/{source}.mp4"], []) == []
+
+
+def test_a_file_has_the_rights_that_the_user_gives_to_new_files(tmp_path):
+    before = os.umask(0)
+    try:
+        file = WholeFile(tmp_path / "a.txt")
+        file.begin()
+        file.finish()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o666
+
+
+def test_what_is_locked_is_far_behind_all_data(tmp_path):
+    """Where locks are mandatory, as on SMB, what is locked cannot be written through another handle."""
+    file = WholeFile(tmp_path / "a.txt")
+    with file.begin().open("r+b") as other:
+        fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB, 1 << 60, 0)
+        with pytest.raises(BlockingIOError):
+            fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB, 0, 0)  # to the end of all files
+    file.discard()
+
+
+def test_a_placeholder_that_is_not_known_is_named_with_those_that_are():
+    with pytest.raises(ValueError, match=r"^path knows the placeholder \{source\} only, got \{x\} in 'a\{x\}'$"):
+        check_path("a{x}")
+    with pytest.raises(ValueError, match=r"^path knows the placeholders \{a\}, \{b\}, got \{source\} in "):
+        check_path("{a}/{source}", ("a", "b"))
+    check_path("{a}/{b}", ("a", "b"))

@@ -289,3 +289,36 @@ def test_a_folder_goes_with_its_last_picture():
     assert not old.parent.exists()
     assert other.parent.exists()
     assert kept.counts["snapshots removed: too old"] == 3
+
+
+def test_the_folder_of_all_files_stays_without_one():
+    """A share may be mounted there."""
+    kept = shelf({"age": 3600.0}, template="clips/{time}.mp4")
+    path = kept.path("gate", "door", "crossed", NOON, 0.0)
+    path.parent.mkdir()
+    path.touch()
+    os.utime(path, (1, 1))
+    kept.tidy(0.0)
+    assert not path.exists()
+    assert path.parent.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("what", "min_free", "text"),
+    [
+        ("clips", 1_600_000, "recording stops: less than 2 MB are free under clips; it goes on when there is room"),
+        ("snapshots", None, "no snapshots are written: less than 100 MB are free under clips; it goes on when there"),
+        ("clips", 5_000_000_000, "recording stops: less than 5,000 MB are free under clips; it goes on when there"),
+    ],
+)
+def test_the_message_that_there_is_no_room(what, min_free, text):
+    assert Shelf(TEMPLATE, None, min_free, Counters(), print, what).full().startswith(text)
+
+
+def test_the_disk_is_asked_where_the_folder_will_be(monkeypatch):
+    asked, usage = [], shutil.disk_usage(".")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: asked.append(str(path)) or usage._replace(free=10**12))
+    assert shelf(template="deep/er/{time}.mp4").room()
+    Path("deep").mkdir()
+    assert shelf(template="deep/er/{time}.mp4").room()
+    assert asked == [".", "deep"]

@@ -21,12 +21,12 @@ class Arrivals:
 
     def __init__(self, uri: str, timeout_s: float) -> None:
         self._uri, self._timeout_s = uri, timeout_s
-        # packets since the last picture, when it was taken, and whether a keyframe has come since
-        self._unseen, self._seen_s, self._keyframe = 0, 0.0, False
         self._came_s: dict[int | None, float] = {}  # packets by their presentation time, in ticks; None the newest
+        self.seen()
 
     def seen(self) -> None:
         """A picture was taken, or the packets begin."""
+        # packets since the last picture, when it was taken, and whether a keyframe has come since
         self._unseen, self._seen_s, self._keyframe = 0, time.monotonic(), False
 
     def packet(self, pts: int | None, keyframe: bool) -> None:

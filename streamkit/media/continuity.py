@@ -116,7 +116,7 @@ class Continuity:
         whose last transport packet holds no stuffing, or that has a jump within it, is cut off. One whole frame in 184
         needs no stuffing, and is taken for cut off, too.
         """
-        if self._path is None or not 0 <= (packet.pos or -1) < (behind.pos or -1):
+        if self._path is None or packet.pos is None or behind.pos is None or not 0 <= packet.pos < behind.pos:
             return False
         with open(self._path, "rb") as file:
             file.seek(packet.pos)

@@ -39,6 +39,8 @@ class Encoding:
         gop: frames from keyframe to keyframe; None is the encoder's own.
         live: each picture comes out as soon as it has gone in, keyframes only where `gop` says, and hardly any
             variation of the bit rate.
+        sparse: frames are far apart, so there are no B frames: the times of decoding and showing would differ by more
+            than a container can hold.
     """
 
     codec: Literal["h264", "hevc"] = "h264"
@@ -47,6 +49,7 @@ class Encoding:
     preset: str | None = None
     gop: int | None = None
     live: bool = False
+    sparse: bool = False
 
 
 class Encoder(Protocol):
@@ -116,6 +119,7 @@ class CpuEncoder:
         chroma = {(0.0, 0.5): 0, (0.5, 0.5): 1, (0.0, 0.0): 2}.get((color.chroma_x, color.chroma_y), 0)
         options = {"preset": encoding.preset or "veryfast"}
         steady = ":scenecut=0" if encoding.live else ""  # keyframes at even distances, for players and playlists
+        steady += ":bframes=0" if encoding.sparse else ""
         if encoding.codec == "h264":
             name, options["x264-params"] = "libx264", f"chromaloc={chroma}{steady}"
         else:

@@ -20,8 +20,15 @@ if TYPE_CHECKING:
 
 FORMATS = {".mp4": "mp4", ".mkv": "matroska"}
 
-LONGEST_GAP = 2**31 - 1
-"""Ticks: mp4 cannot hold more between two frames; 373 s."""
+LONGEST_GAP = 2**31 - 1 - TIME_BASE.denominator
+"""Ticks: mp4 cannot hold more between two frames; 372 s."""
+
+REORDERED = 8
+"""Frames that lie between the decoding and the showing of one at most, where there are B frames."""
+
+LONGEST_REORDERING = 2**29
+"""Ticks, 93 s: what so many frames may last. mp4 holds four times as much between decoding and showing; the frames
+before the first that is shown take as much again."""
 
 
 _SLACK_S = 1e-6

@@ -192,7 +192,8 @@ class Record(Sink):
                 self._without("no clip could be begun", len(named))
                 return None
             track.cursor = begun.number
-        track.until = max(track.until or 0, kept.pts + round(self.after * TICKS_PER_S))
+        after = max(1, round(self.after * TICKS_PER_S))  # the event's own frame is in its clip, also with after: 0s
+        track.until = max(track.until or 0, kept.pts + after)
         return kept
 
     def _mark(self, track: _Track, frame: Frame, named: Sequence[int], kept: Kept) -> None:
@@ -308,7 +309,7 @@ class Record(Sink):
 
         needed = track.ring.keyframe(track.newest, round(self.before * TICKS_PER_S))
         if needed is not None:
-            track.ring.release(self.context.id, needed if track.until is None else min(needed, track.cursor))
+            track.ring.release(self.context.id, needed)  # what is behind the newest picture is not written yet
 
     # --------------------------------------------------------------------------------------------------- trouble
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -12,11 +13,13 @@ from streamkit.data import Frame, Surface
 from streamkit.errors import OutputError
 from streamkit.media.encode import TIME_BASE, Encoder, Encoding
 from streamkit.media.encoders import BitRate, Quality, check_encoding, choose_encoder, make_encoder
-from streamkit.media.mux import LONGEST_GAP, VideoFile, container_format, copy_packets
+from streamkit.media.mux import LONGEST_GAP, LONGEST_REORDERING, REORDERED, VideoFile, container_format, copy_packets
 from streamkit.outputs import WholeFile, beside, check_path, fresh
 from streamkit.stage import Count, Seconds, Sink, stage
 
 _SEGMENT_S = 600.0
+_SPARSE_S = 10.0
+"""Where the first two frames are further apart, the encoder makes no B frames."""
 
 
 @stage("video", reads="pixels")
@@ -25,8 +28,9 @@ class Video(Sink):
 
     Each frame keeps its own time, so that a variable frame rate and a late start stay what they are; in a camera's
     files time begins at 0, as it does where the first frame's time is below 0, which no file can show. A file appears
-    under its name when it is complete. Where the picture's size or colour changes, a new file goes on: NAME-2.mp4. A
-    picture of odd size is one pixel larger in the file, its edge repeated. Failed frames are not in it, and counted.
+    under its name when it is complete. Where the picture's size or colour changes, or time leaps by more than 90 s, a
+    new file goes on: NAME-2.mp4. A picture of odd size is one pixel larger in the file, its edge repeated. Failed
+    frames are not in it, and counted.
 
     Options:
         path: the file, such as "out/{source}.mp4"; its ending, .mp4 or .mkv, says which kind. mkv holds times to the
@@ -68,6 +72,8 @@ class Video(Sink):
         self._source, self._span, self._parts = "", (0.0, 0.0), 0
         self._ticks, self._zero, self._began, self._limit = 0, 0.0, 0.0, 0.0
         self._shift: float | None = None
+        self._sparse = False
+        self._recent: deque[int] = deque(maxlen=REORDERED)  # ticks of the file's last frames
 
     # ------------------------------------------------------------------------------------------------------- calls
 
@@ -145,7 +151,8 @@ class Video(Sink):
             return
         if self._held is not None:
             step = frame.pts_s - self._held.pts_s
-            rate = Fraction(1 / step).limit_denominator(1001) if 1 / 240 <= step <= 10 else Fraction(25)
+            self._sparse = step > _SPARSE_S
+            rate = Fraction(1 / step).limit_denominator(1001) if 1 / 240 <= step <= _SPARSE_S else Fraction(25)
             self._encode_held(rate)
         if self._video is None:
             self._held = frame
@@ -156,7 +163,7 @@ class Video(Sink):
             return
         assert frame.surface is not None
         look = (frame.surface.width, frame.surface.height, frame.surface.color)
-        if look != self._look or ticks - self._ticks > LONGEST_GAP or frame.pts_s - self._began >= self._limit:
+        if look != self._look or self._too_far(ticks) or frame.pts_s - self._began >= self._limit:
             if look[:2] != self._look[:2]:
                 self.context.say(f"{frame.source} is {look[0]}x{look[1]} from {frame.pts_s:.2f} s on: a new file")
             self._video.finish()
@@ -164,7 +171,12 @@ class Video(Sink):
             self._held = frame
             return
         self._ticks = ticks
+        self._recent.append(ticks)
         self._video.write(frame.surface, ticks)
+
+    def _too_far(self, ticks: int) -> bool:
+        """Whether no container can hold a frame of this time in the file."""
+        return ticks - self._ticks > LONGEST_GAP or (not self._sparse and ticks - self._recent[0] > LONGEST_REORDERING)
 
     def _encode_held(self, rate: Fraction) -> None:
         """Begin a file with the frame that waits."""
@@ -183,6 +195,7 @@ class Video(Sink):
         self._ticks = round((frame.pts_s - self._zero) / TIME_BASE)
         stamp = {"creation_time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(frame.time_s))} if live else {}
         self._video = VideoFile(self._file, self._encoder(surface, rate), stamp)
+        self._recent = deque([self._ticks], maxlen=REORDERED)
         self._video.write(surface, self._ticks)
 
     def _place(self, frame: Frame) -> None:
@@ -199,6 +212,6 @@ class Video(Sink):
             self._file.begin()
 
     def _encoder(self, like: Surface, rate: Fraction) -> Encoder:
-        asked = Encoding(self.codec, self.quality, self.bitrate, self.preset, self.gop)
+        asked = Encoding(self.codec, self.quality, self.bitrate, self.preset, self.gop, sparse=self._sparse)
         context = self.context
         return make_encoder(self._chosen, asked, like, rate, context.device, context.threads, context.counters)

@@ -279,3 +279,32 @@ def test_the_end_of_a_frame_of_a_codec_whose_decoder_does_not_see_it(tmp_path, s
     assert not cut_off(parts([14, 15], False) + other + parts([0], True) + other)
     none = bytes([0x47, 1, 0, 0x20]).ljust(size, b"x")  # no payload: the counter stands still
     assert not cut_off(parts([14], False) + none + parts([15], True))
+
+
+@pytest.mark.parametrize("first", [0, 188])
+@pytest.mark.parametrize("flags", [0x00, 0x40, 0x20, 0x60])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_frame_anywhere_in_a_file_with_any_flags_is_looked_at(tmp_path, first, flags, whole):
+    """The three bits in front of the packet identifier say where a frame begins, and no more."""
+    begin = bytes([0x47, flags | 0x1E, 0xF1, 0x10 | 3]).ljust(188, b"x")
+    end = bytes([0x47, 0x1E, 0xF1, (0x30 if whole else 0x10) | 4]).ljust(188, b"x")
+    path = tmp_path / "a.ts"
+    path.write_bytes(bytes(first) + begin + end)
+    gaps = Continuity(str(path), SimpleNamespace(codec="hevc", average_rate=25.0), 0x1EF1, 0.04)
+    at_gap, behind = packet(5), packet(0, key=True)
+    at_gap.pos, behind.pos = first, first + 376
+    for one in (packet(4, flagged=True), at_gap, behind):
+        gaps.settle(one)
+    assert at_gap.is_corrupt is not whole
+
+
+@pytest.mark.parametrize(("at", "behind_at"), [(None, 188), (0, None), (188, 188), (376, 188), (-1, 188)])
+def test_a_frame_of_unknown_place_is_taken_for_whole(tmp_path, at, behind_at):
+    path = tmp_path / "a.ts"
+    path.write_bytes(bytes([0x47, 1, 0, 0x10]).ljust(188, b"x") * 3)
+    gaps = Continuity(str(path), SimpleNamespace(codec="hevc", average_rate=25.0), 256, 0.04)
+    at_gap, behind = packet(5), packet(0, key=True)
+    at_gap.pos, behind.pos = at, behind_at
+    for one in (packet(4, flagged=True), at_gap, behind):
+        gaps.settle(one)
+    assert not at_gap.is_corrupt

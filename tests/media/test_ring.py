@@ -228,3 +228,16 @@ def test_a_stream_without_any_decoding_time(clip):
     assert len(kept) == 50
     assert all(b.dts > a.dts for a, b in pairwise(kept))
     assert all(k.pts >= k.dts for k in kept)
+
+
+def test_the_newest_packet_stays_however_large_it_is(clip):
+    made = ring(limit=1)
+    fill(made, clip)
+    assert [kept.number for kept in made.take(0, 99)] == [49]
+    assert made.lost == 49
+
+
+def test_the_keyframe_at_or_before_a_packet(clip):
+    made = ring()
+    fill(made, clip)
+    assert [made.keyframe(number) for number in (9, 10, 11, 49)] == [0, 10, 10, 40]

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from streamkit.media.thinning import Thinning, check_part, numbers, thinned
+from streamkit.media.thinning import Thinning, check_part, nothing_taken, numbers, thinned
 
 RATE = 25
 
@@ -76,3 +76,28 @@ def test_parts_of_numbered_frames():
         check_part(2.0, 2.0)
     check_part(2.0, math.inf)
     check_part(2.0, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "more", "text", "cause"),
+    [
+        ((4.0, 0.0, None, 1), {}, "it ended before its first picture", None),
+        ((4.0, 0.0, None, 1), {"keyframes": True}, "none of its pictures can be decoded without others", "codec"),
+        ((4.0, 5.0, None, 1), {}, "no picture between start 5 s and end; the video is 4 s long", None),
+        ((None, 5.0, 6.5, 1), {}, "no picture between start 5 s and end 6.5 s", None),
+        (
+            (4.004, 0.0, 1.0, 1), {"keyframes": True},
+            "no keyframe between start 0 s and end 1 s; the video is 4 s long", None,
+        ),
+        (
+            (1.25, 0.5, None, 2), {},
+            "no picture whose number is a multiple of every, 2, between start 0.5 s and end; the video is 1.25 s long",
+            None,
+        ),
+    ],
+)  # fmt: skip
+def test_why_no_frame_was_taken(given, more, text, cause):
+    length_s, start_s, end_s, every = given
+    error = nothing_taken("a.mp4", "the video", length_s, start_s, end_s, every, **more)
+    assert str(error) == f"a.mp4: {text}"
+    assert error.cause == cause

@@ -271,6 +271,17 @@ def test_the_password_is_not_among_the_arguments_of_a_process(tmp_path):
     assert not any(b"geheim" in text for text in seen.values())
 
 
+def test_frames_that_no_receiver_took_do_not_count_as_streamed():
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes the connection and never answers
+        out = sink(f"rtsp://127.0.0.1:{silent.getsockname()[1]}/gate", timeout=60)
+        push(out, 5)
+        out._push._process.kill()
+        out.close()
+    assert out.context.counters.values == {
+        "frames not streamed: the first tells the rate": 1, "frames not streamed: no connection": 4
+    }  # fmt: skip
+
+
 @pytest.mark.gpu
 def test_pictures_on_a_gpu(tmp_path):
     import cupy

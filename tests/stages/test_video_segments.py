@@ -75,3 +75,14 @@ def test_a_camera_is_cut_every_ten_minutes_if_nothing_is_said(tmp_path):
         out.write(frame(i, i * 60.0, time_s=NOON + i * 60))
     out.close()
     assert names(tmp_path) == [f"gate-20260801T12{m}000Z.mkv" for m in (0, 1, 2)]
+
+
+def test_files_of_a_camera_never_replace_one(tmp_path):
+    (tmp_path / "gate-20260801T120000Z.mp4").write_bytes(b"old")
+    out = sink(tmp_path / "gate.mp4")
+    for i in range(3):
+        out.write(frame(i, i / 25, time_s=NOON + i / 25))
+    out.close()
+    assert names(tmp_path) == ["gate-20260801T120000Z-2.mp4", "gate-20260801T120000Z.mp4"]
+    assert (tmp_path / "gate-20260801T120000Z.mp4").read_bytes() == b"old"
+    assert len(times(tmp_path / "gate-20260801T120000Z-2.mp4")) == 3
