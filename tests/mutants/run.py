@@ -128,7 +128,7 @@ def run_random(copy: Path, package: str, tests: tuple[str, ...], count: int, see
     os.chdir(copy)
     candidates = _mutants(package)
     drawn = random.Random(seed).sample(candidates, min(count, len(candidates)))
-    chosen = {mutant.job_id: tests or tests_of(str(mutant.mutations[0].module_path)) for mutant in drawn}
+    chosen = {mutant.job_id: tests or mirrored_tests(str(mutant.mutations[0].module_path)) for mutant in drawn}
     if failing := [paths for paths in sorted(set(chosen.values())) if not passes(copy, paths, 10 * timeout_s)]:
         print(f"tests fail without a mutant: {failing}", file=sys.stderr)
         return 2
@@ -148,7 +148,7 @@ def run_random(copy: Path, package: str, tests: tuple[str, ...], count: int, see
     return 0 if share >= LEAST_KILLED else 1
 
 
-def tests_of(module: str) -> tuple[str, ...]:
+def mirrored_tests(module: str) -> tuple[str, ...]:
     """The tests that mirror a module: `tests/rules/test_engine*.py` of `streamkit/rules/engine.py`, else its folder."""
     mirror = Path("tests", *Path(module).parts[1:-1])
     found = sorted(str(path) for path in mirror.glob(f"test_{Path(module).stem}*.py"))

@@ -9,7 +9,7 @@ import pytest
 from runtime.one_stage import Rig, batch, frames
 
 from streamkit.config import read_text
-from streamkit.data import Batch, Color, Device, Event, Frame, Surface
+from streamkit.data import Batch, Color, Detections, Device, Event, Frame, Surface
 from streamkit.graph import build
 from streamkit.media.surfaces import SurfacePool
 from streamkit.runtime.pixels import COPIED
@@ -387,9 +387,22 @@ def doubled(batch):
     batch.frames[1] = batch.frames[0]
 
 
+def fewer(batch):
+    del batch.frames[-1]
+
+
+def beyond_the_last_frame(batch):
+    row = np.array([len(batch.frames)], np.int32)
+    batch.tables["mine"] = Detections(
+        np.zeros((1, 4), np.float32), np.ones(1, np.float32), np.zeros(1, np.int32), batch_row=row, labels=("x",)
+    )
+
+
 @pytest.mark.parametrize(
     ("what", "told"),
     [
+        (fewer, r"process must return every frame that it is given, got \d of \d"),
+        (beyond_the_last_frame, r"tables\['mine'\].batch_row must be from 0 to \d"),
         (swapped, "process must return the frames that it is given, in their order"),
         (foreign, "process must return the frames that it is given, in their order"),
         (doubled, "process must return the frames that it is given, in their order"),

@@ -1,0 +1,39 @@
+"""The known mutants fit the code and the tests that they name."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from run import ROOT, Known, mirrored_tests  # the path is set just above
+
+ALL = Known.read()
+
+
+def test_names_are_unique():
+    assert len({one.name for one in ALL}) == len(ALL)
+
+
+@pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
+def test_a_known_mutant_fits(one):
+    text = (ROOT / one.file).read_text()
+    mutated = one.mutate(text)
+    assert mutated != text
+    ast.parse(mutated)
+    for test in one.tests:
+        path, _, name = test.partition("::")
+        assert (ROOT / path).exists(), path
+        assert name.partition("[")[0] in (ROOT / path).read_text() if name else True
+
+
+def test_the_tests_of_a_module_are_those_that_mirror_it(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert "tests/rules/test_engine.py" in mirrored_tests("streamkit/rules/engine.py")
+    assert mirrored_tests("streamkit/rules/no_such_module.py") == ("tests/rules",)
+
+
+def test_a_mutant_whose_text_stands_twice_is_refused():
+    with pytest.raises(ValueError, match="once, found 2 times"):
+        Known("n", "f.py", "a", "b", ()).mutate("a a")
