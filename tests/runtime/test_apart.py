@@ -232,7 +232,7 @@ def test_a_frame_stage_that_breaks_its_frames_still_gives_records(run, does, tol
 @pytest.mark.parametrize(
     ("does", "told", "lost"),
     [
-        ("drop", "must hand on every frame that it is given, got 0 of 1", [0, 3, 6]),
+        ("drop", "must return every frame that it is given, got 0 of 1", [0, 3, 6]),
         ("none", r"tables['boxes'] must be a Detections, got NoneType", range(9)),
         ("far", "batch_row must be from 0 to 0, a frame's place in the batch; got 99 to 99", range(9)),
     ],
