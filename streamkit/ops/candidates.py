@@ -93,7 +93,7 @@ def best_class(
         scores: (n, a, c), a score a class; 0..1, or any number with `logits`, of which the sigmoid is taken.
         objectness: (n, a), 0..1, or None. The score is objectness x class score.
         min_score: (c,) float32 on the host, the least score of each class; +inf for one that is not wanted.
-        coding: how the boxes are told.
+        coding: how the boxes are encoded.
         input_size: the network's width and height in pixels.
         unit: factors for x and y, for boxes that are told in parts of the input.
         logits: the scores are to go through the sigmoid.
@@ -155,7 +155,7 @@ def each_class(
         boxes: (n, a, 4) float32 or float16, as `coding` says; not `Coding.GRID`.
         scores: (n, a, c), any number, of which the sigmoid is taken.
         min_score: (c,) float32 on the host, as in `best_class`.
-        coding: how the boxes are told.
+        coding: how the boxes are encoded.
         unit: factors for x and y.
 
     Raises:
@@ -194,7 +194,7 @@ def given_class(
         scores: (n, a).
         labels: (n, a), integers or whole floats; rows with one outside 0..c - 1 are counted under `label`.
         min_score: (c,) float32 on the host, as in `best_class`.
-        coding: how the boxes are told.
+        coding: how the boxes are encoded.
         unit: factors for x and y.
         points: (n, a, c) further values of each anchor, which its object keeps.
         step: what they are, as in `Candidates`.

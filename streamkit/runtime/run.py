@@ -148,7 +148,8 @@ class Pipeline(Controls):
             self._wait(threads)
         self.seconds = time.perf_counter() - begun
         self.sources.account()
-        gc.unfreeze()
+        if self._live:
+            gc.unfreeze()
         if isinstance(self.fatal, StreamkitError):
             raise self.fatal
         if self.fatal is not None:

@@ -127,7 +127,7 @@ def test_what_is_dropped_sent_and_left_adds_up(tmp_path):
 
 
 def full_disk(monkeypatch, folder):
-    """Let the disk take nothing more of this folder once the spool is open."""
+    """Make the disk refuse writes to this folder once the spool is open."""
     real = os.write
 
     def write(handle, data):

@@ -27,7 +27,7 @@ class Clock:
 
 
 class Chance:
-    """Draws the share of its range that it is told to, and remembers the range."""
+    """Returns a fixed share of its range, and records the range."""
 
     def __init__(self, share):
         self.share, self.ranges = share, set()
@@ -106,7 +106,7 @@ def test_a_wait_never_begins_above_the_longest(clock, flow, monkeypatch):
 
 
 def test_a_connection_alone_does_not_reset_the_wait_and_a_delivery_does(clock, flow, monkeypatch):
-    """Try 4 connects and delivers nothing: a broker that takes nobody is not to be tried for ever at full pace."""
+    """Try 4 connects and delivers nothing; the wait must go on growing."""
     monkeypatch.setattr(module, "random", Chance(1.0))
     client = Down(clock, up={4})
     flow(client, 10, max_wait_s=100.0, tries=6)

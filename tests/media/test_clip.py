@@ -33,7 +33,7 @@ def kept(request, tmp_path_factory):
 
 
 def test_a_clip_has_what_is_shown_between_its_first_and_its_newest_frame(kept, tmp_path):
-    """By that an event is told whether its frame is in the clip; nothing else decides it."""
+    """This alone decides whether an event's frame is in the clip."""
     first, last = [k for k in kept if k.keyframe][2:4]
     clip = Clip(tmp_path / "a.mkv", first, {})
     assert [k.number for k in kept if clip.has(k)] == [first.number]

@@ -31,7 +31,7 @@ def test_a_frame_that_is_made_due_later_takes_those_behind_it_along():
 
 
 class Clock:
-    """The monotonic clock, in seconds, that moves when it is told to."""
+    """The monotonic clock, in seconds, that a test moves."""
 
     def __init__(self, now_s=1000.0):
         self.now_s = now_s
