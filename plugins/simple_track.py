@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from streamkit import Batch, Count, Score, StreamStage, stage
-from streamkit.ops.boxes import iou_matrix
+from streamkit.plugin_api import iou_matrix
 
 
 @dataclass

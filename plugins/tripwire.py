@@ -5,7 +5,7 @@ from dataclasses import field
 from streamkit import Frame, FrameStage, Point, stage
 
 
-@stage("tripwire", reads="track_id", writes="events")
+@stage("tripwire", reads="track_id", writes="events", emits=("crossed",))
 class Tripwire(FrameStage):
     """Emit `crossed` when a track's foot point passes from one side of the line to the other.
 
@@ -15,8 +15,6 @@ class Tripwire(FrameStage):
     Options:
         line: the line's two ends, [[x, y], [x, y]] in source pixels.
     """
-
-    emits = ("crossed",)
 
     line: tuple[Point, Point]
     feet: dict[int, Point] = field(default_factory=dict, init=False)  # where each track was last

@@ -7,7 +7,7 @@ average precision is the whole area under the precision-recall curve, precision 
 objects.
 
 Ignored objects follow COCO's evaluation (Lin et al., ECCV 2014): a detection that matches no counted object but an
-ignored one is left out, neither hit nor false alarm; an ignored object that nobody finds is no miss. See `ignored`.
+ignored one is left out, neither hit nor false alarm; an ignored object that is not found is no miss. See `ignored`.
 """
 
 from __future__ import annotations

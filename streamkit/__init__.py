@@ -9,8 +9,8 @@ import __main__
 if os.path.basename(getattr(__main__, "__file__", None) or "") == "streamkit":
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
 
-from streamkit.data import Batch, Color, Detections, Device, Event, Frame, Surface
-from streamkit.stage import (
+from streamkit.core.data import Batch, Color, Detections, Device, Event, Frame, Surface
+from streamkit.core.stage import (
     BatchStage,
     Bytes,
     Count,

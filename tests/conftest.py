@@ -11,28 +11,26 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import settings
-
-from streamkit.cli import batch, main, run, serve
-from streamkit.config import read_text
-from streamkit.data import Frame
-from streamkit.graph import build
-from streamkit.records import record
-from streamkit.runtime.device import choose
-from streamkit.runtime.run import Pipeline
-from streamkit.stage import Collecting, Sink, Stage, default_registry, stage
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
-
-from receivers import rtmp_receiver, rtsp_receiver, uploads  # noqa: E402, F401  fixtures; the path is set just above
-from rtsp import proxy, rtsp, rtsp_there  # noqa: E402, F401  fixtures; the path is set just above
-from together import (  # noqa: E402, F401  hooks; the path is set just above
+from support.receivers import rtmp_receiver, rtsp_receiver, uploads  # noqa: F401  fixtures
+from support.rtsp import proxy, rtsp, rtsp_there  # noqa: F401  fixtures
+from support.together import (  # noqa: F401  hooks
     alone_first,
     pytest_cmdline_main,
     pytest_configure,
     pytest_runtest_protocol,
     pytest_unconfigure,
 )
+
+from streamkit.cli import batch, main, run, serve
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Frame
+from streamkit.core.records import record
+from streamkit.core.stage import Collecting, Sink, Stage, default_registry, stage
+from streamkit.runtime.execution.device import choose
+from streamkit.runtime.pipeline import Pipeline
+
+ROOT = Path(__file__).resolve().parents[1]
 
 # The same cases in every run, so that red means that a change is wrong; to search for new ones:
 # python -m pytest --hypothesis-profile search

@@ -13,9 +13,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from streamkit.stages.line_counter import LineCounter
-from streamkit.stages.zone import Zone
-from streamkit.testing import detections, frames, run_stage
+from streamkit.stages.analytics.line_counter import LineCounter
+from streamkit.stages.analytics.zone import Zone
+from streamkit.testing.kit import detections, frames, run_stage
 
 FOLDER = Path(__file__).resolve().parent
 WIDTH, HEIGHT, SCALE = 640, 240, 2
@@ -92,10 +92,10 @@ def direction():
 
 
 WALKS = (
-    ("trembles, then goes through: once", [(-40, 0), (-4, 0), (4, 4), (-5, 8), (5, 12), (-3, 16), (6, 20), (40, 24)]),
-    ("trembles, then turns back: never", [(-40, 0), (-4, 0), (5, 4), (-5, 8), (6, 12), (-4, 16), (-40, 22)]),
-    ("there and back again: each time", [(-40, 0), (0, 2), (40, 6), (0, 16), (-40, 22)]),
-    ("begins on the line: not known", [(-3, 0), (12, 4), (40, 10)]),
+    ("jitters, then continues: 1 crossing", [(-40, 0), (-4, 0), (4, 4), (-5, 8), (5, 12), (-3, 16), (6, 20), (40, 24)]),
+    ("jitters, then turns back: no crossing", [(-40, 0), (-4, 0), (5, 4), (-5, 8), (6, 12), (-4, 16), (-40, 22)]),
+    ("crosses, then returns: 2 crossings", [(-40, 0), (0, 2), (40, 6), (0, 16), (-40, 22)]),
+    ("starts within the margin: no crossing", [(-3, 0), (12, 4), (40, 10)]),
 )
 
 
@@ -112,10 +112,11 @@ def margin():
         for frame, event in events(LineCounter(line=line, margin=12), places):
             color = IN if event.data["direction"] == "in" else OUT
             cv2.circle(picture, at(places[frame]), 5 * SCALE, color, 2 * SCALE, cv2.LINE_AA)
-            write(picture, event.data["direction"], (places[frame][0] - 6, places[frame][1] - 9), color)
-        first, _, second = title.partition(", " if ", " in title else ": ")
-        write(picture, first, (x - 70, 212), size=0.36)
-        write(picture, second, (x - 70, 226), size=0.36)
+            x_text, y_text = places[frame]
+            write(picture, event.data["direction"], (x_text - (-8 if x_text > x else 30), y_text - 9), color)
+        first, _, second = title.partition(": ")
+        write(picture, first, (x - 70, 220), size=0.36)
+        write(picture, second, (x - 70, 234), size=0.36)
     return picture
 
 
@@ -136,8 +137,8 @@ def zone():
         for frame, event in events(Zone(polygon=area, margin=12), places):
             color = IN if event.kind == "entered" else OUT
             cv2.circle(picture, at(places[frame]), 5 * SCALE, color, 2 * SCALE, cv2.LINE_AA)
-            write(picture, event.kind, (places[frame][0] - 20, places[frame][1] - 9), color)
-    write(picture, "the band outside: still in, for who is in", (180, 232))
+            write(picture, event.kind, (places[frame][0] + 5, places[frame][1] - 9), color)
+    write(picture, "margin: a track inside it has not left", (180, 232))
     return picture
 
 

@@ -88,10 +88,10 @@ EXAMPLES: dict[str, tuple[str, str, str, str]] = {
 
 def records(folder: Path, pipeline: str, limit: int) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """Run a pipeline in `folder`; return the records behind each stage that an example is of, by what is sent."""
-    from streamkit.config import read_text
-    from streamkit.data import Device
-    from streamkit.graph import build
-    from streamkit.runtime.run import Pipeline
+    from streamkit.config.graph import build
+    from streamkit.config.pipeline_config import read_text
+    from streamkit.core.data import Device
+    from streamkit.runtime.pipeline import Pipeline
 
     wanted = dict.fromkeys((stage, send) for text, stage, send, _ in EXAMPLES.values() if text is pipeline)
     sinks = [
@@ -127,7 +127,7 @@ def has(record: dict[str, Any], asked: str) -> bool:
 def complete() -> dict[str, dict[str, Any]]:
     """The record of each example, as it was sent; those of networks that are not here are left out."""
     sys.path.insert(0, str(ROOT / "tests"))
-    from cards import card_of
+    from support.cards import card_of
 
     found: dict[str, dict[str, Any]] = {}
     before = Path.cwd()
@@ -191,7 +191,7 @@ def block(example: str, record: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Write the page anew."""
+    """Write the page again."""
     found = complete()
     page = PAGE.read_text(encoding="utf-8")
     named = BLOCK.findall(page)

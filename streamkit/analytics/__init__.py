@@ -1,6 +1,6 @@
-"""Who crosses a line, stays in a zone, goes which way and how fast: functions and state on flat arrays, no stages.
+"""Line crossing, zones, direction, speed and heat maps as functions and state on flat arrays; no stages.
 
-A batch becomes rounds (`rounds.py`): one frame of each source, all their tracked objects in common arrays. What is
-remembered lies in arrays as well, a row for each track of each source (`memory.py`): a round of 64 sources costs as
-many NumPy calls as one of a single source. docs/analytics.md says what is counted, and when.
+`per_source_steps.py` splits a batch into steps of one frame per source, with all tracked objects in common arrays.
+`track_store.py` keeps state in arrays too, one row per track of each source, so a step of 64 sources takes as many
+NumPy calls as a step of one. docs/counting.md has the exact rules.
 """

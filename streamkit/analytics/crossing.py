@@ -1,4 +1,4 @@
-"""Who crosses which line, and which way. docs/analytics.md says it in words and pictures."""
+"""Line crossing by direction. docs/counting.md explains the rules with diagrams."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamkit.analytics.geometry import Lines, pairs, passes, right_of
-from streamkit.analytics.memory import Tracks
-from streamkit.analytics.rounds import Round
+from streamkit.analytics.per_source_steps import SourceStep
 from streamkit.analytics.shapes import Shape
+from streamkit.analytics.track_store import TrackStore
 
 
 @dataclass(frozen=True, slots=True)
-class Crossed:
+class LineCrossing:
     """One crossing.
 
     Attributes:
-        at: which object of the round.
-        line: which line.
+        at: index of the object in the round.
+        line: index of the line.
         way: 1 from left to right of the line as drawn, -1 from right to left.
-        at_s: the time of the frame by which the track had passed the line.
+        at_s: time of the first frame in which the track had passed the line.
     """
 
     at: int
@@ -31,38 +31,37 @@ class Crossed:
 
 
 class Crossings:
-    """Watches lines, for any number of sources.
+    """Detects crossings of lines, for any number of sources.
 
-    A track is far from a line when its distance is the margin or more. The passes of its steps over the line are
-    summed, 1 for each from left to right and -1 for each from right to left, from one stay far away to the next; when
-    it has been far for `hold_s` after a pass, the sum's sign is its crossing. What it did before it was first far does
-    not count.
+    A track is far from a line if its distance is the margin or more. Between two stays far away, each pass over the
+    line from left to right adds 1 and each from right to left subtracts 1. Once the track has been far for `hold_s`
+    after a pass, the sign of the sum is its crossing. Passes before a track is far for the first time do not count.
 
     Args:
         shapes: the lines, as drawn.
-        hold_s: how long a track must stay far from a line after it passed it.
-        max_gap_s: a track that was not seen for longer begins anew, and all do where their source's time goes back.
+        hold_s: how long a track must stay far from a line after passing it, in seconds.
+        max_gap_s: state of tracks unseen for longer is dropped, as is all state when a source's time jumps back.
     """
 
     def __init__(self, shapes: Sequence[Shape], *, hold_s: float = 0.0, max_gap_s: float = 10.0) -> None:
         self.lines, self._hold_s, self._max_gap_s = Lines(shapes), hold_s, max_gap_s
         n = len(self.lines)
-        self.tracks = Tracks(
+        self.tracks = TrackStore(
             xy=np.zeros(2), side=np.zeros(len(self.lines.a), bool), armed=np.zeros(n, bool), unsure=np.ones(n, bool),
             passed=np.zeros(n, np.int32), passed_s=np.zeros(n), far_s=np.full(n, np.nan),
         )  # fmt: skip
 
     def end(self, slot: int) -> None:
-        """A source has ended: forget its tracks."""
+        """End a source: drop its tracks."""
         self.tracks.forget(self.tracks.of(slot))
 
-    def step(self, given: Round, margin: np.ndarray, slots: int) -> list[Crossed]:
-        """Look at one round.
+    def step(self, given: SourceStep, margin: np.ndarray, slots: int) -> list[LineCrossing]:
+        """Process one round.
 
         Args:
             given: the round.
             margin: (f,) float64, for each frame, in the units of its `height`.
-            slots: how many sources there are; every `given.slot` is below.
+            slots: number of sources; every `given.slot` is below.
         """
         lines, tracks = self.lines, self.tracks
         tracks.forget(tracks.unseen(given.times(slots), self._max_gap_s))
@@ -86,8 +85,10 @@ class Crossings:
         tracks["xy"][rows], tracks["seen_s"][rows] = xy, now_s
         return self._confirm(given, rows, now_s, margin)
 
-    def _confirm(self, given: Round, rows: np.ndarray, now_s: np.ndarray, margin: np.ndarray) -> list[Crossed]:
-        """Look at what is far enough away to be counted."""
+    def _confirm(
+        self, given: SourceStep, rows: np.ndarray, now_s: np.ndarray, margin: np.ndarray
+    ) -> list[LineCrossing]:
+        """Return the crossings of tracks that are now far enough away."""
         tracks = self.tracks
         at, line = pairs(tracks["unsure"][rows])  # not yet far away, or not since it last passed
         if not len(at):
@@ -109,4 +110,6 @@ class Crossings:
         at, line, row = at[done], line[done], row[done]
         ways, times = np.sign(tracks["passed"][row, line]), tracks["passed_s"][row, line]
         tracks["passed"][row, line], tracks["unsure"][row, line] = 0, False
-        return [Crossed(*one) for one in zip(at.tolist(), line.tolist(), ways.tolist(), times.tolist(), strict=True)]
+        return [
+            LineCrossing(*one) for one in zip(at.tolist(), line.tolist(), ways.tolist(), times.tolist(), strict=True)
+        ]

@@ -1,4 +1,4 @@
-"""Points, lines and areas in arrays. Coordinates are float64; y goes down, so right of a line is as one sees it."""
+"""Points, lines and polygons in arrays. Coordinates are float64; y points down, as in an image."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from streamkit.analytics.shapes import Shape
 
 
 def right_of(a: np.ndarray, b: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """Whether each point lies to the right of each line from `a` to `b`, for who looks from `a` to `b`; never on it.
+    """Whether each point lies to the right of each line, seen from `a` towards `b`; a point is never on a line.
 
-    A point on the line is taken as if all points were moved by (e, e * e) for an e smaller than any number (simulation
-    of simplicity, Edelsbrunner and Muecke 1990). So each place is on one side, however a track comes to it and goes on.
+    Points on a line are resolved as if all points were moved by (e, e * e) for an infinitesimal e (simulation of
+    simplicity, Edelsbrunner and Muecke 1990). Each point is thus on one side, whatever way a track reaches it.
 
     Args:
         a: (s, 2) float64.
@@ -33,15 +33,15 @@ def right_of(a: np.ndarray, b: np.ndarray, p: np.ndarray) -> np.ndarray:
 
 
 def pairs(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of what is set in an (n, m) bool, as `nonzero` gives them, which is slower where little is."""
+    """Rows and columns of the set elements of an (n, m) bool, like `nonzero` but faster for sparse masks."""
     row, column = np.divmod(np.flatnonzero(mask), max(mask.shape[1], 1))
     return row, column
 
 
 def passes(p: np.ndarray, q: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Whether the step from p to q, whose ends lie on both sides of the line through a and b, passes between a and b.
+    """Whether the step from p to q, with its ends on both sides of the line through a and b, passes between a and b.
 
-    Points on the step's line are told apart as in `right_of`, where the step moves and a and b stay.
+    Points on the step's line are resolved as in `right_of`, with the step moved and a and b fixed.
 
     Args:
         p: (k, 2) float64.
@@ -62,9 +62,9 @@ class Lines:
     """Several lines of one or more segments each.
 
     Attributes:
-        a: (s, 2) float64, where each segment begins.
-        b: (s, 2) float64, where it ends.
-        owner: (s,) the line that it belongs to; rising.
+        a: (s, 2) float64, start of each segment.
+        b: (s, 2) float64, end of each segment.
+        owner: (s,) the line of each segment, ascending.
     """
 
     def __init__(self, shapes: Sequence[Shape], *, closed: bool = False) -> None:
@@ -82,12 +82,12 @@ class Lines:
         return len(self._segments)
 
     def distance(self, xy: np.ndarray, line: np.ndarray, aspect: np.ndarray) -> np.ndarray:
-        """How far points are from lines.
+        """Return the distance of points from lines.
 
         Args:
             xy: (k, 2) float64.
-            line: (k,) the line that each is measured from.
-            aspect: (k,) float64, how many units of y a unit of x is long.
+            line: (k,) the line that each point is measured from.
+            aspect: (k,) float64, length of a unit of x in units of y.
 
         Returns:
             (k,) float64, in units of y.
@@ -101,7 +101,7 @@ class Lines:
 
 
 class Areas(Lines):
-    """Several polygons. Two that share an edge share no point: a place on it is in one of them."""
+    """Several polygons. Each point of an edge that two polygons share is in exactly one of them."""
 
     def __init__(self, shapes: Sequence[Shape]) -> None:
         super().__init__(shapes, closed=True)
@@ -119,7 +119,7 @@ class Areas(Lines):
         self._low, self._high = self._segments.min(axis=(1, 2)), self._segments.max(axis=(1, 2))
 
     def inside(self, xy: np.ndarray) -> np.ndarray:
-        """(n, areas) bool: whether each point is in each area, by the even-odd rule (Franklin's PNPOLY).
+        """Return (n, areas) bool: whether each point is in each polygon, by the even-odd rule (Franklin's PNPOLY).
 
         Args:
             xy: (n, 2) float64.

@@ -1,4 +1,4 @@
-"""How long objects were where in the picture, and that as colours."""
+"""Accumulated time of objects by place in the frame, and its rendering as colours."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _HOT = 0.999  # of the warmed places' times: what is above is as hot as can be, 
 
 
 class Heat:
-    """Seconds by place, on a grid that covers the picture whatever its size.
+    """Seconds by place, on a grid that covers the frame whatever its size.
 
     Args:
-        radius: how far an object warms its surroundings, as a share of the picture's height.
+        radius: how far an object heats its surroundings, as a share of the frame's height.
     """
 
     def __init__(self, radius: float) -> None:
@@ -28,8 +28,8 @@ class Heat:
         """Add time at places.
 
         Args:
-            shares: (n, 2) float64, x and y as shares of the picture; rows with NaN are passed by.
-            seconds: for each of them.
+            shares: (n, 2) float64, x and y as shares of the frame; rows with NaN are skipped.
+            seconds: the time to add for each row.
         """
         shares = shares[~np.isnan(shares).any(axis=1)]
         column = np.clip((shares[:, 0] * _COLUMNS).astype(np.int64), 0, _COLUMNS - 1)
@@ -41,7 +41,7 @@ class Heat:
         self.seconds *= 3.0 ** (-seconds / forget_s)
 
     def spread(self, height: int, width: int) -> np.ndarray:
-        """(height, width) float32, 0..1: the heat of each pixel, the hottest 1."""
+        """Return (height, width) float32, 0..1: the heat of each pixel; the hottest is 1."""
         import cv2
 
         # Each object warms a disc in pixels; on the grid that is an ellipse.
@@ -55,13 +55,13 @@ class Heat:
 
 
 def painted(below: np.ndarray, heat: Heat, palette: Palette, opacity: float) -> np.ndarray:
-    """A picture with the heat on it, (height, width, 3) uint8 RGB; where it is cold, the picture alone.
+    """Return a copy of the frame with the heat on it, (height, width, 3) uint8 RGB; cold places are unchanged.
 
     Args:
         below: (height, width, 3) uint8 RGB.
         heat: the heat.
-        palette: its colours.
-        opacity: of the hottest place, 0..1.
+        palette: the colours.
+        opacity: opacity of the hottest place, 0..1.
     """
     import cv2
 

@@ -1,50 +1,50 @@
-"""How fast tracks move, and where to: a line fitted to each track's last places."""
+"""Velocity of tracks: a line fitted to each track's recent positions."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from streamkit.analytics.memory import Tracks
-from streamkit.analytics.rounds import Round
+from streamkit.analytics.per_source_steps import SourceStep
+from streamkit.analytics.track_store import TrackStore
 
 _LEAST = 3  # sights
 
 
 class Motion:
-    """Fits a line to the places of each track by weighted least squares: a place counts exp(-age / `over_s`).
+    """Fits a line to the positions of each track by weighted least squares; the weight is exp(-age / `over_s`).
 
-    The sums are carried from frame to frame (recursive least squares with forgetting; Ljung, System Identification,
-    11.2), with time counted from now and places from where the track began. So a steady motion is found exactly at any
-    frame rate, also where frames are missing, and it costs the same however long a track is.
+    The sums are updated per frame (recursive least squares with forgetting; Ljung, System Identification, 11.2), with
+    time relative to now and positions relative to the track's start. A uniform motion is therefore recovered exactly at
+    any frame rate, even with missing frames, and the cost does not depend on the track's length.
 
     Args:
-        over_s: the time that counts, in seconds.
-        max_gap_s: a track that was not seen for longer begins anew, and all do where their source's time goes back.
+        over_s: time constant of the weights, in seconds.
+        max_gap_s: state of tracks unseen for longer is dropped, as is all state when a source's time jumps back.
     """
 
     def __init__(self, over_s: float, max_gap_s: float) -> None:
         self._over_s, self._max_gap_s = over_s, max_gap_s
         nothing = np.zeros(2)
-        self.tracks = Tracks(
+        self.tracks = TrackStore(
             origin=nothing, first_s=np.float64(0), n=np.int64(0), w=np.float64(0), t=np.float64(0), tt=np.float64(0),
             x=nothing, tx=nothing, state=np.int64(-1), since_s=np.float64(np.nan),
         )  # fmt: skip
 
     def end(self, slot: int) -> None:
-        """A source has ended: forget its tracks."""
+        """End a source: drop its tracks."""
         self.tracks.forget(self.tracks.of(slot))
 
-    def step(self, given: Round, places: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
+    def step(self, given: SourceStep, places: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
         """Add one round.
 
         Args:
             given: the round.
-            places: (n, 2) float64, where each object is, in any units; rows with NaN are taken as not seen.
-            slots: how many sources there are.
+            places: (n, 2) float64, position of each object, in any units; rows with NaN count as not seen.
+            slots: number of sources.
 
         Returns:
-            (n,) int64 rows in `tracks`; (n, 2) float64 velocity in units a second, NaN where too little is known: fewer
-            than three sights, or less than half of `over_s`.
+            (n,) int64 rows in `tracks`; (n, 2) float64 velocity in units per second, NaN while unknown: fewer than
+            three observations, or less than half of `over_s`.
         """
         tracks = self.tracks
         tracks.forget(tracks.unseen(given.times(slots), self._max_gap_s))
@@ -76,16 +76,16 @@ class Motion:
         return rows, velocity
 
     def turned(self, rows: np.ndarray, state: np.ndarray, now_s: np.ndarray, hold_s: float) -> np.ndarray:
-        """Keep a state for each track, -1 at first, that changes when another has lasted.
+        """Debounce a state per track, -1 at first: it changes once another state has lasted.
 
         Args:
             rows: (n,) rows in `tracks`.
-            state: (n,) int64, what each seems to be in now.
+            state: (n,) int64, the apparent state of each track now.
             now_s: (n,) float64.
-            hold_s: how long it must last.
+            hold_s: how long a state must last, in seconds.
 
         Returns:
-            (n,) bool: which of them changed to `state` just now.
+            (n,) bool: which tracks changed to `state` now.
         """
         tracks = self.tracks
         differs = state != tracks["state"][rows]

@@ -1,4 +1,4 @@
-"""Who is in which area, since when, and how many there are. docs/analytics.md says it in words and pictures."""
+"""Occupancy of areas: tracks in each area, since when. docs/counting.md explains the rules with diagrams."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Literal
 import numpy as np
 
 from streamkit.analytics.geometry import Areas, pairs
-from streamkit.analytics.memory import Columns, Tracks
-from streamkit.analytics.rounds import Round
+from streamkit.analytics.per_source_steps import SourceStep
 from streamkit.analytics.shapes import Shape
-from streamkit.analytics.windows import Span, Spans
+from streamkit.analytics.time_windows import TimeWindow, TimeWindows
+from streamkit.analytics.track_store import Columns, TrackStore
 
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Something about one track and one area.
+    """An event of one track in one area.
 
     Attributes:
         kind: `entered`, `left` or `loitering`.
-        frame: which frame of the round says so.
-        area: which area.
-        track: the track's number.
+        frame: index of the frame in the round.
+        area: index of the area.
+        track: the track id.
         label: its class, a number of `Labels`.
-        count: how many are in the area now.
-        at_s: when it happened: the first frame in the area, or out of it; for a lost track the last that saw it.
+        count: tracks in the area now.
+        at_s: time of the event: the first frame inside, or outside; for a lost track, the last that saw it.
         dwell_s: how long the track is, or was, in the area; 0 for `entered`.
-        unseen: for `entered`: its first sight was in the area; for `left`: it was lost there.
+        unseen: for `entered`: the track was first seen in the area; for `left`: it was lost there.
     """
 
     kind: Literal["entered", "left", "loitering"]
@@ -44,7 +44,7 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """An area became overcrowded (`cleared` False) or is no more; it has been so since `since_s`."""
+    """An area became overcrowded (`cleared` False) or no longer is; the condition has held since `since_s`."""
 
     cleared: bool
     frame: int
@@ -55,7 +55,7 @@ class Crowd:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Occupancy of one area from `from_s` to `to_s`: mean over time, most at once, how many entered and left."""
+    """Occupancy of one area from `from_s` to `to_s`: time-weighted mean, maximum, tracks that entered and left."""
 
     frame: int
     area: int
@@ -68,19 +68,19 @@ class Window:
 
 
 class Occupancy:
-    """Watches areas, for any number of sources.
+    """Tracks occupancy of areas, for any number of sources.
 
-    A track comes into an area when its anchor lies in it, and goes out of it when the anchor lies outside and the
-    margin or more away; either counts when it has lasted for `hold_s`, from its beginning. A track not seen for longer
-    than `max_gap_s`, or when its source's time goes back, has left, when it was last seen.
+    A track enters an area when its anchor lies in it, and leaves when the anchor lies outside by the margin or more. A
+    change counts once it has lasted for `hold_s`, as of its beginning. A track that is not seen for longer than
+    `max_gap_s`, or whose source's time jumps back, has left when it was last seen.
 
     Args:
         shapes: the areas.
-        hold_s: how long a change must last.
-        max_gap_s: how long a track that is not seen is taken to be where it was.
-        loitering_s: tell of a track that is in an area for so long, once a stay.
+        hold_s: how long a change must last, in seconds.
+        max_gap_s: how long an unseen track is assumed to stay where it was.
+        loitering_s: report a track that is in an area for this long, once per stay.
         more_than: more tracks than this are a crowd.
-        crowded_for_s: how long there must be more, or no longer be more, before it is told.
+        crowded_for_s: how long the count must be above, or no longer above, before it is reported.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Occupancy:
         self.areas, self._hold_s, self._max_gap_s = Areas(shapes), hold_s, max_gap_s
         self._loitering_s, self._more_than, self._crowded_for_s = loitering_s, more_than, crowded_for_s
         n = len(self.areas)
-        self.tracks = Tracks(
+        self.tracks = TrackStore(
             label=np.int64(0), first_s=np.float64(0), inside=np.zeros(n, bool), changed_s=np.full(n, np.nan),
             entered_s=np.zeros(n), told=np.zeros(n, bool),
         )  # fmt: skip
@@ -105,22 +105,22 @@ class Occupancy:
         )  # fmt: skip
 
     def begin(self, slot: int) -> None:
-        """A source begins: nobody is in its areas."""
+        """Begin a source with empty areas."""
         self.sources.reserve(slot + 1)
         self.sources.reset(slot)
 
     def end(self, slot: int) -> np.ndarray:
-        """A source has ended: forget its tracks; return how many are in each area, (areas,) int64."""
+        """End a source: drop its tracks; return the number of tracks in each area, (areas,) int64."""
         self.tracks.forget(self.tracks.of(slot))
         return np.array(self.sources["count"][slot])
 
-    def step(self, given: Round, margin: np.ndarray, slots: int) -> list[Stay | Crowd]:
-        """Look at one round; what happened comes in order: who was lost, who left and entered, who stays, crowds.
+    def step(self, given: SourceStep, margin: np.ndarray, slots: int) -> list[Stay | Crowd]:
+        """Process one round; return events in order: lost tracks, tracks that left and entered, loitering, crowds.
 
         Args:
             given: the round.
             margin: (f,) float64, for each frame, in the units of its `height`.
-            slots: how many sources there are; each has begun.
+            slots: number of sources, each of which has begun.
         """
         found: list[Stay | Crowd] = list(self._lost(given, slots))
         if len(given):
@@ -129,7 +129,7 @@ class Occupancy:
             found += self._crowds(given, self._more_than)
         return found
 
-    def _lost(self, given: Round, slots: int) -> Iterator[Stay]:
+    def _lost(self, given: SourceStep, slots: int) -> Iterator[Stay]:
         tracks, count = self.tracks, self.sources["count"]
         gone = tracks.unseen(given.times(slots), self._max_gap_s)
         if not len(gone):
@@ -146,7 +146,7 @@ class Occupancy:
             )  # fmt: skip
         tracks.forget(gone)
 
-    def _seen(self, given: Round, margin: np.ndarray) -> Iterator[Stay]:
+    def _seen(self, given: SourceStep, margin: np.ndarray) -> Iterator[Stay]:
         tracks, now_s = self.tracks, given.pts_s[given.frame]
         rows, fresh = tracks.find(given.slot[given.frame], given.track)
         tracks["first_s"][rows[fresh]] = now_s[fresh]
@@ -171,7 +171,7 @@ class Occupancy:
             yield from self._loitering(given, rows, now_s, self._loitering_s)
 
     def _turned(
-        self, given: Round, rows: np.ndarray, ats: np.ndarray, areas: np.ndarray, since: np.ndarray
+        self, given: SourceStep, rows: np.ndarray, ats: np.ndarray, areas: np.ndarray, since: np.ndarray
     ) -> Iterator[Stay]:
         tracks, count = self.tracks, self.sources["count"]
         for at, area, at_s in zip(ats.tolist(), areas.tolist(), since.tolist(), strict=True):
@@ -188,7 +188,7 @@ class Occupancy:
                 dwell_s = max(0.0, at_s - float(tracks["entered_s"][row, area]))
                 yield Stay("left", frame, area, track, label, now, at_s, dwell_s)
 
-    def _loitering(self, given: Round, rows: np.ndarray, now_s: np.ndarray, after_s: float) -> Iterator[Stay]:
+    def _loitering(self, given: SourceStep, rows: np.ndarray, now_s: np.ndarray, after_s: float) -> Iterator[Stay]:
         tracks, count = self.tracks, self.sources["count"]
         ats, areas = pairs(tracks["inside"][rows] & ~tracks["told"][rows])
         dwell_s = now_s[ats] - tracks["entered_s"][rows[ats], areas]
@@ -201,7 +201,7 @@ class Occupancy:
                 int(count[given.slot[frame], area]), float(now_s[at]), long_s,
             )  # fmt: skip
 
-    def _crowds(self, given: Round, more_than: int) -> Iterator[Crowd]:
+    def _crowds(self, given: SourceStep, more_than: int) -> Iterator[Crowd]:
         sources, slot = self.sources, given.slot
         count = sources["count"][slot]
         differs = (count > more_than) != sources["crowded"][slot]
@@ -217,13 +217,13 @@ class Occupancy:
 
 
 class Windows:
-    """What happened in windows of time, each `length_s` long; `windows.py` says when they end.
+    """Occupancy in windows of `length_s` seconds; `time_windows.py` determines when they end.
 
-    A number of objects counts from the frame that told it to the next one.
+    A count holds from its frame to the next.
     """
 
     def __init__(self, areas: int, length_s: float) -> None:
-        self._spans = Spans(length_s)
+        self._spans = TimeWindows(length_s)
         self.sources = Columns(
             last_s=np.float64(0), count=np.zeros(areas, np.int64), sum_s=np.zeros(areas),
             most=np.zeros(areas, np.int64), entered=np.zeros(areas, np.int64), left=np.zeros(areas, np.int64),
@@ -235,13 +235,13 @@ class Windows:
         self.sources.reserve(slot + 1)
         self.sources.reset(slot)
 
-    def step(self, given: Round, count: np.ndarray, stays: Sequence[Stay | Crowd]) -> Iterator[Window]:
-        """Look at one round after `Occupancy` did.
+    def step(self, given: SourceStep, count: np.ndarray, stays: Sequence[Stay | Crowd]) -> Iterator[Window]:
+        """Process one round, after `Occupancy`; return the windows that ended.
 
         Args:
             given: the round.
-            count: (slots, areas) int64, how many are in each area now.
-            stays: what happened in the round.
+            count: (slots, areas) int64, number of tracks in each area now.
+            stays: the round's events.
         """
         s, slot, now_s = self.sources, given.slot, given.pts_s
         for span in self._spans.over(given):
@@ -254,8 +254,8 @@ class Windows:
         s["count"][slot] = count[slot]
         s["most"][slot] = np.maximum(s["most"][slot], count[slot])
 
-    def _close(self, span: Span) -> Iterator[Window]:
-        """Tell what happened in a window, and begin the next one."""
+    def _close(self, span: TimeWindow) -> Iterator[Window]:
+        """Report a window and begin the next."""
         s, slot, long_s = self.sources, span.slot, span.to_s - span.from_s
         s["sum_s"][slot] += s["count"][slot] * (span.to_s - s["last_s"][slot])
         for area in range(len(s["sum_s"][slot])):

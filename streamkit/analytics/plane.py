@@ -1,4 +1,4 @@
-"""The ground that a camera looks at: from picture to metres, by four points whose places are known."""
+"""Homography from the frame to the ground plane, from four points with known positions in metres."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Annotated
 import numpy as np
 
 from streamkit.analytics.shapes import Checked, Shape, check_polygon
-from streamkit.units import Point
+from streamkit.core.units import Point
 
 _FLAT = 1e-3  # a triangle of less than this share of its longest side squared is taken for a line
 _FAR = 1e-2  # nearer to the horizon than this, in the scale of the four points, nothing is measured
 
 
 class Plane:
-    """A homography from the picture to the ground (Hartley and Zisserman, Multiple View Geometry, 4.1).
+    """A homography from the frame to the ground (Hartley and Zisserman, Multiple View Geometry, 4.1).
 
     Args:
-        points: four points of the picture, no three of them on a line, in order around the area.
-        ground: the same four on the ground, in metres.
+        points: four points of the frame, no three of them on a line, in order around the area.
+        ground: the same four points on the ground, in metres.
 
     Raises:
-        ValueError: there are not four, three lie on a line, or the orders do not fit.
+        ValueError: there are not four points, three lie on a line, or the orders differ.
     """
 
     def __init__(self, points: Sequence[Point], ground: Sequence[Point]) -> None:
@@ -42,7 +42,7 @@ class Plane:
         self._depth = h[2] @ scale_a
 
     def metres(self, xy: np.ndarray) -> np.ndarray:
-        """Where points of the picture lie on the ground.
+        """Return the ground position of points of the frame.
 
         Args:
             xy: (n, 2) float64.
@@ -59,7 +59,7 @@ class Plane:
 
 
 def check_four(points: Sequence[Point]) -> Shape:
-    """Refuse what are not four points, no three of them on a line, in order; raise ValueError."""
+    """Check that there are four points, no three of them on a line, in order; raise ValueError."""
     if len(points) != 4:
         raise ValueError("must be four points")
     for skipped in range(4):
@@ -80,7 +80,7 @@ FourPoints = Annotated[Shape, Checked(check_four)]
 
 
 def _normal(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The points moved to their middle and scaled to about 1, and the matrix that does it."""
+    """Return the points centred and scaled to about 1, and the matrix that does it."""
     middle = points.mean(axis=0)
     scale = np.sqrt(2) / np.linalg.norm(points - middle, axis=1).mean()
     matrix = np.array([[scale, 0, -scale * middle[0]], [0, scale, -scale * middle[1]], [0, 0, 1]])

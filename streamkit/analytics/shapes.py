@@ -1,4 +1,4 @@
-"""Lines and areas as a YAML has them: lists of points, checked when they are read; one, or several by name."""
+"""Types of options for lines and areas: lists of points, validated when read; one, or several by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from streamkit.units import Point
+from streamkit.core.units import Point
 
 Shape = tuple[Point, ...]
 Units = Literal["pixels", "share"]
@@ -18,7 +18,7 @@ _BEYOND = 1.0  # how far a shape in shares may reach over the picture's sides
 
 
 def check_line(points: Sequence[Point]) -> Shape:
-    """Refuse a line of fewer than two points, with a part of no length, or that crosses itself; raise ValueError."""
+    """Check that a line has two points or more, no segment of length 0 and no crossing; raise ValueError."""
     line = _finite(points)
     if len(line) < 2:
         raise ValueError("must have two points or more")
@@ -30,7 +30,7 @@ def check_line(points: Sequence[Point]) -> Shape:
 
 
 def check_polygon(points: Sequence[Point]) -> Shape:
-    """Refuse an area of fewer than three corners, of no size, or whose edges cross; a closing point is left out."""
+    """Check that a polygon has three corners or more, a size and no crossing edges; drop a closing point."""
     corners = _finite(points)
     if len(corners) > 3 and corners[0] == corners[-1]:
         corners = corners[:-1]
@@ -49,9 +49,9 @@ def check_polygon(points: Sequence[Point]) -> Shape:
 
 
 def check_units(units: Units, shapes: Iterable[Shape]) -> None:
-    """Refuse coordinates that the units cannot mean; raise ValueError.
+    """Check that coordinates fit the units; raise ValueError.
 
-    Shares may reach over the picture's sides by its size. A shape that lies within one pixel is one in shares.
+    Shares may extend beyond the frame by its size. A shape in pixels that lies within one pixel is taken for shares.
     """
     numbers = [number for shape in shapes for point in shape for number in point]
     if units == "share" and any(not -_BEYOND <= number <= 1 + _BEYOND for number in numbers):
@@ -64,7 +64,7 @@ def check_units(units: Units, shapes: Iterable[Shape]) -> None:
 
 
 def check_length(name: str, value: float | None, units: Units) -> None:
-    """Refuse a length below 0, and in shares one of more than the whole picture; raise ValueError."""
+    """Check that a length is not negative and, in shares, not above 1; raise ValueError."""
     if value is not None and not value >= 0:
         raise ValueError(f"{name} must be 0 or more, got {value:g}")
     if value is not None and units == "share" and value > 1:
@@ -75,7 +75,7 @@ def check_length(name: str, value: float | None, units: Units) -> None:
 
 
 def outside(shape: Shape, width: float, height: float, *, closed: bool = True) -> bool:
-    """Whether a shape, in the units of the picture's size, has no point in common with the picture."""
+    """Whether a shape, in the units of the frame's size, has no point in common with the frame."""
     corners = ((0.0, 0.0), (width, 0.0), (width, height), (0.0, height))
     if any(0 <= x <= width and 0 <= y <= height for x, y in shape):
         return False
@@ -87,7 +87,7 @@ def outside(shape: Shape, width: float, height: float, *, closed: bool = True) -
 
 
 def _around(shape: Shape, p: Point) -> bool:
-    """Whether a polygon, of which no edge passes through it, goes around a point: by the even-odd rule."""
+    """Whether a point lies in a polygon none of whose edges passes through it, by the even-odd rule."""
     around = False
     for a, b in zip(shape, (*shape[1:], shape[0]), strict=True):
         if (a[1] > p[1]) != (b[1] > p[1]) and (_turn(a, b, p) > 0) == (b[1] > a[1]):
@@ -96,7 +96,7 @@ def _around(shape: Shape, p: Point) -> bool:
 
 
 def by_name(shapes: Shape | Mapping[str, Shape]) -> dict[str, Shape]:
-    """The shapes by name; a single one that has none is called ''."""
+    """Return the shapes by name; a single one without a name is named ''."""
     return dict(shapes) if isinstance(shapes, Mapping) else {"": shapes}
 
 
@@ -107,7 +107,7 @@ def _finite(points: Sequence[Point]) -> Shape:
 
 
 def _turn(a: Point, b: Point, c: Point) -> float:
-    """Positive where the way from a over b to c turns right, in a picture, where y goes down; 0 on one line."""
+    """Positive if the path from a over b to c turns right, as seen in an image where y points down; 0 if straight."""
     return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
 
 
@@ -126,7 +126,7 @@ def _not_crossing(edges: list[tuple[Point, Point]], word: str, *, closed: bool) 
 
 
 def _back(a: Point, b: Point, c: Point) -> bool:
-    """Whether the way from a to b goes back on itself to c."""
+    """Whether the path from a to b reverses on itself to c."""
     forward = (b[0] - a[0]) * (c[0] - b[0]) + (b[1] - a[1]) * (c[1] - b[1])
     return _turn(a, b, c) == 0 and forward < 0
 
@@ -149,7 +149,7 @@ def _between(a: Point, b: Point, p: Point) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Annotation of an option: a list of points that `check` takes; with `named` also a mapping of names to such."""
+    """Annotation of an option: a list of points that `check` accepts; with `named` also a mapping of names to lists."""
 
     check: Callable[[Sequence[Point]], Shape]
     named: bool = False

@@ -1,7 +1,7 @@
-"""Archives: many files, through warm pipelines in several processes, into one data set that survives a crash.
+"""Archives: processes many files with warm pipelines in several processes, into one crash-safe data set.
 
-    inputs ─► work ─► manager ─► crew of workers ─► a file's parts of the data set ─► its row, by the manager
-               └ less what the folder says is done
+    inputs ─► work ─► manager ─► worker pool ─► a file's parts of the data set ─► its row, by the manager
+               └ without the files that the folder has as done
 
-`job.py` has the values that these hand each other.
+`job.py` has the values that these pass to each other.
 """

@@ -1,4 +1,4 @@
-"""The files that a pipeline is made of, brought together so that they can be sent to other machines."""
+"""Packs the files of a pipeline into a folder, to send them to other machines."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from streamkit.batch.job import Settings
+from streamkit.batch.job import BatchSettings
 from streamkit.batch.pipeline import config_for
-from streamkit.override import replace_value
-from streamkit.yamlfile import load_file
+from streamkit.config.override import replace_value
+from streamkit.core.yaml_tree import load_file
 
 
-def pack(settings: Settings, folder: Path) -> Path:
-    """Copy a pipeline's files into `folder`, where they lie to each other as they did: relative paths still hold.
+def pack(settings: BatchSettings, folder: Path) -> Path:
+    """Copy a pipeline's files into `folder` with their relative layout, so that relative paths stay valid.
 
-    They are the YAML, its plugins, its cards, and what those name. Each is copied, also where it is a link.
+    These are the YAML, its plugins, its cards, and the files that those name. Links are copied as files.
 
     Args:
-        settings: the pipeline and what is set in it.
-        folder: an empty one.
+        settings: the pipeline and its overrides.
+        folder: an empty folder.
 
     Returns:
-        The YAML's path in it, relative to it.
+        The YAML's path relative to `folder`.
 
     Raises:
         ConfigError: the YAML cannot be read.
@@ -40,8 +40,8 @@ def pack(settings: Settings, folder: Path) -> Path:
     return yaml.relative_to(root)
 
 
-def _plugins(yaml: Path, settings: Settings) -> Iterator[Path]:
-    """The plugins' files."""
+def _plugins(yaml: Path, settings: BatchSettings) -> Iterator[Path]:
+    """Yield the plugins' files."""
     root, problems = load_file(yaml)
     for name, text in settings.overrides:
         replace_value(root, name, text, problems)
@@ -51,8 +51,8 @@ def _plugins(yaml: Path, settings: Settings) -> Iterator[Path]:
         yield from path.glob("*.py") if path.is_dir() else [path]
 
 
-def _of_cards(settings: Settings) -> Iterator[Path]:
-    """The cards that the pipeline names, and their networks, weights beside those, and label files."""
+def _of_cards(settings: BatchSettings) -> Iterator[Path]:
+    """The cards that the pipeline names, with their networks, external weights and label files."""
     from streamkit.models.card import Card
 
     for node in config_for(settings).nodes.values():
@@ -68,11 +68,11 @@ def _of_cards(settings: Settings) -> Iterator[Path]:
 
 
 def _named(card: Path, node: Any) -> Path | None:
-    """The file that a card names by a path of its own; the names of known lists are no files."""
+    """The file at a card's path option; None for the name of a known list."""
     path = _plain(card.parent / node.value) if node is not None and isinstance(node.value, str) else None
     return path if path is not None and path.is_file() else None
 
 
 def _plain(path: Path) -> Path:
-    """The path without dots, absolute; links are kept, for what is sent lies where the link does."""
+    """The absolute path without `..`; links are kept, because a file is sent to where the link is."""
     return Path(os.path.abspath(path))

@@ -1,4 +1,4 @@
-"""The format coco: one file of instances for each video, and all of them put together."""
+"""The format coco: one file of instances for each video, and a merged file of all."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ import numpy as np
 import orjson
 
 from streamkit.batch.textpart import TextPart
-from streamkit.data import Detections, Frame
-from streamkit.errors import OutputError
+from streamkit.core.data import Detections, Frame
+from streamkit.core.errors import OutputError
+from streamkit.core.records import numbers_of, points_of
+from streamkit.io.outputs import PartFile, output_error
 from streamkit.ops import rle
-from streamkit.outputs import PartFile, output_error
-from streamkit.records import numbers_of, points_of
 
 _HELD = 1 << 23  # bytes of images held in memory; more wait in a file
 
 
 @dataclass(eq=False)
 class CocoPart(TextPart):
-    """COCO's instances of one video: an image is a frame that was looked at, whether anything was found or not.
+    """COCO instances of one video; every processed frame is an image, with or without objects.
 
-    Beside what COCO asks for, an image has `video`, `frame_id` and `pts_s`, an annotation `score`, and `track_id` where
-    it has one. Classes are known by their names: the ids are the same in all files of a data set.
+    Beside COCO's fields, an image has `video`, `frame_id` and `pts_s`, an annotation `score`, and `track_id` if it has
+    one. Class ids follow the names: they are the same in all files of a data set.
 
     Options:
         path: the file, such as "out/coco/{source}.json".
         names: the name of each file, by its key.
-        labels: the classes that the pipeline's models know, in the order of the ids, from 1.
+        labels: the classes of the pipeline's models, in the order of the ids, from 1.
     """
 
     name: ClassVar[str] = "coco"
@@ -39,7 +39,7 @@ class CocoPart(TextPart):
     labels: Sequence[str] = ()
 
     def begin(self) -> None:
-        """Begin with the annotations: the images come behind them."""
+        """Start the annotations; the images follow them."""
         self._categories = {label: number for number, label in enumerate(self.labels, 1)}
         self._points: dict[str, Any] = {}
         self._frames = self._found = 0
@@ -62,7 +62,7 @@ class CocoPart(TextPart):
                 self.put((b"," if self._found > 1 else b"") + orjson.dumps(one))
 
     def finish(self) -> None:
-        """Put the images and the classes."""
+        """Write the images and the categories."""
         self.put(b'],"images":[')
         self._images.seek(0)
         while block := self._images.read(1 << 16):
@@ -71,7 +71,7 @@ class CocoPart(TextPart):
         self.put(b'],"categories":' + orjson.dumps(made) + b"}\n")
 
     def close(self) -> None:
-        """Give up a file that has not come to its end."""
+        """Discard an incomplete file."""
         super().close()
         self._images.close()
 
@@ -102,7 +102,7 @@ class CocoPart(TextPart):
         return self._categories.setdefault(label, len(self._categories) + 1)
 
     def _pose(self, points: np.ndarray, label: str, table: Detections) -> dict[str, Any]:
-        """COCO's x, y and visibility of each point, which is 2 where it was found; its scores beside them."""
+        """COCO's x, y and visibility of each point (2 if it was found), and separate scores."""
         if label not in self._points and table.skeleton is not None:
             edges = [[a + 1, b + 1] for a, b in table.skeleton.edges]
             self._points[label] = {"keypoints": list(table.skeleton.names), "skeleton": edges}
@@ -116,16 +116,16 @@ class CocoPart(TextPart):
 
 
 def merge(files: Sequence[Path], path: Path) -> None:
-    """Put the files of several videos together: images and annotations are numbered anew, classes known by their names.
+    """Merge the files of several videos: ids are renumbered, classes matched by name.
 
     One file is in memory at a time.
 
     Args:
-        files: in the order in which they are to stand.
-        path: of the whole; it appears when it is complete.
+        files: in the order of the result.
+        path: the merged file, which appears when it is complete.
 
     Raises:
-        OutputError: it cannot be written, or one of the files not be read.
+        OutputError: it cannot be written, or one of the files cannot be read.
     """
     classes: dict[str, dict[str, Any]] = {}
     for file in files:

@@ -1,4 +1,4 @@
-"""The data set's sinks, in place of a pipeline's own: a file's parts appear when its video has ended."""
+"""The data set's sinks, which replace a pipeline's own: a file's parts appear when its video has ended."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from streamkit.batch.dataset_sinks import SinkSpec, wire
 from streamkit.batch.formats import kinds
-from streamkit.batch.job import Settings
+from streamkit.batch.job import BatchSettings
 from streamkit.batch.parts import FORMATS, check_formats
-from streamkit.batch.rows import Objects, Span, event_row, frame_row, spans, spans_of
-from streamkit.batch.tables import Tables, tables_of
-from streamkit.batch.wiring import Place, wire
-from streamkit.data import Batch, Frame
-from streamkit.plan import Graph
-from streamkit.stage import Sink
-from streamkit.tablefile import TableFile, arrow
+from streamkit.batch.rows import ObjectCollector, Span, event_row, frame_row, spans, spans_of
+from streamkit.batch.tables import DatasetTables, tables_of
+from streamkit.config.plan import Graph
+from streamkit.core.data import Batch, Frame
+from streamkit.core.stage import Sink
+from streamkit.io.parquet_file import TableFile, arrow
 
 _EVENTS = 1 << 14  # events and frames held until they are a row group
 
 
-def attach(graph: Graph, settings: Settings, names: Mapping[str, str] | None = None) -> Graph:
-    """The pipeline with the data set's sinks in place of its own; what only those read is left out.
+def attach(graph: Graph, settings: BatchSettings, names: Mapping[str, str] | None = None) -> Graph:
+    """The pipeline with the data set's sinks in place of its own; stages that only those read are removed.
 
-    The sinks read where the YAML's record sinks (`jsonl`, `csv`) read, and else at its last stages. A source's id must
+    The sinks read where the YAML's record sinks (`jsonl`, `csv`) read, or else at its last stages. A source's id must
     be its job's key.
 
     Args:
         graph: the pipeline.
-        settings: where to, and in which formats.
-        names: the name of each file by the key, for the column `source`; the worker fills it. A key that is not in it
-            stands for itself.
+        settings: the output folder and formats.
+        names: the name of each file by its key, for the column `source`; the worker fills it. A missing key is its own
+            name.
 
     Raises:
-        ConfigError: a format that there is not.
-        MissingPackage: `parquet` without pyarrow.
+        ConfigError: a format does not exist.
+        MissingPackage: `parquet` needs pyarrow.
     """
     asked, tables = check_formats(settings.formats), tables_of(graph)
-    found: list[Place] = []
+    found: list[SinkSpec] = []
     known: Mapping[str, str] = {} if names is None else names
     for name in asked:
         if name == "video":
@@ -47,35 +47,35 @@ def attach(graph: Graph, settings: Settings, names: Mapping[str, str] | None = N
         options = {"path": str(settings.out / folder / f"{{source}}{suffix}"), "names": known}
         if name == "parquet":
             arrow()
-            found.append(Place(f"dataset.{name}", DataSet, {**options, "tables": tables}))
+            found.append(SinkSpec(f"dataset.{name}", DataSet, {**options, "tables": tables}))
         else:
             kind = kinds()[name]
             tracked = any(column.name == "track_id" for column in tables.columns)
             more: dict[str, Any] = {"labels": tables.labels} if name == "coco" else {}
             if name == "mot":
                 more["tracked"] = tracked
-            found.append(Place(f"dataset.{name}", kind, {**options, **more}))
+            found.append(SinkSpec(f"dataset.{name}", kind, {**options, **more}))
     return wire(graph, found, video=str(settings.out / "video") if "video" in asked else None)
 
 
 @dataclass(eq=False)
 class DataSet(Sink):
-    """Write one file's objects and events, and of pipelines that say something of whole frames those too.
+    """Write one file's objects and events, and its frames if the pipeline has facts of whole frames.
 
     Options:
-        path: of the objects, such as "out/objects/{source}.parquet"; the other tables are in folders beside it.
-        tables: what columns there are.
+        path: the file of objects, such as "out/objects/{source}.parquet"; other tables are in sibling folders.
+        tables: the pipeline's tables and columns.
         names: the name of each file, by its key.
     """
 
     name: ClassVar[str] = "dataset"
 
     path: str
-    tables: Tables
+    tables: DatasetTables
     names: Mapping[str, str] = field(default_factory=dict)
 
     def open(self) -> None:
-        """Get ready; files are made when there is something to write into them."""
+        """Prepare the tables; their files are created with the first row."""
         path = Path(self.path)
         self._key = path.stem
         self._source = self.names.get(self._key, self._key)
@@ -84,13 +84,13 @@ class DataSet(Sink):
             name: TableFile(path.parent.parent / name / path.name, schema) for name, schema in schemas.items()
         }
         self._schemas = schemas
-        self._objects = Objects(self.tables, schemas["objects"], self._key, self._source)
+        self._objects = ObjectCollector(self.tables, schemas["objects"], self._key, self._source)
         self._held: dict[str, list[dict[str, Any]]] = {name: [] for name in schemas if name != "objects"}
         self._ended = False
 
     @staticmethod
     def encode(batch: Batch) -> list[Any]:
-        """See `Sink.encode`."""
+        """Collect the rows of all frames of the batch at once; see `Sink.encode`."""
         return spans(batch)
 
     def write(self, frame: Frame) -> None:
@@ -98,7 +98,7 @@ class DataSet(Sink):
         self.write_encoded(frame, spans_of(frame))
 
     def write_encoded(self, frame: Frame, encoded: list[Span]) -> None:
-        """Write the frame's objects, made with those of its batch, and its events."""
+        """Write the frame's objects, which were collected with those of its batch, and its events."""
         objects = self._objects.add(encoded)
         if self._objects.full:
             self._files["objects"].write(self._objects.take())
@@ -119,7 +119,7 @@ class DataSet(Sink):
             self._held[name] = []
 
     def end(self, source: str) -> None:
-        """The video has ended: the rest is written, and the parts appear."""
+        """Write the remaining rows and publish the parts; the video has ended."""
         if self._objects.rows:
             self._files["objects"].write(self._objects.take())
         for name in self._held:
@@ -128,6 +128,6 @@ class DataSet(Sink):
             file.finish()
 
     def close(self) -> None:
-        """Give up what has not come to its end."""
+        """Discard incomplete parts."""
         for file in self._files.values():
             file.discard()

@@ -1,4 +1,4 @@
-"""What a run would do, and about how long it would take: from headers, and from a few seconds of a few files."""
+"""Shows what a run would do, and an estimate of its duration, from headers and from a few seconds of a few files."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from streamkit.batch.job import Look, Settings, VideoFile
+from streamkit.batch.job import BatchSettings, FrameSelection, VideoFile
 from streamkit.batch.probe import Probe, probe
 from streamkit.batch.summary import duration, hours
-from streamkit.errors import StreamkitError
-from streamkit.graph import with_nodes
+from streamkit.config.graph import with_nodes
+from streamkit.config.plan import Graph, Node
+from streamkit.core.errors import StreamkitError
 from streamkit.media.uris import is_path
-from streamkit.plan import Graph, Node
 
 _REMOTE = 100  # files elsewhere whose headers are read; the rest is judged by these
 _SHOWN = 20
@@ -28,7 +28,7 @@ _LOOK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ProbedFile:
     """A file and its header."""
 
     file: VideoFile
@@ -36,49 +36,51 @@ class Seen:
 
 
 def dry_run(
-    graph: Graph, settings: Settings, files: Sequence[VideoFile], say: Callable[[str], None], *,
+    graph: Graph, settings: BatchSettings, files: Sequence[VideoFile], say: Callable[[str], None], *,
     workers: int | None = None, cluster: bool = False,
 ) -> int:  # fmt: skip
-    """Say what a run over these files would do. Nothing is written, but in a temporary folder.
+    """Show what a run over these files would do. Writes only to a temporary folder.
 
     Args:
         graph: the pipeline, without sources.
-        settings: the run's.
-        files: what was found.
-        say: takes the lines.
-        workers: how many there are to be; None leaves it to the machine.
-        cluster: the workers are to be on other machines, of whose speed nothing is known.
+        settings: the run's settings.
+        files: the files that were found.
+        say: receives the lines.
+        workers: number of workers; None lets the machine decide.
+        cluster: the workers run on other machines, whose speed is unknown.
 
     Returns:
-        0, or 1 where files cannot be read.
+        0, or 1 if files cannot be read.
 
     Raises:
-        ConfigError: the data set cannot be made of this pipeline, or in these formats.
+        ConfigError: the data set cannot be made from this pipeline, or in these formats.
     """
     from streamkit.batch.dataset import attach
 
     attach(graph, settings)
     chosen = list(_chosen(files))
-    seen = [Seen(file, probe(file.uri)) for file in chosen]
+    seen = [ProbedFile(file, probe(file.uri)) for file in chosen]
     scale = _scale(files, chosen)
     for line in table(seen, settings.look, scale, len(files)):
         say(line)
     good = [one for one in seen if one.probe.problem is None]
     if good and cluster:
-        say("no estimate: how fast a cluster is does not show here; without --ray it is told for this machine")
+        say("no estimate: the speed of a cluster is unknown here; without --ray the estimate is for this machine")
     elif good:
         say(_estimate(graph, settings, good, scale, len(files), workers, say))
     return int(len(good) < len(seen))
 
 
-def table(seen: Sequence[Seen], look: Look, scale: float = 1.0, files: int | None = None) -> Iterator[str]:
-    """What the headers tell, a line for each codec.
+def table(
+    seen: Sequence[ProbedFile], look: FrameSelection, scale: float = 1.0, files: int | None = None
+) -> Iterator[str]:
+    """Summarize the headers, one line per codec.
 
     Args:
         seen: the files whose headers were read.
-        look: which pictures would be looked at.
-        scale: how many times as much all files are as those of `seen`.
-        files: how many there are.
+        look: which frames would be processed.
+        scale: size of all files relative to those of `seen`.
+        files: number of all files.
     """
     if files is not None and files > len(seen):
         yield f"the headers of {len(seen):,} files were read, of {files:,}; what follows is about these"
@@ -92,8 +94,8 @@ def table(seen: Sequence[Seen], look: Look, scale: float = 1.0, files: int | Non
         + (f"; of {unsized:,} of them the size is not known" if unsized else "")
     )
     if missed := sum(look.misses(one.probe.duration_s, one.probe.fps) for one in good):
-        yield f"  shorter than --start {look.start_s:g} s, so that nothing of them is looked at: {missed:,}"
-    by_codec: dict[str, list[Seen]] = defaultdict(list)
+        yield f"  shorter than --start {look.start_s:g} s, so that none of their frames is processed: {missed:,}"
+    by_codec: dict[str, list[ProbedFile]] = defaultdict(list)
     for one in good:
         by_codec[one.probe.codec].append(one)
     for codec, some in sorted(by_codec.items(), key=lambda item: -len(item[1])):
@@ -118,8 +120,8 @@ def table(seen: Sequence[Seen], look: Look, scale: float = 1.0, files: int | Non
         yield f"all files together: about {hours(total_s * scale)} of video, as these are"
 
 
-def looked_at_s(one: Probe, look: Look) -> float:
-    """How much of a video would be looked at, in seconds; 0 where it does not say how long it is."""
+def looked_at_s(one: Probe, look: FrameSelection) -> float:
+    """Seconds of a video that would be processed; 0 if its duration is unknown."""
     if one.duration_s is None:
         return 0.0
     end_s = one.duration_s if look.end_s is None else min(look.end_s, one.duration_s)
@@ -127,7 +129,7 @@ def looked_at_s(one: Probe, look: Look) -> float:
 
 
 def _chosen(files: Sequence[VideoFile]) -> Iterator[VideoFile]:
-    """All files of this machine, and some of those elsewhere, evenly."""
+    """All local files, and an even sample of the remote ones."""
     remote = [file for file in files if not is_path(file.uri)]
     step = max(1.0, len(remote) / _REMOTE)
     taken = {remote[int(n * step)].uri for n in range(min(len(remote), _REMOTE))}
@@ -135,15 +137,15 @@ def _chosen(files: Sequence[VideoFile]) -> Iterator[VideoFile]:
 
 
 def _estimate(
-    graph: Graph, settings: Settings, good: Sequence[Seen], scale: float, files: int, workers: int | None,
+    graph: Graph, settings: BatchSettings, good: Sequence[ProbedFile], scale: float, files: int, workers: int | None,
     say: Callable[[str], None],
 ) -> str:  # fmt: skip
-    """How long a run would take, by the pipeline itself on a part of a few files."""
-    from streamkit.batch.shares import share_out
-    from streamkit.runtime.sizes import cores
+    """Estimate the duration of a run by running the pipeline on parts of a few files."""
+    from streamkit.batch.worker_plan import plan_workers
+    from streamkit.runtime.execution.sizes import cores
 
     total_s = sum(looked_at_s(one.probe, settings.look) for one in good) * scale
-    shares = share_out(graph.config.device, workers, files, say)
+    shares = plan_workers(graph.config.device, workers, files, say)
     if not _samples(good, settings.look):
         if any(one.probe.duration_s for one in good):
             return "no estimate: no file has anything to look at"
@@ -164,12 +166,12 @@ def _estimate(
     return f"about {about}: {each} {went}, as a few seconds of a few files went, and {start_s:.1f} s to start"
 
 
-def _start_s(settings: Settings, device: str, cores: int | None, say: Callable[[str], None]) -> float:
-    """How long a worker takes from its process to its open pipeline."""
-    from streamkit.batch.local_crew import LocalCrew
+def _start_s(settings: BatchSettings, device: str, cores: int | None, say: Callable[[str], None]) -> float:
+    """Measure how long a worker takes from the start of its process to its open pipeline, in seconds."""
+    from streamkit.batch.local_worker_pool import LocalWorkerPool
 
     begun_s = time.perf_counter()
-    crew = LocalCrew(settings, [device], cores=cores, say=say)
+    crew = LocalWorkerPool(settings, [device], cores=cores, say=say)
     try:
         crew.start()
         while not crew.workers()[0].ready:
@@ -180,13 +182,18 @@ def _start_s(settings: Settings, device: str, cores: int | None, say: Callable[[
 
 
 def _speed(
-    graph: Graph, settings: Settings, good: Sequence[Seen], device: str, cores: int | None, say: Callable[[str], None]
+    graph: Graph,
+    settings: BatchSettings,
+    good: Sequence[ProbedFile],
+    device: str,
+    cores: int | None,
+    say: Callable[[str], None],
 ) -> float:
-    """Seconds of video that one worker does a second; 0 where no file could be tried."""
+    """Seconds of video that one worker processes per second; 0 if no file could be tried."""
     from streamkit.batch.fetch import local
-    from streamkit.plan import SourceConfig
-    from streamkit.runtime.device import choose
-    from streamkit.runtime.warm import Warm
+    from streamkit.config.plan import SourceConfig
+    from streamkit.runtime.execution.device import choose
+    from streamkit.runtime.warm_pipeline import WarmPipeline
 
     kind = graph.config.registry.get("source")
     assert kind is not None
@@ -195,7 +202,7 @@ def _speed(
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="streamkit-")))
         graph = _moved(graph, settings, folder)
         place = next(iter(graph.nodes.values())).place
-        warm = Warm(graph, choose(device, say), slots=1, own_cores=cores, say=say)
+        warm = WarmPipeline(graph, choose(device, say), slots=1, own_cores=cores, say=say)
         warm.begin()
         stack.callback(warm.end)
         for number, one in enumerate(_samples(good, look)):
@@ -214,10 +221,10 @@ def _speed(
     return looked_s / took_s if took_s else 0.0
 
 
-def _moved(graph: Graph, settings: Settings, folder: Path) -> Graph:
-    """What a worker runs, with all that it writes in a folder: a path with {source} in it is one that is written to."""
+def _moved(graph: Graph, settings: BatchSettings, folder: Path) -> Graph:
+    """The worker's graph with every output in a folder; options with {source} in them are output paths."""
     from streamkit.batch.dataset import attach
-    from streamkit.batch.wiring import PREFIX
+    from streamkit.batch.dataset_sinks import PREFIX
 
     def options(node: Node) -> dict[str, Any]:
         paths = {
@@ -231,8 +238,8 @@ def _moved(graph: Graph, settings: Settings, folder: Path) -> Graph:
     return with_nodes(made, [replace(node, options=options(node)) for node in made.nodes.values()])
 
 
-def _samples(good: Sequence[Seen], look: Look) -> list[Seen]:
-    """A few files of a middling length that have something to look at, the first of them twice: it is to warm up."""
+def _samples(good: Sequence[ProbedFile], look: FrameSelection) -> list[ProbedFile]:
+    """A few files of medium length with frames to process; the first one twice, to warm up."""
     lengths = {one.file.uri: looked_at_s(one.probe, look) for one in good}
     known = [one for one in good if lengths[one.file.uri] and not look.misses(one.probe.duration_s, one.probe.fps)]
     known.sort(key=lambda one: lengths[one.file.uri])
@@ -242,7 +249,7 @@ def _samples(good: Sequence[Seen], look: Look) -> list[Seen]:
 
 
 def _scale(files: Sequence[VideoFile], chosen: Sequence[VideoFile]) -> float:
-    """How many times as much all files are as some: by bytes, or by their number where not all tell their size."""
+    """Size of all files relative to some: by bytes, or by their number if a size is unknown."""
     if any(file.size is None for file in files):
         return len(files) / max(1, len(chosen))
     return _size(files) / max(1, _size(chosen))

@@ -1,4 +1,4 @@
-"""A file of an archive as a path on this machine."""
+"""Provides a file of an archive as a local path."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 
 from streamkit.batch import remote
 from streamkit.batch.job import VideoFile
-from streamkit.errors import OutputError, SourceError
-from streamkit.media.trouble import check_file
+from streamkit.core.errors import OutputError, SourceError
+from streamkit.media.source_errors import check_file
 from streamkit.media.uris import is_path, local_path, mask
 
 _PREFIX = ".fetch-"
@@ -20,14 +20,14 @@ _PREFIX = ".fetch-"
 
 @contextmanager
 def local(file: VideoFile, folder: Path) -> Iterator[Path]:
-    """The path of a file: its own, or that of a copy that is gone afterwards.
+    """The path of a file: its own, or that of a temporary copy.
 
     Args:
         file: the file.
-        folder: where a copy may lie; made if need be. Who is killed leaves it there, for `sweep`.
+        folder: where to put a copy; created if needed. A killed process leaves its copies there, for `sweep`.
 
     Raises:
-        SourceError: it cannot be had, is no longer the one that was found, or is a pipe or device.
+        SourceError: the file cannot be read, has changed since it was found, or is a pipe or device.
         OutputError: the copy cannot be written.
     """
     if is_path(file.uri):
@@ -48,7 +48,7 @@ def local(file: VideoFile, folder: Path) -> Iterator[Path]:
 
 
 def sweep(folder: Path) -> int:
-    """Remove copies that killed processes left in a folder; how many. Nobody may be at work there."""
+    """Remove copies that killed processes left in a folder; return their number. No run may use the folder."""
     left = list(folder.glob(f"{_PREFIX}*"))
     for place in left:
         shutil.rmtree(place, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The output folder of a data set: whose it is, who is at it, and what of it is done."""
+"""The output folder of a data set: its pipeline, its lock, and which files are done."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import Any, BinaryIO, NamedTuple
 from streamkit.batch.identity import differences, pipeline_key
 from streamkit.batch.parts import FILES, FOLDERS, TOGETHER, found, is_whole, leftovers, row_path
 from streamkit.batch.tables import files_schema
-from streamkit.errors import ConfigError
-from streamkit.outputs import PartFile, output_error, settle
-from streamkit.tablefile import arrow
+from streamkit.core.errors import ConfigError
+from streamkit.io.outputs import PartFile, output_error, settle
+from streamkit.io.parquet_file import arrow
 
 MANIFEST = "streamkit.json"
 LOCK = ".streamkit.lock"
@@ -27,10 +27,10 @@ _TOLD = 6
 
 
 def manifest(out: Path) -> dict[str, Any]:
-    """What a folder's `streamkit.json` says: `pipeline`, the key, and `identity`.
+    """The content of a folder's `streamkit.json`: `pipeline`, the key, and `identity`.
 
     Raises:
-        ConfigError: there is none, or it is not one of ours.
+        ConfigError: it does not exist, or is not streamkit's.
     """
     path = out / MANIFEST
     try:
@@ -47,13 +47,13 @@ def _manifest(path: Path, changed_ns: int) -> dict[str, Any]:
     return {"pipeline": str(made["pipeline"]), "identity": dict(made["identity"])}
 
 
-class Row(NamedTuple):
+class FileRow(NamedTuple):
     """What a file's row in the table of files says.
 
     Attributes:
-        status: done or failed; "" where the row cannot be read.
-        path: of the video; "" likewise.
-        parts_bytes: the size of all its parts together; None where the row does not say.
+        status: done or failed; "" if the row cannot be read.
+        path: path of the video; "" likewise.
+        parts_bytes: total size of its parts; None if the row does not have it.
     """
 
     status: str = ""
@@ -61,18 +61,18 @@ class Row(NamedTuple):
     parts_bytes: int | None = None
 
 
-Seen = dict[str, tuple[tuple[int, int], Row]]
+Seen = dict[str, tuple[tuple[int, int], FileRow]]
 """By key, which file holds the row and when it was changed, and what it says."""
 
 
 def statuses(out: Path, seen: Seen | None = None) -> dict[str, str]:
-    """`done` or `failed` of every file that has a row, by key; reads only, and needs no lock.
+    """`done` or `failed` of every file that has a row, by key; only reads, and needs no lock.
 
-    A row that cannot be read is none: nothing half-written has a row's name, so only a damaged disk makes one.
+    An unreadable row is ignored: rows appear only when they are complete, so only a damaged disk makes one.
 
     Args:
         out: the folder.
-        seen: what was read before, and is not read again; filled.
+        seen: cache of rows from earlier calls; updated.
     """
     seen = {} if seen is None else seen
     if not (out / FILES).is_dir():
@@ -90,49 +90,49 @@ def statuses(out: Path, seen: Seen | None = None) -> dict[str, str]:
     return made
 
 
-def _row(path: str) -> Row:
-    """What a row says: the file's own statistics have it, which is quicker than to read the table."""
+def _row(path: str) -> FileRow:
+    """Read a row from the file's column statistics, which is faster than reading the table."""
     try:
         about, names = arrow().parquet.read_metadata(path), files_schema().names
         if not about.num_rows:
-            return Row()
-        found = (about.row_group(0).column(names.index(name)).statistics for name in Row._fields)
+            return FileRow()
+        found = (about.row_group(0).column(names.index(name)).statistics for name in FileRow._fields)
         status, way, size = (one.min if one is not None and one.has_min_max else None for one in found)
-        return Row(str(status), str(way or ""), None if size is None else int(size))
+        return FileRow(str(status), str(way or ""), None if size is None else int(size))
     except (OSError, ValueError):
-        return Row()
+        return FileRow()
 
 
 class Folder:
     """The folder, held by this process until `close`; also a context manager.
 
     Args:
-        out: the folder; it is made where it is not there.
-        identity: of the pipeline, as `pipeline_identity` makes it.
-        again: where the folder is of another pipeline, take away what that has done and begin anew. With the same
-            pipeline it changes nothing, so that a run with it can be gone on with like any other.
+        out: the folder; created if it does not exist.
+        identity: the pipeline's, from `pipeline_identity`.
+        overwrite: if the folder belongs to another pipeline, remove its results and start over. With the same
+            pipeline it has no effect, so that an interrupted run with it continues like any other.
 
     Attributes:
         pipeline: the key of the pipeline, for `file_key`.
-        swept: how many files were taken away that a run had left half-done.
-        broken: the keys of files that were done, and whose parts are no longer whole; they count as not done.
+        swept: number of incomplete files that an earlier run had left and that were removed.
+        broken: keys of files that were done, but whose parts are no longer whole; they count as not done.
 
     Raises:
-        ConfigError: it is not ours, is another pipeline's, or another run writes into it. Nothing was changed then.
+        ConfigError: it is no data set, belongs to another pipeline, or another run uses it. It is unchanged then.
         OutputError: it cannot be written.
     """
 
-    def __init__(self, out: Path, identity: Mapping[str, Any], *, again: bool = False) -> None:
+    def __init__(self, out: Path, identity: Mapping[str, Any], *, overwrite: bool = False) -> None:
         arrow()
         self.out, self.identity, self.pipeline = out, dict(identity), pipeline_key(identity)
         self.swept, self.broken = 0, list[str]()
         self._seen: Seen = {}
         self._lock: BinaryIO | None = None
-        self._check(again)
+        self._check(overwrite)
         try:
             out.mkdir(parents=True, exist_ok=True)
             self._lock = _locked(out)
-            self._check(again)  # once more: somebody else may have been at it meanwhile
+            self._check(overwrite)  # once more: somebody else may have been at it meanwhile
             self._begin()
         except OSError as error:
             self.close()
@@ -142,15 +142,15 @@ class Folder:
             raise
 
     def done(self) -> set[str]:
-        """The keys of the files that are done."""
+        """Keys of the files that are done."""
         return {key for key, status in statuses(self.out, self._seen).items() if status == "done"}
 
     def failed(self) -> set[str]:
-        """The keys of the files that were put aside."""
+        """Keys of the files that failed."""
         return {key for key, status in statuses(self.out, self._seen).items() if status == "failed"}
 
     def clear(self, key: str) -> None:
-        """Take a file's row and all its parts away, in this order. Raises OutputError."""
+        """Remove a file's row and then all its parts. Raises OutputError."""
         self._unlink([row_path(self.out, key), *(path for other, path in found(self.out) if other == key)])
 
     def paths(self) -> dict[str, str]:
@@ -158,7 +158,7 @@ class Folder:
         return {key: self._seen[key][1].path for key in statuses(self.out, self._seen)}
 
     def close(self) -> None:
-        """Let others at it."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -171,8 +171,8 @@ class Folder:
 
     # ------------------------------------------------------------------------------------------------------------
 
-    def _check(self, again: bool) -> None:
-        """Refuse a folder that is not ours to write into; raise ConfigError."""
+    def _check(self, overwrite: bool) -> None:
+        """Refuse a folder that this run must not write to. Raises ConfigError."""
         if not self.out.is_dir():
             if self.out.exists():
                 raise ConfigError(f"{self.out} is a file; --out needs a folder")
@@ -187,15 +187,15 @@ class Folder:
                 "give --out an empty folder"
             )
         before = manifest(self.out)
-        if before["pipeline"] != self.pipeline and not again:
+        if before["pipeline"] != self.pipeline and not overwrite:
             told = differences(before["identity"], self.identity) or ["the description was changed"]
             raise ConfigError(
                 f"{self.out} is the data set of another pipeline: {_some(told, '; ')}. "
-                "Give another --out, or --again to take away what is done and begin anew"
+                "Give another --out, or --overwrite to discard the results and start over"
             )
 
     def _begin(self) -> None:
-        """Make the folder this pipeline's, and sweep what nothing will come of."""
+        """Make the folder this pipeline's, and remove incomplete results."""
         path = self.out / MANIFEST
         if not path.exists() or manifest(self.out)["pipeline"] != self.pipeline:
             self._wipe()  # killed before the next lines, the folder is still the other pipeline's
@@ -216,7 +216,7 @@ class Folder:
         self._unlink([*left, *stray])
 
     def _no_longer_whole(self, kept: Mapping[str, str]) -> list[str]:
-        """The files of which a part was cut off, changed or removed since they were done."""
+        """Files with a part that was truncated, changed or removed since they were done."""
         sizes: Counter[str] = Counter()
         damaged = set()
         for key, path in found(self.out):
@@ -249,7 +249,7 @@ class Folder:
 
 
 def _locked(out: Path) -> BinaryIO:
-    """The lock of a folder, as long as it is open; the system lets go of it whatever becomes of this process."""
+    """Lock a folder as long as the returned file is open; the system releases the lock if this process dies."""
     file = (out / LOCK).open("a+b")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

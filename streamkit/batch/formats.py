@@ -1,4 +1,4 @@
-"""The formats of text: a file of its own for each video, which appears when the video has ended."""
+"""The text formats: one file for each video, which appears when the video has ended."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import orjson
 
 from streamkit.batch.coco import CocoPart
 from streamkit.batch.textpart import TextPart
-from streamkit.data import Batch, Frame
-from streamkit.records import batch_lines, line, numbers_of
-from streamkit.stages.emit_csv import COLUMNS, as_text, harmless, rows
+from streamkit.core.data import Batch, Frame
+from streamkit.core.records import batch_lines, line, numbers_of
+from streamkit.stages.sinks.csv import COLUMNS, as_text, harmless, rows
 
 
 class JsonlPart(TextPart):
-    """A record a frame, as `jsonl` writes them; `source` is the file's name."""
+    """One record per frame, as in `jsonl`; `source` is the file's name."""
 
     name: ClassVar[str] = "jsonl"
 
     @staticmethod
     def encode(batch: Batch) -> list[bytes]:
-        """See `Sink.encode`."""
+        """Encode all frames of the batch at once; see `Sink.encode`."""
         return batch_lines(batch)
 
     def begin(self) -> None:
-        """Know what stands where the name is to be."""
+        """Prepare the replacement of the key by the file's name."""
         self._given, self._told = (b'"source":' + orjson.dumps(text) for text in (self._key, self._source))
 
     def write(self, frame: Frame) -> None:
@@ -34,18 +34,18 @@ class JsonlPart(TextPart):
         self.write_encoded(frame, line(frame))
 
     def write_encoded(self, frame: Frame, encoded: bytes) -> None:
-        """Write the frame's record, made with those of its batch."""
+        """Write the frame's record, which was encoded with its batch."""
         self.put(encoded.replace(self._given, self._told, 1))
 
 
 @dataclass(eq=False)
 class CsvPart(TextPart):
-    """A row an object, as `csv` writes them; `source` is the file's name.
+    """One row per object, as in `csv`; `source` is the file's name.
 
     Options:
         path: the file, such as "out/csv/{source}.csv".
         names: the name of each file, by its key.
-        escape_formulas: as of `csv`.
+        escape_formulas: as in `csv`.
     """
 
     name: ClassVar[str] = "csv"
@@ -53,7 +53,7 @@ class CsvPart(TextPart):
     escape_formulas: bool = False
 
     def begin(self) -> None:
-        """Put the header."""
+        """Write the header."""
         self.put(as_text([COLUMNS]))
 
     def write(self, frame: Frame) -> None:
@@ -64,16 +64,16 @@ class CsvPart(TextPart):
 
 @dataclass(eq=False)
 class MotPart(TextPart):
-    """A row an object, in MOTChallenge's format of results.
+    """One row per object, in MOTChallenge's format of results.
 
-    The frame from 1, the id, left, top, width and height of the box, the score, and three times -1. Where the pipeline
-    tracks, objects without a track are left out, and counted: a result may not have an id twice in a frame. Where
-    nothing tracks every id is -1, as in MOTChallenge's files of detections.
+    The frame from 1, the id, left, top, width and height of the box, the score, and three times -1. With a tracker,
+    objects without a track are skipped and counted, because an id may occur only once in a frame. Without a tracker,
+    every id is -1, as in MOTChallenge's files of detections.
 
     Options:
         path: the file, such as "out/mot/{source}.txt".
         names: the name of each file, by its key.
-        tracked: whether the pipeline tracks.
+        tracked: whether the pipeline has a tracker.
     """
 
     name: ClassVar[str] = "mot"
@@ -98,6 +98,6 @@ class MotPart(TextPart):
 
 
 def kinds() -> dict[str, type[TextPart]]:
-    """The sink of each format of text."""
+    """The sink of each text format."""
     made: list[type[TextPart]] = [JsonlPart, CsvPart, MotPart, CocoPart]
     return {kind.name: kind for kind in made}

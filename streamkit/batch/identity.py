@@ -1,7 +1,7 @@
-"""What a result depends on, in readable form: the pipeline without its sources and sinks, and one file.
+"""Identities in readable form: what the results depend on, of the pipeline without sources and sinks, and of a file.
 
-Two runs with the same identity give the same rows, so what one has done the other need not do. Where files lie, the
-device, the size of batches and whatever else changes no answer are not part of it.
+Runs with the same identity give the same rows, so files that one has done are skipped by the other. Paths, the device,
+the batch size and everything else that does not change results are not part of it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import Any
 import numpy as np
 
 from streamkit import __version__
-from streamkit.batch.job import Settings, VideoFile
-from streamkit.batch.wiring import PREFIX
-from streamkit.plan import Graph, Node
+from streamkit.batch.dataset_sinks import PREFIX
+from streamkit.batch.job import BatchSettings, VideoFile
+from streamkit.config.plan import Graph, Node
 
 _CARD = ("task", "family", "input", "labels", "score", "iou", "skeleton")
 _DERIVED = ("path", "tables", "names", "labels", "tracked")  # options that follow from the rest
 _SHORT = 60
 
 
-def pipeline_identity(graph: Graph, settings: Settings) -> dict[str, Any]:
-    """Everything of a pipeline that changes its results, as values that JSON has.
+def pipeline_identity(graph: Graph, settings: BatchSettings) -> dict[str, Any]:
+    """Everything in a pipeline that changes its results, as JSON values.
 
     Raises:
-        ConfigError: a model's file is not there, or a format that there is not is asked for.
+        ConfigError: a model's file is missing, or a format does not exist.
     """
     from streamkit.batch.dataset import attach
 
@@ -70,19 +70,19 @@ def pipeline_identity(graph: Graph, settings: Settings) -> dict[str, Any]:
 
 
 def pipeline_key(identity: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits that stand for an identity."""
+    """16 hexadecimal digits of an identity's SHA-256."""
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def file_key(file: VideoFile, pipeline: str, *, path: bool = False) -> str:
-    """The name of a file's outputs: its stem as far as every file system takes it, and 16 hexadecimal digits.
+    """The name of a file's outputs: its stem, limited to characters of every file system, and 16 hexadecimal digits.
 
-    They stand for the file's name, size and version, and for the pipeline.
+    The digits are a hash of the file's name, size and version, and of the pipeline.
 
     Args:
-        file: which.
+        file: the file.
         pipeline: the `pipeline_key`.
-        path: they stand for its path too, which tells it from another that has all of these.
+        path: hash its path too, to distinguish it from another file with the same name, size and version.
     """
     size = "" if file.size is None else str(file.size)
     text = "\0".join((file.name, size, file.version, pipeline, *([file.uri] if path else [])))
@@ -91,7 +91,7 @@ def file_key(file: VideoFile, pipeline: str, *, path: bool = False) -> str:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What is different between two identities, a sentence each."""
+    """The differences between two identities, one phrase each."""
     before, now = dict(_leaves(old)), dict(_leaves(new))
     told = []
     for name in dict.fromkeys([*before, *now]):
@@ -108,7 +108,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _summed(told: list[str], old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """A stage, model or plugin that is only in one of both is one sentence, not one for each of its options."""
+    """Replace the differences inside an added or removed stage, model or plugin by a single phrase."""
     if old.get("formats") != new.get("formats"):
         told = [one for one in told if not one.startswith("records.")]
     for part in ("stages", "models", "plugins"):
@@ -141,7 +141,7 @@ def _short(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it, the same in every process and on every machine."""
+    """A value as JSON, the same in every process and on every machine."""
     from streamkit.models.card import Card
 
     if isinstance(value, Card):
@@ -162,7 +162,7 @@ def _plain(value: Any) -> Any:
 
 
 def _models(graph: Graph) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each card by its name: what it says, and the sum of its network's file."""
+    """Each card by its name: the fields that change results, and the SHA-256 of its network."""
     from streamkit.models.card import Card
 
     cards = [value for node in graph.nodes.values() for value in node.options.values() if isinstance(value, Card)]
@@ -176,8 +176,8 @@ def _models(graph: Graph) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _sum(file: Path) -> str:
-    """The SHA-256 of a file, and of the weights that a large network has beside it."""
-    from streamkit.errors import ModelError
+    """The SHA-256 of a file, together with the external weights of a large network."""
+    from streamkit.core.errors import ModelError
 
     made = hashlib.sha256()
     try:
@@ -191,7 +191,7 @@ def _sum(file: Path) -> str:
 
 
 def _plugins(graph: Graph) -> Iterator[tuple[str, str]]:
-    """The sum of each file that stages of the pipeline come from, where that is not streamkit's own."""
+    """The SHA-256 of each file outside streamkit that defines stages of the pipeline."""
     files: dict[Path, None] = {}
     for node in graph.nodes.values():
         for kind in _classes(node):
@@ -208,7 +208,7 @@ def _classes(node: Node) -> list[type]:
 
 
 def _files(module: ModuleType | None, seen: set[str]) -> Iterator[Path]:
-    """The file of a module, and of those beside it that it imports."""
+    """The file of a module, and of the modules beside it that it imports."""
     if module is None or module.__name__ in seen or not getattr(module, "__file__", None):
         return
     seen.add(module.__name__)

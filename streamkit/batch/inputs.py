@@ -1,4 +1,4 @@
-"""From what stands on the command line to the files of an archive: patterns, folders, lists, and addresses."""
+"""Resolves command-line arguments to the files of an archive: patterns, folders, lists, and addresses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from streamkit.batch import remote
 from streamkit.batch.folder import MANIFEST
 from streamkit.batch.job import GONE, VideoFile, printable
-from streamkit.errors import ConfigError
+from streamkit.core.errors import ConfigError
 from streamkit.media.find import VIDEOS, natural
 from streamkit.media.uris import is_path, local_path, mask
 
@@ -22,25 +22,25 @@ _WILD = frozenset("*?[")
 def find(
     patterns: Sequence[str], out: Path | None = None, say: Callable[[str], None] = lambda text: None
 ) -> list[VideoFile]:
-    """The files that these name, in natural order of their names, each once.
+    """The files that the patterns match, without duplicates, in natural order of their names.
 
-    A pattern is a file; a folder, which is searched to its depths for names that end like a video's; a glob, where
-    `**` is any number of folders; an address that fsspec knows, with or without wildcards; or a list, `@names` or
-    `names.txt`, of such, one a line, empty lines and those that begin with # left out. What a glob finds must end like
-    a video unless the glob says how it ends. Paths are seen from the current folder, those in a list too.
+    A pattern is a file; a folder, which is searched recursively for video files by suffix; a glob, where `**` matches
+    any number of folders; an address for fsspec, with or without wildcards; or a list, `@names` or `names.txt`, with
+    one of these per line; empty lines and lines that begin with # are skipped. A glob matches only video files unless
+    it has a suffix. Paths are relative to the current folder, also those in a list.
 
-    Links that lead nowhere, folders that are called like a video or may not be read, and missing files of a list are
-    among the files: what cannot be read costs only itself.
+    Broken links, unreadable folders and folders with a video's suffix, and missing files of a list are included: each
+    fails on its own when it is processed.
 
     Args:
-        patterns: what stands on the command line.
-        out: the folder of the data set. What lies in it, or is linked there, is left out: each run would find the
-            videos that the one before has written.
-        say: takes how many files were left out so.
+        patterns: the command-line arguments.
+        out: the folder of the data set. Files in it, and links to them, are skipped: otherwise each run would find the
+            videos that the previous one has written.
+        say: receives a message with the number of skipped files.
 
     Raises:
-        ConfigError: a pattern finds nothing, all files are in `out`, or an address cannot be asked: no such bucket, no
-            credentials.
+        ConfigError: a pattern matches nothing, all files are in `out`, or an address cannot be listed: no such bucket,
+            no credentials.
         MissingPackage: an address needs a package that is not installed.
     """
     found: dict[str, VideoFile] = {}
@@ -55,7 +55,7 @@ def find(
 
 
 def _outside(out: Path | None, files: list[VideoFile], say: Callable[[str], None]) -> list[VideoFile]:
-    """The files that do not lie in a data set."""
+    """The files outside the data set."""
     if out is None or not (out / MANIFEST).is_file():  # anything else is refused, unless it is empty
         return files
     home = os.path.realpath(out)
@@ -68,7 +68,7 @@ def _outside(out: Path | None, files: list[VideoFile], say: Callable[[str], None
 
 
 def _lies_in(folder: str, path: str) -> bool:
-    """Whether a path is in a folder, or a link that leads there; the folders of both are real ones."""
+    """Whether a path is in a folder, or a link into it; both have resolved parents."""
     ways = (path, os.path.realpath(path)) if os.path.islink(path) else (path,)
     return any(os.path.commonpath((folder, way)) == folder for way in ways)
 
@@ -122,9 +122,9 @@ def _named(pattern: str) -> Iterator[VideoFile]:
 
 
 def _inside(folder: str) -> Iterator[str]:
-    """Paths below a folder that end like a video's, hidden ones left out; a link to a folder is followed once.
+    """Paths of video files below a folder, by suffix, without hidden ones; a link to a folder is followed once.
 
-    Folders below it that may not be read are among them: nobody knows what they hold.
+    Unreadable subfolders are included, because they may contain videos.
     """
     seen, barred = set(), list[str]()
     for place, folders, names in os.walk(folder, followlinks=True, onerror=lambda e: barred.append(str(e.filename))):
@@ -139,7 +139,7 @@ def _inside(folder: str) -> Iterator[str]:
 
 
 def _barred(pattern: str) -> list[str]:
-    """Folders that a pattern leads into and that may not be looked into; `glob` passes them over in silence."""
+    """Folders on a pattern's way that may not be read; `glob` skips them silently."""
     parts = Path(pattern).parts
     first = next(n for n, part in enumerate(parts) if _wild(part))
     needs = Counter[int]()
@@ -149,7 +149,7 @@ def _barred(pattern: str) -> list[str]:
 
 
 def _folders(parts: Sequence[str]) -> Iterator[str]:
-    """The folders that the first parts of a pattern lead to."""
+    """The folders that the first parts of a pattern match."""
     if parts:
         yield from (one.rstrip("/") or "/" for one in glob.iglob(os.path.join(*parts, ""), recursive=True))
 
@@ -164,7 +164,7 @@ def _video(path: str) -> bool:
 
 
 def _file(path: str, root: str) -> VideoFile:
-    """The file at a path, named by its way from `root`."""
+    """The file at a path, named by its path relative to `root`."""
     # two ways to one folder are one file; two links in it are two
     uri = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     name = printable(PurePosixPath(os.path.relpath(path, root or ".")).as_posix())
@@ -192,7 +192,7 @@ def _root(pattern: str) -> str:
 
 
 def _distinct(files: list[VideoFile]) -> list[VideoFile]:
-    """Files whose names differ: where two have the same, they are named by their whole way."""
+    """Files with unique names: those with the same name are named by their whole path."""
     counts = Counter(file.name for file in files)
     return [file if counts[file.name] == 1 else replace(file, name=printable(_whole_way(file.uri))) for file in files]
 
@@ -202,7 +202,7 @@ def _whole_way(uri: str) -> str:
 
 
 def _nothing(pattern: str) -> str:
-    """Why a pattern finds nothing."""
+    """Why a pattern matches nothing."""
     path = os.path.expanduser(local_path(pattern))
     root = "" if not is_path(pattern) else _root(path) if _wild(path) else path
     if root and (barred := _closed(root)):
@@ -218,6 +218,6 @@ def _nothing(pattern: str) -> str:
 
 
 def _closed(path: str) -> str | None:
-    """The lowest folder of a path that is known to be there, where it may not be looked into."""
+    """The lowest existing folder of a path, if it may not be read."""
     there = next((one for one in (Path(path), *Path(path).parents) if os.path.isdir(one)), None)
     return None if there is None or os.access(there, os.R_OK | os.X_OK) else str(there)

@@ -1,4 +1,4 @@
-"""What the parts of a batch run hand each other: plain values that travel between processes and machines."""
+"""Values that the parts of a batch run exchange, between processes and machines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from streamkit.errors import ConfigError
+from streamkit.core.errors import ConfigError
 from streamkit.media.uris import is_path
 
 Status = Literal["done", "failed"]
@@ -16,7 +16,7 @@ GONE = ""
 
 
 def printable(text: str) -> str:
-    """A file's name or path as every text file and table takes it: bytes that are no UTF-8 are written as `\\xe9`."""
+    """A file's name or path as valid text: bytes that are not UTF-8 are written as `\\xe9`."""
     return os.fsencode(text).decode("utf-8", "backslashreplace")
 
 
@@ -25,11 +25,11 @@ class VideoFile:
     """A file to be done, as it was found.
 
     Attributes:
-        uri: how it is opened: a path, or an address that fsspec knows, without credentials.
-        name: its name in the data set, different for every file of a run: the path below the part of the pattern that
-            holds no wildcard, such as `2026-08-01/gate.mp4`; `printable`, which `uri` need not be.
-        size: bytes; None where a server does not tell.
-        version: changes when the content does: the time of the last change in nanoseconds, or an object's ETag; `GONE`.
+        uri: how it is opened: a path, or an address for fsspec, without credentials.
+        name: its unique name in the data set: the path below the part of the pattern without wildcards, such as
+            `2026-08-01/gate.mp4`; `printable`, unlike `uri`.
+        size: bytes; None if a server does not report it.
+        version: changes with the content: the modification time in nanoseconds, or an object's ETag; or `GONE`.
     """
 
     uri: str
@@ -39,19 +39,19 @@ class VideoFile:
 
     @property
     def gone(self) -> bool:
-        """Whether it is not there, or nothing tells what it is now; elsewhere a file without a version has a size."""
+        """Whether it is missing or its state is unknown; a remote file without a version has a size."""
         return self.version == GONE and (self.size is None or is_path(self.uri))
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Which pictures of each file are looked at.
+class FrameSelection:
+    """Which frames of each file are processed.
 
     Attributes:
-        start_s: leave out what comes before.
-        end_s: leave out what comes after, None for the end.
-        every: take every n-th picture.
-        fps: thin out to at most so many frames a second.
+        start_s: skip everything before this time, in seconds.
+        end_s: skip everything after this time; None for the end.
+        every: process every n-th frame.
+        fps: sample at most this many frames per second.
         keyframes: decode keyframes only.
     """
 
@@ -62,7 +62,7 @@ class Look:
     keyframes: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what no file could give a picture of. Raises ConfigError."""
+        """Refuse options that select no frame of any file. Raises ConfigError."""
         if self.end_s is not None and self.end_s <= self.start_s:
             raise ConfigError(f"--end must be after --start, got start {self.start_s:g} s and end {self.end_s:g} s")
         if self.keyframes and self.every > 1:
@@ -72,43 +72,43 @@ class Look:
             )
 
     def misses(self, duration_s: float | None, fps: float | None) -> bool:
-        """Whether a video is over before `start_s`; False where it is not known how long it is.
+        """Whether a video ends before `start_s`; False if its duration is unknown.
 
         Args:
-            duration_s: of the video, by its header.
-            fps: its frames a second: the last picture comes so long before the end.
+            duration_s: duration by its header, in seconds.
+            fps: frames per second; the last frame begins one interval before the end.
         """
         return duration_s is not None and self.start_s > max(0.0, duration_s - 1.0 / (fps or 25.0))
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class BatchSettings:
     """What a worker needs to make its pipeline: the same for all workers of a run.
 
     Attributes:
-        pipeline: the YAML; it is read again by each worker, its `sources` and sinks are left out.
-        overrides: of `--set`, name and value.
+        pipeline: the YAML; each worker reads it again, without its `sources` and sinks.
+        overrides: names and values of `--set`.
         out: the output folder.
-        formats: what is written for each file: parquet, jsonl, csv, coco, mot, video.
-        look: which pictures.
-        strict: whether a file with damaged frames fails as a whole, and leaves no rows.
+        formats: output formats: parquet, jsonl, csv, coco, mot, video.
+        look: which frames to process.
+        strict: whether a file with damaged frames fails as a whole, without rows.
     """
 
     pipeline: Path
     overrides: tuple[tuple[str, str], ...]
     out: Path
     formats: tuple[str, ...]
-    look: Look
+    look: FrameSelection
     strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BatchJob:
     """One file for a worker.
 
     Attributes:
-        file: which.
-        key: names its outputs; made from the file's identity and the pipeline's.
+        file: the file.
+        key: names its outputs; made from the identities of the file and the pipeline.
         attempt: 1 for the first try.
     """
 
@@ -119,24 +119,24 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a file went, as its worker tells it. Where `status` is `done`, its parts are whole and under their names.
+    """The result of a file. If `status` is `done`, its parts are complete and published.
 
     Attributes:
-        job: which.
+        job: the job.
         status: done, or failed with a cause.
-        cause: one line, and "" where it is done.
-        cause_kind: a word to count by: damaged, empty, no_video, codec, truncated, missing, permission, memory, killed,
-            timeout, stage, output.
-        again: whether another try may help.
-        frames: that were looked at.
-        objects: that were found.
-        duration_s: of the video that was looked at.
-        seconds: that it took.
-        facts: about the file for the table of files: codec, width, height, fps, frames, duration_s, and the counts
+        cause: one line; "" if it is done.
+        cause_kind: a category for counts: damaged, empty, no_video, codec, truncated, missing, permission, memory,
+            killed, timeout, stage, output.
+        again: whether a retry may help.
+        frames: number of processed frames.
+        objects: number of detected objects.
+        duration_s: duration of the processed part of the video, in seconds.
+        seconds: how long it took.
+        facts: columns for the table of files: codec, width, height, fps, frames, duration_s, and the counts
             `concealed_errors`, `damaged_frames` and `failed_frames`.
     """
 
-    job: Job
+    job: BatchJob
     status: Status
     cause: str = ""
     cause_kind: str = ""

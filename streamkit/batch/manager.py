@@ -1,6 +1,6 @@
-"""The manager: gives the files of a run to its crew, the largest first, and writes down how each went.
+"""Distributes the files of a run to its workers, the largest first, and commits their results.
 
-A file of which nobody knows how large it is comes before all others, for it may be the largest.
+A file of unknown size comes first, because it may be the largest.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from streamkit.batch.crew import Crew, Died, WorkerState
-from streamkit.batch.job import Job, Outcome, VideoFile
-from streamkit.batch.lengths import Lengths
-from streamkit.batch.summary import Tally
-from streamkit.errors import OutputError
+from streamkit.batch.job import BatchJob, Outcome, VideoFile
+from streamkit.batch.summary import RunCounts
+from streamkit.batch.work_estimate import WorkEstimate
+from streamkit.batch.worker_pool import WorkerDied, WorkerPool, WorkerState
+from streamkit.core.errors import OutputError
 
 _LOOK_S = 0.5
 
@@ -25,39 +25,46 @@ class Manager:
 
     Args:
         crew: the workers.
-        jobs: the files to be done.
-        commit: writes down how a file went; only then is it done.
-        retries: how often a file that failed is tried again, where that may help.
-        skipped: how many files had been done before.
-        failed_before: how many had been put aside before.
-        look: called about twice a second, to show how far it is.
-        seconds: how much of a file is looked at, by its header, for the time left; None goes by bytes.
+        jobs: the files to process.
+        commit: records the result of a file; only then is it done.
+        retries: how often a failed file is retried, if a retry may help.
+        skipped: number of files that were done before.
+        failed_before: number of files that failed before.
+        look: called about twice a second, to show progress.
+        seconds: returns how much of a file is processed, by its header, to estimate the time left; None uses bytes.
     """
 
     def __init__(
-        self, crew: Crew, jobs: Iterable[Job], commit: Callable[[Outcome], None], *, retries: int = 1, skipped: int = 0,
-        failed_before: int = 0, look: Callable[[Manager], None] = lambda manager: None,
+        self,
+        crew: WorkerPool,
+        jobs: Iterable[BatchJob],
+        commit: Callable[[Outcome], None],
+        *,
+        retries: int = 1,
+        skipped: int = 0,
+        failed_before: int = 0,
+        look: Callable[[Manager], None] = lambda manager: None,
         seconds: Callable[[VideoFile], float] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._crew, self._commit, self._retries, self._look = crew, commit, retries, look
         self._work = deque(sorted(jobs, key=_by_size, reverse=True))
-        self._suspects: deque[Job] = deque()
+        self._suspects: deque[BatchJob] = deque()
         self._alone: set[str] = set()
-        self._in_hand: dict[str, Job] = {}
+        self._in_hand: dict[str, BatchJob] = {}
         self._begun_s: float | None = None
         self._last_look_s = 0.0
         before = skipped + failed_before
-        self.tally = Tally(files=len(self._work) + before, skipped=skipped, failed_before=failed_before)
+        self.tally = RunCounts(files=len(self._work) + before, skipped=skipped, failed_before=failed_before)
         self._todo = len(self._work)
-        self._lengths = Lengths(self._work, seconds)
+        self._lengths = WorkEstimate(self._work, seconds)
         self.stopping = False
 
-    def run(self) -> Tally:
-        """Do all files.
+    def run(self) -> RunCounts:
+        """Process all files.
 
         Raises:
-            OutputError: nothing more can be written.
-            StreamkitError: there can be no workers.
+            OutputError: the output folder cannot be written.
+            StreamkitError: no worker can be started.
         """
         begun = time.perf_counter()
         try:
@@ -80,13 +87,13 @@ class Manager:
         return self.tally
 
     def stop(self) -> None:
-        """Begin no file any more; those in hand are finished. Asked a second time, it ends the workers at once."""
+        """Start no more files, and finish those in progress. On the second call, stop the workers at once."""
         if self.stopping:
             self._crew.abort()
         self.stopping = True
 
     def workers(self) -> list[WorkerState]:
-        """What each worker is at."""
+        """The state of each worker."""
         return self._crew.workers()
 
     @property
@@ -96,16 +103,16 @@ class Manager:
 
     @property
     def share(self) -> float:
-        """How much is done, 0 to 1: of the seconds of video, or of the bytes while those are not known."""
+        """Progress from 0 to 1: of the seconds of video, or of the bytes while those are unknown."""
         total = self._lengths.total
         under_way = sum(work * share for work, share in self._under_way())
         return (self._lengths.done + under_way) / total if total else 1.0
 
     @property
     def left_s(self) -> float | None:
-        """About how many seconds are left; None while too little is done to say.
+        """Estimated seconds left; None while too little is done for an estimate.
 
-        The longest file in hand counts for itself: it is one worker's work, however many there are.
+        The longest file in progress is a lower bound: only one worker processes it.
         """
         share, under_way = self.share, self._under_way()
         if share < 0.01 or self.elapsed_s < 3.0:
@@ -117,7 +124,7 @@ class Manager:
     # ------------------------------------------------------------------------------------------------------------
 
     def _under_way(self) -> list[tuple[float, float]]:
-        """Of each file that a worker is at, the work that it is, and how much of it is done, 0 to 1."""
+        """For each file in progress, its work, and how much of it is done, from 0 to 1."""
         shares = {one.key: one.share for worker in self.workers() for one in worker.doing}
         return [(self._lengths.of(self._in_hand[key]), share) for key, share in shares.items() if key in self._in_hand]
 
@@ -128,8 +135,8 @@ class Manager:
             self._in_hand[job.key] = job
             self._crew.give(job, alone)
 
-    def _take(self, one: Outcome | Died) -> None:
-        if isinstance(one, Died):
+    def _take(self, one: Outcome | WorkerDied) -> None:
+        if isinstance(one, WorkerDied):
             self.tally.workers_lost[one.how] += 1
             for job in one.jobs:
                 self._suspect(self._in_hand.pop(job.key), one)
@@ -144,8 +151,8 @@ class Manager:
             return
         self._settle(one)
 
-    def _suspect(self, job: Job, died: Died) -> None:
-        """A file was in the hand of a worker that is gone: try it alone, once; then it is to blame."""
+    def _suspect(self, job: BatchJob, died: WorkerDied) -> None:
+        """Retry a file of a lost worker once, alone in its worker; if that is lost too, the file fails."""
         if job.key not in self._alone:
             self._alone.add(job.key)
             self.tally.retries += 1
@@ -167,5 +174,5 @@ class Manager:
             self._look(self)
 
 
-def _by_size(job: Job) -> float:
+def _by_size(job: BatchJob) -> float:
     return math.inf if job.file.size is None else job.file.size

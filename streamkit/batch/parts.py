@@ -1,11 +1,11 @@
-"""The files that one video's results are: where they lie, how they appear whole, and how they go away.
+"""The result files of one video: their paths, formats, checks and removal.
 
-out/streamkit.json            what pipeline the folder is of
-out/objects/KEY.parquet       the format parquet: a row an object,
-out/events/KEY.parquet        a row an event,
-out/frames/KEY.parquet        a row a frame, of pipelines that say something of whole frames
-out/jsonl/KEY.jsonl           the other formats, each in a folder of its own
-out/files/KEY.parquet         the row of the file itself, written last: it is what makes the file done
+out/streamkit.json            the pipeline that the folder belongs to
+out/objects/KEY.parquet       the format parquet: one row per object,
+out/events/KEY.parquet        one row per event,
+out/frames/KEY.parquet        one row per frame, of pipelines with facts of whole frames
+out/jsonl/KEY.jsonl           the other formats, each in its own folder
+out/files/KEY.parquet         the row of the file itself, written last: it makes the file done
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from streamkit.batch.job import Settings
-from streamkit.errors import ConfigError
-from streamkit.messages import did_you_mean
-from streamkit.outputs import output_error
+from streamkit.batch.job import BatchSettings
+from streamkit.core.errors import ConfigError
+from streamkit.core.text import did_you_mean
+from streamkit.io.outputs import output_error
 
 FILES = "files"
 TOGETHER = "coco.json"
@@ -45,7 +45,7 @@ def check_formats(formats: Iterable[str]) -> tuple[str, ...]:
     """The formats in the order of `FORMATS`, each once.
 
     Raises:
-        ConfigError: there is no such format, or none is named.
+        ConfigError: a format does not exist, or none is named.
     """
     asked = list(formats)
     for name in asked:
@@ -60,8 +60,8 @@ def _known() -> str:
     return f"; there are {', '.join(FORMATS)}"
 
 
-def parts(settings: Settings, key: str) -> list[Path]:
-    """The files that a job's results may be, without its row in `files`. One that has nothing to hold is not made."""
+def parts(settings: BatchSettings, key: str) -> list[Path]:
+    """Paths of a job's possible results, without its row in `files`. A file without content is not created."""
     return [
         settings.out / folder / f"{key}{suffix}"
         for name in settings.formats
@@ -70,12 +70,12 @@ def parts(settings: Settings, key: str) -> list[Path]:
 
 
 def row_path(out: Path, key: str) -> Path:
-    """The file's row in the table of files."""
+    """Path of a file's row in the table of files."""
     return out / FILES / f"{key}.parquet"
 
 
 def found(out: Path) -> Iterator[tuple[str, Path]]:
-    """Every part in the folder that is there, with its key; a video may be several: KEY-2.mp4."""
+    """Every existing part in the folder, with its key; a video may have several: KEY-2.mp4."""
     for folder, suffix in FOLDERS.items():
         suffixes = _VIDEO_SUFFIXES if folder == "video" else (suffix,)
         with contextlib.suppress(FileNotFoundError):
@@ -85,8 +85,8 @@ def found(out: Path) -> Iterator[tuple[str, Path]]:
                     yield match[1], path
 
 
-def present(settings: Settings, key: str) -> list[Path]:
-    """The parts of a job that are there."""
+def present(settings: BatchSettings, key: str) -> list[Path]:
+    """The existing parts of a job."""
     there = [path for path in parts(settings, key) if path.parent.name != "video" and path.is_file()]
     if "video" in settings.formats:  # in either container, and it may be several: KEY.mp4, KEY-2.mp4, ...
         for suffix in _VIDEO_SUFFIXES:
@@ -99,7 +99,7 @@ def present(settings: Settings, key: str) -> list[Path]:
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a part ends as its format wants it; only Parquet's end tells. Raises OSError where it cannot be read."""
+    """Whether a part is complete, as far as its end shows: only Parquet's does. Raises OSError if it is unreadable."""
     if path.suffix != ".parquet":
         return True
     with path.open("rb") as file:
@@ -109,8 +109,8 @@ def is_whole(path: Path) -> bool:
     return len(end) == _FOOTER and end[4:] == _MAGIC and 0 < int.from_bytes(end[:4], "little") <= size - 12
 
 
-def remove(settings: Settings, key: str) -> None:
-    """Take a job's parts away, but not its row. Raises OutputError where that cannot be."""
+def remove(settings: BatchSettings, key: str) -> None:
+    """Remove a job's parts, but not its row. Raises OutputError if that fails."""
     for path in present(settings, key):
         try:
             path.unlink(missing_ok=True)
@@ -119,6 +119,6 @@ def remove(settings: Settings, key: str) -> None:
 
 
 def leftovers(out: Path) -> Iterator[Path]:
-    """The part files that a run has left that came to no end."""
+    """The temporary part files that interrupted runs have left."""
     for folder in (*FOLDERS, FILES):
         yield from sorted((out / folder).glob(".*.part"))

@@ -1,28 +1,28 @@
-"""What a batch run makes of a pipeline: its stages without sources, the data set in place of its sinks, one source."""
+"""The graphs of a batch run: a pipeline's stages without sources, with the data set's sinks in place of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from streamkit.batch.job import Look, Settings
-from streamkit.config import read
-from streamkit.errors import ConfigError
-from streamkit.graph import build
-from streamkit.plan import Graph
+from streamkit.batch.job import BatchSettings, FrameSelection
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read
+from streamkit.config.plan import Graph
+from streamkit.core.errors import ConfigError
 
 
-def look_options(look: Look) -> dict[str, Any]:
-    """The options of a source that looks at a file so."""
+def look_options(look: FrameSelection) -> dict[str, Any]:
+    """The options of a source that selects these frames."""
     options: dict[str, Any] = {"start": look.start_s, "end": look.end_s, "every": look.every}
     if look.fps is not None:
         options["fps"] = look.fps
     return {**options, "keyframes": True} if look.keyframes else options
 
 
-def check_look(look: Look) -> None:
-    """Refuse what no source can do; raise ConfigError."""
-    from streamkit.stages.source import VideoSource
+def check_look(look: FrameSelection) -> None:
+    """Refuse options that no source supports. Raises ConfigError."""
+    from streamkit.stages.sources.source import VideoSource
 
     try:
         VideoSource(uri="video.mp4", **look_options(look))
@@ -30,7 +30,7 @@ def check_look(look: Look) -> None:
         raise ConfigError(f"--start, --end, --every, --fps, --keyframes: {error}") from None
 
 
-def config_for(settings: Settings, device: str | None = None) -> Graph:
+def config_for(settings: BatchSettings, device: str | None = None) -> Graph:
     """The pipeline's own graph, without sources.
 
     Raises:
@@ -42,13 +42,13 @@ def config_for(settings: Settings, device: str | None = None) -> Graph:
     return build(config)
 
 
-def graph_for(settings: Settings, device: str | None = None, names: Mapping[str, str] | None = None) -> Graph:
+def graph_for(settings: BatchSettings, device: str | None = None, names: Mapping[str, str] | None = None) -> Graph:
     """The graph that a worker runs, with the data set's sinks.
 
     Args:
-        settings: the pipeline and what is written.
+        settings: the pipeline and the output formats.
         device: replaces the YAML's.
-        names: the name of each file by its job's key; looked up when a file begins.
+        names: the name of each file by its job's key; read when a file starts.
 
     Raises:
         ConfigError: with every problem.

@@ -1,4 +1,4 @@
-"""What a file's header says, before anything is decoded; and what went wrong with a file, in a word to count by."""
+"""Reads a file's header without decoding, and classifies why a file failed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from streamkit.batch import remote
-from streamkit.errors import DeviceError, OutputError, SourceError, StreamkitError, describe
-from streamkit.media.trouble import check_file
+from streamkit.core.errors import DeviceError, OutputError, SourceError, StreamkitError, describe
+from streamkit.media.source_errors import check_file
 from streamkit.media.uris import is_path, local_path, mask
 
 if TYPE_CHECKING:
@@ -22,17 +22,17 @@ _PASSING = frozenset({"lost", "timeout", "memory", "output", "device"})
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a header says of a video; None and "" where it does not say.
+    """The header of a video; None and "" for unknown values.
 
     Attributes:
-        duration_s: as long as it lasts.
-        codec: FFmpeg's name of it: `h264`, `hevc`, `av1`.
-        width: of the coded picture in pixels, before rotation.
+        duration_s: duration in seconds.
+        codec: FFmpeg's codec name: `h264`, `hevc`, `av1`.
+        width: of the coded frame in pixels, before rotation.
         height: likewise.
-        fps: frames a second, on average.
-        frames: how many.
-        problem: why it cannot be decoded, in one line; None where nothing is seen to be wrong.
-        kind: the same in a word to count by.
+        fps: average frames per second.
+        frames: number of frames.
+        problem: why it cannot be decoded, in one line; None if the header shows no problem.
+        kind: the category of the problem, for counts.
     """
 
     duration_s: float | None = None
@@ -46,11 +46,11 @@ class Probe:
 
 
 def probe(uri: str) -> Probe:
-    """What the header of a file says; whatever is wrong with it is in `problem`, and nothing is raised.
+    """Read the header of a file; problems are returned in `problem`, nothing is raised.
 
     Args:
-        uri: a path, or an address that fsspec knows, of which only the header is read; nothing where the server does
-            not tell its size, for then its middle cannot be asked for.
+        uri: a path, or an address for fsspec, of which only the header is read. If the server does not report the
+            file's size, the result is empty, because ranges of it cannot be requested.
     """
     from streamkit.media.demux import Demuxer
 
@@ -73,10 +73,10 @@ def probe(uri: str) -> Probe:
 
 
 def cause(error: BaseException) -> tuple[str, bool]:
-    """Why a file failed, in a word to count by, and whether another try may help.
+    """The category of a failure, and whether a retry may help.
 
-    The word is one of damaged, empty, no_video, codec, truncated, missing, permission, memory, timeout, lost (the
-    connection, or a disk that cannot be read), device, output, stage.
+    One of damaged, empty, no_video, codec, truncated, missing, permission, memory, timeout, lost (the connection, or an
+    unreadable disk), device, output, stage.
     """
     if isinstance(error, SourceError):
         kind = _KINDS.get(error.cause or "", error.cause or "damaged")

@@ -1,4 +1,4 @@
-"""How far a run over many files is: bars on a terminal, a line now and then elsewhere."""
+"""Progress of a run over many files: bars on a terminal, periodic lines elsewhere."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from streamkit.batch.crew import WorkerState
 from streamkit.batch.manager import Manager
 from streamkit.batch.summary import duration, hours
-from streamkit.messages import printable
+from streamkit.batch.worker_pool import WorkerState
+from streamkit.core.text import printable
 
 _EVERY_S = 5.0
 
 
 def line(manager: Manager) -> str:
-    """How far it is, in one line."""
+    """The progress in one line."""
     tally = manager.tally
     todo = tally.files - tally.skipped - tally.failed_before
     parts = [f"{tally.done + tally.failed:,} of {todo:,} files"]
@@ -30,7 +30,7 @@ def line(manager: Manager) -> str:
 
 
 def worker_line(worker: WorkerState) -> str:
-    """What one worker is at."""
+    """The state of one worker in one line."""
     if not worker.ready:
         return f"{worker.name}: opening the pipeline"
     shown = ", ".join(f"{printable(one.name, one_line=True)} {one.share:.0%}" for one in worker.doing[:2])
@@ -40,10 +40,10 @@ def worker_line(worker: WorkerState) -> str:
 
 @contextlib.contextmanager
 def watching(display: Any) -> Iterator[Callable[[Manager], None]]:
-    """Show progress on a `streamkit.progress.Display` while the block runs.
+    """Show progress on a `streamkit.cli.progress.Display` while the block runs.
 
     Yields:
-        What the manager is to call now and then.
+        A callback for the manager, to be called periodically.
     """
     console = display.console
     if not console.is_terminal:

@@ -1,4 +1,4 @@
-"""A Ray cluster: joined, or refused in a sentence; and how many workers it has room for."""
+"""Joins a Ray cluster, and computes how many workers it has room for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from streamkit.errors import ConfigError, MissingPackage
+from streamkit.core.errors import ConfigError, MissingPackage
 
 _KNOCK_S, _ANSWER_S = 5.0, 30.0
 _QUIET: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": "ERROR"}
@@ -19,18 +19,18 @@ _ENVIRONMENT = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
 def join(address: str, folder: Path) -> Any:
-    """Join a cluster, and send it a folder, in which the workers will find themselves.
+    """Join a cluster, and send it a folder, which becomes the workers' working directory.
 
     Args:
-        address: of the cluster's head, `host:port`, or `auto` for the one that this machine belongs to.
-        folder: what to send.
+        address: the cluster's head, `host:port`, or `auto` for the cluster that this machine belongs to.
+        folder: the folder to send.
 
     Returns:
         The package `ray`.
 
     Raises:
         MissingPackage: Ray is not installed.
-        ConfigError: there is no such cluster, or it does not take the folder.
+        ConfigError: there is no such cluster, or it does not accept the folder.
     """
     try:
         import ray
@@ -59,7 +59,7 @@ def join(address: str, folder: Path) -> Any:
 
 
 def _knock(address: str, head: str) -> None:
-    """See whether anything is there at all."""
+    """Check that something listens at the address."""
     host, _, port = head.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _KNOCK_S).close()
@@ -70,7 +70,7 @@ def _knock(address: str, head: str) -> None:
 
 
 def _try(address: str, head: str) -> None:
-    """See whether that is a cluster, in another process: Ray asks for two minutes, and then ends the process."""
+    """Check in a subprocess that it is a cluster: Ray would try for two minutes, and then exit the process."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", _TRY, head], env={**_ENVIRONMENT, **os.environ}, timeout=_ANSWER_S,
@@ -86,24 +86,24 @@ def _try(address: str, head: str) -> None:
 
 
 def nodes_of(ray: Any) -> dict[str, dict[str, float]]:
-    """The nodes that are there, and what each has: CPU, GPU and so on."""
+    """The live nodes and their resources: CPU, GPU and so on."""
     return {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
 
 
 def room(nodes: dict[str, dict[str, float]], cpus: float, gpus: float) -> int:
-    """How many workers of so many CPU cores and GPUs the nodes can hold, if they do nothing else."""
+    """How many workers with these CPU cores and GPUs the nodes can hold, if they are otherwise idle."""
     needs = {name: count for name, count in (("CPU", cpus), ("GPU", gpus)) if count}
     return sum(min(int(has.get(name, 0) / count + 1e-6) for name, count in needs.items()) for has in nodes.values())
 
 
 def last_line(said: object) -> str:
-    """The last line of an error's text, which says most."""
+    """The last line of an error's text, which is the most specific."""
     lines = [line.strip() for line in str(said).splitlines() if line.strip()]
     return lines[-1] if lines else "no reason is given"
 
 
 def how_it_ended(error: Exception) -> tuple[str, bool]:
-    """How an actor ended, from Ray's error, as a user says it; and whether it was lost with its node, for no fault."""
+    """How an actor ended, as a phrase from Ray's error; and whether it was lost with its node."""
     text = " ".join(str(error).split())
     for mark, said, lost in _ENDS:
         if mark in text:

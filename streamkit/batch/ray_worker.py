@@ -1,7 +1,7 @@
-"""A worker on a Ray cluster: the actor that it lives in, and how its crew has it.
+"""A worker on a Ray cluster: its actor, and the handle of its pool.
 
 this process           a node
-RayChild ── order ───► RayWorker ── Mailbox ── crew.work ── Worker, its pipeline warm
+RayChild ── order ───► RayWorker ── Mailbox ── worker_pool.work ── Worker, its pipeline warm
          ◄─ news ─────
 """
 
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import streamkit
-from streamkit.batch.crew import work
-from streamkit.batch.job import Settings
+from streamkit.batch.job import BatchSettings
 from streamkit.batch.ray_cluster import how_it_ended
-from streamkit.errors import ConfigError
-from streamkit.runtime.children import Link
-from streamkit.runtime.mailbox import Mailbox, live
+from streamkit.batch.worker_pool import work
+from streamkit.core.errors import ConfigError
+from streamkit.runtime.multiprocess.children import ParentConnection
+from streamkit.runtime.multiprocess.mailbox import Mailbox, live
 
 _SEEN_WITHIN_S = 10.0
 """A shared file system may take so long to show a new file to other machines."""
@@ -32,22 +32,22 @@ class RayWorker:
         live(self._mailbox, _life, mark, version, *args)
 
     def begin(self) -> str:
-        """Where it is."""
+        """The address of its node."""
         import ray
 
         return str(ray.util.get_node_ip_address())
 
     def order(self, kind: str, value: Any) -> None:
-        """Take an order."""
+        """Pass an order to the worker."""
         self._mailbox.order(kind, value)
 
     def news(self) -> list[tuple[str, Any]]:
-        """What it has to say since it was last asked; waits for it."""
+        """Wait for the worker's messages since the last call, and return them."""
         return self._mailbox.fetch()
 
 
-def _life(link: Link, mark: Path, version: str, settings: Settings, *args: Any) -> None:
-    """See that the node is fit, and work."""
+def _life(link: ParentConnection, mark: Path, version: str, settings: BatchSettings, *args: Any) -> None:
+    """Check that the node is usable, then run the worker."""
     if version != streamkit.__version__:
         raise ConfigError(f"streamkit is {streamkit.__version__} there, and {version} where the run was started")
     until = time.monotonic() + _SEEN_WITHIN_S
@@ -62,12 +62,12 @@ def _life(link: Link, mark: Path, version: str, settings: Settings, *args: Any) 
 
 
 class RayChild:
-    """An actor as its crew has it: what `Child` is for a process of this machine.
+    """The pool's handle of an actor: what `Child` is for a local process.
 
     Args:
         ray: the package.
-        kind: the actor's class, with what it needs of a node.
-        args: of its constructor.
+        kind: the actor's class, with its resource needs.
+        args: its constructor's arguments.
     """
 
     def __init__(self, ray: Any, kind: Any, *args: Any) -> None:
@@ -77,16 +77,16 @@ class RayChild:
         self._place()
 
     def _place(self) -> None:
-        """Have it placed; while Ray has no room for it, it waits."""
+        """Place the actor; it waits while Ray has no room for it."""
         self._actor = self._kind.remote(*self._args)
         self.answer = self._actor.begin.remote()
 
     def tell(self, kind: str, value: Any = None) -> None:
-        """Give it an order. One that has ended needs none."""
+        """Send it an order; ignored after its end."""
         self._actor.order.remote(kind, value)
 
     def hear(self) -> list[tuple[str, Any]]:
-        """What it has said since; see `listen`."""
+        """Its messages since the last call; see `listen`."""
         if not self.answered or self.over:
             return []
         self.answered = False
@@ -109,17 +109,17 @@ class RayChild:
         self.over = True
 
     def kill(self) -> None:
-        """End it for good. It counts as over, also where it cannot be reached and has not heard of it."""
+        """Kill it. It counts as ended at once, even if it cannot be reached."""
         self._ray.kill(self._actor)
         self.over = True
 
     def join(self, within_s: float) -> None:
-        """See that it has ended."""
+        """Make sure that it has ended."""
         self.kill()
 
 
 def listen(ray: Any, children: Sequence[RayChild], timeout_s: float) -> None:
-    """Wait until an actor answers or is gone, for so many seconds at most; note which have."""
+    """Wait until an actor responds or is lost, for at most `timeout_s` seconds; mark the actors that have."""
     answers = {child.answer: child for child in children if not child.over}
     if not answers:
         time.sleep(timeout_s)

@@ -1,4 +1,4 @@
-"""Files that are not on this machine: what fsspec finds at an address, and why it cannot."""
+"""Remote files: finds them with fsspec, and reports why it cannot."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from streamkit.batch.job import VideoFile, printable
-from streamkit.errors import ConfigError, MissingPackage, SourceError, StreamkitError, describe
+from streamkit.core.errors import ConfigError, MissingPackage, SourceError, StreamkitError, describe
 from streamkit.media.find import VIDEOS
 from streamkit.media.uris import is_live, mask, scheme
-from streamkit.runtime.background import Stopped, side_by_side
+from streamkit.runtime.execution.future import Stopped, side_by_side
 
 _EXTRAS = {"s3": ("s3fs", "s3"), "s3a": ("s3fs", "s3")}
 _VERSIONS = (
@@ -26,11 +26,11 @@ _AT_ONCE = 16
 
 
 def find(pattern: str) -> Iterator[VideoFile]:
-    """The files at an address: one file, all below a folder that end like a video, or what a pattern matches.
+    """The files at an address: one file, all video files below a folder, or the matches of a pattern.
 
     Raises:
-        ConfigError: it cannot be asked; the text says why, without a secret.
-        MissingPackage: fsspec, or what it needs for this kind of address, is not installed.
+        ConfigError: it cannot be listed; the text gives the cause, without secrets.
+        MissingPackage: fsspec, or its package for this kind of address, is not installed.
     """
     with told_as_config(pattern):
         system, path = open_system(pattern)
@@ -61,7 +61,7 @@ def find(pattern: str) -> Iterator[VideoFile]:
 
 
 def _asked(system: Any, found: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The same files with what they say themselves, where the listing says no more than their names, as HTTP's do."""
+    """Add each file's own metadata if the listing has only names, as over HTTP."""
     made = dict(found)
     left = deque(name for name, info in found.items() if info.get("size") is None)
 
@@ -81,7 +81,7 @@ def open_system(uri: str) -> tuple[Any, str]:
     """The file system of fsspec for an address, and the path in it.
 
     Raises:
-        ConfigError: no file system has such addresses, or this one holds a password.
+        ConfigError: no file system has this scheme, or the address contains a password.
         MissingPackage: a package is missing.
     """
     word = scheme(uri)
@@ -115,7 +115,7 @@ def open_system(uri: str) -> tuple[Any, str]:
 
 @contextmanager
 def told_as_config(uri: str) -> Iterator[None]:
-    """Tell what goes wrong with an address before anything is begun."""
+    """Raise errors of an address as ConfigError, before a run starts."""
     try:
         yield
     except StreamkitError:
@@ -126,7 +126,7 @@ def told_as_config(uri: str) -> Iterator[None]:
 
 @contextmanager
 def told_as_source(uri: str) -> Iterator[None]:
-    """Tell what goes wrong with one file of many."""
+    """Raise errors of one file as SourceError."""
     try:
         yield
     except StreamkitError:
@@ -137,7 +137,7 @@ def told_as_source(uri: str) -> Iterator[None]:
 
 
 def words(error: BaseException) -> tuple[str, str]:
-    """What went wrong, for a user, and in a word of `SourceError.CAUSES`."""
+    """What went wrong, for a user, and as a word of `SourceError.CAUSES`."""
     name = type(error).__name__
     if name in _NO_CREDENTIALS:
         return (
@@ -166,7 +166,7 @@ def _version(info: dict[str, Any]) -> str:
 
 
 def _bucket(path: str) -> str:
-    """The bucket that a path is in, or the server."""
+    """The bucket or server of a path."""
     server, between, below = path.rpartition("://")
     return server + between + below.strip("/").split("/")[0]
 

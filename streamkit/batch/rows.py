@@ -1,7 +1,7 @@
 """A batch's tables as columns, and the rows of one file as Arrow tables.
 
-Python's cost a frame is what limits many files at once: a batch becomes columns once, of each frame only the bounds of
-its rows are kept, and Arrow arrays are made when a whole row group is there.
+Python's cost per frame limits the number of files at once: a batch becomes columns once, each frame keeps only the
+bounds of its rows, and Arrow arrays are made per row group.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.batch.tables import Column, Tables, others_of
-from streamkit.data import Batch, Detections, Event, Frame
-from streamkit.errors import OutputError, describe
-from streamkit.records import as_json, numbers_of
-from streamkit.tablefile import arrow
+from streamkit.batch.tables import DatasetTables, ObjectColumn, others_of
+from streamkit.core.data import Batch, Detections, Event, Frame
+from streamkit.core.errors import OutputError, describe
+from streamkit.core.records import as_json, numbers_of
+from streamkit.io.parquet_file import arrow
 
 ROWS = 1 << 16
 HEAVY_ROWS = 1 << 13  # where a row has a mask or a vector
@@ -27,15 +27,15 @@ _HEAVY = ("mask", "vector", "points")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """The objects that one detector found in a batch, frame after frame.
+    """The objects that one detector found in a batch, in frame order.
 
     Attributes:
         stage: the detector's id.
-        index: (n,) int32, the frame's number in its source.
+        index: (n,) int32, the frame's index in its source.
         damaged: (n,) bool, whether the frame's data was damaged.
-        pts_s: (n,) float64.
-        numbers: (n, 5) float64, as `records.numbers_of`.
-        table: the rest.
+        pts_s: (n,) float64, seconds.
+        numbers: (n, 5) float64, as from `records.numbers_of`.
+        table: all columns.
     """
 
     stage: str
@@ -51,7 +51,7 @@ Span = tuple[Chunk, int, int]
 
 
 def spans(batch: Batch) -> list[list[Span]]:
-    """For each frame of a batch the rows that are its own, detector by detector."""
+    """The rows of each frame of a batch, by detector."""
     found: list[list[Span]] = [[] for _ in batch.frames]
     for stage in batch.tables:
         table, ends = batch.table(stage).by_frame(len(batch.frames))
@@ -79,21 +79,21 @@ def _chunk(stage: str, table: Detections, frames: Sequence[Frame]) -> Chunk:
     return Chunk(stage, index, damaged, pts_s, numbers_of(table, frames), table)
 
 
-class Objects:
+class ObjectCollector:
     """Collects the objects of one file.
 
     Args:
-        tables: what columns there are.
-        schema: of the table of objects.
-        key: of the file.
-        source: its name.
+        tables: the pipeline's tables and columns.
+        schema: Arrow schema of the table of objects.
+        key: the file's key.
+        source: the file's name.
 
     Attributes:
-        rows: how many are held.
-        full: whether there are enough for a row group.
+        rows: number of collected rows.
+        full: whether they fill a row group.
     """
 
-    def __init__(self, tables: Tables, schema: Any, key: str, source: str) -> None:
+    def __init__(self, tables: DatasetTables, schema: Any, key: str, source: str) -> None:
         self._tables, self._schema, self._key, self._source = tables, schema, key, source
         self._most = HEAVY_ROWS if any(column.kind in _HEAVY for column in tables.columns) else ROWS
         self._spans: dict[str, list[tuple[int, Span]]] = {}
@@ -101,7 +101,7 @@ class Objects:
         self._frames = self.rows = self._loose = 0
 
     def add(self, frame: list[Span]) -> int:
-        """Take a frame's rows; return how many they are."""
+        """Add a frame's rows; return their number."""
         before = self.rows
         for span in frame:
             self._spans.setdefault(span[0].stage, []).append((self._frames, span))
@@ -114,11 +114,11 @@ class Objects:
 
     @property
     def full(self) -> bool:
-        """See the class."""
+        """Whether the rows fill a row group."""
         return self.rows >= self._most
 
     def take(self) -> Any:
-        """What is held as an Arrow table, frame after frame; nothing is held then."""
+        """Return the collected rows as an Arrow table, in frame order, and start over."""
         pa = arrow()
         self._copy()
         held = [one for stage in self._copied.values() for one in stage]
@@ -131,7 +131,7 @@ class Objects:
         return made.combine_chunks()
 
     def _copy(self) -> None:
-        """Copy the rows of this file out of the batches, whose other rows are then let go of."""
+        """Copy the rows of this file out of the batches, so that their other rows can be freed."""
         for stage, held in self._spans.items():
             frames = np.repeat([number for number, _ in held], [end - begin for _, (_, begin, end) in held])
             alike = itertools.groupby(_joined(span for _, span in held), lambda span: _form(span[0].table))
@@ -166,7 +166,7 @@ class Objects:
         return pa.Table.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
 
 
-def _array(column: Column, table: Detections, rows: int) -> Any:
+def _array(column: ObjectColumn, table: Detections, rows: int) -> Any:
     values = table.track_id if column.name == "track_id" else table.extra.get(column.name)
     if values is None:
         return column.nulls(rows)
@@ -186,7 +186,7 @@ def _labels(table: Detections) -> Any:
 
 
 def _joined(spans: Iterable[Span]) -> list[Span]:
-    """Spans that follow each other in one chunk, as in most batches, as one."""
+    """Merge consecutive spans of one chunk, as in most batches."""
     made: list[Span] = []
     for chunk, begin, end in spans:
         if made and made[-1][0] is chunk and made[-1][2] == begin:
@@ -197,7 +197,7 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
 
 
 def _form(table: Detections) -> Any:
-    """What tables that are put one below the other have in common: columns may come and go, not their shapes."""
+    """What tables must share to be concatenated: labels, private columns, and the shapes of their columns."""
     return table.labels, table.private, {name: column.shape[1:] for name, column in table.extra.items()}
 
 

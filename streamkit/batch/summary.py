@@ -1,4 +1,4 @@
-"""What a run over many files did: counted while it runs, shown at its end, written as a report."""
+"""Statistics of a run over many files: counted during the run, shown at its end, written as a report."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamkit.batch.job import Outcome
-from streamkit.messages import printable
+from streamkit.core.text import printable
 
 _SHOWN = 20
 _COUNTS = (
@@ -18,27 +18,27 @@ _COUNTS = (
 
 
 @dataclass(slots=True)
-class Tally:
+class RunCounts:
     """Counts of a run.
 
     Attributes:
-        files: all that were found.
-        done: files that are done now and were not before.
-        failed: files that were put aside.
+        files: all files found.
+        done: files finished in this run.
+        failed: files that failed in this run.
         skipped: files that an earlier run had done.
-        failed_before: files that an earlier run had put aside.
-        left: files that a run that was stopped has not come to.
-        retries: tries beyond the first.
-        video_s: seconds of video that were looked at.
-        frames: frames that were looked at.
-        objects: objects found on them.
+        failed_before: files that failed in an earlier run.
+        left: files that a stopped run did not reach.
+        retries: tries after the first.
+        video_s: seconds of processed video.
+        frames: number of processed frames.
+        objects: number of detected objects.
         failed_frames: frames on which a stage failed, in files that are done.
         damaged_files: files that are done and have damaged frames.
-        damaged_frames: how many those are.
-        seconds: how long the run took.
-        causes: failed files by cause, in one word.
-        failures: how those went.
-        workers_lost: how workers died.
+        damaged_frames: number of damaged frames in those.
+        seconds: duration of the run.
+        causes: failed files by category.
+        failures: outcomes of the failed files.
+        workers_lost: lost workers by how they ended.
     """
 
     files: int = 0
@@ -60,7 +60,7 @@ class Tally:
     workers_lost: Counter[str] = field(default_factory=Counter)
 
     def add(self, outcome: Outcome) -> None:
-        """Count a file that is through."""
+        """Count a finished file."""
         if outcome.status == "failed":
             self.failed += 1
             self.causes[outcome.cause_kind] += 1
@@ -77,17 +77,17 @@ class Tally:
 
     @property
     def exit_code(self) -> int:
-        """1 where a file or frame failed, now or before."""
+        """1 if a file or frame failed, now or before; otherwise 0."""
         return int(bool(self.failed or self.failed_before or self.failed_frames))
 
     @property
     def speed(self) -> float:
-        """Seconds of video a second."""
+        """Seconds of video per second."""
         return self.video_s / self.seconds if self.seconds else 0.0
 
 
-def lines(tally: Tally) -> Iterator[str]:
-    """The closing table."""
+def lines(tally: RunCounts) -> Iterator[str]:
+    """The lines of the final summary."""
     yield f"done    {tally.done:7,} files   {hours(tally.video_s)} of video in {duration(tally.seconds)}, " + (
         f"{tally.speed:,.1f} times real time; {tally.frames:,} frames, {tally.objects:,} objects"
     )
@@ -114,8 +114,8 @@ def lines(tally: Tally) -> Iterator[str]:
         yield f"  and {tally.failed - _SHOWN:,} more; the table of files lists them all"
 
 
-def report(tally: Tally, exit_code: int) -> dict[str, Any]:
-    """What the run did, for `--report`."""
+def report(tally: RunCounts, exit_code: int) -> dict[str, Any]:
+    """The report of the run, for `--report`."""
     return {
         "schema": "streamkit-batch-report/1",
         "exit_code": exit_code,
@@ -133,14 +133,14 @@ def report(tally: Tally, exit_code: int) -> dict[str, Any]:
 
 
 def hours(seconds: float) -> str:
-    """Seconds of video as a user reads them: `3.2 h`, `12.5 min` or `48.1 s`."""
+    """Format seconds of video: `3.2 h`, `12.5 min` or `48.1 s`."""
     if seconds >= 3600:
         return f"{seconds / 3600:,.1f} h"
     return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.1f} s"
 
 
 def duration(seconds: float) -> str:
-    """A time that passes: `2:03:10`, `12:05` or `4.2 s`."""
+    """Format a duration: `2:03:10`, `12:05 min` or `4.2 s`."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -1,8 +1,7 @@
-"""The tables of a data set: their columns, the same for every file, and how results become Arrow arrays.
+"""The tables of a data set: their columns, the same for every file, and the conversion of results to Arrow arrays.
 
-Which columns there are is told by the pipeline: `track_id` where something tracks, a column for each measure, typed
-columns for attributes, key points, masks and embeddings. What a plugin adds without saying its type goes as JSON into
-`extra`.
+The pipeline determines the columns: `track_id` with a tracker, a column for each measure, typed columns for attributes,
+keypoints, masks and embeddings. Columns of plugins without a declared type go into `extra` as JSON.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamkit.records import as_json, is_missing, points_of, values_of
-from streamkit.stages.answers import KeepAttributes, KeepEmbeddings, KeepFacts
-from streamkit.stages.regions import KeepRegions
-from streamkit.stages.watching import Watching
-from streamkit.tablefile import arrow
+from streamkit.core.records import as_json, is_missing, points_of, values_of
+from streamkit.io.parquet_file import arrow
+from streamkit.stages.inference.semantic import KeepRegions
+from streamkit.stages.inference.track_attributes import KeepAttributes, KeepEmbeddings, KeepFrameAttributes
 
 if TYPE_CHECKING:
-    from streamkit.plan import Graph, Node
+    from streamkit.config.plan import Graph, Node
 
 RUN_COLUMNS = ("attempts", "seconds", "finished_at")
 """The columns of `files` that tell of the run, not of the result: they differ from one run to the next."""
@@ -31,13 +29,13 @@ RUN_COLUMNS = ("attempts", "seconds", "finished_at")
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One further column of the table of objects.
+class ObjectColumn:
+    """An additional column of the table of objects.
 
     Attributes:
-        name: of the column, and of the one in `Detections.extra`.
+        name: the column's name, also in `Detections.extra`.
         kind: how its values become an Arrow array: a key of `KINDS`.
-        fields: for `attributes`, their names.
+        fields: the names of the attributes, for `attributes`.
     """
 
     name: str
@@ -50,22 +48,22 @@ class Column:
         return KINDS[self.kind][0](arrow(), self)
 
     def array(self, values: np.ndarray) -> Any:
-        """A column of a `Detections`, on the host, as an Arrow array; null where it has no value."""
+        """Convert a host column of a `Detections` to an Arrow array; missing values become null."""
         return KINDS[self.kind][1](arrow(), self, values)
 
     def nulls(self, rows: int) -> Any:
-        """The array for rows of a table that lacks the column."""
+        """The array for rows of a table without the column."""
         pa = arrow()
         return pa.array(np.zeros(rows, bool)) if self.kind == "flag" else pa.nulls(rows, self.type)
 
 
-def _numbers(pa: Any, column: Column, values: np.ndarray) -> Any:
-    """Floats, null where NaN; integers, null where -1: the fill of tables that lack the column."""
+def _numbers(pa: Any, column: ObjectColumn, values: np.ndarray) -> Any:
+    """Numbers with nulls for NaN and -1, the fill values of tables without the column."""
     values = np.asarray(values)
     return pa.array(values, column.type, mask=np.isnan(values) if values.dtype.kind == "f" else values == -1)
 
 
-def _points(pa: Any, column: Column, values: np.ndarray) -> Any:
+def _points(pa: Any, column: ObjectColumn, values: np.ndarray) -> Any:
     n, k, _ = values.shape
     none = np.isnan(values).all(axis=(1, 2))
     flat = points_of(values.astype(np.float64)).astype(np.float32).reshape(n * k, 3)
@@ -74,33 +72,33 @@ def _points(pa: Any, column: Column, values: np.ndarray) -> Any:
     return _lists(pa, structs, n, k, none)
 
 
-def _vectors(pa: Any, column: Column, values: np.ndarray) -> Any:
+def _vectors(pa: Any, column: ObjectColumn, values: np.ndarray) -> Any:
     n, d = values.shape
     flat = pa.array(np.ascontiguousarray(values, np.float32).reshape(-1))
     return _lists(pa, flat, n, d, np.isnan(values).all(axis=1))
 
 
 def _lists(pa: Any, flat: Any, n: int, each: int, none: np.ndarray) -> Any:
-    """Lists of `each` items, null where `none`; their items stay in the array, which readers do not see."""
+    """Lists of `each` items, null where `none` is set."""
     kept = flat.filter(pa.array(np.repeat(~none, each))) if none.any() else flat
     offsets = np.concatenate([[0], np.cumsum(np.where(none, 0, each))]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), kept, mask=pa.array(none) if none.any() else None)
 
 
-def _objects(pa: Any, column: Column, values: np.ndarray) -> Any:
+def _objects(pa: Any, column: ObjectColumn, values: np.ndarray) -> Any:
     return pa.array(list(values), column.type)
 
 
-def _flags(pa: Any, column: Column, values: np.ndarray) -> Any:
+def _flags(pa: Any, column: ObjectColumn, values: np.ndarray) -> Any:
     return pa.array(np.asarray(values, bool))
 
 
-def _attributes(pa: Any, column: Column) -> Any:
+def _attributes(pa: Any, column: ObjectColumn) -> Any:
     one = pa.struct([("label", pa.string()), ("score", pa.float32())])
     return pa.struct([(name, one) for name in column.fields])
 
 
-Make = tuple[Callable[[Any, Column], Any], Callable[[Any, Column, np.ndarray], Any]]
+Make = tuple[Callable[[Any, ObjectColumn], Any], Callable[[Any, ObjectColumn, np.ndarray], Any]]
 
 KINDS: dict[str, Make] = {
     "float": (lambda pa, column: pa.float32(), _numbers),
@@ -124,28 +122,28 @@ class attribute, as in `columns = {"height_m": "float"}`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class DatasetTables:
     """The tables that a pipeline makes.
 
     Attributes:
-        columns: the further columns of objects.
-        facts: whether it says something of whole frames, so that there is a table of them.
-        others: whether objects may have columns that nobody has told of: they go into `extra`, as JSON.
-        labels: the classes, each once, detector by detector.
+        columns: additional columns of objects.
+        facts: whether the pipeline has facts of whole frames, and so a table of frames.
+        others: whether objects may have undeclared columns, which go into `extra` as JSON.
+        labels: the classes without duplicates, by detector.
     """
 
-    columns: tuple[Column, ...] = ()
+    columns: tuple[ObjectColumn, ...] = ()
     facts: bool = False
     others: bool = False
     labels: tuple[str, ...] = field(default=())
 
     def schemas(self) -> dict[str, Any]:
-        """The Arrow schemas by the folder that they are for."""
+        """The Arrow schemas, by folder."""
         return _schemas(self)
 
 
 @lru_cache(maxsize=16)
-def _schemas(tables: Tables) -> dict[str, Any]:
+def _schemas(tables: DatasetTables) -> dict[str, Any]:
     pa = arrow()
     where = [("key", pa.string()), ("source", pa.string()), ("frame", pa.int32()), ("pts_s", pa.float64())]
     objects = [
@@ -170,9 +168,9 @@ def _schemas(tables: Tables) -> dict[str, Any]:
     return {**made, "frames": pa.schema(frames)} if tables.facts else made
 
 
-def tables_of(graph: Graph) -> Tables:
-    """What tables a pipeline makes, by the stages that it has."""
-    found: dict[str, Column] = {}
+def tables_of(graph: Graph) -> DatasetTables:
+    """The tables of a pipeline, by its stages."""
+    found: dict[str, ObjectColumn] = {}
     others = False
     nodes = list(graph.nodes.values())
     for node in nodes:
@@ -181,43 +179,41 @@ def tables_of(graph: Graph) -> Tables:
         others |= not _is_ours(node)
     order = sorted(found, key=lambda name: (name != "track_id", name != "predicted"))
     labels = dict.fromkeys(
-        label for node in nodes if "detections" in node.type.writes
+        label for node in nodes if "detections" in node.type.spec.writes
         for label in getattr(node.options.get("model"), "labels", ())
     )  # fmt: skip
-    facts = any(issubclass(node.type, (KeepFacts, KeepRegions)) or not _is_ours(node) for node in nodes)
-    return Tables(tuple(found[name] for name in order), facts, others, tuple(labels))
+    facts = any(issubclass(node.type, (KeepFrameAttributes, KeepRegions)) or not _is_ours(node) for node in nodes)
+    return DatasetTables(tuple(found[name] for name in order), facts, others, tuple(labels))
 
 
-def _columns(node: Node) -> dict[str, Column]:
+def _columns(node: Node) -> dict[str, ObjectColumn]:
     kind, options = node.type, node.options
-    made: list[Column] = []
-    if "track_id" in kind.writes:
-        made += [Column("track_id", "int"), Column("predicted", "flag")]
+    made: list[ObjectColumn] = []
+    if "track_id" in kind.spec.writes:
+        made += [ObjectColumn("track_id", "int"), ObjectColumn("predicted", "flag")]
     if issubclass(kind, KeepAttributes):
-        made.append(Column("attributes", "attributes", (options.get("attribute") or node.table,)))
+        made.append(ObjectColumn("attributes", "attributes", (options.get("attribute") or node.table,)))
     if issubclass(kind, KeepEmbeddings) and options.get("record"):
-        made.append(Column("embedding", "vector"))
-    if issubclass(kind, Watching) and kind.column:
-        made.append(Column(kind.column, "float"))
+        made.append(ObjectColumn("embedding", "vector"))
     card = options.get("model")
-    if "detections" in kind.writes and card is not None:
+    if "detections" in kind.spec.writes and card is not None:
         from streamkit.models.families import family
 
         names = {*family(card.family).columns, *(["mask"] if card.task == "segment" else [])}
-        made += [Column(name, _OF_NETWORKS[name]) for name in sorted(names & _OF_NETWORKS.keys())]
-    made += [Column(name, _OF_NETWORKS[name]) for name in kind.writes if name in _OF_NETWORKS]
-    made += [Column(name, str(word)) for name, word in getattr(kind, "columns", {}).items() if word in KINDS]
+        made += [ObjectColumn(name, _OF_NETWORKS[name]) for name in sorted(names & _OF_NETWORKS.keys())]
+    made += [ObjectColumn(name, _OF_NETWORKS[name]) for name in kind.spec.writes if name in _OF_NETWORKS]
+    made += [ObjectColumn(name, word) for name, word in kind.spec.columns.items() if word in KINDS]
     return {column.name: column for column in made}
 
 
 _OF_NETWORKS = {"keypoints": "points", "mask": "mask"}
 
 
-def _both(one: Column | None, other: Column) -> Column:
-    """A column that two stages fill: the attributes of both, side by side."""
+def _both(one: ObjectColumn | None, other: ObjectColumn) -> ObjectColumn:
+    """Merge the attributes of two stages that fill one column."""
     if one is None or not other.fields:
         return other
-    return Column(one.name, one.kind, tuple(dict.fromkeys([*one.fields, *other.fields])))
+    return ObjectColumn(one.name, one.kind, tuple(dict.fromkeys([*one.fields, *other.fields])))
 
 
 def _is_ours(node: Node) -> bool:
@@ -225,7 +221,7 @@ def _is_ours(node: Node) -> bool:
 
 
 def others_of(extra: Mapping[str, Any], known: Sequence[str], rows: int) -> np.ndarray:
-    """The columns that nobody has told of, as a text of JSON for each row; None where a row has no value in any."""
+    """The undeclared columns as JSON text per row; None for a row without any value."""
     made: list[dict[str, Any]] = [{} for _ in range(rows)]
     for name, column in extra.items():
         if name not in known:
@@ -241,7 +237,7 @@ def others_of(extra: Mapping[str, Any], known: Sequence[str], rows: int) -> np.n
 
 
 def files_schema() -> Any:
-    """The Arrow schema of the table of files, a row a file."""
+    """The Arrow schema of the table of files, one row per file."""
     pa = arrow()
     texts = ("key", "source", "path", "version", "status", "cause", "cause_kind", "codec", "pipeline", "streamkit")
     types = {
@@ -273,6 +269,6 @@ _FILES = (
 
 
 def comparable(table: Any) -> Any:
-    """A table of a data set as it can be compared with another run's: rows by file, without `RUN_COLUMNS`."""
+    """A table in a form that is comparable between runs: sorted by file, without `RUN_COLUMNS`."""
     kept = [name for name in table.column_names if name not in RUN_COLUMNS]
     return table.select(kept).take(arrow().compute.sort_indices(table, [("key", "ascending")])).combine_chunks()

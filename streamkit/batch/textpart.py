@@ -1,4 +1,4 @@
-"""A file of text for each video, which appears when the video has ended."""
+"""Base of the text formats: one file for each video, which appears when the video has ended."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from streamkit.errors import OutputError
-from streamkit.outputs import PartFile, output_error
-from streamkit.stage import Sink
+from streamkit.core.errors import OutputError
+from streamkit.core.stage import Sink
+from streamkit.io.outputs import PartFile, output_error
 
 _BLOCK = 1 << 16
 
 
 @dataclass(eq=False)
 class TextPart(Sink):
-    """Writes a file of one video.
+    """Writes the file of one video.
 
     Options:
         path: the file, such as "out/jsonl/{source}.jsonl".
@@ -27,7 +27,7 @@ class TextPart(Sink):
     names: Mapping[str, str] = field(default_factory=dict)
 
     def open(self) -> None:
-        """Begin the file."""
+        """Create the temporary file and write its beginning."""
         self._key = Path(self.path).stem
         self._source = self.names.get(self._key, self._key)
         self._file = PartFile(Path(self.path))
@@ -42,13 +42,13 @@ class TextPart(Sink):
         self.begin()
 
     def begin(self) -> None:
-        """Put what the file begins with."""
+        """Write the beginning of the file."""
 
     def finish(self) -> None:
-        """Put what the file ends with."""
+        """Write the end of the file."""
 
     def put(self, text: bytes) -> None:
-        """Add to the file. Raises OutputError."""
+        """Append to the file. Raises OutputError."""
         if self._broken is not None:
             raise self._broken
         self._waiting += text
@@ -56,7 +56,7 @@ class TextPart(Sink):
             self._flush()
 
     def end(self, source: str) -> None:
-        """The video has ended: the file appears."""
+        """Publish the file; the video has ended."""
         self.finish()
         self._flush()
         if self._out is not None:
@@ -65,7 +65,7 @@ class TextPart(Sink):
             self._file.finish()
 
     def close(self) -> None:
-        """Give up a file that has not come to its end."""
+        """Discard an incomplete file."""
         if self._out is not None:
             self._out.close()
             self._out = None

@@ -1,4 +1,4 @@
-"""What is to be done: the files that were found, less what the folder says is done."""
+"""Determines the files to process: those that were found, without those that the folder has as done."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamkit.batch.job import Job, Outcome, Settings, VideoFile, printable
+from streamkit.batch.job import BatchJob, BatchSettings, Outcome, VideoFile, printable
 from streamkit.batch.parts import TOGETHER
 from streamkit.media.uris import is_path, local_path
 
 if TYPE_CHECKING:
-    from streamkit.plan import Graph
+    from streamkit.config.plan import Graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +22,15 @@ class Work:
     """What a run is to do in its folder, which is locked meanwhile.
 
     Attributes:
-        jobs: the files that are left.
-        done: how many had been done before.
-        failed: how many had been put aside before.
-        broken: how many had been done before and count as not done, since their parts are no longer whole.
-        commit: writes down how a file went.
-        finish: makes what is made of all files together.
+        jobs: the remaining files.
+        done: number of files that were done before.
+        failed: number of files that failed before.
+        broken: number of files that were done before, but whose parts are no longer whole; they count as not done.
+        commit: records the result of a file.
+        finish: writes the file that is made from all files.
     """
 
-    jobs: list[Job]
+    jobs: list[BatchJob]
     done: int
     failed: int
     broken: int
@@ -40,25 +40,30 @@ class Work:
 
 @contextmanager
 def opened(
-    graph: Graph, settings: Settings, files: Sequence[VideoFile], *, again: bool = False, retry_failed: bool = False
+    graph: Graph,
+    settings: BatchSettings,
+    files: Sequence[VideoFile],
+    *,
+    overwrite: bool = False,
+    retry_failed: bool = False,
 ) -> Iterator[Work]:
-    """Open the folder of a run, and see what is left to do; at the end of the block the folder is free.
+    """Open and lock the folder of a run for the duration of the block, and determine the remaining files.
 
     Args:
-        graph: the pipeline's own.
-        settings: where to, and what.
-        files: that were found.
-        again: do everything anew where another pipeline filled the folder.
-        retry_failed: also do the files again that were put aside.
+        graph: the pipeline's own graph.
+        settings: the output folder and formats.
+        files: the files found.
+        overwrite: start over if another pipeline filled the folder.
+        retry_failed: also process files again that failed before.
 
     Raises:
-        ConfigError: the folder belongs to another pipeline or to something else, or another run is at it.
+        ConfigError: the folder belongs to another pipeline or is no data set, or another run uses it.
         OutputError: it cannot be written.
     """
-    from streamkit.batch.books import commit, open_folder
+    from streamkit.batch.dataset_commit import commit, open_folder
     from streamkit.batch.fetch import sweep
 
-    with closing(open_folder(graph, settings, again=again)) as folder:
+    with closing(open_folder(graph, settings, overwrite=overwrite)) as folder:
         sweep(settings.out)
         done, failed = folder.done(), folder.failed()
         paths = folder.paths()
@@ -75,8 +80,8 @@ def opened(
         )  # fmt: skip
 
 
-def _jobs(pipeline: str, paths: Mapping[str, str], files: Sequence[VideoFile], done: set[str]) -> list[Job]:
-    """A job for each file, with the key that the folder has of it."""
+def _jobs(pipeline: str, paths: Mapping[str, str], files: Sequence[VideoFile], done: set[str]) -> list[BatchJob]:
+    """A job for each file, with the key that the folder has for it."""
     from streamkit.batch.identity import file_key
 
     done_at = {paths[key]: key for key in done}
@@ -87,12 +92,12 @@ def _jobs(pipeline: str, paths: Mapping[str, str], files: Sequence[VideoFile], d
             key = done_at.get(printable(file.uri), key)
         elif own in paths or (key in paths and _another(file, paths[key])):
             key = own
-        jobs.append(Job(file, key))
+        jobs.append(BatchJob(file, key))
     return jobs
 
 
 def _another(file: VideoFile, path: str) -> bool:
-    """Whether a row is of another file of the same name, size and time; one whose file is gone was moved here."""
+    """Whether a row belongs to another file with the same name, size and time; if that is gone, it was moved here."""
     if path in ("", printable(file.uri)) or not is_path(file.uri):
         return False
     try:
@@ -101,10 +106,10 @@ def _another(file: VideoFile, path: str) -> bool:
         return False
 
 
-def _outdated(paths: Mapping[str, str], jobs: Sequence[Job], done: set[str]) -> list[str]:
-    """The keys of files that the folder has in another version or under another name, and of folders that fail no more.
+def _outdated(paths: Mapping[str, str], jobs: Sequence[BatchJob], done: set[str]) -> list[str]:
+    """Keys of files that the folder has in another version or under another name, and of folders that no longer fail.
 
-    What is done of a file that is not there now is not outdated: its job has its key.
+    A done file that is missing now is not outdated: its job has its key.
     """
     now = {job.key for job in jobs}
     files = {printable(job.file.uri) for job in jobs}
@@ -115,8 +120,8 @@ def _outdated(paths: Mapping[str, str], jobs: Sequence[Job], done: set[str]) -> 
     )  # fmt: skip
 
 
-def _finish(settings: Settings) -> None:
-    """COCO's readers want one file."""
+def _finish(settings: BatchSettings) -> None:
+    """Write one COCO file for all videos, as COCO's readers expect."""
     if "coco" in settings.formats:
         from streamkit.batch.coco import merge
 

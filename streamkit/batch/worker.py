@@ -1,4 +1,4 @@
-"""A worker: one warm pipeline, through which files go one after the other, or several side by side."""
+"""A worker: one warm pipeline, which processes files one after the other, or several in parallel."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamkit.batch.job import Job, Look, Outcome, Settings, printable
-from streamkit.batch.looked import LOOKED, LookedSource
-from streamkit.errors import OutputError, SourceError, describe
+from streamkit.batch.job import BatchJob, BatchSettings, FrameSelection, Outcome, printable
+from streamkit.batch.processed_duration import LOOKED, MeasuredSource
+from streamkit.config.plan import SourceConfig
+from streamkit.core.errors import OutputError, SourceError, describe
 from streamkit.media.uris import mask
-from streamkit.plan import SourceConfig
 
 if TYPE_CHECKING:
-    from streamkit.runtime.states import SourceState
+    from streamkit.runtime.ingest.source_status import SourceState
 
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """How far a worker is with a file.
+    """The progress of a worker with a file.
 
     Attributes:
-        key: of the job.
-        name: of the file.
-        frames: that have come out of the pipeline.
-        share: of the file that is done, 0 to 1; 0 while its length is not known.
+        key: the job's key.
+        name: the file's name.
+        frames: number of frames that have left the pipeline.
+        share: progress from 0 to 1; 0 while the duration is unknown.
     """
 
     key: str
@@ -35,51 +35,51 @@ class Doing:
     share: float
 
 
-class Worker:
+class BatchWorker:
     """Keeps one pipeline open for all the files of its share; what it needs is loaded once.
 
     Args:
-        settings: the pipeline and what is written.
-        device: as a YAML names it: `cpu`, `cuda:0`, `auto`.
-        slots: how many files are read at once. A further one may be given, and is opened when one has been read.
-        cores: how many CPU cores it is to use; None for all that the process may.
-        say: takes messages for the user.
-        part: the number of its process from 0, and of how many that share the machine.
+        settings: the pipeline and the output formats.
+        device: as in a YAML: `cpu`, `cuda:0`, `auto`.
+        slots: number of files read at once. One more may be queued; it is opened when one has been read.
+        cores: number of CPU cores to use; None for all that the process may use.
+        say: receives messages for the user.
+        part: the number of its process from 0, and the number of processes that share the machine.
 
     Raises:
-        StreamkitError: the pipeline cannot be made or opened.
+        StreamkitError: the pipeline cannot be built or opened.
     """
 
     def __init__(
-        self, settings: Settings, device: str = "auto", slots: int = 1, cores: int | None = None,
+        self, settings: BatchSettings, device: str = "auto", slots: int = 1, cores: int | None = None,
         say: Callable[[str], None] = print, part: tuple[int, int] = (0, 1),
     ) -> None:  # fmt: skip
         from streamkit.batch.pipeline import graph_for, look_options
-        from streamkit.runtime.device import choose
-        from streamkit.runtime.host import confine
-        from streamkit.runtime.warm import Warm
+        from streamkit.runtime.execution.device import choose
+        from streamkit.runtime.execution.host import confine
+        from streamkit.runtime.warm_pipeline import WarmPipeline
 
         self.settings, self.slots = settings, slots
         chosen = choose(device, say)
         confine(chosen, *part)
         self._names: dict[str, str] = {}
         graph = graph_for(settings, device, self._names)
-        self._kind = LookedSource
+        self._kind = MeasuredSource
         self._options = look_options(settings.look)
         self._place = next(iter(graph.nodes.values())).place
-        self._warm = Warm(graph, chosen, slots=slots, own_cores=cores, say=say)
-        self._doing: dict[str, Job] = {}
+        self._warm = WarmPipeline(graph, chosen, slots=slots, own_cores=cores, say=say)
+        self._doing: dict[str, BatchJob] = {}
         self._warm.begin()
 
-    def do(self, job: Job, read: Callable[[], None] = lambda: None) -> Outcome:
-        """Do one file, from any thread; several at once.
+    def do(self, job: BatchJob, read: Callable[[], None] = lambda: None) -> Outcome:
+        """Process one file; thread-safe.
 
         Args:
-            job: which.
-            read: called when its last picture has been read, and another file may be.
+            job: the job.
+            read: called when the file's last frame has been read, so that another file may start.
 
         Returns:
-            How it went; `again` where the fault may not have been the file's.
+            The result; `again` is set if the file may not be the cause of a failure.
         """
         from streamkit.batch.fetch import local
 
@@ -105,11 +105,11 @@ class Worker:
 
     @property
     def over(self) -> bool:
-        """Whether its pipeline has ended, and it can do nothing any more."""
+        """Whether its pipeline has ended, so that it cannot process more files."""
         return self._warm.fatal is not None or self._warm.stopping
 
     def doing(self) -> list[Doing]:
-        """How far it is with each file that it has."""
+        """The progress of each file in progress."""
         found = []
         states = self._warm.states
         for key, job in list(self._doing.items()):
@@ -120,24 +120,24 @@ class Worker:
         return found
 
     def close(self) -> bool:
-        """End the pipeline; files under way are given up. False where something hangs: the process must end hard."""
+        """Stop the pipeline and abandon files in progress. False if something hangs: the process must exit hard."""
         return self._warm.end()
 
     def _ends_before(self, state: SourceState) -> bool:
-        """Whether a source failed only since its video is over before `--start`: there is nothing wrong with it."""
+        """Whether a source failed only because its video ends before `--start`, which is no failure."""
         none = isinstance(state.raised, SourceError) and state.raised.cause is None and not state.out
         return none and self.settings.look.misses(state.facts.get("duration_s"), state.facts.get("fps"))
 
     def _keeps(self, state: SourceState) -> bool:
-        """Whether a source failed only because frames of it are damaged: those that are good count."""
+        """Whether a source failed only because some of its frames are damaged; the good ones count."""
         damaged = isinstance(state.raised, SourceError) and state.raised.cause == "damaged"
         return damaged and state.out > 0 and not self.settings.strict
 
-    def _source(self, job: Job, path: str) -> SourceConfig:
+    def _source(self, job: BatchJob, path: str) -> SourceConfig:
         return SourceConfig(job.key, self._kind, {"uri": path, **self._options}, self._place)
 
     def _cause(self, error: Exception) -> tuple[str, bool]:
-        """A word for what went wrong, and whether another try may help."""
+        """The category of a failure, and whether a retry may help."""
         if isinstance(error, OutputError):
             return "output", False
         if self.over:
@@ -156,16 +156,16 @@ def _cause_of(error: Exception) -> tuple[str, bool]:
 
 
 def _without(path: Path, cause: str) -> str:
-    """A cause without the path of the file, which may be that of a copy, before it."""
+    """A cause without the leading path of the file, which may be that of a copy."""
     return cause.removeprefix(mask(str(path))).lstrip(": ")
 
 
-def _failed(job: Job, begun: float, kind: str, again: bool, cause: str, **told: Any) -> Outcome:
+def _failed(job: BatchJob, begun: float, kind: str, again: bool, cause: str, **told: Any) -> Outcome:
     return Outcome(job, "failed", printable(cause), kind, again, seconds=time.perf_counter() - begun, **told)
 
 
 def _troubles(state: SourceState) -> dict[str, int]:
-    """How many frames were damaged, and how many failed."""
+    """The numbers of concealed errors, damaged frames and failed frames."""
     from streamkit.media.av_decoder import CONCEALED, UNDECODABLE
 
     counts = dict(state.counters.values)
@@ -177,8 +177,8 @@ def _troubles(state: SourceState) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _to_be_looked_at(facts: dict[str, Any], look: Look) -> float:
-    """Seconds of a video that are to be looked at, as its header says; 0 where its length is not known."""
+def _to_be_looked_at(facts: dict[str, Any], look: FrameSelection) -> float:
+    """Seconds of a video to process, by its header; 0 if its duration is unknown."""
     length_s = facts.get("duration_s") or 0.0
     end_s = length_s if look.end_s is None else min(length_s, look.end_s)
     return max(0.0, end_s - look.start_s)

@@ -1,8 +1,7 @@
-"""`run.py capacity PIPELINE.yaml`: how many streams of this kind fit on this device, and what gives out first.
+"""`run.py capacity PIPELINE.yaml`: how many streams of a pipeline's kind a device can run, and what limits it.
 
-Found by doing it: the pipeline runs with N paced copies of its sources, in a process of its own, for larger and larger
-N, until copies fall behind or the frames come late; then N is looked for between the last that went well and the first
-that did not.
+The number is measured: the pipeline runs with N paced copies of its sources in a process of its own, with increasing N,
+until copies fall behind or frames come late; a binary search then finds the largest N that works.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from streamkit.bench import trial
-from streamkit.errors import ConfigError, StreamkitError
-from streamkit.runtime.sizes import cores
+from streamkit.core.errors import ConfigError, StreamkitError
+from streamkit.runtime.execution.sizes import cores
 
 _KEPT = 0.97  # of the frames that are due in the time measured; one frame at each end is chance
 _FULL = 0.85
@@ -25,16 +24,16 @@ _FINE = 16  # N is found within a sixteenth
 
 
 @dataclass(slots=True)
-class Options:
-    """How to look.
+class CapacityOptions:
+    """How to search.
 
     Attributes:
-        fps: the pace of a stream; None for the video's own.
-        max_latency_s: the 95th percentile of the time from when a frame is due until it is through must stay below.
-        seconds: how long each N is measured.
-        settle_s: how long it runs before, once every source has begun.
-        start: the N to begin with.
-        most: the N to end with.
+        fps: frames per second of a stream; None for the video's own rate.
+        max_latency_s: limit of the 95th percentile of the time from when a frame is due until it has passed the graph.
+        seconds: how long to measure each N.
+        settle_s: how long to run before that, after every source has started.
+        start: the first N.
+        max_streams: the largest N.
     """
 
     fps: float | None = None
@@ -42,17 +41,17 @@ class Options:
     seconds: float = 4.0
     settle_s: float = 1.5
     start: int = 1
-    most: int = 1024
+    max_streams: int = 1024
 
 
 @dataclass(slots=True)
 class Attempt:
-    """What N streams gave.
+    """The result for N streams.
 
     Attributes:
         streams: N.
-        trouble: why they do not fit, or None where they do.
-        found: the figures.
+        trouble: why they do not fit; None if they do.
+        found: the measurements.
     """
 
     streams: int
@@ -68,12 +67,12 @@ class Attempt:
 
 @dataclass(slots=True)
 class Capacity:
-    """The answer.
+    """The result of the search.
 
     Attributes:
-        streams: how many fit.
-        gives_out: what gives out first, in words; where all that were allowed fit, what is used most.
-        shares: of what the first N that did not fit used, 0 to 1, the most used first.
+        streams: the largest number that fits.
+        gives_out: the bottleneck, in words.
+        shares: utilization at the first N that did not fit, 0 to 1, the highest first.
         attempts: every N that was tried.
     """
 
@@ -88,12 +87,12 @@ class Capacity:
 
 
 def largest(fits: Callable[[int], bool], start: int, most: int) -> int:
-    """The largest number that fits, within a sixteenth: by doubling, then by halving the distance. 0 where none does.
+    """The largest number that fits, within 1/16: by doubling, then by bisection. 0 if none does.
 
     Args:
-        fits: asked once for each number.
-        start: where to begin; where that does not fit, smaller ones are tried.
-        most: no number above it is asked for.
+        fits: called once for each number.
+        start: the first number; if it does not fit, smaller ones are tried.
+        most: the largest number to try.
     """
     good, bad, number = 0, most + 1, min(start, most)
     while good < number < bad:
@@ -111,22 +110,28 @@ def largest(fits: Callable[[int], bool], start: int, most: int) -> int:
 
 
 class Search:
-    """Tries numbers of streams.
+    """Searches for the largest number of streams.
 
     Args:
         pipeline: the YAML file.
         set_: values that replace the file's.
         device: replaces the file's.
-        options: how to look.
-        rates: frames a second that are due from each of the pipeline's sources; None where that is not known.
+        options: how to search.
+        rates: frames per second that are due from each of the pipeline's sources; None if unknown.
         folder: for outputs and specifications.
-        echo: takes lines of text.
+        echo: receives lines of text.
     """
 
     def __init__(
-        self, pipeline: Path, set_: dict[str, str], device: str, options: Options, rates: Sequence[float | None],
-        folder: Path, echo: Callable[[str], None],
-    ) -> None:  # fmt: skip
+        self,
+        pipeline: Path,
+        set_: dict[str, str],
+        device: str,
+        options: CapacityOptions,
+        rates: Sequence[float | None],
+        folder: Path,
+        echo: Callable[[str], None],
+    ) -> None:
         self._pipeline, self._set, self._device, self._options = pipeline, set_, device, options
         self._folder, self._echo = folder, echo
         self._rates = rates
@@ -134,12 +139,12 @@ class Search:
         self.attempts: list[Attempt] = []
 
     def __call__(self) -> Capacity:
-        """Look for the largest number.
+        """Search for the largest number.
 
         Raises:
-            StreamkitError: not one stream of this kind runs at all.
+            StreamkitError: the pipeline does not run with one stream.
         """
-        streams = largest(self._fits, self._options.start, self._options.most)
+        streams = largest(self._fits, self._options.start, self._options.max_streams)
         failed = [attempt for attempt in self.attempts if attempt.trouble is not None]
         told = min(failed, key=lambda one: one.streams, default=self.attempts[-1])
         if told.found.error and streams == 0:
@@ -149,7 +154,7 @@ class Search:
 
     def _fits(self, streams: int) -> bool:
         options, outputs = self._options, self._folder / f"out-{streams}"
-        spec = trial.Spec(
+        spec = trial.TrialSpec(
             str(self._pipeline), self._set, self._device, streams, options.fps, str(outputs), options.seconds,
             options.settle_s, 60.0 + streams / 4,
         )  # fmt: skip
@@ -164,7 +169,7 @@ class Search:
         return attempt.trouble is None
 
     def _trouble(self, streams: int, found: trial.Found) -> str | None:
-        """Why these streams do not fit."""
+        """Why these streams do not fit; None if they do."""
         if found.error:
             return found.error
         if found.dropped:
@@ -182,7 +187,7 @@ class Search:
 
 
 def used(found: trial.Found, cores_there: int) -> dict[str, float]:
-    """Shares of what a run used, the most used first; only those that could be measured."""
+    """Utilization by resource, the highest first; only resources that could be measured."""
     shares = {"cores": max(found.cores_used / cores_there, found.cores_busy or 0.0)}
     if found.lock_free is not None:
         shares["interpreter lock"] = 1.0 - found.lock_free
@@ -196,7 +201,7 @@ def used(found: trial.Found, cores_there: int) -> dict[str, float]:
 
 
 def gives_out(attempt: Attempt, shares: dict[str, float]) -> str:
-    """What gives out first, in words, judged by the first number of streams that did not fit."""
+    """The bottleneck in words, judged by the first number of streams that did not fit."""
     if attempt.found.error and "no room" in attempt.found.error:
         return "device memory"
     first = next(iter(shares.items()), None)
@@ -213,36 +218,36 @@ def gives_out(attempt: Attempt, shares: dict[str, float]) -> str:
 
 
 def capacity(
-    pipeline: Path, set_: dict[str, str], device: str | None, options: Options, out: Path | None,
+    pipeline: Path, set_: dict[str, str], device: str | None, options: CapacityOptions, out: Path | None,
     echo: Callable[[str], None],
 ) -> int:  # fmt: skip
-    """Answer how many streams of a pipeline's kind fit.
+    """Measure how many streams of a pipeline's kind fit.
 
     Args:
         pipeline: the YAML file; its sources are the kind of stream.
         set_: values that replace the file's.
         device: replaces the file's.
-        options: how to look.
-        out: a JSON file for the answer.
-        echo: takes lines of text.
+        options: how to search.
+        out: a JSON file for the result.
+        echo: receives lines of text.
 
     Returns:
-        0, or 1 where not one stream fits.
+        0, or 1 if not even one stream fits.
 
     Raises:
-        ConfigError: the pipeline is wrong, or its sources cannot be paced.
+        ConfigError: the pipeline is invalid, or its sources cannot be paced.
         DeviceError: the device cannot be used.
-        StreamkitError: not one stream runs.
+        StreamkitError: the pipeline does not run with one stream.
     """
     from streamkit.bench.copies import due_a_second, multiply
-    from streamkit.checks.networks import check_networks
-    from streamkit.config import read
-    from streamkit.graph import build
-    from streamkit.outputs import report_file
-    from streamkit.runtime.device import choose
+    from streamkit.config.checks.networks import check_networks
+    from streamkit.config.graph import build
+    from streamkit.config.pipeline_config import read
+    from streamkit.io.outputs import report_file
+    from streamkit.runtime.execution.device import choose
 
-    if options.start > options.most:
-        raise ConfigError(f"--start {options.start} is above --most {options.most}")
+    if options.start > options.max_streams:
+        raise ConfigError(f"--start {options.start} is above --max-streams {options.max_streams}")
     config = read(pipeline, set_=set_, device=device)
     check_networks(build(config))
     if isinstance(config.device, list) and len(config.device) > 1:
@@ -251,7 +256,7 @@ def capacity(
     write = None if out is None else report_file(out)
     with TemporaryDirectory(prefix="streamkit-capacity-") as name:
         rates = [due_a_second(source, options.fps) for source in config.sources]
-        multiply(config, 1, options.fps, Path(name), _silent)  # so that what is wrong is told before anything runs
+        multiply(config, 1, options.fps, Path(name), _silent)  # reports errors before anything runs
         limit = f"p95 latency at most {options.max_latency_s * 1e3:.0f} ms, nothing dropped"
         echo(f"{pipeline} on {chosen}: {limit}; outputs go to a folder of their own and are removed")
         answer = Search(pipeline, set_, str(chosen), options, rates, Path(name), echo)()

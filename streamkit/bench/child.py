@@ -1,4 +1,4 @@
-"""Runs a module of the bench in a process of its own and reads what it prints, object by object, as it comes."""
+"""Runs a benchmark module in a separate process, and yields the JSON objects that it prints, as they arrive."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
-from streamkit.runtime.background import start
+from streamkit.runtime.execution.future import start
 
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 def environment() -> dict[str, str]:
-    """The environment of this process, and with it a checkout that is not installed."""
+    """The environment of this process, with the checkout on PYTHONPATH, which may not be installed."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
 
 def lines(module: str, *arguments: str, until_s: float | None = None) -> Generator[dict[str, Any], None, None]:
     """Run `python -m module arguments` and yield each JSON object that it prints on a line of its own.
 
-    Other lines, which libraries print on their own, are passed over. A caller that leaves early ends the process.
+    Other lines, which libraries print, are skipped. A caller that stops early kills the process.
 
     Args:
-        module: what to run.
-        arguments: of the command line.
-        until_s: when the process is killed, on the monotonic clock; None leaves it all the time it takes.
+        module: the module to run.
+        arguments: its command-line arguments.
+        until_s: when to kill the process, in monotonic seconds; None for no limit.
 
     Raises:
         TimeoutError: it was killed at `until_s`.
-        RuntimeError: it ended with another code than 0; says what it wrote to standard error last.
+        RuntimeError: it exited with a code other than 0; has the end of its standard error.
     """
     with tempfile.TemporaryFile() as trouble:
         command = [sys.executable, "-m", module, *arguments]
@@ -71,7 +71,7 @@ def lines(module: str, *arguments: str, until_s: float | None = None) -> Generat
 
 
 def telling() -> Callable[[Any], None]:
-    """What prints an object for the parent. What libraries print on their own goes to standard error from now on."""
+    """Return a function that prints objects for the parent; redirect what libraries print to standard error."""
     sys.stdout.flush()
     mine = open(os.dup(1), "w", closefd=False)  # noqa: SIM115  as standard output's own
     os.dup2(2, 1)

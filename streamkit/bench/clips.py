@@ -1,4 +1,4 @@
-"""Clips to measure with, and long ones made of them without encoding anything."""
+"""Clips for measurements, and long clips made from them without encoding."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from streamkit.errors import ConfigError, SourceError
+from streamkit.core.errors import ConfigError, SourceError
 
 CLIPS = {"h264": "videos/bench_1080p_h264.mp4", "hevc": "videos/bench_1080p_hevc.mp4"}
 """The clips of the data folder, by codec."""
@@ -16,7 +16,7 @@ _ROOM = 2 << 30
 
 
 def scratch_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder in memory where there is one with 2 GiB to spare, else among the temporary files."""
+    """A folder in memory if there is one with 2 GiB free, else among the temporary files."""
     memory = Path("/dev/shm")
     there = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ROOM
     return tempfile.TemporaryDirectory(prefix="streamkit-bench-", dir=memory if there else None)
@@ -39,18 +39,18 @@ def clip_of(codec: str, data: Path) -> Path:
 
 
 def lengthen(clip: Path, out: Path, frames: int) -> int:
-    """Write a file with the clip's packets again and again, times going on, until it has `frames` or more.
+    """Write a file that repeats the clip's packets with continuing timestamps, until it has `frames` or more.
 
     Args:
-        clip: begins with a keyframe, as files do.
-        out: the file to write; its suffix says the container.
-        frames: at least so many packets, each of which is a picture.
+        clip: begins with a keyframe, like any file.
+        out: the file to write; its suffix determines the container.
+        frames: minimum number of packets, each of which is a frame.
 
     Returns:
-        How many it has: whole turns of the clip.
+        The number of packets: whole repetitions of the clip.
 
     Raises:
-        SourceError: the clip cannot be read, or its packets have no times.
+        SourceError: the clip cannot be read, or its packets have no timestamps.
     """
     import av
 

@@ -1,4 +1,4 @@
-"""Whether two runs found the same objects."""
+"""Compares the objects that two runs found."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCORE_WITHIN = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The share of each side's objects that the other side found too, and how many objects that is of."""
+    """The share of each side's objects that the other side found too, and the number of objects."""
 
     first_found: float
     second_found: float
@@ -30,7 +30,7 @@ class Agreement:
 
 
 def objects_by_frame(path: Path) -> list[list[dict[str, Any]]]:
-    """The objects of each record of a jsonl file, in the order of the file."""
+    """The objects of each record of a JSON Lines file, in file order."""
     return [json.loads(line)["objects"] for line in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -39,13 +39,13 @@ def agreement(
 ) -> Agreement:
     """Compare the objects of two runs, frame by frame.
 
-    An object of score `min_score` or more counts as found where the other side has one of its class, of any score, with
-    an IoU of 0.9 or more and a score within 0.05.
+    An object with a score of at least `min_score` counts as found if the other side has one of its class, with any
+    score, with an IoU of at least 0.9 and a score within 0.05.
 
     Args:
-        first: each frame's objects, as a record has them.
+        first: each frame's objects, as in a record.
         second: the other side's.
-        min_score: objects below this are not looked for.
+        min_score: objects with a lower score are not looked up.
 
     Raises:
         ValueError: the sides have different numbers of frames.
@@ -60,7 +60,7 @@ def agreement(
 def _found(
     these: Sequence[list[dict[str, Any]]], others: Sequence[list[dict[str, Any]]], min_score: float
 ) -> tuple[int, int]:
-    """How many of these objects the others have, and of how many."""
+    """How many of these objects the others have, and how many these are."""
     found = total = 0
     for mine, theirs in zip(these, others, strict=True):
         mine = [one for one in mine if one["score"] >= min_score]

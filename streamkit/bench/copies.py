@@ -1,4 +1,4 @@
-"""A pipeline with many copies of its sources, each at its own pace, that writes nothing of the user's over."""
+"""Multiplies a pipeline's sources into paced copies, and redirects its outputs to a folder."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from streamkit.errors import ConfigError
-from streamkit.plan import DECODE, Config, SourceConfig
-from streamkit.stage import Sink, options
+from streamkit.config.plan import DECODE, Config, SourceConfig
+from streamkit.core.errors import ConfigError
+from streamkit.core.stage import Sink, options
 
 
 def multiply(config: Config, streams: int, pace: float | None, outputs: Path, say: Callable[[str], None]) -> None:
     """Replace a configuration's sources by paced copies of them, and its outputs by files in a folder.
 
-    Copies take turns: with two sources and five streams there are three of the first. They play without end, each with
-    a phase of its own, as cameras do. Sinks that write files write `outputs/STAGE/{source}`; others would send to
-    somebody, so they are left out, and that is said.
+    Copies take turns: with two sources and five streams, three are copies of the first. They loop forever, each with
+    its own phase, like cameras. Sinks that write files write `outputs/STAGE/{source}`; other sinks would send data
+    elsewhere, so they are removed, with a message.
 
     Args:
         config: changed in place.
-        streams: how many copies.
-        pace: frames a second of each; None for the YAML's pace, or the video's own times.
+        streams: number of copies.
+        pace: frames per second of each; None for the YAML's pace, or the video's own timestamps.
         outputs: a folder.
-        say: takes a line for each sink that is left out.
+        say: receives a line for each removed sink.
 
     Raises:
-        ConfigError: the sources cannot keep a pace.
+        ConfigError: a source cannot be paced.
     """
     if config.problems:
         raise ConfigError(list(config.problems))
@@ -50,7 +50,7 @@ def multiply(config: Config, streams: int, pace: float | None, outputs: Path, sa
 
 
 def due_a_second(source: SourceConfig, pace: float | None) -> float | None:
-    """How many frames a second a paced copy of a source has to give; None where that is not known beforehand.
+    """Frames per second that a paced copy of a source must deliver; None if that is unknown in advance.
 
     Raises:
         SourceError: the video cannot be opened.
@@ -72,7 +72,7 @@ def due_a_second(source: SourceConfig, pace: float | None) -> float | None:
 
 
 def _keep_apart(config: Config, outputs: Path, say: Callable[[str], None]) -> None:
-    """Send what sinks write to `outputs`; take those out that do not write files."""
+    """Redirect the files of sinks to `outputs`, and remove other sinks."""
     instead: dict[str, list[str]] = {}
     kept = []
     for stage in config.stages:

@@ -1,7 +1,7 @@
-"""`run.py bench cpu`: streamkit beside the loop a user would write, and what streamkit itself costs.
+"""`run.py bench cpu`: streamkit against a plain loop, and the cost of streamkit itself.
 
-Both sides run in turn, each in a process of its own, and the median counts; so what else the machine does meets both.
-The bars are set for two cores.
+Both sides run alternately, each in its own process, and medians are compared; so other load on the machine affects
+both. The thresholds are set for two cores.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from streamkit.bench.child import environment
 from streamkit.bench.compare import agreement, objects_by_frame
-from streamkit.errors import ConfigError
+from streamkit.core.errors import ConfigError
 
 VIDEO = "videos/vtest_480x360.mp4"
 _ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +50,7 @@ BARS = {"yolox-nano": 1.25, "yolov8n": 1.4}
 
 @dataclass(slots=True)
 class Figure:
-    """One thing measured, and the bar it must hold, if there is one."""
+    """One measured value, with its threshold if there is one."""
 
     name: str
     value: float
@@ -61,7 +61,7 @@ class Figure:
 
     @property
     def holds(self) -> bool:
-        """Whether it holds its bar."""
+        """Whether the value meets its threshold."""
         return (self.least is None or self.value >= self.least) and (self.most is None or self.value <= self.most)
 
     def __str__(self) -> str:
@@ -71,16 +71,16 @@ class Figure:
 
 
 @dataclass(slots=True)
-class Bench:
+class CpuBenchmark:
     """Runs the measurements.
 
     Args:
         data: a folder with `models/` and `videos/`.
-        folder: where cards, pipelines and outputs are written.
-        echo: takes lines of text for the user.
-        frames: frames of the video that each side reads; None for all.
+        folder: where to write cards, pipelines and outputs.
+        echo: receives lines of text for the user.
+        frames: number of frames of the video that each side reads; None for all.
         turns: how often each side runs.
-        many: frames of the probes.
+        many: number of frames of the probes.
     """
 
     data: Path
@@ -91,7 +91,7 @@ class Bench:
     many: int = 20_000
 
     def all(self) -> list[Figure]:
-        """Everything, each figure told as it is found."""
+        """Run all measurements, and report each value as it is found."""
         found: list[Figure] = []
         steps: list[Callable[[], list[Figure]]] = [lambda name=name: self.speed(name) for name in BARS]  # type: ignore[misc]
         for step in [*steps, self.graph_cost, self.memory, self.start]:
@@ -107,7 +107,7 @@ class Bench:
         return path
 
     def pipeline(self, name: str) -> tuple[Path, Path]:
-        """Write a pipeline of decode, detector and jsonl; return its path and that of its output."""
+        """Write a pipeline of decode, detector and jsonl; return its path and its output's path."""
         path, out = self.folder / f"{name}-pipeline.yaml", self.folder / f"{name}-streamkit.jsonl"
         plan = {
             "device": "cpu",
@@ -118,7 +118,7 @@ class Bench:
         return path, out
 
     def streamkit_side(self, name: str) -> dict[str, Any]:
-        """Run the pipeline once: frames, seconds from the first frame to the last, seconds before, memory."""
+        """Run the pipeline once: frames, seconds from the first frame to the last, start-up seconds, memory."""
         path, out = self.pipeline(name)
         report = self.folder / f"{name}-report.json"
         limit = () if self.frames is None else ("--limit", str(self.frames))
@@ -130,7 +130,7 @@ class Bench:
         }  # fmt: skip
 
     def plain_side(self, name: str) -> dict[str, Any]:
-        """Run the plain loop once; returns as `streamkit_side`."""
+        """Run the plain loop once; returns the same values as `streamkit_side`."""
         out = self.folder / f"{name}-plain.jsonl"
         limit = () if self.frames is None else (str(self.frames),)
         module = "streamkit.bench.plain_loop"
@@ -141,7 +141,7 @@ class Bench:
         return {**found, "start_s": whole_s - found["seconds"], "memory_mb": memory_mb, "out": out}
 
     def speed(self, name: str) -> list[Figure]:
-        """Frames a second of both sides, turn by turn, and whether they find the same."""
+        """Frames per second of both sides, and whether they find the same objects."""
         sides: dict[str, list[dict[str, Any]]] = {"plain": [], "streamkit": []}
         for _ in range(self.turns):
             sides["plain"].append(self.plain_side(name))
@@ -161,7 +161,7 @@ class Bench:
         ]
 
     def graph_cost(self) -> list[Figure]:
-        """The graph's own time a frame, and that memory stays as it is."""
+        """The graph's own time per frame, and whether memory stays constant."""
         runs = [self._probe("cost", str(self.many)) for _ in range(self.turns)]
         return [
             Figure("graph alone", _median(runs, "us_per_frame"), "µs a frame", most=40, detail={"runs": runs}),
@@ -170,12 +170,12 @@ class Bench:
         ]
 
     def memory(self) -> list[Figure]:
-        """That memory stays as it is with real frames and a network."""
+        """Whether memory stays constant with real frames and a network."""
         return [_growth("decode, network, jsonl", self._probe("memory", str(self.data / VIDEO),
                 str(self.card("yunet-64")), str(self.many)))]  # fmt: skip
 
     def start(self) -> list[Figure]:
-        """What importing streamkit and checking a pipeline take."""
+        """The time to import streamkit, and to check a pipeline."""
         imported = [float(_output([sys.executable, "-c", _IMPORT])) for _ in range(2 * self.turns + 1)]
         shipped = _ROOT / "pipeline.yaml"
         path = shipped if shipped.is_file() else self.pipeline("yolox-nano")[0]
@@ -186,7 +186,7 @@ class Bench:
         ]
 
     def _probe(self, *arguments: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(_output([sys.executable, "-m", "streamkit.bench.probe", *arguments]))
+        found: dict[str, Any] = json.loads(_output([sys.executable, "-m", "streamkit.bench.graph_cost", *arguments]))
         return found
 
 
@@ -196,20 +196,20 @@ def bench(data: Path | None, out: Path | None, echo: Callable[[str], None], **op
     Args:
         data: a folder with `models/` and `videos/`; by default $STREAMKIT_TEST_DATA, or shared/data beside the
             checkout.
-        out: a JSON file for the figures.
-        echo: takes lines of text for the user.
-        options: of `Bench`.
+        out: a JSON file for the values.
+        echo: receives lines of text for the user.
+        options: options of `CpuBenchmark`.
 
     Returns:
-        0 where every bar holds, else 1.
+        0 if every threshold holds, else 1.
 
     Raises:
-        ConfigError: the data is not there.
+        ConfigError: the data is missing.
     """
     data = data_folder(data)
     echo(f"{_processor()}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}; the bars are for two")
     with tempfile.TemporaryDirectory(prefix="streamkit-bench-") as folder:
-        figures = Bench(data, Path(folder), echo, **options).all()
+        figures = CpuBenchmark(data, Path(folder), echo, **options).all()
     if out is not None:
         found = {"processor": _processor(), "cores": len(os.sched_getaffinity(0)), "figures": [*map(asdict, figures)]}
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -223,7 +223,7 @@ def data_folder(given: Path | None) -> Path:
     """The folder of models and videos.
 
     Raises:
-        ConfigError: it is not there, or not whole.
+        ConfigError: it does not exist, or is incomplete.
     """
     named = os.environ.get("STREAMKIT_TEST_DATA")
     folder = given or (Path(named) if named else _ROOT.parent / "shared" / "data")
@@ -236,7 +236,7 @@ def data_folder(given: Path | None) -> Path:
 
 
 def _measured(command: Sequence[str]) -> tuple[float, float, str]:
-    """Run a command: its seconds, its greatest memory in MB, what it said on standard output."""
+    """Run a command; return its seconds, its peak memory in MB, and its standard output."""
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as trouble:
         begun = time.perf_counter()
         process = subprocess.Popen(command, stdout=said, stderr=trouble, env=environment())
@@ -256,7 +256,7 @@ def _output(command: Sequence[str]) -> str:
 
 
 def _growth(name: str, run: dict[str, Any]) -> Figure:
-    """How much memory grew between the first tenth and the end of a probe."""
+    """Growth of memory between the first tenth and the end of a probe."""
     seen = {int(frame): value for frame, value in run["memory_mb"].items()}
     last = max(seen)
     first = max((frame for frame in seen if frame <= last // 10), default=min(seen))

@@ -1,7 +1,7 @@
-"""`run.py bench gpu`: what each part of a pipeline can do alone, what the whole does, and what it is that binds.
+"""`run.py bench gpu`: the speed of each part of a pipeline alone, of whole pipelines, and the bottleneck.
 
-The parts are measured in one process (`limits.py`), each run of the whole in a process of its own (`trial.py`), so that
-start and memory are its own. Every source reads the same file: the clip's packets again and again, in memory.
+The parts are measured in one process (`limits.py`), each whole pipeline in its own process (`trial.py`), for its own
+start-up time and memory. Every source reads the same file: the clip's packets repeated, in memory.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from streamkit.bench import limits, trial
 from streamkit.bench.child import lines
 from streamkit.bench.clips import lengthen, scratch_folder
 from streamkit.bench.networks import network
-from streamkit.bench.table import HEAD, Row, a_source, best, binding, told_in_a_line
-from streamkit.errors import ConfigError, StreamkitError
-from streamkit.runtime.sizes import cores
+from streamkit.bench.table import HEAD, Measurement, a_source, best, binding, told_in_a_line
+from streamkit.core.errors import ConfigError, StreamkitError
+from streamkit.runtime.execution.sizes import cores
 
 WHOLE_S, QUICK_S = 360.0, 60.0  # how long all of it may take by default, and in its quick form
 _FOR_PARTS = 0.4  # of the time there is
@@ -31,24 +31,24 @@ _DECODERS = 7
 
 
 @dataclass(slots=True)
-class Options:
+class GpuBenchOptions:
     """What to measure.
 
     Attributes:
         clips: a video for each codec's name.
-        data: the folder with `models/`, for the network where `model` is None.
+        data: the folder with `models/`, for the network if `model` is None.
         model: a card.
-        dtype: of the data folder's network.
+        dtype: dtype of the data folder's network.
         device: `cuda` or `cuda:N`; `cpu` measures the same on the CPU.
         batches: batch sizes.
         sources: numbers of sources.
-        seconds: for each measurement.
-        max_s: how long all of it may take, in seconds; what does not fit is left out or stopped, and listed.
-        realtime: numbers of sources that play at 30 frames a second; they come before the runs of the whole.
-        grid: every batch size with every number of sources, and not one row and one column.
-        processes: numbers of processes that share the device; the whole and paced sources run with each.
-        frames: the least length of the file that sources read.
-        behind: stages as a YAML has them, between `detect` and `jsonl` of one more run of the whole, and of paced ones.
+        seconds: duration of each measurement.
+        max_s: time limit for all measurements, in seconds; what does not fit is skipped or stopped, and listed.
+        realtime: numbers of sources that play at 30 frames per second; measured before whole pipelines.
+        grid: measure every batch size with every number of sources, instead of one row and one column.
+        processes: numbers of processes that share the device, for whole pipelines and paced sources.
+        frames: minimum length of the file that sources read.
+        extra_stages: stages as in a YAML, to add between `detect` and `jsonl` in one more whole run and in paced runs.
         set_: values of the pipeline to replace, such as `stages.detect.cuda_graph`.
     """
 
@@ -65,32 +65,36 @@ class Options:
     grid: bool = False
     processes: tuple[int, ...] = (1,)
     frames: int = 6000
-    behind: dict[str, Any] = field(default_factory=dict)
+    extra_stages: dict[str, Any] = field(default_factory=dict)
     set_: dict[str, str] = field(default_factory=dict)
 
-    def quick(self) -> Options:
-        """The same with one batch size and one number of sources."""
+    def quick(self) -> GpuBenchOptions:
+        """Reduce to one batch size and one number of sources; returns self."""
         self.batches = (max((n for n in self.batches if n <= 64), default=min(self.batches)),)
         self.sources = (min(self.sources, key=lambda n: abs(n - 14)),)
         self.seconds, self.frames = min(self.seconds, 1.5), min(self.frames, 3000)
         return self
 
 
-class Bench:
+class GpuBenchmark:
     """Runs the measurements, and tells each as it is made.
 
     Args:
         options: what to measure.
-        folder: where clips, cards and records are written.
-        echo: takes lines of text.
-        keep: called whenever there is more to keep.
+        folder: where to write clips, cards and records.
+        echo: receives lines of text.
+        keep: called whenever there is a new result.
     """
 
     def __init__(
-        self, options: Options, folder: Path, echo: Callable[[str], None], keep: Callable[[Bench], None] | None = None
-    ) -> None:  # fmt: skip
+        self,
+        options: GpuBenchOptions,
+        folder: Path,
+        echo: Callable[[str], None],
+        keep: Callable[[GpuBenchmark], None] | None = None,
+    ) -> None:
         self.options, self.folder, self.echo, self._keep = options, folder, echo, keep
-        self.rows: list[Row] = []
+        self.rows: list[Measurement] = []
         self.left_out: list[str] = []
         self.machine: dict[str, Any] = {}
         self.clips: dict[str, Path] = {}
@@ -99,7 +103,7 @@ class Bench:
         self.model, self.network = network(options.model, options.data, folder, options.dtype)
 
     def all(self) -> None:
-        """Everything that there is time for."""
+        """Run all measurements that fit into the time limit."""
         for codec, clip in self.options.clips.items():
             self.clips[codec] = self.folder / f"{codec}{clip.suffix}"
             count = lengthen(clip, self.clips[codec], self.options.frames)
@@ -122,24 +126,24 @@ class Bench:
             for decoders in (1, _DECODERS):
                 self._whole(codec, 1, self._best_batch(codec), f"one file, {decoders} decoders", decoders)
             self._whole(codec, self._base(codec), self._best_batch(codec), "decode + preprocess")
-            if self.options.behind:
+            if self.options.extra_stages:
                 self._whole(codec, self._base(codec), self._best_batch(codec), _BEHIND)
             for processes in self.options.processes:
                 if processes > 1:
                     self._whole(codec, self._base(codec), self._best_batch(codec), processes=processes)
 
     def _paced(self) -> None:
-        """Sources in real time, as many and in as many processes as were asked for."""
+        """Measure sources in real time, in the requested numbers of sources and processes."""
         for processes in self.options.processes:
             for codec in self.clips:
                 for sources in self.options.realtime:
                     self._whole(codec, sources, 0, "paced", processes=processes)
 
     def _check(self) -> None:
-        """Tell what is wrong with the pipeline, such as an option that `set_` misspells, before anything runs."""
-        from streamkit.checks.networks import check_networks
-        from streamkit.config import read
-        from streamkit.graph import build
+        """Report problems of the pipeline, such as a misspelt option in `set_`, before anything runs."""
+        from streamkit.config.checks.networks import check_networks
+        from streamkit.config.graph import build
+        from streamkit.config.pipeline_config import read
 
         path = self._pipeline(next(iter(self.clips)), 1)
         check_networks(build(read(path, set_=self.options.set_, device=self.options.device)))
@@ -147,9 +151,9 @@ class Bench:
     # ------------------------------------------------------------------------------------------------------- parts
 
     def _parts(self) -> None:
-        """Each part alone."""
+        """Measure each part alone."""
         options = self.options
-        spec = limits.Spec(
+        spec = limits.LimitsSpec(
             {codec: str(clip) for codec, clip in self.clips.items()}, list(options.sources), list(options.batches),
             str(self._pipeline(next(iter(self.clips)), 1)), options.set_, options.device, options.seconds,
         )  # fmt: skip
@@ -163,7 +167,7 @@ class Bench:
                     if "machine" in found:
                         self.machine = found["machine"]
                         continue
-                    row = Row(**found)
+                    row = Measurement(**found)
                     self._add(row)
                     enough = row.what == "postprocess" and row.batch != options.batches[-1]
                     if enough and self._spent() > _FOR_PARTS * options.max_s:
@@ -178,20 +182,20 @@ class Bench:
         self, codec: str, sources: int, batch: int, what: str = "whole", decoders: int | None = None, *,
         processes: int = 1,
     ) -> None:  # fmt: skip
-        """One run, in processes of its own; left out, or stopped, where there is no time for it."""
+        """Measure one run in its own processes; skip or stop it at the time limit."""
         options, title = self.options, f"{what}, {codec}, {sources} sources, batch {batch or 'by default'}"
         expected_s = self._last.get(what) or self._last.get("whole", 0.0)
         if self._spent() + max(expected_s, options.seconds) > options.max_s:
             self._leave_out(title)
             return
         begun = time.monotonic()
-        stages = ("detect", *(options.behind if what in (_BEHIND, "paced") else ()), "jsonl")
+        stages = ("detect", *(options.extra_stages if what in (_BEHIND, "paced") else ()), "jsonl")
         if what == "decode + preprocess":
             stages = ("preprocess",)
         pace = _REALTIME_FPS if what == "paced" else None
         path = self._pipeline(codec, sources, batch, stages=stages, pace=pace, decoders=decoders)
         device = ",".join([options.device] * processes)
-        spec = trial.Spec(str(path), options.set_ if "detect" in stages else {}, device, seconds=options.seconds)
+        spec = trial.TrialSpec(str(path), options.set_ if "detect" in stages else {}, device, seconds=options.seconds)
         if pace is not None:
             spec.seconds, spec.settle_s, spec.start_s = max(5.0, spec.seconds), 2.0, 60.0 + sources / 4
         try:
@@ -202,7 +206,7 @@ class Bench:
             return
         if "jsonl" in stages and not found.error:
             self._check_records(found)
-        row = Row(what, found.fps, codec, sources, batch, found=found, processes=processes)
+        row = Measurement(what, found.fps, codec, sources, batch, found=found, processes=processes)
         if not found.error:
             decode = best(self.rows, what="decode", codec=codec, sources=sources) if not decoders else None
             network = best(self.rows, what="infer", batch=batch) if "detect" in stages else None
@@ -225,7 +229,7 @@ class Bench:
             "preprocess": {"model": self.model},
             "detect": {"model": self.model},
             "jsonl": {"path": str(self._out / "{source}.jsonl")},
-            **self.options.behind,
+            **self.options.extra_stages,
         }
         plan: dict[str, Any] = {
             "sources": {f"s{number:03d}": source for number in range(sources)},
@@ -238,7 +242,7 @@ class Bench:
         return path
 
     def _check_records(self, found: trial.Found) -> None:
-        """Every frame must have its record; the files make room for the next run."""
+        """Check that every frame has its record, then delete the records."""
         written = sum(path.read_bytes().count(b"\n") for path in self._out.glob("*.jsonl"))
         shutil.rmtree(self._out, ignore_errors=True)
         if written != found.frames_in_all:
@@ -251,7 +255,7 @@ class Bench:
     # ------------------------------------------------------------------------------------------------- what was found
 
     def _base(self, codec: str) -> int:
-        """The fewest sources whose decoders come within 3 % of the fastest."""
+        """The smallest number of sources whose decoding is within 3 % of the fastest."""
         decoded = [row for row in self.rows if row.what == "decode" and row.codec == codec]
         top = max((row.fps for row in decoded), default=0.0)
         return min((row.sources for row in decoded if row.fps >= 0.97 * top), default=self.options.sources[0])
@@ -261,13 +265,13 @@ class Bench:
         return found.batch if found and found.fps else self.options.batches[0]
 
     def _of_limit(self, codec: str, fps: float) -> float | None:
-        """A speed over the lesser of decoding alone and inference alone, each at its best."""
+        """A speed relative to the lesser of decoding alone and inference alone, each at its best."""
         parts = best(self.rows, what="decode", codec=codec), best(self.rows, what="infer")
         known = [row.fps for row in parts if row is not None]
         return round(fps / min(known), 4) if len(known) == 2 and min(known) else None
 
     def summary(self) -> dict[str, dict[str, Any]]:
-        """The figures that count, by codec."""
+        """The main results, by codec."""
         told = {}
         for codec in self.clips:
             whole = best(self.rows, what="whole", codec=codec)
@@ -287,7 +291,7 @@ class Bench:
             }  # fmt: skip
         return told
 
-    def _add(self, row: Row) -> None:
+    def _add(self, row: Measurement) -> None:
         self.rows.append(row)
         self.echo(str(row))
         if self._keep is not None:
@@ -304,11 +308,11 @@ class Bench:
 
     @property
     def _until_s(self) -> float:
-        """When all of it must be over, on the monotonic clock."""
+        """When the time limit is reached, in monotonic seconds."""
         return self._begun + self.options.max_s
 
     def report(self, *, complete: bool) -> dict[str, Any]:
-        """Everything that was found so far."""
+        """All results so far, as JSON values."""
         options = self.options
         clips = {codec: str(path) for codec, path in options.clips.items()}
         data = None if options.data is None else str(options.data)
@@ -320,8 +324,8 @@ class Bench:
 
 
 def stages_of(path: Path) -> dict[str, Any]:
-    """The stages of a YAML, all of them; a path or model among them is from the working folder. Raises ConfigError."""
-    from streamkit.yamlfile import load_file
+    """All stages of a YAML; paths and models in it are relative to the working folder. Raises ConfigError."""
+    from streamkit.core.yaml_tree import load_file
 
     node, problems = load_file(path)
     if problems:
@@ -332,34 +336,34 @@ def stages_of(path: Path) -> dict[str, Any]:
     return {name: given or {} for name, given in stages.items()}
 
 
-def bench(options: Options, out: Path | None, echo: Callable[[str], None]) -> int:
+def bench(options: GpuBenchOptions, out: Path | None, echo: Callable[[str], None]) -> int:
     """Measure this machine's GPU.
 
     Args:
         options: what to measure.
-        out: a JSON file for everything that was found, rewritten with each row: a run that is stopped keeps what it
-            had. `complete` says whether it came to its end.
-        echo: takes lines of text.
+        out: a JSON file for all results, rewritten with each row, so that an interrupted run keeps its results;
+            `complete` is true after the last one.
+        echo: receives lines of text.
 
     Returns:
-        0, or 1 where a run failed.
+        0, or 1 if a run failed.
 
     Raises:
-        DeviceError: there is no such GPU; says what is missing.
-        ConfigError: clips or network are not there, or the pipeline is wrong.
+        DeviceError: there is no such GPU; names what is missing.
+        ConfigError: clips or the network are missing, or the pipeline is invalid.
     """
-    from streamkit.outputs import report_file
-    from streamkit.runtime.device import choose
+    from streamkit.io.outputs import report_file
+    from streamkit.runtime.execution.device import choose
 
     choose(options.device, echo)
     write = None if out is None else report_file(out)
 
-    def keep(made: Bench, *, complete: bool = False) -> None:
+    def keep(made: GpuBenchmark, *, complete: bool = False) -> None:
         if write is not None:
             write(json.dumps(made.report(complete=complete), indent=2) + "\n", last=complete)
 
     with scratch_folder() as name:
-        made = Bench(options, Path(name), echo, keep)
+        made = GpuBenchmark(options, Path(name), echo, keep)
         made.all()
         for codec, one in made.summary().items():
             echo(told_in_a_line(codec, one))

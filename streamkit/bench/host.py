@@ -1,4 +1,4 @@
-"""How busy the machine's own cores are, whoever uses them."""
+"""Load of the machine's cores, by all processes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from pathlib import Path
 
 
 def core_times() -> tuple[float, float] | None:
-    """Seconds that the cores of this process were at work, and seconds of all of them, since the machine began.
+    """Busy seconds and total seconds of this process's cores, since the machine started.
 
-    Work of other processes and of other guests of the host counts: those seconds were not to be had. None where the
-    system does not say.
+    Work of other processes and of other guests on the host is included. None if the system does not report it.
     """
     try:
         lines = Path("/proc/stat").read_text().splitlines()

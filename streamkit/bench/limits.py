@@ -1,10 +1,10 @@
-"""What each part of a pipeline can do when nothing else is at work: the limits that the whole is held against.
+"""Measures the speed of each part of a pipeline alone: the limits that whole pipelines are compared with.
 
     python -m streamkit.bench.limits SPEC.json
 
-prints an `Alone` as JSON for each part, as it is measured. Decoding is the product's `Reader`, a thread for each source
-and nothing behind it. The stages are those of the pipeline itself, with its options, opened as a run opens them and
-given the same real pictures again and again, on one thread and one CUDA stream with up to four batches in flight.
+prints an `Alone` as JSON for each part, as it is measured. Decoding uses the product's `VideoReader`, one thread per
+source with no stages after it. The stages are those of the pipeline, with its options, opened as in a run, and given
+the same real frames repeatedly, on one thread and one CUDA stream with up to four batches in flight.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.bench.child import telling
-from streamkit.counters import Counters
-from streamkit.data import Batch, Device, Frame
-from streamkit.errors import StreamkitError
-from streamkit.runtime.background import Stopped, side_by_side
+from streamkit.core.counters import Counters
+from streamkit.core.data import Batch, Device, Frame
+from streamkit.core.errors import StreamkitError
+from streamkit.runtime.execution.future import Stopped, side_by_side
 
 PARTS = ("preprocess", "infer", "postprocess")
 """The stages that are measured, in their order."""
@@ -32,17 +32,17 @@ _WARM = 3
 
 
 @dataclass(slots=True)
-class Spec:
+class LimitsSpec:
     """What to measure.
 
     Attributes:
-        clips: by codec, a file that is longer than a measurement, or not: it is read again from its start then.
-        sources: numbers of sources to decode at once.
+        clips: a file for each codec; one that is shorter than a measurement is read again from its start.
+        sources: numbers of sources to decode in parallel.
         batches: batch sizes for the stages.
         pipeline: a YAML file with a `detect` stage.
         set_: values that replace the file's.
         device: `cpu`, `cuda` or `cuda:N`.
-        seconds: for each measurement.
+        seconds: duration of each measurement.
     """
 
     clips: dict[str, str]
@@ -56,14 +56,14 @@ class Spec:
 
 @dataclass(slots=True)
 class Alone:
-    """One part's speed.
+    """The speed of one part.
 
     Attributes:
         what: `decode`, or one of `PARTS`.
-        fps: frames a second.
-        codec: of the video; empty where it does not matter.
-        sources: how many at once; 0 for stages.
-        batch: frames a batch; 0 for decoding.
+        fps: frames per second.
+        codec: the video's codec; empty for stages.
+        sources: number of parallel sources; 0 for stages.
+        batch: frames per batch; 0 for decoding.
     """
 
     what: str
@@ -74,16 +74,16 @@ class Alone:
 
 
 def decode_alone(clip: str, device: Device, sources: int, seconds: float) -> float:
-    """Frames a second of `sources` readers of one clip side by side, from the moment when all have begun.
+    """Frames per second of `sources` parallel readers of one clip, from when all have started.
 
     Raises:
         SourceError: the clip cannot be read.
-        StreamkitError: a reader gave no picture in a minute.
+        StreamkitError: a reader delivered no frame within a minute.
     """
-    from streamkit.media.reader import Reader
+    from streamkit.media.reader import VideoReader
     from streamkit.media.surfaces import shared_pool
-    from streamkit.runtime.host import settle, share_cores
-    from streamkit.runtime.sizes import cores
+    from streamkit.runtime.execution.host import settle, share_cores
+    from streamkit.runtime.execution.sizes import cores
 
     settle()
     pool, counts = shared_pool(device), [0] * sources
@@ -91,7 +91,7 @@ def decode_alone(clip: str, device: Device, sources: int, seconds: float) -> flo
 
     def read(number: int, stopped: Stopped) -> None:
         share_cores(device)
-        with closing(Reader(clip, device, pool, Counters(), _to_stderr, threads=threads)) as reader:
+        with closing(VideoReader(clip, device, pool, Counters(), _to_stderr, threads=threads)) as reader:
             while not stopped():
                 for _ in reader.pictures():
                     counts[number] += 1
@@ -112,21 +112,21 @@ def decode_alone(clip: str, device: Device, sources: int, seconds: float) -> flo
 
 
 def stages_alone(graph: Any, clip: str, device: Device, batch: int, seconds: float) -> Iterator[Alone]:
-    """Frames a second of each of `PARTS` that the graph has, for batches of one size.
+    """Frames per second of each of `PARTS` that the graph has, for batches of one size.
 
     Args:
-        graph: a built pipeline; its first stage of each name counts.
-        clip: real pictures, as many as a batch holds.
-        device: where.
-        batch: frames.
-        seconds: for each.
+        graph: a built pipeline; its first stage of each name is used.
+        clip: a video, for real frames.
+        device: the device to measure.
+        batch: frames per batch.
+        seconds: duration of each measurement.
 
     Raises:
         StreamkitError: a stage cannot be opened.
     """
-    from streamkit.runtime.device import lane_device
-    from streamkit.runtime.sizes import cores
-    from streamkit.stage import Context
+    from streamkit.core.stage import Context
+    from streamkit.runtime.execution.device import lane_device
+    from streamkit.runtime.execution.sizes import cores
 
     found = {node.type.name: node for node in reversed(graph.nodes.values()) if node.type.name in PARTS}
     lane = lane_device(device, True)
@@ -148,12 +148,12 @@ def stages_alone(graph: Any, clip: str, device: Device, batch: int, seconds: flo
 
 
 def pictures(clip: str, device: Device, count: int) -> list[Frame]:
-    """The first frames of a clip, from its start again where it is shorter; all of them stay in memory."""
-    from streamkit.media.reader import Reader
+    """The first frames of a clip, from its start again if it is shorter; all stay in memory."""
+    from streamkit.media.reader import VideoReader
     from streamkit.media.surfaces import shared_pool
 
     frames: list[Frame] = []
-    with closing(Reader(clip, device, shared_pool(device), Counters(), _to_stderr)) as reader:
+    with closing(VideoReader(clip, device, shared_pool(device), Counters(), _to_stderr)) as reader:
         while len(frames) < count:
             for index, picture in reader.pictures():
                 frames.append(Frame("clip", index, picture.pts_s, picture.width, picture.height, picture.surface))
@@ -163,7 +163,7 @@ def pictures(clip: str, device: Device, count: int) -> list[Frame]:
 
 
 def _rate(stage: Any, given: Batch, lane: Any, table: str, seconds: float) -> float:
-    """Frames a second of one stage. A table is read once the next batch is on its way, as a sink's lane does."""
+    """Frames per second of one stage. A table is read when the next batch is in progress, as in a sink's lane."""
     before: Batch | None = None
 
     def once() -> None:
@@ -186,18 +186,18 @@ def _rate(stage: Any, given: Batch, lane: Any, table: str, seconds: float) -> fl
 
 
 def _again(given: Batch) -> Batch:
-    """The batch as the stage before left it: stages take away what they have used."""
+    """The batch as the stage before left it: stages remove what they have consumed."""
     return Batch(given.frames, given.xp, given.tensor, given.geometry, dict(given.outputs))
 
 
-def measure(spec: Spec, device: Device) -> Iterator[Alone]:
-    """Everything, one after the other.
+def measure(spec: LimitsSpec, device: Device) -> Iterator[Alone]:
+    """Run all measurements, one after the other.
 
     Raises:
-        StreamkitError: the pipeline is wrong, a clip cannot be read, or the device cannot be used.
+        StreamkitError: the pipeline is invalid, a clip cannot be read, or the device cannot be used.
     """
-    from streamkit.config import read
-    from streamkit.graph import build
+    from streamkit.config.graph import build
+    from streamkit.config.pipeline_config import read
 
     for codec, clip in spec.clips.items():
         for sources in spec.sources:
@@ -214,12 +214,12 @@ def _to_stderr(text: str) -> None:
 
 
 def machine(device: Device) -> dict[str, Any]:
-    """What it was measured on."""
+    """Describe the machine: GPU, cores and versions."""
     import platform
     from importlib import metadata
 
-    from streamkit.runtime.device import describe_gpu
-    from streamkit.runtime.sizes import cores
+    from streamkit.runtime.execution.device import describe_gpu
+    from streamkit.runtime.execution.sizes import cores
 
     names = ("streamkit", "av", "numpy", "onnxruntime", "onnxruntime-gpu", "cupy-cuda13x", "PyNvVideoCodec")
     versions = {}
@@ -231,11 +231,11 @@ def machine(device: Device) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure what the file says."""
-    from streamkit.runtime.device import choose
+    """Run the measurements of a specification file."""
+    from streamkit.runtime.execution.device import choose
 
     tell = telling()
-    spec = Spec(**json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
+    spec = LimitsSpec(**json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
     try:
         device = choose(spec.device, _to_stderr)
         tell({"machine": machine(device)})

@@ -1,15 +1,14 @@
-"""How much of the interpreter's lock (GIL) is left: the share of moments at which a thread that wakes finds it free.
+"""Measures how much of the interpreter's lock (GIL) is free, by a thread that wakes at random times.
 
-A thread sleeps 1 to 3 ms, a time drawn anew each turn, and so comes back at moments that have nothing to do with what
-the other threads do. Coming out of a sleep it needs the lock. Where the lock is free, the sleep is the only time the
-kernel took the thread off its core; where another thread holds it, the thread blocks and is taken off once more, and
-`getrusage` counts that (`ru_nvcsw`, voluntary context switches of the thread). So each turn is a yes or a no, and no
-clock is involved: how late the system wakes threads does not matter.
+The thread sleeps for a random 1 to 3 ms, so its wake-ups are independent of other threads. After a sleep it needs the
+lock. If the lock is free, the sleep is the only time the kernel took the thread off its core; if another thread holds
+it, the thread blocks and is taken off once more, which `getrusage` counts (`ru_nvcsw`, voluntary context switches of
+the thread). So each turn is a yes or a no, and no clock is involved: the system's wake-up latency does not matter.
 
 Error: with n turns the share is within 1 / sqrt(n) of the truth (two standard deviations at worst): 2.5 % for 3 s.
-Against threads that hold the lock a known share of the time and hash in between, it was within 0.03. Threads that
-sleep on timers on an otherwise idle machine are woken by the same ticks as this one: there it says up to 0.3 too much.
-The watch itself takes about 0.5 % of the lock.
+Against threads that hold the lock for a known share of the time and hash in between, it was within 0.03. On an
+otherwise idle machine, threads that sleep on timers wake with the same ticks as this one: there it is up to 0.3 too
+high. The measurement itself takes about 0.5 % of the lock.
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ import random
 import sys
 import time
 
-from streamkit.runtime.background import Stopped
+from streamkit.runtime.execution.future import Stopped
 
 _SLEEP_S = (0.001, 0.003)
 
 
 class LockWatch:
-    """Watches the lock while it runs on a thread of its own.
+    """Samples the lock while it runs on a thread of its own.
 
     Attributes:
-        turns: how often it looked.
-        waits: how often another thread held the lock.
+        turns: number of samples.
+        waits: number of samples at which another thread held the lock.
     """
 
     def __init__(self) -> None:
         self.turns = self.waits = 0
 
     def __call__(self, stopped: Stopped) -> None:
-        """Look until `stopped()`; does nothing where the system keeps no count of a thread's switches."""
+        """Sample until `stopped()`; does nothing on systems that do not count a thread's context switches."""
         import resource
 
         if not hasattr(resource, "RUSAGE_THREAD"):
@@ -50,7 +49,7 @@ class LockWatch:
 
     @property
     def free(self) -> float | None:
-        """The share of moments at which the lock was free, 0 to 1; None where that could not be seen."""
+        """The share of samples at which the lock was free, 0 to 1; None without samples."""
         if not getattr(sys, "_is_gil_enabled", lambda: True)():
             return 1.0
         return 1.0 - self.waits / self.turns if self.turns else None

@@ -1,4 +1,4 @@
-"""What a run has counted by some moment, in one process or several: two moments give rates."""
+"""Snapshot of a run's counters, in one process or several: two snapshots give rates."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import numpy as np
 
 from streamkit.bench.host import core_times
 from streamkit.ops.traffic import so_far
-from streamkit.runtime.metrics import Histogram
+from streamkit.runtime.execution.meters import Histogram
 
 
 @dataclass(slots=True)
 class Moment:
-    """What has been counted by some moment.
+    """The counters of a run at one time.
 
     Attributes:
-        at_s: when, on the monotonic clock.
-        cpu_s: CPU time of all threads of all processes.
-        frames: frames that came to the end of the graph, by process; `counted_s` is when each counted them.
-        counted_s: as `frames`.
-        dropped: frames dropped.
-        cores: as `host.core_times`.
-        traffic: bytes to the device and to the host; of this process alone.
-        busy_s: by stage, how long its threads were at work, over how many there are.
-        latency: by the end of the graph, the counts of a `Histogram`.
+        at_s: the time, in monotonic seconds.
+        cpu_s: CPU time of all threads of all processes, in seconds.
+        frames: frames that reached the end of the graph, by process.
+        counted_s: when each process counted its frames, in monotonic seconds.
+        dropped: number of dropped frames.
+        cores: the result of `host.core_times`.
+        traffic: bytes copied to the device and to the host; of this process only.
+        busy_s: by stage, the average busy time of its threads, in seconds.
+        latency: by end of the graph, the counts of a `Histogram`.
     """
 
     at_s: float
@@ -42,7 +42,7 @@ class Moment:
     latency: dict[str, np.ndarray]
 
     def rate_since(self, before: Moment) -> float:
-        """Frames a second, all processes together; each by its own times."""
+        """Frames per second of all processes together, each by its own times."""
         return sum(
             (frames - earlier) / (at_s - begun_s)
             for frames, earlier, at_s, begun_s in zip(
@@ -52,7 +52,7 @@ class Moment:
         )
 
     def latency_since(self, before: Moment) -> dict[str, float]:
-        """p50, p95 and p99 of what was added since, of the end of the graph where p95 is highest."""
+        """p50, p95 and p99 since `before`, of the end of the graph with the highest p95."""
         found = []
         for name, counts in self.latency.items():
             histogram = Histogram()
@@ -63,7 +63,7 @@ class Moment:
 
 
 def moment(pipeline: Any) -> Moment:
-    """What a `Pipeline` or a `Fleet` has counted by now."""
+    """Take a snapshot of a `Pipeline` or a `WorkerFleet`."""
     report = pipeline.report(0)
     busy = {name: stage["seconds"] / stage["instances"] for name, stage in report["stages"].items()}
     latency = {name: found.counts.copy() for name, found in list(pipeline.latency.items())}
@@ -76,7 +76,7 @@ def moment(pipeline: Any) -> Moment:
 
 
 def _cpu_s(pid: int) -> float:
-    """CPU time of a process, all its threads, in seconds."""
+    """CPU time of a process with all its threads, in seconds; 0 if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:  # it has ended

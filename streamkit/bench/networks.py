@@ -1,4 +1,4 @@
-"""The network to measure with: YOLOX-nano of the data folder, in f16 or f32, or a card of the user's own."""
+"""The network to measure with: YOLOX-nano of the data folder, in f16 or f32, or the user's model card."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from pathlib import Path
 from typing import Literal
 
 from streamkit.bench.cpu import CARDS
-from streamkit.errors import ConfigError
+from streamkit.core.errors import ConfigError
 
 NAME = "yolox-nano"
 
 
 def network(model: str | None, data: Path | None, folder: Path, dtype: Literal["f16", "f32"]) -> tuple[str, str]:
-    """A card's name or path, and what it is in words.
+    """The name or path of a card, and its description.
 
     Args:
         model: a card; None for the data folder's YOLOX-nano.
         data: the folder with `models/`.
-        folder: where card and converted network are written.
-        dtype: of the weights; a card of the user's own stays as it is.
+        folder: where to write the card and the converted network.
+        dtype: dtype of the weights; a user's card is not converted.
 
     Raises:
-        ConfigError: there is neither a card nor a data folder, or f16 is wanted and a package is missing.
+        ConfigError: there is neither a card nor a data folder, or a package for f16 is missing.
     """
     if model is not None:
         path = Path(model)
@@ -43,7 +43,7 @@ def half(given: Path, out: Path) -> None:
     """Write a network with f16 weights, inputs and outputs.
 
     Raises:
-        ConfigError: onnxconverter-common or onnx is not there.
+        ConfigError: onnxconverter-common or onnx is not installed.
     """
     try:
         import onnx

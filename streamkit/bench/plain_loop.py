@@ -1,7 +1,7 @@
-"""The loop a user would write without streamkit, as the other side of the bench.
+"""The plain loop without streamkit, as the other side of `bench cpu`.
 
-OpenCV decodes and resizes, ONNX Runtime runs one picture at a time with its default options, OpenCV suppresses,
-`json.dumps` writes a line a frame. Written to be good of its kind: no copies that need not be, one vectorised reading.
+OpenCV decodes and resizes, ONNX Runtime runs one frame at a time with its default options, OpenCV runs NMS, and
+`json.dumps` writes one line per frame. It is efficient of its kind: no unnecessary copies, vectorized postprocessing.
 
     python -m streamkit.bench.plain_loop VIDEO CARD OUT.jsonl [LIMIT]
 
@@ -22,7 +22,7 @@ STRIDES = (8, 16, 32)
 
 
 def letterbox(image: np.ndarray, size: tuple[int, int], anchor: str) -> tuple[np.ndarray, float, int, int]:
-    """Fit a BGR picture (h, w, 3) into `size`, grey around it; also the scale and the offsets left and above."""
+    """Fit a BGR image (h, w, 3) into `size`, padded with gray; also returns the scale and the left and top offsets."""
     import cv2
 
     height, width = image.shape[:2]
@@ -36,7 +36,7 @@ def letterbox(image: np.ndarray, size: tuple[int, int], anchor: str) -> tuple[np
 
 
 def read_yolox(output: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Boxes (a, 4) as centre and size in network pixels, and scores (a, c), of a (1, a, 5 + c) output."""
+    """Boxes (a, 4) as center and size in network pixels, and scores (a, c), from a (1, a, 5 + c) output."""
     cells, strides = [], []
     for stride in STRIDES:
         x, y = np.meshgrid(np.arange(size[0] // stride), np.arange(size[1] // stride))
@@ -49,7 +49,7 @@ def read_yolox(output: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, n
 
 
 def read_yolov8(output: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """The same of a (1, 4 + c, a) output."""
+    """Boxes and scores as from `read_yolox`, from a (1, 4 + c, a) output."""
     rows = output[0].T
     return rows[:, :4], rows[:, 4:]
 
@@ -104,7 +104,7 @@ def run(video: Path, card: Any, out: Path, limit: int | None = None) -> dict[str
 
 
 def main(arguments: list[str]) -> None:
-    """Run the loop as the command line says."""
+    """Run the loop with the command line's arguments."""
     from streamkit.models.card import load_card
 
     video, card, out, *limit = arguments

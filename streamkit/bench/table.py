@@ -1,4 +1,4 @@
-"""The rows of `bench gpu`: a part or the whole of a pipeline, how fast it was, and what it used most."""
+"""The rows of `bench gpu`: a part of a pipeline or the whole, its speed, and its most used resource."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ HEAD = (
 
 
 @dataclass(slots=True)
-class Row:
+class Measurement:
     """One measurement.
 
     Attributes:
         what: `decode`, `preprocess`, `infer` or `postprocess` alone, `decode + preprocess`, `whole`, `paced`, or
             `one file, N decoders`.
-        fps: frames a second.
-        codec: of the video; empty where it does not matter.
-        sources: how many; 0 for stages alone.
-        batch: frames a batch at most; 0 for decoding alone, and where the pipeline's own default was used.
-        of_limit: frames a second over the lesser of decoding alone and inference alone, each at its best.
-        uses: shares of what a run used, 0 to 1, the most used first; `binding` gives them.
-        found: all that a run gave; None for parts alone.
-        processes: how many share the device.
+        fps: frames per second.
+        codec: the video's codec; empty if it does not matter.
+        sources: number of sources; 0 for stages alone.
+        batch: maximum frames per batch; 0 for decoding alone, and for the pipeline's default.
+        of_limit: speed relative to the lesser of decoding alone and inference alone, each at its best.
+        uses: utilization by resource, 0 to 1, the highest first, from `binding`.
+        found: all measurements of a run; None for parts alone.
+        processes: number of processes that share the device.
     """
 
     what: str
@@ -67,12 +67,12 @@ def _percent(share: float | None) -> str:
 
 
 def binding(found: Found, cores: int, **of: float | None) -> dict[str, float]:
-    """Shares of what a run used, the most used first: the first is what binds.
+    """Utilization by resource, the highest first, which is the bottleneck.
 
     Args:
-        found: the run's figures.
-        cores: CPU cores there are.
-        of: the speed of a part alone in frames a second, such as `decoder=8000`, where it is known.
+        found: the run's measurements.
+        cores: number of CPU cores.
+        of: the speed of a part alone in frames per second, such as `decoder=8000`, if known.
     """
     shares = {name: found.fps / fps for name, fps in of.items() if fps}
     if found.lock_free is not None:
@@ -81,14 +81,14 @@ def binding(found: Found, cores: int, **of: float | None) -> dict[str, float]:
     return {name: round(share, 3) for name, share in sorted(shares.items(), key=lambda item: -item[1])}
 
 
-def best(rows: Iterable[Row], **like: Any) -> Row | None:
-    """The fastest of the rows whose attributes are as given; None where there is none."""
+def best(rows: Iterable[Measurement], **like: Any) -> Measurement | None:
+    """The fastest of the rows with the given attributes; None if there is none."""
     fitting = [row for row in rows if all(getattr(row, name) == value for name, value in like.items())]
     return max(fitting, key=lambda row: row.fps, default=None)
 
 
-def a_source(rows: Iterable[Row], attribute: str, **like: Any) -> float | None:
-    """How much an attribute of `Found` grows with each source beyond the first; None where it cannot be told."""
+def a_source(rows: Iterable[Measurement], attribute: str, **like: Any) -> float | None:
+    """How much an attribute of `Found` grows with each source after the first; None if unknown."""
     seen = {
         row.sources: getattr(row.found, attribute)
         for row in rows
@@ -101,7 +101,7 @@ def a_source(rows: Iterable[Row], attribute: str, **like: Any) -> float | None:
 
 
 def told_in_a_line(codec: str, one: dict[str, Any]) -> str:
-    """The summary of a codec in a line."""
+    """The summary of a codec in one line."""
     text = f"{codec}: {one['whole_fps']:,.0f} frames/s ({one['sources']} sources, batch {one['batch']})"
     if one["of_limit"] is not None:
         text += (

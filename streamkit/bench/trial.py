@@ -1,10 +1,10 @@
-"""Runs a pipeline in a process of its own and measures it once it is in its stride.
+"""Runs a pipeline in a separate process and measures it in steady state.
 
     python -m streamkit.bench.trial SPEC.json
 
-prints a `Found` as JSON. It waits until every source has given a frame and the first records are out, and `settle_s`
-more; then it measures for `seconds`, stops the sources, and lets what is decoded go through to the files. Start and end
-are in no rate. `measure` is the parent's side.
+prints a `Found` as JSON. It waits until every source has delivered a frame, the first records are written, and
+`settle_s` more; then it measures for `seconds`, stops the sources, and lets decoded frames be processed. Start and end
+are not part of any rate. `measure` is the parent's side.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from typing import Any
 
 from streamkit.bench.child import lines, telling
 from streamkit.bench.copies import multiply
+from streamkit.bench.graph_cost import resident_mb
 from streamkit.bench.lock import LockWatch
 from streamkit.bench.moment import moment
-from streamkit.bench.nvml import Nvml
-from streamkit.bench.probe import resident_mb
-from streamkit.data import Device
-from streamkit.errors import StreamkitError, describe
-from streamkit.runtime.background import Stopped, side_by_side
+from streamkit.core.data import Device
+from streamkit.core.errors import StreamkitError, describe
+from streamkit.runtime.execution.future import Stopped, side_by_side
+from streamkit.runtime.observe.nvml import Nvml
 
 _LOOK_S = 0.1
 _UNTUNED_S = 1.0  # longer than a batch takes then
 
 
 @dataclass(slots=True)
-class Spec:
+class TrialSpec:
     """What to run, and how to measure it.
 
     Attributes:
         pipeline: a YAML file.
-        set_: values that replace the file's, as `--set` gives them.
-        device: replaces the file's; several, with commas between them, are a process each.
-        streams: run so many paced copies of its sources, outputs to `outputs`; None runs the file as it is.
-        pace: frames a second of a copy; None for the video's own times.
-        outputs: the folder for what copies write.
-        seconds: how long to measure.
-        settle_s: how long to let it run before.
-        start_s: how long a start may take.
-        begun_s: when the parent began the process, on the monotonic clock; filled by `measure`.
+        set_: values that replace the file's, as with `--set`.
+        device: replaces the file's; several, separated by commas, get a process each.
+        streams: run this many paced copies of its sources, with outputs to `outputs`; None runs the file unchanged.
+        pace: frames per second of a copy; None for the video's own timestamps.
+        outputs: the folder for the copies' outputs.
+        seconds: duration of the measurement.
+        settle_s: how long to run before the measurement.
+        start_s: time limit for the start.
+        begun_s: when the parent started the process, in monotonic seconds; set by `measure`.
     """
 
     pipeline: str
@@ -63,28 +63,28 @@ class Spec:
 
 @dataclass(slots=True)
 class Found:
-    """What a trial gave. Everything but `start_s` and `frames_in_all` belongs to the measured time.
+    """The result of a trial. All values except `start_s` and `frames_in_all` are of the measured time.
 
     Attributes:
-        error: why there are no figures, or None.
-        fps: frames a second that came to the end of the graph.
-        seconds: how long was measured.
-        start_s: from the beginning of the process to the first record.
-        frames_in_all: frames of the whole run, which its records should be.
-        dropped: frames dropped.
-        latency: p50_ms, p95_ms and p99_ms from the time a frame was due, of the end that is last; paced sources only.
-        lock_free: the share of moments at which the interpreter's lock was free; None where there are several
-            processes, each with its own.
-        cores_used: CPU time a second of all threads.
-        cores_busy: the share of the cores' time, 0 to 1, in which anybody used them; None where it is not known.
-        gpu: the share of time in which the GPU ran kernels, as NVML says; `decoder` likewise.
-        to_device: bytes a frame from host to device, but for the packets, which NVDEC's driver copies.
-        to_host: bytes a frame from device to host.
-        host_mb: memory of the process in RAM, MB, at the end.
-        device_mb: device memory in use, whoever uses it, MB, at the end; `device_total_mb` is all there is.
-        stages: by stage, the share of its threads' time in which it was at work.
+        error: why there are no measurements, or None.
+        fps: frames per second that reached the end of the graph.
+        seconds: duration of the measurement.
+        start_s: seconds from the start of the process to the first record.
+        frames_in_all: frames of the whole run, which should equal its records.
+        dropped: number of dropped frames.
+        latency: p50_ms, p95_ms and p99_ms from when a frame was due, at the slowest end; paced sources only.
+        lock_free: share of samples at which the interpreter's lock was free; None for several processes, each of which
+            has its own.
+        cores_used: CPU seconds per second, of all threads.
+        cores_busy: share of the cores' time, 0 to 1, in which any process used them; None if unknown.
+        gpu: share of time in which the GPU ran kernels, from NVML; `decoder` likewise.
+        to_device: bytes per frame from host to device, except for packets, which NVDEC's driver copies.
+        to_host: bytes per frame from device to host.
+        host_mb: resident memory of the process at the end, in MB.
+        device_mb: device memory in use by all processes at the end, in MB; `device_total_mb` is the total.
+        stages: by stage, the share of its threads' time in which they were busy.
         counts: the run's counters.
-        said: what the run told the user.
+        said: the run's messages to the user.
     """
 
     error: str | None = None
@@ -109,16 +109,16 @@ class Found:
     said: list[str] = field(default_factory=list)
 
 
-def measure(spec: Spec, folder: Path, until_s: float | None = None) -> Found:
-    """Run a trial in a process of its own; what goes wrong there is `Found.error`.
+def measure(spec: TrialSpec, folder: Path, until_s: float | None = None) -> Found:
+    """Run a trial in a separate process; its errors are returned in `Found.error`.
 
     Args:
         spec: what to run.
-        folder: where the specification is written for the child.
-        until_s: when it is stopped, on the monotonic clock; None leaves it all the time it takes.
+        folder: where to write the specification for the child.
+        until_s: when to kill it, in monotonic seconds; None for no limit.
 
     Raises:
-        TimeoutError: it was stopped at `until_s`.
+        TimeoutError: it was killed at `until_s`.
     """
     spec.begun_s = time.monotonic()
     path = folder / "trial.json"
@@ -129,12 +129,12 @@ def measure(spec: Spec, folder: Path, until_s: float | None = None) -> Found:
         return Found(error=str(error))
 
 
-def run(spec: Spec) -> Found:
+def run(spec: TrialSpec) -> Found:
     """Run a trial in this process."""
-    from streamkit.config import read
-    from streamkit.graph import build
-    from streamkit.runtime.device import choose
-    from streamkit.runtime.fleet import prepare
+    from streamkit.config.graph import build
+    from streamkit.config.pipeline_config import read
+    from streamkit.runtime.execution.device import choose
+    from streamkit.runtime.multiprocess.fleet import prepare
 
     found = Found()
     try:
@@ -161,9 +161,9 @@ def run(spec: Spec) -> Found:
 
 
 class _Observer:
-    """Watches a run from a thread of its own, and stops it when it has seen enough."""
+    """Measures a run on a thread of its own, and then stops the run."""
 
-    def __init__(self, spec: Spec, pipeline: Any, device: Device, found: Found) -> None:
+    def __init__(self, spec: TrialSpec, pipeline: Any, device: Device, found: Found) -> None:
         self._spec, self._pipeline, self._device, self._found = spec, pipeline, device, found
 
     def __call__(self, stopped: Stopped) -> None:
@@ -174,7 +174,7 @@ class _Observer:
             self._pipeline.stop()
 
     def _started(self, stopped: Stopped) -> bool:
-        """Wait for every source and the first records; False where they do not come."""
+        """Wait for every source and the first records; False if they do not arrive."""
         spec, states = self._spec, self._pipeline.states
         until = time.monotonic() + spec.start_s
         while not stopped() and time.monotonic() < until:
@@ -192,8 +192,8 @@ class _Observer:
         return False
 
     def _tuned(self, until: float, stopped: Stopped) -> bool:
-        """Wait until the networks are as fast as they will be: until no more batches are counted as before that."""
-        from streamkit.stages.infer import UNTUNED
+        """Wait until the networks are tuned: until the count of untuned batches stops growing."""
+        from streamkit.stages.inference.infer import UNTUNED
 
         seen = -1
         while (now := self._pipeline.report(0)["counts"].get(UNTUNED, 0)) != seen and time.monotonic() < until:
@@ -235,7 +235,7 @@ class _Observer:
             name: round((busy_s - before.busy_s.get(name, 0.0)) / seconds, 3) for name, busy_s in after.busy_s.items()
         }
         if nvml is not None:
-            from streamkit.runtime.device import describe_gpu
+            from streamkit.runtime.execution.device import describe_gpu
 
             nvml.close()
             found.gpu, found.decoder = _mean([use.gpu for use in uses]), _mean([use.decoder for use in uses])
@@ -245,7 +245,7 @@ class _Observer:
 
 
 def _sleep(seconds: float, stopped: Stopped) -> bool:
-    """Sleep; False where it was cut short."""
+    """Sleep; False if it was interrupted."""
     until = time.monotonic() + seconds
     while not stopped() and (left := until - time.monotonic()) > 0:
         time.sleep(min(left, _LOOK_S))
@@ -258,9 +258,9 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run what the file says."""
+    """Run the trial of a specification file."""
     tell = telling()
-    spec = Spec(**json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
+    spec = TrialSpec(**json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
     try:
         found = run(spec)
     except Exception as error:  # the parent is to know, whatever it is

@@ -1,4 +1,4 @@
-"""The command: `run.py`, or `streamkit` where it is installed. Each subcommand is a few lines over a module."""
+"""The command line: `run.py`, or `streamkit` if installed. Each subcommand is a few lines over a module."""
 
 from streamkit.cli.command import cli, main
 

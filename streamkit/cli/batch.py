@@ -1,4 +1,4 @@
-"""The command `run.py batch`: a pipeline over many files, into one data set."""
+"""The command `run.py batch`: runs a pipeline over many files, into one data set."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from streamkit.cli.common import handle_signals, keep_stdout, pairs
-from streamkit.errors import ConfigError, OutputError
+from streamkit.core.errors import ConfigError, OutputError
 
 _STOPPING = "stopping: the files in hand are finished and no other is begun; once more stops at once"
 
 
-class _Time(click.ParamType):
-    """A time, as a YAML has it: 5, 5s, 1min.
+class _Time(click.ParamType):  # type: ignore[type-arg]  # not generic in every click 8
+    """A duration as in a YAML: 5, 5s, 1min.
 
     Args:
         positive: whether 0 is refused.
@@ -28,7 +28,7 @@ class _Time(click.ParamType):
         self._positive = positive
 
     def convert(self, value: object, param: click.Parameter | None, context: click.Context | None) -> float:
-        from streamkit.units import seconds
+        from streamkit.core.units import seconds
 
         try:
             made = seconds(float(str(value)) if str(value).replace(".", "", 1).isdigit() else value)
@@ -39,8 +39,8 @@ class _Time(click.ParamType):
         return made
 
 
-class _Rate(click.ParamType):
-    """So many pictures a second: any number above 0 that has an end."""
+class _Rate(click.ParamType):  # type: ignore[type-arg]  # not generic in every click 8
+    """A frame rate: a finite number above 0."""
 
     name = "FLOAT"
 
@@ -68,7 +68,7 @@ class _Rate(click.ParamType):
               help="how often a file is tried again, where that may help")  # fmt: skip
 @click.option("--retry-failed", is_flag=True, help="also try the files again that an earlier run put aside")
 @click.option("--strict", is_flag=True, help="put a file with damaged frames aside as a whole; its good rows go, too")
-@click.option("--again", is_flag=True, help="do everything anew in a folder that another pipeline filled")
+@click.option("--overwrite", is_flag=True, help="discard the results of another pipeline in the folder and start over")
 @click.option("--every", type=click.IntRange(min=1), default=1, show_default=True, help="take every n-th picture")
 @click.option("--fps", type=_Rate(), help="thin out to so many pictures a second")
 @click.option("--keyframes", is_flag=True, help="decode keyframes only")
@@ -87,18 +87,18 @@ def batch(
     """Run a pipeline over many files, into one data set.
 
     FILES are files, folders, patterns such as 'videos/**/*.mp4', lists (@names.txt) and addresses (s3://...). The
-    YAML's own sources are left out. Killed at any moment, the same command goes on.
+    YAML's own sources are ignored. After an interruption, run the same command again to continue.
     """
     from streamkit.batch.inputs import find
-    from streamkit.batch.job import Look, Settings
+    from streamkit.batch.job import BatchSettings, FrameSelection
     from streamkit.batch.parts import check_formats
-    from streamkit.progress import Display
+    from streamkit.cli.progress import Display
 
     if set(str(out)) & set("{}"):
         raise ConfigError(f"--out: the folder's name must be without {{ and }}, got {out}; give it another name")
-    look = Look(start, end, every, fps, keyframes)
+    look = FrameSelection(start, end, every, fps, keyframes)
     named = [name.strip() for name in formats.split(",") if name.strip()] + ["video"] * video
-    settings = Settings(pipeline, tuple(pairs(set_).items()), out, check_formats(named), look, strict)
+    settings = BatchSettings(pipeline, tuple(pairs(set_).items()), out, check_formats(named), look, strict)
     display = Display()
     if dry_run:
         from streamkit.batch.dryrun import dry_run as told
@@ -114,7 +114,7 @@ def batch(
 
 def _run(
     settings: Any, device: str | None, patterns: tuple[str, ...], report: Path | None, display: Any, *,
-    workers: int | None, ray: str | None, retries: int, retry_failed: bool, again: bool, timeout: float,
+    workers: int | None, ray: str | None, retries: int, retry_failed: bool, overwrite: bool, timeout: float,
 ) -> int:  # fmt: skip
     from streamkit.batch import progress, summary
     from streamkit.batch.dryrun import looked_at_s
@@ -122,7 +122,7 @@ def _run(
     from streamkit.batch.manager import Manager
     from streamkit.batch.probe import probe
     from streamkit.batch.work import opened
-    from streamkit.outputs import report_file
+    from streamkit.io.outputs import report_file
 
     graph = _checked(settings, device, display)
     files = find(patterns, settings.out, display.say)
@@ -131,7 +131,7 @@ def _run(
     keep_stdout()
     code = 1
     with (
-        opened(graph, settings, files, again=again, retry_failed=retry_failed) as work,
+        opened(graph, settings, files, overwrite=overwrite, retry_failed=retry_failed) as work,
         progress.watching(display) as look,
     ):
         if work.broken:
@@ -161,10 +161,10 @@ def _run(
 
 
 def _checked(settings: Any, device: str | None, display: Any) -> Any:
-    """The pipeline's graph, with all that can be checked before anything is written."""
+    """The pipeline's graph, after all checks that are possible before anything is written."""
+    from streamkit.batch.dataset_sinks import replaced
     from streamkit.batch.pipeline import check_look, config_for
-    from streamkit.batch.wiring import replaced
-    from streamkit.checks.networks import check_networks
+    from streamkit.config.checks.networks import check_networks
 
     check_look(settings.look)
     graph = config_for(settings, device)
@@ -181,11 +181,13 @@ def _crew(
     say: Any,
 ) -> Any:  # fmt: skip
     if ray is not None:
-        from streamkit.batch.ray_crew import RayCrew
+        from streamkit.batch.ray_worker_pool import RayWorkerPool
 
-        return RayCrew(settings, ray, workers=workers, device=device, timeout_s=timeout_s, say=say)
-    from streamkit.batch.local_crew import LocalCrew
-    from streamkit.batch.shares import share_out
+        return RayWorkerPool(settings, ray, workers=workers, device=device, timeout_s=timeout_s, say=say)
+    from streamkit.batch.local_worker_pool import LocalWorkerPool
+    from streamkit.batch.worker_plan import plan_workers
 
-    shares = share_out(graph.config.device, workers, files, say)
-    return LocalCrew(settings, shares.devices, slots=shares.slots, cores=shares.cores, timeout_s=timeout_s, say=say)
+    shares = plan_workers(graph.config.device, workers, files, say)
+    return LocalWorkerPool(
+        settings, shares.devices, slots=shares.slots, cores=shares.cores, timeout_s=timeout_s, say=say
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from streamkit.cli.common import echo, pairs
-from streamkit.errors import ConfigError
+from streamkit.core.errors import ConfigError
 
 _OUT = click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="write the figures as JSON")
 _DATA = click.option(
@@ -17,7 +17,7 @@ _DATA = click.option(
 _SET = click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="replace a value of the pipeline")
 
 
-class _Numbers(click.ParamType):
+class _Numbers(click.ParamType):  # type: ignore[type-arg]  # not generic in every click 8
     """Whole numbers from 1, as in 8,32,64."""
 
     name = "N,N,..."
@@ -40,14 +40,14 @@ class _Numbers(click.ParamType):
 
 @click.group()
 def bench() -> None:
-    """Measure this machine."""
+    """Measure the performance of this machine."""
 
 
 @bench.command("cpu")
 @_OUT
 @_DATA
 def bench_cpu(out: Path | None, data: Path | None) -> int:
-    """Measure the CPU, against the plain loop a user would write."""
+    """Measure the CPU, compared with a plain Python loop."""
     from streamkit.bench.cpu import bench as measure
 
     return measure(data, out, echo)
@@ -69,23 +69,23 @@ def bench_cpu(out: Path | None, data: Path | None) -> int:
 @click.option("--seconds", type=click.FloatRange(min=0.2), default=3.0, show_default=True, help="of each measurement")
 @click.option("--max", "max_s", type=click.FloatRange(min=1), default=None,
               help="seconds: 360, or 60 with --quick; what does not fit is left out or stopped")  # fmt: skip
-@click.option("--behind", type=click.Path(path_type=Path, dir_okay=False),
-              help="a YAML whose `stages`, a tracker say, one more run and --realtime have behind detect")  # fmt: skip
+@click.option("--extra-stages", type=click.Path(path_type=Path, dir_okay=False),
+              help="a YAML whose `stages` follow detect in one more run and in --realtime, say a tracker")  # fmt: skip
 @click.option("--quick", is_flag=True, help="one batch size and one number of sources, in a minute")
 @click.option("--device", default="cuda", show_default=True, help="cuda or cuda:N; cpu to see the same there")
 @_SET
 def bench_gpu(
     out: Path | None, data: Path | None, clips: tuple[str, ...], codecs: str, model: str | None, dtype: str,
     batches: tuple[int, ...], sources: tuple[int, ...], grid: bool, realtime: tuple[int, ...],
-    processes: tuple[int, ...], seconds: float, max_s: float | None, behind: Path | None, quick: bool, device: str,
-    set_: tuple[str, ...],
+    processes: tuple[int, ...], seconds: float, max_s: float | None, extra_stages: Path | None, quick: bool,
+    device: str, set_: tuple[str, ...],
 ) -> int:  # fmt: skip
-    """Measure a GPU: decoding, preprocessing, inference and postprocessing alone, and the whole with its records."""
+    """Measure a GPU: decoding, preprocessing, inference and postprocessing alone, and whole pipelines."""
     from streamkit.bench.clips import clip_of
     from streamkit.bench.cpu import data_folder
-    from streamkit.bench.gpu import QUICK_S, WHOLE_S, Options, stages_of
+    from streamkit.bench.gpu import QUICK_S, WHOLE_S, GpuBenchOptions, stages_of
     from streamkit.bench.gpu import bench as measure
-    from streamkit.runtime.device import choose
+    from streamkit.runtime.execution.device import choose
 
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise ConfigError(f"--device must be cuda, cuda:N or cpu: bench gpu measures one; got {device!r}")
@@ -98,10 +98,10 @@ def bench_gpu(
         raise ConfigError(f"--clip: there is no {' and no '.join(missing)}")
     folder = None if own and model else data_folder(data)
     videos = own or {codec: clip_of(codec, folder) for codec in codecs.split(",") if folder is not None}
-    options = Options(
+    options = GpuBenchOptions(
         videos, folder, model, "f16" if dtype == "f16" else "f32", device, batches, sources, seconds,
         max_s or (QUICK_S if quick else WHOLE_S), realtime,
-        grid, processes, behind={} if behind is None else stages_of(behind), set_=pairs(set_),
+        grid, processes, extra_stages={} if extra_stages is None else stages_of(extra_stages), set_=pairs(set_),
     )  # fmt: skip
     return measure(options.quick() if quick else options, out, echo)
 
@@ -115,15 +115,15 @@ def bench_gpu(
               help="milliseconds from when a frame is due, 95th percentile")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(min=0.5), default=4.0, show_default=True, help="of each measurement")
 @click.option("--start", type=click.IntRange(min=1), default=1, show_default=True, help="streams to begin with")
-@click.option("--most", type=click.IntRange(min=1), default=1024, show_default=True, help="streams to end with")
+@click.option("--max-streams", type=click.IntRange(min=1), default=1024, show_default=True, help="streams to end with")
 @_OUT
 def capacity(
     pipeline: Path, set_: tuple[str, ...], device: str | None, fps: float | None, max_latency_ms: float,
-    seconds: float, start: int, most: int, out: Path | None,
+    seconds: float, start: int, max_streams: int, out: Path | None,
 ) -> int:  # fmt: skip
-    """Find how many streams of a pipeline's kind fit on this device, and what gives out first."""
-    from streamkit.bench.capacity import Options
+    """Find how many streams a pipeline can run on this device, and what limits it."""
+    from streamkit.bench.capacity import CapacityOptions
     from streamkit.bench.capacity import capacity as measure
 
-    options = Options(fps, max_latency_ms / 1e3, seconds, start=start, most=most)
+    options = CapacityOptions(fps, max_latency_ms / 1e3, seconds, start=start, max_streams=max_streams)
     return measure(pipeline, pairs(set_), device, options, out, echo)

@@ -1,4 +1,4 @@
-"""The group of all subcommands, and the way out of it."""
+"""The group of all subcommands, and the exit codes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import click
 from streamkit.cli.batch import batch
 from streamkit.cli.bench import bench, capacity
 from streamkit.cli.common import echo, exit_code
-from streamkit.cli.look import check, doctor, explain, graph, list_, schema, test
+from streamkit.cli.inspect import check, doctor, explain, graph, list_, schema, test
 from streamkit.cli.models import models
 from streamkit.cli.run import run
 from streamkit.cli.serve import serve
-from streamkit.errors import StreamkitError
-from streamkit.messages import did_you_mean
+from streamkit.core.errors import StreamkitError
+from streamkit.core.text import did_you_mean, renamed
 
 
-class _Group(click.Group):
+class _CommandGroup(click.Group):
     """A group in which `X.yaml` is short for `run X.yaml`."""
 
     def resolve_command(self, context: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
@@ -36,7 +36,7 @@ class _Group(click.Group):
             raise click.UsageError(told, context) from None
 
     def invoke(self, context: click.Context) -> Any:
-        """Run the subcommand; whatever Ctrl-C makes of it is an exit code and no more."""
+        """Run the subcommand; after Ctrl-C, any error becomes exit code 130."""
         try:
             return super().invoke(context)
         except BaseException:
@@ -46,10 +46,10 @@ class _Group(click.Group):
 
 
 class _CtrlC:
-    """Ends a command that has no handler of its own, so that it tidies up.
+    """Ends a command that has no handler of its own, so that it can clean up.
 
     Attributes:
-        came: whether it did: a library that is just being imported may make another error of it.
+        came: whether it was called: a library that is being imported may turn the KeyboardInterrupt into another error.
     """
 
     came = False
@@ -62,10 +62,10 @@ class _CtrlC:
 _ctrl_c = _CtrlC()
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="streamkit")
 def cli() -> None:
-    """Video analytics as a YAML. `run.py PIPELINE.yaml` runs it."""
+    """Video analytics as a YAML. `run.py PIPELINE.yaml` runs a pipeline."""
 
 
 for one in (run, check, graph, test, serve, batch, bench, capacity, list_, explain, schema, models, doctor):
@@ -84,9 +84,14 @@ def main() -> None:
 
 
 def _run() -> int:
-    """Run the command; the exit code."""
+    """Run the command; return the exit code."""
     try:
         code = cli.main(standalone_mode=False)
+    except click.NoSuchOption as error:
+        known = [name for parameter in error.ctx.command.params for name in parameter.opts] if error.ctx else []
+        way = renamed(error.option_name, known)
+        (click.UsageError(f"{error.message.rstrip('.')}{way}", error.ctx) if way else error).show()
+        code = 2
     except click.ClickException as error:
         error.show()
         code = 2

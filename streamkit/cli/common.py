@@ -1,4 +1,4 @@
-"""What subcommands share: options, what they read, signals and exit codes."""
+"""What subcommands share: options, readers, signals and exit codes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from streamkit.errors import ConfigError, DeviceError, MissingPackage, StreamkitError
-from streamkit.messages import printable
+from streamkit.core.errors import ConfigError, DeviceError, MissingPackage, StreamkitError
+from streamkit.core.text import printable
 
 FILE = click.argument("pipeline", type=click.Path(path_type=Path))
 SET = click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="replace a value of the YAML")
@@ -19,19 +19,19 @@ DEVICE = click.option("--device", help="replace the YAML's device: auto, cpu, cu
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Print text; names and labels from files may hold control characters, which are shown as escapes."""
+    """Print text; control characters, which names and labels from files may contain, are shown as escapes."""
     click.echo(printable(text), err=err)
 
 
 def read(pipeline: Path, set_: tuple[str, ...], device: str | None, *, may_be_empty: bool = False) -> Any:
-    """The configuration that a command's words mean."""
-    from streamkit.config import read as read_file
+    """The configuration of a command's arguments."""
+    from streamkit.config.pipeline_config import read as read_file
 
     return read_file(pipeline, set_=pairs(set_), device=device, may_be_empty=may_be_empty)
 
 
 def pairs(set_: tuple[str, ...]) -> dict[str, str]:
-    """What `--set` says, by name."""
+    """The values of `--set`, by name."""
     found: dict[str, str] = {}
     for item in set_:
         name, equals, value = item.partition("=")
@@ -42,9 +42,9 @@ def pairs(set_: tuple[str, ...]) -> dict[str, str]:
 
 
 def registry(plugins: tuple[Path, ...]) -> Any:
-    """The stages there are, with those of these files and folders; of `plugins/` here if none is named."""
-    from streamkit.plugins import load_plugins
-    from streamkit.stage import default_registry
+    """The stages of the registry and of these files and folders; of `plugins/` here if none is named."""
+    from streamkit.config.plugins import load_plugins
+    from streamkit.core.stage import default_registry
 
     stages = default_registry()
     for path in plugins or ([Path("plugins")] if Path("plugins").is_dir() else []):
@@ -53,7 +53,7 @@ def registry(plugins: tuple[Path, ...]) -> Any:
 
 
 def keep_stdout() -> None:
-    """Leave standard output to records: the decoder's library prints there on its own, which goes to stderr instead."""
+    """Reserve standard output for records: what libraries print there, such as the decoder, goes to stderr."""
     sys.stdout.flush()
     out = sys.stdout
     mine = open(os.dup(1), "w", encoding=out.encoding, errors=out.errors, closefd=False)  # noqa: SIM115  as stdout's own
@@ -65,8 +65,8 @@ _STOPPING = "stopping: what is decoded is finished and every file closed; once m
 
 
 def handle_signals(running: Any, display: Any, told: str = _STOPPING) -> None:
-    """The first Ctrl-C or SIGTERM drains and closes, and `told` is said; a second one stops at once."""
-    from streamkit.outputs import discard_all
+    """Drain and close on the first Ctrl-C or SIGTERM, and show `told`; stop at once on the second."""
+    from streamkit.io.outputs import discard_all
 
     def on_signal(number: int, _: object) -> None:
         if running.stopping:

@@ -1,4 +1,4 @@
-"""`run.py models`: the cards."""
+"""The command `run.py models`: lists, downloads and checks model cards."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from streamkit.cli.common import DEVICE, echo
 
 @click.group()
 def models() -> None:
-    """List, fetch and check model cards."""
+    """List, download and check model cards."""
 
 
 @models.command("list")
 def models_list() -> int:
-    """List the cards that ship, and whether their files are there."""
+    """List the built-in cards, and whether their files are present."""
     from streamkit.models.card import list_cards, load_card
 
     for path in list_cards():
@@ -30,7 +30,7 @@ def models_list() -> int:
 @models.command("pull")
 @click.argument("names", nargs=-1, required=True)
 def models_pull(names: tuple[str, ...]) -> int:
-    """Fetch the networks of these cards."""
+    """Download the networks of these cards."""
     from streamkit.models.card import find_card, load_card
     from streamkit.models.pull import pull
 
@@ -51,7 +51,7 @@ def models_check(name: str, frames: tuple[Path, ...], device: str | None, max_me
     from streamkit.models.card import find_card, load_card, shipped_models
     from streamkit.models.check import check as compare
     from streamkit.models.check import frames_of
-    from streamkit.runtime.device import choose
+    from streamkit.runtime.execution.device import choose
 
     shown = frames_of(frames or [shipped_models().parent / "samples" / "street.mp4"], max_megapixels=max_megapixels)
     report = compare(load_card(find_card(name, Path())), shown, choose(device or "cpu", echo))

@@ -1,4 +1,4 @@
-"""`run.py PIPELINE.yaml`: runs it."""
+"""The command `run.py PIPELINE.yaml`: runs a pipeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from streamkit.cli.common import DEVICE, FILE, SET, exit_code, handle_signals, keep_stdout, pairs, read
-from streamkit.errors import ConfigError, StreamkitError
+from streamkit.core.errors import ConfigError, StreamkitError
 
 
 @click.command()
@@ -28,13 +28,13 @@ def run(
     profile: Path | None, verbose: bool, watch: bool,
 ) -> int:  # fmt: skip
     """Run a pipeline."""
-    from streamkit.checks.networks import check_networks
-    from streamkit.graph import build
-    from streamkit.outputs import discard_all, report_file, written
-    from streamkit.progress import Display
-    from streamkit.runtime.fleet import prepare
-    from streamkit.runtime.reload import watching
-    from streamkit.runtime.trace import Trace
+    from streamkit.cli.progress import Display
+    from streamkit.config.checks.networks import check_networks
+    from streamkit.config.graph import build
+    from streamkit.io.outputs import discard_all, report_file, written
+    from streamkit.runtime.control.reload import watching
+    from streamkit.runtime.multiprocess.fleet import prepare
+    from streamkit.runtime.observe.trace import Trace
 
     display = Display()
 

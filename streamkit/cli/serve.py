@@ -1,4 +1,4 @@
-"""The command `run.py serve`: a pipeline with an HTTP API, metrics and a web page."""
+"""The command `run.py serve`: runs a pipeline with an HTTP API, metrics and a web page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from streamkit.cli.common import exit_code, handle_signals, keep_stdout, pairs
-from streamkit.errors import ConfigError, StreamkitError
+from streamkit.core.errors import ConfigError, StreamkitError
 
 _TOKEN = "STREAMKIT_TOKEN"
 
@@ -41,17 +41,17 @@ def serve(
     allowed_hosts: tuple[str, ...], max_connections: int, allow_files: bool,
 ) -> int:  # fmt: skip
     """Run a pipeline with an HTTP API, metrics and a web page."""
-    from streamkit.checks.networks import check_networks
-    from streamkit.config import read
-    from streamkit.graph import build
-    from streamkit.outputs import discard_all
-    from streamkit.progress import Display
+    from streamkit.cli.progress import Display
+    from streamkit.config.checks.networks import check_networks
+    from streamkit.config.graph import build
+    from streamkit.config.pipeline_config import read
+    from streamkit.io.outputs import discard_all
     from streamkit.serve.server import address, check_packages, listen, serving
 
     check_packages()
     from streamkit.serve.app import create_app
     from streamkit.serve.connections import Limits, allowed_connections
-    from streamkit.serve.engine import Engine
+    from streamkit.serve.engine import ServeEngine
     from streamkit.serve.token import Token
 
     display = Display()
@@ -65,7 +65,7 @@ def serve(
     listening = listen(host, port)
     keep_stdout()
     handle_signals(running, display)
-    engine = Engine(running, gallery, allow_files=allow_files)
+    engine = ServeEngine(running, gallery, allow_files=allow_files)
     shown = address(host, listening)
     display.say(f"serving {pipeline} at {shown}" + (f"#token={known.text}" if known.made else ""))
     code = 1
@@ -89,18 +89,18 @@ def serve(
 
 
 def prepare(graph: Any, say: Any) -> tuple[Any, Any]:
-    """A pipeline with a preview behind its ends, that goes on when it has no source; and the preview's gallery.
+    """A pipeline with a preview stage, which keeps running without sources; and the preview's gallery.
 
     Args:
         graph: the pipeline's graph, checked.
-        say: takes messages for the user.
+        say: receives messages for the user.
 
     Raises:
         ConfigError: the pipeline has several devices.
     """
-    from streamkit.graph import build
-    from streamkit.runtime.device import choose
-    from streamkit.runtime.run import Pipeline
+    from streamkit.config.graph import build
+    from streamkit.runtime.execution.device import choose
+    from streamkit.runtime.pipeline import Pipeline
     from streamkit.serve.gallery import Gallery
     from streamkit.serve.preview import follow_sinks, hidden_elsewhere, tap
 

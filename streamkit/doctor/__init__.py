@@ -1,1 +1,1 @@
-"""`run.py doctor`: what this machine can do for a pipeline, and how to mend what it cannot."""
+"""`run.py doctor`: what this machine supports, and how to fix problems."""

@@ -1,4 +1,4 @@
-"""One thing that `run.py doctor` finds."""
+"""One result of `run.py doctor`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Finding:
 
 
 def installed(name: str) -> str | None:
-    """The version of an installed package."""
+    """The version of an installed package; None if it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

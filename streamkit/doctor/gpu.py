@@ -1,4 +1,4 @@
-"""What the doctor says of NVIDIA GPUs."""
+"""Checks of NVIDIA GPUs for `run.py doctor`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from streamkit.core.errors import StreamkitError, describe
+from streamkit.core.text import gpu_command, install_command
 from streamkit.doctor.finding import GIB, Finding, installed
-from streamkit.errors import StreamkitError, describe
-from streamkit.messages import gpu_command, install_command
 
 _NEEDS_CUDA = (13, 0)
 _PROBES = (("h264", 8), ("hevc", 8), ("hevc", 10), ("av1", 8), ("av1", 10), ("vp9", 8), ("vp8", 8), ("mpeg4", 8))
 
 
 def driver() -> tuple[tuple[int, int] | None, str]:
-    """The newest CUDA that the NVIDIA driver takes, as (major, minor), or None; and the driver's version, or why none.
+    """The newest CUDA that the NVIDIA driver supports, as (major, minor), or None; and its version, or why none.
 
-    Asks the driver's own library, so that it needs no package.
+    Calls the driver's own library, so that it needs no package.
     """
     number = ctypes.c_int()
     try:
@@ -41,7 +41,7 @@ def driver() -> tuple[tuple[int, int] | None, str]:
 
 def gpus() -> Iterator[Finding]:
     """Every GPU with its memory, decoders and encoders, and whether networks and kernels run on it."""
-    from streamkit.runtime.device import gpu_count, gpu_trouble
+    from streamkit.runtime.execution.device import gpu_count, gpu_trouble
 
     cuda, told = driver()
     for name in ("cupy-cuda13x", "PyNvVideoCodec"):
@@ -67,8 +67,8 @@ def gpus() -> Iterator[Finding]:
 
 
 def gpu(index: int) -> Iterator[Finding]:
-    """One GPU."""
-    from streamkit.runtime.device import describe_gpu
+    """Check one GPU: memory, kernels, networks, decoders and encoders."""
+    from streamkit.runtime.execution.device import describe_gpu
 
     found, name = describe_gpu(index), f"cuda:{index}"
     free, total = found["free"] / GIB, found["total"] / GIB
@@ -82,12 +82,12 @@ def gpu(index: int) -> Iterator[Finding]:
 
 
 def _work(index: int, name: str) -> Iterator[Finding]:
-    """Compile a kernel and run the network that ships."""
-    from streamkit.data import Device
+    """Compile a kernel and run the demo network."""
+    from streamkit.core.data import Device
     from streamkit.models.card import load_card, shipped_models
     from streamkit.models.session import Session
     from streamkit.ops.cuda.load import kernel
-    from streamkit.runtime.device import lane_device
+    from streamkit.runtime.execution.device import lane_device
 
     device = Device("cuda", index)
     lane = lane_device(device, on_device=True)
@@ -116,7 +116,7 @@ def _work(index: int, name: str) -> Iterator[Finding]:
 
 
 def _decoders(index: int, name: str) -> Iterator[Finding]:
-    """What NVDEC takes; the rest is decoded on the CPU and copied over."""
+    """Report what NVDEC decodes; everything else is decoded on the CPU and copied to the GPU."""
     from streamkit.media.nv_caps import capabilities, nv_module
 
     module = nv_module()
@@ -140,7 +140,7 @@ def _decoders(index: int, name: str) -> Iterator[Finding]:
 
 
 def _encoders(index: int, name: str) -> Iterator[Finding]:
-    """What NVENC takes; without it the CPU encodes."""
+    """Report what NVENC encodes; everything else is encoded on the CPU."""
     from streamkit.media.nvenc import check_nvenc
 
     for codec in ("h264", "hevc"):

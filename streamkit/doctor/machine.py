@@ -1,7 +1,7 @@
-"""What this machine can do for a pipeline, and how to mend what it cannot.
+"""Checks what this machine supports, and names a fix for each problem.
 
-Each finding is `ok`, `warn` (a pipeline runs, but not as well as it might) or `fail` (something is broken that a
-pipeline needs). A trouble comes with the command that mends it.
+Each finding is `ok`, `warn` (pipelines run, but not as well as possible) or `fail` (something that pipelines need is
+broken). A problem comes with the command that fixes it.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from streamkit.core.errors import describe
+from streamkit.core.text import DISTRIBUTION, ONNXRUNTIMES, UNINSTALL, install_command
 from streamkit.doctor.finding import GIB, Finding, installed
 from streamkit.doctor.gpu import driver, gpus
-from streamkit.errors import describe
-from streamkit.messages import DISTRIBUTION, ONNXRUNTIMES, UNINSTALL, install_command
 
 _IMPORTS = {"opencv-python-headless": "cv2", "pyyaml": "yaml", "typing-extensions": "typing_extensions"}
 _BASE = ("av", "click", "numpy", "opencv-python-headless", "orjson", "pydantic", "pyyaml", "rich", "typing-extensions")
 
 
 def examine(echo: Callable[[str], None]) -> int:
-    """Look at the machine and tell, a line a finding.
+    """Check the machine and report, one line a finding.
 
     Args:
-        echo: takes a line.
+        echo: receives each line.
 
     Returns:
-        The exit code: 0 where pipelines can run, on the CPU at least; 1 where something that they need is broken.
+        The exit code: 0 if pipelines can run, at least on the CPU; 1 if something that they need is broken.
     """
     failed = warned = 0
     for check in (python, packages, onnxruntimes, ffmpeg, host, demo, gpus):
@@ -48,14 +48,14 @@ def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     try:
         yield from check()
     except Exception as error:  # an odd machine must not keep the other findings from being told
-        yield Finding("warn", check.__name__, f"could not be looked at: {describe(error)}")
+        yield Finding("warn", check.__name__, f"could not be checked: {describe(error)}")
 
 
 # ----------------------------------------------------------------------------------------------------------- Python
 
 
 def python() -> Iterator[Finding]:
-    """The interpreter's version."""
+    """Check the interpreter's version."""
     version = ".".join(map(str, sys.version_info[:3]))
     if (3, 11) <= sys.version_info[:2] <= (3, 13):
         yield Finding("ok", "python", f"{version} ({sys.executable})")
@@ -64,7 +64,7 @@ def python() -> Iterator[Finding]:
 
 
 def packages() -> Iterator[Finding]:
-    """What streamkit always needs: there, of a known version, and it can be imported."""
+    """Check that the required packages are installed, in a supported version, and importable."""
     wanted = requirements()
     for name in _BASE:
         version, spec = installed(name), wanted.get(name, "")
@@ -84,7 +84,7 @@ def packages() -> Iterator[Finding]:
 
 
 def requirements() -> dict[str, str]:
-    """The versions that streamkit asks for, by package; nothing where it is not installed itself."""
+    """The versions that streamkit requires, by package; empty if streamkit itself is not installed."""
     try:
         lines = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
@@ -94,7 +94,7 @@ def requirements() -> dict[str, str]:
 
 
 def outside(version: str, spec: str) -> bool:
-    """Whether a version is not what `>=1.2,<3` asks for."""
+    """Whether a version does not satisfy a specification such as `>=1.2,<3`."""
     mine = _numbers(version)
     low = [_numbers(one) for one in re.findall(r">=([\w.]+)", spec)]
     high = [_numbers(one) for one in re.findall(r"<([\w.]+)", spec)]
@@ -107,7 +107,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def onnxruntimes() -> Iterator[Finding]:
-    """One ONNX Runtime and no more: the two packages overwrite each other's files."""
+    """Check that exactly one ONNX Runtime is installed: the two packages overwrite each other's files."""
     there = {name: version for name in ONNXRUNTIMES if (version := installed(name)) is not None}
     extra = "gpu" if driver()[0] else "cpu"
     if not there:
@@ -132,7 +132,7 @@ def onnxruntimes() -> Iterator[Finding]:
 
 
 def ffmpeg() -> Iterator[Finding]:
-    """What PyAV's FFmpeg reads and writes."""
+    """Report the codecs and protocols of PyAV's FFmpeg."""
     import av
 
     yield Finding("ok", "FFmpeg", f"{getattr(av, 'ffmpeg_version_info', 'of an unknown version')}, by PyAV")
@@ -167,7 +167,7 @@ def _has_codec(name: str, mode: Any) -> bool:
 
 
 def _has_protocol(name: str) -> bool:
-    """Ask for a port of this machine that nobody listens at: only a protocol that is known gets so far."""
+    """Connect to a closed port of this machine: only a supported protocol gets that far."""
     import av
 
     try:
@@ -180,8 +180,8 @@ def _has_protocol(name: str) -> bool:
 
 
 def host() -> Iterator[Finding]:
-    """Cores, free memory, free disk."""
-    from streamkit.runtime.sizes import cores
+    """Report cores, free memory and free disk space."""
+    from streamkit.runtime.execution.sizes import cores
 
     yield Finding("ok", "cores", str(cores()))
     free = free_memory()
@@ -196,7 +196,7 @@ def host() -> Iterator[Finding]:
 
 
 def free_memory() -> int | None:
-    """Bytes of memory that may still be taken, a container's limit counted in; None where nobody says."""
+    """Free memory in bytes, within a container's limit; None if unknown."""
     found = []
     try:
         text = Path("/proc/meminfo").read_text(encoding="ascii")
@@ -210,7 +210,7 @@ def free_memory() -> int | None:
 
 
 def demo() -> Iterator[Finding]:
-    """The network and the video that ship: there, and they run on the CPU."""
+    """Check that the demo network and video are present and run on the CPU."""
     from streamkit.models.card import load_card, shipped_models
 
     models = shipped_models()
@@ -219,7 +219,7 @@ def demo() -> Iterator[Finding]:
     if not card.is_file() or not (network := load_card(card)).file.is_file():
         yield Finding("warn", "demo", f"the network that ships is not in {models}", back)
     else:
-        from streamkit.data import Device
+        from streamkit.core.data import Device
         from streamkit.models.session import Session
 
         try:

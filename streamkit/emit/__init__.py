@@ -1,16 +1,17 @@
-"""Sending records to brokers and databases, at least once and in order.
+"""Sends records to brokers and databases, at least once and in order.
 
 ```
-stage thread                            |  thread of the sender
-frame ─► choice ─► (topic, key, body) ─► spool ─► sender ─► client ─► broker
-         what      topics.py            |  on disk  tries      acknowledges
+stage thread                                          |  sender thread
+frame ─► record selection ─► (topic, key, body) ─► spool ─► sender ─► client ─► broker
+                             topics.py              |  on disk  retries   acknowledges
 ```
 
-choice.py, topics.py    which records go out, and under which topic and key
-blocks.py, spool.py     the queue on disk: bounded, crash-safe, where the two threads meet
-sender.py               connects, sends in order, waits for the acknowledgement, connects again
-client.py               what a client must do; addresses and certificates
-emitter.py              the stage under all of them, with the options they have in common
-mqtt.py, redis.py, ...  one client each
-home_assistant.py       what MQTT tells Home Assistant of each source
+record_selection.py, topics.py  which records are sent, and under which topic and key
+segment_file.py, spool.py       the queue on disk: bounded, crash-safe, shared by the two threads
+offset_store.py                 which records of the spool were acknowledged
+sender.py                       connects, sends in order, waits for acknowledgements, reconnects
+client.py                       the interface of clients; addresses and certificates
+emitter.py                      the base stage of all emitters, with their common options
+mqtt.py, redis.py, ...          one client each
+home_assistant.py               MQTT discovery messages for Home Assistant
 """

@@ -1,4 +1,4 @@
-"""RabbitMQ (AMQP 0-9-1) by pika: persistent messages, each acknowledged by the broker's publisher confirm."""
+"""RabbitMQ (AMQP 0-9-1) with pika: persistent messages, each acknowledged by a publisher confirm."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
+from streamkit.core.errors import MissingPackage
 from streamkit.emit.client import Address, Client, Lost, Message, Tls, tls_context
-from streamkit.errors import MissingPackage
 
 SCHEMES = {"amqp": (5672, False), "amqps": (5671, True)}
 
@@ -25,12 +25,12 @@ _CLOSE_S = 1.0
 class AmqpClient(Client):
     """Publishes to exchanges: a message's topic is its routing key, its key is the exchange.
 
-    Args:
-        at: where the broker is; the path is the virtual host, `/` where there is none.
-        tls: files for `amqps`.
-        mandatory: whether a record that the exchange has no queue for is refused; otherwise the broker drops it.
+    pika resolves host names on a short-lived thread of its own; everything else runs on the sender's thread.
 
-    pika looks names up on a thread of its own that ends with that; all else is done here, on the sender's.
+    Args:
+        at: the broker; the path is the virtual host, `/` if there is none.
+        tls: files for `amqps`.
+        mandatory: whether a record for which the exchange has no queue is rejected; otherwise the broker drops it.
 
     Raises:
         MissingPackage: pika is not installed.
@@ -106,7 +106,7 @@ class AmqpClient(Client):
         self._loop.stop()
 
     def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:
-        """See `Client.deliver`. While the broker says that it takes nothing, for want of disk or memory, this waits."""
+        """See `Client.deliver`. Waits while the broker blocks the connection for lack of disk space or memory."""
         refused: dict[int, str] = {}
         self._open.clear()
         self._nacked.clear()
@@ -135,7 +135,7 @@ class AmqpClient(Client):
         return refused | self._came_back(messages)
 
     def idle(self) -> None:
-        """See `Client.idle`: heartbeats go and come."""
+        """See `Client.idle`: exchanges heartbeats."""
         self._turn(0.0)
         self._check("answer", float("inf"))
 
@@ -156,7 +156,7 @@ class AmqpClient(Client):
     # --------------------------------------------------------------------------------------------------- inside
 
     def _collect(self) -> None:
-        """Wait for the answers to all that was published."""
+        """Wait for the answers to all published messages."""
         until_s = time.monotonic() + self.timeout_s
         while self._open:
             before = len(self._open)
@@ -168,7 +168,7 @@ class AmqpClient(Client):
             raise Lost("the broker does not take a record now, as a full queue with overflow: reject-publish does")
 
     def _turn(self, wait_s: float) -> None:
-        """Let pika send and receive, until something is settled or the wait is over."""
+        """Let pika send and receive, until something is settled or the time is over."""
         timer = self._loop.call_later(wait_s, self._loop.stop)
         self._loop.start()
         self._loop.remove_timeout(timer)
@@ -197,7 +197,7 @@ class AmqpClient(Client):
         self.say(f"{self.where} {then}")
 
     def _came_back(self, messages: Sequence[Message]) -> dict[int, str]:
-        """What there was no queue for, by its place."""
+        """Reasons for records without a queue, by index."""
         if not self._returned:
             return {}
         return {place: self._returned[one.id] for place, one in enumerate(messages) if one.id in self._returned}
@@ -209,7 +209,7 @@ class AmqpClient(Client):
         )
 
     def _answered(self, frame: Any) -> None:
-        """An acknowledgement, or a refusal, of one message or of all up to it."""
+        """Process a confirm or a nack, of one message or of all up to it."""
         tag = frame.method.delivery_tag
         if not frame.method.multiple:
             places = [self._open.pop(tag)] if tag in self._open else []
@@ -232,12 +232,12 @@ class AmqpClient(Client):
 
 
 def _may_be_a_record(error: Any) -> bool:
-    """Whether the broker may have closed the channel or connection over a record; an exchange may be made later."""
+    """Whether a record may have made the broker close the connection; a missing exchange may still be created."""
     return getattr(error, "reply_code", None) not in (_NOT_THERE, _FORCED)
 
 
 def _why(error: Any) -> str:
-    """What is at the bottom of pika's error."""
+    """The root cause in pika's error, as text."""
     while inner := _inner(error):
         error = inner
     if code := getattr(error, "reply_code", None):
@@ -248,6 +248,6 @@ def _why(error: Any) -> str:
 
 
 def _inner(error: Any) -> BaseException | None:
-    """What an error of pika's was made of: the last of several, where it tried more than one address."""
+    """The cause of a pika error: the last of several, if it tried more than one address."""
     found = [*getattr(error, "exceptions", ()), getattr(error, "exception", None), *getattr(error, "args", ())]
     return next((one for one in reversed(found) if isinstance(one, BaseException)), None)

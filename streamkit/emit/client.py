@@ -1,4 +1,4 @@
-"""What a client of a broker must do, and how its address and certificates are read."""
+"""The interface of broker clients, and parsing of addresses and certificates."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
+from streamkit.core.text import did_you_mean
 from streamkit.media.uris import mask
-from streamkit.messages import did_you_mean
 
 if TYPE_CHECKING:
     import ssl
@@ -21,12 +21,12 @@ WINDOW = 1000
 
 
 class Message(NamedTuple):
-    """A record on its way.
+    """A record to send.
 
     Attributes:
-        id: no other record of any spool has it; receivers drop repeats by it. It stands in the body, too.
-        topic: where it goes, in the broker's own sense.
-        key: what it goes with; empty where there is none.
+        id: unique over all spools, so that receivers can drop repeats; the body contains it as well.
+        topic: the destination, in the broker's own terms.
+        key: partition key or exchange; empty if there is none.
         body: a JSON object in UTF-8.
     """
 
@@ -37,12 +37,12 @@ class Message(NamedTuple):
 
 
 class Lost(Exception):
-    """The broker cannot be reached, or does not answer: try again later.
+    """The broker cannot be reached or does not answer; the records are sent again later.
 
     Args:
-        text: why.
-        done: how many records at the head of those given have been acknowledged.
-        broke: the broker was there and ended the connection while it had records to take: one of them may be the cause.
+        text: the reason.
+        done: number of leading records that have been acknowledged.
+        broke: the broker ended the connection while it was receiving records: one of them may be the cause.
     """
 
     def __init__(self, text: str, done: int = 0, *, broke: bool = False) -> None:
@@ -50,13 +50,13 @@ class Lost(Exception):
         self.done, self.broke = done, broke
 
 
-class Refused(Lost):
+class RecordRejected(Lost):
     """The broker answers that it will never take the record behind the first `done`; the connection holds.
 
     Args:
-        text: why.
+        text: the reason.
         done: see `Lost`.
-        whole: none of the records behind those will be taken, not only the first.
+        whole: whether all records after the first `done` are rejected, not only the first of them.
     """
 
     def __init__(self, text: str, done: int = 0, *, whole: bool = False) -> None:
@@ -65,17 +65,17 @@ class Refused(Lost):
 
 
 class Client:
-    """Sends records to one broker, on the sender's thread. Made once; connected and closed any number of times.
+    """Sends records to one broker, on the sender's thread. It can be connected and closed repeatedly.
 
     Attributes:
-        where: the broker, as it may be shown.
-        secrets: texts that must not be seen in any message.
-        timeout_s: how long an answer may take, in seconds.
+        where: the broker's address, without credentials.
+        secrets: texts that must not appear in any message.
+        timeout_s: maximum time for an answer, in seconds.
         gather_s: how long records wait for others to be delivered with them, in seconds.
-        held: how many of the records that were delivered it holds back, the last ones: they are not acknowledged yet.
-        draining: whether nothing more will come than what is in the spool: what is held back is to go when it is empty.
-        over: whether the run ends: waits are to end, with `Lost`.
-        say: for what the user should know while a wait goes on.
+        held: number of delivered records, the last ones, that the client holds back: not yet acknowledged.
+        draining: whether the spool receives no more records; held records must be sent once it is empty.
+        over: whether the run is ending; waits must then end with `Lost`.
+        say: receives messages for the user during a wait.
     """
 
     where = ""
@@ -88,34 +88,34 @@ class Client:
     say: Callable[[str], None] = staticmethod(lambda text: None)
 
     def connect(self) -> None:
-        """Connect, and be sure that the broker is there.
+        """Connect, and verify that the broker answers.
 
         Raises:
-            Lost: it is not, or does not let us in.
+            Lost: the broker cannot be reached or rejects the login.
         """
         raise NotImplementedError
 
     def deliver(self, messages: Sequence[Message]) -> Mapping[int, str] | None:
-        """Send records in order; come back when the broker has acknowledged every one that is not `held`.
+        """Send records in order; return when the broker has acknowledged every record that is not `held`.
 
         Returns:
-            Where the broker tells them apart: those that it will never take, by their place, and why; all others
+            Records that the broker permanently rejects, as reason by index, if it reports them one by one; all others
             have been acknowledged.
 
         Raises:
-            Lost: some were not; `done` says how many were.
-            Refused: one never will be.
+            Lost: some records were not acknowledged; `done` is the number that were.
+            RecordRejected: a record is permanently rejected.
         """
         raise NotImplementedError
 
     def idle(self) -> None:
-        """Nothing is to be sent for now: keep the connection alive. Raises Lost."""
+        """Keep the connection alive while there is nothing to send. Raises Lost."""
 
     def close(self) -> None:
-        """Disconnect. What has not been acknowledged will be sent again."""
+        """Disconnect. Records without acknowledgement are sent again later."""
 
     def hide(self, text: str) -> str:
-        """A text on one line and without any secret."""
+        """Put a text on one line and mask every secret in it."""
         text = mask(" ".join(text.split()))
         for secret in self.secrets:
             text = text.replace(secret, "***") if secret else text
@@ -123,11 +123,11 @@ class Client:
 
 
 class Tls(TypedDict, total=False):
-    """Files for a connection by TLS.
+    """Files for a TLS connection.
 
     Keys:
-        ca: certificates of who signs the broker's, where the system does not know them.
-        cert: our own certificate.
+        ca: CA certificates for the broker's certificate, if the system does not have them.
+        cert: client certificate.
         key: its private key.
     """
 
@@ -140,10 +140,10 @@ Tls.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
 
 
 def tls_context(tls: Tls | None) -> ssl.SSLContext:
-    """A context that checks the broker's certificate and name.
+    """Create a TLS context that verifies the broker's certificate and host name.
 
     Raises:
-        Lost: a file cannot be read; it may be there later.
+        Lost: a file cannot be read; the sender retries, as it may appear later.
     """
     import ssl
 
@@ -159,7 +159,7 @@ def tls_context(tls: Tls | None) -> ssl.SSLContext:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A broker's address. As text it has no credentials in it."""
+    """A broker's address. Its text form contains no credentials."""
 
     scheme: str
     host: str
@@ -175,10 +175,10 @@ class Address:
 
 
 def address(url: str, schemes: Mapping[str, tuple[int, bool]], tls: Tls | None = None) -> Address:
-    """Read an address; `schemes` gives each scheme's usual port and whether it is encrypted.
+    """Parse an address; `schemes` gives each scheme's default port and whether it is encrypted.
 
     Raises:
-        ValueError: it cannot be read. The text has nothing of the address but its scheme.
+        ValueError: the address is invalid. The text contains only its scheme, as the rest may hold a password.
     """
     known = list(schemes)
     scheme, found, _ = url.partition("://")

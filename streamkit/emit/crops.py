@@ -1,4 +1,4 @@
-"""Pictures of the objects that are sent: `crop` in each one's record, a JPEG as base64."""
+"""Image crops of sent objects: `crop` in each record, a JPEG as base64."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
-from streamkit.counters import Counters
-from streamkit.data import Frame
-from streamkit.emit.blocks import Record
-from streamkit.stills import JpegQuality, Part, cut_out, jpegs, on_device, parts_of
-from streamkit.units import Count, Score
+from streamkit.core.counters import Counters
+from streamkit.core.data import Frame
+from streamkit.core.units import Count, Score
+from streamkit.emit.segment_file import SpoolRecord
+from streamkit.io.still_images import CropRequest, JpegQuality, cut_out, jpegs, on_device, parts_of
 
-SENT, WITHOUT = "crops sent", "records without a crop: the object is not in the picture"
+SENT, WITHOUT = "crops sent", "records without a crop: object outside the frame"
 
 
 class Cropped(TypedDict, total=False):
-    """What crops are like.
+    """Options of crops.
 
     Keys:
-        pad: share of the box that is added on each side; 0.1 if not set.
-        max_size: pixels of the longer side at most; 256 if not set.
-        quality: of the JPEG, 1 to 100; 80 if not set.
-        clear: they may show what another stage of the pipeline hides.
+        pad: margin on each side as a share of the box; 0.1 if not set.
+        max_size: maximum pixels of the longer side; 256 if not set.
+        quality: JPEG quality, 1 to 100; 80 if not set.
+        clear: allow crops to show what another stage of the pipeline hides.
     """
 
     pad: Score
@@ -37,8 +37,8 @@ class Cropped(TypedDict, total=False):
 Cropped.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
 
 
-class _ByForm:
-    """Annotation of an option: which of its types is meant is told by the value's form, so that one problem is one."""
+class _CropByForm:
+    """Option annotation: the value's form selects the type, so that one mistake gives one problem."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
@@ -49,35 +49,35 @@ class _ByForm:
         )
 
 
-Crops = Annotated[bool | Cropped, _ByForm()]
+Crops = Annotated[bool | Cropped, _CropByForm()]
 """Whether records have crops, or what those are like."""
 
 
 class Cropper:
-    """Cuts out what is sent, for all records of a batch at once: on a GPU in one launch and one copy.
+    """Cuts out the crops of all records of a batch at once: on a GPU in one launch and one copy to the host.
 
     Args:
-        asked: what crops are like.
+        asked: true, or options of the crops.
     """
 
     def __init__(self, asked: Literal[True] | Cropped) -> None:
         options: Cropped = {} if asked is True else asked
         self._pad, self._max_size = options.get("pad", 0.1), options.get("max_size", 256)
         self._quality = options.get("quality", 80)
-        self._parts: dict[int, Part | None] = {}
+        self._parts: dict[int, CropRequest | None] = {}
 
     def add(self, place: int, frame: Frame, box: Sequence[float] | None) -> None:
-        """A record is to have a crop.
+        """Request a crop for a record.
 
         Args:
-            place: its place in what `fill` is given.
+            place: the record's index in the list given to `fill`.
             frame: the frame.
-            box: x1, y1, x2, y2 in source pixels; None where the record's object is not on the frame.
+            box: x1, y1, x2, y2 in source pixels; None if the record's object is not on the frame.
         """
         self._parts[place] = None if box is None else parts_of(frame, np.array([box]), self._pad)[0]
 
-    def fill(self, records: list[Record], counters: Counters) -> None:
-        """Put the crops into records whose bodies end with the object's brace and their own."""
+    def fill(self, records: list[SpoolRecord], counters: Counters) -> None:
+        """Insert the crops into records whose bodies end with the closing braces of the object and the record."""
         asked, self._parts = self._parts, {}
         parts = {place: part for place, part in asked.items() if part is not None}
         stills = cut_out(list(parts.values()), self._max_size)

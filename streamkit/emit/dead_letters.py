@@ -1,4 +1,4 @@
-"""The file of records that were given up: beside the spool's own files, so that nothing that was produced is lost."""
+"""The dead-letter file: records that a broker rejects are kept next to the spool, so that no record is lost."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from pathlib import Path
 
 import orjson
 
-from streamkit.counters import Counters
-from streamkit.emit.blocks import private
+from streamkit.core.counters import Counters
+from streamkit.core.records import wall_clock
 from streamkit.emit.client import Message
-from streamkit.outputs import output_error
-from streamkit.records import wall_clock
+from streamkit.emit.segment_file import private
+from streamkit.io.outputs import output_error
 
 NAME = "dead-letters.jsonl"
-UNKEPT = "records given up, and not kept in the dead-letter file"
+UNKEPT = "records not in the dead-letter file"
 
 
 class DeadLetters:
-    """Appends records that the broker does not take, one line of JSON each, with the time, the reason and the topic.
+    """Appends rejected records as lines of JSON, each with the time, the reason and the topic.
 
     Args:
-        path: the file; made with the first record, readable by its owner alone.
-        limit_bytes: the file does not grow beyond this; further records are counted and not kept.
-        counters: for records that cannot be kept; touched on the caller's thread only.
-        say: for what the user should know.
+        path: the file; created with the first record, readable by its owner only.
+        limit_bytes: maximum size of the file; further records are counted and not kept.
+        counters: for records that cannot be kept; used on the caller's thread only.
+        say: receives messages for the user.
     """
 
     def __init__(self, path: Path, limit_bytes: int, counters: Counters, say: Callable[[str], None]) -> None:
         self.path, self._limit_bytes, self._counters, self._say = path, limit_bytes, counters, say
 
     def add(self, messages: Sequence[Message], why: str) -> None:
-        """Keep records. A failure to write is reported and counted, and never raised: the others are to go on."""
+        """Keep records. A write error is logged and counted, and never raised, so that other records are still sent."""
         lines = [_line(one, why) for one in messages]
         kept = 0
         try:
@@ -56,7 +56,7 @@ class DeadLetters:
             self._counters.add(UNKEPT, len(lines) - kept)
 
     def _append(self, handle: int, line: bytes) -> bool:
-        """Add one whole line, or nothing of it; false where the file has no room for it."""
+        """Append a whole line or nothing; return False if the file has no room for it."""
         size = os.fstat(handle).st_size
         if size and os.pread(handle, 1, size - 1) != b"\n":  # a crash left half a line
             line = b"\n" + line

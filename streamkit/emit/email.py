@@ -1,4 +1,4 @@
-"""E-mail by smtplib: several records in one mail, so many mails an hour, acknowledged by the server's 250."""
+"""E-mail with smtplib: several records per mail, a limit of mails per hour, acknowledged by the server's 250."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamkit.emit import telling
-from streamkit.emit.client import WINDOW, Address, Client, Lost, Message, Refused, Tls, tls_context
-from streamkit.emit.letters import MOST_BYTES, Form, Told, address_in, told
-from streamkit.emit.quota import Quota
+from streamkit.core.errors import describe
+from streamkit.emit import summary_text
+from streamkit.emit.client import WINDOW, Address, Client, Lost, Message, RecordRejected, Tls, tls_context
+from streamkit.emit.mail_format import MOST_BYTES, MailFormat, MailRecord, address_in, told
+from streamkit.emit.rate_limit import RateLimit
 from streamkit.emit.smtp import log_in, look, reason
-from streamkit.errors import describe
 
 if TYPE_CHECKING:
     import smtplib
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 SCHEMES = {"smtp": (587, False), "smtps": (465, True)}
 
 SENT = "mails sent"
-OVER = "records in no mail: over the limit an hour"
+OVER = "records not mailed: hourly limit"
 REFUSED_TO = "recipients refused"
-GIVEN_UP = "recipients given up: put off for too long"
+GIVEN_UP = "recipients given up: deferred too long"
 SEPARATOR = "\x1f"
 """Between the values of a record's variables in its topic."""
 
 _PATIENCE_S = 3600.0  # of answers of 4xx, as those of a full mailbox, while others get their mail
 _SHORT_S = 300.0  # the same, where as many records wait as are looked at: others would get no further ones
 _WORDLESS = (ValueError, KeyError, TypeError, AttributeError)  # of a record that is not as this stage makes them
-_KEPT_S = 5.0  # a connection that nobody uses is ended: servers do not like them
+_KEPT_S = 5.0  # an idle connection is closed: servers limit them
 _RATIO = 0.7  # of a mail's bytes are a picture's, as base64 has it, and some more
 
 
@@ -52,7 +52,7 @@ class EmailClient(Client):
     """
 
     def __init__(
-        self, at: Address, form: Form, names: Sequence[str], limit: int, kept: Path, gather_s: float = 0.0,
+        self, at: Address, form: MailFormat, names: Sequence[str], limit: int, kept: Path, gather_s: float = 0.0,
         tls: Tls | None = None, plain: bool = False, count: Callable[..., None] = lambda name, n=1: None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:  # fmt: skip
@@ -65,30 +65,30 @@ class EmailClient(Client):
         self.where, self.secrets = str(at), [at.password or ""]
         self._smtp: smtplib.SMTP | None = None
         self._used_s = 0.0
-        self._quota: Quota | None = None
+        self._quota: RateLimit | None = None
         self._had: dict[str, set[str]] = {}  # records that are done with for a recipient, while others wait for them
         self._taken: set[str] = set()  # those of them that somebody has in a mail
         self._since_s: dict[str, float] = {}  # since when a recipient has been put off
 
     @property
-    def quota(self) -> Quota:
-        """Mails in an hour; read when it is first needed, for the spool's folder is made last."""
+    def quota(self) -> RateLimit:
+        """The limit of mails per hour; read on first access, as the spool's folder is created later."""
         if self._quota is None:
-            self._quota = Quota(self._limit, self._kept)
+            self._quota = RateLimit(self._limit, self._kept)
         return self._quota
 
     # ------------------------------------------------------------------------------------------------ as a client
 
     def connect(self) -> None:
-        """See `Client.connect`: log in, so that a wrong password is known before the first mail."""
+        """See `Client.connect`: log in, so that a wrong password is detected before the first mail."""
         try:
             self._session()
-        except Refused as error:
+        except RecordRejected as error:
             raise Lost(str(error)) from error
 
     def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:
-        """See `Client.deliver`. All records go into one mail, or into none where the hour has had its share."""
-        records: dict[str, Told] = {}
+        """See `Client.deliver`. All records go into one mail, or into none if the limit per hour is reached."""
+        records: dict[str, MailRecord] = {}
         refused: dict[int, str] = {}
         for place, message in enumerate(messages):
             try:
@@ -96,7 +96,7 @@ class EmailClient(Client):
             except _WORDLESS as error:
                 refused[place] = _wordless(error)
         if records and self.quota.left(time.time()) <= 0:
-            self.quota.leave_out(telling.title(one.record) for one in records.values())
+            self.quota.leave_out(summary_text.title(one.record) for one in records.values())
             self._count(OVER, len(records))
             self._say(f"{self.where}: {self._limit} mails within an hour are enough; further events are counted, and "
                       "told in one mail when the hour is over")  # fmt: skip
@@ -107,12 +107,12 @@ class EmailClient(Client):
         return refused
 
     def idle(self) -> None:
-        """See `Client.idle`: tell what was left out when the hour allows it."""
+        """See `Client.idle`: report omitted records once the limit allows it."""
         quota, now_s = self.quota, time.time()
         if quota.left_out and quota.left(now_s) > 0:
             try:
                 later, taken = self._post(f"{int(now_s)}-left-out", (), self._form.to)
-            except Refused as error:
+            except RecordRejected as error:
                 self._say(f"{self.where} refuses the mail that tells what was left out: {self.hide(str(error))}")
                 quota.forget()
             else:
@@ -132,8 +132,8 @@ class EmailClient(Client):
 
     # --------------------------------------------------------------------------------------------------- one mail
 
-    def _send(self, records: Mapping[str, Told]) -> None:
-        """Send records, by their ids, to all who have not had them. Raises Lost, Refused."""
+    def _send(self, records: Mapping[str, MailRecord]) -> None:
+        """Send records, by id, to all recipients who have not had them. Raises Lost, RecordRejected."""
         waiting: dict[tuple[str, ...], list[str]] = {}
         for one in self._form.to:
             rest = tuple(id_ for id_ in records if id_ not in self._had.get(one, ()))
@@ -143,7 +143,7 @@ class EmailClient(Client):
         for ids, recipients in waiting.items():
             try:
                 later |= self._mail({id_: records[id_] for id_ in ids}, recipients)
-            except Refused as error:
+            except RecordRejected as error:
                 if len(waiting) == 1 or not error.whole:
                     raise
                 self._refused({one: str(error) for one in recipients})
@@ -158,8 +158,8 @@ class EmailClient(Client):
         if later:
             raise Lost(next(iter(later.values())))
 
-    def _mail(self, records: Mapping[str, Told], recipients: list[str]) -> dict[str, str]:
-        """Send records to those who have not had them; return for whom they were not taken yet, and why."""
+    def _mail(self, records: Mapping[str, MailRecord], recipients: list[str]) -> dict[str, str]:
+        """Send records to recipients who have not had them; return the deferred recipients with the reasons."""
         ids = list(records)
         last = "" if len(ids) == 1 else f"-{ids[-1].rpartition('-')[2]}"
         later, taken = self._post(f"{ids[0]}{last}", list(records.values()), recipients)
@@ -177,21 +177,21 @@ class EmailClient(Client):
         for one in recipients:
             self._had.setdefault(one, set()).update(ids)
 
-    def _post(self, id_: str, records: Sequence[Told], recipients: Sequence[str]) -> tuple[dict[str, str], bool]:
-        """Send one mail; return the recipients for whom it was not taken yet, and why, and whether anybody has it.
+    def _post(self, id_: str, records: Sequence[MailRecord], recipients: Sequence[str]) -> tuple[dict[str, str], bool]:
+        """Send one mail; return the deferred recipients with the reasons, and whether any recipient got it.
 
         Raises:
-            Lost: it was not taken, and may be later.
-            Refused: it never will be.
+            Lost: it was not accepted, but may be later.
+            RecordRejected: it is permanently rejected.
         """
         smtp, now_s = self._session(), time.time()
         try:
             letter = bytes(self._letter(smtp, id_, records, now_s))
         except _WORDLESS as error:
-            raise Refused(_wordless(error)) from error
+            raise RecordRejected(_wordless(error)) from error
         try:
             later, taken = self._transaction(smtp, recipients, letter)
-        except Refused:
+        except RecordRejected:
             with contextlib.suppress(self._lib.SMTPException, OSError):
                 smtp.rset()
             raise
@@ -208,7 +208,7 @@ class EmailClient(Client):
             self._count(SENT)
         return later, taken
 
-    def _letter(self, smtp: smtplib.SMTP, id_: str, records: Sequence[Told], now_s: float) -> EmailMessage:
+    def _letter(self, smtp: smtplib.SMTP, id_: str, records: Sequence[MailRecord], now_s: float) -> EmailMessage:
         note = ""
         if self.quota.left(now_s) == 1 and self._limit > 1:
             note = (
@@ -220,19 +220,19 @@ class EmailClient(Client):
         return self._form.letter(id_, records, self.quota.left_out, note, most)
 
     def _transaction(self, smtp: smtplib.SMTP, recipients: Sequence[str], data: bytes) -> tuple[dict[str, str], bool]:
-        """MAIL, RCPT for each, and DATA if one of them may have it. See `_post`."""
+        """Send MAIL, RCPT for each recipient, and DATA if at least one is accepted. See `_post`."""
         look(smtp.mail(address_in(self._form.sender)), "the sender")
         later: dict[str, str] = {}
         never: dict[str, str] = {}
         for one in recipients:
             try:
                 look(smtp.rcpt(address_in(one)), address_in(one))
-            except Refused as error:
+            except RecordRejected as error:
                 never[one] = str(error)
             except Lost as error:
                 later[one] = str(error)
         if len(never) == len(recipients):
-            raise Refused(next(iter(never.values())), whole=True)
+            raise RecordRejected(next(iter(never.values())), whole=True)
         if taken := len(never) + len(later) < len(recipients):
             look(smtp.data(data), "the mail")
         else:
@@ -246,7 +246,7 @@ class EmailClient(Client):
             self._say(f"{self.where} refuses a recipient: {self.hide(why)}; others get their mail, and this is counted")
 
     def _session(self) -> smtplib.SMTP:
-        """The connection, made, encrypted and logged in."""
+        """Return the connection; connect, encrypt and log in if needed."""
         if self._smtp is not None:
             return self._smtp
         at, self._used_s = self._at, time.monotonic()
@@ -277,7 +277,7 @@ class EmailClient(Client):
         return self._smtp
 
     def _drop(self) -> None:
-        """End the connection without a word: nobody may be there."""
+        """Close the connection without QUIT: the server may be gone."""
         made, self._smtp = self._smtp, None
         if made is not None:
             made.close()

@@ -1,26 +1,26 @@
-"""The stage under all emitters: chooses records, puts them into the spool, and has a sender that empties it."""
+"""The base stage of all emitters: selects records and puts them into a spool, which a sender empties."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
-from streamkit.data import Batch, Frame
-from streamkit.emit.blocks import Record
-from streamkit.emit.choice import VARIABLES, Choice
+from streamkit.core.data import Batch, Frame
+from streamkit.core.errors import ConfigError
+from streamkit.core.records import batch_records, record
+from streamkit.core.stage import Sink
+from streamkit.core.units import Bytes, Seconds
 from streamkit.emit.client import Client
 from streamkit.emit.crops import Cropper, Crops
+from streamkit.emit.record_selection import VARIABLES, RecordSelection
+from streamkit.emit.segment_file import SpoolRecord
 from streamkit.emit.sender import Sender
 from streamkit.emit.spool import Spool
 from streamkit.emit.topics import Topics
-from streamkit.errors import ConfigError
-from streamkit.records import batch_records, record
-from streamkit.stage import Sink
-from streamkit.units import Bytes, Seconds
 
 LEFT = "records left in the spool"
 SPOOL_BYTES = 1_000_000_000
@@ -28,13 +28,13 @@ _LEAST_BYTES = 1_000_000
 _LONGEST_TIMEOUT_S = 86_400.0
 
 
-class Kept(TypedDict, total=False):
+class SpoolOptions(TypedDict, total=False):
     """Where records wait until the broker has acknowledged them.
 
     Keys:
-        path: a folder of its own for each emitter; spool/ and the stage's id if not set.
-        size: bytes that they may take; 1GB if not set.
-        age: records older than this are dropped and counted; none are if not set.
+        path: a separate folder for each emitter; spool/ and the stage's id if not set.
+        size: maximum size in bytes; 1GB if not set.
+        age: records older than this are dropped and counted; no limit if not set.
         when_full: drop_oldest, block (the pipeline waits) or stop (the run ends).
     """
 
@@ -44,31 +44,34 @@ class Kept(TypedDict, total=False):
     when_full: Literal["drop_oldest", "block", "stop"]
 
 
-Kept.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
+SpoolOptions.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
 
 
 @dataclass(eq=False, kw_only=True)
-class Emitter(Sink):
+class Emitter(
+    Sink,
+    target="",
+    reads_if={"crops": "pixels"},
+    device_copy="the crops that are sent go from device to host, one copy a batch",
+):
     """Sends records somewhere, at least once and in order for each source.
 
     Options:
-        send: a record for each of the frames, of the objects, or of the events.
-        labels: objects of these labels only, as in [person, car].
-        every: frames of a source, or objects of a track, at most once in so long.
-        on_change: frames only where the number of objects of some label has changed; with every also after so long.
-        when: events of these names only, as STAGE.KIND, such as crossing.crossed, or STAGE; one or a list.
-        crops: with each object, or event of one, its picture: `crop`, a JPEG as base64; true, or more exactly as in
+        send: the records to send: one per frame, per object, or per event.
+        labels: only objects with these labels, as in [person, car].
+        every: minimum interval between records of a source (frames) or of a track (objects).
+        on_change: only frames in which the number of objects of a label has changed; with every, also after that time.
+        when: only events with these names, as STAGE.KIND, such as crossing.crossed, or STAGE; one or a list.
+        crops: add an image crop to each object, or event of one: `crop`, a JPEG as base64; true, or options as in
             {pad: 0.1, max_size: 256, quality: 80, clear: false}.
         spool: where records wait for the broker, as in {path: spool/mqtt, size: 1GB, age: 1d, when_full: drop_oldest}.
         required: end the run with exit code 2 if the broker is not there at the start; if not set, records wait for it.
-        timeout: how long the broker may take to answer before it is connected to anew.
-        max_wait: the longest wait between two tries to connect.
-        drain: at its end a run goes on sending until the broker has taken nothing for so long; the next sends the rest.
+        timeout: maximum time for an answer of the broker before the emitter reconnects.
+        max_wait: longest wait between two attempts to connect.
+        drain_timeout: at its end a run keeps sending until the broker has accepted nothing for this long; the next
+            run sends the rest.
     """
 
-    target: ClassVar[str] = ""  # one instance has all sources, and one connection
-    reads_if: ClassVar[Mapping[str, str]] = {"crops": "pixels"}
-    crossing: ClassVar[str] = "the crops that are sent go from device to host, one copy a batch"
     further: ClassVar[tuple[str, ...]] = ()  # names that templates know besides those of every record
 
     send: Literal["frames", "objects", "events"] = "frames"
@@ -77,11 +80,11 @@ class Emitter(Sink):
     on_change: bool = False
     when: str | list[str] | None = None
     crops: Crops = False
-    spool: Kept | None = None
+    spool: SpoolOptions | None = None
     required: bool = False
     timeout: Seconds = 10.0
     max_wait: Seconds = 10.0
-    drain: Seconds = 5.0
+    drain_timeout: Seconds = 5.0
 
     def __post_init__(self) -> None:
         self._topics = Topics(self.templates(), (*VARIABLES[self.send], *self.further), self.clean)
@@ -90,7 +93,7 @@ class Emitter(Sink):
             raise ValueError("crops are of objects; write send: objects or send: events, or leave them out")
         self._cropper = Cropper(self.crops) if self.crops else None
         boxed = self._cropper is not None
-        self._choice = Choice(self.send, self.labels, self.every, self.on_change, self.when, named, boxed)
+        self._choice = RecordSelection(self.send, self.labels, self.every, self.on_change, self.when, named, boxed)
         self._kept = self.spool or {}
         self._size = self._kept.get("size", SPOOL_BYTES)
         if self._size < _LEAST_BYTES:
@@ -100,44 +103,44 @@ class Emitter(Sink):
         if self.timeout > _LONGEST_TIMEOUT_S:
             days = f"{self.timeout / 86_400:g}d"
             raise ValueError(f"timeout must be at most 1d, got {days}: some clients count milliseconds in 32 bits")
-        self._waiting: list[Record] = []
+        self._waiting: list[SpoolRecord] = []
         self.check()
 
     # ---------------------------------------------------------------------------------------- what each one has
 
     def check(self) -> None:
-        """Refuse options that cannot work, before anything is opened. Raises ValueError."""
+        """Reject options that cannot work, before anything is opened. Raises ValueError."""
 
     def templates(self) -> dict[str, str]:
-        """The templates of topic and key, by the names of their options; one or two."""
+        """Templates of topic and key, by the names of their options; one or two."""
         return {}
 
     def values(self, frame: Frame) -> tuple[str, ...]:
-        """What the variables `further` stand for in templates, for what is sent of a frame."""
+        """Values of the `further` template variables for the records of a frame."""
         return ()
 
     @staticmethod
     def clean(text: str) -> str:
-        """A variable's value as it may stand in a topic."""
+        """Make a variable's value safe for a topic."""
         return text
 
     def client(self) -> Client:
-        """What sends. Raises MissingPackage."""
+        """Create the client. Raises MissingPackage."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------------------------------------- as a sink
 
     def probe(self) -> None:
-        """Refuse to begin without the client's package."""
+        """Check that the client's package is installed."""
         self.client()
 
     def open(self) -> None:
-        """Open the spool, and look for the broker where it is `required`.
+        """Open the spool, and check for the broker if it is `required`.
 
         Raises:
             MissingPackage: the client's package is not installed.
-            OutputError: the spool cannot be written, or another run has it.
-            ConfigError: the broker is required and not there.
+            OutputError: the spool cannot be written, or another run uses it.
+            ConfigError: the broker is required and cannot be used.
         """
         context, client = self.context, self.client()
         client.timeout_s = self.timeout
@@ -146,20 +149,20 @@ class Emitter(Sink):
         folder = self.folder
         self.queue = Spool(
             folder, self._size, self._kept.get("age"), self._kept.get("when_full", "drop_oldest"),
-            counters=context.counters, say=context.say,
+            counters=context.counters, say=context.log,
         )  # fmt: skip
         if self.queue.waiting:
-            context.say(f"{self.queue.waiting} records of an earlier run wait in {folder}; they are sent first")
-        self.sender = Sender(self.queue, client, self.max_wait, context.counters, context.say)
+            context.log(f"{self.queue.waiting} records of an earlier run wait in {folder}; they are sent first")
+        self.sender = Sender(self.queue, client, self.max_wait, context.counters, context.log)
 
     @property
     def folder(self) -> Path:
-        """The spool's."""
+        """The spool's folder."""
         return Path(self._kept.get("path", f"spool/{self.context.id or self.name}"))
 
     @staticmethod
     def encode(batch: Batch) -> list[Callable[[], dict[str, Any]]]:
-        """See `Sink.encode`: the frames' records, all of them made when the first is asked for."""
+        """See `Sink.encode`: the records of the frames, all created on first access."""
         made: list[dict[str, Any]] = []
 
         def of(row: int) -> dict[str, Any]:
@@ -170,20 +173,20 @@ class Emitter(Sink):
         return [lambda row=row: of(row) for row in range(len(batch.frames))]  # type: ignore[misc]
 
     def write(self, frame: Frame) -> None:
-        """Choose what is sent of the frame."""
+        """Select the records of the frame."""
         self.write_encoded(frame, lambda: record(frame))
 
     def write_encoded(self, frame: Frame, encoded: Callable[[], dict[str, Any]]) -> None:
-        """Choose what is sent of the frame, from what was made with the records of its batch."""
+        """Select the records of the frame, from the encoded records of its batch."""
         for made, box in self._chosen(frame, encoded):
             if self._cropper is not None:
                 self._cropper.add(len(self._waiting), frame, box)
             self._waiting.append(made)
 
     def tell(self, frame: Frame) -> None:
-        """Put what is chosen of a frame straight into the spool, from any thread, and never wait for room.
+        """Put selected records of a frame directly into the spool, from any thread, without waiting for room.
 
-        It is for events that belong to no picture that flows, such as alarms, where events are sent.
+        Used for events outside of the frames in the graph, such as alarms.
 
         Raises:
             OutputError: see `flush`.
@@ -192,17 +195,17 @@ class Emitter(Sink):
 
     def _chosen(
         self, frame: Frame, encoded: Callable[[], dict[str, Any]]
-    ) -> Iterator[tuple[Record, Sequence[float] | None]]:
+    ) -> Iterator[tuple[SpoolRecord, Sequence[float] | None]]:
         fill, more = self._topics.fill, self.values(frame)
         for values, body, box in self._choice.of(frame, encoded):
             topic, key = (*fill((*values, *more)), b"", b"")[:2]
-            yield Record(topic, key, body), box
+            yield SpoolRecord(topic, key, body), box
 
     def flush(self) -> None:
-        """Put what was chosen from a batch into the spool, in one go.
+        """Put the selected records of a batch into the spool, in one write.
 
         Raises:
-            OutputError: the spool is full, and `when_full` is `stop`; or the disk cannot be written.
+            OutputError: the spool is full and `when_full` is `stop`, or the disk cannot be written.
         """
         waiting, self._waiting = self._waiting, []
         if self._cropper is not None:
@@ -210,15 +213,15 @@ class Emitter(Sink):
         self.queue.append(waiting)
 
     def hurry(self) -> None:
-        """The run is to end: wait for room in the spool no longer than `drain` without any. From any thread."""
-        self.queue.patience_s = self.drain
+        """Prepare for the end of the run, from any thread: wait for room in the spool for `drain` at most."""
+        self.queue.patience_s = self.drain_timeout
 
     def end(self, source: str) -> None:
-        """Forget what was sent of the source last."""
+        """Forget what was last sent of the source."""
         self._choice.end(source)
 
     def close(self) -> None:
-        """Put what is left into the spool and close it; say what the next run has to send. The sender has ended."""
+        """Put the remaining records into the spool and close it; log what the next run has to send."""
         try:
             self.flush()
         finally:
@@ -226,7 +229,7 @@ class Emitter(Sink):
             self.queue.close()
         if left:
             self.context.counters.add(LEFT, left)
-            self.context.say(f"{left} records are left in {self.folder}; the next run with this spool sends them")
+            self.context.log(f"{left} records are left in {self.folder}; the next run with this spool sends them")
 
 
 def _require(client: Client, id_: str) -> None:

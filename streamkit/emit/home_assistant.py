@@ -1,6 +1,6 @@
-"""Home Assistant's MQTT discovery: the retained messages that make each source a device there.
+"""Home Assistant's MQTT discovery: retained messages that make each source a device there.
 
-As home-assistant.io/integrations/mqtt has it: at `PREFIX/COMPONENT/NODE/OBJECT/config` stands how to read what is sent.
+Source: home-assistant.io/integrations/mqtt. `PREFIX/COMPONENT/NODE/OBJECT/config` describes how to read the records.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ def devices(
     prefix: str, source: str, topic: str, status: str, *, labels: Sequence[str] = (), kinds: Sequence[str] = (),
     expire_s: float | None = None,
 ) -> dict[str, bytes]:  # fmt: skip
-    """What is to be known of one source, by topic: a sensor for each label, or one entity for all events.
+    """Discovery messages of one source, by topic: a sensor for each label, or one entity for all events.
 
     Args:
-        prefix: where Home Assistant looks.
-        source: the name that the device has there.
-        topic: where the source's records go.
-        status: the topic that says `online` or `offline`.
-        labels: a sensor counts the objects of each, on the last frame that was sent.
+        prefix: Home Assistant's discovery prefix.
+        source: name of the device.
+        topic: topic of the source's records.
+        status: topic with `online` or `offline`.
+        labels: one sensor for each counts its objects on the last frame that was sent.
         kinds: events, as STAGE.KIND.
-        expire_s: after so long without a record the sensors know nothing any more; None for never, in seconds.
+        expire_s: seconds without a record after which the sensors become unknown; None for never.
     """
     node = _name(topic)
     common: dict[str, Any] = {
@@ -64,6 +64,6 @@ def devices(
 
 
 def _name(text: str) -> str:
-    """The text in the letters that a node or an object may have; hardly ever the same for two texts."""
+    """Make a text a valid node or object id; different texts almost never collide."""
     plain = re.sub("[^A-Za-z0-9_-]", "_", text)
     return plain if plain == text.replace("/", "_") and "_" not in text else f"{plain}_{zlib.crc32(text.encode()):08x}"

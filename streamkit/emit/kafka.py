@@ -1,4 +1,4 @@
-"""Kafka by confluent-kafka (librdkafka): an idempotent producer, acknowledged by all replicas in sync."""
+"""Kafka with confluent-kafka (librdkafka): an idempotent producer, acknowledged by all in-sync replicas."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamkit.emit.client import Address, Client, Lost, Message, Refused, Tls
-from streamkit.errors import MissingPackage
+from streamkit.core.errors import MissingPackage
+from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls
 
 SCHEMES = {"kafka": (9092, False), "kafkas": (9093, True)}
 
@@ -66,9 +66,9 @@ class KafkaClient(Client):
         ]
 
     def unusable(self) -> str | None:
-        """Why librdkafka cannot take the settings, or None. Nothing is connected to.
+        """The reason why librdkafka rejects the settings, or None. Does not connect.
 
-        What is wrong with a file may be mended later, so it is no reason.
+        Problems with a certificate file are no reason: they may be fixed later.
         """
         brokers = ("bootstrap.servers", "metadata.broker.list")
         settings = {name: value for name, value in self._settings.items() if name not in (*brokers, "logger")}
@@ -129,7 +129,7 @@ class KafkaClient(Client):
             if answer is self:
                 raise Lost(f"no acknowledgement within {self.timeout_s:g} s{self._why and ': '}{self._why}", done)
             if answer is not None:
-                raise (Refused if answer.name() in _NEVER else Lost)(answer.str(), done)
+                raise (RecordRejected if answer.name() in _NEVER else Lost)(answer.str(), done)
 
     def idle(self) -> None:
         """See `Client.idle`."""

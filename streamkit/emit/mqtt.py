@@ -1,4 +1,4 @@
-"""MQTT 5 by paho-mqtt: each message with QoS 1, acknowledged by the broker's PUBACK."""
+"""MQTT 5 with paho-mqtt: each message with QoS 1, acknowledged by the broker's PUBACK."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from streamkit.emit.client import Address, Client, Lost, Message, Refused, Tls, tls_context
-from streamkit.errors import MissingPackage
+from streamkit.core.errors import MissingPackage
+from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, tls_context
 
 if TYPE_CHECKING:
     import paho.mqtt.client as paho
@@ -28,14 +28,14 @@ class MqttClient(Client):
     """Sends to an MQTT broker.
 
     Args:
-        at: where it is.
+        at: the broker.
         tls: files for `mqtts`.
-        batch: records of one topic that may go in one message, as a JSON array; 1 sends each as an object of its own.
-        retain: the broker keeps the last message of each topic for who subscribes later.
-        status: a topic where the broker keeps `online`, or `offline` as soon as we are gone.
+        batch: maximum number of records of one topic in a message, as a JSON array; 1 sends each as its own object.
+        retain: let the broker retain the last message of each topic for later subscribers.
+        status: a topic with the retained message `online`, or `offline` as soon as the connection ends.
 
     Attributes:
-        standing: messages that the broker is to keep while we are there, by topic; more may be put in at any time.
+        standing: retained messages for the time of the connection, by topic; more may be added at any time.
 
     Raises:
         MissingPackage: paho-mqtt is not installed.
@@ -53,7 +53,7 @@ class MqttClient(Client):
         self.where, self.secrets = str(at), [at.password or ""]
         self._status = status
         self.standing: dict[str, bytes] = {}
-        self._stands: dict[str, bytes] = {}  # what the broker was told on this connection
+        self._stands: dict[str, bytes] = {}  # payloads published on this connection
         self._tried: Counter[str] = Counter()  # how often the broker did not take these: some end the connection
         self._packet_bytes = self._in_flight = 0  # the most that the broker takes; 0 for any size, for 65535 at once
         self._client: paho.Client | None = None
@@ -117,7 +117,7 @@ class MqttClient(Client):
                 info = client.publish(topic, payload, qos=1, retain=self._retain)
             except ValueError as error:  # a topic or payload that MQTT does not have
                 self._collect(sent, arrived)
-                raise Refused(str(error), _head(arrived)) from error
+                raise RecordRejected(str(error), _head(arrived)) from error
             if info.rc != self._paho.MQTT_ERR_SUCCESS:
                 self._collect(sent, arrived)
                 raise Lost(self._paho.error_string(info.rc), _head(arrived))
@@ -143,7 +143,7 @@ class MqttClient(Client):
     # --------------------------------------------------------------------------------------------------- inside
 
     def _announce(self) -> None:
-        """Tell the broker what it is to keep and does not know yet."""
+        """Publish retained messages that the broker does not have yet."""
         assert self._client is not None
         for topic, payload in list(self.standing.items()):
             if self._stands.get(topic) == payload or self._tried[topic] >= _TRIES:
@@ -165,7 +165,7 @@ class MqttClient(Client):
             self._stands[topic] = payload
 
     def _too_large(self, topic: str, payload_bytes: int) -> str | None:
-        """Why the broker would end the connection over this message, or None: it has announced what it takes."""
+        """Why the broker would end the connection over this message, from its announced limit; else None."""
         if not self._packet_bytes:
             return None
         length = 2 + len(topic.encode()) + 2 + 1 + payload_bytes  # topic, message id, no properties
@@ -175,7 +175,7 @@ class MqttClient(Client):
         return f"the message has {size} bytes, and the broker takes {self._packet_bytes}"
 
     def _packets(self, messages: Sequence[Message]) -> Iterator[tuple[str, Sequence[int], bytes]]:
-        """Topic, the places of its records and payload of each packet. Those of one topic stay in their order."""
+        """Yield topic, record indices and payload of each packet. Records of one topic stay in order."""
         if self._batch == 1:
             for place, one in enumerate(messages):
                 yield one.topic, (place,), one.body
@@ -187,7 +187,7 @@ class MqttClient(Client):
             yield messages[places[0]].topic, places, b"[" + b",".join([messages[i].body for i in places]) + b"]"
 
     def _parts(self, messages: Sequence[Message], places: Sequence[int]) -> Iterator[list[int]]:
-        """What of one topic goes in one packet: up to `batch` records, as far as the broker takes them together."""
+        """Split the records of one topic into packets: up to `batch` records within the broker's size limit."""
         part: list[int] = []
         size = 1  # of the payload: brackets, and a comma between two
         for place in places:
@@ -201,21 +201,21 @@ class MqttClient(Client):
         yield part
 
     def _with_will(self) -> Any:
-        """The reason to disconnect that has the broker say that we are gone."""
+        """The DISCONNECT reason code that makes the broker publish our will message."""
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.reasoncodes import ReasonCode
 
         return ReasonCode(PacketTypes.DISCONNECT, "Disconnect with will message")
 
     def _collect(self, sent: list[tuple[int, Sequence[int]]], arrived: bytearray) -> dict[int, str]:
-        """Wait for every acknowledgement: one that was left behind would pass for that of a later message of its id.
+        """Wait for every acknowledgement: a later message could otherwise get an old one with the same id.
 
         Returns:
-            The places of the records that the broker will never take, and why.
+            Reasons for permanently rejected records, by index.
 
         Raises:
-            Lost: one was not taken; it is to be tried again.
-            Refused: a message of several records never will be, which may be the fault of one.
+            Lost: a message was not accepted; it must be sent again.
+            RecordRejected: a message of several records is permanently rejected; one of them may be the cause.
         """
         refused: dict[int, str] = {}
         failed = shared = 0
@@ -233,7 +233,7 @@ class MqttClient(Client):
         if failed:
             raise Lost(f"the broker does not take a message: reason code 0x{failed:02x}", _head(arrived))
         if shared:
-            raise Refused(next(iter(refused.values())), _head(arrived))
+            raise RecordRejected(next(iter(refused.values())), _head(arrived))
         return refused
 
     def _wait(self, there: Any, what: str, arrived: bytes | bytearray = b"") -> None:
@@ -261,6 +261,6 @@ class MqttClient(Client):
 
 
 def _head(arrived: bytes | bytearray) -> int:
-    """How many at the head have arrived."""
+    """Number of leading records that have arrived."""
     first = arrived.find(0)
     return len(arrived) if first < 0 else first

@@ -1,4 +1,4 @@
-"""NATS JetStream by nats-py: each record acknowledged by the stream that keeps it."""
+"""NATS JetStream with nats-py: each record is acknowledged by the stream that stores it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from streamkit.emit.client import Address, Client, Lost, Message, Refused, Tls, tls_context
-from streamkit.errors import MissingPackage
+from streamkit.core.errors import MissingPackage
+from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, tls_context
 
 if TYPE_CHECKING:
     import asyncio
@@ -24,7 +24,7 @@ _LOOK_S = 0.1
 _TURN_S = 0.001
 _CLOSE_S = 1.0
 _HEADER_BYTES = 64  # of a record's header, but for its id
-_NOBODY = "503"  # the status of an answer that says that nobody is there to give one
+_NOBODY = "503"  # the status of "no responders"
 _NO_STREAM = "no stream takes the subject {0}; make one, as nats stream add NAME --subjects '{0}' does"
 _NO_JETSTREAM = "; this server has no JetStream, which nats-server -js starts"
 _DENIED = "this user may not publish to that subject"
@@ -32,15 +32,15 @@ _NEVER = {10054, 10097}  # the message, or its header, is larger than the stream
 
 
 class NatsClient(Client):
-    """Publishes to JetStream: a message's topic is its subject, and its id is what streams drop repeats by.
+    """Publishes to JetStream: a message's topic is its subject; streams drop repeats by its id.
 
-    nats-py knows asyncio only: its loop runs while a method is in here, on the sender's thread.
+    nats-py supports asyncio only: its loop runs while a method of this class runs, on the sender's thread.
 
     Args:
         at: a server; a user without a password is a token.
-        others: further ones, as host:port.
+        others: further servers, as host:port.
         tls: files for `tls`.
-        creds: a file with a user's JWT and key, as `nsc` writes them.
+        creds: a file with a user's JWT and key, as `nsc` writes it.
 
     Raises:
         MissingPackage: nats-py is not installed, or for `creds` nkeys.
@@ -63,7 +63,7 @@ class NatsClient(Client):
         owner = self
 
         class Safe(Nats):
-            """nats-py encrypts only where the server asks for it, and would send a password without that."""
+            """Rejects unencrypted servers: nats-py encrypts only if the server asks, and would send a password."""
 
             def _connect_command(self) -> bytes:  # what it introduces itself with, credentials and all
                 if at.tls and not self._server_info.get("tls_required"):
@@ -130,7 +130,7 @@ class NatsClient(Client):
         return refused
 
     async def _exchange(self, messages: Sequence[Message], refused: dict[int, str]) -> None:
-        """Publish all, and hear what comes back for each."""
+        """Publish all messages, and receive an answer for each."""
         assert self._changed is not None
         client, inbox = self._client, f"{self._inbox}.{self._round}."
         most = client.max_payload - _HEADER_BYTES
@@ -158,12 +158,12 @@ class NatsClient(Client):
                 raise Lost(answer[1].replace("{0}", messages[place].topic))
 
     async def _heard(self) -> None:
-        """Wait until the server has answered all that was written before: it does so in order."""
+        """Wait until the server has processed everything written before; it answers in order."""
         for _ in range(2):  # a ping may overtake what is to be written before it; the second one cannot
             await self._client.flush(self.timeout_s)
 
     def idle(self) -> None:
-        """See `Client.idle`: pings go and come."""
+        """See `Client.idle`: exchanges pings."""
         self._loop.run_until_complete(self._asyncio.sleep(_TURN_S))
         if self._client.is_closed:
             raise Lost(f"the connection is lost: {self._why(None)}")
@@ -181,7 +181,7 @@ class NatsClient(Client):
     # --------------------------------------------------------------------------------------------------- inside
 
     def _run(self, work: Coroutine[Any, Any, None], what: str, hint: str = "") -> None:
-        """Let the loop run until the work is done, as long as answers come, and the run goes on."""
+        """Run the loop until the work is done, as long as answers arrive and the run continues."""
         asyncio, loop = self._asyncio, self._loop
         task = loop.create_task(work)
         until_s = time.monotonic() + self.timeout_s
@@ -204,7 +204,7 @@ class NatsClient(Client):
         task.result()
 
     async def _leave(self) -> None:
-        """Close the connection, and drop what a server that stands still has not taken."""
+        """Close the connection; drop data that a stalled server has not accepted."""
         asyncio, client = self._asyncio, self._client
         with contextlib.suppress(Exception):
             await asyncio.wait_for(client.close(), _CLOSE_S)
@@ -242,19 +242,19 @@ class NatsClient(Client):
             self._changed.set()
 
     def _denied(self) -> set[str]:
-        """What this user may not publish to is answered by a complaint alone, in small letters."""
+        """Subjects that this user may not publish to: the server reports them only as errors, in lower case."""
         return {found[1] for text in self._told if (found := re.search(r'publish to "([^"]*)"', text))}
 
     def _deny(self, messages: Sequence[Message], refused: dict[int, str]) -> None:
-        """Refuse the records that complaints are about.
+        """Reject the records that permission errors are about.
 
         Raises:
-            Refused: subjects that differ in their capitals cannot be told apart; records are to come one by one.
+            RecordRejected: subjects differ in case only, so they cannot be told apart; records must be sent one by one.
         """
         for subject in self._denied():
             meant = [place for place, one in enumerate(messages) if one.topic.lower() == subject]
             if len({messages[place].topic for place in meant}) > 1:
-                raise Refused(_DENIED)
+                raise RecordRejected(_DENIED)
             refused.update((place, _DENIED) for place in meant if place not in self._answers)
         self._told.clear()
 
@@ -267,7 +267,7 @@ class NatsClient(Client):
 
 
 def _said(data: bytes) -> dict[str, Any]:
-    """What an answer says; nothing where it is no answer of a stream."""
+    """Parse an answer; empty if it is not a stream's answer."""
     try:
         said = orjson.loads(data)
     except orjson.JSONDecodeError:

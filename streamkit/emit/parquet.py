@@ -1,8 +1,8 @@
-"""Parquet files that roll: records are rows, acknowledged when the file that has them is whole on the disk.
+"""Rolling Parquet files: records are rows, acknowledged once their file is complete on disk.
 
-A file is named after what its records' ids begin with, spool and run, and the numbers of its first and last record. A
-record is in a folder's files exactly once, whatever dies when: the names say up to which number a run's records are
-there, and what comes again is left out. Files that were taken away meanwhile say nothing.
+A file name consists of the prefix of its records' ids, which identifies spool and run, and of the numbers of its first
+and last record. A folder contains each record exactly once, whatever crashes when: the names show up to which number
+the records of a run are stored, and repeated records are skipped. Files that were moved away are not considered.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
+from streamkit.core.errors import OutputError
+from streamkit.core.units import Bytes, Seconds
 from streamkit.emit.client import Client, Lost, Message
-from streamkit.emit.ledger import NAME_CHARS
-from streamkit.errors import OutputError
-from streamkit.formats.columns import Rows
-from streamkit.outputs import output_error, settle
-from streamkit.tablefile import TableFile, arrow
-from streamkit.units import Bytes, Seconds
+from streamkit.emit.offset_store import NAME_CHARS
+from streamkit.io.formats.columns import ArrowTableBuilder
+from streamkit.io.outputs import output_error, settle
+from streamkit.io.parquet_file import TableFile, arrow
 
 SUFFIX = ".parquet"
 
@@ -34,11 +34,11 @@ _OPEN = 200  # files that are written to at once
 
 
 class Roll(TypedDict, total=False):
-    """When a file is complete and the next one is begun.
+    """When a file is completed and the next one begins.
 
     Keys:
-        every: after so long.
-        size: when it has so much on the disk.
+        every: after this time.
+        size: at this size on disk.
     """
 
     every: Seconds
@@ -49,27 +49,27 @@ Roll.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
 
 
 class ParquetClient(Client):
-    """Writes records into files, one under way for each folder.
+    """Writes records to files, one open file per folder.
 
     Args:
-        path: the folders, as a template; for messages.
-        send: what the records are of.
-        every_s: a file is complete after so long, in seconds.
-        size: or when it has so many bytes.
-        most_bytes: or when so many bytes of records wait in the spool for their files.
+        path: the folders, as a template; used in messages.
+        send: the kind of records.
+        every_s: complete a file after this time, in seconds,
+        size: or at this size in bytes,
+        most_bytes: or when this many bytes of records wait in the spool for their files.
 
     Raises:
         MissingPackage: pyarrow is not installed.
     """
 
     def __init__(self, path: str, send: str, every_s: float, size: int, most_bytes: int) -> None:
-        self.where, self._rows = path, Rows(send)
+        self.where, self._rows = path, ArrowTableBuilder(send)
         self._every_s, self._size, self._most_bytes = every_s, size, most_bytes
         self._files: dict[str, _File] = {}
         self._bytes, self._since_s = 0, 0.0
 
     def connect(self) -> None:
-        """See `Client.connect`: the folder above all others can be written."""
+        """See `Client.connect`: checks that the top folder can be written."""
         root = Path(re.split(r"[^/]*\{", self.where)[0] or ".")
         probe = root / ".streamkit.part"
         try:
@@ -80,7 +80,7 @@ class ParquetClient(Client):
             raise Lost(str(output_error(root, error))) from error
 
     def deliver(self, messages: Sequence[Message]) -> None:
-        """See `Client.deliver`: they are held back until their files are complete."""
+        """See `Client.deliver`: records are held back until their files are complete."""
         self._roll_if_due()
         if not self.held:
             self._since_s = time.monotonic()
@@ -105,13 +105,13 @@ class ParquetClient(Client):
         self._roll_if_due(self.draining())
 
     def close(self) -> None:
-        """See `Client.close`: files that are not complete are given up, their records are in the spool."""
+        """See `Client.close`: discards incomplete files; their records are still in the spool."""
         for file in self._files.values():
             file.discard()
         self._forget()
 
     def _roll_if_due(self, due: bool = False) -> None:
-        """Complete every file, and hold nothing back any more."""
+        """Complete every file if it is time, so that no record is held back."""
         due |= self._bytes >= self._most_bytes or time.monotonic() - self._since_s >= self._every_s
         if not due or not self.held:
             return
@@ -124,7 +124,7 @@ class ParquetClient(Client):
         self._forget()
 
     def _make_room(self) -> None:
-        """Keep within bounds what waits in memory, and how many files are open."""
+        """Limit the rows in memory and the number of open files."""
         files = self._files.values()
         while sum(file.waiting_bytes for file in files) > _WAITING_BYTES:
             max(files, key=lambda file: file.waiting_bytes).write()
@@ -137,9 +137,9 @@ class ParquetClient(Client):
 
 
 class _File:
-    """The file under way in a folder, and what the files there have already."""
+    """The open file in a folder, and the number of the last record stored there."""
 
-    def __init__(self, folder: Path, rows: Rows) -> None:
+    def __init__(self, folder: Path, rows: ArrowTableBuilder) -> None:
         self.folder, self._rows = folder, rows
         self._name, self._there = "", 0  # up to this number the records of this name are in files that are whole
         self._first, self._last = 0, 0
@@ -148,7 +148,7 @@ class _File:
         self._file: TableFile | None = None
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Take records. Raises OutputError."""
+        """Add records. Raises OutputError."""
         for name, some in groupby(messages, _name):
             if name != self._name:  # at first, and behind what an earlier run has left in the spool
                 self.finish()
@@ -171,11 +171,11 @@ class _File:
 
     @property
     def size_bytes(self) -> int:
-        """What is on the disk."""
+        """Size on disk, in bytes."""
         return self._file.size_bytes if self._file is not None else 0
 
     def write(self) -> None:
-        """Write what waits as a row group. Raises OutputError."""
+        """Write the waiting rows as a row group. Raises OutputError."""
         if self._tables:
             if self._file is None:
                 name = f"{self._name}-{self._first:012d}{SUFFIX}"
@@ -191,7 +191,7 @@ class _File:
             self._there, self._file = self._last, None
 
     def discard(self) -> None:
-        """Give up what is not complete."""
+        """Discard the incomplete file."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.discard()
@@ -206,7 +206,7 @@ def _number(id_: str) -> int:
 
 
 def _look(folder: Path, name: str) -> int:
-    """The number of the last record of this name that is there; what a crash left of the spool's files goes away."""
+    """Number of the last stored record with this id prefix; removes partial files that a crash left."""
     try:
         for part in folder.glob(f".{name[:NAME_CHARS]}*.part"):
             part.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""A table in PostgreSQL by psycopg: rows in transactions, acknowledged by the commit."""
+"""A PostgreSQL table, written with psycopg: rows in transactions, acknowledged by the commit."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import time
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from streamkit.emit.client import Address, Client, Lost, Message, Refused, Tls
+from streamkit.core.errors import MissingPackage
+from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls
 from streamkit.emit.rows import COLUMNS, missing
-from streamkit.errors import MissingPackage
 
 SCHEMES = {"postgres": (5432, False), "postgresql": (5432, False)}
 
 _TYPES = {"text": "text", "integer": "bigint", "real": "double precision", "time": "timestamptz"}
 _NEVER = ("22", "23", "44", "54", "P0001")
 """Classes of SQLSTATE that are a row's own fault: data, a constraint, a view's check, a limit, a trigger's RAISE."""
-_GRACE_S = 1.0  # beyond the server's own limit of a statement, which is told better than by leaving it
+_GRACE_S = 1.0  # beyond the server's statement timeout, whose error is clearer than a lost connection
 
 
 class PostgresClient(Client):
-    """Inserts into a table, which is made where it is not there.
+    """Inserts rows into a table; creates the table if it does not exist.
 
     Args:
-        at: where the server is; the path is the database.
-        table: the table's name, as `schema.table` or alone.
-        send: what the rows are; see `COLUMNS`.
-        tls: files; with them, or with `verified`, the server's certificate and name are checked.
-        verified: whether the connection must be encrypted and the certificate be good.
+        at: the server; the path is the database.
+        table: the table's name, optionally as `schema.table`.
+        send: the kind of rows; see `COLUMNS`.
+        tls: certificate files; with them, or with `verified`, the server's certificate and name are verified.
+        verified: require an encrypted connection with a valid certificate.
 
     Raises:
         MissingPackage: psycopg is not installed.
@@ -40,7 +40,7 @@ class PostgresClient(Client):
         owner = self
 
         class Impatient(psycopg.Connection[Any]):
-            """psycopg waits for an answer without limit, also for one of a server that stands still."""
+            """A connection with a timeout: psycopg waits for ever for a server that does not answer."""
 
             def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
                 return super().wait(owner._limited(gen), *args, **options)
@@ -91,7 +91,7 @@ class PostgresClient(Client):
         self._insert = text.format(table, names, values)
 
     def deliver(self, messages: Sequence[Message]) -> None:
-        """See `Client.deliver`: one statement, which is done whole or not at all."""
+        """See `Client.deliver`: one statement, executed as a whole or not at all."""
         try:
             self._connection.execute(
                 self._insert, [[one.id for one in messages], [one.body.decode() for one in messages]]
@@ -99,13 +99,13 @@ class PostgresClient(Client):
         except (self._psycopg.Error, OSError) as error:
             state = getattr(error, "sqlstate", None)
             if isinstance(error, self._psycopg.DataError) or (state or "").startswith(_NEVER):
-                raise Refused(str(error)) from error
+                raise RecordRejected(str(error)) from error
             raise Lost(str(error), broke=state is None and self._connection.closed) from error
 
     def _limited(self, work: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        """What psycopg does for a statement, as long as something comes or goes, and the run goes on.
+        """Run psycopg's work for a statement with a timeout, as long as the run continues.
 
-        It is sent what the connection is ready for: nothing, several times a second, where nothing comes.
+        psycopg is sent what the connection is ready for; without activity that is nothing, several times a second.
         """
         until_s = time.monotonic() + self.timeout_s + _GRACE_S
         try:

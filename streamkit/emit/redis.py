@@ -1,12 +1,12 @@
-"""Redis streams by redis-py: XADD in transactions, acknowledged by the id that Redis gives each entry."""
+"""Redis streams with redis-py: XADD in transactions, acknowledged by the entry ids that Redis returns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from streamkit.emit.client import Address, Client, Lost, Message, Refused, Tls, tls_context
-from streamkit.errors import MissingPackage
+from streamkit.core.errors import MissingPackage
+from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, tls_context
 
 SCHEMES = {"redis": (6379, False), "rediss": (6379, True)}
 
@@ -17,9 +17,9 @@ class RedisClient(Client):
     """Adds to Redis streams; each entry has the fields `id` and `record`.
 
     Args:
-        at: where Redis is; the path is the number of the database.
+        at: the Redis server; the path is the database number.
         tls: files for `rediss`.
-        most: entries that a stream keeps, about; None for all.
+        most: approximate maximum number of entries in a stream; None for no limit.
 
     Raises:
         MissingPackage: redis is not installed.
@@ -60,7 +60,7 @@ class RedisClient(Client):
             raise Lost(f"no connection: {error}") from error
 
     def deliver(self, messages: Sequence[Message]) -> None:
-        """See `Client.deliver`: one transaction, so that no record overtakes one that Redis has no memory for."""
+        """See `Client.deliver`: one transaction, so that no record overtakes one for which Redis has no memory."""
         pipe = self._client.pipeline(transaction=True)
         for one in messages:
             pipe.execute_command("XADD", one.topic, *self._trim, "*", "id", one.id, "record", one.body)
@@ -71,7 +71,7 @@ class RedisClient(Client):
             raise Lost(f"the records are not taken: {error}", broke=broke) from error
         for done, answer in enumerate(answers):
             if isinstance(answer, Exception):
-                kind = Refused if str(answer).startswith(_NEVER) else Lost
+                kind = RecordRejected if str(answer).startswith(_NEVER) else Lost
                 raise kind(str(answer), done)
 
     def close(self) -> None:

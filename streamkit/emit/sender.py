@@ -1,4 +1,4 @@
-"""Takes records out of a spool and brings them to a broker, in order, for as long as it takes."""
+"""Sends the records of a spool to a broker, in order; retries indefinitely."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import random
 import time
 from collections.abc import Callable, Mapping
 
-from streamkit.counters import Counters
-from streamkit.emit.blocks import Kept
-from streamkit.emit.client import WINDOW, Client, Lost, Message, Refused
+from streamkit.core.counters import Counters
+from streamkit.core.errors import describe
+from streamkit.core.text import at_now
+from streamkit.emit.client import WINDOW, Client, Lost, Message, RecordRejected
 from streamkit.emit.dead_letters import NAME, DeadLetters
+from streamkit.emit.segment_file import StoredRecord
 from streamkit.emit.spool import Spool
-from streamkit.errors import describe
-from streamkit.messages import at_now
 
 SENT = "records sent"
-REFUSED = "records refused by the broker, and given up"
-POISON = "records given up: the broker ends the connection over them"
+REFUSED = "records given up: refused by the broker"
+POISON = "records given up: connection closed by the broker"
 GIVEN_UP = (REFUSED, POISON)
 LOST = "connections lost or refused"
 
@@ -28,19 +28,19 @@ _IDLE_S = 0.2
 
 
 class Sender:
-    """Connects, sends, connects again. Only what the broker has acknowledged leaves the spool.
+    """Connects, sends, reconnects. Only records that the broker has acknowledged leave the spool.
 
     Args:
-        spool: where records come from.
-        client: how they go.
-        max_wait_s: the longest wait between two tries to connect, in seconds; waits double up to it.
-        counters: for what was sent and what was not; touched on the sender's thread only.
-        say: for what the user should know.
+        spool: source of the records.
+        client: sends them.
+        max_wait_s: longest wait between two attempts to connect, in seconds; waits double up to it.
+        counters: counts of sent and rejected records; used on the sender's thread only.
+        say: receives messages for the user.
 
     Attributes:
-        failing_since_s: since when every try to reach the broker has failed, on the clock `time.monotonic`; None if the
-            last one has not.
-        draining: whether the run ends, and what there is goes at once.
+        failing_since_s: monotonic time since when every attempt to reach the broker has failed; None if the last one
+            succeeded.
+        draining: whether the run is ending, so that records must be sent at once.
     """
 
     def __init__(
@@ -58,16 +58,16 @@ class Sender:
 
     @property
     def delivered(self) -> int:
-        """A number that rises as long as the client takes records, be it that it holds them back."""
+        """A number that rises as long as the client accepts records, including records that it holds back."""
         return self._spool.acknowledged + self._held
 
     @property
     def undelivered(self) -> int:
-        """How many records wait that the client has not taken."""
+        """Number of waiting records that the client has not accepted."""
         return self._spool.waiting - self._held
 
     def run(self, over: Callable[[], bool]) -> None:
-        """Send until `over` says that the run ends; the sender's thread is in here all the time."""
+        """Send until `over` returns True; this is the main function of the sender's thread."""
         client = self._client
         client.over, client.draining = over, lambda: self.draining
         client.say = lambda text: self._say(client.hide(text))
@@ -89,13 +89,13 @@ class Sender:
                 self._spool.release()
                 self._close()
 
-    def _gather(self, taken: list[Kept], over: Callable[[], bool]) -> None:
-        """Wait for records that are to go with these; not at the end of a run, nor where one has waited already."""
+    def _gather(self, taken: list[StoredRecord], over: Callable[[], bool]) -> None:
+        """Wait for further records to send with these; not at the end of a run, nor after a failure."""
         until_s = time.monotonic() + (0.0 if self._failures else self._client.gather_s)
         while len(taken) < self._window and time.monotonic() < until_s and not self.draining and not over():
             taken += self._spool.take(self._window - len(taken), _IDLE_S)
 
-    def _deliver(self, taken: list[Kept]) -> None:
+    def _deliver(self, taken: list[StoredRecord]) -> None:
         messages = [_message(self._spool.id(one.number), one) for one in taken]
         try:
             self._send(messages)
@@ -111,7 +111,7 @@ class Sender:
             if self._failures:
                 self._say(f"{self._client.where} {at_now()}: takes records again; {self._spool.waiting} wait for it")
             self._settle(messages, refused)
-        except Refused as error:
+        except RecordRejected as error:
             self._done(error.done)
             if error.whole:
                 rest = messages[error.done :]
@@ -123,10 +123,10 @@ class Sender:
             raise
 
     def _blame(self, messages: list[Message], error: Exception) -> None:
-        """Find the record over which the broker ends every connection, and give it up, or nothing would ever go on.
+        """Find the record over which the broker ends every connection, and move it to the dead letters.
 
-        A broker that is down, stands still, or refuses everything for now is no record's fault. Records go in
-        ever smaller windows until one goes alone; `_STRIKES` lone failures in a row make it the cause.
+        A broker that is down, hangs, or rejects everything for now is no record's fault. Records are sent in ever
+        smaller windows until one is sent alone; `_STRIKES` consecutive failures alone make it the cause.
         """
         poison = error.broke if isinstance(error, Lost) else not isinstance(error, (OSError, MemoryError))
         if not poison or self._held:
@@ -146,15 +146,15 @@ class Sender:
             self._wait_s = _FIRST_WAIT_S
 
     def _one_by_one(self, messages: list[Message]) -> None:
-        """What was refused is among these: find it, and let the others through."""
+        """Send records one by one: the rejected one is found, and the others pass."""
         for message in messages:
             try:
                 self._settle([message], self._client.deliver([message]) or {})
-            except Refused as error:
+            except RecordRejected as error:
                 self._give_up([message], f"a record for {message.topic}", str(error))
 
     def _give_up(self, messages: list[Message], what: str, why: str, count: str = REFUSED) -> None:
-        """Keep records that will never arrive in the dead-letter file, and let the others pass them."""
+        """Move permanently rejected records to the dead-letter file, so that others can be sent."""
         hide = self._client.hide
         self._dead.add(messages, hide(why))
         self._spool.acknowledge(len(messages))
@@ -166,7 +166,7 @@ class Sender:
         )
 
     def _settle(self, messages: list[Message], refused: Mapping[int, str]) -> None:
-        """All have arrived, but for those that were refused."""
+        """Acknowledge all records that were not rejected."""
         before = 0
         for place, why in sorted(refused.items()):
             self._done(place - before)
@@ -175,7 +175,7 @@ class Sender:
         self._done(len(messages) - before)
 
     def _done(self, count: int) -> None:
-        """So many more are delivered; what the client holds back is not acknowledged."""
+        """Count delivered records; those that the client holds back are not acknowledged."""
         count += self._held - self._client.held
         self._held = self._client.held
         if count:
@@ -183,7 +183,7 @@ class Sender:
             self._count(SENT, count)
 
     def _lost(self, error: Exception, over: Callable[[], bool]) -> None:
-        """Say it once, and wait; a little more each time, and not all emitters at the same moment."""
+        """Log the first failure, and wait: exponential back-off with jitter, so that emitters do not retry in step."""
         self._count(LOST)
         if self.failing_since_s is None:
             self.failing_since_s = time.monotonic()
@@ -208,6 +208,6 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, Lost) else describe(error)
 
 
-def _message(id_: str, one: Kept) -> Message:
-    """The record with its id: in the body it is the first key."""
+def _message(id_: str, one: StoredRecord) -> Message:
+    """Create the message for a record, with the id as the first key of the body."""
     return Message(id_, one.topic.decode(), one.key.decode(), b'{"id":"%b",%b' % (id_.encode(), one.body[1:]))

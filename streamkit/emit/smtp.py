@@ -1,22 +1,22 @@
-"""What mail servers are told and what they answer, as far as smtplib leaves it open."""
+"""SMTP login and interpretation of server answers, where smtplib does not handle them."""
 
 from __future__ import annotations
 
 import base64
 from typing import TYPE_CHECKING, Any
 
-from streamkit.emit.client import Lost, Refused
+from streamkit.emit.client import Lost, RecordRejected
 
 if TYPE_CHECKING:
     import smtplib
 
 
 def log_in(smtp: smtplib.SMTP, user: str, password: str) -> None:
-    """Log in. smtplib's own way knows ASCII only; AUTH PLAIN is in UTF-8 (RFC 4616).
+    """Log in. smtplib supports ASCII only; AUTH PLAIN is in UTF-8 (RFC 4616).
 
     Raises:
-        SMTPException: the server does not let us in.
-        Lost: it cannot be told this user or password.
+        SMTPException: the server rejects the login.
+        Lost: the server offers no way to send a user or password with non-ASCII characters.
     """
     if user.isascii() and password.isascii():
         smtp.login(user, password)
@@ -35,21 +35,21 @@ def log_in(smtp: smtplib.SMTP, user: str, password: str) -> None:
 
 
 def look(answer: Any, what: str) -> None:
-    """Look at a server's answer.
+    """Check a server's answer.
 
     Raises:
-        Lost: it is 4xx.
-        Refused: it is 5xx.
+        Lost: the answer is 4xx.
+        RecordRejected: the answer is 5xx.
     """
     code, text = answer
     if 200 <= code < 300:
         return
     said = f"{what} is not taken: {code} {_text(text)}"
-    raise Refused(said, whole=True) if code >= 500 else Lost(said)
+    raise RecordRejected(said, whole=True) if code >= 500 else Lost(said)
 
 
 def reason(error: Exception) -> str:
-    """Why nothing was sent, without what was sent."""
+    """The reason why nothing was sent, without the content of the mail."""
     import smtplib
 
     if isinstance(error, smtplib.SMTPAuthenticationError):

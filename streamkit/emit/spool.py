@@ -1,7 +1,7 @@
-"""The queue on disk between a pipeline and its broker: bounded, in order, and there again after a crash.
+"""The queue on disk between a pipeline and its broker: bounded, ordered, and durable.
 
-What `append` has returned for survives the end of the process, however that comes. The stage's thread appends, the
-sender's takes and acknowledges: this is the one place where the two meet, so it has the lock.
+Once `append` has returned, its records survive any end of the process. The stage's thread appends; the sender's thread
+takes and acknowledges. A lock guards the state that both share.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from streamkit.counters import Counters
-from streamkit.emit import blocks
-from streamkit.emit.blocks import File, Kept, Record, private
-from streamkit.emit.ledger import Ledger
-from streamkit.errors import OutputError
-from streamkit.outputs import output_error
+from streamkit.core.counters import Counters
+from streamkit.core.errors import OutputError
+from streamkit.emit import segment_file
+from streamkit.emit.offset_store import OffsetStore
+from streamkit.emit.segment_file import SegmentFile, SpoolRecord, StoredRecord, private
+from streamkit.io.outputs import output_error
 
-FULL = "records dropped: the spool was full"
-DISK = "records dropped: the disk was full"
-OLD = "records dropped: too old for the spool"
-DAMAGED = "records dropped: the spool was damaged"
+FULL = "records dropped: spool full"
+DISK = "records dropped: disk full"
+OLD = "records dropped: over age"
+DAMAGED = "records dropped: spool damaged"
 TORN = "torn ends of spools removed"
 
 DROPPED = (FULL, DISK, OLD, DAMAGED)
@@ -35,23 +35,22 @@ _LOOK_S = 0.2
 
 
 class Spool:
-    """Records on their way, in order and numbered.
+    """A durable queue of numbered records.
 
     Args:
-        folder: where it is; made where it is not there. One process has it at a time.
-        size: bytes that its records may take.
-        age_s: records older than this are dropped, in seconds; None for none.
-        when_full: `drop_oldest` makes room by the oldest file, a sixteenth of the spool, `block` waits, and `stop`
-            raises.
-        counters: for records dropped; touched under the spool's lock only.
-        say: for what the user should know.
-        clock: seconds since 1970.
+        folder: the spool's folder; created if needed. One process may use it at a time.
+        size: maximum size of the records in bytes.
+        age_s: maximum age of records in seconds; older ones are dropped. None for no limit.
+        when_full: `drop_oldest` removes the oldest file, a sixteenth of the spool; `block` waits; `stop` raises.
+        counters: counts dropped records; used under the spool's lock only.
+        say: receives messages for the user.
+        clock: returns seconds since 1970.
 
     Attributes:
-        patience_s: for how long `block` waits where nothing is acknowledged; None for ever. Set when a run ends.
+        patience_s: how long `block` waits without any acknowledgement; None for ever. Set when a run ends.
 
     Raises:
-        OutputError: the folder cannot be written, or another run has it.
+        OutputError: the folder cannot be written, or another run uses it.
     """
 
     patience_s: float | None = None
@@ -71,16 +70,16 @@ class Spool:
         self._part = min(max(size // 16, 1 << 16), 8_000_000)
         self._counters, self._say, self._clock = counters or Counters(), say, clock
         self._changed = threading.Condition()
-        self._ledger = Ledger(folder)
+        self._ledger = OffsetStore(folder)
         self._out = -1  # the file that is being written
         self._closed = False
-        self._ready: deque[Kept] = deque()  # read, and not taken
+        self._ready: deque[StoredRecord] = deque()  # read, and not taken
         self._taken: deque[int] = deque()  # the numbers of those taken, and not acknowledged
         self._moved = -1, 0.0  # what was acknowledged, and when that was seen first
         self._gone_why = FULL  # why a file was dropped last
         self._told = 0  # up to here those that were dropped as they were read have been counted
         try:
-            found, torn = blocks.found(folder)
+            found, torn = segment_file.found(folder)
         except OSError as error:
             self._ledger.close()
             raise output_error(folder, error) from error
@@ -101,7 +100,7 @@ class Spool:
             raise
 
     def close(self) -> None:
-        """Let go of the folder. What has not been acknowledged is there for the next run."""
+        """Release the folder. Records without acknowledgement stay for the next run."""
         with self._changed:
             self._closed = True
             self._end_file()
@@ -110,49 +109,49 @@ class Spool:
 
     @property
     def folder(self) -> Path:
-        """Where it is."""
+        """The spool's folder."""
         return self._folder
 
     @property
     def limit_bytes(self) -> int:
-        """What its records may take on the disk."""
+        """Maximum size of the records on disk, in bytes."""
         return self._size
 
     def id(self, number: int) -> str:
-        """The id of the record with this number: no other record of any spool ever has it."""
+        """The id of the record with this number: unique over all spools."""
         return self._ledger.id(number)
 
     @property
     def waiting(self) -> int:
-        """How many records have not been acknowledged."""
+        """Number of records without acknowledgement."""
         return self._next - 1 - self._acked
 
     @property
     def acknowledged(self) -> int:
-        """The number up to which every record has arrived, or was dropped and counted."""
+        """The number up to which every record was acknowledged, or dropped and counted."""
         return self._acked
 
     @property
     def share(self) -> float:
-        """How full it is, 0 to 1."""
+        """Fill level, 0 to 1."""
         return self._bytes / self._size
 
     @property
     def size_bytes(self) -> int:
-        """What the records take on the disk."""
+        """Size of the records on disk, in bytes."""
         return self._bytes
 
     # -------------------------------------------------------------------------------------------- the stage's side
 
-    def append(self, records: Sequence[Record], *, wait: bool = True) -> None:
-        """Add records. Once this returns they survive the end of this process.
+    def append(self, records: Sequence[SpoolRecord], *, wait: bool = True) -> None:
+        """Add records. Once this returns, they survive the end of this process.
 
         Args:
-            records: in order.
-            wait: whether `block` may wait; where it may not, records for which there is no room are dropped.
+            records: the records, in order.
+            wait: whether `block` may wait; otherwise records without room are dropped.
 
         Raises:
-            OutputError: there is no room, and `when_full` is `stop`; or the disk cannot be written.
+            OutputError: there is no room and `when_full` is `stop`, or the disk cannot be written.
         """
         if not records:
             return
@@ -164,9 +163,9 @@ class Spool:
             self._add(records, wait)
             self._changed.notify_all()
 
-    def _add(self, records: Sequence[Record], wait: bool) -> None:
-        """Write them in blocks of bounded size, and make or wait for room for each."""
-        block = blocks.pack(records, self._next, self._clock())
+    def _add(self, records: Sequence[SpoolRecord], wait: bool) -> None:
+        """Write records in blocks of bounded size; make room or wait for room for each block."""
+        block = segment_file.pack(records, self._next, self._clock())
         if len(block) > self._part and len(records) > 1:
             middle = len(records) // 2
             self._add(records[:middle], wait)
@@ -182,7 +181,7 @@ class Spool:
             if self._when_full == "block" and wait and fits and self._patient():
                 self._say(f"{full}; the pipeline waits until there is room")
                 self._changed.wait(_LOOK_S)
-                block = blocks.pack(records, self._next, self._clock())  # others may have added theirs meanwhile
+                block = segment_file.pack(records, self._next, self._clock())  # others may have added theirs meanwhile
             elif self._when_full == "drop_oldest" and fits and self._files and self._files[0].holds:
                 self._say(f"{full}; the oldest records are dropped, and counted")
                 self._remove_oldest(why)
@@ -194,14 +193,14 @@ class Spool:
                 return
 
     def _patient(self) -> bool:
-        """Whether it may still be waited for room: at the end of a run only while records go."""
+        """Whether to wait for room; at the end of a run, only while records are acknowledged."""
         now_s = time.monotonic()
         if self._moved[0] != self._acked:
             self._moved = self._acked, now_s
         return self.patience_s is None or now_s - self._moved[1] < self.patience_s
 
     def _write(self, block: bytes, count: int) -> str | None:
-        """Write a block. Where there is no room nothing of it stays, and the count for what is full is returned."""
+        """Write a block. If there is no room, write nothing and return the counter for the reason."""
         if self._bytes + len(block) > self._size:
             return FULL
         try:
@@ -224,10 +223,10 @@ class Spool:
             self._end_file()
         return None
 
-    def _begin_file(self) -> File:
-        path = self._folder / blocks.name_of(self._next)
+    def _begin_file(self) -> SegmentFile:
+        path = self._folder / segment_file.name_of(self._next)
         self._out = private(path, os.O_WRONLY | os.O_APPEND | os.O_TRUNC)
-        self._files.append(File(path, self._next, self._next, 0, self._clock()))
+        self._files.append(SegmentFile(path, self._next, self._next, 0, self._clock()))
         return self._files[-1]
 
     def _end_file(self) -> None:
@@ -236,12 +235,12 @@ class Spool:
             self._out = -1
 
     def _expire(self) -> None:
-        """Remove the files of which every record is too old."""
+        """Remove files in which every record is too old."""
         while self._age_s is not None and self._files and self._files[0].newest_s < self._clock() - self._age_s:
             self._remove_oldest(OLD)
 
     def _remove_oldest(self, why: str) -> None:
-        """Drop a file; what of it is under way may still arrive, the rest is counted."""
+        """Drop the oldest file; its records in flight may still arrive, the rest is counted as dropped."""
         file, self._gone_why = self._unlink(), why
         known = max(self._acked, file.first - 1, *self._taken)
         self._counters.add(why, max(0, file.end - 1 - known))
@@ -250,7 +249,7 @@ class Spool:
         self._cursor = max(self._cursor, file.end)
         self._acknowledge(file.end - 1)
 
-    def _unlink(self) -> File:
+    def _unlink(self) -> SegmentFile:
         file = self._files.popleft()
         if not self._files:
             self._end_file()
@@ -260,8 +259,8 @@ class Spool:
 
     # -------------------------------------------------------------------------------------------- the sender's side
 
-    def take(self, most: int, wait_s: float = 0.0) -> list[Kept]:
-        """The next records, in order; none where none came within `wait_s` seconds. They stay until `acknowledge`."""
+    def take(self, most: int, wait_s: float = 0.0) -> list[StoredRecord]:
+        """Take the next records, in order; none if none arrives in `wait_s` seconds. They stay until acknowledged."""
         with self._changed:
             if not self._ready and self._cursor == self._next and wait_s:
                 self._changed.wait(wait_s)
@@ -274,7 +273,7 @@ class Spool:
             return found
 
     def _read(self) -> None:
-        """Read some blocks more."""
+        """Read further blocks."""
         file = next(file for file in self._files if file.first <= self._cursor < file.end)
         if self._cursor == file.first:
             self._offset = 0
@@ -283,11 +282,11 @@ class Spool:
             with file.path.open("rb") as opened:
                 opened.seek(self._offset)
                 data = opened.read(_READ)
-                if len(data) >= blocks.HEADER_BYTES:
-                    data += opened.read(max(0, blocks.block_bytes(data) - len(data)))
+                if len(data) >= segment_file.HEADER_BYTES:
+                    data += opened.read(max(0, segment_file.block_bytes(data) - len(data)))
         except OSError as error:
             self._say(str(output_error(file.path, error)).replace("write", "read", 1))
-        found, done = blocks.unpack(data, self._cursor)
+        found, done = segment_file.unpack(data, self._cursor)
         if not found:
             self._say(f"{file.path} was damaged from outside; what cannot be read of it is dropped, and counted")
             self._drop(DAMAGED, max(self._cursor, self._acked + 1), file.end - 1)
@@ -304,12 +303,12 @@ class Spool:
             self._drop(OLD, last, last)
 
     def _drop(self, why: str, first: int, last: int) -> None:
-        """Count records that are not given out: once, though they may be read again."""
+        """Count records that are skipped; each is counted once, even if it is read again."""
         self._counters.add(why, max(0, last - max(first - 1, self._told)))
         self._told = max(self._told, last)
 
     def acknowledge(self, count: int) -> None:
-        """The first `count` of the records that were taken have arrived, or were given up by whoever took them."""
+        """Acknowledge the first `count` taken records: they have arrived, or were moved to the dead letters."""
         if not count:
             return
         with self._changed:
@@ -319,7 +318,7 @@ class Spool:
             self._changed.notify_all()
 
     def release(self) -> None:
-        """Nothing is under way any more: what was taken and not acknowledged is to be taken again."""
+        """Return records that were taken but not acknowledged, so that they are taken again."""
         with self._changed:
             head = self._files[0].first if self._files else self._next
             if lost := sum(number < head for number in self._taken):  # their file was dropped meanwhile
@@ -331,7 +330,7 @@ class Spool:
                 self._cursor = next(file.first for file in self._files if again < file.end)
 
     def _settle(self) -> None:
-        """All before the first record that is under way, or ready, has arrived, or was dropped and counted."""
+        """Acknowledge everything before the first record that is taken or ready."""
         first = self._taken[0] if self._taken else self._ready[0].number if self._ready else self._cursor
         self._acknowledge(first - 1)
         self._forget()
@@ -342,6 +341,6 @@ class Spool:
             self._ledger.write(number)
 
     def _forget(self) -> None:
-        """Remove the files of which every record was acknowledged, but for the one that is being written."""
+        """Remove files in which every record was acknowledged, except the one that is being written."""
         while self._files and self._files[0].end <= self._acked + 1 and (len(self._files) > 1 or self._out < 0):
             self._unlink()

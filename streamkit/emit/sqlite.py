@@ -7,21 +7,21 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from streamkit.emit.blocks import private
-from streamkit.emit.client import Client, Lost, Message, Refused
+from streamkit.emit.client import Client, Lost, Message, RecordRejected
 from streamkit.emit.rows import COLUMNS, missing
+from streamkit.emit.segment_file import private
 
 _TYPES = {"text": "TEXT", "integer": "INTEGER", "real": "REAL", "time": "TEXT"}
 _NEVER = (sqlite3.IntegrityError, sqlite3.DataError)  # the table's constraints and triggers; a value that is too large
 
 
 class SqliteClient(Client):
-    """Inserts into a table, which is made where it is not there; `ORDER BY rowid` is the order of the records.
+    """Inserts rows into a table; creates the table if it does not exist. `ORDER BY rowid` gives the records' order.
 
     Args:
-        path: the file.
+        path: the database file.
         table: the table's name.
-        send: what the rows are; see `COLUMNS`.
+        send: the kind of rows; see `COLUMNS`.
     """
 
     def __init__(self, path: str, table: str, send: str) -> None:
@@ -59,7 +59,7 @@ class SqliteClient(Client):
             if not (isinstance(error, _NEVER) or str(error).startswith("malformed JSON")):
                 raise Lost(str(error)) from error
             self._connection.execute("ROLLBACK")
-            raise Refused(str(error)) from error
+            raise RecordRejected(str(error)) from error
 
     def close(self) -> None:
         """See `Client.close`."""

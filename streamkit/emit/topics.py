@@ -1,11 +1,11 @@
-"""Topics and keys by template: `cameras/{source}/{label}`, filled for each record and remembered."""
+"""Topics and keys from templates such as `cameras/{source}/{label}`, filled for each record and cached."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 
-from streamkit.messages import did_you_mean
+from streamkit.core.text import did_you_mean
 
 _MOST = 4096
 
@@ -15,11 +15,11 @@ class Topics:
 
     Args:
         templates: texts with `{name}` in them, by the name of their option.
-        known: the names there are, in the order of the values that `fill` is given.
-        clean: makes a value fit for a topic, where some characters mean something.
+        known: the variable names, in the order of the values given to `fill`.
+        clean: makes a value safe for a topic, in which some characters have a meaning.
 
     Raises:
-        ValueError: a template has a name that is not known, or half a brace.
+        ValueError: a template has an unknown name or an unmatched brace.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class Topics:
 
     @property
     def needed(self) -> int:
-        """How many of the values, from the first on, are looked at."""
+        """Number of leading values that the templates use."""
         return max(self._used, default=0) + 1
 
     def fill(self, values: Sequence[str]) -> list[bytes]:
-        """The templates with these values in them, in UTF-8."""
+        """Fill the templates with these values; returns UTF-8."""
         wanted = tuple([values[i] for i in self._used])
         found = self._filled.get(wanted)
         if found is None:

@@ -1,4 +1,4 @@
-"""HTTP POST by httpx, signed as Standard Webhooks has it (standardwebhooks.com), acknowledged by a status of 2xx."""
+"""HTTP POST with httpx, signed according to Standard Webhooks (standardwebhooks.com), acknowledged by a 2xx status."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from streamkit.emit.client import Address, Client, Lost, Message, Refused, Tls, tls_context
-from streamkit.errors import MissingPackage
+from streamkit.core.errors import MissingPackage
+from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, tls_context
 
 SCHEMES = {"http": (80, False), "https": (443, True)}
 
@@ -20,15 +20,15 @@ _NEVER = {400, 405, 406, 410, 413, 415, 422, 431}
 
 
 class WebhookClient(Client):
-    """Posts records, a JSON array of some at a time, each time with the id of the first.
+    """Posts records as JSON arrays; the webhook id is that of the first record.
 
     Args:
-        at: the address, with credentials for HTTP's basic authentication where it has any.
-        url: the same as text, which is posted to.
+        at: the parsed address, with credentials for HTTP basic authentication if it has any.
+        url: the address as text, to which records are posted.
         tls: files for `https`.
-        secret: what the body is signed with; `whsec_` and base64, or any text. None signs nothing.
-        batch: records in one request.
-        headers: further headers.
+        secret: signs the body; `whsec_` followed by base64, or any text. None for no signature.
+        batch: maximum number of records in one request.
+        headers: additional headers.
 
     Raises:
         MissingPackage: httpx is not installed.
@@ -50,7 +50,7 @@ class WebhookClient(Client):
         self._client: Any = None
 
     def connect(self) -> None:
-        """See `Client.connect`. HTTP has no connection to be sure of: the first POST tells."""
+        """See `Client.connect`. HTTP keeps no connection to check: the first POST shows whether the server is there."""
         verify: Any = tls_context(self._tls) if self._at.tls else False
         self._client = self._httpx.Client(verify=verify, timeout=self.timeout_s, headers=self._headers)
 
@@ -71,7 +71,7 @@ class WebhookClient(Client):
             if answer.is_success:
                 continue
             text = f"HTTP {answer.status_code} {answer.reason_phrase}"
-            raise (Refused if answer.status_code in _NEVER else Lost)(text, done)
+            raise (RecordRejected if answer.status_code in _NEVER else Lost)(text, done)
 
     def close(self) -> None:
         """See `Client.close`."""
@@ -80,7 +80,7 @@ class WebhookClient(Client):
             client.close()
 
     def _answers(self) -> bool:
-        """Whether something answers at the address at all; a proxy may take connections for a receiver that is down."""
+        """Whether a server answers at all; a proxy may accept connections for a receiver that is down."""
         try:
             self._client.head(self._url)
         except (self._httpx.HTTPError, OSError):
@@ -96,16 +96,16 @@ class WebhookClient(Client):
 
 
 def signature(secret: bytes, id_: str, timestamp: str, body: bytes) -> str:
-    """The value of `webhook-signature`: v1 and HMAC-SHA256 of id, seconds since 1970 and body, in base64."""
+    """Compute `webhook-signature`: v1 and the base64 HMAC-SHA256 of id, seconds since 1970 and body."""
     made = hmac.new(secret, f"{id_}.{timestamp}.".encode() + body, hashlib.sha256).digest()
     return f"v1,{base64.b64encode(made).decode()}"
 
 
 def secret_bytes(secret: str) -> bytes:
-    """The key that a secret's text stands for.
+    """The signing key that a secret stands for.
 
     Raises:
-        ValueError: it begins with `whsec_` and goes on with what is not base64. The text has nothing of it.
+        ValueError: the secret starts with `whsec_`, but the rest is not base64. The text contains no part of it.
     """
     if not secret:
         raise ValueError("secret must not be empty; leave it out to sign nothing")

@@ -1,1 +1,1 @@
-"""Files that a pipeline reads and writes beside video."""
+"""Input and output files other than video."""

@@ -1,4 +1,4 @@
-"""Image files (JPEG, PNG, BMP, TIFF, WebP) as RGB, in memory that their size in pixels bounds."""
+"""Image files (JPEG, PNG, BMP, TIFF, WebP) as RGB, with memory bounded by a limit on their size in pixels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 
-from streamkit.errors import SourceError
+from streamkit.core.errors import SourceError
 from streamkit.io.image_header import image_size
 
 PICTURES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
@@ -25,12 +25,12 @@ _BYTES_PER_PIXEL = 16
 
 
 def read_rgb(name: str, max_megapixels: float = MAX_MEGAPIXELS, allow: str = "max_megapixels") -> np.ndarray:
-    """The pixels of an image file, upright as its EXIF data say: (height, width, 3) uint8 RGB.
+    """Read an image file, upright as its EXIF data say, as (height, width, 3) uint8 RGB.
 
     Args:
         name: the file.
-        max_megapixels: millions of pixels above which the file is refused by its header.
-        allow: what raises that limit, for the message.
+        max_megapixels: a larger file is rejected by its header.
+        allow: the option that raises that limit, for the message.
 
     Raises:
         SourceError: the file cannot be read, is cut short, of another format, or too large; the text names it.
@@ -72,7 +72,7 @@ def _check_size(name: str, max_megapixels: float, allow: str) -> None:
 
 
 def check_image(name: str) -> None:
-    """Refuse a file that is an image and too large, before FFmpeg unpacks it to learn about it; any other file passes.
+    """Reject an image that is too large before FFmpeg unpacks it to probe it; any other file passes.
 
     Raises:
         SourceError: it is too large; the text names it.

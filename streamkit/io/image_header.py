@@ -1,7 +1,7 @@
-"""The size of an image as its file's header tells it, before a decoder takes memory for the pixels.
+"""Size of an image by its file's header, before a decoder allocates memory for the pixels.
 
-PNG (ISO 15948), JPEG (ITU-T T.81), BMP, TIFF 6.0 and BigTIFF, WebP (RFC 9649). No other format passes: OpenCV goes by a
-file's first bytes, not by its name, and knows formats whose headers are not checked here.
+PNG (ISO 15948), JPEG (ITU-T T.81), BMP, TIFF 6.0 and BigTIFF, WebP (RFC 9649). Other formats are rejected: OpenCV
+detects formats by content, not by name, and supports some whose headers are not checked here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MOST_TAGS, _MOST_SEGMENTS = 4096, 100_000
 
 
 def image_size(file: BinaryIO) -> tuple[int, int] | None:
-    """Width and height in pixels as stored, not turned by EXIF; None where the header is of no known format or broken.
+    """Return width and height in pixels as stored, before EXIF rotation; None if the header is unknown or broken.
 
     Args:
         file: opened for reading in binary, seekable.
@@ -67,7 +67,7 @@ def _webp(head: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg(file: BinaryIO) -> tuple[int, int] | None:
-    """The size in the frame header; segments before it are skipped."""
+    """Return the size in the frame header; earlier segments are skipped."""
     offset = 2
     for _ in range(_MOST_SEGMENTS):
         prefix, marker, length = struct.unpack(">BBH", _read(file, offset, 4))
@@ -88,7 +88,7 @@ def _jpeg(file: BinaryIO) -> tuple[int, int] | None:
 
 
 def _tiff(file: BinaryIO, order: str, *, big: bool) -> tuple[int, int] | None:
-    """The size in the first directory; the largest where a tag is there twice."""
+    """Return the size in the first directory; the largest if a tag is repeated."""
     where, count_form, entry_form, value_at = ("Q", "Q", "HHQ", 12) if big else ("I", "H", "HHI", 8)
     (directory,) = struct.unpack(order + where, _read(file, 8 if big else 4, struct.calcsize(order + where)))
     counted = struct.calcsize(order + count_form)

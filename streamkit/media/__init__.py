@@ -1,4 +1,4 @@
-"""Containers and codecs: packets in, surfaces out, and back again.
+"""Containers and codecs: packets to surfaces, and surfaces to packets.
 
 uris ─► demux ─► decode: av_decoder (FFmpeg) | nv_decoder (NVDEC) ─► surfaces
 """

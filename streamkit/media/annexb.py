@@ -1,10 +1,10 @@
-"""Packets of H.264 and HEVC as NVDEC reads them: units behind start codes, not behind their lengths.
+"""Rewrites H.264 and HEVC packets for NVDEC: NAL units after start codes instead of after their lengths.
 
-FFmpeg's filter does it for every packet with keyframes' parameter sets put in; it lets the interpreter's lock go three
-times a packet, which among dozens of threads costs more than the work. Between keyframes only the lengths have to be
-replaced, in place, and that is done here.
+FFmpeg's bitstream filter does this for every packet and inserts the parameter sets of keyframes. It releases the GIL
+three times per packet, which costs more than the work with dozens of threads. Between keyframes only the lengths must
+be replaced, in place; this module does that.
 
-Layouts: ISO/IEC 14496-15, 5.3.3 (`avcC`) and 8.3.3 (`hvcC`); start codes: ITU-T H.264 and H.265, annex B.
+Sources: ISO/IEC 14496-15, 5.3.3 (`avcC`) and 8.3.3 (`hvcC`); start codes: ITU-T H.264 and H.265, annex B.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _START, _LENGTH = 1, _NUMBER.size
 
 
 class AnnexB:
-    """Rewrites packets into a buffer of its own, which the next one overwrites.
+    """Rewrites packets into its own buffer; each packet overwrites the previous one.
 
     Attributes:
-        address: where the last packet's bytes are.
+        address: address of the last packet's bytes.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class AnnexB:
         self._buffer = memoryview(b"")
 
     def rewrite(self, packet: Any) -> bool:
-        """Bring a packet's bytes to `address`, as many as they were; False where its lengths do not add up."""
+        """Rewrite a packet to `address`, with the same size; return False if its lengths are inconsistent."""
         size = packet.size
         if size > len(self._buffer):
             array = np.empty(2 * size, np.uint8)
@@ -45,11 +45,11 @@ class AnnexB:
 
 
 def rewriter(codec: str, extradata: bytes | None) -> AnnexB | None:
-    """A rewriter for a stream whose units stand behind lengths of four bytes; None where FFmpeg's filter has to do it.
+    """Create a rewriter for a stream with four-byte lengths; None if FFmpeg's filter must be used.
 
     Args:
-        codec: FFmpeg's name.
-        extradata: what the container says of the stream, or None.
+        codec: FFmpeg's name of the codec.
+        extradata: codec parameters from the container, or None.
     """
     where = {"h264": 4, "hevc": 21}.get(codec)
     if where is None or not extradata or len(extradata) <= where or extradata[0] != 1:

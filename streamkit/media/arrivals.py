@@ -1,10 +1,10 @@
-"""When a live source's packets came, and whether pictures come out of them."""
+"""Arrival times of a live source's packets, and detection of streams that cannot be decoded."""
 
 from __future__ import annotations
 
 import time
 
-from streamkit.errors import SourceError
+from streamkit.core.errors import SourceError
 from streamkit.media.uris import mask
 
 _GOP_S = 60.0  # no camera is longer without a keyframe
@@ -12,11 +12,11 @@ _MANY = 30  # packets without a picture: more than any decoder holds back
 
 
 class Arrivals:
-    """Watches one connection.
+    """Monitors one connection.
 
     Args:
         uri: its address.
-        timeout_s: how long nothing that can be decoded may come.
+        timeout_s: maximum time without a decoded frame, in seconds.
     """
 
     def __init__(self, uri: str, timeout_s: float) -> None:
@@ -25,15 +25,15 @@ class Arrivals:
         self.seen()
 
     def seen(self) -> None:
-        """A picture was taken, or the packets begin."""
+        """Note that a frame was taken, or that the packets begin."""
         # packets since the last picture, when it was taken, and whether a keyframe has come since
         self._unseen, self._seen_s, self._keyframe = 0, time.monotonic(), False
 
     def packet(self, pts: int | None, keyframe: bool) -> None:
-        """A packet came; of pictures that nobody asks for only the last few are kept.
+        """Note a packet; arrival times are kept for the last few packets only.
 
         Raises:
-            SourceError: packets come, and no picture comes out of them.
+            SourceError: packets arrive, but no frame can be decoded from them.
         """
         now_s = time.monotonic()
         self._came_s[None] = self._came_s[pts] = now_s
@@ -50,5 +50,5 @@ class Arrivals:
             )
 
     def came_s(self, pts: int) -> float:
-        """When a picture's packet came, on the monotonic clock; when the newest did where none has that time."""
+        """Arrival of a frame's packet on the monotonic clock, in seconds; of the newest packet if none matches."""
         return self._came_s.pop(pts, self._came_s[None])

@@ -1,12 +1,12 @@
-"""Decoding on the CPU, by FFmpeg."""
+"""Decoding on the CPU with FFmpeg."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from streamkit.counters import Counters
-from streamkit.data import Device
-from streamkit.media.frames import Picture, to_surface
+from streamkit.core.counters import Counters
+from streamkit.core.data import Device
+from streamkit.media.frames import DecodedFrame, to_surface
 from streamkit.media.surfaces import SurfacePool, shared_pool
 from streamkit.media.timing import Timing
 from streamkit.media.upload import Upload
@@ -22,15 +22,15 @@ CENTRED = frozenset({"mjpeg", "mjpegb", "mpeg1video"})
 
 
 class AvDecoder:
-    """Packets to pictures on the host; with a device, each picture is uploaded.
+    """Decodes packets to host frames; with a GPU, each frame is uploaded.
 
     Args:
-        demuxer: where the packets come from.
-        device: where surfaces are wanted.
-        pool: a pool of that device.
-        counters: takes `decode errors concealed`, `packets not decodable` and, on a GPU, `frames decoded on the cpu`.
-        threads: decoding threads; frames come later by as many.
-        low_delay: hand a picture out as soon as it is whole: threads work on slices of one picture, not on several.
+        demuxer: source of the packets.
+        device: device of the surfaces.
+        pool: surface pool of that device.
+        counters: counts `decode errors concealed`, `packets not decodable` and, on a GPU, `frames decoded on the cpu`.
+        threads: number of decoding threads; each delays the frames by one.
+        low_delay: return each frame as soon as it is complete: threads decode slices of one frame, not several frames.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class AvDecoder:
         self.restart(demuxer)
 
     def restart(self, demuxer: Demuxer) -> None:
-        """Go on with another demuxer, or the same one after a seek."""
+        """Continue with another demuxer, or with the same one after a seek."""
         self._context: Any = demuxer.stream.codec_context
         if self._context.is_open:
             self._context.flush_buffers()
@@ -54,14 +54,14 @@ class AvDecoder:
         self._centred = demuxer.info.codec in CENTRED
         self._timing = Timing(demuxer)
         self._broken: dict[int, None] = {}  # times of packets that are known to be damaged, oldest first
-        self._left_out: dict[int, bool] = {}  # times of pictures that nobody gets; whether to be silent about them
+        self._left_out: dict[int, bool] = {}  # times of frames that are discarded; whether without a report
         self._live, self._lost = demuxer.info.live, False
 
-    def decode(self, packet: Any | None, *, hidden: bool = False, unwanted: bool = False) -> list[Picture]:
-        """The pictures that are whole once `packet` (an `av.Packet`) is in; None at the end gives the last ones.
+    def decode(self, packet: Any | None, *, hidden: bool = False, unwanted: bool = False) -> list[DecodedFrame]:
+        """Decode an `av.Packet` and return the frames that are complete; None flushes the decoder at the end.
 
-        A packet that cannot be decoded is counted, and decoding goes on; with a live source at the next keyframe. The
-        picture of a hidden one is left out, and no damage to it is counted; that of an unwanted one is only left out.
+        A packet that cannot be decoded is counted, and decoding continues, for live sources at the next keyframe. The
+        frame of a hidden packet is dropped without counting damage to it; that of an unwanted one is only dropped.
         """
         import av
 
@@ -93,7 +93,7 @@ class AvDecoder:
         return [self._picture(frame) for frame in frames]
 
     def close(self) -> None:
-        """Let go of the codec's memory."""
+        """Release the codec's memory."""
         self._context = None
         if self._upload is not None:
             self._upload.close()
@@ -112,12 +112,12 @@ class AvDecoder:
             del self._broken[next(iter(self._broken))]
 
     def _is_damaged(self, frame: Any) -> bool:
-        """Whether the decoder or the demuxer calls a frame damaged; decoders do not see all damage."""
+        """Whether the decoder or the demuxer marks a frame as damaged; decoders miss some damage."""
         noted = frame.pts in self._broken
         self._broken.pop(frame.pts, None)
         return noted or bool(frame.is_corrupt)
 
-    def _picture(self, frame: Any) -> Picture:
+    def _picture(self, frame: Any) -> DecodedFrame:
         damaged = self._is_damaged(frame)
         if damaged:
             self._counters.add(CONCEALED)
@@ -125,4 +125,4 @@ class AvDecoder:
         if self._upload is not None:
             self._counters.add("frames decoded on the cpu")
             surface = self._upload(surface)
-        return Picture(self._timing(frame.pts), width, height, surface, damaged)
+        return DecodedFrame(self._timing(frame.pts), width, height, surface, damaged)

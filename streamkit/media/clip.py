@@ -1,4 +1,4 @@
-"""A clip: packets of a source written into a file as they came, nothing decoded and nothing encoded."""
+"""Clips: packets of a source written to a file as received, without decoding or encoding."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from streamkit.io.outputs import WholeFile, output_error
 from streamkit.media.encode import TIME_BASE
 from streamkit.media.mux import container_format
-from streamkit.media.ring import TICKS_PER_S, Kept
-from streamkit.outputs import WholeFile, output_error
+from streamkit.media.ring import TICKS_PER_S, BufferedPacket
 
 
 class Clip:
-    """One clip, from a keyframe on; its first picture is at 0.
+    """One clip that starts at a keyframe; its first frame is at time 0.
 
     Args:
-        path: where it is to appear when it is whole; `.mp4` or `.mkv`.
-        first: the keyframe that it begins with. To be written like the others.
-        tags: for the whole file.
+        path: the final path, used once the file is complete; `.mp4` or `.mkv`.
+        first: the first keyframe; it must be written like the other packets.
+        tags: metadata of the file.
 
     Attributes:
-        bytes: written so far.
+        bytes: bytes written so far.
 
     Raises:
-        OutputError: it cannot be written, or the container does not take the codec.
+        OutputError: the file cannot be written, or the container does not support the codec.
     """
 
-    def __init__(self, path: Path, first: Kept, tags: Mapping[str, str]) -> None:
+    def __init__(self, path: Path, first: BufferedPacket, tags: Mapping[str, str]) -> None:
         import av
         from av.error import FFmpegError
 
@@ -48,26 +48,26 @@ class Clip:
 
     @property
     def duration_s(self) -> float:
-        """How long it is so far, in seconds."""
+        """Duration so far, in seconds."""
         return (self._end - self._zero) / TICKS_PER_S
 
-    def may_end_before(self, kept: Kept) -> bool:
-        """Whether no picture that is shown earlier than one that is in the file would be missing from it."""
+    def may_end_before(self, kept: BufferedPacket) -> bool:
+        """Whether the clip may end before this packet: every frame shown up to its end is then in the file."""
         return kept.pts > self._newest
 
-    def has(self, kept: Kept) -> bool:
-        """Whether a packet's picture is among those shown in the file."""
+    def has(self, kept: BufferedPacket) -> bool:
+        """Whether a packet's frame is among those shown in the file."""
         return self._zero <= kept.pts <= self._newest
 
-    def at_s(self, kept: Kept) -> float:
-        """When a packet's picture is shown in the file, in seconds."""
+    def at_s(self, kept: BufferedPacket) -> float:
+        """When a packet's frame is shown in the file, in seconds."""
         return max(0, kept.pts - self._zero) / TICKS_PER_S
 
-    def write(self, kept: Kept) -> bool:
-        """Write one packet; False for a picture that is shown before the first, which nothing can decode.
+    def write(self, kept: BufferedPacket) -> bool:
+        """Write one packet; return False for a frame shown before the first one, which cannot be decoded.
 
         Raises:
-            OutputError: it cannot be written; the file is gone then.
+            OutputError: it cannot be written; the file is then removed.
         """
         import av
         from av.error import FFmpegError
@@ -89,10 +89,10 @@ class Clip:
         return True
 
     def finish(self) -> None:
-        """Complete the file and give it its name.
+        """Complete the file and move it to its final path.
 
         Raises:
-            OutputError: it cannot be written; the file is gone then.
+            OutputError: it cannot be written; the file is then removed.
         """
         from av.error import FFmpegError
 
@@ -104,7 +104,7 @@ class Clip:
         self._file.finish()
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove the partial file."""
         from av.error import FFmpegError
 
         if self._container is not None:

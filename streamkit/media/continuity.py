@@ -1,17 +1,17 @@
 """Gaps in an MPEG transport stream, and the frames that they damage.
 
-FFmpeg flags a packet as corrupt where the continuity counter jumps. The flag alone does not mean damage:
+FFmpeg marks a packet as corrupt where the continuity counter jumps. The flag alone does not mean damage:
 
-- The counter also jumps where two whole recordings are joined (`cat a.ts b.ts`).
-- FFmpeg's parser holds one packet back, so the flag lies on the packet *before* the one at the gap.
-- Decoders do not see all damage: FFmpeg's HEVC decoder reports nothing about a slice that is cut off, and no decoder
-  reports a frame that is missing as a whole.
+- The counter also jumps where two complete recordings are joined (`cat a.ts b.ts`).
+- FFmpeg's parser delays packets by one, so the flag is on the packet *before* the one at the gap.
+- Decoders miss some damage: FFmpeg's HEVC decoder reports nothing about a truncated slice, and no decoder reports a
+  missing frame.
 
 So the packets around each flag are compared, and the flag moves to the packet that is really damaged:
 
     flagged   at the gap   behind it
     P37*      P38          P41        frames are missing: P41 refers to them
-    P38*      P39 (cut)    P40        P39 is cut off
+    P38*      P39 (cut)    P40        P39 is truncated
     b99*      P98          I0         the time jumps to a keyframe: a join, nothing is missing
 """
 
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from streamkit.media.uris import is_path, local_path
 
 if TYPE_CHECKING:
-    from streamkit.media.demux import StreamInfo
+    from streamkit.media.stream_info import StreamInfo
 
 CONTAINERS = frozenset({"mpegts", "hls"})
 _BLIND = frozenset({"hevc", "vvc"})  # codecs whose decoders in FFmpeg take a slice that is cut off for a whole one
@@ -34,16 +34,16 @@ _SIZES = 188, 192, 204  # as broadcast, with a time in front (M2TS), with parity
 
 
 class Continuity:
-    """Moves the corrupt flag of a transport stream's packets to the frame that is damaged, or removes it.
+    """Moves the corrupt flag of a transport stream's packets to the damaged frame, or removes it.
 
     Args:
-        uri: the stream's address; the bytes of a local file are read again at a gap.
-        info: what the container says of the stream.
+        uri: the stream's address; bytes of a local file are read again at a gap.
+        info: stream information from the container.
         pid: the stream's packet identifier.
-        tick_s: the length of a tick in seconds.
+        tick_s: length of a tick in seconds.
 
     Attributes:
-        lost: gaps that no packet can carry: the frame behind is a keyframe, and needs nothing of what is missing.
+        lost: gaps that no packet can carry: the next frame is a keyframe and needs none of the missing data.
     """
 
     def __init__(self, uri: str, info: StreamInfo, pid: int, tick_s: float) -> None:
@@ -56,9 +56,9 @@ class Continuity:
         self.lost = 0
 
     def settle(self, packet: Any) -> list[Any]:
-        """The packets whose flags are settled once `packet` (an `av.Packet`) has come: most often itself.
+        """Return the packets whose flags are settled by `packet` (an `av.Packet`): usually `packet` itself.
 
-        A packet at a gap waits for the one behind it.
+        A packet at a gap waits for the next one.
         """
         flagged, packet.is_corrupt = packet.is_corrupt, False
         if self._at_gap is None and not self._flagged:
@@ -77,7 +77,7 @@ class Continuity:
         return settled
 
     def end(self) -> list[Any]:
-        """The packet that still waits at the stream's end."""
+        """Settle the packet that still waits at the end of the stream."""
         left, self._at_gap = self._at_gap, None
         if left is not None:
             left.is_corrupt = True
@@ -96,25 +96,25 @@ class Continuity:
             at_gap.is_corrupt = self._is_cut_off(at_gap, behind)
 
     def _measure(self, packet: Any) -> None:
-        """Note how long a frame lasts: a header's rate may be wrong."""
+        """Measure the frame duration: the rate in a header may be wrong."""
         if packet.dts is not None and self._last_dts is not None:
             step_s = (packet.dts - self._last_dts) * self._tick_s
             if 0 < step_s < _JOIN_S:
                 self._step_s = step_s
 
     def _missing_s(self, at_gap: Any, behind: Any) -> float:
-        """Seconds without a frame between two packets; 0 where the next follows at once, or time goes back."""
+        """Seconds without a frame between two packets; 0 if there is no gap, or if the time goes back."""
         if at_gap.dts is None or behind.dts is None:
             return 0.0
         between_s = float((behind.dts - at_gap.dts) * self._tick_s)
         return between_s - self._step_s if between_s > 1.5 * self._step_s else 0.0
 
     def _is_cut_off(self, packet: Any, behind: Any) -> bool:
-        """Whether a frame of a file lacks its end.
+        """Whether the end of a frame in a file is missing.
 
-        A frame begins in a transport packet of its own, so stuffing fills the last packet of the one before. A frame
-        whose last transport packet holds no stuffing, or that has a jump within it, is cut off. One whole frame in 184
-        needs no stuffing, and is taken for cut off, too.
+        A frame begins in a new transport packet, so stuffing fills the last transport packet of the previous frame. A
+        frame whose last transport packet has no stuffing, or that contains a counter jump, is truncated. One complete
+        frame in 184 needs no stuffing and is wrongly taken for truncated.
         """
         if self._path is None or packet.pos is None or behind.pos is None or not 0 <= packet.pos < behind.pos:
             return False

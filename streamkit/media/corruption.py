@@ -1,4 +1,4 @@
-"""Damage on purpose: to the bytes of packets before they are decoded, and to copies of pictures."""
+"""Intentional damage for fault injection: to the bytes of packets before decoding, and to copies of surfaces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.data import Array, Device, Surface, array_module
+from streamkit.core.data import Array, Device, Surface, array_module
 from streamkit.media.surfaces import shared_pool
 from streamkit.ops import traffic
 
@@ -17,12 +17,12 @@ _BLOCK = 16
 
 
 def flip_bytes(packet: Any, share: float, chance: random.Random) -> None:
-    """Change bytes of an `av.Packet` in place, all but its first ones; times and flags stay.
+    """Change bytes of an `av.Packet` in place, except for its first ones; times and flags stay.
 
     Args:
-        packet: the packet, with data.
-        share: of its bytes, 0..1; one at least is changed.
-        chance: says which, and to what.
+        packet: a packet with data.
+        share: share of its bytes to change, 0..1; at least one byte is changed.
+        chance: source of randomness.
     """
     data = bytearray(packet)
     first = min(_HEADER, len(data) - 1)
@@ -33,12 +33,12 @@ def flip_bytes(packet: Any, share: float, chance: random.Random) -> None:
 
 
 def spoil(data: Array, share: float, chance: random.Random) -> None:
-    """Fill blocks of an NV12 array with noise, in place; the same ones on every device.
+    """Fill blocks of an NV12 array with noise, in place; the same blocks on every device.
 
     Args:
-        data: (height * 3 / 2, width) uint8, on the host or on the current device, whose current stream writes.
-        share: of its blocks of 16x16 samples, 0..1; one at least is filled.
-        chance: says which, and with what.
+        data: (height * 3 / 2, width) uint8, on the host or on the current device; written on the current stream.
+        share: share of its blocks of 16x16 samples to fill, 0..1; at least one block is filled.
+        chance: source of randomness.
     """
     size = min(_BLOCK, *data.shape)
     down, across = data.shape[0] // size, data.shape[1] // size
@@ -53,11 +53,11 @@ def spoil(data: Array, share: float, chance: random.Random) -> None:
     data[xp.asarray(rows)[:, :, None], xp.asarray(columns)[:, None, :]] = xp.asarray(noise)
 
 
-class Copies:
-    """Copies of surfaces on their own device, changed on the way where that is wanted.
+class SurfaceCopies:
+    """Copies surfaces on their own device, with an optional change.
 
     Args:
-        device: where the surfaces are.
+        device: device of the surfaces.
     """
 
     def __init__(self, device: Device) -> None:
@@ -65,10 +65,10 @@ class Copies:
         self._stream: Any = None
 
     def __call__(self, surface: Surface, change: Callable[[Array], None] | None = None) -> Surface:
-        """A copy of its own; `change` gets its array to write to. Waits, on a GPU, until all of it is done.
+        """Copy a surface; `change` may modify the copy's array. On a GPU, waits until the copy is complete.
 
         Raises:
-            DeviceError: there is no room for it.
+            DeviceError: there is no memory for the copy.
         """
         if self._device.kind == "cpu":
             made = self._pool.surface(surface.width, surface.height, surface.color)

@@ -1,13 +1,13 @@
-"""One door to decoding: NVDEC where the pipeline is on a GPU and NVDEC takes the stream, FFmpeg otherwise."""
+"""Entry point for decoding: NVDEC if the pipeline runs on a GPU and NVDEC supports the stream, else FFmpeg."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from streamkit.counters import Counters
-from streamkit.data import Device
-from streamkit.media.frames import Picture
+from streamkit.core.counters import Counters
+from streamkit.core.data import Device
+from streamkit.media.frames import DecodedFrame
 from streamkit.media.uris import mask
 
 if TYPE_CHECKING:
@@ -15,34 +15,34 @@ if TYPE_CHECKING:
     from streamkit.media.demux import Demuxer
     from streamkit.media.surfaces import SurfacePool
 
-__all__ = ["Decoder", "Picture", "open_decoder"]
+__all__ = ["DecodedFrame", "Decoder", "open_decoder"]
 
 
 class Decoder(Protocol):
-    """Packets in decode order in, pictures in the order shown out."""
+    """Decodes packets in decode order to frames in presentation order."""
 
-    def decode(self, packet: Any | None, *, hidden: bool = False, unwanted: bool = False) -> list[Picture]:
-        """The pictures that are whole once `packet` (an `av.Packet`) is in; None at the end gives the last ones.
+    def decode(self, packet: Any | None, *, hidden: bool = False, unwanted: bool = False) -> list[DecodedFrame]:
+        """Decode an `av.Packet` and return the frames that are complete; None flushes the decoder at the end.
 
-        The picture of a hidden packet, which must have a time of its own, is decoded and left out, as if it had never
-        been; that of an unwanted one too, but damage to it is counted, for others refer to it.
+        The frame of a hidden packet, which must have its own timestamp, is decoded and dropped without a trace. The
+        frame of an unwanted packet is dropped too, but damage to it is counted, as other frames refer to it.
         """
 
     def restart(self, demuxer: Demuxer) -> None:
-        """Go on with another demuxer, or the same one after a seek."""
+        """Continue with another demuxer, or with the same one after a seek."""
 
     def close(self) -> None:
-        """Let go of everything; surfaces that were handed out live on."""
+        """Release all resources; surfaces that were returned stay valid."""
 
 
 def open_decoder(
     demuxer: Demuxer, device: Device, pool: SurfacePool, counters: Counters, say: Callable[[str], None], *,
     threads: int = 1, low_delay: bool = False,
 ) -> Decoder:  # fmt: skip
-    """The decoder for a stream, whose surfaces lie on `device`.
+    """Create the decoder for a stream; its surfaces are on `device`.
 
-    What NVDEC cannot take (a codec, 4:4:4, an odd size) is decoded by FFmpeg and uploaded: said once through `say`, and
-    each such frame is counted under `frames decoded on the cpu`.
+    A stream that NVDEC does not support (codec, 4:4:4, odd size) is decoded by FFmpeg and uploaded. A warning is logged
+    once through `say`, and each such frame is counted under `frames decoded on the cpu`.
     """
     from streamkit.media.av_decoder import AvDecoder
 

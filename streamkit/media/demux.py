@@ -1,4 +1,4 @@
-"""Containers and streams: packets of the video stream of a file or an address."""
+"""Demuxing: packets of the video stream of a file or an address."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import IO, Any
 
-from streamkit.errors import SourceError
+from streamkit.core.errors import SourceError
 from streamkit.io.image_file import MAX_MEGAPIXELS, PIXEL_LIMIT, TOO_LARGE, check_image
 from streamkit.media.continuity import CONTAINERS, Continuity
 from streamkit.media.header import FILE_OPTIONS, length_s
-from streamkit.media.link import Link
+from streamkit.media.link import ConnectionOptions
+from streamkit.media.source_errors import cannot_open, cannot_read, not_a_video
+from streamkit.media.stream_info import StreamInfo
 from streamkit.media.stream_selection import choose_stream
-from streamkit.media.trouble import cannot_open, cannot_read, not_a_video
 from streamkit.media.uris import is_live, is_path, mask
 
 _POLL_S = 0.2  # FFmpeg looks ten times a second whether it is to end a wait
@@ -31,77 +32,44 @@ _MOST_BLANK = 1024
 _MATROSKA = "matroska,webm"
 
 
-@dataclass(frozen=True, slots=True)
-class StreamInfo:
-    """What a container says of its video stream.
-
-    Attributes:
-        codec: FFmpeg's name of it: `h264`, `hevc`, `av1`.
-        width: of the coded picture, in pixels, before rotation.
-        height: likewise.
-        pixel_format: FFmpeg's name of it, `yuv420p`; empty where it is not known.
-        bit_depth: bits a luma sample.
-        chroma: 420, 422, 444, 400 (none), or 0 for anything else.
-        average_rate: frames a second, or None.
-        start_s: presentation time of the first picture in seconds.
-        duration_s: how long it is shown, or None.
-        frames: as many as the container says it has, or None.
-        live: whether pictures come as they happen.
-    """
-
-    codec: str
-    width: int
-    height: int
-    pixel_format: str
-    bit_depth: int
-    chroma: int
-    average_rate: float | None
-    start_s: float
-    duration_s: float | None
-    frames: int | None
-    live: bool
-
-    def facts(self) -> dict[str, Any]:
-        """What a list of videos says of this one: codec, width, height, fps, frames and duration_s."""
-        return {
-            "codec": self.codec, "width": self.width, "height": self.height, "fps": self.average_rate,
-            "frames": self.frames, "duration_s": self.duration_s,
-        }  # fmt: skip
-
-
 class Demuxer:
-    """Reads the packets of one video stream of a container; a cover image is none.
+    """Reads the packets of one video stream of a container; cover images do not count as video.
 
     Args:
-        uri: a path, an address that FFmpeg knows (rtsp, rtsps, http, https and HLS, rtmp, ...), or a V4L2 device.
-        link: how an address is opened.
-        file: an open file that is read in place of the address, which then is only its name.
-        number: which video stream, from 0, cover images not counted; None for the best one, as `ffmpeg` ranks them: the
-            largest, and of those under 5 megapixels one that is marked as the default.
+        uri: a path, an address that FFmpeg supports (rtsp, rtsps, http, https and HLS, rtmp, ...), or a V4L2 device.
+        link: connection options of an address.
+        file: an open file to read instead of the address, which then is only its name.
+        number: index of the video stream, from 0, without cover images; None for the best one in `ffmpeg`'s ranking:
+            the largest, or among streams under 5 megapixels one that is marked as the default.
 
     Attributes:
-        container: FFmpeg's.
+        container: FFmpeg's container.
         stream: the video stream.
-        info: what the container says of it.
-        packets_read: how many packets have come.
+        info: its properties.
+        packets_read: number of packets read.
         decode_times: whether packets have decoding times only (`pts` is None). The n-th frame shown then has the n-th
             of these times; see `Timing`.
-        discarded: how many of them belong to no picture that is shown.
-        damaged: at how many places data is missing or broken, as far as the container tells; the frames concerned
+        discarded: number of packets whose frames are not shown.
+        damaged: number of places with missing or broken data, as far as the container shows; the frames concerned
             carry FFmpeg's corrupt flag (see `continuity`).
-        sender_shift_s: what is to be added to a presentation time to get the sender's own clock, in seconds since 1970;
-            None until the sender has told (RTSP, by RTCP).
+        sender_shift_s: offset from presentation time to the sender's own clock in seconds since 1970; None until the
+            sender has reported it (RTSP, by RTCP).
 
     Raises:
-        SourceError: it cannot be opened; the text says why in plain words, its cause in one.
+        SourceError: the source cannot be opened; the text gives the reason, `cause` in one word.
     """
 
     def __init__(
-        self, uri: str, link: Link | None = None, *, file: IO[bytes] | None = None, number: int | None = None
-    ) -> None:  # fmt: skip
+        self,
+        uri: str,
+        link: ConnectionOptions | None = None,
+        *,
+        file: IO[bytes] | None = None,
+        number: int | None = None,
+    ) -> None:
         import av
 
-        self.uri, self._link = uri, link or Link()
+        self.uri, self._link = uri, link or ConnectionOptions()
         where, form, options = self._link.opening(uri)
         if file or is_path(uri):
             options |= FILE_OPTIONS
@@ -137,17 +105,17 @@ class Demuxer:
         if file is None and is_path(uri):
             self._look_ahead()
         self.packets_read = self.discarded = self.damaged = 0
-        # these count pictures at a rate that nobody told them
+        # these number frames at a default rate
         self._untimed = self.info.live and self.container.format.name in ("mpjpeg", "mjpeg")
         self._first_s: float | None = None
         if self._untimed:
             self.stream.time_base = Fraction(1, 90_000)  # theirs is a 25th of a second
 
     def packets(self) -> Iterator[Any]:
-        """Packets in decode order, each an `av.Packet` with data.
+        """Yield packets in decode order, each an `av.Packet` with data.
 
         Raises:
-            SourceError: reading failed; what was yielded before is good.
+            SourceError: reading failed; packets yielded before are valid.
         """
         if self.container.format.name not in CONTAINERS:
             for packet in self._read():
@@ -171,7 +139,7 @@ class Demuxer:
             raise trouble
 
     def _read(self) -> Iterator[Any]:
-        """The packets as FFmpeg gives them."""
+        """Yield the packets as FFmpeg returns them."""
         import av
 
         head, self._head = self._head, []
@@ -201,7 +169,7 @@ class Demuxer:
                 raise cannot_read(self.uri, TimeoutError(), late=True)
 
     def _wait(self, now_s: float) -> None:
-        """Let what comes next take `timeout_s`; other streams' packets do not make it longer."""
+        """Limit the next wait to `timeout_s`; packets of other streams do not extend it."""
         if not is_path(self.uri):
             self._link.interrupt.deadline_s = now_s + self._link.timeout_s
 
@@ -209,7 +177,7 @@ class Demuxer:
         return time.monotonic() - since_s >= self._link.timeout_s - _POLL_S
 
     def _date(self, packet: Any, tick: float) -> None:
-        """Take the sender's clock from a packet that has it; give one a time where its container has none."""
+        """Read the sender's clock from a packet that has it; set the times of a container without any."""
         if self._untimed:
             now_s = time.monotonic()
             self._first_s = now_s if self._first_s is None else self._first_s
@@ -219,7 +187,7 @@ class Demuxer:
             self.sender_shift_s = microseconds / 1e6 - packet.pts * tick
 
     def seek(self, pts_s: float) -> bool:
-        """Go to a keyframe at or before a presentation time; False where it has to be read through instead."""
+        """Seek to a keyframe at or before a presentation time; return False if that is not possible."""
         if self.container.format.name in _UNSEEKABLE:
             return False
         import av
@@ -234,9 +202,9 @@ class Demuxer:
 
     @contextmanager
     def spare(self) -> Iterator[Any]:
-        """An FFmpeg decoder of the stream, to look at single packets with; its pictures' memory is let go afterwards.
+        """Yield an FFmpeg decoder of the stream for single packets; its memory is released afterwards.
 
-        The stream's own keeps two pictures for as long as the stream is open: 7 MiB at 1080p.
+        The stream's own decoder would hold two frames for as long as the stream is open: 7 MiB at 1080p.
         """
         import av
 
@@ -261,7 +229,7 @@ class Demuxer:
         self.container.close()
 
     def _limit_pixels(self) -> None:
-        """Bound what a frame takes, also where its size changes on the way: a small packet can unpack to any size."""
+        """Limit the size of a frame, also if it changes later: a small packet can decode to a frame of any size."""
         context = self.stream.codec_context
         if context.width * context.height > MAX_MEGAPIXELS * 1e6:
             self.container.close()
@@ -270,10 +238,10 @@ class Demuxer:
         context.options = dict(PIXEL_LIMIT)
 
     def _look_ahead(self) -> None:
-        """Read a file's first packets where its header does not tell the time of the first frame.
+        """Read a file's first packets if its header does not contain the time of the first frame.
 
-        Matroska stores no time below zero: such packets have none. They get one step after the other, up to the first
-        that has one.
+        Matroska stores no negative times, so such packets have none. They get times one step apart, up to the first
+        packet with a time.
         """
         name, started = self.container.format.name, self.stream.start_time is not None
         if started and name != _MATROSKA and name not in _DECODE_TIMES:
@@ -302,7 +270,7 @@ class Demuxer:
         self.info = replace(self.info, start_s=float(first * self.stream.time_base))
 
     def _read_quietly(self) -> Iterator[Any]:
-        """Packets up to the first trouble, which whoever reads on meets again."""
+        """Yield packets up to the first error, which the next reader gets again."""
         import av
 
         with suppress(OSError, ValueError, av.FFmpegError):
@@ -310,7 +278,7 @@ class Demuxer:
 
     @property
     def step(self) -> int:
-        """From one frame to the next, in the stream's ticks."""
+        """Duration of a frame, in the stream's ticks."""
         return max(1, round(1 / ((self.info.average_rate or 25.0) * float(self.stream.time_base))))
 
     def _read_info(self) -> StreamInfo:
@@ -335,7 +303,7 @@ class Demuxer:
 
 
 def chroma_of(layout: Any) -> int:
-    """The chroma of an `av.VideoFormat`: 420, 422, 444, 400 (none), or 0 for anything else."""
+    """Chroma subsampling of an `av.VideoFormat`: 420, 422, 444, 400 (none), or 0 for anything else."""
     if layout is None or layout.is_rgb:
         return 0
     parts = [c for c in layout.components if not c.is_alpha]
@@ -345,8 +313,8 @@ def chroma_of(layout: Any) -> int:
     return {(2, 2): 420, (2, 1): 422, (1, 1): 444}.get(ratio, 0)
 
 
-def headed(packet: Any, headers: bytes) -> Any:
-    """A packet with more bytes in front, and the same times; never to be discarded."""
+def with_headers(packet: Any, headers: bytes) -> Any:
+    """Copy a packet with `headers` in front of its bytes, with the same times and without the discard flag."""
     import av
 
     longer = av.Packet(headers + bytes(packet))
@@ -355,8 +323,8 @@ def headed(packet: Any, headers: bytes) -> Any:
     return longer
 
 
-def twin(packet: Any) -> Any:
-    """A packet of the same bytes and times; never to be discarded."""
+def clone_packet(packet: Any) -> Any:
+    """Copy a packet with the same bytes and times, without the discard flag."""
     import av
 
     copy = av.Packet(bytes(packet))

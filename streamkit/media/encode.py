@@ -1,7 +1,8 @@
-"""Encode NV12 surfaces by x264 or x265 on the CPU, and what every encoder is.
+"""Encodes NV12 surfaces with x264 or x265 on the CPU, and defines the interface of encoders.
 
-An encoder adds its stream to a container and turns surfaces into packets; `mux.VideoFile` writes them. Times are whole
-ticks of `TIME_BASE`, fine enough to hold the time bases of files and cameras exactly (90 kHz, 12800, 30000/1001, ...).
+An encoder adds its stream to a container and turns surfaces into packets; `mux.VideoWriter` writes them. Times are
+whole ticks of `TIME_BASE`, which represents the time bases of files and cameras exactly (90 kHz, 12800, 30000/1001,
+...).
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from streamkit.counters import Counters
-from streamkit.data import Array, Color, Surface, array_module
+from streamkit.core.counters import Counters
+from streamkit.core.data import Array, Color, Surface, array_module
 from streamkit.ops import traffic
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
     from av.packet import Packet
+    from av.video.stream import VideoStream
 
 TIME_BASE = Fraction(1, 5_760_000)
 
@@ -29,18 +31,17 @@ H273 = {"bt601": (6, 6, 6), "bt709": (1, 1, 1), "bt2020": (9, 14, 9)}
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """What a user may ask of an encoder.
+    """Encoder options of the user.
 
     Attributes:
         codec: `h264` or `hevc`.
-        quality: the constant rate factor, 0 (best) to 51; None is the encoder's own.
-        bitrate: bits a second, instead of `quality`.
-        preset: the encoder's word for speed against size; None is `veryfast` on the CPU and `p4` on NVENC.
-        gop: frames from keyframe to keyframe; None is the encoder's own.
-        live: each picture comes out as soon as it has gone in, keyframes only where `gop` says, and hardly any
-            variation of the bit rate.
-        sparse: frames are far apart, so there are no B frames: the times of decoding and showing would differ by more
-            than a container can hold.
+        quality: constant rate factor, 0 (best) to 51; None for the encoder's default.
+        bitrate: bits per second, instead of `quality`.
+        preset: the encoder's preset for speed against size; None is `veryfast` on the CPU and `p4` on NVENC.
+        gop: frames from keyframe to keyframe; None for the encoder's default.
+        live: output each frame at once, keyframes only at intervals of `gop`, and an almost constant bit rate.
+        sparse: frames are far apart, so B frames are disabled: the difference between decoding and presentation times
+            would exceed what a container can store.
     """
 
     codec: Literal["h264", "hevc"] = "h264"
@@ -53,24 +54,24 @@ class Encoding:
 
 
 class Encoder(Protocol):
-    """Turns surfaces into packets of a container's stream. One size, one colour."""
+    """Turns surfaces of one size and colour format into packets of a container's stream."""
 
     def start(self, container: OutputContainer) -> None:
-        """Take the container that the stream is to be in."""
+        """Set the container for the stream."""
 
-    def encode(self, surface: Surface, ticks: int) -> Sequence[Packet]:
-        """The packets that are ready; `ticks` is the surface's presentation time, and rises."""
+    def encode(self, surface: Surface, ticks: int) -> Sequence[Packet[VideoStream]]:
+        """Encode a surface and return the finished packets; `ticks`, its presentation time, must rise."""
 
-    def flush(self) -> Sequence[Packet]:
-        """The packets that are still inside."""
+    def flush(self) -> Sequence[Packet[VideoStream]]:
+        """Return the remaining packets."""
 
 
 def host_pixels(surface: Surface, counters: Counters, into: Array | None = None) -> np.ndarray:
-    """The surface's NV12 on the host; from a GPU a copy, counted under `pixels to host`.
+    """The surface's NV12 array on the host; from a GPU a copy, counted under `pixels to host`.
 
     Args:
-        surface: the picture.
-        counters: where a copy is counted.
+        surface: the surface.
+        counters: counts the copy.
         into: pinned memory for the copy.
     """
     if array_module(surface.data) is np:
@@ -87,16 +88,16 @@ def host_pixels(surface: Surface, counters: Counters, into: Array | None = None)
 
 
 class CpuEncoder:
-    """x264 or x265, fed with NV12.
+    """x264 or x265 encoder with NV12 input.
 
     Args:
-        encoding: what is asked for.
-        width: of the surfaces, in pixels, even.
-        height: the same.
-        color: how the surfaces are to be read; written into the stream.
-        rate: frames a second, a hint for the encoder's rate control; times come from `encode`.
-        threads: how many threads it may use.
-        counters: where copies from a GPU are counted.
+        encoding: encoder options.
+        width: width of the surfaces in pixels, even.
+        height: height of the surfaces in pixels, even.
+        color: colour format of the surfaces; written to the stream.
+        rate: frames per second, a hint for rate control; the times come from `encode`.
+        threads: maximum number of threads.
+        counters: counts copies from a GPU.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class CpuEncoder:
         self._pinned: Any = None
 
     def start(self, container: OutputContainer) -> None:
-        """Add the stream."""
+        """Add the stream to the container."""
         encoding, color = self._encoding, self._color
         chroma = {(0.0, 0.5): 0, (0.5, 0.5): 1, (0.0, 0.0): 2}.get((color.chroma_x, color.chroma_y), 0)
         options = {"preset": encoding.preset or "veryfast"}
@@ -145,8 +146,8 @@ class CpuEncoder:
         if encoding.codec == "hevc":
             context.codec_tag = "hvc1"
 
-    def encode(self, surface: Surface, ticks: int) -> Sequence[Packet]:
-        """The packets that are ready."""
+    def encode(self, surface: Surface, ticks: int) -> Sequence[Packet[VideoStream]]:
+        """See `Encoder.encode`."""
         from av import VideoFrame
 
         pixels = self._download(surface)
@@ -155,12 +156,12 @@ class CpuEncoder:
         else:
             frame = VideoFrame.from_ndarray(planar(pixels), format="yuv420p")
         frame.pts, frame.time_base = ticks, TIME_BASE
-        packets: Sequence[Packet] = self._stream.encode(frame)
+        packets: Sequence[Packet[VideoStream]] = self._stream.encode(frame)
         return packets
 
-    def flush(self) -> Sequence[Packet]:
-        """The packets that are still inside."""
-        packets: Sequence[Packet] = self._stream.encode(None)
+    def flush(self) -> Sequence[Packet[VideoStream]]:
+        """See `Encoder.flush`."""
+        packets: Sequence[Packet[VideoStream]] = self._stream.encode(None)
         for packet in packets:
             # x265 leaves the decoding time of a video shorter than its reordering delay undefined
             if packet.pts is not None and packet.dts is not None and not 0 <= packet.pts - packet.dts < 2**31:
@@ -178,7 +179,7 @@ class CpuEncoder:
 
 
 def planar(nv12: np.ndarray) -> np.ndarray:
-    """NV12 (height * 3 / 2, width) uint8 as planar 4:2:0 of the same shape: Y, then Cb, then Cr."""
+    """Convert NV12 (height * 3 / 2, width) uint8 to planar 4:2:0 of the same shape: Y, then Cb, then Cr."""
     rows, width = nv12.shape
     height = rows * 2 // 3
     made = np.empty_like(nv12)

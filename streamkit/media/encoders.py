@@ -1,4 +1,4 @@
-"""Which encoder a sink gets, and the options that say so."""
+"""Selection of a sink's encoder, and its options."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Annotated, Any
 
-from streamkit.counters import Counters
-from streamkit.data import Device, Surface
-from streamkit.errors import DeviceError, StreamkitError
+from streamkit.core.counters import Counters
+from streamkit.core.data import Device, Surface
+from streamkit.core.errors import DeviceError, StreamkitError
+from streamkit.core.units import Unit
 from streamkit.media.encode import CpuEncoder, Encoder, Encoding
 from streamkit.media.nvenc import NvEncoder, check_nvenc
-from streamkit.units import Unit
 
 _PRESETS = {
     "cpu": ("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", "placebo"),
@@ -21,7 +21,7 @@ _PRESETS = {
 
 
 def _bits(value: Any) -> int:
-    """Read `4M`, `800k` or a bare number of bits a second; raise ValueError otherwise."""
+    """Parse bits per second: `4M`, `800k` or a number. Raises ValueError."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kM]?)\s*", str(value))
     if match is None or isinstance(value, bool) or float(match[1]) == 0:
         raise ValueError(f"must be bits a second such as 4M or 800k, got {value!r}")
@@ -36,7 +36,7 @@ Quality = Annotated[int, Unit("0..51", minimum=0, maximum=51)]
 
 
 def check_encoding(encoder: str, preset: str | None, quality: int | None, bitrate: int | None) -> None:
-    """Refuse options of an encoder that exclude each other, and a preset that it has not; raise ValueError."""
+    """Reject encoder options that exclude each other and unknown presets. Raises ValueError."""
     if quality is not None and bitrate is not None:
         raise ValueError("quality and bitrate exclude each other; leave one of them out")
     known = _PRESETS.get(encoder, _PRESETS["cpu"] + _PRESETS["nvenc"])
@@ -47,10 +47,10 @@ def check_encoding(encoder: str, preset: str | None, quality: int | None, bitrat
 def choose_encoder(
     asked: str, codec: str, preset: str | None, device: Device, say: Callable[[str], None], what: str = "video"
 ) -> str:
-    """`nvenc` or `cpu` for `auto`; anything else as it is, if it can be had.
+    """Resolve `auto` to `nvenc` or `cpu`; check that any other choice is available.
 
     Raises:
-        DeviceError: `nvenc` without a GPU, or on one that has none.
+        DeviceError: `nvenc` without a GPU, or on a GPU without NVENC.
         MissingPackage: `nvenc` without PyNvVideoCodec.
     """
     if asked == "nvenc" and device.kind == "cpu":
@@ -72,16 +72,16 @@ def choose_encoder(
 def make_encoder(
     chosen: str, asked: Encoding, like: Surface, rate: Fraction, device: Device, threads: int, counters: Counters
 ) -> Encoder:
-    """An encoder for surfaces of the size and colour of `like`.
+    """Create an encoder for surfaces with the size and colour format of `like`.
 
     Args:
         chosen: `nvenc` or `cpu`.
-        asked: what it is to do.
+        asked: encoder options.
         like: one of the surfaces.
-        rate: frames a second, a hint.
-        device: where surfaces are.
-        threads: how many it may use on the CPU.
-        counters: where copies from a GPU are counted.
+        rate: frames per second, a hint.
+        device: device of the surfaces.
+        threads: maximum number of threads on the CPU.
+        counters: counts copies from a GPU.
     """
     if chosen == "nvenc":
         return NvEncoder(asked, like.width, like.height, like.color, rate, device.index)

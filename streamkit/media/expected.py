@@ -1,4 +1,4 @@
-"""How many frames a source is going to give, for progress bars."""
+"""Estimated number of frames of a source, for progress bars."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 def expected_frames(
     facts: dict[str, Any], start_s: float, end_s: float | None, every: int, fps: float | None, turns: float
 ) -> int | None:
-    """Estimate the number of frames that a file gives.
+    """Estimate the number of frames that a file yields.
 
     Args:
-        facts: `frames`, `fps` (frames a second) and `duration_s` of the whole file, each a number or None.
-        start_s: what comes before is left out, in seconds.
-        end_s: what comes after is left out, in seconds; None for nothing.
-        every: each n-th frame is taken.
-        fps: at most so many frames a second are taken; None for all.
-        turns: how often the file is read; `math.inf` without an end.
+        facts: `frames`, `fps` (frames per second) and `duration_s` of the whole file, each a number or None.
+        start_s: earlier frames are skipped, in seconds.
+        end_s: later frames are skipped, in seconds; None for none.
+        every: only each n-th frame is used.
+        fps: maximum number of frames per second; None for all.
+        turns: number of passes over the file; `math.inf` for an endless loop.
 
     Returns:
-        The estimate, or None where the length is not known or there is no end.
+        The estimate, or None if the length is unknown or infinite.
     """
     frames, rate, length_s = (facts.get(name) for name in ("frames", "fps", "duration_s"))
     if length_s is None and frames and rate:

@@ -1,4 +1,4 @@
-"""From what a YAML says of a source to the sources it stands for."""
+"""Resolves an entry of `sources:` to the sources that it stands for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from streamkit.errors import SourceError
+from streamkit.core.errors import SourceError
 from streamkit.io.image_file import PICTURES
 from streamkit.media.uris import check_scheme, is_path, local_path, mask, scheme
 
@@ -22,14 +22,14 @@ VIDEOS = frozenset(
 
 
 def resolve(source: str, uri: str) -> list[tuple[str, str, str]]:
-    """The sources that one entry of `sources:` stands for, each as id, stage name and URI.
+    """Resolve one entry of `sources:` to sources, each as id, stage name and URI.
 
-    `test://` is the test pattern. A folder or a pattern of videos is one source a file, with the id `<id>/<stem>`; one
-    of pictures is a single source. Anything else is one video. What is not there is for the run to find: a missing
-    file, and a folder or pattern that holds no video and no picture, is one source that fails by itself.
+    `test://` is the test pattern. A folder or a pattern of videos is one source per file, with the id `<id>/<stem>`;
+    one of images is a single source. Anything else is one video. A missing file, or a folder or pattern without videos
+    and images, is one source that fails when it is opened.
 
     Raises:
-        SourceError: a folder or pattern holds both videos and pictures; or the address is of no known kind.
+        SourceError: a folder or pattern contains both videos and images, or the scheme is unknown.
     """
     check_scheme(uri)
     if scheme(uri) == "test":
@@ -55,7 +55,7 @@ def resolve(source: str, uri: str) -> list[tuple[str, str, str]]:
 
 
 def beside(uri: str, folder: Path) -> str:
-    """The URI, or the path beside the YAML in `folder` where it is a relative path and something is there."""
+    """The URI, or for a relative path the path next to the YAML in `folder`, if it exists."""
     path = os.path.join(folder, uri)
     if not is_path(uri) or scheme(uri) or os.path.abspath(path) == os.path.abspath(uri):
         return uri
@@ -63,7 +63,7 @@ def beside(uri: str, folder: Path) -> str:
 
 
 def missing(uri: str) -> str | None:
-    """What a run will not find: the file at a path, or any in a folder or pattern. None where it finds something."""
+    """Message about what a run will not find: a file, or any video in a folder or pattern. None if there is some."""
     if not is_path(uri):
         return None
     path = local_path(uri)
@@ -75,7 +75,7 @@ def missing(uri: str) -> str | None:
 
 
 def nothing_in(path: str) -> str | None:
-    """That a folder or pattern holds nothing to read; None for one that does, and for any other path."""
+    """Message if a folder or pattern holds nothing to read; None otherwise, and for any other path."""
     files = _inside(path)
     return None if files is None else _nothing_among(files, path)
 
@@ -88,25 +88,25 @@ def _nothing_among(files: list[str], path: str) -> str | None:
 
 
 def _inside(path: str) -> list[str] | None:
-    """The files of a folder or pattern, in natural order; None where the path is neither."""
+    """The files of a folder or pattern, in natural order; None if the path is neither."""
     if os.path.isdir(path):  # a Path for each of 100,000 sources takes seconds
         return [str(p) for p in sorted(Path(path).iterdir(), key=natural) if p.is_file()]
     return matches(path) if is_pattern(path) else None
 
 
 def is_pattern(path: str) -> bool:
-    """Whether a path is a pattern: `*`, `?`, `[...]` or `%04d`, and no file of that very name."""
+    """Whether a path is a pattern: `*`, `?`, `[...]` or `%04d`, unless a file has exactly that name."""
     return bool(re.search(r"[*?[]|%0?\d*d", path)) and not os.path.exists(path)
 
 
 def matches(path: str) -> list[str]:
-    """The files that a pattern names, in natural order: 2 before 10."""
+    """The files that match a pattern, in natural order: 2 before 10."""
     found = glob.glob(re.sub(r"%0?\d*d", "[0-9]*", path), recursive=True)
     return sorted((f for f in found if Path(f).is_file()), key=natural)
 
 
 def picture_files(uri: str) -> list[str]:
-    """The pictures of a folder, a pattern or a single file, in natural order.
+    """The images of a folder, a pattern or a single file, in natural order.
 
     Raises:
         SourceError: there are none.
@@ -122,12 +122,12 @@ def picture_files(uri: str) -> list[str]:
 
 
 def natural(path: str | Path) -> list[tuple[int, str]]:
-    """A sort key that reads runs of digits as numbers."""
+    """Sort key that compares runs of digits as numbers."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(path)) if part]
 
 
 def _unique(files: list[str]) -> list[str]:
-    """A name for each file: its stem, with the suffix where stems are equal, and a number where that is not enough."""
+    """Unique names for files: the stem, with the suffix if stems are equal, and a number if that is not enough."""
     stems = [re.sub(r"[^\w.-]", "_", Path(f).stem) for f in files]
     count, names, last = Counter(stems), dict[str, None](), Counter[str]()
     for file, stem in zip(files, stems, strict=True):

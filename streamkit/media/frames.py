@@ -1,4 +1,4 @@
-"""From a decoded FFmpeg frame on the host to a surface: layout, depth, colour and rotation."""
+"""Converts decoded FFmpeg frames on the host to surfaces: layout, bit depth, colour and rotation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamkit.data import Color, Surface
+from streamkit.core.data import Color, Surface
 from streamkit.ops import planes
 
 if TYPE_CHECKING:
@@ -24,15 +24,15 @@ _SITINGS = {1: (0.0, 0.5), 2: (0.5, 0.5), 3: (0.0, 0.0), 4: (0.5, 0.0), 5: (0.0,
 _FULL_RANGE = 2
 
 
-class Picture(NamedTuple):
+class DecodedFrame(NamedTuple):
     """A decoded frame.
 
     Attributes:
-        pts_s: its presentation time in seconds.
-        width: in pixels, as shown, after rotation.
-        height: likewise.
-        surface: its pixels.
-        damaged: whether its data was damaged or refers to data that is missing, and the decoder concealed that.
+        pts_s: presentation time in seconds.
+        width: width in pixels as shown, after rotation.
+        height: height, likewise.
+        surface: the pixels.
+        damaged: whether its data is damaged or refers to missing data, and the decoder concealed that.
     """
 
     pts_s: float
@@ -43,13 +43,13 @@ class Picture(NamedTuple):
 
 
 def color_of(frame: Any, *, centred: bool = False) -> Color:
-    """How a frame's samples are to be read.
+    """Colour format of a frame's samples.
 
-    What the stream does not say: BT.709 from 720 lines up and BT.601 below, 16..235, chroma sited left.
+    Defaults if the stream does not specify them: BT.709 from 720 lines up and BT.601 below, 16..235, chroma sited left.
 
     Args:
         frame: an `av.VideoFrame`.
-        centred: whether chroma is centred where the stream does not say; JPEG's is.
+        centred: whether chroma is centred by default, as in JPEG.
     """
     matrix = _MATRICES.get(int(frame.colorspace), "bt709" if frame.height >= 720 else "bt601")
     full = int(frame.color_range) == _FULL_RANGE or frame.format.name.startswith("yuvj")
@@ -58,28 +58,28 @@ def color_of(frame: Any, *, centred: bool = False) -> Color:
     return Color(matrix, full, *sited)
 
 
-class Turn(NamedTuple):
-    """What makes a frame upright: `mirrored` left to right first, then turned by `rotation` degrees clockwise."""
+class Orientation(NamedTuple):
+    """Transform that makes a frame upright: mirror left to right first, then rotate by `rotation` degrees clockwise."""
 
     rotation: int = 0
     mirrored: bool = False
 
 
-def turn_of(frame: Any) -> Turn:
-    """What makes an `av.VideoFrame` upright, by its display matrix; other angles count as the nearest quarter turn."""
+def orientation_of(frame: Any) -> Orientation:
+    """Transform of an `av.VideoFrame` from its display matrix; angles are rounded to quarter turns."""
     entry = frame.side_data.get("DISPLAYMATRIX")
     if entry is None:
-        return Turn(round(-int(frame.rotation) / 90) % 4 * 90)
+        return Orientation(round(-int(frame.rotation) / 90) % 4 * 90)
     # (a, b, u, c, d, v, x, y, w): x' = a x + c y, y' = b x + d y, with y downwards
     a, b, _, c, d, *_ = np.frombuffer(entry, np.int32)[:9].astype(float) / 65536
     mirrored = bool(a * d - b * c < 0)
     if mirrored:  # the frame is mirrored first: what is left is a turn
         a, b = -a, -b
-    return Turn(round(math.degrees(math.atan2(b, a)) / 90) % 4 * 90, mirrored)
+    return Orientation(round(math.degrees(math.atan2(b, a)) / 90) % 4 * 90, mirrored)
 
 
 def to_surface(frame: Any, pool: SurfacePool, *, centred: bool = False) -> tuple[int, int, Surface]:
-    """Make a frame an upright NV12 surface.
+    """Convert a frame to an upright NV12 surface.
 
     Args:
         frame: an `av.VideoFrame` of any pixel format, on the host.
@@ -89,7 +89,7 @@ def to_surface(frame: Any, pool: SurfacePool, *, centred: bool = False) -> tuple
     Returns:
         Width and height as shown, and the surface.
     """
-    color, (rotation, mirrored) = color_of(frame, centred=centred), turn_of(frame)
+    color, (rotation, mirrored) = color_of(frame, centred=centred), orientation_of(frame)
     width, height = frame.width, frame.height
     surface = pool.surface(width, height, color)
     surface.color = color = _fill(frame, color, surface.data)
@@ -104,7 +104,7 @@ def to_surface(frame: Any, pool: SurfacePool, *, centred: bool = False) -> tuple
 
 
 def _fill(frame: Any, color: Color, out: np.ndarray) -> Color:
-    """Write a frame's samples into NV12 `out`; return the colour they have there."""
+    """Write a frame's samples into NV12 `out`; return the resulting colour format."""
     name, width, height = frame.format.name, frame.width, frame.height
     planar = _PLANAR.fullmatch(name)
     gray = _GRAY.fullmatch(name)

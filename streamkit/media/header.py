@@ -1,4 +1,4 @@
-"""How long a video is, by its container's header, where FFmpeg tells only half of it."""
+"""Duration of a video from its container's header, where FFmpeg's value is ambiguous."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _COUNT_FROM_ZERO = frozenset({"matroska,webm", "asf", "nut"})
 
 
 def length_s(container: Any, stream: Any) -> float | None:
-    """How long a video is shown, from its first picture to the end of its last, in seconds.
+    """Duration from the first frame to the end of the last one, in seconds.
 
     Args:
         container: an `av.container.InputContainer`, opened with `FILE_OPTIONS`.
         stream: its video stream.
 
     Returns:
-        None where the header does not say.
+        None if the header does not contain it.
     """
     base = stream.time_base
     tick = float(base) if base else 0.0
@@ -32,7 +32,7 @@ def length_s(container: Any, stream: Any) -> float | None:
 
 
 def _says_its_end(container: Any, stream: Any) -> bool:
-    """Whether what stands for a length is the time of the end, counted from zero and not from the first picture."""
+    """Whether the value in the header is the end time, counted from zero and not from the first frame."""
     name = container.format.name
     if name == "flv":  # a length where there is one; otherwise FFmpeg takes the time of the last packet
         return bool(container.metadata.get("duration", "0") == "0")
@@ -41,7 +41,7 @@ def _says_its_end(container: Any, stream: Any) -> bool:
 
 
 def _tagged_s(container: Any, stream: Any) -> float | None:
-    """Matroska keeps what it says of a stream in a tag; what a container of one stream says holds for that stream."""
+    """Duration from Matroska's stream tag, or from a container with a single stream."""
     for name, text in stream.metadata.items():
         parts = text.split(":")
         if name.upper().startswith("DURATION") and len(parts) == 3:

@@ -1,7 +1,7 @@
-"""Ends FFmpeg's blocking calls: when another thread asks for it, and when nothing of use has come for too long.
+"""Interrupts FFmpeg's blocking calls, on request of another thread or at a deadline.
 
-PyAV has FFmpeg ask, ten times a second while it waits, whether a timeout is over, and has no other way to end a call.
-So the clock that PyAV looks at is replaced by one that is far in the future for a thread whose wait is to end.
+While FFmpeg waits, PyAV checks ten times a second whether a timeout has passed; there is no other way to end a call. So
+the clock that PyAV reads is replaced by one that is far in the future for a thread whose wait must end.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _watched: dict[int, Interrupt] = {}
 
 
 class Interrupt:
-    """The waits of one thread: those within `with interrupt:`.
+    """Ends the waits of one thread within `with interrupt:`.
 
     Attributes:
-        deadline_s: when they are over, on the monotonic clock in seconds; for the waiting thread to set.
-        stopped: whether they are over for good.
+        deadline_s: monotonic time in seconds at which the wait ends; set by the waiting thread.
+        stopped: whether all waits end at once.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Interrupt:
         self.stopped = False
 
     def stop(self) -> None:
-        """End the wait, and every later one; any thread may call it. FFmpeg notices within about 0.1 s."""
+        """End the current and every later wait, from any thread. FFmpeg notices within about 0.1 s."""
         self.stopped = True
 
     def __enter__(self) -> Interrupt:
@@ -42,7 +42,7 @@ class Interrupt:
 
 
 class _Clock:
-    """The module `time`, as far as PyAV's containers use it."""
+    """Replaces the module `time` for PyAV's containers."""
 
     @staticmethod
     def monotonic() -> float:

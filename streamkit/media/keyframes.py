@@ -1,8 +1,8 @@
-"""Which keyframes decoding can really begin at, as if nothing had been before them; which pictures nothing refers to.
+"""Detects keyframes at which decoding can start independently of earlier frames, and frames that no other refers to.
 
-A container's keyframe flag promises less: H.264's may be the beginning of a refresh that takes many pictures, and an
-index may flag any picture. So the bytes are looked at (ITU-T H.264 7.3 and D.1.8, H.265 7.3.1.2 and 7.4.2.2; MPEG-4
-visual, ISO/IEC 14496-2, 6.2.5; MPEG-2 video, H.262, 6.2.3; VP8, RFC 6386, 9.1).
+A container's keyframe flag promises less: in H.264 it may mark the start of a refresh that takes many frames, and an
+index may mark any frame. So the bytes are parsed (ITU-T H.264 7.3 and D.1.8, H.265 7.3.1.2 and 7.4.2.2; MPEG-4 visual,
+ISO/IEC 14496-2, 6.2.5; MPEG-2 video, H.262, 6.2.3; VP8, RFC 6386, 9.1).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RECOVERY_POINT = 6
 
 
 class Keyframes:
-    """Reads the keyframes of one stream.
+    """Parses the keyframes of one stream.
 
     Args:
         stream: an `av.VideoStream`.
@@ -37,11 +37,11 @@ class Keyframes:
         self._layers = _hevc_layers(extradata, self._prefix) if codec == "hevc" else 0
 
     def enters(self, packet: Any, *, flushed: bool = False) -> bool:
-        """Whether decoding can begin at this `av.Packet`, which the container calls a keyframe.
+        """Whether decoding can start at this `av.Packet`, which the container marks as a keyframe.
 
         Args:
             packet: the keyframe.
-            flushed: whether all before it will have been shown, so that it may throw away what was not.
+            flushed: whether all earlier frames will have been shown, so that the keyframe may discard the others.
         """
         if self._intra or self._codec in _OLD:
             return True
@@ -54,18 +54,18 @@ class Keyframes:
         return self._codec in CUTTABLE
 
     def resets(self, packet: Any) -> bool:
-        """Whether all pictures before this keyframe are shown before it, and all behind it after it."""
+        """Whether all frames before this keyframe are shown before it, and all later ones after it."""
         if self._codec in ("h264", "hevc"):
             kinds = (5,) if self._codec == "h264" else (19, 20)
             return any(kind in kinds for kind, _ in self._units(packet))
         return self._codec not in _OLD
 
     def shows(self, packet: Any) -> bool:
-        """Whether a packet has a picture to be shown; VP8 has some that are for reference only."""
+        """Whether a packet has a frame to show; in VP8 some are for reference only."""
         return self._codec != "vp8" or bool(memoryview(packet)[0] & 0x10)
 
     def disposable(self, packet: Any) -> bool:
-        """Whether no other picture refers to this one: a decoder that does not get it misses nothing."""
+        """Whether no other frame refers to this one, so that a decoder can skip it."""
         if self._intra:
             return True
         if self._codec == "h264":
@@ -84,14 +84,14 @@ class Keyframes:
         return False
 
     def headers(self, packet: Any) -> bytes:
-        """The parameter sets that a keyframe brings with it."""
+        """The parameter sets in a keyframe's packet."""
         if self._codec == "av1":
             return parameters("av1", bytes(packet))
         kinds = {"h264": (7, 8), "hevc": (32, 33, 34)}.get(self._codec, ())
         return b"".join(unit for kind, unit in self._units(packet) if kind in kinds) if kinds else b""
 
     def _units(self, packet: Any) -> Iterator[tuple[int, bytes]]:
-        """NAL units with their types, up to the first slice, that one included."""
+        """Yield NAL units with their types, up to and including the first slice."""
         data = bytes(packet)
         for unit in units(data) if self._prefix is None else _prefixed(data, self._prefix):
             if unit:
@@ -123,7 +123,7 @@ class Keyframes:
 
 
 def prefix_size(codec: str, extradata: bytes) -> int | None:
-    """Bytes of the length before each NAL unit in this stream's packets; None where they are in Annex B form."""
+    """Size in bytes of the length before each NAL unit in this stream's packets; None for Annex B."""
     if codec == "h264" and len(extradata) > 6 and extradata[0] == 1:
         return (extradata[4] & 3) + 1
     if codec == "hevc" and len(extradata) > 22 and (extradata[0] or extradata[1] or extradata[2] > 1):
@@ -132,7 +132,7 @@ def prefix_size(codec: str, extradata: bytes) -> int | None:
 
 
 def _hevc_layers(extradata: bytes, prefix: int | None) -> int:
-    """How many temporal layers an HEVC stream has; 0 where that is not known."""
+    """Number of temporal layers of an HEVC stream; 0 if unknown."""
     if prefix is not None:
         return extradata[21] >> 3 & 7
     found = {(unit[2] >> 1 & 7) + 1 for unit in units(extradata) if len(unit) > 2 and unit[0] >> 1 & 63 == 33}
@@ -140,13 +140,13 @@ def _hevc_layers(extradata: bytes, prefix: int | None) -> int:
 
 
 def annexb_headers(codec: str, extradata: bytes) -> bytes:
-    """The parameter sets of an H.264 or HEVC stream's extradata in Annex B form; empty where FFmpeg's filter has them.
+    """The parameter sets in an H.264 or HEVC stream's extradata, in Annex B form; empty if FFmpeg's filter adds them.
 
-    That filter puts HEVC's before every keyframe, but H.264's only before those that reset everything.
+    The filter adds those of HEVC before every keyframe, but those of H.264 only before IDR frames.
 
     Args:
-        codec: FFmpeg's name.
-        extradata: in that form already, or an `avcC` box (ISO/IEC 14496-15 5.3.3.1).
+        codec: FFmpeg's name of the codec.
+        extradata: in Annex B form already, or an `avcC` box (ISO/IEC 14496-15 5.3.3.1).
     """
     if codec not in ("h264", "hevc"):
         return b""
@@ -173,7 +173,7 @@ def _prefixed(data: bytes, size: int) -> Iterator[bytes]:
 
 
 def _recovers_at_once(sei: bytes) -> bool:
-    """Whether an SEI unit has a recovery point of which every picture shown from now on is right."""
+    """Whether an SEI unit has a recovery point from which every shown frame is correct."""
     at = 0
     while at + 2 < len(sei):
         kind = size = 0
@@ -190,14 +190,14 @@ def _recovers_at_once(sei: bytes) -> bool:
 
 
 class _Bits:
-    """Exp-Golomb numbers at the beginning of some bytes."""
+    """Parses Exp-Golomb numbers at the start of some bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._text = "".join(f"{byte:08b}" for byte in data[:16])
         self._at = 0
 
     def number(self) -> int:
-        """The next one; -1 where the bytes end."""
+        """The next number; -1 at the end of the bytes."""
         one = self._text.find("1", self._at)
         end = 2 * one - self._at + 1
         if one < 0 or end > len(self._text):

@@ -1,4 +1,4 @@
-"""How an address is opened: what FFmpeg is told for each kind of network stream, and for devices."""
+"""Connection options: what FFmpeg needs to open each kind of network stream, and devices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import parse_qsl
 
-from streamkit.errors import SourceError
+from streamkit.core.errors import SourceError
 from streamkit.media.interrupt import Interrupt
 from streamkit.media.uris import device_path, is_device, is_path, local_path, mask, scheme
 
@@ -14,15 +14,15 @@ _DEVICE_OPTIONS = {"size": "video_size", "fps": "framerate", "format": "input_fo
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ConnectionOptions:
     """What is asked of a connection.
 
     Attributes:
-        timeout_s: how long the peer may be silent, or send no picture, in seconds.
-        transport: of RTSP's media packets; auto begins with TCP and takes UDP where the peer refuses that.
-        jitter_s: how long packets that UDP brought out of order are waited for; None leaves it to FFmpeg.
-        low_latency: hold nothing back, and learn about the stream from its first packets alone.
-        interrupt: ends the waits of the thread that reads.
+        timeout_s: maximum time without data or frames from the peer, in seconds.
+        transport: transport of RTSP's media packets; auto starts with TCP and uses UDP if the peer rejects TCP.
+        jitter_s: how long to wait for UDP packets that are out of order, in seconds; None for FFmpeg's default.
+        low_latency: buffer nothing, and probe the stream from its first packets only.
+        interrupt: ends the waits of the reading thread.
     """
 
     timeout_s: float = 15.0
@@ -32,10 +32,10 @@ class Link:
     interrupt: Interrupt = field(default_factory=Interrupt)
 
     def opening(self, uri: str) -> tuple[str, str | None, dict[str, str]]:
-        """What FFmpeg is to open: the address or path, the format where it must be told, and options.
+        """Address or path, format if required, and options for FFmpeg.
 
         Raises:
-            SourceError: a device's address asks for what there is not.
+            SourceError: a device address has an unknown option.
         """
         if is_path(uri):
             return local_path(uri), None, {}
@@ -66,7 +66,7 @@ def device_options(uri: str) -> dict[str, str]:
     """FFmpeg's options for `v4l2:///dev/video0?size=1280x720&fps=30&format=mjpeg`.
 
     Raises:
-        SourceError: an option that there is not.
+        SourceError: an option is unknown.
     """
     options = {}
     for name, value in parse_qsl(uri.partition("?")[2], keep_blank_values=True):

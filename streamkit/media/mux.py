@@ -1,4 +1,4 @@
-"""Mux: packets into an mp4 or mkv file that appears under its name when it is whole."""
+"""Writes packets to an mp4 or mkv file, which appears under its name once it is complete."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamkit.data import Surface
-from streamkit.errors import SourceError
+from streamkit.core.data import Surface
+from streamkit.core.errors import SourceError
+from streamkit.io.outputs import WholeFile, output_error
 from streamkit.media.demux import Demuxer
 from streamkit.media.encode import TIME_BASE, Encoder
 from streamkit.media.uris import mask
-from streamkit.outputs import WholeFile, output_error
 
 if TYPE_CHECKING:
     from av.packet import Packet
+    from av.video.stream import VideoStream
 
 FORMATS = {".mp4": "mp4", ".mkv": "matroska"}
 
@@ -35,23 +36,23 @@ _SLACK_S = 1e-6
 
 
 def container_format(path: str | Path) -> str:
-    """FFmpeg's name of the container that a path's suffix asks for; raise ValueError for another than these two."""
+    """FFmpeg's container name for a path's suffix. Raises ValueError for unsupported suffixes."""
     found = FORMATS.get(Path(path).suffix.lower())
     if found is None:
         raise ValueError(f"path must end in {' or '.join(FORMATS)}, got {str(path)!r}")
     return found
 
 
-class VideoFile:
+class VideoWriter:
     """One video file from the first surface to the last.
 
-    Each frame keeps its presentation time, so that a variable frame rate stays one: to 0.2 microseconds in mp4, to the
+    Each frame keeps its presentation time, so a variable frame rate is preserved: to 0.2 microseconds in mp4, to the
     millisecond in mkv, which has no finer clock. A frame lasts until the next one, the last as long as the one before.
 
     Args:
-        file: where it goes, begun.
-        encoder: what makes the packets.
-        metadata: tags for the whole file.
+        file: the output file, begun.
+        encoder: creates the packets.
+        metadata: tags of the file.
     """
 
     def __init__(self, file: WholeFile, encoder: Encoder, metadata: dict[str, str] | None = None) -> None:
@@ -61,7 +62,7 @@ class VideoFile:
         kind = container_format(file.path)
         # mp4 keeps a start after zero in the clock of the whole movie: as fine as the frames'
         options = {"movie_timescale": str(TIME_BASE.denominator)} if kind == "mp4" else {}
-        self._waiting: deque[Packet] = deque()
+        self._waiting: deque[Packet[VideoStream]] = deque()
         self._lasts: dict[int | None, int] = {}  # how long the frame of each time is shown
         self._last_ticks: int | None = None
         self._step = TIME_BASE.denominator // 25
@@ -72,10 +73,10 @@ class VideoFile:
             encoder.start(self._container)
 
     def write(self, surface: Surface, ticks: int) -> None:
-        """Encode one surface, to be shown at `ticks`, which must rise.
+        """Encode one surface with presentation time `ticks`, which must rise.
 
         Raises:
-            OutputError: it cannot be encoded or written; the file is gone then.
+            OutputError: it cannot be encoded or written; the file is then removed.
         """
         with _Guard(self):
             if self._last_ticks is not None:
@@ -84,7 +85,7 @@ class VideoFile:
             self._mux(self._encoder.encode(surface, ticks))
 
     def finish(self) -> None:
-        """Write what is still inside, close, and give the file its name."""
+        """Write the remaining packets, close the file, and give it its name."""
         with _Guard(self):
             packets = self._encoder.flush()
             if self._last_ticks is not None:
@@ -94,7 +95,7 @@ class VideoFile:
         self._file.finish()
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove the partial file."""
         from av.error import FFmpegError
 
         if self._container is not None:
@@ -102,8 +103,8 @@ class VideoFile:
                 self._container.close()
         self._file.discard()
 
-    def _mux(self, packets: Iterable[Packet]) -> None:
-        """Write packets as soon as it is known how long they last."""
+    def _mux(self, packets: Iterable[Packet[VideoStream]]) -> None:
+        """Write packets as soon as their duration is known."""
         self._waiting.extend(packets)
         while self._waiting and self._waiting[0].pts in self._lasts:
             packet = self._waiting.popleft()
@@ -112,9 +113,9 @@ class VideoFile:
 
 
 class _Guard:
-    """What goes wrong within becomes an OutputError, and the file is discarded."""
+    """Converts errors within the block to OutputError, and discards the file."""
 
-    def __init__(self, video: VideoFile) -> None:
+    def __init__(self, video: VideoWriter) -> None:
         self._video = video
 
     def __enter__(self) -> None:
@@ -130,21 +131,21 @@ class _Guard:
 
 
 def copy_packets(uri: str, file: WholeFile, first_s: float, last_s: float, *, stream: int | None = None) -> None:
-    """Write the packets of a video between two times, as they are, into a file; finishes it.
+    """Copy the packets of a video between two times to a file without re-encoding; finishes the file.
 
-    Begins at the last keyframe before `first_s`, since nothing can be shown without it. Times stay those of the video;
-    where they begin below zero, which no file can show, they begin at zero.
+    The copy starts at the last keyframe before `first_s`, as nothing can be decoded without it. Times stay those of the
+    video; negative times, which no file can show, are shifted to start at zero.
 
     Args:
         uri: the video.
-        file: where it goes, begun.
-        first_s: the first frame's presentation time in seconds.
-        last_s: the last frame's.
-        stream: which of the video streams, from 0; None for the best.
+        file: the output file, begun.
+        first_s: presentation time of the first frame in seconds.
+        last_s: presentation time of the last frame in seconds.
+        stream: index of the video stream, from 0; None for the best.
 
     Raises:
-        OutputError: it cannot be read or written, it has no presentation times, or the container does not take its
-            codec.
+        OutputError: the video cannot be read, the file cannot be written, the video has no presentation times, or the
+            container does not support its codec.
     """
     from av.error import FFmpegError
 
@@ -182,7 +183,7 @@ def _copy(demuxer: Demuxer, file: WholeFile, first_s: float, last_s: float) -> N
 
 
 def _goes_to(demuxer: Demuxer, first_s: float) -> bool:
-    """Go to a keyframe at or before a time; False where the video has to be read through from its beginning."""
+    """Seek to a keyframe at or before a time; return False if the video must be read from its start."""
     if not demuxer.seek(first_s):
         return False
     head = next(demuxer.packets(), None)
@@ -195,7 +196,7 @@ def _goes_to(demuxer: Demuxer, first_s: float) -> bool:
 
 
 def _dated(demuxer: Demuxer) -> Iterator[Any]:
-    """The packets, each with a decoding time: Matroska gives none to the first ones, which wait for the first that has.
+    """Yield packets with decoding times; Matroska gives none to the first ones, which wait for the first that has one.
 
     Raises:
         SourceError: a packet has no presentation time.
@@ -219,7 +220,7 @@ def _dated(demuxer: Demuxer) -> Iterator[Any]:
 
 
 def _backwards(packets: list[Any], dts: int, step: int) -> Iterator[Any]:
-    """Give packets decoding times up to `dts`, the last one's: a step apart, and none behind its presentation time."""
+    """Set decoding times one step apart up to `dts`, that of the last packet, none after its presentation time."""
     for packet in reversed(packets):
         packet.dts = dts = min(dts, packet.pts)
         dts -= step
@@ -227,9 +228,9 @@ def _backwards(packets: list[Any], dts: int, step: int) -> Iterator[Any]:
 
 
 def decodable(packets: Iterable[Any], first: int) -> Iterator[Any]:
-    """The packets from the last keyframe on that is shown at or before `first`, in ticks; all have times.
+    """Yield packets from the last keyframe shown at or before `first`, in ticks; all packets must have times.
 
-    Where none is, from the first keyframe on.
+    If there is none, yields packets from the first keyframe on.
     """
     waiting: list[Any] = []
     left = iter(packets)

@@ -1,11 +1,11 @@
-"""What the GPU's decoder engines (NVDEC) take."""
+"""Capabilities of the GPU's decoder engines (NVDEC)."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any
 
-from streamkit.messages import install_command
+from streamkit.core.text import install_command
 
 CODECS = {
     "h264": "H264",
@@ -23,7 +23,7 @@ _CHROMA_420 = 1  # cudaVideoChromaFormat_420
 
 
 def nv_module() -> Any | str:
-    """PyNvVideoCodec, or why it cannot be used."""
+    """The module PyNvVideoCodec, or the reason why it cannot be used."""
     try:
         import PyNvVideoCodec
     except ImportError as error:
@@ -34,13 +34,13 @@ def nv_module() -> Any | str:
 
 
 def unsupported(device: int, codec: str, chroma: int, bits: int, width: int, height: int) -> str | None:
-    """Why NVDEC of GPU `device` cannot give such pictures as NV12; None where it can.
+    """The reason why NVDEC of GPU `device` cannot decode such frames to NV12; None if it can.
 
     Args:
-        device: the GPU's number.
-        codec: FFmpeg's name of it.
+        device: the GPU's index.
+        codec: FFmpeg's name of the codec.
         chroma: 420, 422, 444 or 400.
-        bits: of a luma sample.
+        bits: bits per luma sample.
         width: in pixels.
         height: in pixels.
     """
@@ -66,7 +66,7 @@ def unsupported(device: int, codec: str, chroma: int, bits: int, width: int, hei
 
 @cache
 def capabilities(device: int, codec: str, bits: int = 8) -> dict[str, int]:
-    """NVDEC's own answer for 4:2:0 pictures of a codec; asked once, for it makes a CUDA context to find out.
+    """NVDEC's capabilities for 4:2:0 frames of a codec; cached, as the query creates a CUDA context.
 
     Raises:
         RuntimeError: PyNvVideoCodec does not load.

@@ -1,11 +1,10 @@
-"""Decoding on the GPU's decoder engines (NVDEC), fed with FFmpeg's packets.
+"""Decoding on the GPU's decoder engines (NVDEC), with packets from FFmpeg.
 
-Three things NVDEC keeps silent about are taken care of here. Its output buffers are overwritten by the next call, so
-each picture is copied, on the device, into a pooled surface; decoder and copy use one CUDA stream, which keeps them in
-order without waiting. It goes on in the old size when the stream changes it, so keyframes are looked at (see
-`parameters`). And it has no notion of FFmpeg's discard flag, so what belongs to a packet is looked up by its time when
-the picture comes out. (It must be the time: NVDEC gives pictures, in the order shown, the packets' values in rising
-order, and so mixes up whatever else packets carry.)
+NVDEC has three pitfalls, which this module handles. Its output buffers are overwritten by the next call, so each frame
+is copied on the device to a pooled surface; decoder and copy use one CUDA stream, which orders them without waiting. It
+keeps the old size when the stream changes it, so keyframes are inspected (see `parameters`). And it does not know
+FFmpeg's discard flag, so the properties of a packet are looked up by its time when the frame is returned. Only the time
+identifies a packet: NVDEC assigns the packets' values to frames in rising order, and so mixes up any other value.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamkit.counters import Counters
-from streamkit.data import Color, Device, Surface
-from streamkit.errors import SourceError
+from streamkit.core.counters import Counters
+from streamkit.core.data import Color, Device, Surface
+from streamkit.core.errors import SourceError
 from streamkit.media import nv_report, nv_sessions
 from streamkit.media.annexb import rewriter
 from streamkit.media.av_decoder import CENTRED, CONCEALED, UNDECODABLE, AvDecoder
-from streamkit.media.demux import chroma_of, headed, twin
-from streamkit.media.frames import Picture, Turn, color_of, turn_of
+from streamkit.media.demux import chroma_of, clone_packet, with_headers
+from streamkit.media.frames import DecodedFrame, Orientation, color_of, orientation_of
 from streamkit.media.keyframes import annexb_headers
 from streamkit.media.nv_caps import nv_module, unsupported
 from streamkit.media.parameters import parameters
@@ -45,7 +44,7 @@ _TRIES = 3
 
 
 class NvUnsupported(Exception):
-    """NVDEC cannot decode this stream; the text says why."""
+    """NVDEC cannot decode this stream; the text gives the reason."""
 
 
 class _Format(NamedTuple):
@@ -54,23 +53,24 @@ class _Format(NamedTuple):
     chroma: int
     bits: int
     color: Color
-    turn: Turn
+    turn: Orientation
     interlaced: bool
 
 
 class NvDecoder:
-    """Packets to pictures in device memory.
+    """Decodes packets to frames in device memory.
 
     Args:
-        demuxer: where the packets come from.
+        demuxer: source of the packets.
         device: a CUDA device.
-        pool: its surfaces.
-        counters: takes `packets not decodable` and `decode errors concealed`.
-        fall_back: makes the decoder to go on with when the stream changes to what NVDEC cannot take; gets the reason.
-        low_delay: hand a picture out without waiting for later packets.
+        pool: its surface pool.
+        counters: counts `packets not decodable` and `decode errors concealed`.
+        fall_back: creates the decoder to continue with if the stream changes to an unsupported format; receives the
+            reason.
+        low_delay: return frames without waiting for later packets.
 
     Raises:
-        NvUnsupported: NVDEC cannot take this stream.
+        NvUnsupported: NVDEC cannot decode this stream.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class NvDecoder:
         self._nvc, self._cupy = module, device.xp
         self._device, self._pool, self._counters, self._fall_back = device, pool, counters, fall_back
         self._low_delay = low_delay
-        self._kept: nv_sessions.Session | None = None
+        self._kept: nv_sessions.NvdecSession | None = None
         self._session: Any = None  # its decoder
         self._stream: Any = None
         self._format: _Format | None = None
@@ -104,7 +104,7 @@ class NvDecoder:
         self.restart(demuxer)
 
     def restart(self, demuxer: Demuxer) -> None:
-        """Go on with another demuxer, or the same one after a seek. The session is kept: a new one costs 60 ms."""
+        """Continue with another demuxer, or after a seek. The session is kept: a new one costs 60 ms."""
         import av
 
         if self._session is not None and self._sent:
@@ -120,15 +120,15 @@ class NvDecoder:
         self._waiting = True  # for a keyframe
         self._software: AvDecoder | None = None
 
-    def decode(self, packet: Any | None, *, hidden: bool = False, unwanted: bool = False) -> list[Picture]:
-        """The pictures that are whole once `packet` (an `av.Packet`) is in; None at the end gives the last ones.
+    def decode(self, packet: Any | None, *, hidden: bool = False, unwanted: bool = False) -> list[DecodedFrame]:
+        """Decode an `av.Packet` and return the frames that are complete; None flushes the decoder at the end.
 
-        The picture of a hidden or unwanted packet is left out.
+        The frame of a hidden or unwanted packet is dropped.
         """
         if self._software is not None:
             return self._software.decode(packet, hidden=hidden, unwanted=unwanted)
         hidden = hidden or unwanted
-        pictures: list[Picture] = []
+        pictures: list[DecodedFrame] = []
         if packet is not None and (packet.is_keyframe or not self._waiting):
             self._timing.sent(packet)
         if packet is None:
@@ -139,13 +139,13 @@ class NvDecoder:
             discard = hidden or packet.is_discard
             return self._push(self._rewriter.address, packet.size, packet.pts, discard, packet.is_corrupt)
         # a filter takes the packet's bytes away
-        keyframe = twin(packet) if packet.is_keyframe else None
+        keyframe = clone_packet(packet) if packet.is_keyframe else None
         for part in self._filter.filter(packet) if self._filter else [packet]:
             discard = hidden or part.is_discard
             if keyframe is not None:
                 named = parameters(self._codec, bytes(part))
                 if self._waiting and not named and self._headers:  # a session may know other ones, or none
-                    part = headed(part, self._headers)
+                    part = with_headers(part, self._headers)
                     named = parameters(self._codec, self._headers)
                 found = named or self._parameters or b""
                 if found != self._parameters:
@@ -161,7 +161,7 @@ class NvDecoder:
         return pictures
 
     def close(self) -> None:
-        """Leave the session to another video; surfaces that were handed out live on."""
+        """Keep the session for another video; surfaces that were returned stay valid."""
         self._leave_session()
         self._scratch = self._filter = None
         if self._software is not None:
@@ -169,7 +169,7 @@ class NvDecoder:
 
     # ------------------------------------------------------------------------------------------------- the session
 
-    def _push(self, address: int, size: int, pts: int | None, discard: bool, corrupt: bool) -> list[Picture]:
+    def _push(self, address: int, size: int, pts: int | None, discard: bool, corrupt: bool) -> list[DecodedFrame]:
         self._number += 1
         key = self._number if pts is None else pts
         self._sent[key] = pts, discard, corrupt
@@ -180,7 +180,7 @@ class NvDecoder:
         data.bsl_data, data.bsl, data.pts = address, size, key
         return self._run(data)
 
-    def _flush(self) -> list[Picture]:
+    def _flush(self) -> list[DecodedFrame]:
         if self._session is None:
             return []
         pictures = self._run(self._end())
@@ -188,12 +188,12 @@ class NvDecoder:
         return pictures
 
     def _end(self) -> Any:
-        """The empty packet that makes a session give its last pictures."""
+        """The empty packet, which makes a session return its last frames."""
         end = self._nvc.PacketData()
         end.bsl_data, end.bsl, end.pts = 0, 0, 0
         return end
 
-    def _run(self, data: Any) -> list[Picture]:
+    def _run(self, data: Any) -> list[DecodedFrame]:
         try:
             if self._session is None:
                 self._session = self._new_session()
@@ -222,7 +222,7 @@ class NvDecoder:
         return [picture for picture in made if picture is not None]
 
     def _new_session(self) -> Any:
-        """The decoder of a session that another video has left, or of a new one."""
+        """Get the decoder of an idle or a new session."""
         form = self._format
         assert form is not None  # a session begins with a keyframe, which sets it
         kind = nv_sessions.Kind(
@@ -234,15 +234,15 @@ class NvDecoder:
         return self._kept.decoder
 
     def _leave_session(self) -> None:
-        """Leave the session to another video, emptied, unless it failed."""
+        """Flush the session and keep it for another video, unless it failed."""
         session, failed = self._kept, self._session is None
         self._kept = self._session = None
         if session is not None and not failed:
             nv_sessions.leave(session, self._end() if self._sent else None)
-            nv_report.take()  # what it said of pictures that nobody wants
+            nv_report.take()  # reports about discarded frames
             self._sent.clear()
 
-    def _picture(self, frame: Any, concealed: bool) -> Picture | None:
+    def _picture(self, frame: Any, concealed: bool) -> DecodedFrame | None:
         pts, discard, corrupt = self._sent.pop(frame.getPTS(), (None, False, False))
         if discard:
             return None
@@ -259,16 +259,16 @@ class NvDecoder:
                 "bits was due",
                 cause="codec",
             )
-        if form.bits == 8 and form.turn == Turn():
+        if form.bits == 8 and form.turn == Orientation():
             self._copy(surface.data.data.ptr, base, surface.data.nbytes, self._stream)
         else:
             with self._stream:
                 self._convert(frame, base, form, surface)
         self._pool.written(surface, self._stream)
-        return Picture(self._timing(pts), width, height, surface, concealed or corrupt)
+        return DecodedFrame(self._timing(pts), width, height, surface, concealed or corrupt)
 
     def _convert(self, frame: Any, base: int, form: _Format, surface: Surface) -> None:
-        """Queue the narrowing and turning of a decoder's buffer, NV12 or P016 without gaps."""
+        """Queue the conversion to 8 bits and the rotation of a decoder's buffer, NV12 or P016 without gaps."""
         cupy = self._cupy
         sample = 2 if form.bits > 8 else 1
         shape = planes.nv12_shape(form.width, form.height)
@@ -276,20 +276,20 @@ class NvDecoder:
         data = cupy.ndarray(shape, np.uint16 if sample == 2 else np.uint8, cupy.cuda.MemoryPointer(memory, 0))
         if sample == 2:
             narrow = surface.data
-            if form.turn != Turn():
+            if form.turn != Orientation():
                 if self._scratch is None or self._scratch.shape != shape:
                     self._scratch = cupy.empty(shape, np.uint8)
                 narrow = self._scratch
             planes.narrow_p016(data, narrow)
             data = narrow
-        if form.turn != Turn():
+        if form.turn != Orientation():
             rotation, mirrored = form.turn
             planes.rotate(data, form.width, form.height, rotation, surface.data, mirrored=mirrored)
 
     # -------------------------------------------------------------------------------------------------- the format
 
-    def _enter_format(self, keyframe: Any) -> list[Picture]:
-        """Look at a keyframe with new parameters; where the format changed, finish the old one first."""
+    def _enter_format(self, keyframe: Any) -> list[DecodedFrame]:
+        """Inspect a keyframe with new parameters; if the format changed, flush the old one first."""
         form = self._look(keyframe) or self._format or self._guess()
         if form == self._format:
             return []
@@ -309,12 +309,12 @@ class NvDecoder:
         return pictures
 
     def _look(self, keyframe: Any) -> _Format | None:
-        """What FFmpeg makes of one keyframe."""
+        """The format of one keyframe, as decoded by FFmpeg."""
         import av
 
         try:
             with self._demuxer.spare() as context:
-                frames = [*context.decode(twin(keyframe)), *context.decode(None)]
+                frames = [*context.decode(clone_packet(keyframe)), *context.decode(None)]
         except (ValueError, OSError, av.FFmpegError):
             return None
         if not frames:
@@ -326,12 +326,12 @@ class NvDecoder:
             chroma_of(frame.format),
             frame.format.components[0].bits,
             color_of(frame, centred=self._codec in CENTRED),
-            turn_of(frame),
+            orientation_of(frame),
             bool(frame.interlaced_frame),
         )
 
     def _guess(self) -> _Format:
-        """What the container says, where the keyframe cannot be decoded."""
+        """The format according to the container, if the keyframe cannot be decoded."""
         info = self._demuxer.info
         color = Color("bt709" if info.height >= 720 else "bt601")
-        return _Format(info.width, info.height, info.chroma, info.bit_depth, color, Turn(), False)
+        return _Format(info.width, info.height, info.chroma, info.bit_depth, color, Orientation(), False)

@@ -1,8 +1,8 @@
-"""What NVDEC says of damaged pictures, which PyNvVideoCodec prints and does not return.
+"""Captures NVDEC's reports of damaged frames, which PyNvVideoCodec prints and does not return.
 
-A picture whose data is damaged comes out patched up, and the only sign of it is a line that the library's C code
-prints from within `Decode`. So the process's C `stdout` is made a stream whose writes come here: that line is noted
-under the thread that is decoding, and everything else goes on to standard error, where it does not mix with records.
+A frame with damaged data is returned with concealed errors; the only sign is a line that the library's C code prints
+from within `Decode`. So the process's C `stdout` is replaced by a stream that writes to this module: that line is
+recorded under the decoding thread, and everything else goes to standard error, where it does not mix with records.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _installed: list[Any] = []  # keeps the callback alive; C has its address
 
 
 def install() -> bool:
-    """Listen from now on; False where this C library has no such streams."""
+    """Start capturing; return False if the C library has no such streams."""
     if _installed:
         return True
     try:
@@ -63,7 +63,7 @@ def install() -> bool:
 
 
 def take() -> int:
-    """How many damaged pictures this thread has met since it last asked."""
+    """Number of damaged frames of this thread since its last call."""
     mine, found = get_ident(), 0
     for _ in range(len(damaged)):
         thread = damaged.popleft()

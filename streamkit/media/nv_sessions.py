@@ -1,7 +1,7 @@
-"""NVDEC sessions between two videos: a new one takes 60 to 70 ms, in which a short video is decoded.
+"""Reuses NVDEC sessions between videos: a new session takes 60 to 70 ms, in which a short video is decoded.
 
-A session is used again for a video that would get one just like it, its parameter sets included: those say how many
-pictures it must hold, and a session never learns that anew. Idle ones are kept for up to a sixteenth of the device's
+A session is reused for a video that needs an identical one, including the parameter sets: they determine how many
+frames it must hold, and a session never updates that. Idle sessions are kept for up to a sixteenth of the device's
 memory; beyond that, those that have been idle longest are closed.
 """
 
@@ -20,7 +20,7 @@ _FIRST = -5  # CUDA's highest priority of a stream
 
 
 class Kind(NamedTuple):
-    """What sessions must have in common to stand for one another."""
+    """Properties that must match for a session to be reused."""
 
     device: int
     codec: str
@@ -33,11 +33,11 @@ class Kind(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of device memory, about."""
+        """Approximate device memory in bytes."""
         return _PICTURES * self.width * self.height * 3 // 2 * (2 if self.bits > 8 else 1)
 
 
-class Session:
+class NvdecSession:
     """A decoder of PyNvVideoCodec and its CUDA stream. Compared by identity."""
 
     __slots__ = ("decoder", "kind", "stream")
@@ -46,34 +46,34 @@ class Session:
         self.kind, self.decoder, self.stream = kind, decoder, stream
 
     def close(self) -> None:
-        """Destroy the decoder, and then its stream."""
+        """Destroy the decoder, then its stream."""
         self.decoder = None
         self.stream = None
 
 
-_idle: deque[Session] = deque()  # in the order in which they became idle; its ends and `remove` are atomic
+_idle: deque[NvdecSession] = deque()  # in the order in which they became idle; its ends and `remove` are atomic
 
 
-def obtain(kind: Kind, nvc: Any) -> tuple[Session, bool]:
-    """A session of this kind, and whether it has served before. Any thread may call it.
+def obtain(kind: Kind, nvc: Any) -> tuple[NvdecSession, bool]:
+    """Get a session of this kind, and whether it is a reused one. Thread-safe.
 
     Args:
-        kind: what it is for.
+        kind: required properties.
         nvc: the module PyNvVideoCodec.
 
     Raises:
-        Exception: of PyNvVideoCodec's own types; no session could be made.
+        Exception: of PyNvVideoCodec's own types; no session could be created.
     """
     session = _take(kind)
     return (_made(kind, nvc), False) if session is None else (session, True)
 
 
-def leave(session: Session, end: Any | None) -> None:
-    """Keep a session for another video; any thread may call it.
+def leave(session: NvdecSession, end: Any | None) -> None:
+    """Keep a session for another video. Thread-safe.
 
     Args:
         session: the session.
-        end: the empty packet, where it holds pictures that nobody wants any more.
+        end: the empty packet, if the session holds frames that must be dropped.
     """
     try:
         if end is not None:
@@ -85,7 +85,7 @@ def leave(session: Session, end: Any | None) -> None:
         _give(session)
 
 
-def _made(kind: Kind, nvc: Any) -> Session:
+def _made(kind: Kind, nvc: Any) -> NvdecSession:
     import cupy
 
     options: dict[str, Any] = {"latency": nvc.DisplayDecodeLatencyType.LOW} if kind.low_delay else {}
@@ -100,10 +100,10 @@ def _made(kind: Kind, nvc: Any) -> Session:
             usedevicememory=True,
             **options,
         )
-    return Session(kind, decoder, stream)
+    return NvdecSession(kind, decoder, stream)
 
 
-def _take(kind: Kind) -> Session | None:
+def _take(kind: Kind) -> NvdecSession | None:
     for session in reversed(list(_idle)):
         if session.kind == kind:
             try:
@@ -114,8 +114,8 @@ def _take(kind: Kind) -> Session | None:
     return None
 
 
-def _give(session: Session) -> None:
-    """Put it with the idle ones; close those that have been idle longest where there are too many."""
+def _give(session: NvdecSession) -> None:
+    """Add a session to the idle ones; close the longest idle ones if they take too much memory."""
     _idle.append(session)
     device = session.kind.device
     while sum(one.kind.size for one in list(_idle) if one.kind.device == device) > _limit(device):
@@ -129,7 +129,7 @@ def _give(session: Session) -> None:
 
 
 def clear() -> None:
-    """Close all that are idle."""
+    """Close all idle sessions."""
     while _idle:
         try:
             _idle.popleft().close()

@@ -1,4 +1,4 @@
-"""Encode NV12 surfaces by NVENC, where the GPU has it, without a pixel coming to the host."""
+"""Encodes NV12 surfaces with NVENC; pixels are not copied to the host."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from streamkit.data import Color, Surface
-from streamkit.errors import DeviceError, MissingPackage
+from streamkit.core.data import Color, Surface
+from streamkit.core.errors import DeviceError, MissingPackage
 from streamkit.media.encode import H273, TIME_BASE, Encoding
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
     from av.packet import Packet
+    from av.video.stream import VideoStream
 
 
 def check_nvenc(codec: str, device: int) -> None:
-    """Make an encoder and drop it again.
+    """Check for NVENC by creating an encoder.
 
     Raises:
         MissingPackage: PyNvVideoCodec is not installed.
-        DeviceError: the GPU, or its driver, has no encoder for the codec. H200, H100 and A100 have none at all.
+        DeviceError: the GPU or its driver has no encoder for the codec. H200, H100 and A100 have no NVENC.
     """
     try:
         import PyNvVideoCodec as nvc  # noqa: N813
@@ -43,18 +44,18 @@ def _first_line(error: BaseException) -> str:
 
 
 class NvEncoder:
-    """NVENC through PyNvVideoCodec, fed with NV12 in device memory; no pixel comes to the host.
+    """NVENC through PyNvVideoCodec, with NV12 input in device memory; pixels are not copied to the host.
 
-    It makes no B pictures, so packets come in the order of the frames. The stream is added with the first packet,
-    whose headers describe it. Colour tags are written into the bitstream behind the encoder, which takes none.
+    It creates no B frames, so packets are in frame order. The stream is added with the first packet, whose headers
+    describe it. Colour tags are written into the bitstream after encoding, as the encoder does not accept any.
 
     Args:
-        encoding: what is asked for.
-        width: of the surfaces, in pixels, even.
-        height: the same.
-        color: how the surfaces are to be read.
-        rate: frames a second, a hint for the rate control.
-        device: the GPU's number.
+        encoding: encoder options.
+        width: width of the surfaces in pixels, even.
+        height: height of the surfaces in pixels, even.
+        color: colour format of the surfaces.
+        rate: frames per second, a hint for rate control.
+        device: the GPU's index.
     """
 
     def __init__(self, encoding: Encoding, width: int, height: int, color: Color, rate: Fraction, device: int) -> None:
@@ -80,11 +81,11 @@ class NvEncoder:
         self._stream: Any = None
 
     def start(self, container: OutputContainer) -> None:
-        """Take the container; the stream follows with the first packet."""
+        """Set the container; the stream is added with the first packet."""
         self._container = container
 
-    def encode(self, surface: Surface, ticks: int) -> Sequence[Packet]:
-        """The packets that are ready."""
+    def encode(self, surface: Surface, ticks: int) -> Sequence[Packet[VideoStream]]:
+        """See `Encoder.encode`."""
         if surface.ready is not None:
             surface.ready.synchronize()  # the encoder copies on a stream of its own
         self._inside[ticks] = surface
@@ -92,11 +93,11 @@ class NvEncoder:
         picture.inputTimeStamp = ticks
         return self._packets(self._encoder.Encode(_Planes(surface), picture))
 
-    def flush(self) -> Sequence[Packet]:
-        """The packets that are still inside."""
+    def flush(self) -> Sequence[Packet[VideoStream]]:
+        """See `Encoder.flush`."""
         return self._packets(self._encoder.EndEncode())
 
-    def _packets(self, encoded: Any) -> list[Packet]:
+    def _packets(self, encoded: Any) -> list[Packet[VideoStream]]:
         from av import Packet
 
         made = []
@@ -114,7 +115,7 @@ class NvEncoder:
         return made
 
     def _describe(self, data: bytes) -> None:
-        """Add the stream, by the headers at the start of the first packet."""
+        """Add the stream, from the headers at the start of the first packet."""
         import av
 
         primaries, transfer, matrix = H273[self._color.matrix]
@@ -133,7 +134,7 @@ class NvEncoder:
 
 
 class _Planes:
-    """A device surface as PyNvVideoCodec wants a picture: `cuda()` gives its planes."""
+    """A device surface in the form that PyNvVideoCodec expects: `cuda()` returns its planes."""
 
     def __init__(self, surface: Surface) -> None:
         width, height, address = surface.width, surface.height, int(surface.data.data.ptr)
@@ -154,7 +155,7 @@ class _Plane:
 
 
 def _is_keyframe(data: bytes, codec: str) -> bool:
-    """Whether an Annex B access unit holds an IDR (H.264) or an IRAP (HEVC) picture."""
+    """Whether an Annex B access unit contains an IDR (H.264) or IRAP (HEVC) frame."""
     at = data.find(b"\x00\x00\x01")
     while 0 <= at < len(data) - 3:
         kind = data[at + 3] & 31 if codec == "h264" else data[at + 3] >> 1 & 63

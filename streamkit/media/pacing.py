@@ -1,4 +1,4 @@
-"""Playing a file as a camera would: every picture at its time, no sooner."""
+"""Paces a file in real time, like a camera: no frame is early."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from streamkit.data import Frame
+    from streamkit.core.data import Frame
 
 _NAP_S = 0.05
 _LONGEST_GAP_S = 10.0
 
 
 class Pacer:
-    """Says when pictures are due, and waits for them.
+    """Computes due times of frames, and waits for them.
 
     Args:
-        pace: `realtime` for the video's own times, or pictures a second.
-        step_s: the time between two pictures, for the phase.
-        phase: a number for a phase that is the same in every run; None for a random one. Sources that begin together
-            are spread over a picture's time by it, as cameras are.
-        source: the source's id; sources of the same `phase` still differ.
+        pace: `realtime` for the video's own times, or frames per second.
+        step_s: time between two frames in seconds, for the phase.
+        phase: seed of a phase that is the same in every run; None for a random one. It spreads sources that start
+            together over the duration of a frame, like cameras.
+        source: the source's id; sources with the same `phase` still differ.
     """
 
     def __init__(self, pace: str | float, step_s: float, phase: int | None, source: str) -> None:
@@ -34,7 +34,7 @@ class Pacer:
         self.stopped = False
 
     def due_s(self, index: int, pts_s: float) -> float:
-        """When picture `index` is due on the monotonic clock, in seconds. The first one sets the clock."""
+        """Due time of frame `index` on the monotonic clock, in seconds. The first frame starts the clock."""
         now = index / self._rate if self._rate else pts_s
         if self._begin_s is None or not -_LONGEST_GAP_S < now - self._last_s < _LONGEST_GAP_S:
             self._begin_s, self._first = time.monotonic() + self._phase_s, now
@@ -43,12 +43,12 @@ class Pacer:
         return self._due_s
 
     def follow(self, frame: Frame) -> None:
-        """A frame comes back from its reader, who may have made it due later, as a pause does: so are all behind it."""
+        """Delay later frames as much as the consumer delayed this one, for example during a pause."""
         if self._begin_s is not None and frame.due_s is not None:
             self._begin_s += frame.due_s - self._due_s
 
     def wait(self, due_s: float) -> None:
-        """Sleep until then, or until `stopped` is set."""
+        """Sleep until the due time, or until `stopped` is set."""
         while not self.stopped:
             left = due_s - time.monotonic()
             if left <= 0:

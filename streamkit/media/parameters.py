@@ -1,11 +1,11 @@
-"""What of a keyframe's bytes fixes the picture's size and format, by codec.
+"""Extracts the bytes of a keyframe that determine frame size and format, by codec.
 
-NVDEC goes on in the old size when a stream changes it, silently. So whoever feeds it compares these bytes from keyframe
-to keyframe; where they differ, FFmpeg decodes that one keyframe and tells what the new format is. Bytes that differ
-without a change cost one such look, no more.
+NVDEC silently keeps the old size when a stream changes it. So its caller compares these bytes from keyframe to
+keyframe; if they differ, FFmpeg decodes that one keyframe to find the new format. Bytes that differ without a change of
+format cost one such decode, no more.
 
-Byte layouts: ITU-T H.264 7.3.1 and H.265 7.3.1.2 (NAL units, Annex B), ISO/IEC 14496-2 6.2 (MPEG-4), 13818-2 6.2
-(MPEG-2), RFC 6386 9.1 (VP8), the VP9 bitstream specification 6.2 and the AV1 one 5.3.
+Sources: ITU-T H.264 7.3.1 and H.265 7.3.1.2 (NAL units, Annex B), ISO/IEC 14496-2 6.2 (MPEG-4), 13818-2 6.2 (MPEG-2),
+RFC 6386 9.1 (VP8), the VP9 bitstream specification 6.2 and the AV1 one 5.3.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _START = b"\0\0\1"
 
 
 def parameters(codec: str, data: bytes) -> bytes:
-    """The bytes that fix the format; empty where this packet says nothing of it.
+    """The bytes that determine the format; empty if the packet does not contain them.
 
     Args:
-        codec: FFmpeg's name.
+        codec: FFmpeg's name of the codec.
         data: a packet, in Annex B form for H.264 and HEVC.
     """
     find = _FINDERS.get(codec)
@@ -27,7 +27,7 @@ def parameters(codec: str, data: bytes) -> bytes:
 
 
 def units(data: bytes) -> Iterator[bytes]:
-    """The pieces between start codes."""
+    """Yield the units between start codes."""
     at = data.find(_START)
     while at >= 0:
         end = data.find(_START, at + 3)

@@ -1,4 +1,4 @@
-"""Push: encoded video to a receiver over the network, or into an HLS playlist, as it comes."""
+"""Pushes encoded video to a receiver over the network, or into an HLS playlist, in real time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from streamkit.data import Surface
-from streamkit.errors import OutputError
+from streamkit.core.data import Surface
+from streamkit.core.errors import OutputError
 from streamkit.media.encode import Encoder
 from streamkit.media.uris import is_path, local_path, mask, scheme
 
@@ -24,7 +24,7 @@ _PIPE_BYTES = 1 << 18
 
 
 def check_target(url: str) -> None:
-    """Refuse an address that nothing can be pushed to; raise ValueError."""
+    """Reject an address that does not support pushing. Raises ValueError."""
     kind, where = scheme(url), url.partition("?")[0]
     if kind in FORMATS:
         return
@@ -35,10 +35,10 @@ def check_target(url: str) -> None:
 
 
 def check_protocol(url: str) -> None:
-    """Refuse a protocol that the FFmpeg behind PyAV was built without.
+    """Reject a protocol that PyAV's FFmpeg was built without.
 
     Raises:
-        OutputError: it was.
+        OutputError: the protocol is missing.
     """
     if scheme(url) != "srt":
         return
@@ -57,7 +57,7 @@ def check_protocol(url: str) -> None:
 
 
 def target_options(url: str, timeout_s: float) -> tuple[str, dict[str, str]]:
-    """FFmpeg's name of the container that an address is written in, and its options."""
+    """FFmpeg's container name for an address, and its options."""
     kind, us = scheme(url), str(int(timeout_s * 1e6))
     if kind in ("rtsp", "rtsps"):
         return "rtsp", {"rtsp_transport": "tcp", "timeout": us}
@@ -75,15 +75,15 @@ def target_options(url: str, timeout_s: float) -> tuple[str, dict[str, str]]:
 
 
 class Push:
-    """One connection to a receiver: encoder, and the process that talks to the receiver.
+    """One connection to a receiver: an encoder, and a process that talks to the receiver.
 
     Args:
         url: the receiver.
-        encoder: makes the packets; begins with a keyframe.
-        timeout_s: how long the receiver may take nothing.
+        encoder: creates the packets, starting with a keyframe.
+        timeout_s: maximum time without accepted data, in seconds.
 
     Attributes:
-        connected: whether the receiver has taken the stream's description.
+        connected: whether the receiver has accepted the stream's description.
     """
 
     def __init__(self, url: str, encoder: Encoder, timeout_s: float) -> None:
@@ -117,10 +117,10 @@ class Push:
         self._send(json.dumps({"url": where, "format": kind, "options": options}).encode() + b"\n")
 
     def write(self, surface: Surface, ticks: int) -> None:
-        """Encode one surface, to be shown at `ticks` of `TIME_BASE`, which must rise, and send it.
+        """Encode and send one surface; `ticks` of `TIME_BASE` is its presentation time and must rise.
 
         Raises:
-            OutputError: the connection is lost, was refused, or nothing was taken for too long.
+            OutputError: the connection was lost or refused, or no data was accepted for too long.
         """
         from av.error import FFmpegError
 
@@ -133,7 +133,7 @@ class Push:
         self._listen()
 
     def close(self) -> None:
-        """Send what is still inside, and end the connection in good order, or anyhow after two seconds."""
+        """Send the remaining packets and close the connection, within two seconds."""
         from av.error import FFmpegError
 
         with suppress(OutputError, FFmpegError, OSError, ValueError):
@@ -144,14 +144,14 @@ class Push:
         self._end(_GRACE_S)
 
     def _listen(self) -> None:
-        """Note whether the process has said that it is connected."""
+        """Check whether the process has reported that it is connected."""
         assert self._process.stdout is not None
         if not self.connected and not self._process.stdout.closed:
             with suppress(BlockingIOError):
                 self.connected = b"connected" in os.read(self._out, 100)
 
     def _send(self, data: bytes, timeout_s: float | None = None) -> None:
-        """Write to the process; wait for it for as long as the receiver may take."""
+        """Write to the process; wait for as long as the receiver may take."""
         rest, until_s = memoryview(data), time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
         while rest:
             if self._process.poll() is not None:
@@ -173,7 +173,7 @@ class Push:
         return OutputError(f"cannot push to {mask(self._url)}: {mask(why or told or did)}")
 
     def _end(self, grace_s: float) -> str:
-        """End the process; return what it said last."""
+        """End the process; return its last error line."""
         process = self._process
         with suppress(OSError):
             if process.stdin is not None:
@@ -194,7 +194,7 @@ class Push:
 
 
 class _Collector:
-    """A file that keeps what is written until it is taken."""
+    """A file object that keeps written data until it is taken."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -204,6 +204,6 @@ class _Collector:
         return len(data)
 
     def take(self) -> bytes:
-        """What was written since the last time."""
+        """Return the data written since the last call."""
         data, self._data = bytes(self._data), bytearray()
         return data

@@ -1,11 +1,11 @@
-"""The process that talks to a receiver of a stream: run as a module by `media.push`, never imported by it.
+"""The process that talks to a receiver of a stream; `media.push` runs it as a module and never imports it.
 
-FFmpeg's connecting cannot be interrupted, and PyAV lets no other Python thread run meanwhile. So a receiver that hangs
-would hang the whole pipeline; here it hangs a process that can be ended.
+FFmpeg's connecting cannot be interrupted, and PyAV holds the GIL meanwhile. A receiver that hangs would therefore hang
+the whole pipeline; here it hangs a process that can be killed.
 
-On its standard input come one line of JSON, `{"url": ..., "format": ..., "options": {...}}`, and then a video in the
-NUT container, whose packets go out as they are. It prints `connected` when the receiver has taken the stream's
-description, and for what goes wrong a line on its standard error. It ends when its input does.
+Standard input contains one line of JSON, `{"url": ..., "format": ..., "options": {...}}`, and then a video in the NUT
+container, whose packets are sent as they are. The process prints `connected` once the receiver has accepted the
+stream's description, and errors as one line on standard error. It exits at the end of its input.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> int:
                 print("connected", flush=True)
                 for packet in source.demux(stream):
                     if packet.size:
-                        packet.dts = packet.pts  # NUT does not tell; nobody encodes B pictures for a live stream
+                        packet.dts = packet.pts  # NUT has no DTS; live streams have no B frames
                         packet.stream = out
                         sink.mux_one(packet)
     except (av.FFmpegError, OSError, ValueError, IndexError) as error:
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def _line() -> bytes:
-    """The first line of the standard input, and not one byte more."""
+    """Read the first line of standard input, and not one byte more."""
     found = b""
     while not found.endswith(b"\n"):
         more = os.read(0, 1)

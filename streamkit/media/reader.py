@@ -1,4 +1,4 @@
-"""One video from its first picture to its last: demuxer and decoder together, and what was wrong at the end."""
+"""Reads one video from its first to its last frame with demuxer and decoder, and checks its integrity at the end."""
 
 from __future__ import annotations
 
@@ -8,65 +8,78 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from typing import Any
 
-from streamkit.ahead import Ahead
-from streamkit.counters import Counters
-from streamkit.data import Device
-from streamkit.errors import SourceError
+from streamkit.core.counters import Counters
+from streamkit.core.data import Device
+from streamkit.core.errors import SourceError
+from streamkit.core.stage import PacketBuffer
+from streamkit.core.tasks import OrderedExecutor
+from streamkit.core.tracing import Spans
 from streamkit.media.arrivals import Arrivals
 from streamkit.media.av_decoder import CONCEALED, UNDECODABLE
-from streamkit.media.decode import Decoder, Picture, open_decoder
+from streamkit.media.decode import DecodedFrame, Decoder, open_decoder
 from streamkit.media.demux import Demuxer
-from streamkit.media.link import Link
-from streamkit.media.numbering import Numbering
-from streamkit.media.ring import Place, Ring
-from streamkit.media.skipping import Skipping
-from streamkit.media.split import Decoders, Split, how_many
+from streamkit.media.frame_numbering import FrameNumbering
+from streamkit.media.frame_sampling import FrameSampler
+from streamkit.media.integrity import check, lost
+from streamkit.media.link import ConnectionOptions
+from streamkit.media.ring import PacketRef
+from streamkit.media.selective_decode import SelectiveDecoder
+from streamkit.media.split import Decoders, SplitDecoder, how_many
 from streamkit.media.surfaces import SurfacePool
-from streamkit.media.thinning import Thinning
 from streamkit.media.uris import mask
-from streamkit.media.wholeness import check, lost
-from streamkit.spans import Spans
 
 LOST = "pictures lost in decoding"
 _SLACK_S = 1e-6
 
 
-class Reader:
+class VideoReader:
     """Reads one video, maybe several times, with one decoder or several.
 
     Args:
         uri: a path or an address.
-        device: where surfaces are wanted.
-        pool: that device's surfaces.
-        counters: takes what went wrong with single pictures.
-        say: reports to the user.
-        threads: for decoding on the CPU.
-        low_delay: pictures as soon as they are whole; for live sources and those that play at their own pace.
-        link: how an address is opened.
-        spans: the thread's place in a run's timeline; waiting for a live source's packets is shown.
+        device: device of the surfaces.
+        pool: surface pool of that device.
+        counters: counts damaged and lost frames.
+        say: receives messages for the user.
+        threads: number of threads for decoding on the CPU.
+        low_delay: return frames as soon as they are complete; for live and paced sources.
+        link: connection options of an address.
+        spans: the thread's track in the timeline of the run; shows waits for packets of live sources.
         on_packet: called with each `av.Packet` before it is decoded; may change its bytes in place.
-        decoders: how many decode a file at once, or `auto`; what comes out is the same.
-        ahead: does that.
-        ring: keeps the packets, as they came.
-        stream: which of the video streams, from 0; None for the best.
+        decoders: number of decoders that decode a file in parallel, or `auto`; the frames are the same.
+        ahead: runs these decoders.
+        ring: keeps the packets as received.
+        stream: index of the video stream, from 0; None for the best.
 
     Attributes:
-        info: what the container says.
-        step_s: how long a picture is shown.
-        began: number and time of the first picture of the part that is read, wanted or not; None where all come out.
-        ended: likewise of the last one so far.
+        info: stream information from the container.
+        step_s: duration of a frame in seconds.
+        began: number and time of the first frame of the part that is read, wanted or not; None if all are returned.
+        ended: the same for the last frame so far.
 
     Raises:
-        SourceError: it cannot be opened.
+        SourceError: the video cannot be opened.
     """
 
     def __init__(
-        self, uri: str, device: Device, pool: SurfacePool, counters: Counters, say: Callable[[str], None], *,
-        threads: int = 1, low_delay: bool = False, link: Link | None = None,
-        spans: Spans | None = None, on_packet: Callable[[Any], None] | None = None,
-        decoders: Decoders = 1, ahead: Ahead | None = None, ring: Ring | None = None, stream: int | None = None,
-    ) -> None:  # fmt: skip
-        self._uri, self._link, self._counters, self._on_packet = uri, link or Link(), counters, on_packet
+        self,
+        uri: str,
+        device: Device,
+        pool: SurfacePool,
+        counters: Counters,
+        say: Callable[[str], None],
+        *,
+        threads: int = 1,
+        low_delay: bool = False,
+        link: ConnectionOptions | None = None,
+        spans: Spans | None = None,
+        on_packet: Callable[[Any], None] | None = None,
+        decoders: Decoders = 1,
+        ahead: OrderedExecutor | None = None,
+        ring: PacketBuffer | None = None,
+        stream: int | None = None,
+    ) -> None:
+        self._uri, self._link, self._counters, self._on_packet = uri, link or ConnectionOptions(), counters, on_packet
         self._spans = spans or Spans()
         self._number = stream
         self._demuxer = self._opened()
@@ -85,8 +98,8 @@ class Reader:
         self._arrivals = Arrivals(uri, self._link.timeout_s)  # live only
         self._counts: dict[float, tuple[int, float]] = {}
         self._decoder: Decoder | None = None
-        self._split: Split | None = None
-        ahead = ahead or Ahead()
+        self._split: SplitDecoder | None = None
+        ahead = ahead or OrderedExecutor()
         count = how_many(decoders, self.info, device, ahead)
         if count == 1:
             if decoders not in (1, "auto"):
@@ -100,23 +113,22 @@ class Reader:
             demuxer = self._opened()
             return demuxer, open_decoder(demuxer, device, pool, counts, say)
 
-        self._split = Split(uri, count, another, pool, counters, ahead, say if decoders != "auto" else _quiet)
+        self._split = SplitDecoder(uri, count, another, pool, counters, ahead, say if decoders != "auto" else _quiet)
 
     def pictures(
-        self, start_s: float = 0.0, end_s: float | None = None, *, thinning: Thinning | None = None,
+        self, start_s: float = 0.0, end_s: float | None = None, *, thinning: FrameSampler | None = None,
         keyframes: bool = False,
-    ) -> Iterator[tuple[int, Picture]]:  # fmt: skip
-        """The pictures and their numbers in the video, from 0, in the order shown.
+    ) -> Iterator[tuple[int, DecodedFrame]]:  # fmt: skip
+        """Yield the frames with their numbers in the video, from 0, in presentation order.
 
         Args:
-            start_s: seconds after the video's first picture; earlier ones are left out, but count.
-            end_s: likewise; this picture and later ones are left out.
-            thinning: says which of them are wanted. Others are not decoded where that is possible, and may come out
-                all the same where it is not.
-            keyframes: only those that can be decoded alone; packets of others never reach a decoder.
+            start_s: seconds after the video's first frame; earlier frames are skipped, but count.
+            end_s: likewise; this frame and later ones are skipped.
+            thinning: selects the wanted frames. Others are not decoded if possible, and may still be returned if not.
+            keyframes: return only keyframes that can be decoded alone; other packets never reach a decoder.
 
         Raises:
-            SourceError: reading failed, or the video ends early or is damaged; raised after the last good picture.
+            SourceError: reading failed, or the video ends early or is damaged; raised after the last good frame.
         """
         if self._used:
             self._reopen()
@@ -146,17 +158,17 @@ class Reader:
             step_s=self.step_s,
         )  # fmt: skip
 
-    def place(self, pts_s: float) -> Place | None:
-        """Where the packet of a frame is kept; None where packets are not."""
+    def place(self, pts_s: float) -> PacketRef | None:
+        """Reference to the packet of a frame in the ring; None if packets are not kept."""
         return None if self._ring is None else self._ring.place(pts_s)
 
     def sender_time_s(self, pts_s: float) -> float | None:
-        """A presentation time by the sender's own clock, in seconds since 1970; None where it has not told."""
+        """A presentation time on the sender's own clock, in seconds since 1970; None if it has not reported one."""
         shift_s = self._demuxer.sender_shift_s
         return None if shift_s is None else pts_s + shift_s
 
     def arrived_s(self, pts_s: float) -> float:
-        """When a live source's picture came, as a packet, on the monotonic clock; the newest one's where none fits."""
+        """Arrival of a live frame's packet on the monotonic clock, in seconds; of the newest packet if none matches."""
         return self._arrivals.came_s(round(pts_s / self._demuxer.stream.time_base))
 
     def close(self) -> None:
@@ -166,15 +178,15 @@ class Reader:
                 one.close()
         self._demuxer.close()
 
-    def _decoded(self) -> Generator[Picture]:
-        """What is left of the video; what was decoded before reading failed comes out before the error."""
+    def _decoded(self) -> Generator[DecodedFrame]:
+        """Yield the remaining frames; frames decoded before an error are yielded before it is raised."""
         packets = self._packets()
         if self._split is None:
             return self._shown_by(self._one_by_one(packets))
         return self._shown_by(self._split.pictures(packets, self._demuxer))
 
-    def _shown_by(self, pictures: Generator[Picture]) -> Generator[Picture]:
-        """Pictures that are decoded, noted as they come out."""
+    def _shown_by(self, pictures: Generator[DecodedFrame]) -> Generator[DecodedFrame]:
+        """Yield decoded frames and record their count and time."""
         with closing(pictures):
             for picture in pictures:
                 self._shown, self._last_s = self._shown + 1, picture.pts_s
@@ -203,8 +215,8 @@ class Reader:
                 self._on_packet(packet)
             yield packet
 
-    def _one_by_one(self, packets: Iterable[Any]) -> Generator[Picture]:
-        """The pictures of these packets, from one decoder."""
+    def _one_by_one(self, packets: Iterable[Any]) -> Generator[DecodedFrame]:
+        """Decode these packets with one decoder."""
         assert self._decoder is not None
         trouble = None
         try:
@@ -217,9 +229,9 @@ class Reader:
             raise trouble
 
     def _picked(
-        self, begin: float | None, thinning: Thinning | None, keyframes: bool
-    ) -> Iterator[tuple[int, Picture]]:  # fmt: skip
-        """The wanted pictures from a time on, with their numbers; others too where packets have no times."""
+        self, begin: float | None, thinning: FrameSampler | None, keyframes: bool
+    ) -> Iterator[tuple[int, DecodedFrame]]:  # fmt: skip
+        """Yield the wanted frames from a time on, with their numbers; also others if packets have no times."""
         assert self._decoder is not None
         first_number, sought = self._sought(begin) if begin is not None and not self.info.live else (0, None)
         packets = self._packets() if sought is None else itertools.chain([sought], self._packets())
@@ -242,11 +254,11 @@ class Reader:
             self._shown, self._last_s = self._shown + 1, pts_s
             return (alone or not keyframes) and (thinning is None or thinning.takes(number, pts_s))
 
-        numbering = Numbering(
+        numbering = FrameNumbering(
             packets, self._demuxer, wants, first=first_number, ahead=not self.info.live, flushed=keyframes,
             since_s=-math.inf if sought is None or begin is None else begin,
         )  # fmt: skip
-        skipping = Skipping(self._decoder, self._demuxer, self._counters, sought=sought is not None)
+        skipping = SelectiveDecoder(self._decoder, self._demuxer, self._counters, sought=sought is not None)
         for number, picture in skipping.keyframes(numbering) if keyframes else skipping.pictures(numbering):
             yield number, picture
             if self.info.live:
@@ -254,11 +266,11 @@ class Reader:
         self._missing = skipping.missing
 
     def _sought(self, begin: float) -> tuple[int, Any]:
-        """Go to a keyframe at or before a time.
+        """Seek to a keyframe at or before a time.
 
         Returns:
-            How many pictures come before that time, and the first packet from there; 0 and None where the video has to
-            be read through, and is at its beginning.
+            Number of frames before that time, and the first packet from there; 0 and None if the video must be read
+            from its start, where it then is.
         """
         found = self._count_before(begin)
         if found is not None and self._demuxer.seek(begin):
@@ -271,10 +283,10 @@ class Reader:
         self._reopen()
         return 0, None
 
-    def _from(self, begin: float) -> Iterator[tuple[int, Picture]]:
-        """The pictures from a time on, with their numbers: by a seek, or by reading through where that fails.
+    def _from(self, begin: float) -> Iterator[tuple[int, DecodedFrame]]:
+        """Yield the frames from a time on, with their numbers: by a seek, or by reading from the start if that fails.
 
-        A live source is read through, once: after its first picture its clock may fall back without ending it.
+        A live source is read once, without seeking: its clock may fall back after the first frame without ending it.
         """
         if self.info.live:
             yield from itertools.dropwhile(lambda pair: pair[1].pts_s < begin, enumerate(self._decoded()))
@@ -296,9 +308,9 @@ class Reader:
                 yield number, picture
 
     def _count_before(self, begin: float) -> tuple[int, float] | None:
-        """How many pictures come before a time, and the time of the first that does not; None where packets have none.
+        """Number of frames before a time, and the time of the first later one; None if packets have no times.
 
-        Packets are read, not decoded: tens of thousands a second.
+        Packets are read but not decoded: tens of thousands per second.
         """
         if begin not in self._counts:
             count, first = 0, math.inf
@@ -338,4 +350,4 @@ class Reader:
 
 
 def _quiet(text: str) -> None:
-    """Nobody asked for more than one decoder."""
+    """Ignore the message: the user did not ask for several decoders."""

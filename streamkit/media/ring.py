@@ -1,9 +1,9 @@
-"""The latest packets of a source, as they came, for stages that write them out without decoding.
+"""Packet ring buffer for clip recording: the latest packets of a source, as received.
 
-The source puts packets in while it decodes; each of its frames carries the `Place` of its own packet, so that a stage
-that sees the frame, however much later, finds the packets around it. A reader says how far back it still needs them,
-and what no reader needs goes. So a stage may be behind by any time without losing a packet, and there is nothing to
-tune but the memory that this may take.
+The source adds packets while it decodes. Each of its frames carries the `PacketRef` of its own packet, so a stage that
+gets the frame, however late, finds the packets around it. Each reader reports how far back it needs packets; packets
+that no reader needs are dropped. So a stage may lag by any time without losing a packet; only the memory limit needs
+tuning.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from fractions import Fraction
 from itertools import islice
 from typing import Any, NamedTuple
 
-from streamkit.media.rising import TICKS_PER_S, Rising
+from streamkit.media.monotonic_timestamps import TICKS_PER_S, MonotonicTimestamps
 
-__all__ = ["TICKS_PER_S", "Form", "Kept", "Place", "Ring"]
+__all__ = ["TICKS_PER_S", "BufferedPacket", "PacketRef", "PacketRing", "StreamFormat"]
 
 _MOST_EARLY = 32
 """Packets of a new connection that may wait for the first one with a decoding time: more than any reordering needs."""
 
 
-class Form:
+class StreamFormat:
     """What a player must know of a stream before its first packet.
 
     Args:
-        stream: an `av.VideoStream` that is being read; its parameters are copied, so that it may be closed.
+        stream: an `av.VideoStream` that is being read; its parameters are copied, so it may be closed.
 
     Attributes:
-        template: an `av.VideoStream` with the same parameters, which lives as long as this.
+        template: an `av.VideoStream` with the same parameters, valid as long as this object.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -44,25 +44,24 @@ class Form:
         self._key = (context.codec.canonical_name, context.width, context.height, bytes(context.extradata or b""))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Form) and self._key == other._key
+        return isinstance(other, StreamFormat) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class BufferedPacket:
     """One packet.
 
     Attributes:
-        number: its place among the source's packets, from 0.
-        data: its bytes, as they came.
-        pts: when its picture is shown, in ticks of `TIME_BASE`, on a clock that only rises: loops and reconnections
-            go on where the former turn ended.
-        dts: when it is to be decoded, likewise; rises from packet to packet.
-        duration: how long its picture is shown, in ticks; 0 where that is not known.
-        keyframe: whether decoding can begin with it.
-        form: what a player must know.
+        number: index among the source's packets, from 0.
+        data: its bytes, as received.
+        pts: presentation time in ticks of `TIME_BASE`, on a clock that only rises over loops and reconnections.
+        dts: decoding time, likewise; rises from packet to packet.
+        duration: duration of its frame in ticks; 0 if unknown.
+        keyframe: whether decoding can start with it.
+        form: the stream's parameters.
     """
 
     number: int
@@ -71,12 +70,12 @@ class Kept:
     dts: int
     duration: int
     keyframe: bool
-    form: Form
+    form: StreamFormat
 
 
 @dataclass(slots=True)
 class _Given:
-    """A packet with the times that the container gives, in its own ticks; None where it gives none."""
+    """A packet with the container's times, in the stream's ticks; None if there are none."""
 
     data: bytes
     pts: int | None
@@ -85,23 +84,23 @@ class _Given:
     keyframe: bool
 
 
-class Place(NamedTuple):
+class PacketRef(NamedTuple):
     """The packet that a frame was decoded from: `ring` may still have it under `number`."""
 
-    ring: Ring
+    ring: PacketRing
     number: int
 
 
-class Ring:
-    """A source's packets, numbered. One thread puts, others read.
+class PacketRing:
+    """Numbered packets of a source. One thread adds packets, others read them.
 
     Args:
-        readers: names of those that read. Nothing goes before each has said, by `release`, that it may.
-        limit_bytes: packets beyond this go all the same, the oldest first, counted in `lost`.
-        guard: a lock that is held while packets are put or taken.
+        readers: names of the readers. No packet is dropped before each has released it with `release`.
+        limit_bytes: maximum size; the oldest packets beyond it are dropped and counted in `lost`.
+        guard: a lock that is held while packets are added or read.
 
     Attributes:
-        lost: packets that went before every reader had released them.
+        lost: packets dropped before every reader had released them.
     """
 
     def __init__(
@@ -109,24 +108,24 @@ class Ring:
     ) -> None:
         self._limit, self._guard = limit_bytes, guard or nullcontext()
         self._needed: dict[Hashable, int] = dict.fromkeys(readers, 0)
-        self._kept: deque[Kept] = deque()
+        self._kept: deque[BufferedPacket] = deque()
         self._keyframes: deque[tuple[int, int]] = deque()  # number and pts of each kept
         self._numbers: dict[int, int] = {}  # by the pts that the container gives, of the present opening
         self._early: list[_Given] = []
         self._next = self._bytes = self.lost = 0
-        self._form: Form | None = None
-        self._clock = Rising()
+        self._form: StreamFormat | None = None
+        self._clock = MonotonicTimestamps()
 
     # -------------------------------------------------------------------------------------------------- the source
 
     def begin(self, stream: Any, *, live: bool = False) -> None:
-        """The source has been opened, maybe once more: what is put from now on is of this stream.
+        """Start a stream: the source has been opened, maybe again.
 
         Args:
             stream: an `av.VideoStream` being read.
-            live: whether the time that passes between two openings is time of the video.
+            live: whether the time between two openings counts as time of the video.
         """
-        form = Form(stream)
+        form = StreamFormat(stream)
         with self._guard:
             if self._form != form:
                 self._form = form
@@ -135,7 +134,7 @@ class Ring:
             self._numbers.clear()
 
     def put(self, packet: Any) -> None:
-        """Take in an `av.Packet` with data; its bytes are copied."""
+        """Add an `av.Packet` with data; its bytes are copied."""
         data = bytes(packet)
         with self._guard:
             assert self._form is not None, "begin comes first"
@@ -143,27 +142,27 @@ class Ring:
             while self._bytes > self._limit and len(self._kept) > 1:
                 self.lost += self._drop_first()
 
-    def place(self, pts_s: float) -> Place:
-        """The place of the newest packet of that time; of the newest of all where none has it.
+    def place(self, pts_s: float) -> PacketRef:
+        """Reference to the newest packet with that time, or to the newest packet of all if none has it.
 
         Args:
-            pts_s: in seconds, as the container has it.
+            pts_s: time in seconds, as in the container.
         """
         with self._guard:
             ticks = round(pts_s * TICKS_PER_S / self._clock.base)
-            return Place(self, self._numbers.get(ticks, max(0, self._next + len(self._early) - 1)))
+            return PacketRef(self, self._numbers.get(ticks, max(0, self._next + len(self._early) - 1)))
 
     # ------------------------------------------------------------------------------------------------ the readers
 
-    def get(self, number: int) -> Kept | None:
-        """The packet of that number; None where it is gone, or has not come."""
+    def get(self, number: int) -> BufferedPacket | None:
+        """The packet with that number; None if it was dropped or has not arrived."""
         with self._guard:
             return self._get(number)
 
     def keyframe(self, number: int, before: int = 0) -> int | None:
-        """The number of the last keyframe shown `before` ticks or more ahead of the packet `number`.
+        """Number of the last keyframe shown at least `before` ticks ahead of packet `number`.
 
-        The first one that is kept where there is none so early, and None where there is none up to `number`.
+        If none is that early, the first keyframe in the ring; None if there is none up to `number`.
         """
         with self._guard:
             kept = self._get(number)
@@ -176,8 +175,8 @@ class Ring:
                 found = one
             return found
 
-    def take(self, first: int, last: int) -> list[Kept]:
-        """The packets from number `first` to number `last`, both included, as far as they are kept."""
+    def take(self, first: int, last: int) -> list[BufferedPacket]:
+        """The packets from `first` to `last`, both included, as far as they are in the ring."""
         with self._guard:
             if not self._kept:
                 return []
@@ -185,21 +184,21 @@ class Ring:
             return list(islice(self._kept, begin, max(begin, last + 1 - self._kept[0].number)))
 
     def release(self, reader: Hashable, number: int) -> None:
-        """`reader` needs no packet before `number` any more."""
+        """Declare that `reader` needs no packet before `number`."""
         with self._guard:
             if reader in self._needed:
                 self._needed[reader] = max(number, self._needed[reader])
             self._drop_released()
 
     def leave(self, reader: Hashable) -> None:
-        """`reader` needs none at all any more."""
+        """Remove `reader`: it needs no further packets."""
         with self._guard:
             self._needed.pop(reader, None)
             self._drop_released()
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes are kept."""
+        """Size of the packets in bytes."""
         return self._bytes
 
     # --------------------------------------------------------------------------------------------------- inside
@@ -209,10 +208,10 @@ class Ring:
         if one.pts is not None:
             self._numbers[one.pts] = self._next + len(self._early)
         self._early.append(one)
-        if one.dts is None and self._clock.anew and len(self._early) < _MOST_EARLY:
+        if one.dts is None and self._clock.restarted and len(self._early) < _MOST_EARLY:
             return
         early, self._early = self._early, []
-        if self._clock.anew:
+        if self._clock.restarted:
             self._date(early)
         for given in early:
             self._keep(given)
@@ -221,7 +220,7 @@ class Ring:
             self._numbers = {pts: number for pts, number in self._numbers.items() if number >= oldest}
 
     def _date(self, early: list[_Given]) -> None:
-        """Give times to the first packets of a camera, which have none, by the first that has."""
+        """Set the times of a camera's first packets, which have none, from the first packet that has."""
         step = round(self._clock.step / self._clock.base)
         lowest = min((one.pts for one in early if one.pts is not None), default=0)
         known = lowest if early[-1].dts is None else early[-1].dts
@@ -237,16 +236,16 @@ class Ring:
         assert self._form is not None
         pts, dts = self._clock.times(given.pts, given.dts, keyframe=given.keyframe)
         lasts = round(given.duration * self._clock.base)
-        kept = Kept(self._next, given.data, pts, dts, lasts, given.keyframe, self._form)
+        kept = BufferedPacket(self._next, given.data, pts, dts, lasts, given.keyframe, self._form)
         self._next += 1
-        if not self._needed:  # nobody will ever take it
+        if not self._needed:  # no reader will take it
             return
         self._kept.append(kept)
         self._bytes += len(given.data)
         if kept.keyframe:
             self._keyframes.append((kept.number, kept.pts))
 
-    def _get(self, number: int) -> Kept | None:
+    def _get(self, number: int) -> BufferedPacket | None:
         index = number - self._kept[0].number if self._kept else -1
         return self._kept[index] if 0 <= index < len(self._kept) else None
 

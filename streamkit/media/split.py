@@ -1,4 +1,4 @@
-"""One file over several decoders: its pieces are decoded side by side and come out in order."""
+"""Decodes one file with several decoders: its segments are decoded in parallel and returned in order."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamkit.counters import Counters
-from streamkit.data import Device
+from streamkit.core.counters import Counters
+from streamkit.core.data import Device
+from streamkit.media.gop_segments import SegmentCutter, SegmentDecoder
 from streamkit.media.keyframes import CUTTABLE
 from streamkit.media.nv_caps import capabilities, unsupported
-from streamkit.media.pieces import Cut, PieceDecoder
 from streamkit.media.uris import mask
 from streamkit.ops.planes import nv12_shape
 
 if TYPE_CHECKING:
-    from streamkit.ahead import Ahead
-    from streamkit.media.decode import Decoder, Picture
-    from streamkit.media.demux import Demuxer, StreamInfo
+    from streamkit.core.tasks import OrderedExecutor
+    from streamkit.media.decode import DecodedFrame, Decoder
+    from streamkit.media.demux import Demuxer
+    from streamkit.media.stream_info import StreamInfo
     from streamkit.media.surfaces import SurfacePool
 
 Decoders = int | Literal["auto"]
@@ -26,33 +27,33 @@ _DEEPEST, _SHALLOWEST = 256, 8  # pictures of a piece that wait for its turn
 _WORTH_IT = 100  # pictures of a video for each decoder that `auto` takes
 
 
-class Split:
+class SplitDecoder:
     """Decodes a file with several decoders.
 
     Args:
         uri: a path.
-        count: how many decoders.
-        open_: makes one of them, and the demuxer whose stream it is for; called when it is first needed, on any thread.
-        pool: where their surfaces come from.
-        counters: takes what the decoders count, as their pictures come out.
-        ahead: does the work.
-        say: takes why the decoders are not all used.
+        count: number of decoders.
+        open_: creates a decoder and its demuxer; called when it is first needed, on any thread.
+        pool: surface pool of the decoders.
+        counters: receives the decoders' counts when their frames are returned.
+        ahead: runs the decoders.
+        say: receives the reason if not all decoders are used.
     """
 
     def __init__(
         self, uri: str, count: int, open_: Callable[[Counters], tuple[Demuxer, Decoder]], pool: SurfacePool,
-        counters: Counters, ahead: Ahead, say: Callable[[str], None],
+        counters: Counters, ahead: OrderedExecutor, say: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._uri, self._pool, self._counters, self._ahead, self._say = uri, pool, counters, ahead, say
-        self._decoders = [PieceDecoder(open_, replays=pool.device.kind == "cpu") for _ in range(count)]
+        self._decoders = [SegmentDecoder(open_, replays=pool.device.kind == "cpu") for _ in range(count)]
 
-    def pictures(self, packets: Iterable[Any], demuxer: Demuxer) -> Generator[Picture]:
-        """The pictures of `packets`, in the order shown, as one decoder would give them.
+    def pictures(self, packets: Iterable[Any], demuxer: Demuxer) -> Generator[DecodedFrame]:
+        """Yield the frames of `packets` in presentation order, as a single decoder would.
 
         Raises:
-            SourceError: reading failed, or a decoder for good; raised after the last good picture.
+            SourceError: reading or decoding failed permanently; raised after the last good frame.
         """
-        cut = Cut(packets, demuxer, lambda why: self._say(f"{mask(self._uri)} is decoded {why}"))
+        cut = SegmentCutter(packets, demuxer, lambda why: self._say(f"{mask(self._uri)} is decoded {why}"))
         depth = self._depth(demuxer.info)
         results: Any = self._ahead.run(iter(cut), self._decoders, depth)
         with closing(results):
@@ -69,20 +70,20 @@ class Split:
             decoder.close()
 
     def _depth(self, info: StreamInfo) -> int:
-        """How many pictures of a piece may wait: all sources together get a quarter of the pool."""
+        """Number of frames of a segment that may wait: all sources together may use a quarter of the pool."""
         rows, columns = nv12_shape(max(1, info.width), max(1, info.height))
         share = self._pool.limit // 4 // self._ahead.sources // (len(self._decoders) + 2)
         return max(_SHALLOWEST, min(_DEEPEST, share // (rows * columns)))
 
 
-def how_many(wanted: Decoders, info: StreamInfo, device: Device, ahead: Ahead) -> int:
-    """How many decoders a file gets.
+def how_many(wanted: Decoders, info: StreamInfo, device: Device, ahead: OrderedExecutor) -> int:
+    """Number of decoders for a file.
 
     Args:
-        wanted: a number, or `auto`: this file's share of what the device has, fewer where the file is short.
-        info: what the container says.
-        device: where the pictures go.
-        ahead: how many sources and cores there are.
+        wanted: a number, or `auto`: this file's share of the device's decoders, fewer if the file is short.
+        info: stream information from the container.
+        device: device of the surfaces.
+        ahead: provides the number of sources and cores.
     """
     if info.live or info.codec not in CUTTABLE:
         return 1

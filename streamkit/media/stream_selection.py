@@ -1,26 +1,26 @@
-"""Which video stream of a container is read."""
+"""Selects the video stream of a container."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from streamkit.errors import SourceError
+from streamkit.core.errors import SourceError
 
 _DEFAULT_PIXELS = 5_000_000
 """By so much a stream that is marked as the default one outranks others; FFmpeg's own figure."""
 
 
 def choose_stream(container: Any, number: int | None, name: str, *, is_file: bool) -> Any:
-    """The video stream to read; a cover image is none.
+    """Select the video stream to read; cover images do not count.
 
     Args:
         container: an `av.container.InputContainer`.
-        number: which one, from 0; None for the best.
-        name: the address to name in errors, masked.
-        is_file: whether it is a file's.
+        number: index of the stream, from 0; None for the best.
+        name: masked address for errors.
+        is_file: whether the container is a file.
 
     Raises:
-        SourceError: there is no video stream, none of that number, or no decoder for it.
+        SourceError: there is no video stream, none with that index, or no decoder for it.
     """
     import av
 
@@ -39,7 +39,7 @@ def choose_stream(container: Any, number: int | None, name: str, *, is_file: boo
 
 
 def _rank(stream: Any) -> int:
-    """How good a video stream is, as the command `ffmpeg` ranks them; of equal ones it takes the first."""
+    """Rank of a video stream, as in the command `ffmpeg`, which uses the first of equal ones."""
     import av
 
     context = stream.codec_context

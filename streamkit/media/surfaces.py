@@ -1,8 +1,8 @@
-"""Where pictures live: NV12 buffers that are used again when their last reader is gone.
+"""Surface pool: NV12 buffers that are reused once their last reader has released them.
 
-Fresh memory is dear: page faults on the host, an allocation that may stall every stream on a device. So a surface's
-buffer goes back to its pool when Python drops the surface, which the runtime does only once the GPU is past its last
-reader; a buffer that comes out of the pool may be written at once.
+Fresh memory is expensive: page faults on the host, an allocation that may stall every stream on a device. So a
+surface's buffer returns to its pool when Python drops the surface, which the runtime does only after the GPU has passed
+its last reader; a buffer from the pool may be written at once.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from streamkit.data import Array, Color, Device, Surface, array_module
-from streamkit.errors import DeviceError
+from streamkit.core.data import Array, Color, Device, Surface, array_module
+from streamkit.core.errors import DeviceError
 from streamkit.ops.cuda import driver
 from streamkit.ops.planes import nv12_shape
 
@@ -27,14 +27,14 @@ _ALIGNMENT = 64
 class SurfacePool:
     """Surfaces of any size on one device.
 
-    Threads may share a pool: it keeps its free buffers and its books in deques, whose ends are atomic, so the limit
-    may be passed by a buffer a thread but never by more.
+    Threads may share a pool: free buffers and counts are in deques, whose operations are atomic. The limit may be
+    exceeded by one buffer per thread, but never by more.
 
     Args:
-        device: where the buffers are.
-        limit: bytes that may be allocated at once, those held and those kept for later; None for half of the memory.
-        poison: fill a buffer with 0x5A when it comes back, so that a reader that holds on to pixels it no longer owns
-            is seen. For tests; it waits for the device.
+        device: device of the buffers.
+        limit: maximum allocated bytes, in use or free; None for half of the memory.
+        poison: fill a returned buffer with 0x5A, to detect readers that use pixels they no longer own. For tests; waits
+            for the device.
     """
 
     def __init__(self, device: Device, *, limit: int | None = None, poison: bool = False) -> None:
@@ -43,21 +43,21 @@ class SurfacePool:
         self.poison = poison
         self._free: dict[tuple[int, int], deque[Array]] = {}
         self._events: dict[int, Any] = {}  # on a device, each buffer's event behind its last writing, by address
-        self._pending: dict[int, Any] = {}  # those of free buffers for which nobody has waited
+        self._pending: dict[int, Any] = {}  # events of free buffers that are still pending
         self._turns = itertools.count()
         self._made: deque[tuple[int, int]] = deque()  # the shape of every buffer alive, held or free
 
     def surface(self, width: int, height: int, color: Color, stream: Any = None) -> Surface:
-        """A surface for a picture of this size; its pixels are whatever was there, for the caller to write.
+        """Get a surface of this size with undefined pixels, for the caller to write.
 
         Args:
             width: in pixels.
             height: in pixels.
-            color: how the picture will have to be read.
-            stream: on a device, the CUDA stream that will write. Call `written` once the work is queued.
+            color: colour format of the pixels.
+            stream: on a GPU, the CUDA stream that will write. Call `written` once the work is queued.
 
         Raises:
-            DeviceError: the limit is reached, or the memory; the text says how many of each size are held.
+            DeviceError: the limit is reached, or memory is full; the text lists the surfaces in use by size.
         """
         shape = nv12_shape(width, height)
         try:
@@ -72,9 +72,9 @@ class SurfacePool:
         return Surface(data, color, give_back=self._give_back)
 
     def written(self, surface: Surface, stream: Any) -> None:
-        """Set `ready` to an event behind all that `stream` has to do by now.
+        """Set `ready` to an event after all work that is queued on `stream` now.
 
-        The event is the buffer's own, used again with it: nobody has it but those who have the surface.
+        The event belongs to the buffer and is reused with it: only holders of the surface have it.
         """
         address = surface.data.data.ptr
         event = self._events.get(address)
@@ -86,18 +86,18 @@ class SurfacePool:
 
     @property
     def held(self) -> dict[str, int]:
-        """How many surfaces are out with readers, by size."""
+        """Number of surfaces in use, by size."""
         made = Counter(self._made)
         counts = {shape: n - len(self._free.get(shape, ())) for shape, n in made.items()}
         return {_size_text(shape): n for shape, n in sorted(counts.items()) if n > 0}
 
     @property
     def allocated(self) -> int:
-        """Bytes in buffers, held or free."""
+        """Bytes in buffers, in use or free."""
         return sum(rows * columns for rows, columns in list(self._made))
 
     def trim(self) -> None:
-        """Let go of every free buffer."""
+        """Free every unused buffer."""
         for shape, free in list(self._free.items()):
             while free:
                 try:
@@ -122,7 +122,7 @@ class SurfacePool:
     def _allocate(self, shape: tuple[int, int]) -> Array:
         size = shape[0] * shape[1]
         if self.allocated + size > self.limit:
-            self.trim()  # sizes that nobody needs now
+            self.trim()  # sizes that are not in use
         if self.allocated + size > self.limit:
             raise DeviceError(self._full(shape, f"the limit of {self.limit / 1e6:,.0f} MB is reached"))
         self._made.append(shape)
@@ -153,7 +153,7 @@ _shared: WeakValueDictionary[Device, SurfacePool] = WeakValueDictionary()
 
 
 def shared_pool(device: Device) -> SurfacePool:
-    """The pool of a device that all sources share; it lives as long as one of them or of its surfaces."""
+    """The pool of a device that all sources share; it lives as long as a source or a surface of it."""
     pool = _shared.get(device)
     if pool is None:
         pool = _shared[device] = SurfacePool(device, poison=bool(os.environ.get("STREAMKIT_POISON_SURFACES")))

@@ -1,4 +1,4 @@
-"""Presentation times: from a stream's ticks to seconds, also where the stream has none."""
+"""Converts presentation times from a stream's ticks to seconds, also for streams without times."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _MOST_WAITING = 128
 
 
 class Timing:
-    """Turns the ticks of one stream's frames, in the order shown, into seconds.
+    """Converts the ticks of one stream's frames, in presentation order, to seconds.
 
-    A frame without ticks gets the earliest decoding time of the packets sent to the decoder, where these have no other
+    A frame without ticks gets the earliest decoding time of the packets sent to the decoder, if these have no other
     (`Demuxer.decode_times`): as many frames are shown as packets are decoded, so the n-th frame has the n-th time.
-    Without any time (a bare H.264 file) it comes one frame time after the one before it.
+    Without any times (a bare H.264 file) it follows the previous frame by one frame duration.
     """
 
     def __init__(self, demuxer: Demuxer) -> None:
@@ -30,14 +30,14 @@ class Timing:
         self._sent: list[int] = []  # a heap of decoding times
 
     def sent(self, packet: Any) -> None:
-        """Note that a packet (an `av.Packet`) goes to the decoder."""
+        """Note that a packet (an `av.Packet`) is sent to the decoder."""
         if self._by_order and packet.pts is None and packet.dts is not None:
             heapq.heappush(self._sent, packet.dts)
             if len(self._sent) > _MOST_WAITING:  # frames that never came
                 heapq.heappop(self._sent)
 
     def lost(self, packet: Any | None = None) -> None:
-        """Note that no frame comes of a packet that was sent; None for all packets whose frame has not come."""
+        """Note that a sent packet yields no frame; None for all packets whose frame was not returned."""
         if packet is None:
             self._sent.clear()
         elif packet.dts in self._sent:
@@ -45,11 +45,11 @@ class Timing:
             heapq.heapify(self._sent)
 
     def seconds(self, ticks: int) -> float:
-        """Ticks in seconds."""
+        """Convert ticks to seconds."""
         return float(ticks * self._numerator / self._denominator)
 
     def __call__(self, ticks: int | None) -> float:
-        """The time of the next picture shown."""
+        """The time of the next frame in presentation order, in seconds."""
         if ticks is None and self._sent:
             ticks = heapq.heappop(self._sent)
         if ticks is not None:

@@ -1,4 +1,4 @@
-"""Host pictures to a GPU: what NVDEC cannot decode, pictures from files, test patterns."""
+"""Copies host surfaces to a GPU: frames that NVDEC cannot decode, images, test patterns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.data import Device, Surface
+from streamkit.core.data import Device, Surface
 from streamkit.media.surfaces import SurfacePool, shared_pool
 from streamkit.ops import traffic
 
@@ -16,11 +16,11 @@ _BUFFERS = 4
 
 
 class Upload:
-    """Copies host surfaces to a CUDA device on a stream of its own, through a ring of pinned memory.
+    """Copies host surfaces to a CUDA device on its own stream, through a ring of pinned buffers.
 
     Args:
         device: the GPU.
-        pool: its surfaces.
+        pool: its surface pool.
     """
 
     def __init__(self, device: Device, pool: SurfacePool) -> None:
@@ -31,7 +31,7 @@ class Upload:
         self._turn = 0
 
     def __call__(self, surface: Surface) -> Surface:
-        """The same picture on the device; its `ready` says when."""
+        """Copy a surface to the device; its `ready` is an event after the copy."""
         cupy, host = self._cupy, surface.data
         up = self._pool.surface(surface.width, surface.height, surface.color, self._stream)
         with cupy.cuda.Device(self._index):
@@ -48,12 +48,12 @@ class Upload:
         return up
 
     def close(self) -> None:
-        """Wait for the copies under way."""
+        """Wait for copies in progress."""
         self._stream.synchronize()
         self._ring = [(None, None)] * _BUFFERS
 
     def _staging(self, size: int) -> Any:
-        """Pinned memory that no copy reads any more."""
+        """A pinned buffer that no copy reads."""
         self._turn = (self._turn + 1) % _BUFFERS
         memory, event = self._ring[self._turn]
         if event is not None:
@@ -65,7 +65,7 @@ class Upload:
 
 @contextmanager
 def place(device: Device) -> Iterator[Callable[[Surface], Surface]]:
-    """A function that puts a host surface on `device`; on the CPU it hands it back."""
+    """Yield a function that copies a host surface to `device`; on the CPU it returns the surface itself."""
     if device.kind == "cpu":
         yield lambda surface: surface
         return

@@ -1,11 +1,11 @@
-"""Addresses of sources: what kind they are, and how they may be shown."""
+"""Addresses of sources: their kind, and their text without secrets."""
 
 from __future__ import annotations
 
 import re
 
-from streamkit.errors import SourceError
-from streamkit.masking import mask as mask
+from streamkit.core.errors import SourceError
+from streamkit.core.masking import mask as mask
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _LIVE = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "tcp", "srt", "mms", "mmsh", "v4l2"})
@@ -48,12 +48,12 @@ def scheme(uri: str) -> str:
 
 
 def check_scheme(uri: str) -> None:
-    """Refuse an address of no known kind; a path passes.
+    """Reject an address with an unknown scheme; paths pass.
 
     Raises:
-        SourceError: nobody here knows its scheme.
+        SourceError: the scheme is unknown or not supported.
     """
-    from streamkit.messages import did_you_mean
+    from streamkit.core.text import did_you_mean
 
     word = scheme(uri)
     if word in _FETCHED:
@@ -80,17 +80,17 @@ def is_device(uri: str) -> bool:
 
 
 def device_path(uri: str) -> str:
-    """The path of a URI that `is_device`, without what follows a question mark."""
+    """The path of a URI that `is_device`, without its query."""
     return uri.removeprefix("v4l2://").partition("?")[0]
 
 
 def is_live(uri: str) -> bool:
-    """Whether the address alone says that pictures come as they happen and cannot be had again."""
+    """Whether the address alone shows that frames arrive in real time and cannot be read again."""
     return scheme(uri) in _LIVE or is_device(uri)
 
 
 def may_be_live(uri: str) -> bool:
-    """Whether a camera may be behind the address: those that are live, and http but for files by their name."""
+    """Whether the address may be a camera: a live address, or http without the suffix of a file."""
     if scheme(uri) in ("http", "https", "hls"):
         return not _RECORDED.search(re.split(r"[?#]", uri, maxsplit=1)[0])
     return is_live(uri)

@@ -1,5 +1,5 @@
-"""Model cards, ONNX Runtime sessions, and how each family of networks is read.
+"""Model cards, ONNX Runtime sessions, and decoders for each family of networks.
 
-A card (card.py) is checked against its file with no device touched (network.py), run on one device (session.py), and
-its output is read by its family (families/).
+A card (card.py) is checked against its file without touching a device (network.py), runs on one device (session.py),
+and its family decodes its outputs (families/).
 """

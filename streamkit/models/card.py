@@ -1,7 +1,7 @@
-"""A model card: all that is needed to get the authors' own result from raw frames.
+"""Model cards: everything needed to get the authors' own results from raw frames.
 
-A card is a YAML file beside the network; this module reads and finds cards. Whether the network's file fits its card is
-`check_model`'s business, in `network.py`.
+A card is a YAML file beside the network; this module reads and finds cards. `check_model` in `network.py` checks
+whether the network's file fits its card.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamkit.detections import Skeleton
-from streamkit.errors import ConfigError, ModelError
-from streamkit.messages import did_you_mean
+from streamkit.core.detections import Skeleton
+from streamkit.core.errors import ConfigError, ModelError
+from streamkit.core.text import did_you_mean
+from streamkit.core.yaml_tree import load_file
 from streamkit.models import values
-from streamkit.models.values import Reader
-from streamkit.yamlfile import load_file
+from streamkit.models.values import CardReader
 
 if TYPE_CHECKING:
+    from streamkit.models.families import Family
     from streamkit.ops.letterbox import InputSpec
 
 SELECTS = ("top_k", "best_class", "softmax")
@@ -30,25 +31,25 @@ _RESIZE, _ANCHOR, _COLOR = ("letterbox", "stretch", "crop"), ("center", "top_lef
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One network: where it is, what it wants and how its output is read.
+    """One network: its file, its input and how its output is decoded.
 
     Attributes:
         name: the card's file name without `.yaml`.
         path: the card.
         task: what it does, one of `TASKS`.
-        family: how its output is read, a name in `streamkit.models.families`.
-        file: the ONNX file, absolute; it may not be there yet.
-        url, sha256: where `run.py models pull` gets it and what it must be; empty where there is no such place.
-        input: how a picture becomes the network's input. Layout and dtype are those of the ONNX file once
-            `check_model` has seen it.
-        labels: class names; empty where the task has none.
-        skeleton: names of the key points, and pairs that a drawing joins; None where the card says nothing of them.
+        family: how its output is decoded, a name in `streamkit.models.families`.
+        file: the ONNX file, absolute; it may not exist yet.
+        url, sha256: where `run.py models pull` gets it and its checksum; empty if it cannot be downloaded.
+        input: how a frame becomes the network's input. Layout and dtype are those of the ONNX file once
+            `check_model` has read it.
+        labels: class names; empty if the task has none.
+        skeleton: names of the keypoints, and pairs that a drawing joins; None if the card has none.
         select: which of a raw DETR's queries and classes become objects, one of `SELECTS`; empty for the
             family's default, see `families.detr`.
         score: default of a stage's `min_score`, 0..1.
         iou: default of a stage's `iou`, 0..1.
         license: of the network's weights.
-        note: anything a user must know, such as where to get the file.
+        note: anything that users must know, such as where to get the file.
     """
 
     name: str
@@ -68,11 +69,11 @@ class Card:
     select: str = ""
 
     def with_file(self, file: Path) -> Card:
-        """The same card for another file of the same network, such as one with a dynamic batch."""
+        """Return the same card for another file of the same network, such as one with a dynamic batch."""
         return dataclasses.replace(self, file=file.absolute(), url="", sha256="")
 
     def how_to_get(self) -> str:
-        """What to do where the file is not there."""
+        """Return what to do if the file is missing."""
         if self.url:
             return f"fetch it with: run.py models pull {self.name}"
         return self.note or f"put the ONNX file there; the card {self.path} has no url to fetch it from"
@@ -82,13 +83,13 @@ def load_card(path: Path) -> Card:
     """Read a card.
 
     Raises:
-        ModelError: with every problem of the card, each with line and column.
+        ModelError: the card has problems; lists all of them with line and column.
     """
     try:
         root, problems = load_file(path)
     except ConfigError as error:
         raise ModelError(error.problems if error.problems[0].file else str(error)) from None
-    reader = Reader(root, problems, "")
+    reader = CardReader(root, problems, "")
     if not isinstance(root.value, dict):
         raise ModelError([root.problem("a card is a mapping, with keys such as task, family and file")])
     card = Card(
@@ -121,8 +122,8 @@ def load_card(path: Path) -> Card:
     return dataclasses.replace(card, labels=labels, skeleton=skeleton)
 
 
-def _skeleton(reader: Reader) -> Skeleton | None:
-    """The names of the key points, `keypoints`, and the lines between them, `skeleton`."""
+def _skeleton(reader: CardReader) -> Skeleton | None:
+    """Read the names of the keypoints, `keypoints`, and the lines between them, `skeleton`."""
     points = reader.get("keypoints", values.keypoints, None)
     if points is None:
         if "skeleton" not in reader.values:
@@ -133,8 +134,8 @@ def _skeleton(reader: Reader) -> Skeleton | None:
     return Skeleton(points.names, edges)
 
 
-def _check_task(card: Card, reader: Reader) -> None:
-    """Refuse a family that reads networks of another task."""
+def _check_task(card: Card, reader: CardReader) -> None:
+    """Check that the family is for the card's task."""
     from streamkit.models import families
 
     if card.task is None or card.family is None or families.family(card.family).task == card.task:
@@ -149,25 +150,25 @@ def _check_task(card: Card, reader: Reader) -> None:
 
 
 def shipped_models() -> Path:
-    """The folder of the cards that come with streamkit: the checkout's `models/`, or the wheel's copy of it."""
+    """Return the folder of the cards that ship with streamkit: the checkout's `models/`, or the wheel's copy."""
     package = Path(__file__).resolve().parents[1]
     packed = package / "shipped" / "models"
     return packed if packed.is_dir() else package.parent / "models"
 
 
 def list_cards(folder: Path | None = None) -> list[Path]:
-    """The cards of a folder, by name; of `shipped_models()` where none is given."""
+    """Return the cards of a folder, by default `shipped_models()`, sorted by name."""
     return sorted((folder or shipped_models()).glob("*.yaml"))
 
 
 def find_card(name: str, folder: Path | None = None) -> Path:
-    """Find the card that `model: name` of a YAML in `folder` means.
+    """Find the card that `model: name` refers to in a YAML in `folder`.
 
     A name is looked up beside the YAML, in its `models/`, and among the shipped cards; a path is relative to the YAML.
-    Without a YAML, the working folder stands for its own.
+    Without a YAML, the working folder is used.
 
     Raises:
-        ModelError: there is none; says where it looked.
+        ModelError: there is no such card; lists where it looked.
     """
     given, folder = Path(name).expanduser(), folder or Path()
     if given.suffix == ".onnx":
@@ -192,7 +193,7 @@ def find_card(name: str, folder: Path | None = None) -> Path:
 
 
 def called(path: Path) -> str:
-    """What the command calls the card at `path`: its name where that finds it, else its path."""
+    """Return what a command calls the card at `path`: its name if that resolves to it, else its path."""
     try:
         return path.stem if find_card(path.stem).samefile(path) else str(path)
     except (ModelError, OSError):
@@ -200,7 +201,7 @@ def called(path: Path) -> str:
 
 
 def _looks_like_a_card(path: Path) -> bool:
-    """Whether a YAML file is a card: pipelines often lie in the same folder."""
+    """Whether a YAML file is a card: pipelines are often in the same folder."""
     return re.search(r"^family:", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE) is not None
 
 
@@ -208,7 +209,7 @@ def _siblings(path: Path) -> list[str]:
     return [card.name for card in path.parent.glob("*.y*ml")]
 
 
-def _input(card: Reader) -> InputSpec:
+def _input(card: CardReader) -> InputSpec:
     from streamkit.ops.letterbox import InputSpec
 
     def mapping(value: Any) -> Any:
@@ -218,7 +219,7 @@ def _input(card: Reader) -> InputSpec:
 
     if card.get("input", mapping) is None:
         return InputSpec(size=(1, 1))
-    reader = Reader(card.values["input"], card.problems, "input.")
+    reader = CardReader(card.values["input"], card.problems, "input.")
     size = reader.get("size", values.size)
     resize = reader.get("resize", values.one_of(_RESIZE), "letterbox")
     resize_to = reader.get("resize_to", values.positive, None)
@@ -237,3 +238,10 @@ def _input(card: Reader) -> InputSpec:
     }
     reader.finish()
     return InputSpec(**found)
+
+
+def family_of(card: Card) -> Family:
+    """The family of a card, reading as the card says."""
+    from streamkit.models import families
+
+    return families.family(card.family).selecting(card.select)

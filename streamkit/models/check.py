@@ -1,4 +1,4 @@
-"""`run.py models check CARD`: the pipeline's tensor and what it finds beside a plain CPU reference, on real frames."""
+"""`run.py models check CARD`: compares the pipeline with a plain CPU reference, on real frames."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from streamkit.data import Color, Detections, Device, Frame, Surface
-from streamkit.errors import ModelError, SourceError
+from streamkit.core.data import Color, Detections, Device, Frame, Surface
+from streamkit.core.errors import ModelError, SourceError
 from streamkit.io.image_file import MAX_MEGAPIXELS, PICTURES, PIXEL_LIMIT, read_rgb
 from streamkit.models import reference
 from streamkit.models.card import Card
@@ -27,17 +27,17 @@ FOUND = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a check found.
+    """Result of a check.
 
     Attributes:
-        frames: how many frames were compared.
+        frames: number of frames compared.
         tensor_max: largest error of the tensor against the exact rule, in levels of 0..255.
-        opencv_mean: mean error of the tensor against OpenCV's way, in levels.
-        objects: objects of the reference, those within `SCORE` of the threshold left out.
-        same: how many of them the pipeline has too, and how many of the pipeline's the reference has.
-        box_px: largest error of an edge among the pairs, in source pixels.
+        opencv_mean: mean error of the tensor against OpenCV's result, in levels.
+        objects: objects of the reference, except those within `SCORE` of the threshold.
+        same: share of objects of either side that the other side has too.
+        box_px: largest error of a box edge among the pairs, in source pixels.
         score: largest error of a score among the pairs.
-        passed: whether all is within the tolerances.
+        passed: whether everything is within the tolerances.
     """
 
     frames: int
@@ -58,19 +58,19 @@ class Report:
 
 
 def check(card: Card, frames: Sequence[Frame], device: Device | None = None) -> Report | AnswersReport | DetailsReport:
-    """Compare the pipeline's way on `device` with the plain way on the CPU.
+    """Compare the pipeline on `device` with the plain reference on the CPU.
 
-    The tensor is compared with the exact rule (`preprocess_reference`) and with OpenCV's way. The boxes come from the
-    same tensor on both sides, so that their errors are the network's and the family's own.
+    The tensor is compared with the exact rule (`preprocess_reference`) and with OpenCV's result. The boxes come from
+    the same tensor on both sides, so their errors are those of the network and the family.
 
     Args:
         card: the network.
-        frames: pictures on the host.
-        device: the CPU where none is given.
+        frames: frames on the host.
+        device: the CPU by default.
 
     Raises:
         ModelError: the network cannot be used, or there are no frames.
-        DeviceError: the device cannot be had.
+        DeviceError: the device is not available.
     """
     from streamkit.models.network import check_model
 
@@ -86,7 +86,7 @@ def check(card: Card, frames: Sequence[Frame], device: Device | None = None) -> 
 
 
 def _check(card: Card, frames: Sequence[Frame], device: Device) -> Report:
-    from streamkit.models.families import family_of
+    from streamkit.models.card import family_of
     from streamkit.models.session import Session
 
     spec, reads, tensors = card.input, family_of(card), Tensors(card, device)
@@ -114,11 +114,11 @@ def _check(card: Card, frames: Sequence[Frame], device: Device) -> Report:
 def _compare(
     rows: np.ndarray, table: Detections, sure: float, margin: float, errors: list[tuple[float, float]]
 ) -> np.ndarray:
-    """Pair the reference's rows with the pipeline's.
+    """Match the reference's rows with the pipeline's rows.
 
     Returns:
-        Of the reference's objects that are sure to be over the threshold, how many there are and how many the
-        pipeline has too; then the same of the pipeline's.
+        The number of the reference's objects clearly above the threshold, and how many of them the pipeline has too;
+        then the same numbers for the pipeline's objects.
     """
     theirs = np.column_stack([table.xyxy, table.score, table.class_id]).astype(np.float64)
     result = []
@@ -136,14 +136,14 @@ def _compare(
 
 
 def frames_of(paths: Sequence[Path], limit: int = 16, max_megapixels: float = MAX_MEGAPIXELS) -> list[Frame]:
-    """Frames to check with: pictures, and frames spread over videos, at most `limit` of each file.
+    """Read frames for a check from images and videos, at most `limit` of each file.
 
-    They are converted from RGB: a file's own colours do not matter here, both sides of a check see the same.
+    They are converted from RGB: a file's own colour format does not matter, since both sides of a check see the same.
 
     Args:
         paths: image files and videos.
-        limit: frames of each video at most.
-        max_megapixels: an image of more is refused.
+        limit: maximum number of frames of each video.
+        max_megapixels: larger images are rejected.
 
     Raises:
         SourceError: a file cannot be read.

@@ -1,4 +1,4 @@
-"""`run.py models check CARD` for networks that answer with a vector: classes, or an embedding."""
+"""`run.py models check CARD` for networks with vector outputs: classes, or an embedding."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.data import Device, Frame
+from streamkit.core.data import Device, Frame
 from streamkit.models import reference
 from streamkit.models.card import Card
 from streamkit.models.check_parts import Tensors, told
@@ -21,16 +21,16 @@ COSINE = 0.999
 
 @dataclass(frozen=True, slots=True)
 class AnswersReport:
-    """What a check found.
+    """Result of a check.
 
     Attributes:
         task: `classify` or `embed`.
-        frames: how many frames were compared.
+        frames: number of frames compared.
         tensor_max: largest error of the tensor against the exact rule, in levels of 0..255.
-        opencv_mean: mean error of the tensor against OpenCV's way, in levels.
-        error: the largest error of a class's probability, or of a number of an embedding.
-        same: the share of frames whose best class is the same; of embeddings, the least cosine.
-        passed: whether all is within the tolerances.
+        opencv_mean: mean error of the tensor against OpenCV's result, in levels.
+        error: largest error of a class's probability, or of an element of an embedding.
+        same: share of frames with the same best class; for embeddings, the least cosine.
+        passed: whether everything is within the tolerances.
     """
 
     task: str
@@ -50,11 +50,11 @@ class AnswersReport:
 
 
 def check_answers(card: Card, frames: Sequence[Frame], device: Device) -> AnswersReport:
-    """Compare the pipeline's answers on `device` with plain ones on the CPU; `check` has made the device current.
+    """Compare the pipeline's vectors on `device`, which `check` has made current, with plain ones on the CPU.
 
-    The answers come from the same tensor on both sides, so that their errors are the network's and the family's own.
+    The vectors come from the same tensor on both sides, so their errors are those of the network and the family.
     """
-    from streamkit.models.families import family_of
+    from streamkit.models.card import family_of
     from streamkit.models.session import Session
     from streamkit.ops.transfer import fetch
 

@@ -1,4 +1,4 @@
-"""`run.py models check CARD` for masks, key points and classes of places."""
+"""`run.py models check CARD` for masks, keypoints and semantic segmentation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.data import Detections, Device, Frame
+from streamkit.core.data import Detections, Device, Frame
 from streamkit.models import reference
 from streamkit.models.card import Card
 from streamkit.models.check_parts import Tensors, table, told
@@ -22,17 +22,17 @@ _SURE, _BOX_IOU, _LARGE = 0.3, 0.95, 200
 
 @dataclass(frozen=True, slots=True)
 class DetailsReport:
-    """What a check found.
+    """Result of a check.
 
     Attributes:
-        frames: how many frames were compared.
+        frames: number of frames compared.
         tensor_max: largest error of the tensor against the exact rule, in levels of 0..255.
-        opencv_mean: mean error of the tensor against OpenCV's way, in levels.
-        objects: objects of the reference; of classes of places, the frames.
-        same: the share of them that are the same.
-        worst: the least IoU of a mask or share of a frame's places; of key points the largest error in source pixels.
-        what: what `worst` is.
-        passed: whether all is within the tolerances.
+        opencv_mean: mean error of the tensor against OpenCV's result, in levels.
+        objects: objects of the reference; for semantic segmentation, frames.
+        same: the share of them within the limits.
+        worst: least IoU of a mask or share of equal places of a frame; for keypoints, largest error in source pixels.
+        what: description of `worst`.
+        passed: whether everything is within the tolerances.
     """
 
     frames: int
@@ -52,11 +52,11 @@ class DetailsReport:
 
 
 def check_details(card: Card, frames: Sequence[Frame], device: Device) -> DetailsReport:
-    """Compare what the pipeline makes on `device` with the plain way on the CPU; `check` has made the device current.
+    """Compare the pipeline's results on `device`, which `check` has made current, with plain ones on the CPU.
 
-    Both read the outputs of one tensor, so that errors are the network's and the family's own.
+    Both decode the outputs of the same tensor, so errors are those of the network and the family.
     """
-    from streamkit.models.families import family_of
+    from streamkit.models.card import family_of
     from streamkit.models.session import Session
 
     reads, tensors = family_of(card), Tensors(card, device)
@@ -83,7 +83,7 @@ def check_details(card: Card, frames: Sequence[Frame], device: Device) -> Detail
 
 
 def _places(card: Card, reads: Any, outputs: Any, answers: Any) -> float:
-    """The share of the map's places that have the same class."""
+    """Return the share of the map's places with the same class."""
     from streamkit.ops.transfer import fetch
 
     ours = fetch([reads.maps(outputs, len(card.labels))])()[0][0]
@@ -97,7 +97,7 @@ def _places(card: Card, reads: Any, outputs: Any, answers: Any) -> float:
 def _objects(
     card: Card, answers: Any, geometry: tuple[float, float, float, float], size: tuple[int, int], table: Detections
 ) -> list[float]:
-    """For each object of the reference the IoU of its mask, or less than 0 the error of its points; NaN without one."""
+    """Return the IoU of each reference object's mask, or the negative error of its points; 0 or -inf if missing."""
     from streamkit.ops import rle
 
     # those whose score is near the threshold may come or go

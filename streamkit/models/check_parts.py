@@ -1,4 +1,4 @@
-"""What every kind of `models check` does: the tensor beside plain ones, and the table of what a family reads."""
+"""Common parts of `models check`: comparison of tensors, and decoding of outputs into a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.data import Array, Detections, Device, Frame, Surface
+from streamkit.core.data import Array, Detections, Device, Frame, Surface
 from streamkit.models import reference
 from streamkit.models.card import Card
 
@@ -18,11 +18,11 @@ OPENCV_LEVELS = 0.5
 
 
 class Tensors:
-    """Makes the pipeline's tensors and compares them with the exact rule (`preprocess_reference`) and OpenCV's way.
+    """Makes the pipeline's tensors, and compares them with the exact rule (`preprocess_reference`) and with OpenCV.
 
     Args:
         card: the network.
-        device: where the tensors are made; the current one if it is a GPU.
+        device: where the tensors are made; if it is a GPU, it must be current.
 
     Attributes:
         worst: the largest error against the exact rule so far, in levels of 0..255.
@@ -36,7 +36,7 @@ class Tensors:
         self._means: list[float] = []
 
     def of(self, frame: Frame) -> tuple[Array, np.ndarray, np.ndarray]:
-        """A frame's tensor, (1, ...) on the device and on the host, and its geometry, (1, 4)."""
+        """Return a frame's tensor, (1, ...), on the device and on the host, and its geometry, (1, 4)."""
         from streamkit.ops.preprocess import preprocess, preprocess_reference
         from streamkit.ops.transfer import fetch
 
@@ -56,19 +56,19 @@ class Tensors:
 
     @property
     def mean(self) -> float:
-        """The mean error against OpenCV's way, in levels."""
+        """The mean error against OpenCV's result, in levels."""
         return float(np.mean(self._means))
 
     @property
     def passed(self) -> bool:
-        """Whether both are within the tolerances."""
+        """Whether both errors are within the tolerances."""
         return self.worst <= TENSOR_LEVELS and self.mean <= OPENCV_LEVELS
 
 
 def table(
     card: Card, family: Any, outputs: Mapping[str, Array], geometry: np.ndarray, sizes_wh: np.ndarray
 ) -> Detections:
-    """The objects of a network's outputs as the pipeline makes them, by the card's thresholds; on the host."""
+    """Decode a network's outputs as the pipeline does, with the card's thresholds; the table is on the host."""
     from streamkit.models.families import ReadOptions, unpack
     from streamkit.ops.transfer import fetch
 
@@ -82,7 +82,7 @@ def table(
 
 
 def told(frames: int, tensor_max: float, opencv_mean: float, rest: str, passed: bool) -> str:
-    """A report as people read it; `rest` is the line that differs."""
+    """Return a report as text; `rest` is the line that differs between tasks."""
     return "\n".join([
         f"frames    {frames}",
         f"tensor    largest error {tensor_max:.4f} of 255 levels (limit {TENSOR_LEVELS:g}), "

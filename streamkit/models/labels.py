@@ -1,4 +1,4 @@
-"""Class names that a card may name instead of listing them."""
+"""Label lists that a card may name instead of listing the classes."""
 
 from __future__ import annotations
 

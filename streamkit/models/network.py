@@ -1,4 +1,4 @@
-"""What an ONNX file says of itself, and whether it fits its card. No device is touched."""
+"""Inspection of ONNX files, and their check against cards. No device is touched."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from streamkit.errors import MissingPackage, ModelError, Problem
+from streamkit.core.errors import MissingPackage, ModelError, Problem
 from streamkit.models.card import Card
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ class TensorInfo:
 
     Attributes:
         dtype: of its elements.
-        dims: its shape; a dimension that the file leaves open is a name, or None where it has no name. Equal names
-            are equal sizes.
+        dims: its shape; an open dimension is a name, or None if it has no name. Equal names have equal sizes.
     """
 
     name: str
@@ -51,20 +50,20 @@ class TensorInfo:
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """The shape, None for what is open."""
+        """The shape, None for open dimensions."""
         return tuple(dim if isinstance(dim, int) else None for dim in self.dims)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What an ONNX file says of itself.
+    """Inputs and outputs of an ONNX file.
 
     Attributes:
         inputs, outputs: by name, in the file's order.
-        image_input: the input that takes the pictures.
-        layout, dtype: of the pictures.
-        batch: the number of pictures a run takes; None where any number will do.
-        size: width, height in pixels; None where the file leaves them open.
+        image_input: the input for the images.
+        layout, dtype: of the images.
+        batch: the number of images in a run; None for any number.
+        size: width, height in pixels; None if the file leaves them open.
     """
 
     file: Path
@@ -78,10 +77,10 @@ class ModelInfo:
 
 
 def inspect(file: Path) -> ModelInfo:
-    """Read an ONNX file's inputs and outputs; asked again, it answers from memory until the file changes.
+    """Read an ONNX file's inputs and outputs; cached until the file changes.
 
     Raises:
-        ModelError: it is missing, is not an ONNX model that ONNX Runtime can read, or takes no pictures.
+        ModelError: it is missing, is not an ONNX model that ONNX Runtime can read, or has no image input.
     """
     if not file.is_file():
         raise ModelError(f"{file} is a folder, not an ONNX file" if file.is_dir() else f"there is no file {file}")
@@ -90,7 +89,7 @@ def inspect(file: Path) -> ModelInfo:
 
 
 def need_onnxruntime() -> Any:
-    """The module `onnxruntime`. Raises MissingPackage."""
+    """Return the module `onnxruntime`. Raises MissingPackage."""
     try:
         import onnxruntime
     except ImportError as error:
@@ -140,7 +139,7 @@ def _tensor(file: Path, node: Any) -> TensorInfo:
 
 
 def _image_input(file: Path, inputs: Mapping[str, TensorInfo]) -> TensorInfo:
-    """The one input that takes (batch, 3, height, width) or (batch, height, width, 3)."""
+    """Return the only input of shape (batch, 3, height, width) or (batch, height, width, 3)."""
     found = [n for n in inputs.values() if len(n.dims) == 4 and (n.shape[1] in (3, None) or n.shape[3] == 3)]
     if len(found) != 1:
         told = ", ".join(f"{node.name} {list(node.dims)}" for node in inputs.values()) or "none"
@@ -152,15 +151,15 @@ def _image_input(file: Path, inputs: Mapping[str, TensorInfo]) -> TensorInfo:
 
 
 def check_model(card: Card) -> Card:
-    """Check that a card's file is there, is what the card says, and fits its input, family and labels.
+    """Check that a card's file exists, has its checksum, and fits its input, family and labels.
 
     Returns:
-        The card, with the layout and dtype of `input` as the file has them.
+        The card, with the layout and dtype of `input` as in the file.
 
     Raises:
-        ModelError: with everything that is wrong.
+        ModelError: lists everything that is wrong.
     """
-    from streamkit.models.families import family_of
+    from streamkit.models.card import family_of
 
     if not card.file.is_file():
         raise wrong(card, f"its file {card.file} is not there; {card.how_to_get()}")
@@ -192,7 +191,7 @@ def check_model(card: Card) -> Card:
 
 
 def _points(card: Card, reads: Family, info: ModelInfo) -> list[str]:
-    """What is wrong with the number of key points that the card names."""
+    """Return problems with the number of keypoints that the card names."""
     found = reads.points({name: output.dims for name, output in info.outputs.items()}, len(card.labels))
     named = len(card.skeleton.names) if card.skeleton is not None else 0
     if not named or found is None or found == named:
@@ -204,7 +203,7 @@ def verify(card: Card) -> None:
     """Check the file against the card's sha256.
 
     Raises:
-        ModelError: it is another file.
+        ModelError: the checksum differs.
     """
     found = sha256(card.file)
     if found != card.sha256:
@@ -217,7 +216,7 @@ def verify(card: Card) -> None:
 
 
 def sha256(file: Path) -> str:
-    """A file's SHA-256; asked again, from memory until the file changes."""
+    """Return a file's SHA-256; cached until the file changes."""
     stat = file.stat()
     return _sum(file, stat.st_mtime_ns, stat.st_size)
 
@@ -229,7 +228,7 @@ def _sum(file: Path, changed_ns: int, size: int) -> str:
 
 
 def wrong(card: Card, *texts: str) -> ModelError:
-    """The error that says what is wrong with a card's network."""
+    """Return the error for problems with a card's network."""
     return ModelError([Problem(str(card.path), 0, 0, text) for text in texts])
 
 
@@ -238,6 +237,6 @@ def _size(size: tuple[int, int]) -> str:
 
 
 def short(error: BaseException) -> str:
-    """ONNX Runtime's message on one line, without its own name in front."""
+    """Return ONNX Runtime's message on one line, without its prefix."""
     text = " ".join(str(error).split())
     return text.removeprefix("[ONNXRuntimeError] : ") or type(error).__name__

@@ -1,4 +1,4 @@
-"""ONNX Runtime's execution providers: their options, and a hard error where one that was asked for did not load."""
+"""ONNX Runtime's execution providers: their options, and an error if a requested one did not load."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from streamkit.data import Device
-from streamkit.errors import DeviceError, ModelError
-from streamkit.messages import gpu_command
+from streamkit.core.data import Device
+from streamkit.core.errors import DeviceError, ModelError
+from streamkit.core.text import gpu_command
 from streamkit.models.network import short
 from streamkit.models.upsample import for_cuda
 
@@ -27,13 +27,13 @@ PROVIDERS = {
 def provider_options(
     names: Sequence[str], device: Device, stream: int, cuda_graph: bool, tf32: bool, quick: bool = False
 ) -> list[dict[str, str]]:
-    """The options of each provider in `names`. `stream` is the CUDA stream's address, 0 for the CPU.
+    """Return the options of each provider in `names`. `stream` is the CUDA stream's address, 0 for the CPU.
 
-    `quick` takes the first way of running a convolution that works, found in a tenth of the time and an eighth as fast.
+    `quick` uses the first working convolution algorithm, found in a tenth of the time and an eighth as fast.
 
     Raises:
         ModelError: there is no such provider.
-        DeviceError: it does not go with the device.
+        DeviceError: it does not match the device.
     """
     unknown = [name for name in names if name not in PROVIDERS]
     if unknown:
@@ -63,15 +63,15 @@ def provider_options(
 
 
 def open_session(file: Path, names: Sequence[str], provider_options: list[dict[str, str]], threads: int) -> Any:
-    """Make ONNX Runtime's session and see that the providers asked for are in it.
+    """Create ONNX Runtime's session and check that the requested providers are in it.
 
     Raises:
         ModelError: the file cannot be loaded on the CPU.
-        DeviceError: a provider did not load, or cannot take the file.
+        DeviceError: a provider did not load, or cannot run the file.
     """
     import onnxruntime as ort
 
-    # What matters is raised. Else it warns of a kind of plugin that nobody asked for, and calls it an error where cuDNN
+    # What matters is raised. Else it warns of a kind of plugin that is not in use, and calls it an error where cuDNN
     # has no way of the first kind for a convolution and another kind is taken.
     ort.set_default_logger_severity(4)
     said = io.StringIO()
@@ -119,7 +119,7 @@ def _fix() -> str:
 
 
 def _why_not_loaded(provider: str) -> str:
-    """ONNX Runtime logs this and goes on without the provider; the dynamic loader names what is missing."""
+    """Return why a provider is missing: ONNX Runtime only logs it; the dynamic loader names the missing library."""
     import onnxruntime as ort
 
     kind = provider.removesuffix("ExecutionProvider").lower()
@@ -132,7 +132,7 @@ def _why_not_loaded(provider: str) -> str:
 
 
 def nodes_by_provider(session: Any) -> dict[str, int]:
-    """How many of a GPU session's nodes each provider runs; nothing for a CPU session."""
+    """Return how many of a GPU session's nodes each provider runs; empty for a CPU session."""
     counts: Counter[str] = Counter()
     for part in session.get_provider_graph_assignment_info() if session.get_providers()[0] != PROVIDERS["cpu"] else ():
         counts[part.ep_name] += len(part.get_nodes())

@@ -1,6 +1,6 @@
-"""Fetch a card's file: streamed to a temporary file beside it, checked, then renamed.
+"""Download of a card's file: streamed to a temporary file beside it, verified, then renamed.
 
-A card may come from anywhere. So `pull` writes ONNX files below the card's own folder, and nothing else.
+Cards may come from untrusted sources, so `pull` writes only ONNX files below the card's own folder.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from streamkit.errors import ModelError
-from streamkit.masking import mask
+from streamkit.core.errors import ModelError
+from streamkit.core.masking import mask
+from streamkit.core.yaml_tree import load_file
 from streamkit.models.card import Card
 from streamkit.models.network import sha256, wrong
-from streamkit.yamlfile import load_file
 
 _CHUNK = 1 << 18
 _MOST = 1 << 31
@@ -31,20 +31,20 @@ _TOO_LARGE = (
 
 
 def pull(card: Card, progress: Callable[[int, int | None], None] | None = None, *, timeout_s: float = 60) -> Path:
-    """Fetch the card's file, unless it is there already and has the card's sum.
+    """Download the card's file, unless it exists with the card's checksum.
 
     Args:
-        card: what to fetch.
-        progress: called with the bytes so far and the bytes in all (None where the server does not say).
+        card: the card.
+        progress: called with the bytes so far and the total bytes (None if the server does not say).
         timeout_s: how long the server may be silent, in seconds.
 
     Returns:
         The file.
 
     Raises:
-        ModelError: the card has no url, its file is no ONNX file below the card's folder, the file cannot be fetched or
-            written, is larger than 2 GiB, or what came is another file. Nothing is then left under the file's name
-            that was not there before.
+        ModelError: the card has no url, its file is not an ONNX file below the card's folder, the file cannot be
+            downloaded or written, is larger than 2 GiB, or has another checksum. An existing file under the same name
+            stays unchanged.
     """
     if not card.url:
         raise wrong(
@@ -75,7 +75,7 @@ def pull(card: Card, progress: Callable[[int, int | None], None] | None = None, 
 
 
 def _check_place(card: Card) -> None:
-    """Refuse a place outside the card's folder, links resolved, and any other kind of file."""
+    """Check that the file is an ONNX file in the card's folder, with links resolved."""
     folder, file = card.path.parent.resolve(), card.file.resolve()
     if file.suffix.lower() == ".onnx" and file.is_relative_to(folder):
         return

@@ -1,4 +1,4 @@
-"""The plain way from a picture to objects: NumPy and OpenCV, one picture at a time, as the networks' authors do it.
+"""Plain reference from a frame to objects: NumPy and OpenCV, one frame at a time, as the networks' authors do it.
 
 For `models check` and the tests. It follows the card, shares no code with the fast paths, and is slow.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamkit.data import Surface
+from streamkit.core.data import Surface
 
 if TYPE_CHECKING:
     from streamkit.ops.letterbox import InputSpec
@@ -23,7 +23,7 @@ _LUMA = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722), "bt2020": (0.2627, 
 
 
 def picture(surface: Surface, width: int, height: int) -> np.ndarray:
-    """An NV12 surface as RGB, (height, width, 3) float32, 0..255 and not rounded; chroma interpolated at its siting."""
+    """Convert an NV12 surface to RGB, (height, width, 3) float32, 0..255, not rounded; chroma sited as it says."""
     data, color = surface.data.astype(np.float64), surface.color
     chroma = data[surface.height :].reshape(surface.height // 2, surface.width // 2, 2)
     chroma = chroma[: (height + 1) // 2, : (width + 1) // 2]
@@ -44,14 +44,14 @@ def _sample(plane: np.ndarray, down: np.ndarray, across: np.ndarray) -> np.ndarr
 
 
 def tensor(rgb: np.ndarray, spec: InputSpec) -> tuple[np.ndarray, tuple[float, float, float, float]]:
-    """Resize, pad and normalise a picture.
+    """Resize, pad and normalise a frame.
 
     Args:
         rgb: (h, w, 3), uint8 or float32, 0..255.
         spec: the network's input.
 
     Returns:
-        The tensor of one picture, in `spec`'s layout and dtype; and scale_x, scale_y, offset_x, offset_y:
+        The tensor of one frame, in `spec`'s layout and dtype; and scale_x, scale_y, offset_x, offset_y:
         network pixel = source pixel x scale + offset.
     """
     import cv2
@@ -101,19 +101,19 @@ def objects(
     iou: float,
     select: str = "",
 ) -> np.ndarray:
-    """The objects of one picture: (n, 6 + c) float64, x1, y1, x2, y2 in source pixels, score, class; best first.
+    """Return the objects of one frame: (n, 6 + c) float64, x1, y1, x2, y2 in source pixels, score, class; best first.
 
-    Behind them stand a family's further values: x, y and score of each point in network pixels, or coefficients.
+    Further values of the family follow: x, y and score of each point in network pixels, or coefficients.
 
     Args:
         family: a key of `READERS`.
         outputs: the network's, for a batch of one.
-        geometry: of `tensor`.
-        size: width, height of the picture.
+        geometry: as from `tensor`.
+        size: width, height of the frame.
         spec: the network's input.
-        min_score: lower ones are left out.
-        iou: of non-max suppression within a class.
-        select: of the card.
+        min_score: objects below are discarded.
+        iou: threshold of non-max suppression within a class.
+        select: the card's `select`.
     """
     read, suppress = READERS[family]
     if select in _SELECTS:
@@ -142,7 +142,7 @@ def _without_doubles(rows: np.ndarray, iou: float) -> np.ndarray:
 
 
 def overlap(a: np.ndarray, b: np.ndarray) -> float:
-    """The IoU of two boxes."""
+    """Return the IoU of two boxes."""
     width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
     inner = max(0.0, width) * max(0.0, height)
     both = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - inner
@@ -150,7 +150,7 @@ def overlap(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _rows(centre: np.ndarray, size: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Rows of the best class of each anchor."""
+    """Return rows of the best class of each anchor."""
     best = scores.argmax(1)
     return np.column_stack([centre - size / 2, centre + size / 2, scores.max(1), best])
 
@@ -210,7 +210,7 @@ def _detr_softmax(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> n
 
 
 def _raw_detr(outputs: Outputs) -> list[np.ndarray]:
-    """The boxes and the class logits."""
+    """Return the boxes and the class logits."""
     return sorted(outputs.values(), key=lambda value: value.shape[1] != 4)
 
 
@@ -245,7 +245,7 @@ def _yunet(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarr
 
 
 def answer(family: str, outputs: Outputs) -> np.ndarray:
-    """What a network that answers with a vector says of a picture, float64: probabilities, or a vector of length 1."""
+    """Return a network's output vector for one image, float64: probabilities, or a vector of length 1."""
     (output,) = outputs.values()
     vector = np.asarray(output, np.float64).ravel()
     if family == "logits":
@@ -282,7 +282,7 @@ def mask(
     size: tuple[int, int],
     spec: InputSpec,
 ) -> np.ndarray:
-    """An object's mask, (height, width) bool: the logits sampled at the pixels in its box, above 0."""
+    """Return an object's mask, (height, width) bool: the logits sampled at the pixels in its box, above 0."""
     logits = np.tensordot(coefficients, np.asarray(prototypes, np.float64), 1)
     (high, wide), (scale_x, scale_y, offset_x, offset_y) = logits.shape, geometry
     x, y = np.arange(size[0]) + 0.5, np.arange(size[1]) + 0.5

@@ -1,7 +1,7 @@
-"""ONNX Runtime: one network on one device, on one thread and one CUDA stream for life.
+"""ONNX Runtime session: one network on one device, always used from one thread and one CUDA stream.
 
-On a GPU nothing crosses to the host: inputs and outputs are bound by device address (IO binding), ONNX Runtime works
-on the CUDA stream that was current when the session was made, and a run returns before the GPU has done it.
+On a GPU nothing is copied to the host: inputs and outputs are bound by device address (IO binding), ONNX Runtime works
+on the CUDA stream that was current when the session was made, and a run returns before the GPU has finished it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
-from streamkit.data import Array, Device, array_module
-from streamkit.errors import DeviceError
-from streamkit.models.bound import Bound
+from streamkit.core.data import Array, Device, array_module
+from streamkit.core.errors import DeviceError
+from streamkit.models.io_binding import IoBinding
 from streamkit.models.network import ModelInfo, TensorInfo, check_model, inspect
 from streamkit.models.providers import PROVIDERS, nodes_by_provider, open_session, provider_options
 
@@ -29,12 +29,12 @@ class Session:
     """One network, ready to run on one device.
 
     Attributes:
-        info: what the file says of itself.
-        inputs, outputs, image_input, layout, dtype, batch, size: the same, at hand.
-        fixed_batch: the file takes this number of pictures and no other; None where any number will do. `run` then
-            goes through a batch in steps, which costs speed: the caller should say so once.
-        nodes: how many of the network's nodes run on which provider, by ONNX Runtime's names. Under `device: cuda`
-            any on the CPU provider mean copies between host and device in the middle of the network.
+        info: inputs and outputs of the file.
+        inputs, outputs, image_input, layout, dtype, batch, size: shortcuts to `info`.
+        fixed_batch: the only batch size that the file supports; None for any. `run` then splits a batch into several
+            steps, which costs speed: the caller should report that once.
+        nodes: number of the network's nodes per provider, by ONNX Runtime's names. Under `device: cuda`,
+            any on the CPU provider mean copies between host and device within the network.
     """
 
     def __init__(
@@ -52,21 +52,21 @@ class Session:
 
         Args:
             file: the ONNX file.
-            device: where it runs. For a GPU, make the session with that GPU and a CuPy stream of its own current, and
-                keep to that stream and thread afterwards.
-            providers: names from `PROVIDERS`, first choice first: (`cuda`, `cpu`) for a GPU where none is given. Each
-                must load. Without `cpu` at the end, a network with a node that only the CPU can run is refused.
+            device: where it runs. For a GPU, create the session with that GPU and a CuPy stream of its own current, and
+                use it only on that stream and thread.
+            providers: names from `PROVIDERS`, in order of preference; by default (`cuda`, `cpu`) for a GPU. Each must
+                load. Without `cpu` at the end, a network with a node that only the CPU can run is rejected.
             threads: CPU threads for one run.
             cuda_graph: replay a CUDA graph for each batch size that was warmed (about a tenth faster for small
-                networks). Inputs and outputs then go through buffers at fixed addresses, one copy on the device each.
+                networks). Inputs and outputs are then copied through buffers at fixed addresses on the device.
                 Warm before other threads use the GPU: an allocation elsewhere breaks a capture.
-            tf32: let the GPU round f32 products to 10 bits of mantissa: faster, and no longer the CPU's answer.
-            quick: on a GPU, be warm in a tenth of the time, and slow: to begin with while another gets ready. Batches
-                go through it in steps of the smallest size, each waited for.
+            tf32: let the GPU round f32 products to 10 bits of mantissa: faster, but results differ from the CPU's.
+            quick: on a GPU, warm in a tenth of the time but run slowly, to bridge the tuning of another session.
+                Batches run in steps of the smallest size, each waited for.
 
         Raises:
             ModelError: the file cannot be used.
-            DeviceError: a provider did not load; says why and what to do.
+            DeviceError: a provider did not load; has the reason and the fix.
         """
         self.info = inspect(file)
         self.device = device
@@ -83,18 +83,18 @@ class Session:
         self.nodes = nodes_by_provider(self._session)
         self._cuda_graph, self._quick, self._step = cuda_graph, quick, self.fixed_batch
         self._gpu = self._bind(self._session) if device.kind == "cuda" else None
-        self._by_batch: dict[int, Bound] = {}
+        self._by_batch: dict[int, IoBinding] = {}
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run a batch.
 
         Args:
-            feeds: every input by name, C-contiguous and of the file's dtype; names that the network lacks are passed
-                over. On a GPU the pictures are there; a small extra input may come from the host and is copied.
+            feeds: every input by name, C-contiguous and of the file's dtype; names that the network lacks are ignored.
+                On a GPU the images must be on the device; a small extra input may be on the host and is copied.
 
         Returns:
-            Every output by name, on the session's device. On a GPU they are complete once the session's stream has
-            come to this point.
+            Every output by name, on the session's device. On a GPU they are complete once the session's stream reaches
+            this point.
 
         Raises:
             ValueError: an input is missing, or has the wrong dtype or rank.
@@ -118,20 +118,19 @@ class Session:
     def warm(
         self, batch_sizes: Sequence[int], size: tuple[int, int], dropped: Callable[[], bool] = lambda: False
     ) -> dict[str, tuple[int, ...]]:
-        """Run every batch size once, the largest first, so that no later run waits for a search or an allocation.
+        """Run every batch size once, the largest first, so that no later run waits for tuning or allocation.
 
-        On a GPU each size gets an ONNX Runtime session, with weights of its own: a session keeps cuDNN's plans for the
-        shape it ran last and no other, and making them again takes seconds. The CPU has nothing to search for: there
-        the smallest is run, to meet a network that cannot run before the
-        first frame does.
+        On a GPU each size gets an ONNX Runtime session with weights of its own: a session caches cuDNN's plans only for
+        the shape it ran last, and making them again takes seconds. The CPU needs no tuning: there, only the smallest
+        size is run, to detect a broken network before the first frame.
 
         Args:
-            batch_sizes: all sizes that will come.
-            size: width, height of the pictures.
-            dropped: asked before each size but the first; where it says so, the rest are left out.
+            batch_sizes: all sizes that will occur.
+            size: width, height of the images.
+            dropped: called before each size but the first; if it returns true, the rest are skipped.
 
         Returns:
-            The shape of each output, as the last run gave it: a file may leave shapes open.
+            The shape of each output in the last run: a file may leave shapes open.
         """
         outputs: dict[str, Array] = {}
         sizes = {self.fixed_batch} if self.fixed_batch is not None else set(batch_sizes)
@@ -153,15 +152,15 @@ class Session:
         return {name: output.shape for name, output in outputs.items()}
 
     def _shared(self, file: Path, threads: int) -> Any:
-        """The ONNX Runtime session of all that run this file on the CPU: runs side by side share its weights."""
+        """Return the ONNX Runtime session shared by all users of this file on the CPU, so they share its weights."""
         key = (file, file.stat().st_mtime_ns, threads)
         found = _cpu_sessions.get(key)
         if found is None:
             found = _cpu_sessions[key] = self._open()
         return found
 
-    def _bind(self, session: Any) -> Bound:
-        return Bound(session, self.info, self.device.index, self._cuda_graph)
+    def _bind(self, session: Any) -> IoBinding:
+        return IoBinding(session, self.info, self.device.index, self._cuda_graph)
 
     def _shape(self, name: str, batch: int, size: tuple[int, int]) -> tuple[int, ...]:
         if name == self.image_input:
@@ -188,7 +187,7 @@ class Session:
 
 
 def _rows(feed: Array, first: int, step: int) -> Array:
-    """`step` rows from `first` on; the last row again where there are fewer."""
+    """Return `step` rows starting at `first`, padded by repeating the last row."""
     part = feed[first : first + step]
     missing = step - len(part)
     if not missing:
@@ -201,7 +200,7 @@ def _rows(feed: Array, first: int, step: int) -> Array:
 
 
 def on_this_stream(work: Callable[P, T], device: Device) -> Callable[P, T]:
-    """`work` for another thread, where it will have the device and the CUDA stream that are current here."""
+    """Wrap `work` for another thread, with the device and the CUDA stream that are current here."""
     import cupy
 
     stream = cupy.cuda.get_current_stream()
@@ -214,7 +213,7 @@ def on_this_stream(work: Callable[P, T], device: Device) -> Callable[P, T]:
 
 
 def _own_stream(device: Device) -> int:
-    """The address of the current CUDA stream, which must be the device's and not the default one."""
+    """Return the address of the current CUDA stream, which must be the device's and not the default one."""
     import cupy
 
     if cupy.cuda.runtime.getDevice() != device.index:

@@ -1,8 +1,8 @@
-"""Key points that a card may name by one word instead of listing them, and the lines that a drawing joins them by."""
+"""Keypoint sets that a card may name instead of listing the points, with the lines that a drawing joins them by."""
 
 from __future__ import annotations
 
-from streamkit.detections import Skeleton
+from streamkit.core.detections import Skeleton
 
 _COCO = """
 nose, left_eye, right_eye, left_ear, right_ear, left_shoulder, right_shoulder, left_elbow, right_elbow, left_wrist,

@@ -1,7 +1,7 @@
-"""Networks with the old operator `Upsample`, which ONNX Runtime computes in one way on the CPU and another on a GPU.
+"""Networks with the old operator `Upsample`, which ONNX Runtime computes differently on the CPU and on a GPU.
 
-The operator (ONNX operator sets 7 to 9) takes pixel x / scale of its input. The CUDA provider rounds a scale that is no
-whole number up, so that all of the output is shifted; `Resize`, which replaced it, is computed alike by both.
+The operator (ONNX operator sets 7 to 9) takes pixel x / scale of its input. The CUDA provider rounds a non-integer
+scale up, which shifts all of the output; both providers compute its successor, `Resize`, alike.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from streamkit.errors import ModelError
+from streamkit.core.errors import ModelError
 
 _OPERATOR = b"\x22\x08Upsample"  # field 4 of a node in the file, its operator, which is a text of 8 bytes
 
 
 def for_cuda(file: Path) -> Path | bytes:
-    """The file, or its network with `Resize` for `Upsample`, for a session on a GPU.
+    """Return the file, or its network with `Resize` instead of `Upsample`, for a session on a GPU.
 
     Raises:
-        ModelError: it has the operator, and the package `onnx`, which rewrites it, is missing.
+        ModelError: it has the operator, and the package `onnx`, which rewrites it, is not installed.
     """
     about = file.stat()
     return _rewritten(file, about.st_mtime_ns, about.st_size) or file
@@ -26,7 +26,7 @@ def for_cuda(file: Path) -> Path | bytes:
 
 @lru_cache(maxsize=2)  # a network has a session for each batch size
 def _rewritten(file: Path, changed_ns: int, size: int) -> bytes | None:
-    """The network with `Resize`, or None where there is nothing to replace."""
+    """Return the network with `Resize`, or None if there is nothing to replace."""
     if _OPERATOR not in file.read_bytes():
         return None
     try:

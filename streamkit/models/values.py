@@ -1,6 +1,6 @@
-"""Reading a card's values: each function takes a plain value and returns it checked.
+"""Validation of a card's values: each function takes a plain value and returns the checked one.
 
-Each raises ValueError with what the value must be; `Reader` puts file, line and column to it.
+Each raises ValueError with what the value must be; `CardReader` adds file, line and column.
 """
 
 from __future__ import annotations
@@ -9,26 +9,27 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from streamkit.detections import Skeleton
-from streamkit.errors import Problem
-from streamkit.messages import did_you_mean, nearest
+from streamkit.core.detections import Skeleton
+from streamkit.core.errors import Problem
+from streamkit.core.text import did_you_mean, nearest
+from streamkit.core.yaml_tree import YamlNode
+from streamkit.models.family_names import FAMILIES
 from streamkit.models.labels import KNOWN
 from streamkit.models.skeletons import KNOWN as SKELETONS
-from streamkit.yamlfile import Node
 
 
-class Reader:
+class CardReader:
     """Takes the keys out of one mapping, and keeps a list of what is wrong with them."""
 
-    def __init__(self, node: Node, problems: list[Problem], prefix: str) -> None:
+    def __init__(self, node: YamlNode, problems: list[Problem], prefix: str) -> None:
         self.node, self.problems, self.prefix = node, problems, prefix
-        self.values: dict[str, Node] = dict(node.value) if isinstance(node.value, dict) else {}
+        self.values: dict[str, YamlNode] = dict(node.value) if isinstance(node.value, dict) else {}
         self.known: list[str] = []
         self.unset: list[str] = []
         self.needed: list[str] = []
 
     def get(self, key: str, read: Callable[[Any], Any], *default: Any) -> Any:
-        """The checked value of `key`. Where it is missing or wrong, the default or None."""
+        """Return the checked value of `key`; if it is missing or invalid, the default or None."""
         self.known.append(key)
         if key not in self.values:
             self.unset.append(key)
@@ -43,7 +44,7 @@ class Reader:
             return default[0] if default else None
 
     def finish(self) -> None:
-        """Report every key that nobody asked for, and those that are missing but for the ones that are misspelt."""
+        """Report unknown keys, and missing keys except those that an unknown key may be a misspelling of."""
         others = [key for key in self.values if key not in self.known]
         for key in others:
             told = did_you_mean(key, self.known, all_if_few=True)
@@ -55,14 +56,14 @@ class Reader:
 
 
 def text(value: Any) -> str:
-    """Text that is not empty; a folded YAML text becomes one line."""
+    """Validate non-empty text; a folded YAML text becomes one line."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"must be text, got {value!r}")
     return " ".join(value.split())
 
 
 def one_of(words: Iterable[str]) -> Callable[[Any], str]:
-    """A reader of one of these words."""
+    """Return a validator for one of these words."""
     known = tuple(words)
 
     def read(value: Any) -> str:
@@ -75,14 +76,12 @@ def one_of(words: Iterable[str]) -> Callable[[Any], str]:
 
 
 def family(value: Any) -> str:
-    """The name of a family."""
-    from streamkit.models import families
-
-    return one_of(sorted(families.FAMILIES))(value)
+    """Validate the name of a family."""
+    return one_of(sorted(FAMILIES))(value)
 
 
 def url(value: Any) -> str:
-    """An http or https address."""
+    """Validate an http or https address."""
     address = text(value)
     if not address.startswith(("https://", "http://")):
         raise ValueError(f"must begin with https:// or http://, got {value!r}")
@@ -90,7 +89,7 @@ def url(value: Any) -> str:
 
 
 def sha256(value: Any) -> str:
-    """A SHA-256 sum, in lower case."""
+    """Validate a SHA-256 sum; returned in lower case."""
     if not isinstance(value, str):
         raise ValueError("must be text: put quotes around it")
     if len(value) != 64 or set(value.lower()) - set("0123456789abcdef"):
@@ -99,7 +98,7 @@ def sha256(value: Any) -> str:
 
 
 def number(value: Any) -> float:
-    """A number, or a fraction such as `1/255`."""
+    """Validate a number, or a fraction such as `1/255`."""
     parts = value.split("/") if isinstance(value, str) else [value]
     try:
         if isinstance(value, bool) or len(parts) > 2:
@@ -110,7 +109,7 @@ def number(value: Any) -> float:
 
 
 def above_zero(value: Any) -> float:
-    """A number above 0."""
+    """Validate a number above 0."""
     found = number(value)
     if found <= 0:
         raise ValueError(f"must be above 0, got {value!r}")
@@ -118,7 +117,7 @@ def above_zero(value: Any) -> float:
 
 
 def per_channel(read: Callable[[Any], float]) -> Callable[[Any], tuple[float, float, float]]:
-    """A reader of one number for all three channels, or of one for each."""
+    """Return a validator for one number for all three channels, or one for each."""
 
     def three(value: Any) -> tuple[float, float, float]:
         values = value if isinstance(value, list) else [value] * 3
@@ -131,7 +130,7 @@ def per_channel(read: Callable[[Any], float]) -> Callable[[Any], tuple[float, fl
 
 
 def share(value: Any) -> float:
-    """A number from 0 to 1."""
+    """Validate a number from 0 to 1."""
     part = number(value)
     if not 0 <= part <= 1:
         raise ValueError(f"must be 0 to 1, got {value!r}")
@@ -139,14 +138,14 @@ def share(value: Any) -> float:
 
 
 def positive(value: Any) -> int:
-    """A whole number of pixels, at least 1."""
+    """Validate a whole number of pixels, at least 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"must be a whole number of pixels, at least 1, got {value!r}")
     return value
 
 
 def padding(value: Any) -> float | tuple[float, float, float]:
-    """A pixel value, 0 to 255, or one for each channel."""
+    """Validate a pixel value, 0 to 255, or one for each channel."""
     return per_channel(_pixel)(value) if isinstance(value, list) else _pixel(value)
 
 
@@ -158,14 +157,14 @@ def _pixel(value: Any) -> float:
 
 
 def size(value: Any) -> tuple[int, int]:
-    """Width and height in pixels."""
+    """Validate width and height in pixels."""
     if not isinstance(value, list) or len(value) != 2:
         raise ValueError(f"must be [width, height] in pixels, got {value!r}")
     return positive(value[0]), positive(value[1])
 
 
 def keypoints(value: Any) -> Skeleton:
-    """A list of names, or the name of a known set of key points."""
+    """Validate a list of names, or the name of a known set of keypoints."""
     if isinstance(value, list):
         if not value or not all(isinstance(name, str) and name for name in value) or len(set(value)) < len(value):
             raise ValueError(f"must be a list of names, each once, got {value!r}")
@@ -174,7 +173,7 @@ def keypoints(value: Any) -> Skeleton:
 
 
 def edges(value: Any, names: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
-    """Pairs of key points, by name."""
+    """Validate pairs of keypoints, given by name; return pairs of indices."""
     if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
         raise ValueError(f"must be a list of pairs of key points such as [[left_hip, left_knee]], got {value!r}")
     for name in (name for pair in value for name in pair if name not in names):
@@ -183,7 +182,7 @@ def edges(value: Any, names: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
 
 
 def labels(value: Any, folder: Path) -> tuple[str, ...]:
-    """A list of names, a text file with one a line, or the name of a known list."""
+    """Validate a list of names, a text file with one per line, or the name of a known list."""
     if isinstance(value, list):
         if not value or any(isinstance(name, (list, dict)) or name is None for name in value):
             raise ValueError(f"must be a list of class names, got {value!r}")

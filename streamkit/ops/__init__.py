@@ -1,5 +1,5 @@
-"""Pure functions on arrays, the same on host and device.
+"""Pure functions on arrays, with the same interface on host and device.
 
-Each takes NumPy or CuPy arrays and answers with the same kind; which one it was given decides what runs. A CUDA kernel
-is a file in `cuda/` with a NumPy twin beside its caller, and the twin is what tests compare it with.
+Each takes NumPy or CuPy arrays and returns the same kind; the argument's type selects the implementation. A CUDA kernel
+is a file in `cuda/` with a NumPy equivalent beside its caller, which tests compare it with.
 """

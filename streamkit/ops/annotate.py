@@ -1,76 +1,31 @@
-"""From detections to marks: what is drawn for an object, where, how large and in which colour.
+"""Layout of annotations: which marks are drawn for a detection, where, in which size and colour.
 
-An object gets an outline, a tinted inside if asked for, its mask, its skeleton with a dot for each key point, and a
-label that sits on the outline's upper left corner, or inside where the picture ends. All outlines lie below all labels,
-and objects that stand lower in the picture, so nearer to the camera, lie above others. Classes of places lie below all,
-then zones, lines and trails. Labels keep clear of each other where there is room (`ops/labels.py`).
+An object gets an outline, a tint inside if requested, its mask, its skeleton with a dot per keypoint, and a label at
+the outline's upper left corner, or inside at the frame's border. All outlines are below all labels, and objects lower
+in the frame, so closer to the camera, are above others. Semantic classes are below all, then zones, lines and trails.
+Labels avoid each other where there is room (`ops/labels.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamkit.data import Detections, Surface
+from streamkit.core.annotations import Shown
+from streamkit.core.data import Detections, Surface
 from streamkit.ops import figures
 from streamkit.ops.glyphs import Atlas
 from streamkit.ops.labels import apart
 from streamkit.ops.overlay import MARK
 from streamkit.ops.palette import PALETTE
-from streamkit.shown import Shown
+from streamkit.ops.style import Style
 
 _OPAQUE = np.uint32(255 << 24)
 _OUTWARD = np.array([[-0.5], [0.5]])  # half a line lies outside the box
 _REGION, _SHAPE, _FILL, _MASK, _OUTLINE, _LINE, _DOT, _LABEL = range(8)  # from the bottom up
 _ZONES = 5  # the palette's yellow: of lines and zones
-
-
-@dataclass(frozen=True, slots=True)
-class Style:
-    """What `annotate` draws.
-
-    Attributes:
-        labels: the class's name.
-        scores: the score, two digits.
-        tracks: the track's number, where there is one.
-        color: what an object has its colour from; without a track from its class.
-        thickness: of lines, in pixels; None takes it from the picture's size. Odd numbers are rounded up.
-        text_size: height of a label in pixels, likewise.
-        fill: how opaque the inside of a box is, 0 to 1.
-        only: names of the classes to draw; none draws all.
-        masks: how opaque masks are, 0 to 1.
-        min_point: the least score of a key point that is drawn.
-        analytics: lines and zones with their counts.
-        untracked: objects in no track, in tables that have tracks.
-    """
-
-    labels: bool = True
-    scores: bool = True
-    tracks: bool = True
-    color: Literal["class", "track"] = "class"
-    thickness: int | None = None
-    text_size: int | None = None
-    fill: float = 0.0
-    only: tuple[str, ...] = ()
-    masks: float = 0.4
-    min_point: float = 0.3
-    analytics: bool = True
-    untracked: bool = False
-
-    def line(self, short_side: int) -> int:
-        """The thickness of lines, even, in a picture whose shorter side is so many pixels: 2 at 360, 4 at 1080."""
-        return _even(self.thickness) if self.thickness else 2 * max(1, round(short_side / 540))
-
-    def text(self, short_side: int) -> int:
-        """The height of a label, even: 14 at 360, 26 at 1080."""
-        return _even(self.text_size) if self.text_size else 2 * round(4.4 + short_side * 0.008)
-
-
-def _even(value: int) -> int:
-    return value + value % 2
 
 
 def annotate(
@@ -81,22 +36,22 @@ def annotate(
     facts: Sequence[Mapping[str, Any]] = (),
     shown: Sequence[tuple[Mapping[str, Shown], int, int]] = (),
 ) -> tuple[np.ndarray, list[int]]:
-    """Lay out what is to be drawn for a batch.
+    """Lay out the annotations of a batch.
 
-    Boxes are cut off at the picture's border and drawn along it; one wholly outside is left out, and so is one that is
-    no box (a NaN, an edge beyond its opposite). One without any size becomes a dot.
+    Boxes are clipped to the frame and drawn along its border; boxes entirely outside are skipped, and so are invalid
+    boxes (a NaN, an edge beyond its opposite). A box of size 0 becomes a dot.
 
     Args:
-        surfaces: the frames' pictures; None where nothing is to be drawn.
+        surfaces: the frames' surfaces; None for frames to skip.
         tables: the batch's detections on the host, a table for each detector; its columns `keypoints` and `mask` are
             drawn too.
         style: what to draw.
-        atlas: where to find, or put, the sprites; `begin` must have been called for this batch.
-        facts: each frame's facts; of them `segmentation` is drawn, a mask for each class.
+        atlas: holds the sprites; `begin` must have been called for this batch.
+        facts: each frame's facts; `segmentation`, a mask for each class, is drawn.
         shown: each frame's lines, zones and trails, with its true width and height.
 
     Returns:
-        (m,) MARK, those of the first frame first, and for each frame the end of its marks: what `overlay.draw` takes.
+        (m,) MARK ordered by frame, and the end of each frame's marks, as arguments of `overlay.draw`.
     """
     layers: list[list[np.ndarray]] = [[] for _ in range(_LABEL + 1)]
     owners: list[list[np.ndarray]] = [[] for _ in range(_LABEL + 1)]
@@ -141,7 +96,7 @@ def annotate(
 
 
 def _shown(table: Detections, sheet: figures.Sheet, style: Style) -> Detections:
-    """The rows that are drawn, by frame and then from far to near."""
+    """Return the rows to draw, by frame and then from far to near."""
     frame = table.batch_row
     x1, y1, x2, y2 = table.xyxy.T
     # A comparison with NaN is false, so a box with one is not shown; and a frame without a surface is 0 x 0.
@@ -160,7 +115,7 @@ def _shown(table: Detections, sheet: figures.Sheet, style: Style) -> Detections:
 
 
 def _colors(table: Detections, sheet: figures.Sheet, style: Style) -> tuple[np.ndarray, np.ndarray]:
-    """For each row its colour and the ink on it, (n,) uint32, in the Y, Cb and Cr of the frame's surface."""
+    """Return each row's colour and the ink on it, (n,) uint32, in the Y, Cb and Cr of the frame's surface."""
     number = table.class_id.astype(np.int64)
     if style.color == "track" and table.track_id is not None:
         number = np.where(table.track_id >= 0, table.track_id, number)
@@ -169,7 +124,7 @@ def _colors(table: Detections, sheet: figures.Sheet, style: Style) -> tuple[np.n
 
 
 def _outlines(table: Detections, sheet: figures.Sheet, color: np.ndarray) -> np.ndarray:
-    """A mark for each row: lines along the box's edges, rounded to even places, inside the picture."""
+    """Return a mark for each row: lines along the box's edges, rounded to even positions, inside the frame."""
     frame = table.batch_row
     line, size = sheet.line[frame], sheet.size[frame]
     across = line[:, None]
@@ -185,7 +140,7 @@ def _outlines(table: Detections, sheet: figures.Sheet, color: np.ndarray) -> np.
 
 
 class _Label(NamedTuple):
-    """A label to be placed: its frame, the even box that it belongs to, its colours, and its text in pieces."""
+    """A label to place: its frame, the even box it belongs to, its colours, and its text in pieces."""
 
     frame: int
     box: tuple[int, int, int, int]
@@ -197,7 +152,7 @@ class _Label(NamedTuple):
 def _analytics(
     shown: Sequence[tuple[Mapping[str, Shown], int, int]], sheet: figures.Sheet, style: Style
 ) -> tuple[list[tuple[int, np.ndarray, bool, int]], list[_Label]]:
-    """The lines, zones and trails of all frames as `figures.shapes` takes them, and their labels."""
+    """Return the lines, zones and trails of all frames as arguments of `figures.shapes`, and their labels."""
     drawn, labels = [], []
     for frame, (ones, width, height) in enumerate(shown):
         for one in ones.values() if sheet.width[frame] else ():
@@ -222,14 +177,14 @@ def _analytics(
 
 
 def _labels(table: Detections, style: Style, boxes: np.ndarray, ink: np.ndarray) -> list[_Label]:
-    """The labels of a table's objects."""
+    """Return the labels of a table's objects."""
     corners = np.stack([boxes[name] for name in ("x1", "y1", "x2", "y2")], axis=1).tolist()
     columns = table.batch_row.tolist(), map(tuple, corners), boxes["color"].tolist(), ink.tolist(), _texts(table, style)
     return [_Label(*one) for one in zip(*columns, strict=True)]
 
 
 def _written(labels: Sequence[_Label], sheet: figures.Sheet, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:
-    """Frames and marks of the labels; a label is a row of sprites on the box's colour."""
+    """Return frames and marks of the labels; a label is a row of sprites on the box's colour."""
     sprites = [[atlas.text(piece, int(sheet.text[one.frame])) for piece in one.pieces] for one in labels]
     frames = np.array([one.frame for one in labels], np.int64)
     boxes = np.array([one.box for one in labels], np.int64)
@@ -253,7 +208,7 @@ def _written(labels: Sequence[_Label], sheet: figures.Sheet, atlas: Atlas) -> tu
 
 
 def _texts(table: Detections, style: Style) -> list[list[str]]:
-    """The pieces of each row's label."""
+    """Return the pieces of each row's label."""
     columns: list[list[str]] = []
     if style.labels:
         columns.append(table.label)
@@ -267,5 +222,5 @@ def _texts(table: Detections, style: Style) -> list[list[str]]:
 
 
 def _attributes(found: Mapping[str, Any] | None) -> str:
-    """The labels of an object's attributes, each up to its first comma: lists of classes often have synonyms there."""
+    """Return the labels of an object's attributes, each up to its first comma: class lists often have synonyms."""
     return "" if not found else " ".join(one["label"].split(",")[0] for one in found.values())

@@ -1,7 +1,7 @@
-"""Boxes: overlap, clipping, and the way back from network pixels to source pixels.
+"""Boxes: overlap, clipping, and conversion between network pixels and source pixels.
 
-Boxes are (n, 4) float32 x1, y1, x2, y2; x2 and y2 are edges, so that a box's width is x2 - x1. NumPy in, NumPy out;
-CuPy in, CuPy out. `cuda/nms.cu` follows the same order of float32 operations.
+Boxes are (n, 4) float32 x1, y1, x2, y2; x2 and y2 are edges, so a box's width is x2 - x1. NumPy arrays yield NumPy
+arrays, CuPy arrays yield CuPy arrays. `cuda/nms.cu` uses the same order of float32 operations.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamkit.data import Array, array_module
+from streamkit.core.data import Array, array_module
 
 Rect = tuple[int, int, int, int]
 """A part of a picture: left, top, right, bottom in source pixels, the last two exclusive; left and top are even."""
 
 
 def area(xyxy: Array) -> Array:
-    """The boxes' areas, (n,) float32; 0 for a box whose edges are in the wrong order."""
+    """Return the boxes' areas, (n,) float32; 0 for a box whose edges are in the wrong order."""
     xp = array_module(xyxy)
     size = xp.maximum(xyxy[..., 2:] - xyxy[..., :2], np.float32(0))
     return size[..., 0] * size[..., 1]
 
 
 def intersection_and_union(a: Array, b: Array) -> tuple[Array, Array]:
-    """The areas that each box of `a` (n, 4) and each of `b` (m, 4) have in common and cover: two (n, m) float32."""
+    """Return the areas of intersection and union of each box of `a` (n, 4) with each of `b` (m, 4): (n, m) float32."""
     xp = array_module(a)
     width = xp.minimum(a[:, None, 2], b[:, 2]) - xp.maximum(a[:, None, 0], b[:, 0])
     height = xp.minimum(a[:, None, 3], b[:, 3]) - xp.maximum(a[:, None, 1], b[:, 1])
@@ -44,10 +44,10 @@ def iou_matrix(a: Array, b: Array) -> Array:
 
 
 def to_source(points: Array, geometry: Array) -> Array:
-    """Take network pixels back to source pixels: (network - offset) / scale.
+    """Convert network pixels to source pixels: (network - offset) / scale.
 
     Args:
-        points: (n, 2 k) float32, x and y in turn: boxes (k = 2) or landmarks.
+        points: (n, 2 k) float32, x and y alternating: boxes (k = 2) or landmarks.
         geometry: (n, 4) or (4,) float32 scale_x, scale_y, offset_x, offset_y, with network = source x scale + offset.
     """
     xp = array_module(points)
@@ -57,7 +57,7 @@ def to_source(points: Array, geometry: Array) -> Array:
 
 
 def to_network(points: Array, geometry: Array) -> Array:
-    """Take source pixels to network pixels: source x scale + offset. Shapes as in `to_source`."""
+    """Convert source pixels to network pixels: source x scale + offset. Shapes as in `to_source`."""
     xp = array_module(points)
     pairs = points.reshape(len(points), points.shape[1] // 2, 2)
     geometry = xp.broadcast_to(geometry, (len(points), 4))
@@ -65,11 +65,11 @@ def to_network(points: Array, geometry: Array) -> Array:
 
 
 def clip(xyxy: Array, size_wh: Array) -> Array:
-    """Cut boxes at the picture's border, to 0..width and 0..height.
+    """Clip boxes to the frame, to 0..width and 0..height.
 
     Args:
         xyxy: (n, 4) float32 source pixels.
-        size_wh: (n, 2) or (2,) float32, the pictures' width and height.
+        size_wh: (n, 2) or (2,) float32, the frames' width and height.
     """
     xp = array_module(xyxy)
     size = xp.broadcast_to(size_wh, (len(xyxy), 2))
@@ -78,7 +78,7 @@ def clip(xyxy: Array, size_wh: Array) -> Array:
 
 
 def check_rects(rects: Sequence[Rect], sizes: Sequence[tuple[int, int]]) -> None:
-    """Raise ValueError where a rect is not a part of its picture, or begins within a block of 2x2 pixels."""
+    """Check that each rect is a part of its frame and begins on an even pixel; raise ValueError."""
     if len(rects) != len(sizes):
         raise ValueError(f"preprocess needs one rect a surface, got {len(rects)} rects and {len(sizes)} surfaces")
     for (left, top, right, bottom), (width, height) in zip(rects, sizes, strict=True):

@@ -1,65 +1,47 @@
 """Candidates: the anchors of a network's output that reach their class's score, with their boxes.
 
-Four readings cover the detectors: `best_class` (a score a class and anchor, with or without objectness),
-`each_class` (the same, and each class of an anchor may be an object), `given_class` (one score and one label a row),
-`faces` (YuNet). Each takes the whole batch's output, as views of any
-strides, on the host or on the device; `streamkit.ops.nms.select` makes objects of what they return. Here are the
-host's readings; the device's, one launch each, are in `streamkit.ops.cuda.readers`.
+Four functions cover the detectors: `best_class` (a score per class and anchor, with or without objectness),
+`each_class` (the same, but each class of an anchor may be an object), `given_class` (one score and one label per row),
+`faces` (YuNet). Each takes the whole batch's output, as views with any strides, on the host or on the device;
+`streamkit.ops.nms.select` makes objects of the result. The host's implementations are here; the device's, one launch
+each, are in `streamkit.ops.cuda.readers`.
 
-An anchor that does not become a candidate is counted:
+Anchors that do not become candidates are counted:
 
-- `min_score`: its score is below its class's threshold;
-- `label`: its class is not wanted (threshold +inf) or not in the list, though its score reaches the lowest threshold;
-- `not_finite`: its score or box is NaN or infinite, as a network that overflows in f16 gives.
+- `min_score`: the score is below its class's threshold;
+- `label`: the class is unwanted (threshold +inf) or not in the list, though its score reaches the lowest threshold;
+- `not_finite`: the score or box is NaN or infinite, as from a network that overflows in f16.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from streamkit.data import Array, array_module
+from streamkit.core.data import Array, array_module
+from streamkit.ops.box_coding import FACE_POINTS, STRIDES, Coding
 from streamkit.ops.scores import check_scores, float32, sigmoid
 from streamkit.ops.scores import softmax as softmax_of
-
-STRIDES = (8, 16, 32)
-FACE_OUTPUTS = tuple(f"{kind}_{stride}" for kind in ("cls", "obj", "bbox", "kps") for stride in STRIDES)
-FACE_POINTS = 15
-"""Values of a face's five landmarks: x, y and score in turn."""
-
-
-class Coding(IntEnum):
-    """How four values tell a box. The numbers are those of `cuda/candidates.cu`."""
-
-    XYXY = 0
-    """Edges, times `unit`."""
-    YXYX = 1
-    """Edges with y first, times `unit`."""
-    CXCYWH = 2
-    """Centre and size, times `unit`."""
-    GRID = 3
-    """YOLOX: centre = (value + cell) x stride, size = exp(value) x stride; strides 8, 16, 32, rows of cells."""
 
 
 @dataclass(slots=True)
 class Candidates:
-    """The candidates of a batch of frames, on the host: m rows, rising by frame and then by anchor.
+    """The candidates of a batch of frames, on the host: m rows, ascending by frame and then by anchor.
 
     Attributes:
         frame: (m,) int64, the frame in the batch.
         score: (m,) float32.
         class_id: (m,) int32.
         xyxy: (m, 4) float32 network pixels, not clipped.
-        points: (m, c) float32, further values of an anchor; c = 0 where a network gives none.
-        removed: (frames, 3) int32, anchors that are no candidates, by `min_score`, `label`, `not_finite`.
-        anchors: how many anchors a frame has.
-        step: of `points`: 2 where they are x and y in network pixels in turn, 3 where each pair has a score behind it,
-            0 where they are no places.
+        points: (m, c) float32, further values of an anchor; c = 0 if the network has none.
+        removed: (frames, 3) int32, rejected anchors, by `min_score`, `label`, `not_finite`.
+        anchors: number of anchors per frame.
+        step: layout of `points`: 2 for alternating x and y in network pixels, 3 if each pair is followed by a score,
+            0 if they are not positions.
     """
 
     frame: np.ndarray
@@ -86,26 +68,26 @@ def best_class(
     points: Array | None = None,
     step: int = 2,
 ) -> Any:
-    """Take the best class of each anchor; the first of equal ones.
+    """Select the best class of each anchor; the first of equal ones.
 
     Args:
         boxes: (n, a, 4) float32 or float16, as `coding` says.
-        scores: (n, a, c), a score a class; 0..1, or any number with `logits`, of which the sigmoid is taken.
+        scores: (n, a, c), a score per class; 0..1, or logits with `logits` or `softmax`.
         objectness: (n, a), 0..1, or None. The score is objectness x class score.
-        min_score: (c,) float32 on the host, the least score of each class; +inf for one that is not wanted.
+        min_score: (c,) float32 on the host, minimum score of each class; +inf for unwanted classes.
         coding: how the boxes are encoded.
         input_size: the network's width and height in pixels.
-        unit: factors for x and y, for boxes that are told in parts of the input.
-        logits: the scores are to go through the sigmoid.
-        softmax: the scores are to go through the softmax over c + 1 classes, the last of which is no object.
+        unit: factors for x and y, for boxes in shares of the input.
+        logits: apply the sigmoid to the scores.
+        softmax: apply the softmax over c + 1 classes to the scores, the last of which is no object.
         points: (n, a, c) further values of each anchor, which its object keeps.
-        step: what they are, as in `Candidates`.
+        step: layout of `points`, as in `Candidates`.
 
     Returns:
         `Candidates`, or `DeviceCandidates` for arrays on the device.
 
     Raises:
-        ValueError: the number of classes or anchors does not fit.
+        ValueError: the number of classes or anchors does not match.
     """
     n, a, classes = scores.shape
     check_scores(classes - softmax, min_score)
@@ -149,17 +131,17 @@ def best_class(
 def each_class(
     boxes: Array, scores: Array, *, min_score: np.ndarray, coding: Coding, unit: tuple[float, float] = (1.0, 1.0)
 ) -> Any:
-    """Take each class of each row whose sigmoid reaches its threshold: row r's class k counts as anchor r x c + k.
+    """Select each class of each row whose sigmoid reaches its threshold: row r's class k counts as anchor r x c + k.
 
     Args:
         boxes: (n, a, 4) float32 or float16, as `coding` says; not `Coding.GRID`.
-        scores: (n, a, c), any number, of which the sigmoid is taken.
+        scores: (n, a, c) logits.
         min_score: (c,) float32 on the host, as in `best_class`.
         coding: how the boxes are encoded.
         unit: factors for x and y.
 
     Raises:
-        ValueError: the number of classes does not fit.
+        ValueError: the number of classes does not match.
     """
     n, a, classes = scores.shape
     check_scores(classes, min_score)
@@ -187,7 +169,7 @@ def given_class(
     points: Array | None = None,
     step: int = 2,
 ) -> Any:
-    """Take rows that have one score and one label each, as networks give that select by themselves.
+    """Select rows with one score and one label each, from networks that select objects themselves.
 
     Args:
         boxes: (n, a, 4) float32 or float16, as `coding` says; not `Coding.GRID`.
@@ -197,7 +179,7 @@ def given_class(
         coding: how the boxes are encoded.
         unit: factors for x and y.
         points: (n, a, c) further values of each anchor, which its object keeps.
-        step: what they are, as in `Candidates`.
+        step: layout of `points`, as in `Candidates`.
     """
     if array_module(scores) is not np:
         from streamkit.ops.cuda import readers
@@ -216,13 +198,13 @@ def given_class(
 
 
 def faces(outputs: Mapping[str, Array], n: int, *, min_score: np.ndarray, input_size: tuple[int, int]) -> Any:
-    """Read YuNet's twelve outputs: score = sqrt(class x objectness), both held to 0..1; five landmarks.
+    """Decode YuNet's twelve outputs: score = sqrt(class x objectness), both clipped to 0..1; five landmarks.
 
-    A landmark has no score of its own, and gets the face's.
+    Landmarks have no score of their own, so they get the face's.
 
     Args:
         outputs: `FACE_OUTPUTS`, each (>= n, cells, 1 | 1 | 4 | 10).
-        n: how many frames of the outputs are real.
+        n: number of real frames in the outputs.
         min_score: (1,) float32 on the host.
         input_size: the network's width and height in pixels.
     """
@@ -253,7 +235,7 @@ def faces(outputs: Mapping[str, Array], n: int, *, min_score: np.ndarray, input_
 
 @dataclass(slots=True)
 class _Found:
-    """Narrows a batch's anchors down to its candidates, and counts why the others are none."""
+    """Narrows a batch's anchors down to candidates, and counts why the others are rejected."""
 
     frames: int
     anchors: int
@@ -270,7 +252,7 @@ class _Found:
         self.floor = np.float32(self.min_score.min(initial=np.inf))
 
     def reach(self, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Frame and anchor of each of the (n, a) scores that reach the lowest threshold."""
+        """Return frame and anchor of each of the (n, a) scores that reach the lowest threshold."""
         self.not_finite = np.isnan(score).sum(axis=1)
         reached = np.flatnonzero(score >= self.floor)
         return np.divmod(reached, self.anchors) if self.anchors else (reached, reached)
@@ -287,13 +269,13 @@ class _Found:
         self.class_id = class_id[rows].astype(np.int32)
 
     def done(self, xyxy: np.ndarray, points: np.ndarray | None = None, step: int = 2) -> Candidates:
-        """The candidates, given the boxes of the picked anchors, and further values of all."""
+        """Return the candidates, given the boxes of the picked anchors, and further values of all anchors."""
         if points is None:
             return self.made(xyxy, np.zeros((len(xyxy), 0), np.float32), step)
         return self.made(xyxy, float32(points[self.frame, self.anchor]), step)
 
     def made(self, xyxy: np.ndarray, points: np.ndarray, step: int) -> Candidates:
-        """The candidates, given the boxes and further values of the picked anchors."""
+        """Return the candidates, given the boxes and further values of the picked anchors."""
         rows = np.isfinite(xyxy).all(axis=1) & np.isfinite(self.score)
         columns = (self.frame, self.score, self.class_id, xyxy, points)
         if not rows.all():
@@ -310,7 +292,7 @@ class _Found:
 def _decode(
     values: np.ndarray, anchor: np.ndarray, coding: Coding, unit: tuple[float, float], input_size: tuple[int, int]
 ) -> np.ndarray:
-    """Boxes (m, 4) float32 network pixels from the (m, 4) float32 values of the anchors (m,)."""
+    """Decode the (m, 4) float32 values of the anchors (m,) to boxes (m, 4) float32 in network pixels."""
     if coding == Coding.GRID:
         x, y, stride = cells(input_size)[:, anchor]
         centre = (values[:, :2] + np.stack([x, y], axis=1)) * stride[:, None]
@@ -330,7 +312,7 @@ def _decode(
 
 @lru_cache(maxsize=32)
 def cells(input_size: tuple[int, int], strides: Sequence[int] = STRIDES) -> np.ndarray:
-    """Column, row and stride of each anchor of a feature pyramid: (3, a) float32."""
+    """Return column, row and stride of each anchor of a feature pyramid: (3, a) float32."""
     width, height = input_size
     levels = []
     for stride in strides:
@@ -340,7 +322,7 @@ def cells(input_size: tuple[int, int], strides: Sequence[int] = STRIDES) -> np.n
 
 
 def check_cells(anchors: int, input_size: tuple[int, int]) -> None:
-    """Raise ValueError where an output's number of anchors is not that of an input of this width and height."""
+    """Check that the number of anchors matches an input of this width and height; raise ValueError."""
     expected = sum((input_size[0] // stride) * (input_size[1] // stride) for stride in STRIDES)
     if anchors != expected:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""NV12 and RGB: what the Y, Cb and Cr of a surface mean.
+"""NV12 and RGB: conversion between a surface's Y, Cb and Cr and RGB.
 
 The rule, which the CUDA kernels follow too: luma and chroma are expanded from their range to 0..255, chroma is
 interpolated linearly between its samples at the surface's siting, the matrix gives RGB, and RGB is clipped to 0..255.
@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamkit.counters import Counters
-from streamkit.data import Color, Surface, array_module
+from streamkit.core.counters import Counters
+from streamkit.core.data import Color, Frame, Surface, array_module
 from streamkit.ops import traffic
 from streamkit.ops.resample import Axis, chroma_axis, resample
 from streamkit.ops.scratch import Scratch, scratch
 
 
 class Matrix(NamedTuple):
-    """The weights of red and blue in luma; green has the rest."""
+    """Weights of red and blue in luma; green has the remainder."""
 
     kr: float
     kb: float
@@ -48,7 +48,7 @@ PICTURE = np.dtype(
 
 @cache
 def yuv_to_rgb(color: Color) -> np.ndarray:
-    """The (3, 4) float64 matrix A of rgb = A @ (Y, Cb, Cr, 1): bytes as stored to RGB in 0..255, not yet clipped."""
+    """Return the (3, 4) float64 matrix A of rgb = A @ (Y, Cb, Cr, 1): stored bytes to RGB in 0..255, unclipped."""
     kr, kb = MATRICES[color.matrix]
     kg = 1 - kr - kb
     luma, black = (1.0, 0.0) if color.full_range else (255 / 219, 16.0)
@@ -62,7 +62,7 @@ def yuv_to_rgb(color: Color) -> np.ndarray:
 
 @cache
 def rgb_to_yuv(color: Color) -> np.ndarray:
-    """The (3, 4) float64 matrix of (Y, Cb, Cr) = A @ (R, G, B, 1), all in bytes; the inverse of `yuv_to_rgb`."""
+    """Return the (3, 4) float64 matrix of (Y, Cb, Cr) = A @ (R, G, B, 1), all in bytes; inverts `yuv_to_rgb`."""
     a = yuv_to_rgb(color)
     inverse = np.linalg.inv(a[:, :3])
     inverse = np.column_stack([inverse, -inverse @ a[:, 3]])
@@ -71,17 +71,17 @@ def rgb_to_yuv(color: Color) -> np.ndarray:
 
 
 def picture(color: Color, shape: Sequence[int], right: int, bottom: int, left: int = 0, top: int = 0) -> np.ndarray:
-    """A PICTURE record, () shaped, for a surface whose data has `shape`, or for a part of it.
+    """Return a PICTURE record, () shaped, for a surface whose data has `shape`, or for a part of it.
 
-    Its `data` is how many bytes behind the surface's first the part begins: add the surface's address.
+    Its `data` is the byte offset of the part in the surface: add the surface's address.
 
     Args:
-        color: the surface's.
+        color: the surface's colour.
         shape: the shape of its data.
-        right: the picture's true width in pixels, or where the part ends.
-        bottom: its true height, or where the part ends.
-        left: where the part begins, even.
-        top: likewise.
+        right: the frame's true width in pixels, or the right end of the part.
+        bottom: its true height, or the lower end of the part.
+        left: left end of the part, even.
+        top: upper end of the part, even.
     """
     check_size(shape, right, bottom)
     (y, _, rv, r0), (_, gu, gv, g0), (_, bu, _, b0) = yuv_to_rgb(color).tolist()
@@ -94,7 +94,7 @@ def picture(color: Color, shape: Sequence[int], right: int, bottom: int, left: i
 
 
 def check_size(shape: Sequence[int], width: int, height: int) -> None:
-    """Raise ValueError where a picture of this size is not what a surface's data of this shape can hold."""
+    """Check that a surface's data of this shape can hold a frame of this size; raise ValueError."""
     if not (1 <= width <= shape[1] and 1 <= height <= shape[0] * 2 // 3):
         raise ValueError(
             f"a surface of {shape[1]}x{shape[0] * 2 // 3} pixels cannot hold a picture of {width}x{height}"
@@ -112,20 +112,20 @@ def planes(
     left: int = 0,
     top: int = 0,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Y, Cb and Cr of a host picture, all sampled bilinearly at the pixels of the picture resized to `size`.
+    """Sample Y, Cb and Cr of a host frame bilinearly at the pixels of the frame resized to `size`.
 
     Args:
         data: an NV12 surface's data.
         color: its colour; only the siting matters here.
-        width: the picture's true width.
+        width: the frame's true width.
         height: its true height.
         size: width, height to resize to.
-        new: where the results' memory comes from.
-        left: where a part of a picture begins, even; `width` and `height` are then the part's.
-        top: likewise.
+        new: allocator of the results.
+        left: left end of a part of a frame, even; `width` and `height` are then the part's.
+        top: upper end of the part, even.
 
     Returns:
-        Three (size[1], size[0]) float32 arrays in the stored bytes' units, range not expanded.
+        Three (size[1], size[0]) float32 arrays in the stored bytes' units, with the range not expanded.
     """
     import cv2
 
@@ -142,14 +142,27 @@ def planes(
     return y, resample(parts[0], across, down, new), resample(parts[1], across, down, new)
 
 
+def rgb(frame: Frame) -> np.ndarray:
+    """Return a frame's pixels as (height, width, 3) uint8 RGB on the host.
+
+    This is a copy; from a GPU it is slow, and counted in the summary as `pixels to host`.
+
+    Raises:
+        ValueError: the frame has no pixels.
+    """
+    if frame.surface is None:
+        raise ValueError(f"frame {frame.index} of {frame.source} has no pixels")
+    return to_rgb(frame.surface, frame.width, frame.height, frame.counters)
+
+
 def to_rgb(surface: Surface, width: int, height: int, counters: Counters | None = None) -> np.ndarray:
-    """Return a surface's picture as (height, width, 3) uint8 RGB on the host, rounded to nearest.
+    """Return a surface's pixels as (height, width, 3) uint8 RGB on the host, rounded to nearest.
 
     Args:
         surface: on host or device; from a device it is copied, which `counters` counts as `pixels to host`.
-        width: the picture's true width.
+        width: the frame's true width.
         height: its true height.
-        counters: where to count.
+        counters: counts the copies.
     """
     import cv2
 
@@ -174,14 +187,14 @@ def to_rgb(surface: Surface, width: int, height: int, counters: Counters | None 
 
 
 def from_rgb(rgb: np.ndarray, color: Color) -> np.ndarray:
-    """Return NV12 data for a picture, on the host: what `Surface.data` holds.
+    """Convert an RGB image to NV12 data on the host, as in `Surface.data`.
 
-    Each chroma sample is the mean over two by two luma samples' area around its place, so at left siting the columns
-    beside it count half.
+    Each chroma sample is the mean over the area of two by two luma samples around its position, so at left siting the
+    adjacent columns count half.
 
     Args:
         rgb: (h, w, 3) uint8.
-        color: the colour to write.
+        color: the target colour.
 
     Returns:
         (H * 3 / 2, W) uint8, where H and W are h and w made even by repeating the last row and column.
@@ -197,7 +210,7 @@ def from_rgb(rgb: np.ndarray, color: Color) -> np.ndarray:
 
 
 def _convert_band(rgb: np.ndarray, color: Color, top: int, bottom: int, data: np.ndarray) -> None:
-    """Fill the even rows `top` to `bottom` of NV12 data; float32 copies are of so many rows, and not of an image."""
+    """Fill the even rows `top` to `bottom` of NV12 data; float32 copies are limited to these rows."""
     import cv2
 
     height, width = data.shape[0] * 2 // 3, data.shape[1]
@@ -218,7 +231,7 @@ def _bytes(values: np.ndarray) -> np.ndarray:
 
 
 def _halve(values: np.ndarray, siting: float) -> np.ndarray:
-    """Means over two rows' height, centred on 2i + siting; the edge goes on beyond the edge."""
+    """Return means over the height of two rows, centred on 2i + siting; edge samples are repeated."""
     even, odd = values[0::2], values[1::2]
     before = np.concatenate([even[:1], odd[:-1]])  # of row 2i: 2i - 1
     after = np.concatenate([even[1:], odd[-1:]])  # of row 2i + 1: 2i + 2
@@ -228,5 +241,5 @@ def _halve(values: np.ndarray, siting: float) -> np.ndarray:
 
 
 def _overlap(width: float, distance: float) -> float:
-    """The length that a sample of width 1 and a window of `width` share, their centres `distance` apart."""
+    """Return the overlap of a sample of width 1 and a window of `width`, with centres `distance` apart."""
     return max(0.0, min(distance + 0.5, width / 2) - max(distance - 0.5, -width / 2))

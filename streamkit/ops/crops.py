@@ -1,7 +1,7 @@
-"""From objects' boxes to the rectangles that are cut for a second network.
+"""Crop rectangles of objects, for a second network.
 
 A crop is a source rectangle of a row of `preprocess`: its pixels are sampled by the same rule, on the surfaces' device,
-all crops of a batch in one launch, and nothing beside the rectangle is read.
+all crops of a batch in one launch, and no pixel outside the rectangle is read.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import numpy as np
 
 
 def crop_rects(xyxy: np.ndarray, sizes_wh: np.ndarray, pad: float = 0.0) -> np.ndarray:
-    """The whole pixels of each box, with `pad` around it, clipped to the picture.
+    """Return the whole pixels of each box, with `pad` around it, clipped to the frame.
 
-    The left and upper edge go out to an even pixel: a crop then has whole blocks of chroma and is a picture of its own.
+    The left and upper edge are rounded out to an even pixel, so that a crop has whole blocks of chroma.
 
     Args:
         xyxy: (m, 4) boxes in source pixels.
-        sizes_wh: (m, 2) width and height of each box's picture.
-        pad: how much is added on each side, as a share of the box's width and height; below 0 takes away.
+        sizes_wh: (m, 2) width and height of each box's frame.
+        pad: margin on each side, as a share of the box's width and height; a negative value shrinks the box.
 
     Returns:
-        (m, 4) int32: left, top, right, bottom, the last two exclusive; empty ones (right <= left or bottom <= top)
-        where a box lies outside of its picture or is not finite.
+        (m, 4) int32: left, top, right, bottom, the last two exclusive; all 0 if a box lies outside of its frame or is
+        not finite.
     """
     boxes = np.array(xyxy, np.float64).reshape(-1, 4)
     limit = np.asarray(sizes_wh, np.float64).reshape(-1, 2)

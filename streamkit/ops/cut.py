@@ -1,8 +1,8 @@
-"""Cut parts out of NV12 pictures: each becomes a small picture of its own, where the pictures are.
+"""Cut parts out of NV12 frames: each becomes a small surface of its own, on the frames' device.
 
-A part keeps its samples as they are, or, with a step, is made smaller: each sample is then the rounded mean of step x
-step of its plane. Where the part ends before they do, its last sample is taken again, and nothing beside it is read.
-Integers only: the host and the kernel (cuda/cut.cu) give equal bytes.
+A part keeps its samples, or is downscaled by a step: each sample is then the rounded mean of step x step samples of its
+plane. At the part's edge its last sample is repeated, and no sample outside is read. Integers only: the host and the
+kernel (cuda/cut.cu) produce equal bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.data import Color, Surface, array_module
+from streamkit.core.data import Color, Surface, array_module
 from streamkit.ops import traffic
 from streamkit.ops.boxes import Rect, check_rects
 from streamkit.ops.planes import nv12_shape
@@ -35,24 +35,24 @@ _BLOCK = (32, 8)
 
 
 def step_for(size: tuple[int, int], longest: int) -> int:
-    """The step that brings a part of this width and height nearest to `longest` on its longer side, not below it."""
+    """Return the step that brings a part of this size closest to `longest` on its longer side, not below it."""
     return max(1, max(size) // longest)
 
 
 def cut_size(rect: Rect, step: int) -> tuple[int, int]:
-    """The true width and height of what is cut."""
+    """Return the true width and height of the cut part."""
     left, top, right, bottom = rect
     return -(-(right - left) // step), -(-(bottom - top) // step)
 
 
 def cut_bytes(rect: Rect, step: int) -> int:
-    """How many bytes it takes."""
+    """Return the size of the cut part in bytes."""
     rows, columns = nv12_shape(*cut_size(rect, step))
     return rows * columns
 
 
 def cut_color(color: Color, step: int) -> Color:
-    """The colour of what is cut: a mean of several chroma samples sits elsewhere in its block than one of them."""
+    """Return the colour of the cut part: the mean of several chroma samples has another siting than one of them."""
     x, y = ((siting + (step - 1) / 2) / step for siting in (color.chroma_x, color.chroma_y))
     return replace(color, chroma_x=x, chroma_y=y)
 
@@ -60,22 +60,22 @@ def cut_color(color: Color, step: int) -> Color:
 def cut(
     surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], rects: Sequence[Rect], steps: Sequence[int]
 ) -> list[Surface]:
-    """Cut a part out of each picture; the pictures may be let go of afterwards.
+    """Cut a part out of each frame; the frames may be released afterwards.
 
-    On a GPU this is one launch for all, on the pictures' device and its current stream, and it is waited for: who calls
-    it from a host stage has nothing that keeps the pictures until a stream is past them.
+    On a GPU this is one launch for all, on the frames' device and its current stream, and it waits for completion,
+    since callers on the host have nothing else that keeps the frames alive until then.
 
     Args:
-        surfaces: the pictures, all on the host or all on one device. A surface may stand here several times.
+        surfaces: the frames, all on the host or all on one device. A surface may occur several times.
         sizes: the true width and height of each.
         rects: the part of each, in source pixels; see `Rect`.
-        steps: how many samples are made one, along each side, at least 1.
+        steps: number of samples merged along each side, at least 1.
 
     Returns:
-        A surface for each, on the same device, its true size `cut_size(rect, step)`.
+        A surface for each, on the same device, of true size `cut_size(rect, step)`.
 
     Raises:
-        ValueError: a rect is not a part of its picture, or a step is below 1.
+        ValueError: a rect is not a part of its frame, or a step is below 1.
     """
     check_rects(rects, sizes)
     if any(step < 1 for step in steps):
@@ -92,7 +92,7 @@ def cut(
 
 
 def to_host(surfaces: Sequence[Surface]) -> list[Surface]:
-    """Small pictures on the host; from a GPU all of them are one copy, which is waited for."""
+    """Return small surfaces on the host; from a GPU all of them are one copy, which is waited for."""
     if not surfaces or array_module(surfaces[0].data) is np:
         return list(surfaces)
     from streamkit.ops.transfer import fetch
@@ -104,7 +104,7 @@ def to_host(surfaces: Sequence[Surface]) -> list[Surface]:
 
 @contextmanager
 def at_device(surfaces: Sequence[Surface]) -> Any:
-    """On the device of these surfaces, its current stream after what writes them; gives the stream."""
+    """Enter the device of these surfaces; yield its current stream, made to wait for their writers."""
     import cupy
 
     from streamkit.ops.cuda import driver
@@ -116,7 +116,7 @@ def at_device(surfaces: Sequence[Surface]) -> Any:
 
 
 def parts_table(surfaces: Sequence[Surface], rects: Sequence[Rect], addresses: Sequence[int]) -> np.ndarray:
-    """The records of parts, (m,) PART; `to`, `step`, `width` and `height` are still 0."""
+    """Return the records of parts, (m,) PART; `to`, `step`, `width` and `height` are still 0."""
     table = np.zeros(len(surfaces), PART)
     table["source"] = addresses
     table["pitch"] = [surface.width for surface in surfaces]
@@ -129,7 +129,7 @@ def parts_table(surfaces: Sequence[Surface], rects: Sequence[Rect], addresses: S
 
 
 def send(table: np.ndarray) -> Any:
-    """The records on the current device, in the order of its current stream."""
+    """Return the records on the current device, ordered on its current stream."""
     import cupy
 
     sent = cupy.asarray(np.ascontiguousarray(table).view(np.uint8))  # one copy, staged by CuPy in pinned memory
@@ -177,7 +177,7 @@ def _cut_on_host(data: np.ndarray, rect: Rect, step: int) -> np.ndarray:
 
 
 def _means(plane: np.ndarray, rect: Rect, size: tuple[int, int], step: int) -> np.ndarray:
-    """(h, w, ...) uint8 of `size`: means of step x step samples of a part of a plane; its end goes on beyond it."""
+    """Return (h, w, ...) uint8 of `size`: means of step x step samples of a part of a plane; its edge is repeated."""
     left, top, right, bottom = rect
     part = plane[top:bottom, left:right]
     more = size[1] * step - part.shape[0], size[0] * step - part.shape[1]

@@ -1,4 +1,4 @@
-"""What is drawn beside boxes: masks, key points with the lines between them, and lines, zones and trails."""
+"""Shapes drawn besides boxes: masks, keypoints with the lines between them, and lines, zones and trails."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamkit.data import Detections, Surface
+from streamkit.core.data import Detections, Surface
 from streamkit.ops import rle
 from streamkit.ops.glyphs import Atlas
 from streamkit.ops.overlay import LINE, MARK, STENCIL
 from streamkit.ops.palette import PALETTE, stored
 
 if TYPE_CHECKING:
-    from streamkit.ops.annotate import Style
+    from streamkit.ops.style import Style
 
 _OPAQUE = np.uint32(255 << 24)
 _MAJORITY = 2  # of four pixels, for a block of them to be of a mask
@@ -25,7 +25,7 @@ Marks = tuple[np.ndarray, np.ndarray]
 
 
 class Sheet:
-    """The frames' sizes and what follows from them: (frames,) int64 arrays, and (frames, palette) colours."""
+    """The frames' sizes and derived values: (frames,) int64 arrays, and (frames, palette) colours."""
 
     def __init__(self, surfaces: Sequence[Surface | None], style: Style) -> None:
         sizes = [(0, 0) if s is None else (s.width, s.height) for s in surfaces]
@@ -40,7 +40,7 @@ class Sheet:
 
 
 def masks(table: Detections, sheet: Sheet, style: Style, color: np.ndarray, atlas: Atlas) -> Marks:
-    """The objects' masks in their colours."""
+    """Return the objects' masks in their colours."""
     frames, made = [], []
     for frame, mask, mine in zip(table.batch_row.tolist(), table.extra["mask"], color.tolist(), strict=True):
         mark = _stencil(mask, mine, style, atlas) if mask is not None else None
@@ -51,7 +51,7 @@ def masks(table: Detections, sheet: Sheet, style: Style, color: np.ndarray, atla
 
 
 def regions(facts: Sequence[Mapping[str, Any]], sheet: Sheet, style: Style, atlas: Atlas) -> Marks:
-    """The classes of places; a class has the same colour in every picture and run."""
+    """Return the semantic classes; a class has the same colour in every frame and run."""
     frames, made = [], []
     for frame, said in enumerate(facts):
         for label, mask in said.get("segmentation", {}).items() if sheet.width[frame] else ():
@@ -65,7 +65,7 @@ def regions(facts: Sequence[Mapping[str, Any]], sheet: Sheet, style: Style, atla
 
 
 def _stencil(mask: rle.Rle, color: int, style: Style, atlas: Atlas) -> tuple[int, ...] | None:
-    """The mark of a mask: the blocks of 2x2 pixels that it has most of. None where it is empty."""
+    """Return the mark of a mask: the blocks of 2x2 pixels that it covers by half or more. None if it is empty."""
     part, left, top = rle.cut(mask)
     if not part.size:
         return None
@@ -80,10 +80,10 @@ def _stencil(mask: rle.Rle, color: int, style: Style, atlas: Atlas) -> tuple[int
 
 
 def shapes(shown: Sequence[tuple[int, np.ndarray, bool, int]], sheet: Sheet) -> Marks:
-    """Lines, zones and trails: the edges between their points.
+    """Return lines, zones and trails as marks for the edges between their points.
 
     Args:
-        shown: of each its frame, its (n, 2) points in pixels, whether it is closed, and its colour.
+        shown: frame, (n, 2) points in pixels, whether it is closed, and colour of each.
         sheet: the frames' sizes.
     """
     frames, starts, ends, colors = [], [], [], []
@@ -105,7 +105,7 @@ def shapes(shown: Sequence[tuple[int, np.ndarray, bool, int]], sheet: Sheet) -> 
 
 
 def _straighten(marks: np.ndarray, line: np.ndarray) -> None:
-    """Make rectangles of upright and level lines, which are even where a line of 2 pixels is a pixel askew."""
+    """Replace vertical and horizontal lines by rectangles, which stay even where a line may be a pixel off."""
     for low, high in (("x1", "x2"), ("y1", "y2")):
         thin = line + 2 * (line // 2 % 2)
         straight = (marks["sprite"] == LINE) & (marks[high] - marks[low] == thin)
@@ -116,16 +116,16 @@ def _straighten(marks: np.ndarray, line: np.ndarray) -> None:
 def _clipped(
     start: np.ndarray, end: np.ndarray, size: np.ndarray, beyond: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cut straight lines off `beyond` their frames' sides (Liang and Barsky 1984): a shape may reach anywhere.
+    """Clip straight lines `beyond` their frames' borders (Liang and Barsky 1984): a shape may extend anywhere.
 
     Args:
-        start: (n, 2) where each begins, in pixels.
-        end: (n, 2) where it ends.
+        start: (n, 2) start of each line, in pixels.
+        end: (n, 2) end of each line.
         size: (n, 2) width and height of its frame.
         beyond: (n, 1) pixels.
 
     Returns:
-        Where the k lines that are left begin and end, (k, 2), and (n,) bool, which these are.
+        Start and end of the k remaining lines, (k, 2), and (n,) bool, which lines these are.
     """
     way = end - start
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -142,12 +142,12 @@ def _clipped(
 
 
 def _segments(start: np.ndarray, end: np.ndarray, line: np.ndarray, color: np.ndarray) -> np.ndarray:
-    """Marks of straight lines.
+    """Return marks of straight lines.
 
     Args:
-        start: (n, 2) where each begins, in pixels.
-        end: (n, 2) where it ends.
-        line: (n,) how thick it is, even.
+        start: (n, 2) start of each line, in pixels.
+        end: (n, 2) end of each line.
+        line: (n,) thickness, even.
         color: (n,) uint32 without opacity.
     """
     # Ends on even places, half a line from the rectangle's corners: the rectangle is even as well.
@@ -165,7 +165,7 @@ def _segments(start: np.ndarray, end: np.ndarray, line: np.ndarray, color: np.nd
 
 
 class Points:
-    """The key points of a table that are drawn: those in the picture, with a score of at least `style.min_point`."""
+    """The keypoints of a table that are drawn: those in the frame, with a score of at least `style.min_point`."""
 
     def __init__(self, table: Detections, sheet: Sheet, style: Style) -> None:
         points = np.asarray(table.extra["keypoints"], np.float64)
@@ -177,7 +177,7 @@ class Points:
         self.edges = table.skeleton.edges if table.skeleton is not None else ()
 
     def lines(self, sheet: Sheet, color: np.ndarray) -> Marks:
-        """The lines between points that are both shown."""
+        """Return the lines between points that are both shown."""
         k = self.xy.shape[1]
         pairs = np.array([edge for edge in self.edges if max(edge) < k], np.intp).reshape(-1, 2)
         row, edge = np.nonzero(self.shown[:, pairs[:, 0]] & self.shown[:, pairs[:, 1]])
@@ -186,7 +186,7 @@ class Points:
         return frame, _segments(start, end, sheet.line[frame], color[row])
 
     def dots(self, sheet: Sheet, color: np.ndarray, atlas: Atlas) -> Marks:
-        """A dot for each point."""
+        """Return a dot for each point."""
         row, point = np.nonzero(self.shown)
         (x, y), frame = self.xy[row, point].T, self.frame[row]
         diameter = 2 * sheet.line[frame]

@@ -1,8 +1,8 @@
-"""Text and dots as small masks ("sprites") in one flat buffer, which the host and a device both draw from.
+"""Text and dots as small masks ("sprites") in one flat buffer, used for drawing on the host and on a device.
 
-A sprite is a piece of a label, a class name or a number, drawn once by OpenCV, four times too large, and averaged
+A sprite is a piece of a label, a class name or a number, drawn once by OpenCV at four times the size, and averaged
 down. It holds (height, width) coverages of 0 to 255 for luma and then (height / 2, width / 2) for chroma, row by row.
-Sizes are even, so that sprites side by side never share a chroma sample.
+Sizes are even, so sprites side by side never share a chroma sample.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _START, _FULL = 1 << 16, 1 << 22  # bytes
 
 
 class Atlas:
-    """The sprites of one user, drawn at their first use. Not for two threads at once.
+    """The sprites of one user, drawn on first use. Not thread-safe.
 
     Attributes:
         data: (capacity,) uint8 on the host; replaced when it grows.
-        used: how many bytes of it hold sprites.
-        pictures: sprites already in colour, a cache of the host's way of drawing.
+        used: number of its bytes that hold sprites.
+        pictures: cache of coloured sprites for drawing on the host.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Atlas:
         self._stencil_bytes = 0
 
     def begin(self) -> None:
-        """Begin a batch: forget stencils, and all sprites if they have become too many. Earlier marks are void then."""
+        """Begin a batch: drop stencils, and all sprites if there are too many. This invalidates earlier marks."""
         self._stencils, self._stencil_bytes = [], 0
         if self.used > _FULL:
             self.used = self._sent = 0
@@ -49,7 +49,7 @@ class Atlas:
             self.pictures.clear()
 
     def text(self, text: str, height: int) -> tuple[int, int]:
-        """Return where the sprite of a text begins, and its width in pixels.
+        """Return the offset of a text's sprite, and its width in pixels.
 
         Args:
             text: characters outside ASCII become `?`.
@@ -59,37 +59,37 @@ class Atlas:
         return found if found is not None else self._add(text, height, _text(text, height))
 
     def dot(self, diameter: int) -> int:
-        """Return where the sprite of a disc begins; it is `diameter` pixels, even, wide and high."""
+        """Return the offset of a disc's sprite; it is `diameter` pixels, even, wide and high."""
         found = self._sprites.get(("", diameter))
         return (found if found is not None else self._add("", diameter, _disc(diameter)))[0]
 
     def stencil(self, blocks: np.ndarray) -> int:
-        """Keep a stencil for this batch, (rows, columns) bool; return at which byte its bits begin."""
+        """Store a stencil for this batch, (rows, columns) bool; return the byte offset of its bits."""
         bits = np.packbits(blocks, axis=1).ravel()
         start, self._stencil_bytes = self._stencil_bytes, self._stencil_bytes + bits.size
         self._stencils.append(bits)
         return start
 
     def stencils(self) -> np.ndarray:
-        """The bits of this batch's stencils, one behind the other, uint8 on the host."""
+        """Return the concatenated bits of this batch's stencils, uint8 on the host."""
         if len(self._stencils) > 1:
             self._stencils = [np.concatenate(self._stencils)]
         return self._stencils[0] if self._stencils else np.zeros(0, np.uint8)
 
     def stencil_at(self, start: int, columns: int, rows: int) -> np.ndarray:
-        """The stencil that begins at a byte: (rows, columns) bool."""
+        """Return the stencil at a byte offset: (rows, columns) bool."""
         wide = -(-columns // 8)
         bits = self.stencils()[start : start + rows * wide].reshape(rows, wide)
         return np.unpackbits(bits, axis=1, count=columns).astype(bool)
 
     def masks(self, sprite: int, width: int, height: int) -> tuple[np.ndarray, np.ndarray]:
-        """Views of a sprite's luma (height, width) and chroma (height / 2, width / 2) coverage, uint8 on the host."""
+        """Return views of a sprite's luma (height, width) and chroma (height / 2, width / 2) coverage, uint8."""
         middle = sprite + width * height
         end = middle + width * height // 4
         return self.data[sprite:middle].reshape(height, width), self.data[middle:end].reshape(height // 2, width // 2)
 
     def on_device(self) -> Any:
-        """The buffer on the current CUDA device, sprites added since the last call sent on the current stream."""
+        """Return the buffer on the current CUDA device; new sprites are copied on the current stream."""
         import cupy
 
         if self._device is None or self._device.size != self.data.size:
@@ -113,7 +113,7 @@ class Atlas:
 
 
 def _text(text: str, height: int) -> np.ndarray:
-    """A text's coverage, (height, even width) uint8, with room at both ends."""
+    """Return a text's coverage, (height, even width) uint8, with margins at both ends."""
     import cv2
 
     text = "".join(c if " " <= c <= "~" else "?" for c in text[:_LONGEST])
@@ -134,7 +134,7 @@ def _text(text: str, height: int) -> np.ndarray:
 
 @lru_cache(maxsize=1)
 def _metrics() -> tuple[float, float]:
-    """How high a capital stands and how deep a tail hangs at scale 1; OpenCV 4 and 5 have different fonts."""
+    """Return the height of a capital and the depth of a tail at scale 1; OpenCV 4 and 5 have different fonts."""
     import cv2
 
     sheet = np.zeros((600, 1000), np.uint8)
@@ -144,7 +144,7 @@ def _metrics() -> tuple[float, float]:
 
 
 def _disc(diameter: int) -> np.ndarray:
-    """A disc's coverage, (diameter, diameter) uint8."""
+    """Return a disc's coverage, (diameter, diameter) uint8."""
     fine = 8
     place = (np.arange(diameter * fine) + 0.5) / fine - diameter / 2
     inside = place[:, None] ** 2 + place[None, :] ** 2 <= (diameter / 2) ** 2

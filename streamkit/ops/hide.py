@@ -1,10 +1,10 @@
-"""Hide parts of NV12 pictures: pixelate or blur them, a whole batch in one go, so that nothing of them can be read.
+"""Pixelate or blur parts of NV12 frames, a whole batch at once, so that nothing in them can be recognised.
 
-A region is divided into square cells. What is left of the picture there is one mean colour a cell: pixelated, each cell
-shows its own; blurred, the colours run into each other (bilinear, between the cells' middles). Nothing finer than a
-cell survives in either, unlike in a Gaussian blur, which can be undone in part. All means are taken before anything is
-painted, so regions that overlap, and drawing in place, change no mean; where they overlap the last one shows. Integers
-only: the host and the kernels (cuda/hide.cu) give equal bytes.
+A region is divided into square cells, and only one mean colour per cell is kept: pixelated, each cell shows its own;
+blurred, the colours are interpolated (bilinear, between the cells' centres). Nothing finer than a cell survives either,
+unlike in a Gaussian blur, which can be partly undone. All means are computed before anything is painted, so overlapping
+regions, and drawing in place, change no mean; where regions overlap, the last one is visible. Integers only: the host
+and the kernels (cuda/hide.cu) produce equal bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamkit.data import Surface, array_module
+from streamkit.core.data import Surface, array_module
 from streamkit.ops import traffic
 from streamkit.ops.overlay import FRAME
 
@@ -37,22 +37,22 @@ _WIDE, _HIGH, _THREADS = 64, 16, 128  # pixels of a tile and threads of a cell, 
 def hide(
     surfaces: Sequence[Surface], regions: np.ndarray, masks: np.ndarray, *, in_place: bool = False
 ) -> list[Surface]:
-    """Hide regions of pictures of any sizes.
+    """Hide regions of frames of any sizes.
 
-    On a device everything happens on the current stream; `ready` of the changed surfaces is its event.
+    On a device everything runs on the current stream; `ready` of the changed surfaces is its event.
 
     Args:
-        surfaces: the pictures, all on the host or all on the current device, their data written.
-        regions: (m,) REGION on the host, those of the first picture first.
-        masks: (k,) uint8 on the host, which cells are hidden (1) or left (0), of the regions that have a mask.
-        in_place: change the surfaces themselves; only where nobody else reads them. A host array that is not writeable
+        surfaces: the frames, all on the host or all on the current device, completely written.
+        regions: (m,) REGION on the host, ordered by frame.
+        masks: (k,) uint8 on the host, for regions with a mask: which cells are hidden (1) or kept (0).
+        in_place: change the surfaces themselves; only if nothing else reads them. A host array that is not writeable
             is copied all the same.
 
     Returns:
-        A surface for each: a new one where there was something to hide (unless `in_place`), else the one given.
+        A surface for each: a new one if something was hidden (unless `in_place`), else the one given.
 
     Raises:
-        ValueError: a region's place or cell is odd, or reaches out of its picture.
+        ValueError: a region's position or cell is odd, or it extends out of its frame.
     """
     if not len(regions):
         return list(surfaces)
@@ -131,7 +131,7 @@ def _hide_on_host(surface: Surface, regions: np.ndarray, masks: np.ndarray, in_p
 
 
 def _means(plane: np.ndarray, one: np.ndarray, step: int) -> np.ndarray:
-    """The mean of each cell in a plane that has a sample for `step` pixels: (rows, columns, ...) int32, rounded."""
+    """Return the rounded mean of each cell in a plane with a sample per `step` pixels: (rows, columns, ...) int32."""
     import cv2
 
     x1, y1, x2, y2, cell = (int(one[name]) // step for name in ("x1", "y1", "x2", "y2", "cell"))
@@ -159,12 +159,12 @@ def _paint(plane: np.ndarray, means: np.ndarray, shown: np.ndarray | None, one: 
 
 
 def _wide(cells: np.ndarray, height: int, width: int, cell: int) -> np.ndarray:
-    """Each cell as often as it has samples: (height, width, ...)."""
+    """Repeat each cell for its samples: (height, width, ...)."""
     return np.asarray(cells.repeat(cell, axis=1)[:, :width].repeat(cell, axis=0)[:height])
 
 
 def _run(means: np.ndarray, size: int, cell: int) -> np.ndarray:
-    """Let cells run into each other along the first axis: (size, ...) int32, times 256."""
+    """Interpolate between cells along the first axis: (size, ...) int32, times 256."""
     place = np.maximum((2 * np.arange(size) + 1) * 128 // cell - 128, 0)  # from the first cell's middle, in 1/256 cells
     before = np.minimum(place >> 8, len(means) - 1)
     after = np.minimum(before + 1, len(means) - 1)

@@ -1,4 +1,4 @@
-"""From detections and zones to regions: what of a picture is hidden, how coarsely, and where; see `hide.py`."""
+"""Regions to hide, from detections and zones: which parts of a frame, and how coarsely; see `hide.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from streamkit.data import Detections, Surface
+from streamkit.core.data import Detections, Surface
 from streamkit.ops.hide import REGION
 
 _LEAST = 8  # pixels of a cell: less would leave a small face as it is
@@ -18,17 +18,17 @@ Corners = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Hidden:
-    """One kind of thing to hide.
+class HideSpec:
+    """One kind of content to hide.
 
     Attributes:
         smooth: blur; else pixelate.
-        labels: the classes of the objects; all where there is none and `objects` is True.
+        labels: the classes of the objects; empty for all, if `objects` is True.
         objects: whether objects are hidden; else the zones themselves.
-        zones: areas; with `objects`, only objects whose box has its middle in one of them.
-        share: the zones are in shares of the picture, else in pixels.
-        cells: how many cells the longer side of an object has at most.
-        grow: by how much of its size a box is enlarged, on all sides together.
+        zones: areas; with `objects`, only objects whose box has its centre in one of them.
+        share: the zones are in shares of the frame, else in pixels.
+        cells: maximum number of cells along the longer side of an object.
+        grow: how much a box is enlarged, as a share of its size, both sides together.
     """
 
     smooth: bool
@@ -42,7 +42,7 @@ class Hidden:
 
 @dataclass(slots=True)
 class Regions:
-    """What `hide.hide` takes: (m,) REGION in the order of the pictures, and (k,) uint8 masks."""
+    """Arguments of `hide.hide`: (m,) REGION ordered by frame, and (k,) uint8 masks."""
 
     table: np.ndarray = field(default_factory=lambda: np.zeros(0, REGION))
     masks: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint8))
@@ -52,15 +52,15 @@ def regions(
     surfaces: Sequence[Surface],
     sizes: Sequence[tuple[int, int]],
     tables: Sequence[Detections],
-    hidden: Sequence[Hidden],
+    hidden: Sequence[HideSpec],
 ) -> Regions:
-    """Lay out what is to be hidden for a batch.
+    """Lay out the regions to hide in a batch.
 
     Args:
-        surfaces: the frames' pictures.
+        surfaces: the frames' surfaces.
         sizes: the frames' true widths and heights.
-        tables: the batch's detections on the host; `batch_row` counts `surfaces`.
-        hidden: what to hide; what comes later lies on top.
+        tables: the batch's detections on the host; `batch_row` is an index of `surfaces`.
+        hidden: what to hide; later entries are on top.
     """
     parts: list[np.ndarray] = []
     masks: list[np.ndarray] = []
@@ -86,9 +86,9 @@ def regions(
 
 
 def _objects(
-    surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], table: Detections, one: Hidden
+    surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], table: Detections, one: HideSpec
 ) -> np.ndarray:
-    """The regions of a table's objects."""
+    """Return the regions of a table's objects."""
     wanted = np.ones(len(table), bool)
     if one.labels:
         wanted = np.array([name in one.labels for name in table.label], bool)
@@ -119,7 +119,7 @@ def _objects(
 
 
 def _in_any(points: np.ndarray, zones: Sequence[Corners]) -> np.ndarray:
-    """(n,) bool: whether points lie in one of the zones, or on its edge."""
+    """Return (n,) bool: whether points lie in one of the zones, or on its edge."""
     import cv2
 
     inside = np.zeros(len(points), bool)
@@ -133,7 +133,7 @@ def _in_any(points: np.ndarray, zones: Sequence[Corners]) -> np.ndarray:
 def _zone(
     zone: Corners, share: bool, smooth: bool, size: tuple[int, int], padded: tuple[int, int]
 ) -> tuple[np.ndarray | None, np.ndarray]:
-    """The region of a zone, (1,) REGION, and its mask: every cell that the zone touches. None where it is outside."""
+    """Return a zone's region, (1,) REGION, None if it is outside, and its mask: every cell that the zone touches."""
     import cv2
 
     corners = np.array(zone, np.float64) * (size if share else (1, 1))

@@ -1,4 +1,4 @@
-"""Where labels go: each at its box's upper left corner, or where it covers no other label."""
+"""Placement of labels: at their box's upper left corner, or where they cover no other label."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 def apart(labels: np.ndarray, boxes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Move the labels of a frame that would cover each other.
 
-    A label that covers none stays. Of the others the first come first: each takes, of the places around its box, the
-    first where it covers no label; where there is none, the one where it covers the least.
+    A label that covers none stays. The others are placed in order: each takes the first position around its box where
+    it covers no label; if there is none, the one where it covers the least.
 
     Args:
-        labels: (n, 4) int64 x1, y1, x2, y2, where each wants to be; even, within the frame.
-        boxes: (n, 4) int64, even, what each belongs to.
+        labels: (n, 4) int64 x1, y1, x2, y2, preferred positions; even, within the frame.
+        boxes: (n, 4) int64, even, the box of each label.
         size: width and height of the frame, even.
 
     Returns:
@@ -35,13 +35,13 @@ def apart(labels: np.ndarray, boxes: np.ndarray, size: tuple[int, int]) -> np.nd
 
 
 def _common(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """(n, m) the area that rectangles (n, 4) and (m, 4) have in common."""
+    """Return (n, m), the area that rectangles (n, 4) and (m, 4) have in common."""
     sides = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])
     return np.asarray(np.clip(sides, 0, None).prod(axis=2))
 
 
 def _around(label: np.ndarray, box: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """(8, 4) places for a label, the best first: above its box, on its upper edge, beside it, below it."""
+    """Return (8, 4) positions for a label, the best first: above its box, on its upper edge, beside it, below it."""
     wide, (left, top, right, bottom) = label[2:] - label[:2], box
     width, height = wide.tolist()
     corners = np.array(

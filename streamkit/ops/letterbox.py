@@ -1,4 +1,4 @@
-"""Where a picture lands in a network's input, and the way back for its boxes."""
+"""Placement of a frame in a network's input, and the inverse mapping for its boxes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """A network's picture input, as its card describes it.
+    """A network's image input, as described by its card.
 
-    Three-value options are in the order of `color`: with `bgr` the first belongs to blue.
+    Values per channel are in the order of `color`: with `bgr` the first belongs to blue.
 
     Attributes:
         size: width, height of the input in pixels.
-        resize: `letterbox` keeps the shape and pads, `stretch` fills the input, `crop` keeps the shape and cuts.
-        resize_to: for `crop`: what the picture's short side becomes, in network pixels; the short side of `size` by
-            default.
-        anchor: `center` puts the picture in the middle, `top_left` in the corner with all padding right and below.
-        pad: the value around the picture, in pixel units 0..255, before scale, mean and std; one, or one a channel.
+        resize: `letterbox` keeps the aspect ratio and pads, `stretch` fills the input, `crop` keeps the aspect ratio
+            and crops.
+        resize_to: for `crop`: size of the frame's short side after resizing, in network pixels; the short side of
+            `size` by default.
+        anchor: `center` centres the frame, `top_left` puts all padding at the right and bottom.
+        pad: the padding value, in pixel units 0..255, before scale, mean and std; one, or one per channel.
         color: the order of the channels.
         scale, mean, std: value = (pixel * scale - mean) / std; scale and std are above 0.
         layout: `nchw` or `nhwc`.
@@ -62,7 +63,7 @@ class InputSpec:
         return (batch, 3, height, width) if self.layout == "nchw" else (batch, height, width, 3)
 
     def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Each channel's factor, summand and normalised padding, (3,) float64: value = pixel * factor + summand."""
+        """Return factor, summand and normalised padding per channel, (3,) float64: value = pixel * factor + summand."""
         std, mean = np.array(self.std, np.float64), np.array(self.mean, np.float64)
         factor, summand = self.scale / std, -mean / std
         pad = np.broadcast_to(np.asarray(self.pad, np.float64), 3) * factor + summand
@@ -80,7 +81,7 @@ _CHOICES = {
 
 
 class Placement(NamedTuple):
-    """The resized picture's rectangle in network pixels; it may reach beyond the input's edges (`crop`)."""
+    """The resized frame's rectangle in network pixels; it may extend beyond the input's edges (`crop`)."""
 
     left: int
     top: int
@@ -89,15 +90,15 @@ class Placement(NamedTuple):
 
 
 def placement(spec: InputSpec, width: int, height: int) -> Placement:
-    """Where a picture of `width` x `height` pixels goes.
+    """Return the placement of a frame of `width` x `height` pixels.
 
-    - `letterbox` as Ultralytics does it: the ratio is the smaller of the two, the resized size is rounded to the
-      nearest pixel, and of an odd number of padding rows or columns the extra one goes below or to the right.
-      `top_left` puts the picture in the corner as YOLOX does (which truncates the size instead of rounding it: less
-      than one pixel of difference).
-    - `stretch` fills the input, as the DETR line does.
-    - `crop` as torchvision's Resize(resize_to) and CenterCrop(size) do: the long side is truncated to a pixel; what
-      the picture does not cover is padded.
+    - `letterbox` as in Ultralytics: the ratio is the smaller of the two, the resized size is rounded to the nearest
+      pixel, and of an odd number of padding rows or columns the extra one is at the bottom or right. `top_left` puts
+      the frame in the corner as in YOLOX (which truncates the size instead of rounding it: less than one pixel of
+      difference).
+    - `stretch` fills the input, as in the DETR line.
+    - `crop` as in torchvision's Resize(resize_to) and CenterCrop(size): the long side is truncated to a pixel; what
+      the frame does not cover is padded.
     """
     if width < 1 or height < 1:
         raise ValueError(f"a picture is at least 1x1 pixels, got {width}x{height}")
@@ -117,7 +118,7 @@ def placement(spec: InputSpec, width: int, height: int) -> Placement:
 
 
 def placements(spec: InputSpec, width: np.ndarray, height: np.ndarray) -> np.ndarray:
-    """`placement` of many pictures at once: (m,) widths and heights to (m, 4) int64, left, top, width, height."""
+    """Return `placement` of many frames at once: (m,) widths and heights to (m, 4) int64, left, top, width, height."""
     across, down = spec.size
     if spec.resize == "stretch":
         return np.tile(np.array([0, 0, across, down], np.int64), (len(width), 1))
@@ -143,13 +144,13 @@ def _middle(room: int, size: int) -> int:
 def geometry(
     spec: InputSpec, width: int, height: int, left: int = 0, top: int = 0
 ) -> tuple[float, float, float, float]:
-    """Return scale_x, scale_y, offset_x, offset_y for a picture of `width` x `height` pixels.
+    """Return scale_x, scale_y, offset_x, offset_y for a frame of `width` x `height` pixels.
 
-    For a part of a picture, `left` and `top` say where in the whole one it begins: source pixels are the whole one's.
+    For a part of a frame, `left` and `top` are its origin in the whole frame: source pixels are the whole frame's.
 
     Network = source * scale + offset, per axis, where coordinates count from the pixels' edges: the box
-    (0, 0, width, height) maps to the picture's rectangle in the input. The scales are those of the resized picture
-    with its size in whole pixels, so the two may differ a little also for `letterbox`.
+    (0, 0, width, height) maps to the frame's rectangle in the input. The scales are those of the resized frame with
+    its size in whole pixels, so the two may differ slightly even for `letterbox`.
     """
     place = placement(spec, width, height)
     scale_x, scale_y = place.width / width, place.height / height

@@ -1,11 +1,11 @@
-"""Masks: from a network's low-resolution answer to the pixels of the source.
+"""Masks: from a network's low-resolution output to source pixels.
 
-Instance masks (YOLACT's way, which YOLOv8-seg follows): an object's logits are its coefficients times the frame's
-prototypes. Only what lies in the object's box is worked out, where the outputs are, and brought to the host as one byte
-a value. There, for host and device alike, they are sampled bilinearly at the source's pixels; a pixel belongs to the
-mask where the logit is above 0 and its centre is in the box.
+Instance masks (as in YOLACT and YOLOv8-seg): an object's logits are its coefficients times the frame's prototypes. They
+are computed only within the object's box, on the outputs' device, and copied to the host as one byte per value. There,
+for host and device alike, they are sampled bilinearly at the source's pixels; a pixel belongs to the mask if the logit
+is above 0 and its centre is in the box.
 
-Semantic masks: each place of the network's map has its best class; a source pixel takes the place's that it lies in.
+Semantic masks: each place of the network's map has its best class; a source pixel takes the class of its place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamkit.data import Array, array_module
+from streamkit.core.data import Array, array_module
 from streamkit.ops import rle
 from streamkit.ops.rle import Rle
 
@@ -28,12 +28,12 @@ _THREADS, _MOST = 128, 256  # as in cuda/masks.cu
 
 
 class Pieces(NamedTuple):
-    """The objects' pieces of the mask maps of a batch of n frames with k rows each.
+    """The objects' crops of the mask maps of a batch of n frames with k rows each.
 
     Attributes:
         rects: (n, k, 4) int32, x, y, width and height in places of the map; width 0 for a row without an object, and
-            for an object that the room did not suffice for.
-        logits: (n, room) int8 roots in `STEPS`; a frame's pieces, each row by row, one behind the other.
+            for an object beyond the memory limit.
+        logits: (n, room) int8 roots in `STEPS`; a frame's crops, each row-major, concatenated.
     """
 
     rects: Array
@@ -41,13 +41,13 @@ class Pieces(NamedTuple):
 
 
 def pieces(rows: Array, counts: Array, prototypes: Array, geometry: np.ndarray, input_size: tuple[int, int]) -> Pieces:
-    """Work out the logits within each object's box.
+    """Compute the logits within each object's box.
 
     On a device this is one launch on the current stream, not waited for.
 
     Args:
-        rows: (n, k, 6 + c) float32 as `ops.nms.Packed` has them: box in source pixels, score, class, c coefficients.
-        counts: (n, m) int32; the first column says how many rows are in use.
+        rows: (n, k, 6 + c) float32 as in `ops.nms.Packed`: box in source pixels, score, class, c coefficients.
+        counts: (n, m) int32; the first column is the number of rows in use.
         prototypes: (>= n, c, h, w) float32 or float16.
         geometry: (n, 4) float32 on the host: network pixel = source pixel x scale + offset.
         input_size: the network's width and height in pixels.
@@ -80,13 +80,13 @@ def pieces(rows: Array, counts: Array, prototypes: Array, geometry: np.ndarray, 
 
 
 def _to_map(geometry: np.ndarray, map_size: tuple[int, int], input_size: tuple[int, int]) -> np.ndarray:
-    """(n, 4) float32, scale_x, scale_y, offset_x, offset_y: map place = source pixel x scale + offset."""
+    """Return (n, 4) float32, scale_x, scale_y, offset_x, offset_y: map place = source pixel x scale + offset."""
     share = np.array(map_size, np.float64) / np.array(input_size)
     return np.asarray(geometry.astype(np.float64) * np.tile(share, 2), np.float32)
 
 
 def _piece(box: np.ndarray, to_map: np.ndarray, map_size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """x, y, width, height of the places that the box's pixels are sampled from; `piece` of cuda/masks.cu."""
+    """Return x, y, width, height of the places that the box's pixels are sampled from; `piece` of cuda/masks.cu."""
     low = box[:2] * to_map[:2] + to_map[2:] - np.float32(0.5)
     high = box[2:] * to_map[:2] + to_map[2:] - np.float32(0.5)
     x, y = (int(min(max(np.floor(low[i]), 0), map_size[i] - 1)) for i in (0, 1))
@@ -95,7 +95,7 @@ def _piece(box: np.ndarray, to_map: np.ndarray, map_size: tuple[int, int]) -> tu
 
 
 def _pieces_on_device(rows: Array, counts: Array, prototypes: Array, to_map: np.ndarray, room: int) -> Pieces:
-    """One launch of `masks.cu`, a block an object."""
+    """Launch `masks.cu` once, with a block per object."""
     xp = array_module(rows)
     n, k, width = rows.shape
     found = Pieces(xp.empty((n, k, 4), np.int32), xp.empty((n, room), np.int8))
@@ -131,8 +131,8 @@ def instance_masks(
 
     Args:
         boxes: (m, 4) float32 source pixels.
-        frame: (m,) the frame of each.
-        rank: (m,) its row among the frame's.
+        frame: (m,) the frame of each object.
+        rank: (m,) its row within the frame.
         found: the pieces, on the host.
         map_size: width and height of the map.
         geometry: as in `pieces`.
@@ -140,7 +140,7 @@ def instance_masks(
         input_size: as in `pieces`.
 
     Returns:
-        (m,) objects: COCO's `Rle`, or None where there was no room for the object's piece.
+        (m,) objects: COCO's `Rle`, or None for objects beyond the memory limit.
     """
     to_map = _to_map(geometry, map_size, input_size).astype(np.float64)
     ends = np.cumsum(found.rects[..., 2] * found.rects[..., 3], axis=1)
@@ -184,7 +184,7 @@ def _mask(
 
 
 def best_classes(scores: Array, axis: int) -> Array:
-    """The best class of each place of (n, ...) scores, the first of equal ones: uint8, without `axis`."""
+    """Return the best class of each place of (n, ...) scores, the first of equal ones: uint8, without `axis`."""
     xp = array_module(scores)
     return xp.argmax(scores, axis=axis).astype(np.uint8)
 
@@ -192,7 +192,7 @@ def best_classes(scores: Array, axis: int) -> Array:
 def class_masks(
     classes: np.ndarray, geometry: np.ndarray, size_wh: tuple[int, int], input_size: tuple[int, int]
 ) -> dict[int, Rle]:
-    """The mask of each class that a frame's map has.
+    """Return the mask of each class in a frame's map.
 
     Args:
         classes: (h, w) uint8, the class of each place of the map.

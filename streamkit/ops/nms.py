@@ -1,8 +1,8 @@
-"""Non-max suppression, and the selection of a batch's objects among its candidates.
+"""Non-max suppression, and selection of a batch's objects among its candidates.
 
-Greedy, as every detector's authors do it: from the best score down, a box that is kept takes out those of its class
-that overlap it by more than the threshold. Boxes are compared as the network gave them; clipping comes after. Equal
-scores go by anchor, so that the answer does not depend on the device or the batch.
+Greedy, as in all detectors: from the best score down, a box that is kept removes those of its class that overlap it by
+more than the threshold. Boxes are compared before clipping. Equal scores are ordered by anchor, so the result does not
+depend on the device or the batch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamkit.data import Array, array_module
+from streamkit.core.data import Array, array_module
 from streamkit.ops.boxes import clip, intersection_and_union, to_source
 from streamkit.ops.candidates import Candidates
 
@@ -31,11 +31,11 @@ _THREADS = 1024
 
 
 class Packed(NamedTuple):
-    """A batch's objects in two tables that are views of one buffer: one copy takes all of it to the host.
+    """A batch's objects in two tables that are views of one buffer, so one copy brings both to the host.
 
     Attributes:
         rows: (n, k, 6 + c) float32: x1, y1, x2, y2 in source pixels, clipped; score; class id; the candidates' points,
-            in source pixels where they are places. Best first, zeros behind the last.
+            in source pixels if they are positions. Best first, zeros after the last.
         counts: (n, 1 + len(CAUSES)) int32: rows in use, then anchors removed by cause.
         buffer: float32, flat: the bytes of both.
     """
@@ -46,11 +46,11 @@ class Packed(NamedTuple):
 
     @classmethod
     def empty(cls, n: int, k: int, columns: int, xp: Any = np) -> Packed:
-        """Room for k objects with 6 + `columns` values in each of n frames; not initialised."""
+        """Allocate k objects with 6 + `columns` values in each of n frames; not initialised."""
         return cls._over(xp.empty(n * k * (6 + columns) + n * (1 + len(CAUSES)), np.float32), (n, k, 6 + columns))
 
     def over(self, buffer: Array) -> Packed:
-        """The same tables in a copy of the buffer, such as one on the host."""
+        """Return the same tables in a copy of the buffer, such as one on the host."""
         return self._over(buffer, self.rows.shape)
 
     @classmethod
@@ -66,11 +66,11 @@ def nms(xyxy: np.ndarray, score: np.ndarray, class_id: np.ndarray | None = None,
     Args:
         xyxy: (n, 4) float32.
         score: (n,).
-        class_id: (n,) where only boxes of the same class suppress each other; None where all do.
-        iou: a box goes where its IoU with a better one is over this.
+        class_id: (n,) if only boxes of the same class suppress each other; None if all do.
+        iou: a box is removed if its IoU with a better one is above this.
 
     Returns:
-        The rows that stay, best first; of equal scores the earlier row first.
+        The rows that are kept, best first; of equal scores the earlier row first.
     """
     order = np.argsort(-score, kind="stable")
     classes = None if class_id is None else class_id[order]
@@ -90,17 +90,17 @@ def select(
     min_size: float = 0.0,
     max_size: float = np.inf,
 ) -> Packed:
-    """Suppress, bring to source pixels, clip, measure and take the best: all frames in one go.
+    """Suppress, convert to source pixels, clip, filter by size and take the best, for all frames at once.
 
     Args:
-        candidates: what the functions of `streamkit.ops.candidates` return.
+        candidates: result of the functions of `streamkit.ops.candidates`.
         geometry: (n, 4) float32 on the host, each frame's scale_x, scale_y, offset_x, offset_y.
         sizes_wh: (n, 2) on the host, each frame's width and height.
         iou: the threshold of non-max suppression; None for none.
-        agnostic: boxes suppress each other whatever their class.
-        top_k: at most this many objects a frame.
-        min_size: the least length of an object's shorter side, in source pixels, after clipping.
-        max_size: the greatest length of its longer side.
+        agnostic: boxes suppress each other across classes.
+        top_k: maximum number of objects per frame.
+        min_size: minimum length of an object's shorter side, in source pixels, after clipping.
+        max_size: maximum length of its longer side.
 
     Returns:
         `Packed`, on the candidates' device; k is `top_k` or the number of anchors, if that is less.
@@ -141,7 +141,7 @@ def select(
 
 
 def _first(good: np.ndarray, top_k: int) -> tuple[np.ndarray, int]:
-    """As `_greedy`, where nothing suppresses anything."""
+    """Do as `_greedy`, without any suppression."""
     places = np.flatnonzero(good)
     stop = int(places[top_k - 1]) + 1 if 0 < top_k <= len(places) else len(good) if top_k else 0
     return np.arange(stop), len(good) - stop
@@ -152,11 +152,11 @@ def _greedy(
 ) -> tuple[np.ndarray, int]:
     """Go down a list sorted by score until `top_k` boxes that are `good` have been kept.
 
-    In blocks: a block's boxes suppress each other, then those kept suppress all that come after. That is the greedy
-    order still, with few large array operations.
+    Works in blocks: a block's boxes suppress each other, then the kept ones suppress all later boxes. This preserves
+    the greedy order with few large array operations.
 
     Returns:
-        The places of the boxes kept, rising, good or not; how many boxes behind the last of them nobody suppressed.
+        Indices of the boxes kept, ascending, good or not; the number of boxes after the last of them not suppressed.
     """
     alive = np.ones(len(xyxy), bool)
     places: list[int] = []
@@ -188,7 +188,7 @@ def _greedy(
 def _overlap(
     xyxy: np.ndarray, class_id: np.ndarray | None, rows: np.ndarray, others: np.ndarray, iou: float
 ) -> np.ndarray:
-    """Whether each of `rows` overlaps each of `others` by more than `iou`, within a class: (r, o) bool."""
+    """Return whether each of `rows` overlaps each of `others` by more than `iou`, within a class: (r, o) bool."""
     both, union = intersection_and_union(xyxy[rows], xyxy[others])
     hits: np.ndarray = both > np.float32(iou) * union
     if class_id is not None:
@@ -205,7 +205,7 @@ def _select_on_device(
     min_size: float,
     max_size: float,
 ) -> Packed:
-    """One launch of `nms.cu`, a block a frame, behind the launch that found the candidates."""
+    """Launch `nms.cu` once, with a block per frame, after the launch that found the candidates."""
     xp = array_module(candidates.keys)
     n, anchors, columns = candidates.points.shape
     k = min(top_k, anchors)

@@ -1,9 +1,9 @@
-"""Draw rectangles, lines, stencils and sprites into NV12 pictures, a whole batch in one go.
+"""Drawing of rectangles, lines, stencils and sprites into NV12 frames, a whole batch at once.
 
-The drawing is a flat table of marks, the same for host and device, made by `streamkit.ops.annotate`. Every place and
-size in it is even: then luma and chroma agree about each edge, a 2x2 block of pixels is inside a mark or outside, and
-the colour of a line never bleeds. Marks are drawn in order, later ones on top, in integers, so that the host and the
-kernel (cuda/overlay.cu) give equal bytes.
+The drawing is a flat table of marks, the same for host and device, made by `streamkit.ops.annotate`. Every position and
+size in it is even, so luma and chroma agree about each edge: a 2x2 block of pixels is either inside a mark or outside,
+and colours never bleed. Marks are drawn in order, later ones on top, in integers, so the host and the kernel
+(cuda/overlay.cu) produce equal bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from streamkit.data import Surface, array_module
+from streamkit.core.data import Surface, array_module
 from streamkit.ops import traffic
 from streamkit.ops.glyphs import Atlas
 
@@ -52,23 +52,23 @@ _BYTES = np.arange(256, dtype=np.uint8)
 def draw(
     surfaces: Sequence[Surface], marks: np.ndarray, ends: Sequence[int], atlas: Atlas, *, in_place: bool = False
 ) -> list[Surface]:
-    """Draw marks onto pictures of any sizes.
+    """Draw marks onto frames of any sizes.
 
-    On a device everything happens on the current stream, in one launch; `ready` of the drawn surfaces is its event.
+    On a device everything runs on the current stream, in one launch; `ready` of the drawn surfaces is its event.
 
     Args:
-        surfaces: the pictures, all on the host or all on the current device, their data written.
-        marks: (m,) MARK on the host, those of the first picture first.
-        ends: for each picture the end of its marks, rising.
-        atlas: where the marks' sprites are.
-        in_place: draw into the surfaces themselves; only where nobody else reads them. A host array that is not
+        surfaces: the frames, all on the host or all on the current device, completely written.
+        marks: (m,) MARK on the host, ordered by frame.
+        ends: the end of each frame's marks, ascending.
+        atlas: holds the marks' sprites.
+        in_place: draw into the surfaces themselves; only if nothing else reads them. A host array that is not
             writeable is copied all the same.
 
     Returns:
-        A surface for each: a new one where there was something to draw (unless `in_place`), else the one given.
+        A surface for each: a new one if something was drawn (unless `in_place`), else the one given.
 
     Raises:
-        ValueError: `ends` does not fit, or a mark's place or border is odd.
+        ValueError: `ends` does not match, or a mark's position or border is odd.
     """
     if len(ends) != len(surfaces) or (len(ends) and ends[-1] != len(marks)):
         raise ValueError(f"ends must have one end a surface, the last {len(marks)}, got {list(ends)}")
@@ -142,7 +142,7 @@ def _draw_on_host(surface: Surface, marks: np.ndarray, atlas: Atlas, in_place: b
 
 
 def _fill(luma: np.ndarray, chroma: np.ndarray, x1: int, y1: int, x2: int, y2: int, color: int) -> None:
-    """Put a colour onto a rectangle. A slice ends at the picture's far side by itself, but not at its near side."""
+    """Fill a rectangle with a colour. Slices end at the frame's far border by themselves, but not at the near one."""
     if x1 < 0 or y1 < 0:
         x1, y1, x2, y2 = max(x1, 0), max(y1, 0), max(x2, 0), max(y2, 0)
     pairs = chroma[y1 // 2 : y2 // 2, x1 // 2 : x2 // 2]
@@ -161,10 +161,10 @@ def _fill(luma: np.ndarray, chroma: np.ndarray, x1: int, y1: int, x2: int, y2: i
 
 @lru_cache(maxsize=1024)
 def _line(width: int, height: int, border: int, rises: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Which blocks of a line's rectangle are on it: their rows and columns.
+    """Return rows and columns of the blocks of a line's rectangle that are on the line.
 
-    Only the blocks of a band around it are looked at, along the rectangle's longer side: a line may be as long as the
-    picture, and is then a thousandth of its rectangle.
+    Only blocks in a band around it are tested, along the rectangle's longer side: a line may be as long as the frame,
+    and then covers a thousandth of its rectangle.
     """
     half = border // 2
     ax, bx = half, width - half
@@ -191,7 +191,7 @@ def _line(width: int, height: int, border: int, rises: bool) -> tuple[np.ndarray
 def _cover(
     luma: np.ndarray, chroma: np.ndarray, x1: int, y1: int, row: np.ndarray, column: np.ndarray, color: int
 ) -> None:
-    """Put a colour onto blocks of 2x2 pixels, counted from the one at x1, y1; those beside the picture are left out."""
+    """Apply a colour to blocks of 2x2 pixels, relative to the one at x1, y1; blocks outside the frame are skipped."""
     row, column = row + y1 // 2, column + x1 // 2
     rows, columns = luma.shape[0] // 2, luma.shape[1] // 2
     there = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
@@ -220,7 +220,7 @@ def _stamp(
     sprite: int,
     atlas: Atlas,
 ) -> None:
-    """Put a sprite on its rectangle, which may reach over the picture's sides."""
+    """Draw a sprite on its rectangle, which may extend beyond the frame."""
     x1, y1, x2, y2 = box
     left, top = max(x1, 0), max(y1, 0)
     under = luma[top : max(y2, 0), left : max(x2, 0)]
@@ -245,20 +245,20 @@ def _stamp(
 
 
 def _strips(x1: int, y1: int, x2: int, y2: int, border: int) -> tuple[tuple[int, int, int, int], ...]:
-    """The rim of a rectangle as four rectangles that share no pixel."""
+    """Return the rim of a rectangle as four rectangles that share no pixel."""
     upper, left = min(y1 + border, y2), min(x1 + border, x2)
     lower, right = max(y2 - border, upper), max(x2 - border, left)
     return (x1, y1, x2, upper), (x1, lower, x2, y2), (x1, upper, left, lower), (right, upper, x2, lower)
 
 
 def _mix(under: np.ndarray, over: int, share: np.ndarray | int) -> np.ndarray:
-    """The low byte of `over` upon `under` with share / 255, rounded: bytes in, bytes as uint16 out."""
+    """Blend the low byte of `over` onto `under` with share / 255, rounded: bytes in, bytes as uint16 out."""
     share = np.asarray(share, np.uint16)
     return np.asarray((under.astype(np.uint16) * (255 - share) + (over & 255) * share + 127) // 255)
 
 
 def _picture(atlas: Atlas, sprite: int, width: int, height: int, color: int, ink: int) -> tuple[np.ndarray, np.ndarray]:
-    """A sprite on its ground: luma (height, width) uint8, chroma (height / 2, width / 2) uint16, Cb | Cr << 8."""
+    """Return a sprite on its background: luma (height, width) uint8, chroma (height / 2, width / 2) uint16 pairs."""
     key = sprite, color, ink
     found = atlas.pictures.get(key)
     if found is None:

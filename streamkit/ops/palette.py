@@ -1,8 +1,8 @@
-"""The colours that objects are drawn in, as a surface stores them.
+"""The colours that objects are drawn in, in the encoding of a surface.
 
-The first eight were chosen by hand for video: strong, bright, no two close. The others were added one by one, each the
-sRGB colour farthest from all before it, where the distance is OKLab's, 55 % as everybody sees it and 45 % as a
-colour-blind eye does (the nearer of deuteranopia and protanopia, by Machado, Oliveira and Fernandes, 2009).
+The first eight were chosen by hand for video: saturated, bright, well separated. The others were added one by one, each
+the sRGB colour farthest from all before it, where the distance is OKLab's, 55 % for normal vision and 45 % for
+colour-blind vision (the nearer of deuteranopia and protanopia, by Machado, Oliveira and Fernandes, 2009).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from streamkit.data import Color
+from streamkit.core.data import Color
 from streamkit.ops.color import rgb_to_yuv
 
 PALETTE = (
@@ -22,7 +22,7 @@ PALETTE = (
 
 
 def luminance(rgb: int) -> float:
-    """The relative luminance of an sRGB colour, 0 to 1, as WCAG 2 has it."""
+    """Return the relative luminance of an sRGB colour, 0 to 1, as defined by WCAG 2."""
     total = 0.0
     for shift, weight in ((16, 0.2126), (8, 0.7152), (0, 0.0722)):
         value = (rgb >> shift & 255) / 255
@@ -31,7 +31,7 @@ def luminance(rgb: int) -> float:
 
 
 def ink(rgb: int) -> int:
-    """Black or white, whichever is easier to read on `rgb`.
+    """Return black or white, whichever is easier to read on `rgb`.
 
     WCAG 2's contrast ratios are equal at 0.18; a little above that, small white letters still read better.
     """
@@ -40,7 +40,7 @@ def ink(rgb: int) -> int:
 
 @lru_cache(maxsize=64)
 def stored(color: Color) -> tuple[np.ndarray, np.ndarray]:
-    """The palette and its inks in a surface's own Y, Cb and Cr.
+    """Return the palette and its inks in a surface's own Y, Cb and Cr.
 
     Returns:
         Two (len(PALETTE),) uint32 arrays, Y | Cb << 8 | Cr << 16: the colours, and the ink of text on each.

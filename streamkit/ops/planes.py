@@ -1,8 +1,8 @@
-"""Layout of raw pictures: whatever a decoder gives, made NV12 of 8 bits, and turned upright.
+"""Layout of raw frames: conversion of decoder output to 8-bit NV12, and rotation.
 
-Nothing here changes a colour: a sample keeps its meaning, only its place and depth change. More than 8 bits become 8 by
-rounding, (v + 2) >> 2 for 10 bits, clipped; 4:2:2 and 4:4:4 chroma becomes 4:2:0 by the mean of the samples that are
-merged, which moves its siting, and the siting that comes out is part of the answer.
+Colours do not change: samples keep their meaning, only their position and depth change. More than 8 bits become 8 by
+rounding, (v + 2) >> 2 for 10 bits, clipped; 4:2:2 and 4:4:4 chroma becomes 4:2:0 by the mean of the merged samples,
+which moves its siting; the new siting is returned.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Literal
 
 import numpy as np
 
-from streamkit.data import Array, Color, array_module
+from streamkit.core.data import Array, Color, array_module
 
 Rotation = Literal[0, 90, 180, 270]
 
 
 def nv12_shape(width: int, height: int) -> tuple[int, int]:
-    """The shape of an NV12 surface's data for a picture of this size, made even."""
+    """Return the shape of an NV12 surface's data for a frame of this size, made even."""
     return (height + height % 2) * 3 // 2, width + width % 2
 
 
 def narrow(samples: np.ndarray, bits: int) -> np.ndarray:
-    """Samples of `bits` bits in the low bits of uint16 as uint8, rounded and clipped."""
+    """Convert samples of `bits` bits in the low bits of uint16 to uint8, rounded and clipped."""
     if samples.dtype == np.uint8:
         return samples
     shift = bits - 8
@@ -35,14 +35,14 @@ def narrow(samples: np.ndarray, bits: int) -> np.ndarray:
 
 
 def pack(y: np.ndarray, u: np.ndarray | None, v: np.ndarray | None, color: Color, out: np.ndarray) -> Color:
-    """Write a planar picture of 8 bits into NV12 `out`; return the colour with the siting its chroma has there.
+    """Write a planar 8-bit frame into NV12 `out`; return the colour with its chroma siting there.
 
     Args:
         y: (h, w) uint8.
-        u: Cb, (h, w), (h, ceil(w / 2)) or (ceil(h / 2), ceil(w / 2)) uint8; None for a picture without colour.
+        u: Cb, (h, w), (h, ceil(w / 2)) or (ceil(h / 2), ceil(w / 2)) uint8; None for a frame without colour.
         v: Cr, as `u`.
-        color: how to read the planes.
-        out: (H * 3 / 2, W) uint8 with H and W the even sizes; odd ones are filled by repeating the edge.
+        color: the colour of the planes.
+        out: (H * 3 / 2, W) uint8 with H and W the even sizes; odd ones are padded by repeating the edge.
     """
     import cv2
 
@@ -71,7 +71,7 @@ def _repeat_edge(luma: np.ndarray, width: int, height: int) -> None:
 
 
 def _mean_pairs(plane: np.ndarray, across: bool, down: bool) -> np.ndarray:
-    """Rounded means of neighbours along the axes asked for; an odd last sample stands for itself."""
+    """Return rounded means of neighbours along the selected axes; an odd last sample is kept."""
     if not (across or down):
         return np.ascontiguousarray(plane)
     wide = np.pad(plane, ((0, plane.shape[0] % 2 * down), (0, plane.shape[1] % 2 * across)), "edge").astype(np.uint16)
@@ -84,15 +84,15 @@ def _mean_pairs(plane: np.ndarray, across: bool, down: bool) -> np.ndarray:
 
 
 def rotated_size(width: int, height: int, rotation: int) -> tuple[int, int]:
-    """Width and height after turning."""
+    """Return width and height after rotation."""
     return (height, width) if rotation % 180 else (width, height)
 
 
 def rotated_color(color: Color, width: int, height: int, rotation: int, *, mirrored: bool = False) -> Color:
-    """The colour of a frame after `rotate`: its chroma samples have moved within their blocks.
+    """Return the colour of a frame after `rotate`: its chroma samples have moved within their blocks.
 
-    A frame of odd size has its last block cut, so that the blocks of the turned frame begin half a block off; the
-    siting takes that up, and no chroma is resampled.
+    A frame of odd size has its last block cut, so the blocks of the rotated frame begin half a block off; the siting
+    compensates for that, and no chroma is resampled.
     """
     x, y = color.chroma_x, color.chroma_y
     if mirrored:
@@ -103,14 +103,14 @@ def rotated_color(color: Color, width: int, height: int, rotation: int, *, mirro
 
 
 def rotate(data: Array, width: int, height: int, rotation: int, out: Array, *, mirrored: bool = False) -> None:
-    """Mirror an NV12 frame left to right, if asked for, and then turn it clockwise by 0, 90, 180 or 270 degrees.
+    """Mirror an NV12 frame left to right, if requested, then rotate it clockwise by 0, 90, 180 or 270 degrees.
 
     Args:
         data: NV12, (H * 3 / 2, W) uint8, on host or device (the device takes even sizes only).
         width: the true width.
         height: the true height.
         rotation: 0, 90, 180 or 270.
-        out: NV12 data of the turned frame, on the same device.
+        out: NV12 data of the rotated frame, on the same device.
         mirrored: whether left and right are swapped first.
     """
     if rotation not in (0, 90, 180, 270):
@@ -150,9 +150,9 @@ def _rotate_host(
 
 
 def narrow_p016(data: Array, out: Array) -> None:
-    """Make P016, whose samples lie in the high bits, NV12: (v + 128) >> 8 of the stored value, clipped.
+    """Convert P016, whose samples are in the high bits, to NV12: (v + 128) >> 8 of the stored value, clipped.
 
-    For 10 bits that is (v + 2) >> 2 of the sample, the same as `narrow`.
+    For 10 bits this is (v + 2) >> 2 of the sample, the same as `narrow`.
 
     Args:
         data: (rows, columns) uint16, rows contiguous, on host or device.

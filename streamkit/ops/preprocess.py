@@ -1,13 +1,13 @@
-"""Surfaces to a network's input tensor, a whole batch at once, on the device where the surfaces are.
+"""Conversion of surfaces to a network's input tensor, a whole batch at once, on the surfaces' device.
 
-All three forms (the reference here, preprocess_host.py, preprocess_cuda.py) sample alike: the centre of a network pixel
-has a place in the source, (i + 0.5 - offset) / scale - 0.5 per axis, clamped to the picture's true edge.
-Luma is bilinear there, chroma bilinear on its own grid at the surface's siting; RGB is clipped to 0..255; then come the
-channels' order, scale, mean, std and dtype. There is no filter against aliasing: the authors of the networks, who use
-OpenCV's bilinear resize, have none either.
+All three implementations (the reference here, preprocess_host.py, preprocess_cuda.py) sample alike: the centre of a
+network pixel has the source position (i + 0.5 - offset) / scale - 0.5 per axis, clamped to the frame's true edge.
+Luma is bilinear there, chroma bilinear on its own grid at the surface's siting; RGB is clipped to 0..255; then
+channel order, scale, mean, std and dtype are applied. There is no anti-aliasing filter, as in OpenCV's bilinear
+resize, which the networks' authors use.
 
-A row may see a part of a picture only, its rect: a tile, the surroundings of a polygon, an object. That part is then a
-picture of its own, and what lies beside it is not read.
+A row may show only a part of a frame, its rect: a tile, a region, an object. The part is then treated as a frame of its
+own, and no pixel outside it is read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamkit.data import Array, Surface, array_module
+from streamkit.core.data import Array, Surface, array_module
 from streamkit.ops.boxes import Rect, check_rects
 from streamkit.ops.color import check_size, yuv_to_rgb
 from streamkit.ops.letterbox import InputSpec, geometry, placement
@@ -35,24 +35,24 @@ def preprocess(
 ) -> tuple[Array, np.ndarray]:
     """Make the network's input from surfaces of any sizes and colours.
 
-    On a GPU this is one launch on the current CuPy stream, not waited for: surfaces and tensor must live until it is
-    done. A surface's `ready` event is waited for by that stream.
+    On a GPU this is one launch on the current CuPy stream, not waited for: surfaces and tensor must stay alive until it
+    is done. The stream waits for each surface's `ready` event.
 
     Args:
-        surfaces: the pictures, all on the host or all on the current CUDA device.
+        surfaces: the frames, all on the host or all on the current CUDA device.
         sizes: the true width and height of each.
         spec: the network's input.
-        batch: rows of the tensor, at least one a surface; as many by default. The rows past the surfaces are padding.
+        batch: rows of the tensor, at least the number of surfaces, which is the default. Further rows are padding.
         out: the tensor to write to, C-contiguous and of the right shape and dtype; by default one from a pool.
-        rects: the part of its picture that each row sees; all of it by default. A surface may stand in several rows.
+        rects: the part of its frame that each row shows; all of it by default. A surface may occur in several rows.
 
     Returns:
         The tensor, `spec.shape(batch)` of `spec.numpy_dtype` on the surfaces' device; and the geometry, (surfaces, 4)
-        float32 on the host: scale_x, scale_y, offset_x, offset_y, as `geometry` gives them; with rects too they lead
-        back to the whole picture's pixels.
+        float32 on the host: scale_x, scale_y, offset_x, offset_y, as from `geometry`; with rects too they map to the
+        whole frame's pixels.
 
     Raises:
-        ValueError: counts, sizes, rects, devices or `out` do not fit each other.
+        ValueError: counts, sizes, rects, devices or `out` do not match.
     """
     rows = len(surfaces) if batch is None else batch
     if len(sizes) != len(surfaces) or rows < len(surfaces):
@@ -88,7 +88,7 @@ def preprocess_reference(
     batch: int | None = None,
     rects: Sequence[Rect] | None = None,
 ) -> np.ndarray:
-    """What `preprocess` answers, computed plainly in float64, for tests and `models check`. Slow, host only."""
+    """Compute the result of `preprocess` plainly in float64, for tests and `models check`. Slow, host only."""
     rows = len(surfaces) if batch is None else batch
     factor, summand, pad = spec.affine()
     tensor = np.empty((rows, spec.size[1], spec.size[0], 3))
@@ -105,7 +105,7 @@ def preprocess_reference(
 
 
 def _sampled(surface: Surface, rect: Rect, spec: InputSpec) -> tuple[np.ndarray, tuple[int, int, int, int]]:
-    """RGB, (h, w, 3) float64 in 0..255, of the part of the input that the picture covers, and that part's edges."""
+    """Return RGB, (h, w, 3) float64 in 0..255, of the part of the input that the frame covers, and its edges."""
     x0, y0, x1, y1 = rect
     check_size(surface.data.shape, x1, y1)
     width, height = x1 - x0, y1 - y0
@@ -128,7 +128,7 @@ def _sampled(surface: Surface, rect: Rect, spec: InputSpec) -> tuple[np.ndarray,
 
 
 def _bilinear(plane: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """`plane` at the columns `x` and rows `y`, clamped to its edges; (len(y), len(x))."""
+    """Sample `plane` at the columns `x` and rows `y`, clamped to its edges; returns (len(y), len(x))."""
     for axis, at in ((0, y), (1, x)):
         last = plane.shape[axis] - 1
         at = np.clip(at, 0, last)

@@ -1,8 +1,8 @@
-"""`preprocess` on a GPU: one small copy and one launch a batch.
+"""`preprocess` on a GPU: one small copy and one launch per batch.
 
-What a kernel must know of a frame is a record. All of it but the surface's address depends on the frame's size and
-colour only and is kept, so a frame costs Python a look-up and an address. The records of a batch travel together, from
-pinned memory, on the current stream; a staging buffer is used again when the event after its kernel has passed.
+A kernel's parameters of a frame are a record. All of it but the surface's address depends only on the frame's size and
+colour and is cached, so a frame costs Python a lookup and an address. The records of a batch are copied together, from
+pinned memory, on the current stream; a staging buffer is reused once the event after its kernel has completed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamkit.data import Array, Color, Surface
+from streamkit.core.data import Array, Color, Surface
 from streamkit.ops import traffic
 from streamkit.ops.boxes import Rect
 from streamkit.ops.color import PICTURE, picture
@@ -43,7 +43,7 @@ _KINDS_KEPT = 4096  # sizes and colours; a run over pictures of all sizes must n
 
 
 def tensor(shape: tuple[int, ...], dtype: np.dtype) -> Array:
-    """A tensor of any content, from CuPy's memory pool."""
+    """Return an uninitialised tensor from CuPy's memory pool."""
     import cupy
 
     return cupy.empty(shape, dtype)
@@ -115,7 +115,7 @@ class Plan:
     def _pack_parts(
         self, surfaces: Sequence[Surface], addresses: list[int], batch: int, rects: np.ndarray
     ) -> tuple[bytearray, np.ndarray]:
-        """As `pack`, for parts of pictures: objects' are of ever new sizes, so all are worked out at once."""
+        """Do as `pack`, for parts of frames: objects have ever new sizes, so all records are computed at once."""
         kinds: dict[tuple[tuple[int, ...], Color], int] = {}
         kind = [kinds.setdefault((surface.data.shape, surface.color), len(kinds)) for surface in surfaces]
         whole = [picture(color, shape, shape[1], shape[0] * 2 // 3) for shape, color in kinds]
@@ -152,9 +152,9 @@ _plan = lru_cache(maxsize=64)(Plan)
 
 
 class _Staging:
-    """A pinned buffer on the host and one of the same size on the current device, for one batch at a time.
+    """A pinned host buffer and a buffer of the same size on the current device, for one batch at a time.
 
-    Instances are kept and used again, oldest first, from any thread: a deque's operations are atomic.
+    Instances are reused, oldest first, by any thread: a deque's operations are atomic.
     """
 
     _free: ClassVar[dict[tuple[int, int], deque[_Staging]]] = {}
@@ -171,7 +171,7 @@ class _Staging:
 
     @classmethod
     def take(cls, size: int) -> _Staging:
-        """A free one of at least `size` bytes on the current device, made if there is none."""
+        """Return a free instance of at least `size` bytes on the current device, or make one."""
         from cupy.cuda import runtime
 
         key = (runtime.getDevice(), 1 << max(10, (size - 1).bit_length()))
@@ -194,6 +194,6 @@ class _Staging:
         traffic.sent(len(packed))
 
     def give_back(self, stream: Any) -> None:
-        """Let the next batch have it once `stream` has come here."""
+        """Free it for the next batch once `stream` reaches this point."""
         driver.record(self._done, stream)
         self._free[self._key].append(self)

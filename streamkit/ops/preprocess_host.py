@@ -1,8 +1,8 @@
-"""`preprocess` on the host: OpenCV resizes the planes, and one weighted sum a channel does the rest.
+"""`preprocess` on the host: OpenCV resizes the planes, and one weighted sum per channel does the rest.
 
 Matrix, range, scale, mean and std are one affine map from (Y, Cb, Cr) to the tensor's value, so clipping to 0..255
-becomes clipping to what 0 and 255 map to. Each frame is done on its own with the same calls: a batch equals its frames
-bit for bit.
+becomes clipping to the images of 0 and 255. Each frame is processed separately with the same calls, so a batch equals
+its frames bit for bit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from streamkit.data import Color, Surface
+from streamkit.core.data import Color, Surface
 from streamkit.ops.boxes import Rect
 from streamkit.ops.color import check_size, planes, yuv_to_rgb
 from streamkit.ops.letterbox import InputSpec, geometry, placement
@@ -80,7 +80,7 @@ def _fill_one(
 
 @lru_cache(maxsize=256)
 def _channels(color: Color, spec: InputSpec) -> list[tuple[float, float, float, float, np.float32, np.float32]]:
-    """For each channel, in the network's order: the weights of Y, Cb, Cr and 1, and the least and greatest value."""
+    """Return for each channel, in the network's order: the weights of Y, Cb, Cr and 1, and the minimum and maximum."""
     factor, summand, _ = spec.affine()
     rgb = yuv_to_rgb(color) if spec.color == "rgb" else yuv_to_rgb(color)[::-1]
     weights = rgb * factor[:, None]

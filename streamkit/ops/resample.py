@@ -1,10 +1,10 @@
 """Bilinear resampling of one plane on the host, exact for every chroma siting.
 
-OpenCV's resize is the fast way, but it knows one mapping only: output i reads (i + 0.5) * size / new_size - 0.5. Luma
-and centred chroma are like that. Chroma sited on a luma sample is first doubled linearly: the samples are then the
-luma's, and since every old sample is kept, interpolating between the new ones gives what interpolating between the old
-ones does. What is left (centred chroma of an odd size, and what shrinks too far for doubling to pay) is gathered sample
-by sample.
+OpenCV's resize is fast, but supports one mapping only: output i reads (i + 0.5) * size / new_size - 0.5. Luma and
+centred chroma use this mapping. Chroma sited on a luma sample is first doubled linearly: the new samples are at the
+luma's positions, and since every old sample is kept, interpolating between the new ones equals interpolating between
+the old ones. The rest (centred chroma of an odd size, and downscaling so far that doubling does not pay) is gathered
+sample by sample.
 """
 
 from __future__ import annotations

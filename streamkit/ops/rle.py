@@ -1,8 +1,9 @@
 """Masks as COCO's compressed run-length encoding, all in NumPy.
 
-A mask is read column by column, and its runs of 0 and 1 are counted in turn, 0 first. The counts become text: each,
-from the fourth on less the one before the last, in groups of 5 bits from the lowest up, a sixth bit saying that more
-come, as characters from `0` on. After pycocotools' `maskApi.c` (https://github.com/cocodataset/cocoapi).
+A mask is read column by column, and the lengths of its runs of 0 and 1 alternate, 0 first. The counts are encoded as
+text: each, from the fourth on minus the one before the previous, in groups of 5 bits from the lowest up, with a sixth
+bit if more follow, as characters starting at `0`. Follows pycocotools' `maskApi.c`
+(https://github.com/cocodataset/cocoapi).
 """
 
 from __future__ import annotations
@@ -21,11 +22,10 @@ def from_runs(start: np.ndarray, end: np.ndarray, width: int, height: int) -> Rl
     """Encode a mask given by its runs of 1.
 
     Args:
-        start: (r,) int64, places where a run begins, counted down the columns; rising, each behind the last run's end
-            or at it.
-        end: (r,) int64, places behind the runs' last pixels.
-        width: of the picture, in pixels.
-        height: of the picture.
+        start: (r,) int64, starts of the runs, counted down the columns; ascending, each at or after the previous end.
+        end: (r,) int64, ends of the runs, exclusive.
+        width: of the frame, in pixels.
+        height: of the frame.
     """
     edges = np.stack([start, end], axis=1).ravel()
     if len(edges) > 2:  # a run that ends where the next begins, at a column's foot and the next one's head, is one
@@ -39,9 +39,9 @@ def encode(mask: np.ndarray, width: int, height: int, left: int = 0, top: int = 
     """Encode a mask.
 
     Args:
-        mask: (h, w) bool, the part of the picture that begins at `left`, `top`; the rest is 0.
-        width: of the picture, in pixels.
-        height: of the picture.
+        mask: (h, w) bool, the part of the frame that begins at `left`, `top`; the rest is 0.
+        width: of the frame, in pixels.
+        height: of the frame.
         left: of the part.
         top: of the part.
     """
@@ -56,16 +56,16 @@ def encode(mask: np.ndarray, width: int, height: int, left: int = 0, top: int = 
 
 
 def runs(rle: Rle) -> tuple[np.ndarray, np.ndarray]:
-    """Where the runs of 1 begin and end (exclusive), counted down the columns: two (r,) int64."""
+    """Return starts and ends (exclusive) of the runs of 1, counted down the columns: two (r,) int64."""
     edges = np.cumsum(decompress(rle["counts"]))
     return edges[0:-1:2] if len(edges) % 2 else edges[0::2], edges[1::2]
 
 
 def decode(rle: Rle) -> np.ndarray:
-    """The mask as (height, width) bool.
+    """Return the mask as (height, width) bool.
 
     Raises:
-        ValueError: the counts are not those of a picture of that size.
+        ValueError: the counts do not add up to the size.
     """
     height, width = rle["size"]
     counts = decompress(rle["counts"])
@@ -76,7 +76,7 @@ def decode(rle: Rle) -> np.ndarray:
 
 
 def cut(rle: Rle) -> tuple[np.ndarray, int, int]:
-    """The part of a mask that holds all its 1, (h, w) bool, and its left and top; (0, 0) shaped where there is none."""
+    """Return the bounding part of a mask, (h, w) bool, with its left and top; shape (0, 0) if the mask is empty."""
     height = rle["size"][0]
     start, end = runs(rle)
     if not len(start):
@@ -91,20 +91,20 @@ def cut(rle: Rle) -> tuple[np.ndarray, int, int]:
 
 
 def area(rle: Rle) -> int:
-    """How many pixels a mask has."""
+    """Return the number of pixels of a mask."""
     start, end = runs(rle)
     return int((end - start).sum())
 
 
 def overlap(a: Rle, b: Rle) -> float:
-    """The IoU of two masks of one picture; 1 where both are empty."""
+    """Return the IoU of two masks of one frame; 1 if both are empty."""
     first, second = decode(a), decode(b)
     union = np.count_nonzero(first | second)
     return float(np.count_nonzero(first & second) / union) if union else 1.0
 
 
 def compress(counts: np.ndarray) -> str:
-    """Counts, (m,) int64, as text."""
+    """Encode counts, (m,) int64, as text."""
     left = counts.copy()
     left[3:] -= counts[1:-2]
     text = np.zeros((len(left), _GROUPS), np.uint8)
@@ -121,7 +121,7 @@ def compress(counts: np.ndarray) -> str:
 
 
 def decompress(text: str) -> np.ndarray:
-    """The counts, (m,) int64, of `compress`."""
+    """Return the counts, (m,) int64, encoded by `compress`."""
     codes = np.frombuffer(text.encode("ascii"), np.uint8).astype(np.int64) - 48
     ends = np.flatnonzero((codes & 32) == 0)
     starts = np.concatenate([[0], ends[:-1] + 1])[: len(ends)]

@@ -1,4 +1,4 @@
-"""Scores of networks on the host: their number, and what makes shares of logits."""
+"""Scores of networks on the host: validation, sigmoid and softmax."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import numpy as np
 
 
 def check_scores(classes: int, min_score: np.ndarray) -> None:
-    """Raise ValueError where an output has not a score for each threshold."""
+    """Check that an output has a score for each threshold; raise ValueError."""
     if classes != len(min_score):
         raise ValueError(f"the output has scores of {classes} classes, min_score has {len(min_score)}; they must match")
 
 
 def float32(array: np.ndarray) -> np.ndarray:
-    """The array as float32, the same one where it is."""
+    """Return the array as float32, without a copy if possible."""
     return array if array.dtype == np.float32 else array.astype(np.float32)
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-x)), computed in float64 and rounded once."""
+    """Return 1 / (1 + exp(-x)), computed in float64 and rounded once."""
     return (1.0 / (1.0 + np.exp(-logits.astype(np.float64)))).astype(np.float32)
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """The best share of each row (n, a) among all classes but the last, of (n, a, c + 1) logits."""
+    """Return the largest softmax value of each row (n, a) among all classes but the last, of (n, a, c + 1) logits."""
     wide = logits.astype(np.float64)
     top = wide.max(axis=2, initial=-np.inf)
     shares = np.exp(wide[:, :, :-1].max(axis=2, initial=-np.inf) - top) / np.exp(wide - top[:, :, None]).sum(axis=2)

@@ -1,7 +1,7 @@
-"""Host memory that is used again.
+"""Reused host memory.
 
-Fresh memory costs a page fault each 4 kB, and the allocator gives large arrays back to the system as soon as they are
-freed: for a picture's worth of intermediate arrays that takes longer than all the arithmetic on them.
+Fresh memory costs a page fault per 4 kB, and the allocator returns large arrays to the system as soon as they are
+freed: for a frame's intermediate arrays this takes longer than the arithmetic on them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TENSORS_KEPT = 4
 
 
 class Scratch:
-    """Hands out arrays from one buffer, one behind the other. Set `used` back to free what came after."""
+    """Allocates consecutive arrays from one buffer. Set `used` back to free later arrays."""
 
     __slots__ = ("_buffer", "_most", "used")
 
@@ -29,7 +29,7 @@ class Scratch:
         self.used = 0
 
     def __call__(self, shape: tuple[int, ...], dtype: type[np.generic] = np.float32) -> np.ndarray:
-        """An array of any content."""
+        """Return an uninitialised array."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
         start = self.used
         self.used = start + -(-size // _ALIGN) * _ALIGN
@@ -39,7 +39,7 @@ class Scratch:
         return self._buffer[start : start + size].view(dtype).reshape(shape)
 
     def reset(self) -> None:
-        """Free everything, and grow to what was asked for."""
+        """Free everything, and grow to the largest size requested."""
         if self._most > len(self._buffer):
             self._buffer = np.empty(self._most, np.uint8)
         self.used = 0
@@ -50,7 +50,7 @@ _scratches: deque[Scratch] = deque()
 
 @contextmanager
 def scratch() -> Iterator[Scratch]:
-    """A `Scratch` for one call; its arrays must not be used afterwards. Any thread: a deque's operations are atomic."""
+    """Yield a `Scratch` for one call; its arrays must not be used afterwards. Thread-safe: deques are atomic."""
     try:
         mine = _scratches.pop()
     except IndexError:
@@ -66,7 +66,7 @@ _tensors: dict[tuple[tuple[int, ...], np.dtype], deque[np.ndarray]] = {}
 
 
 def tensor(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array of any content for a caller to keep: one made here before, once nobody holds it or a view of it."""
+    """Return an uninitialised array for a caller to keep; reuses one made here once it has no other references."""
     kept = _tensors.setdefault((shape, dtype), deque(maxlen=_TENSORS_KEPT))
     for _ in range(len(kept)):
         try:

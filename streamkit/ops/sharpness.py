@@ -1,9 +1,9 @@
-"""How sharp parts of pictures are: the variance of the Laplacian of their luma.
+"""Sharpness of parts of frames: the variance of the Laplacian of their luma.
 
 The measure is LAPV of Pech-Pacheco, Cristobal, Chamorro-Martinez and Fernandez-Valdivia, "Diatom autofocusing in
-brightfield microscopy: a comparative study", ICPR 2000: blur takes away edges, and with them the variance. The
-Laplacian is up + down + left + right - 4 x middle; a part's border has none, so nothing beside the part is read. Its
-sums are integers: the host and the kernel (cuda/sharpness.cu) give equal numbers.
+brightfield microscopy: a comparative study", ICPR 2000: blur removes edges, and with them the variance. The Laplacian
+is up + down + left + right - 4 x centre; a part's border has none, so no pixel outside the part is read. Its sums are
+integers: the host and the kernel (cuda/sharpness.cu) produce equal numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamkit.data import Surface, array_module
+from streamkit.core.data import Surface, array_module
 from streamkit.ops.boxes import Rect, check_rects
 from streamkit.ops.cut import at_device, parts_table, send
 
@@ -20,18 +20,18 @@ _THREADS, _BLOCKS = 256, 16  # threads of a block, and blocks that share a part'
 
 
 def sharpness(surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], rects: Sequence[Rect]) -> np.ndarray:
-    """How sharp each part is: (m,) float64 on the host, 0 where it has fewer than 3 pixels on a side.
+    """Return the sharpness of each part: (m,) float64 on the host, 0 if it has fewer than 3 pixels on a side.
 
-    On a GPU this is one launch for all, on the pictures' device and its current stream; 16 bytes for each part come to
-    the host, and are waited for.
+    On a GPU this is one launch for all, on the frames' device and its current stream; 16 bytes for each part are copied
+    to the host, and waited for.
 
     Args:
-        surfaces: the pictures, all on the host or all on one device. A surface may stand here several times.
+        surfaces: the frames, all on the host or all on one device. A surface may occur several times.
         sizes: the true width and height of each.
         rects: the part of each, in source pixels; see `Rect`.
 
     Raises:
-        ValueError: a rect is not a part of its picture.
+        ValueError: a rect is not a part of its frame.
     """
     check_rects(rects, sizes)
     if not surfaces:
@@ -45,7 +45,7 @@ def sharpness(surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], rec
 
 
 def _on_host(surfaces: Sequence[Surface], rects: Sequence[Rect]) -> np.ndarray:
-    """(m, 2) float64, whole numbers: the sum of the Laplacian, and that of its squares."""
+    """Return (m, 2) float64, integers: the sum of the Laplacian, and of its squares."""
     import cv2
 
     sums = np.zeros((len(surfaces), 2))

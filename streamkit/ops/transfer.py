@@ -1,4 +1,4 @@
-"""Small results on their way from the device to the host: one packed copy, waited for only where it is read."""
+"""Copies of small results from the device to the host: one packed copy, waited for only when it is read."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from streamkit.data import Array, array_module
+from streamkit.core.data import Array, array_module
 from streamkit.ops import traffic
 
 
 def fetch(arrays: Sequence[Array]) -> Callable[[], list[np.ndarray]]:
-    """Begin to bring arrays to the host; return what waits for them and gives them.
+    """Begin to copy arrays to the host; return a function that waits for them and returns them.
 
-    Arrays of a device are packed there into one buffer and copied once, into pinned memory, on the current CUDA
-    stream. Arrays of the host are given as they are.
+    Device arrays are packed into one buffer and copied once, into pinned memory, on the current CUDA stream. Host
+    arrays are returned unchanged.
 
     Args:
         arrays: arrays of any shapes and dtypes, all on one device.

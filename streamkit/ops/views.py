@@ -1,7 +1,7 @@
-"""Parts of a picture that a network sees one by one, and their boxes put together again.
+"""Views: parts of a frame that a network sees separately, and the merging of their boxes.
 
-A detector finds small objects better where it sees a picture in tiles, each as large as its input. Tiles overlap, so
-that what one cuts another has whole; after SAHI (Akyon et al., Slicing Aided Hyper Inference, ICIP 2022).
+A detector finds small objects better if it sees a frame in tiles, each as large as its input. Tiles overlap, so that an
+object cut by one tile is whole in another; after SAHI (Akyon et al., Slicing Aided Hyper Inference, ICIP 2022).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NEAR_NETWORK_PX = 4.0
 
 
 def around(corners: np.ndarray, width: int, height: int) -> Rect | None:
-    """The whole pixels around a polygon's (n, 2) corners that are in the picture; None where there are none."""
+    """Return the bounding rectangle of a polygon's (n, 2) corners in whole pixels, clipped; None if it is outside."""
     low, high = np.floor(corners.min(axis=0)), np.ceil(corners.max(axis=0))
     left, top = (max(0, int(v)) // 2 * 2 for v in low.tolist())
     right, bottom = min(width, int(high[0])), min(height, int(high[1]))
@@ -35,15 +35,15 @@ def around(corners: np.ndarray, width: int, height: int) -> Rect | None:
 
 
 def tiles(rect: Rect, size: tuple[int, int], overlap: float) -> list[Rect]:
-    """Lay tiles over a part of a picture, row by row; together they cover it.
+    """Lay tiles over a part of a frame, row by row, so that they cover it.
 
     Args:
         rect: the part.
-        size: width and height of a tile, where the part is not smaller.
-        overlap: the least share of a tile that its neighbour has too, below 1.
+        size: width and height of a tile, unless the part is smaller.
+        overlap: minimum share of a tile that overlaps its neighbour, below 1.
 
     Raises:
-        ValueError: they would be more than `MOST`.
+        ValueError: there would be more than `MOST`.
     """
     across, down = (_starts(rect[2 + i] - rect[i], size[i], overlap) for i in (0, 1))
     if len(across) * len(down) > MOST:
@@ -55,7 +55,7 @@ def tiles(rect: Rect, size: tuple[int, int], overlap: float) -> list[Rect]:
 
 
 def _starts(length: int, tile: int, overlap: float) -> list[tuple[int, int]]:
-    """Where tiles begin and end along an axis: spread evenly, at even places, the last up to the end."""
+    """Return start and end of the tiles along an axis: spread evenly, at even positions, the last up to the end."""
     last = (length - tile) // 2 * 2
     if last <= 0:
         return [(0, length)]
@@ -66,13 +66,13 @@ def _starts(length: int, tile: int, overlap: float) -> list[tuple[int, int]]:
 
 
 def cut_off(xyxy: np.ndarray, rects: np.ndarray, within: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Whether each box ends at a side of its view that is no side of what the views together show.
+    """Return whether each box ends at a side of its view that is not a side of the part that the views cover.
 
     Args:
         xyxy: (n, 4) boxes in source pixels.
         rects: (n, 4) the view of each.
-        within: (n, 4) the part of the picture that its views cover.
-        scale: (n, 2) network pixels a source pixel.
+        within: (n, 4) the part of the frame that its views cover.
+        scale: (n, 2) network pixels per source pixel.
 
     Returns:
         (n,) bool.
@@ -95,25 +95,25 @@ def merge(
     agnostic: bool,
     top_k: int,
 ) -> tuple[np.ndarray, int, int]:
-    """Greedy non-max suppression over the views of each frame.
+    """Apply greedy non-max suppression over the views of each frame.
 
-    A whole box comes before one that is cut off, and of equal ones the better before the worse. One that is kept takes
-    out those of its class that overlap it by more than `iou`, and of other views those that overlap it by more than
-    0.45, and cut ones that it covers.
+    Complete boxes come before boxes that are cut off, and then higher scores before lower ones. A kept box removes
+    boxes of its class that overlap it by more than `iou`; of other views, also those that overlap it by more than 0.45,
+    and cut ones that it covers.
 
     Args:
         xyxy: (n, 4) float32 source pixels.
         score: (n,).
         class_id: (n,).
-        frame: (n,) the frame of each, rising.
+        frame: (n,) the frame of each, ascending.
         view: (n,) the view that each was found in.
         cut: (n,) bool, from `cut_off`.
         iou: the threshold.
-        agnostic: boxes take each other out whatever their class.
-        top_k: at most this many of a frame, the best.
+        agnostic: boxes suppress each other across classes.
+        top_k: maximum number of boxes per frame; the best are kept.
 
     Returns:
-        The rows that stay, by frame and best first; how many were taken out; how many `top_k` left out.
+        The rows kept, by frame and best first; the number of rows suppressed; the number removed by `top_k`.
     """
     kept: list[np.ndarray] = []
     taken = left_out = 0

@@ -1,5 +1,6 @@
-"""Rules: expressions over what is seen, what lasts and what is told; no stages. docs/rules.md has the language.
+"""Rules: conditions over detections, tracks and events, and their timing; no stages.
 
-`syntax.py` makes a tree of a text, `language.py` gives its names a meaning and evaluates it plainly, `holding.py` says
-when what is true is told, `schedule.py` when anything is told at all.
+`syntax.py` parses a text, `typecheck.py` gives its names a meaning, `kernel.py` evaluates many rules at once,
+`language.py` evaluates one plainly, `debounce.py` determines when a condition is raised and cleared, `schedule.py` when
+it is active. docs/rule-language.md describes the language.
 """

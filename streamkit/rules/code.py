@@ -1,4 +1,4 @@
-"""Conditions as code for `kernel.py`: a few numbers for each operation, on a stack."""
+"""Compilation of conditions to the stack code of `kernel.py`: three numbers per operation."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 
 from streamkit.rules import kernel as k
+from streamkit.rules.ast import Literal
 from streamkit.rules.facts import Facts
-from streamkit.rules.meaning import BOOL, Fact, Typed, kind_of
-from streamkit.rules.tree import Literal
+from streamkit.rules.typecheck import BOOL, Fact, Typed, kind_of
 
 _COMPARE = {"<": k.LT, "<=": k.LE, ">": k.GT, ">=": k.GE, "==": k.EQ, "!=": k.NE}
 _TWO = {"+": k.ADD, "-": k.SUB, "*": k.MUL, "/": k.DIV}
 
 
 class Words:
-    """Texts as numbers that stay the same."""
+    """Interned texts: each has a stable number."""
 
     def __init__(self) -> None:
         self._codes: dict[str, float] = {}
@@ -32,12 +32,12 @@ class Words:
         return len(self._texts)
 
     def forget(self, known: int) -> None:
-        """Keep the first `known` texts only."""
+        """Keep only the first `known` texts."""
         self._texts = self._texts[:known]
         self._codes = {text: float(code) for code, text in enumerate(self._texts)}
 
     def text(self, code: float) -> str:
-        """The text of a number."""
+        """Return the text of a number."""
         return self._texts[int(code)]
 
 
@@ -46,12 +46,12 @@ Column = tuple[str, str]
 
 
 class Code:
-    """Collects the code of conditions; equal facts share a column.
+    """Compiles conditions; equal facts share a column.
 
     Attributes:
-        objects: the columns of objects' facts, in order; likewise of frames' facts in `frames`.
-        words: texts as numbers.
-        deepest: how many values are on the stack at most.
+        objects: the columns of objects' facts, in order; likewise `frames` for frames' facts.
+        words: interned texts.
+        deepest: maximum stack depth.
     """
 
     def __init__(self, facts: Facts, words: Words) -> None:
@@ -64,7 +64,7 @@ class Code:
 
     @property
     def ops(self) -> np.ndarray:
-        """(n, 3) int64: operations, each with two numbers."""
+        """(n, 3) int64: an operation and its two arguments per row."""
         return np.array(self._ops or [(k.END, 0, 0)], np.int64)
 
     @property
@@ -73,19 +73,19 @@ class Code:
         return np.array(list(self._constants) or [0.0], np.float64)
 
     def add(self, tree: Typed) -> int:
-        """Add a condition; return where it begins."""
+        """Add a condition; return its start."""
         begin = len(self._ops)
         self._part(tree, 1)
         self._add(k.END)
         return begin
 
     def column(self, fact: Fact) -> tuple[bool, int]:
-        """Whether a fact is of objects, and its column."""
+        """Return whether a fact belongs to objects, and its column."""
         into = self.objects if fact.key in self.facts.objects else self.frames
         return into is self.objects, into.setdefault((fact.key, fact.field.kind), len(into))
 
     def _part(self, tree: Any, depth: int) -> None:
-        """Add what leaves one more value on the stack, as its `depth`th."""
+        """Add code that pushes a value, at `depth`."""
         self.deepest = max(self.deepest, depth)
         if isinstance(tree, Literal):
             self._add(k.CONST, self._constant(tree))
@@ -120,7 +120,7 @@ class Code:
             self._add(op)
 
     def _chain(self, tree: Any, depth: int) -> None:
-        """All parts; what is decided by one of them skips the rest."""
+        """Add all parts; once one decides the result, the rest are skipped."""
         op, skip = (k.AND, k.SKIP_IF_FALSE) if tree.op == "&&" else (k.OR, k.SKIP_IF_TRUE)
         self._part(tree.args[0], depth)
         skips = []

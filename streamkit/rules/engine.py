@@ -1,4 +1,4 @@
-"""Many rules on many sources: takes batches, says which rules were raised and which cleared."""
+"""Evaluation of many rules on the batches of many sources."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.analytics.memory import Columns
-from streamkit.data import Batch, Frame
+from streamkit.analytics.track_store import Columns
+from streamkit.core.data import Batch, Frame
 from streamkit.rules import kernel
-from streamkit.rules.above import Above
 from streamkit.rules.code import Code, Words
+from streamkit.rules.evaluation_context import ContextBuilder, EvaluationContext
 from streamkit.rules.facts import Facts
-from streamkit.rules.meaning import BOOL, TEXT, Typed, facts_of, words
 from streamkit.rules.rule import Rule
 from streamkit.rules.schedule import Schedule
-from streamkit.rules.sight import Sight, Sights
+from streamkit.rules.scope import Scope
+from streamkit.rules.typecheck import BOOL, TEXT, Typed, facts_of, words
 
 _MOST_WORDS = 1 << 16
 
@@ -28,11 +28,11 @@ class Change:
     """A rule that was raised or cleared.
 
     Attributes:
-        frame: the frame that says so.
+        frame: the frame at which it happened.
         rule: the rule's name.
         kind: `raised` or `cleared`.
-        track, label: the object, of a rule about objects.
-        data: what an event tells of it.
+        track, label: the object, for a rule about objects.
+        data: data of the event.
     """
 
     frame: Frame
@@ -43,50 +43,50 @@ class Change:
     data: dict[str, Any] = field(default_factory=dict)
 
 
-class Engine:
+class RuleEngine:
     """Evaluates rules.
 
     Args:
         rules: the rules, made with the same `facts`.
-        above: what stands above them.
+        above: capabilities of the stages above them.
         facts: what they look up.
-        max_gap_s: how long a track that is not seen is remembered.
-        max_pause_s: after a longer time without a frame of its source, what must last begins anew.
+        max_gap_s: how long an unseen track is remembered.
+        max_pause_s: after a longer time without a frame of its source, durations start again from zero.
         predicted: whether objects that a tracker predicts count.
     """
 
     def __init__(
-        self, rules: Sequence[Rule], above: Above, facts: Facts, *, max_gap_s: float = 2.0, max_pause_s: float = 10.0,
+        self, rules: Sequence[Rule], above: Scope, facts: Facts, *, max_gap_s: float = 2.0, max_pause_s: float = 10.0,
         predicted: bool = True,
     ) -> None:  # fmt: skip
         self._code = code = Code(facts, Words())
         schedules = list(dict.fromkeys(rule.schedule for rule in rules if rule.schedule is not None))
-        self._schedules = [_Open(one) for one in schedules]
-        self._on_frames = _Group([rule for rule in rules if not rule.per_object], code, schedules)
-        self._on_objects = _Group([rule for rule in rules if rule.per_object], code, schedules)
+        self._schedules = [_ScheduleCheck(one) for one in schedules]
+        self._on_frames = _RuleGroup([rule for rule in rules if not rule.per_object], code, schedules)
+        self._on_objects = _RuleGroup([rule for rule in rules if rule.per_object], code, schedules)
         counted = [(begin, (key, "number")) for key, tree in facts.counts.items() if (begin := code.add(tree)) >= 0]
         self._counts = np.array([begin for begin, _ in counted], np.int64)
         self._counted = np.array([code.frames.setdefault(one, len(code.frames)) for _, one in counted], np.int64)
         self._ops, self._constants, self._stack = code.ops, code.constants, np.empty(code.deepest + 2)
         self._known_words = len(code.words)
         state = self._on_objects.first() if self._on_objects.rules else {}
-        self._sights = Sights(code, above, max_gap_s, predicted, **state)
+        self._sights = ContextBuilder(code, above, max_gap_s, predicted, **state)
         self._sources = Columns(
-            seen_s=np.float64(np.nan), turn=np.int64(0), counted=np.zeros(len(counted)), **self._on_frames.first()
+            seen_s=np.float64(np.nan), epoch=np.int64(0), counted=np.zeros(len(counted)), **self._on_frames.first()
         )
         self._max_pause_s, self._most = max_pause_s, 0
         self.pauses = 0
         self._warm()
 
     def begin(self, slot: int) -> None:
-        """A source begins that is known by this number."""
+        """Begin the source of this slot."""
         self._most = max(self._most, slot + 1)
         self._sources.reserve(slot + 1)
         self._sources.reset(slot)
         self._sights.begin(slot)
 
     def end(self, slot: int) -> list[tuple[str, int | None]]:
-        """A source has ended; return the rules that are raised still, and of which tracks."""
+        """End a source; return the rules still raised, with their tracks."""
         left: list[tuple[str, int | None]] = []
         rules = self._on_frames.rules
         left += [(rules[i].name, None) for i in np.flatnonzero(self._sources["raised"][slot, : len(rules)]).tolist()]
@@ -99,28 +99,28 @@ class Engine:
         return left
 
     def step(self, batch: Batch, slots: Mapping[str, int]) -> Iterator[Change]:
-        """Look at a batch; what became of rules comes in the order of the frames of each source.
+        """Evaluate a batch; yield changes in the order of each source's frames.
 
         Args:
             batch: with tables on the host.
-            slots: the number of each source, by its id.
+            slots: the slot of each source, by its id.
         """
         if len(self._code.words) > _MOST_WORDS:
             self._code.words.forget(self._known_words)
         for one in self._sights.of(batch, slots, self._most):
             yield from self._step(one)
 
-    def _step(self, one: Sight) -> Iterator[Change]:
+    def _step(self, one: EvaluationContext) -> Iterator[Change]:
         sources, slot, now_s = self._sources, one.slot, one.pts_s
         past_s = now_s - sources["seen_s"][slot]
-        turns = np.array([frame.turn for frame in one.frames], np.int64)
+        epochs = np.array([frame.epoch for frame in one.frames], np.int64)
         paused = past_s > self._max_pause_s
         self.pauses += int(paused.sum())
-        broken = paused | one.back | (turns != sources["turn"][slot])
+        broken = paused | one.back | (epochs != sources["epoch"][slot])
         # What has passed since a rule was raised or cleared stays; that time goes back takes none.
         if one.back.any():
             sources["times"][slot[one.back], :, 1:] += past_s[one.back, None, None]
-        sources["seen_s"][slot], sources["turn"][slot] = now_s, turns
+        sources["seen_s"][slot], sources["epoch"][slot] = now_s, epochs
         opened = np.array([[each(frame) for each in self._schedules] for frame in one.frames], bool)
         opened = opened.reshape(len(one.frames), len(self._schedules))
         self._count(one)
@@ -145,8 +145,8 @@ class Engine:
                     self._on_objects.rules[rule], one, int(one.owner[row]), row, became, state, int(place[row]), rule
                 )
 
-    def _count(self, one: Sight) -> None:
-        """Fill in what is counted; a frame that nobody looked at keeps its source's last counts."""
+    def _count(self, one: EvaluationContext) -> None:
+        """Fill in the counts; a frame that no detector ran on keeps its source's last counts."""
         if not len(self._counts):
             return
         owner = np.where(one.owner >= 0, one.owner, -1)
@@ -159,8 +159,8 @@ class Engine:
         one.facts[kept[:, None], self._counted] = self._sources["counted"][one.slot[kept]]
         self._sources["counted"][one.slot] = one.facts[:, self._counted]
 
-    def _lost(self, one: Sight) -> Iterator[Change]:
-        """What was raised of tracks that are no longer seen is cleared."""
+    def _lost(self, one: EvaluationContext) -> Iterator[Change]:
+        """Clear the rules raised for tracks that are no longer remembered."""
         lost = one.lost
         at, rule = np.nonzero(lost["raised"])
         for row, number in zip(at.tolist(), rule.tolist(), strict=True):
@@ -173,8 +173,16 @@ class Engine:
             )
 
     def _change(
-        self, rule: Rule, one: Sight, frame: int, row: int | None, became: int, state: Any, place: int, number: int
-    ) -> Change:  # fmt: skip
+        self,
+        rule: Rule,
+        one: EvaluationContext,
+        frame: int,
+        row: int | None,
+        became: int,
+        state: Any,
+        place: int,
+        number: int,
+    ) -> Change:
         now_s = float(one.pts_s[frame])
         since_s, raised_s = kernel.settle(state["raised"], state["times"], place, number, now_s, became)
         made = Change(one.frames[frame], rule.name, "raised" if became == kernel.RAISED else "cleared")
@@ -206,13 +214,15 @@ class Engine:
         return int(value) if value.is_integer() else round(value, 4)
 
     def _warm(self) -> None:
-        """Have the kernels compiled before the first frame comes."""
+        """Compile the kernels before the first frame."""
         code, none = self._code, np.zeros(0, np.int64)
         objects, facts = np.zeros((1, max(1, len(code.objects)))), np.zeros((0, len(code.frames)))
         kernel.count(
             self._ops, self._constants, self._counts, objects, none, facts, self._stack, facts, self._counted,
         )  # fmt: skip
-        one = Sight([], none, np.zeros(0), np.zeros(0, bool), none, none, none, objects, facts, np.zeros(0, bool))
+        one = EvaluationContext(
+            [], none, np.zeros(0), np.zeros(0, bool), none, none, none, objects, facts, np.zeros(0, bool)
+        )
         for group, state in ((self._on_frames, self._sources), (self._on_objects, self._sights.tracks)):
             if group.rules:
                 opened = np.zeros((0, len(self._schedules)), bool)
@@ -229,7 +239,7 @@ class Engine:
                 )
 
 
-class _Group:
+class _RuleGroup:
     """Rules that are evaluated together: those about frames, or those about objects."""
 
     def __init__(self, rules: list[Rule], code: Code, schedules: list[Schedule]) -> None:
@@ -243,16 +253,24 @@ class _Group:
         self.shown = [(_shown(rule.when, code), _shown(rule.clear or rule.when, code)) for rule in rules]
 
     def first(self) -> dict[str, Any]:
-        """The state of one frame's source, or of one track, at first."""
+        """Return the initial state of a source, or of a track."""
         times = np.full((len(self.rules), 3), np.nan)
         times[:, 2] = -np.inf
         return {"raised": np.zeros(len(self.rules), bool), "times": times}
 
     def advance(
-        self, run: tuple[np.ndarray, np.ndarray], objects: np.ndarray, owner: np.ndarray, place: np.ndarray, one: Sight,
-        broken: np.ndarray, opened: np.ndarray, state: Any, stack: np.ndarray,
-    ) -> list[list[int]]:  # fmt: skip
-        """Row, rule and what became of it, for those of which something did."""
+        self,
+        run: tuple[np.ndarray, np.ndarray],
+        objects: np.ndarray,
+        owner: np.ndarray,
+        place: np.ndarray,
+        one: EvaluationContext,
+        broken: np.ndarray,
+        opened: np.ndarray,
+        state: Any,
+        stack: np.ndarray,
+    ) -> list[list[int]]:
+        """Return row, rule and outcome of each rule that changed."""
         if len(self._room) < len(owner) * len(self.rules):
             self._room = np.empty((len(owner) * len(self.rules), 3), np.int64)
         with np.errstate(all="ignore"):
@@ -265,12 +283,12 @@ class _Group:
 
 
 def _shown(tree: Typed, code: Code) -> list[tuple[str, str, bool, int]]:
-    """What an event shows of a condition: each fact's name, its kind, and where it is found."""
+    """Return the values an event shows of a condition: each fact's name, kind and column."""
     return [(words(fact), fact.field.kind, *code.column(fact)) for fact in facts_of(tree)]
 
 
-class _Open:
-    """Whether a schedule is open at a frame's time; asked once a minute."""
+class _ScheduleCheck:
+    """Whether a schedule is open at a frame's time; evaluated once a minute."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule, self._minute, self._open = schedule, -1, False

@@ -1,12 +1,12 @@
-"""What rules look up: which facts there are, and under which keys they are known."""
+"""Facts that rules look up, and their keys."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from streamkit.rules.meaning import NUMBER, TEXT, Fact, Typed
-from streamkit.rules.tree import walk
+from streamkit.rules.ast import walk
+from streamkit.rules.typecheck import NUMBER, TEXT, Fact, Typed
 
 OBJECT: dict[str, str] = {
     "label": TEXT, "score": NUMBER, "x1": NUMBER, "y1": NUMBER, "x2": NUMBER, "y2": NUMBER, "width": NUMBER,
@@ -30,7 +30,7 @@ class Area(NamedTuple):
 
 
 class Happening(NamedTuple):
-    """Events: of a stage, of one kind or any, and what their data must be."""
+    """Events of a stage: of one kind or any, with a condition on their data."""
 
     stage: str
     kind: str | None
@@ -43,9 +43,9 @@ class Facts:
 
     Attributes:
         objects: facts of objects: a column's name, an `Area` for being in it, (an `Area`,) for how long, a `Happening`.
-        counts: how many objects of a frame a condition is true of.
-        members: how many tracks are in an area, and of which class; None for all.
-        happened: how many events a frame has.
+        counts: conditions whose objects are counted per frame.
+        members: areas whose tracks are counted, and the class; None for all classes.
+        happened: events that are counted per frame.
         frames: facts of whole frames: `source`, or (attribute, part).
     """
 
@@ -57,5 +57,5 @@ class Facts:
 
 
 def is_per_object(made: Typed, facts: Facts) -> bool:
-    """Whether a condition speaks of one object."""
+    """Whether a condition refers to one object."""
     return any(isinstance(one, Fact) and one.key in facts.objects for one in walk(made))

@@ -1,7 +1,7 @@
-"""Conditions and what lasts, for many rules at once: compiled by Numba where it is installed, else the same as Python.
+"""Evaluation and debouncing of many rules at once: compiled by Numba if it is installed, else plain Python.
 
-A condition is true (1), false (0) or not known (0.5): `and` is then the least, `or` the most, `not` what is left to 1.
-A number that is not known is NaN.
+A condition is true (1), false (0) or unknown (0.5): `and` is the minimum, `or` the maximum, `not` 1 minus the value. An
+unknown number is NaN.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOTHING, RAISED, CLEARED, CLOSED = range(4)
 
 
 def _compared(op: int, a: float, b: float) -> float:
-    """Two numbers compared."""
+    """Compare two numbers."""
     if math.isnan(a) or math.isnan(b):
         return 0.5
     if op == GT:
@@ -45,7 +45,7 @@ def _compared(op: int, a: float, b: float) -> float:
 def _run(
     ops: Any, constants: Any, at: int, objects: Any, row: int, frames: Any, frame: int, stack: Any
 ) -> float:  # fmt: skip
-    """The value of the condition that begins at `at`, for one row of `objects` and one of `frames`."""
+    """Return the value of the condition that starts at `at`, for one row of `objects` and one of `frames`."""
     top = -1
     while True:
         op, arg = ops[at, 0], ops[at, 1]
@@ -124,16 +124,16 @@ _value = _made(_run, compiled)
 def _count(
     ops: Any, constants: Any, begins: Any, objects: Any, owner: Any, frames: Any, stack: Any, into: Any, columns: Any
 ) -> None:  # fmt: skip
-    """Count, for each frame and condition, the objects that it is true of.
+    """Count for each frame and condition the objects for which the condition is true.
 
     Args:
-        ops: (o, 3) int64, operations, each with two numbers.
+        ops: (o, 3) int64, an operation and its two arguments per row.
         constants: (c,) float64.
-        begins: (conditions,) int64, where each begins.
+        begins: (conditions,) int64, start of each condition.
         objects: (n, k) float64, the objects' facts.
         owner: (n,) int64, each object's frame; below 0 for one that does not count.
         frames: (f, a) float64, the frames' facts.
-        stack: room for the deepest condition.
+        stack: scratch space for the deepest condition.
         into: (f, a) float64 that the counts are added to, in `columns`.
         columns: (conditions,) int64.
     """
@@ -150,29 +150,29 @@ def _advance(
     ops: Any, constants: Any, when: Any, clear: Any, durations: Any, schedule: Any, objects: Any, owner: Any,
     state: Any, frames: Any, now_s: Any, broken: Any, opened: Any, raised: Any, times: Any, stack: Any, told: Any,
 ) -> int:  # fmt: skip
-    """Take every rule one step further, for every row.
+    """Advance every rule by one step, for every row.
 
     Args:
-        ops: (o, 3) int64, operations, each with two numbers.
+        ops: (o, 3) int64, an operation and its two arguments per row.
         constants: (c,) float64.
-        when: (r,) int64, where each rule's condition begins.
-        clear: (r,) int64, where what clears it begins; below 0 where that is its being no longer true.
-        durations: (r, 3) float64, for how long it is true, for how long it is over, and how long then nothing is told.
+        when: (r,) int64, start of each rule's condition.
+        clear: (r,) int64, start of its clear condition; below 0 if it is cleared when `when` is no longer true.
+        durations: (r, 3) float64, how long until it is raised, until it is cleared, and the cooldown after that.
         schedule: (r,) int64, the column of `opened`, below 0 for always.
         objects: (n, k) float64, facts of the rows.
         owner: (n,) int64, each row's frame.
-        state: (n,) int64, each row's place in `raised` and `times`; below 0 for a row that is left out.
+        state: (n,) int64, each row's place in `raised` and `times`; below 0 for a row to skip.
         frames: (f, a) float64, facts of the frames.
         now_s: (f,) float64.
-        broken: (n,) bool, what must last begins anew.
+        broken: (n,) bool, reset the row's durations.
         opened: (f, s) bool, whether each schedule is open.
         raised: (places, r) bool.
-        times: (places, r, 3) float64, since when it lasts, when it was raised and when cleared last.
-        stack: room for the deepest condition.
-        told: (n x r, 3) int64, filled with row, rule and what became of it.
+        times: (places, r, 3) float64, start of the current condition, last time raised, last time cleared.
+        stack: scratch space for the deepest condition.
+        told: (n x r, 3) int64, receives row, rule and outcome.
 
     Returns:
-        How many rows of `told` were filled.
+        The number of rows written to `told`.
     """
     n = 0
     for row in range(len(owner)):
@@ -225,22 +225,22 @@ advance = _made(_advance, kept)
 
 
 def is_compiled() -> bool:
-    """Whether Numba is there."""
+    """Whether Numba is installed."""
     return advance is not _advance
 
 
 def settle(
     raised: np.ndarray, times: np.ndarray, place: int, rule: int, now_s: float, became: int
 ) -> tuple[float, float]:
-    """Write down what became of a rule; return since when its condition lasted, and since when it was raised.
+    """Store the outcome for a rule; return the start of its condition, and when it was raised.
 
     Args:
-        raised: as `advance` has it.
-        times: likewise.
-        place: whose.
-        rule: which.
+        raised: as in `advance`.
+        times: as in `advance`.
+        place: row of both arrays.
+        rule: column of both arrays.
         now_s: in seconds.
-        became: RAISED, or one of the others.
+        became: RAISED, or another outcome.
     """
     since_s, raised_s = float(times[place, rule, 0]), float(times[place, rule, 1])
     raised[place, rule] = became == RAISED

@@ -1,7 +1,7 @@
-"""Rules with a meaning: which names there are, of what kind each is, and whether a rule is true, plainly evaluated.
+"""Rules with typed names, and their plain evaluation.
 
-What is not known (a name without a fact, NaN) makes what is compared with it unknown; `&&` and `||` are then decided by
-what is known, where that is enough, as in CEL. A rule is true when it is known to be.
+Unknown values (a missing fact, NaN) make comparisons unknown; `&&` and `||` are then decided by the known operands if
+these suffice, as in CEL. Unknown never satisfies a rule.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamkit.rules.meaning import (
+from streamkit.rules.ast import Literal
+from streamkit.rules.syntax import RuleError, parse
+from streamkit.rules.typecheck import (
     BOOL,
     NUMBER,
     ORDER,
     TEXT,
     UNKNOWN,
     Fact,
-    Field,
-    Meaning,
+    RuleField,
+    TypeChecker,
     Typed,
     Vocabulary,
     facts_of,
 )  # fmt: skip
-from streamkit.rules.syntax import RuleError, parse
-from streamkit.rules.tree import Literal
 
-__all__ = ["BOOL", "NUMBER", "TEXT", "UNKNOWN", "Field", "Program", "RuleError", "Vocabulary", "compile"]
+__all__ = ["BOOL", "NUMBER", "TEXT", "UNKNOWN", "Program", "RuleError", "RuleField", "Vocabulary", "compile"]
 
 
 @dataclass(slots=True)
@@ -35,9 +35,9 @@ class Program:
     """A rule ready to be evaluated.
 
     Attributes:
-        text: as it was written.
-        tree: its parts, each with a meaning.
-        for_s: how long it must be true before it is told, in seconds.
+        text: source text.
+        tree: typed tree.
+        for_s: how long it must be true before it is raised, in seconds.
     """
 
     text: str
@@ -45,33 +45,33 @@ class Program:
     for_s: float = 0.0
 
     def value(self, facts: Mapping[str, float | str | bool]) -> bool:
-        """Whether the rule is known to be true, whatever it says behind `for`.
+        """Whether the rule is true, regardless of `for`; unknown counts as false.
 
         Args:
-            facts: values by the names of the vocabulary; one that is missing, None or NaN is not known.
+            facts: values by the vocabulary's names; missing, None and NaN are unknown.
         """
         return value_of(self.tree, facts) is True
 
     @property
     def facts(self) -> list[Fact]:
-        """What it looks up, once each, in the order of the text."""
+        """The facts it looks up, once each, in the order of the text."""
         return facts_of(self.tree)
 
 
 def compile(text: str, vocabulary: Vocabulary) -> Program:  # noqa: A001
-    """Make a program of a rule.
+    """Compile a rule.
 
     Raises:
-        RuleError: the text is no rule, or means nothing with these names: with the place, the reason and the way out.
+        RuleError: the text is not a valid rule with these names; has the position, the reason and the fix.
         MissingPackage: cel-python is not installed.
     """
     tree, for_s = parse(text)
-    meaning = Meaning(text, vocabulary)
+    meaning = TypeChecker(text, vocabulary)
     return Program(text, meaning.condition(tree, "a rule"), for_s)
 
 
 def value_of(tree: Any, facts: Mapping[str, Any]) -> float | str | bool | None:
-    """The value of a part; None where it is not known."""
+    """Return the value of a part; None if unknown."""
     if isinstance(tree, Literal):
         return tree.value
     if isinstance(tree, Fact):
@@ -96,7 +96,7 @@ def value_of(tree: Any, facts: Mapping[str, Any]) -> float | str | bool | None:
 
 
 def _fitting(value: Any, kind: str) -> float | str | bool | None:
-    """A value of that kind; None for one of another."""
+    """Return a value of that kind; None for another kind."""
     if isinstance(value, str):
         return value if kind == TEXT else None
     if isinstance(value, bool) or kind == BOOL:
@@ -112,7 +112,7 @@ def _two(op: str, first: Any, second: Any) -> float | bool | None:
     if op in ("==", "!="):
         return _equal(first, second) is (op == "==")
     if isinstance(first, str) or isinstance(second, str):
-        return None  # what is told by its values only was no number
+        return None  # a value of unknown type is no number
     if op in ORDER:
         return bool({"<": first < second, "<=": first <= second, ">": first > second, ">=": first >= second}[op])
     if op == "/":

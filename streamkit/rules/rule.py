@@ -1,4 +1,4 @@
-"""One rule as a YAML has it, and made ready."""
+"""A rule's options and its compiled form."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamkit.rules.above import Above
 from streamkit.rules.facts import Facts, is_per_object
-from streamkit.rules.meaning import Meaning, Typed, facts_of
 from streamkit.rules.schedule import Schedule
+from streamkit.rules.scope import Scope
 from streamkit.rules.syntax import RuleError, parse
-from streamkit.rules.vocabulary import Seen
+from streamkit.rules.typecheck import TypeChecker, Typed, facts_of
+from streamkit.rules.vocabulary import DetectionVocabulary
 
 
 class OptionError(ValueError):
-    """A rule's option that cannot be used.
+    """An invalid option of a rule.
 
     Attributes:
-        option: which.
-        error: what is wrong with it.
+        option: the option's name.
+        error: the problem.
     """
 
     def __init__(self, option: str, error: RuleError) -> None:
@@ -29,15 +29,15 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule with its meaning.
+    """A rule with typed conditions.
 
     Attributes:
-        name: what it is called.
+        name: its name.
         when: its condition.
-        clear: the condition that ends it; None for `when` being no longer true.
-        for_s, clear_s, cooldown_s: as `Holding` has them.
-        schedule: when it counts; None for always.
-        per_object: whether it speaks of one object, so that it is raised for each.
+        clear: the condition that clears it; None if it is cleared when `when` is no longer true.
+        for_s, clear_s, cooldown_s: as in `Debounce`.
+        schedule: when it is active; None for always.
+        per_object: whether it refers to one object, so that it is raised for each object.
     """
 
     name: str
@@ -50,17 +50,17 @@ class Rule:
     per_object: bool = False
 
 
-def make_rule(name: str, options: Mapping[str, Any], above: Above, facts: Facts) -> Rule:
-    """Make a rule of its options: `when`, `clear`, `clear_for`, `cooldown`, `schedule`.
+def make_rule(name: str, options: Mapping[str, Any], above: Scope, facts: Facts) -> Rule:
+    """Make a rule from its options: `when`, `clear`, `clear_for`, `cooldown`, `schedule`.
 
     Args:
-        name: what it is called.
-        options: as a YAML has them; those left out may be missing or None.
-        above: what it may speak of.
-        facts: where what it looks up is collected.
+        name: its name.
+        options: as in the YAML; missing options may be absent or None.
+        above: what it may refer to.
+        facts: collects what it looks up.
 
     Raises:
-        OptionError: a condition cannot be used.
+        OptionError: a condition is invalid.
         MissingPackage: cel-python is not installed.
     """
     when, for_s, per_object = _read("when", options["when"], above, facts, None)
@@ -80,15 +80,17 @@ def make_rule(name: str, options: Mapping[str, Any], above: Above, facts: Facts)
 
 
 def _read(
-    option: str, text: str, above: Above, facts: Facts, per_object: bool | None
+    option: str, text: str, above: Scope, facts: Facts, per_object: bool | None
 ) -> tuple[Typed, float, bool]:  # fmt: skip
-    """A condition, for how long it must be true, and whether it speaks of one object."""
+    """Return a condition, how long it must be true, and whether it refers to one object."""
     try:
         tree, for_s = parse(text)
-        made = Meaning(text, Seen(above, facts, per_object=bool(per_object))).condition(tree, "a rule")
+        made = TypeChecker(text, DetectionVocabulary(above, facts, per_object=bool(per_object))).condition(
+            tree, "a rule"
+        )
         speaks = is_per_object(made, facts)
         if speaks and per_object is None:  # then `event` speaks of the object too
-            made = Meaning(text, Seen(above, facts, per_object=True)).condition(tree, "a rule")
+            made = TypeChecker(text, DetectionVocabulary(above, facts, per_object=True)).condition(tree, "a rule")
         if speaks and not above.tracked:
             reason = "this speaks of one object, which needs tracks: put track above the rule, or count objects, as in "
             raise RuleError.at(text, _of_object(made, facts), reason + "count(score > 0.8) > 0")
@@ -98,5 +100,5 @@ def _read(
 
 
 def _of_object(made: Typed, facts: Facts) -> int:
-    """Where a condition begins to speak of one object."""
+    """Return the position of a condition's first reference to one object."""
     return min(one.at for one in facts_of(made) if one.key in facts.objects)

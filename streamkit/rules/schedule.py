@@ -1,4 +1,4 @@
-"""When a rule counts: weekdays, hours of the day, in a time zone."""
+"""Schedules of rules: weekdays and hours of the day in a time zone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime, tzinfo
 from functools import lru_cache
 from typing import Any
 
-from streamkit.messages import did_you_mean, nearest
+from streamkit.core.text import did_you_mean, nearest
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _NAMES = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -23,8 +23,8 @@ class Schedule:
 
     Attributes:
         days: weekdays, 0 for Monday.
-        hours: (begin, end) in minutes from midnight, on the wall clock; begin > end goes over midnight and belongs to
-            the day on which it begins. None for the whole day.
+        hours: (begin, end) in minutes from midnight, on the wall clock; begin > end spans midnight and belongs to the
+            day on which it begins. None for the whole day.
         zone: the time zone; None for the machine's own.
     """
 
@@ -34,12 +34,12 @@ class Schedule:
 
     @classmethod
     def parse(cls, options: Any) -> Schedule:
-        """Read `{days: [mon-fri], hours: "22:00-06:00", zone: Europe/Berlin}`; each may be left out.
+        """Parse `{days: [mon-fri], hours: "22:00-06:00", zone: Europe/Berlin}`; each key is optional.
 
-        `days` and `hours` are one text or a list; `hours` is told in 24 hours, up to 24:00.
+        `days` and `hours` are one text or a list; `hours` are in 24-hour format, up to 24:00.
 
         Raises:
-            ValueError: it is something else; says which key, the value, and the way out.
+            ValueError: invalid; names the key, the value and the fix.
         """
         if not isinstance(options, Mapping):
             raise ValueError(f'must be a mapping, such as {{days: [mon-fri], hours: "22:00-06:00"}}, got {options!r}')
@@ -54,10 +54,10 @@ class Schedule:
         return cls(**found)
 
     def open(self, at: datetime) -> bool:
-        """Whether the rule counts at a time.
+        """Whether the schedule is open at a time.
 
         Args:
-            at: with a time zone; without one it is taken as the machine's own.
+            at: with a time zone; otherwise the machine's own is assumed.
         """
         here = at.astimezone(self.zone)
         minute, day = here.hour * 60 + here.minute, here.weekday()
@@ -118,7 +118,7 @@ def _days(told: str) -> list[int]:
 
 
 def _short(day: str) -> str:
-    """`mon` of `Monday`."""
+    """Return `mon` for `Monday`."""
     name = day.strip().lower()
     return name[:3] if name in _NAMES else name
 

@@ -1,6 +1,6 @@
-"""The text of a rule as a tree: CEL's grammar, parsed by cel-python, with `and`, `or`, `not`, and `for DURATION`.
+"""Parser of rules: CEL's grammar, parsed by cel-python, plus `and`, `or`, `not`, and `for DURATION`.
 
-Nothing is evaluated here, and no name has a meaning yet. https://github.com/google/cel-spec has the grammar.
+Nothing is evaluated here, and names are not resolved. https://github.com/google/cel-spec has the grammar.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from streamkit.errors import MissingPackage
-from streamkit.rules.tree import Call, Items, Literal, Name, Op, Tree
-from streamkit.units import seconds
+from streamkit.core.errors import MissingPackage
+from streamkit.core.units import seconds
+from streamkit.rules.ast import Call, Items, Literal, Name, Op, Tree
 
 _LONGEST = 2000  # characters of a rule
 _DEEPEST = 60  # parts of a rule within each other
@@ -31,12 +31,12 @@ _INSTEAD = {
 
 
 class RuleError(ValueError):
-    """A rule that cannot be used.
+    """An invalid rule.
 
     Attributes:
         text: the rule.
-        line, column: the place in it, from 1.
-        reason: what is wrong there, and the way out.
+        line, column: the position in it, from 1.
+        reason: the problem and the fix.
     """
 
     def __init__(self, text: str, line: int, column: int, reason: str) -> None:
@@ -45,23 +45,23 @@ class RuleError(ValueError):
 
     @classmethod
     def at(cls, text: str, offset: int, reason: str) -> RuleError:
-        """The error at a character of the text, counted from 0."""
+        """Return the error at a character of the text, counted from 0."""
         before = text[:offset]
         return cls(text, before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1, reason)
 
     @property
     def offset(self) -> int:
-        """The place as a number of characters from the beginning, from 0."""
+        """The position in characters from the beginning, from 0."""
         lines = self.text.splitlines(keepends=True)
         return sum(map(len, lines[: self.line - 1])) + self.column - 1
 
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> tuple[Tree, float]:
-    """The tree of a rule, and how long it must hold in seconds, 0 where it does not say.
+    """Parse a rule; return its tree, and the seconds after `for`, 0 without it.
 
     Raises:
-        RuleError: the text is no rule.
+        RuleError: the text is not a valid rule.
         MissingPackage: cel-python is not installed.
     """
     if len(text) > _LONGEST:
@@ -69,11 +69,11 @@ def parse(text: str) -> tuple[Tree, float]:
     condition, for_s = _prepared(text)
     if not condition.strip():
         raise RuleError.at(text, 0, "a rule needs a condition, such as count(person) > 5")
-    return _Builder(text, condition).tree, for_s
+    return _AstBuilder(text, condition).tree, for_s
 
 
 def _prepared(text: str) -> tuple[str, float]:
-    """What CEL's parser is given, with every character at its place, and the duration behind `for`."""
+    """Return the text for CEL's parser, with all characters in place, and the duration after `for`."""
     made, for_s, opened = list(text), 0.0, list[int]()
     for match in _TOKEN.finditer(text):
         kind, token, at = match.lastgroup, match[0], match.start()
@@ -109,8 +109,8 @@ def _duration(text: str, begin: int) -> float:
     raise RuleError.at(text, at, f"a duration such as 10s or 5min must stand behind for, and nothing after it{got}")
 
 
-class _Builder:
-    """Walks lark's tree."""
+class _AstBuilder:
+    """Builds a tree from lark's tree."""
 
     def __init__(self, text: str, condition: str) -> None:
         self.text = text
@@ -127,7 +127,7 @@ class _Builder:
         self.tree = self.build(found, 0)
 
     def wrong(self, condition: str, at: int, error: Any) -> RuleError:
-        """Where CEL's parser stopped, in words."""
+        """Return the error where CEL's parser stopped."""
         token = getattr(error.__context__, "token", None)
         if token is not None and token.type == "$END":
             return RuleError.at(
@@ -154,7 +154,7 @@ class _Builder:
         return RuleError.at(self.text, at, text)
 
     def build(self, tree: Any, depth: int) -> Tree:
-        """The tree below one of lark's nodes."""
+        """Return the tree of one of lark's nodes."""
         while len(tree.children) == 1 and tree.data in _THROUGH:
             tree = tree.children[0]
         at = tree.meta.start_pos
@@ -177,7 +177,7 @@ class _Builder:
         return self._chain(tree, "&&", depth)
 
     def _chain(self, tree: Any, op: str, depth: int) -> Tree:
-        """`a && b && c` as one operator of three, however long it is."""
+        """Return `a && b && c`, of any length, as one operator with all operands."""
         parts, data = [], tree.data
         while tree.data == data and len(tree.children) == 2:
             parts.append(tree.children[1])

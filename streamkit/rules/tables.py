@@ -1,4 +1,4 @@
-"""The tables of a batch, one below the other."""
+"""The concatenated tables of a batch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.analytics.rounds import Labels
-from streamkit.data import Batch, Detections
+from streamkit.analytics.per_source_steps import Labels
+from streamkit.core.data import Batch, Detections
 
 
 class Tables:
@@ -18,8 +18,8 @@ class Tables:
         names: the tables' names.
         tables: the tables.
         owner: (n,) int64, each object's frame; -1 for one that does not count.
-        size: (n, 2) float64, the width and height of its picture.
-        xyxy: (n, 4) float64, boxes within their pictures.
+        size: (n, 2) float64, the width and height of its frame.
+        xyxy: (n, 4) float64, boxes clipped to their frames.
         score: (n,) float64.
         track: (n,) int64, -1 for none.
     """
@@ -48,18 +48,18 @@ class Tables:
         self._label: np.ndarray | None = None
 
     def extra(self, name: str, make: Callable[[Any], np.ndarray], unknown: Any) -> np.ndarray:
-        """A further column, with `unknown` where a table has none."""
+        """Return a further column, with `unknown` for tables without it."""
         parts = [make(t.extra[name]) if name in t.extra else np.full(len(t), unknown, np.float64) for t in self.tables]
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def label(self, labels: Labels) -> np.ndarray:
-        """(n,) int64, numbers of `labels`."""
+        """Return (n,) int64, numbers of `labels`."""
         if self._label is None:
             found = [labels.of(one) for one in self.tables]
             self._label = np.concatenate(found) if found else np.zeros(0, np.int64)
         return self._label
 
     def label_names(self, labels: Labels) -> list[str]:
-        """The names of the numbers."""
+        """Return the names of the numbers."""
         self.label(labels)
         return labels.names

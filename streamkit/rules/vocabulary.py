@@ -1,36 +1,47 @@
-"""The names of rules about what is seen: docs/rules.md lists them. Each becomes a fact, of a frame or of an object."""
+"""Names of rules about detections, listed in docs/rule-language.md. Each becomes a fact of a frame or of an object."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from streamkit.messages import did_you_mean, nearest
-from streamkit.rules.above import Above, Zone
+from streamkit.core.text import did_you_mean, nearest
+from streamkit.rules.ast import Call, Literal, Name, Op
 from streamkit.rules.facts import ALIASES, MEASURED, OBJECT, Area, Facts, Happening, is_per_object
-from streamkit.rules.meaning import BOOL, NUMBER, TEXT, UNKNOWN, Fact, Field, Meaning, Typed, Vocabulary, words
-from streamkit.rules.tree import Call, Literal, Name, Op
+from streamkit.rules.scope import Scope, ZoneScope
+from streamkit.rules.typecheck import (
+    BOOL,
+    NUMBER,
+    TEXT,
+    UNKNOWN,
+    Fact,
+    RuleField,
+    TypeChecker,
+    Typed,
+    Vocabulary,
+    words,
+)
 
 CALLS = ("count", "present", "absent", "occupancy", "event", "events", "in_zone", "dwell_s")
 _FEW = 12  # names that a message lists
 _ALL = Literal(True, 0)
 
 
-class Seen(Vocabulary):
+class DetectionVocabulary(Vocabulary):
     """What rules about what is seen know.
 
     Args:
-        above: what the stages above give.
-        facts: where what they look up is collected; may be shared by many rules.
-        per_object: whether `event` speaks of the object that the rule looks at.
+        above: capabilities of the stages above.
+        facts: collects what is looked up; may be shared by many rules.
+        per_object: whether `event` refers to the object under evaluation.
     """
 
-    def __init__(self, above: Above, facts: Facts, *, per_object: bool = False) -> None:
+    def __init__(self, above: Scope, facts: Facts, *, per_object: bool = False) -> None:
         super().__init__({}, "rules")
         self.above, self.found, self.per_object = above, facts, per_object
         self._counting = False
 
-    def name(self, name: Name, meaning: Meaning) -> Typed:
-        """A field of an object or of the frame, or a label: whether the object is one of those."""
+    def name(self, name: Name, meaning: TypeChecker) -> Typed:
+        """Resolve a field of an object or of the frame, or a label: whether the object has that class."""
         text = ALIASES.get(str(name), str(name))
         if text == "source":
             return self._frame("source", "source", TEXT, name.at)
@@ -70,7 +81,7 @@ class Seen(Vocabulary):
         """Whether something is measured."""
         return self.above.ways is not None if name == "direction" else ALIASES.get(name, name) in self.above.columns
 
-    def _measured(self, text: str, name: Name, meaning: Meaning) -> Typed:
+    def _measured(self, text: str, name: Name, meaning: TypeChecker) -> Typed:
         if not self._there(text):
             raise meaning.wrong(name.at, f"{name} is measured by a stage {MEASURED[text]}; put one above the rule")
         if text == "direction" and self.above.ways is not None:
@@ -78,8 +89,8 @@ class Seen(Vocabulary):
             return self._object(text, TEXT, name.at, ways)
         return self._object(text, NUMBER, name.at, shown=str(name))
 
-    def _attribute(self, name: Name, meaning: Meaning) -> Typed:
-        """`attributes.color`, `color.label`, `attributes.color.score`."""
+    def _attribute(self, name: Name, meaning: TypeChecker) -> Typed:
+        """Resolve `attributes.color`, `color.label`, `attributes.color.score`."""
         parts = name.parts[1:] if name.parts[0] == "attributes" else name.parts
         known = self.above.attributes
         if not parts or parts[0] not in known:
@@ -90,10 +101,10 @@ class Seen(Vocabulary):
         kind, values = (NUMBER, None) if part == "score" else (TEXT, known[parts[0]])
         key = f"attributes.{parts[0]}" + (".score" if part == "score" else "")
         self.found.objects[key] = ("attributes", parts[0], part)
-        return Fact(key, Field(kind, values), name.at, str(name))
+        return Fact(key, RuleField(kind, values), name.at, str(name))
 
-    def _fact(self, name: Name, meaning: Meaning) -> Typed:
-        """`frame.weather`, `frame.weather.score`."""
+    def _fact(self, name: Name, meaning: TypeChecker) -> Typed:
+        """Resolve `frame.weather`, `frame.weather.score`."""
         known, parts = self.above.facts, name.parts[1:]
         if parts[0] not in known:
             way = did_you_mean(parts[0], known, all_if_few=True) or "; put a stage classify without of: above the rule"
@@ -102,9 +113,9 @@ class Seen(Vocabulary):
         key = f"frame.{parts[0]}" + (".score" if part == "score" else "")
         kind, values = (NUMBER, None) if part == "score" else (TEXT, known[parts[0]])
         self.found.frames[key] = (parts[0], part)
-        return Fact(key, Field(kind, values), name.at, str(name))
+        return Fact(key, RuleField(kind, values), name.at, str(name))
 
-    def _part(self, parts: tuple[str, ...], name: Name, meaning: Meaning) -> str:
+    def _part(self, parts: tuple[str, ...], name: Name, meaning: TypeChecker) -> str:
         if len(parts) > 2 or parts[1:] not in ((), ("label",), ("score",)):
             raise meaning.wrong(name.at, f"an attribute has a label and a score; write {parts[0]}.label, not {name}")
         return parts[1] if len(parts) > 1 else "label"
@@ -119,23 +130,23 @@ class Seen(Vocabulary):
         self, key: str, kind: str, at: int, values: tuple[str, ...] | None = None, what: Any = None, shown: str = ""
     ) -> Fact:
         self.found.objects[key] = key if what is None else what
-        return Fact(key, Field(kind, values), at, shown)
+        return Fact(key, RuleField(kind, values), at, shown)
 
     def _frame(self, key: str, what: Any, kind: str, at: int, values: tuple[str, ...] | None = None) -> Fact:
         self.found.frames[key] = what
-        return Fact(key, Field(kind, values), at)
+        return Fact(key, RuleField(kind, values), at)
 
     # ------------------------------------------------------------------------------------------------------- calls
 
-    def call(self, call: Call, meaning: Meaning) -> Typed:
-        """One of `CALLS`."""
+    def call(self, call: Call, meaning: TypeChecker) -> Typed:
+        """Resolve one of `CALLS`."""
         if call.name not in CALLS:
             near = did_you_mean(call.name, CALLS, all_if_few=True)
             raise meaning.wrong(call.at, f"there is no function {call.name!r}{near}")
         made: Typed = getattr(self, f"_{call.name}")(call, meaning)
         return made
 
-    def _count(self, call: Call, meaning: Meaning) -> Fact:
+    def _count(self, call: Call, meaning: TypeChecker) -> Fact:
         if len(call.args) > 1:
             text = f"{call.name} takes one condition; put and between them, as in {call.name}(person and score > 0.5)"
             raise meaning.wrong(call.args[1].at, text)
@@ -148,9 +159,9 @@ class Seen(Vocabulary):
             self.found.counts[key] = condition
         else:
             self.found.members[key] = members
-        return Fact(key, Field(NUMBER), call.at, call.shown("count"))
+        return Fact(key, RuleField(NUMBER), call.at, call.shown("count"))
 
-    def _of_objects(self, call: Call, meaning: Meaning) -> Typed:
+    def _of_objects(self, call: Call, meaning: TypeChecker) -> Typed:
         self._counting = True
         try:
             arg = call.args[0]
@@ -165,7 +176,7 @@ class Seen(Vocabulary):
             raise meaning.wrong(arg.at, f"{text}; {words(made)} says nothing of them")
         return made
 
-    def _known(self, literal: Literal, meaning: Meaning) -> Op:
+    def _known(self, literal: Literal, meaning: TypeChecker) -> Op:
         label = str(literal.value)
         if self.above.labels is not None and label not in self.above.labels:
             near = did_you_mean(label, self.above.labels, all_if_few=len(self.above.labels) <= _FEW)
@@ -173,7 +184,7 @@ class Seen(Vocabulary):
         return self._label(label, literal.at)
 
     def _members(self, made: Typed) -> tuple[Area, str | None] | None:
-        """The area and the class, where a condition asks for these alone."""
+        """Return the area and the class if a condition consists of these only."""
         parts = made.args if isinstance(made, Op) and made.op == "&&" else (made,)
         areas = [self.found.objects[p.key] for p in parts if isinstance(p, Fact) and p.key.startswith("in_zone(")]
         labels = [
@@ -186,35 +197,35 @@ class Seen(Vocabulary):
             return None
         return areas[0], labels[0] if labels else None
 
-    def _present(self, call: Call, meaning: Meaning) -> Op:
+    def _present(self, call: Call, meaning: TypeChecker) -> Op:
         return Op(">", (self._count(call, meaning), Literal(0.0, call.at)), call.at)
 
-    def _absent(self, call: Call, meaning: Meaning) -> Op:
+    def _absent(self, call: Call, meaning: TypeChecker) -> Op:
         return Op("==", (self._count(call, meaning), Literal(0.0, call.at)), call.at)
 
-    def _occupancy(self, call: Call, meaning: Meaning) -> Fact:
+    def _occupancy(self, call: Call, meaning: TypeChecker) -> Fact:
         area = self._area(self._one(call, meaning, "zone.door"), meaning)
         key = f"count(in_zone({area}))"
         self.found.members[key] = area, None
-        return Fact(key, Field(NUMBER), call.at, call.shown())
+        return Fact(key, RuleField(NUMBER), call.at, call.shown())
 
-    def _in_zone(self, call: Call, meaning: Meaning) -> Fact:
+    def _in_zone(self, call: Call, meaning: TypeChecker) -> Fact:
         return self._in_area(self._one(call, meaning, "zone.door"), call.at, meaning)
 
-    def _in_area(self, arg: Any, at: int, meaning: Meaning) -> Fact:
+    def _in_area(self, arg: Any, at: int, meaning: TypeChecker) -> Fact:
         area = self._area(arg, meaning)
         return self._object(f"in_zone({area})", BOOL, at, what=area)
 
-    def _dwell_s(self, call: Call, meaning: Meaning) -> Fact:
+    def _dwell_s(self, call: Call, meaning: TypeChecker) -> Fact:
         area = self._area(self._one(call, meaning, "zone.door"), meaning)
         return self._object(f"dwell_s({area})", NUMBER, call.at, what=(area,))
 
-    def _one(self, call: Call, meaning: Meaning, example: str) -> Any:
+    def _one(self, call: Call, meaning: TypeChecker, example: str) -> Any:
         if len(call.args) != 1:
             raise meaning.wrong(call.at, f"{call.name} takes one name, as in {call.name}({example})")
         return call.args[0]
 
-    def _area(self, arg: Any, meaning: Meaning) -> Area:
+    def _area(self, arg: Any, meaning: TypeChecker) -> Area:
         told = arg.value if isinstance(arg, Literal) else str(arg) if isinstance(arg, Name) else None
         if not isinstance(told, str):
             raise meaning.wrong(arg.at, f"{words(arg)} is no area; write STAGE.AREA, such as zone.door")
@@ -232,8 +243,8 @@ class Seen(Vocabulary):
             )
         return Area(stage, area)
 
-    def inside(self, op: Op, meaning: Meaning) -> Typed | None:
-        """`person in zone.door`: an object of that class, in that area."""
+    def inside(self, op: Op, meaning: TypeChecker) -> Typed | None:
+        """Resolve `person in zone.door`: an object of that class, in that area."""
         left, right = op.args
         if not isinstance(right, (Name, Literal)):
             return None
@@ -245,8 +256,8 @@ class Seen(Vocabulary):
         self._watched(left, made, self.found.objects[area.key], meaning)
         return Op("&&", (made, area), op.at)
 
-    def _watched(self, left: Any, made: Typed, area: Area, meaning: Meaning) -> None:
-        zone: Zone = self.above.zones[area.stage]
+    def _watched(self, left: Any, made: Typed, area: Area, meaning: TypeChecker) -> None:
+        zone: ZoneScope = self.above.zones[area.stage]
         label = made.args[1].value if isinstance(made, Op) and isinstance(made.args[-1], Literal) else None
         if zone.labels and isinstance(label, str) and label not in zone.labels:
             text = f"{area.stage} watches {', '.join(zone.labels)} only, so no {label} is ever in {area}"
@@ -254,18 +265,18 @@ class Seen(Vocabulary):
 
     # ------------------------------------------------------------------------------------------------------ events
 
-    def _events(self, call: Call, meaning: Meaning) -> Fact:
+    def _events(self, call: Call, meaning: TypeChecker) -> Fact:
         happening, key = self._happening(call, meaning)
         self.found.happened[key] = happening
-        return Fact(key, Field(NUMBER), call.at, call.shown("events"))
+        return Fact(key, RuleField(NUMBER), call.at, call.shown("events"))
 
-    def _event(self, call: Call, meaning: Meaning) -> Typed:
+    def _event(self, call: Call, meaning: TypeChecker) -> Typed:
         if not self.per_object and not self._counting:
             return Op(">", (self._events(call, meaning), Literal(0.0, call.at)), call.at)
         happening, key = self._happening(call, meaning)
         return self._object(key.replace("events(", "event(", 1), BOOL, call.at, what=happening)
 
-    def _happening(self, call: Call, meaning: Meaning) -> tuple[Happening, str]:
+    def _happening(self, call: Call, meaning: TypeChecker) -> tuple[Happening, str]:
         if not 1 <= len(call.args) <= 2:
             raise meaning.wrong(call.at, f"{call.name} takes an event, and a condition on its data if you like")
         arg = call.args[0]
@@ -283,17 +294,17 @@ class Seen(Vocabulary):
             raise meaning.wrong(arg.at, f"{stage} writes no event {kind!r}{near}")
         where = None
         if len(call.args) > 1:
-            where = Meaning(meaning.text, _Data()).condition(call.args[1], "the condition on an event's data")
+            where = TypeChecker(meaning.text, _Data()).condition(call.args[1], "the condition on an event's data")
         shown = f"{told}, {words(where)}" if where is not None else str(told)
         return Happening(stage, kind or None, where), f"events({shown})"
 
 
 class _Data(Vocabulary):
-    """The names of an event's data: whatever they are."""
+    """The names of an event's data: any name is accepted."""
 
     def __init__(self) -> None:
         super().__init__({}, "events")
 
-    def name(self, name: Name, meaning: Meaning) -> Typed:
-        """Any; its kind is that of what it is compared with."""
-        return Fact(str(name), Field(UNKNOWN), name.at)
+    def name(self, name: Name, meaning: TypeChecker) -> Typed:
+        """Accept any name; its kind is that of the value it is compared with."""
+        return Fact(str(name), RuleField(UNKNOWN), name.at)

@@ -1,4 +1,4 @@
-"""Runs a graph: threads, queues, CUDA streams and what is counted. The only place that names any of them.
+"""Runs a graph: threads, queues, CUDA streams, processes, metrics. No other package uses threads or queues.
 
 source threads ─► batcher ─► lanes (a chain of stages on a thread each) ─► sinks
 """

@@ -1,17 +1,17 @@
-"""Messages for the user: each text once, however often it is said."""
+"""Messages for the user; each text is logged once."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 
-from streamkit.messages import printable
+from streamkit.core.text import printable
 
 _REMEMBERED = 1000
 
 
 class Messages:
-    """Says each text once, from any thread. In a run of months the oldest are forgotten, and may be said again."""
+    """Log each text once, from any thread. Only the last 1,000 texts are remembered, so an older one may repeat."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -19,7 +19,11 @@ class Messages:
         self._lock = threading.Lock()
 
     def __call__(self, text: str) -> None:
-        """Tell the user. Nothing in a text acts on a terminal, and no line but its first looks like a message."""
+        """Log a text unless it was logged before.
+
+        Control characters are escaped, and continuation lines are indented, so that a text cannot control the terminal
+        or imitate a second message.
+        """
         text = printable(text).replace("\n", "\n    ")
         with self._lock:
             if text in self._said:

@@ -1,6 +1,6 @@
-"""The HTTP API: sources, stages, events, pictures, metrics, and the page that shows them.
+"""The HTTP API: sources, stages, events, images, metrics, and the web page.
 
-Reading is open to whoever reaches the port; changing anything, every picture and the sources' addresses need the token.
+Reading is open to every client that reaches the port; changes, images and the sources' addresses need the token.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from starlette.exceptions import HTTPException
 
 from streamkit import __version__
 from streamkit.media.uris import mask
-from streamkit.serve import words
-from streamkit.serve.engine import Engine
+from streamkit.serve import api_models
+from streamkit.serve.engine import ServeEngine
 from streamkit.serve.gallery import told
 from streamkit.serve.guard import LARGEST, NO_TOKEN, Guard
 from streamkit.serve.guesses import TooManyGuesses
@@ -32,7 +32,7 @@ from streamkit.serve.token import COOKIE, Token
 PAGE = Path(__file__).parent / "page"
 
 _BEARER = HTTPBearer(auto_error=False, description="The token that the server printed or was given")
-_NO = {"model": words.Problem}
+_NO = {"model": api_models.ErrorResponse}
 _LOCKED: dict[int | str, dict[str, Any]] = {
     401: {**_NO, "description": "The token is missing or wrong"},
     413: {**_NO, "description": f"The body is larger than {LARGEST:,} bytes"},
@@ -47,21 +47,21 @@ _NONE: dict[int | str, dict[str, Any]] = {503: {**_NO, "description": "There is 
 
 
 def reply(data: Any, status: int = 200) -> Response:
-    """An answer as JSON; what JSON does not have, such as a number that is not finite, becomes null or text."""
+    """A JSON response; a value that JSON does not have, such as NaN, becomes null or text."""
     options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_DATACLASS
     return Response(orjson.dumps(data, default=str, option=options), status, media_type="application/json")
 
 
 def create_app(
-    engine: Engine, token: Token, *, allowed_hosts: Collection[str] = (), viewers: int = VIEWERS
+    engine: ServeEngine, token: Token, *, allowed_hosts: Collection[str] = (), viewers: int = VIEWERS
 ) -> FastAPI:  # fmt: skip
     """The application for one running pipeline.
 
     Args:
         engine: the pipeline.
-        token: what a request must show to change anything, and to see pictures and addresses.
-        allowed_hosts: names under which the server answers, beside IP addresses and localhost.
-        viewers: live pictures watched at once, at most.
+        token: required to change anything, and to see images and addresses.
+        allowed_hosts: host names that the server answers for, beside IP addresses and localhost.
+        viewers: maximum number of live streams watched at once.
     """
     app = FastAPI(
         title="streamkit", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False,
@@ -70,9 +70,9 @@ def create_app(
 
     def signed_in(request: Request, _: Annotated[Any, Depends(_BEARER)]) -> None:
         if (wait_s := getattr(request.state, "wait_s", None)) is not None:
-            raise words.Refused(429, str(TooManyGuesses(wait_s)), {"retry-after": str(wait_s)})
+            raise api_models.RequestRejected(429, str(TooManyGuesses(wait_s)), {"retry-after": str(wait_s)})
         if not request.state.signed_in:
-            raise words.Refused(401, NO_TOKEN)
+            raise api_models.RequestRejected(401, NO_TOKEN)
 
     locked = [Depends(signed_in)]
     _errors(app)
@@ -87,10 +87,10 @@ def create_app(
 
 
 def _errors(app: FastAPI) -> None:
-    """Every refusal is `{"error": text}`, and the text never holds what was sent: it may be an address."""
+    """Return every error as `{"error": text}`; the text never repeats request data, which may contain an address."""
 
-    @app.exception_handler(words.Refused)
-    async def refused(request: Request, error: words.Refused) -> Response:
+    @app.exception_handler(api_models.RequestRejected)
+    async def refused(request: Request, error: api_models.RequestRejected) -> Response:
         made = reply({"error": error.text}, error.status)
         made.headers.update(error.headers)
         if error.status == 401:
@@ -117,15 +117,15 @@ def _session(app: FastAPI, token: Token) -> None:
         return reply({"signed_in": request.state.signed_in})
 
     @app.post("/session", tags=["session"], status_code=204, responses={**_LOCKED, **_WRONG})
-    async def sign_in(given: words.Credentials, request: Request) -> Response:
-        """Sign a browser in: it gets a cookie that only this server can read."""
+    async def sign_in(given: api_models.Credentials, request: Request) -> Response:
+        """Sign a browser in with a cookie that scripts cannot read."""
         address = request.client.host if request.client else ""
         try:
             right = request.state.guesses.judge(address, given.token, lambda: token.fits(given.token))
         except TooManyGuesses as error:
-            raise words.Refused(429, str(error), {"retry-after": str(error.wait_s)}) from None
+            raise api_models.RequestRejected(429, str(error), {"retry-after": str(error.wait_s)}) from None
         if not right:
-            raise words.Refused(401, "this is not the token; the server prints it when it starts")
+            raise api_models.RequestRejected(401, "this is not the token; the server prints it when it starts")
         made = Response(status_code=204)
         secure = request.url.scheme == "https"
         made.set_cookie(COOKIE, token.cookie, max_age=30 * 86400, httponly=True, samesite="strict", secure=secure)
@@ -139,34 +139,34 @@ def _session(app: FastAPI, token: Token) -> None:
         return made
 
 
-def _reading(app: FastAPI, engine: Engine) -> None:
-    @app.get("/status", tags=["pipeline"], response_model=words.Status)
+def _reading(app: FastAPI, engine: ServeEngine) -> None:
+    @app.get("/status", tags=["pipeline"], response_model=api_models.Status)
     def status() -> Response:
         """The pipeline as a whole."""
         return reply(engine.status())
 
-    @app.get("/sources", tags=["sources"], response_model=list[words.Source])
+    @app.get("/sources", tags=["sources"], response_model=list[api_models.SourceView])
     def sources(request: Request) -> Response:
-        """All sources and how they are; with their addresses and options for those who are signed in."""
+        """List all sources and their state; addresses and options only for signed-in clients."""
         return reply(engine.sources(addresses=request.state.signed_in))
 
-    @app.get("/stages", tags=["stages"], response_model=list[words.StageView])
+    @app.get("/stages", tags=["stages"], response_model=list[api_models.StageView])
     def stages() -> Response:
-        """The graph: its stages, what they read from, what they did, and what may be changed while they run."""
+        """The graph: its stages, their inputs and counters, and the settings that can be changed."""
         return reply(engine.stages())
 
-    @app.get("/alarms", tags=["events"], response_model=list[words.AlarmView])
+    @app.get("/alarms", tags=["events"], response_model=list[api_models.AlarmView])
     def alarms() -> Response:
-        """The alarms on the pipeline itself, and those that are raised now; raising and clearing are events as well."""
+        """The alarms on the pipeline itself, and where they are raised; raising and clearing are events as well."""
         return reply(engine.alarms())
 
-    @app.get("/events", tags=["events"], response_model=list[words.EventView], responses=_WRONG)
+    @app.get("/events", tags=["events"], response_model=list[api_models.EventView], responses=_WRONG)
     def events(
         limit: Annotated[int, Query(ge=1, le=500)] = 50,
         source: str | None = None,
         after: Annotated[int, Query(ge=0, le=2**53)] = 0,
     ) -> Response:
-        """The latest events, newest first: of one source or all, with a number above `after`."""
+        """The latest events, newest first, of one source or all, with a number above `after`."""
         return reply([told(one) for one in engine.gallery.events(limit, source, after)])
 
     @app.get("/", include_in_schema=False)
@@ -178,33 +178,33 @@ def _reading(app: FastAPI, engine: Engine) -> None:
         return FileResponse(PAGE / "docs.html", headers={"cache-control": "no-cache"})
 
 
-def _sources(app: FastAPI, engine: Engine, locked: list[Any]) -> None:
-    change: dict[str, Any] = {"tags": ["sources"], "dependencies": locked, "response_model": words.Source}
+def _sources(app: FastAPI, engine: ServeEngine, locked: list[Any]) -> None:
+    change: dict[str, Any] = {"tags": ["sources"], "dependencies": locked, "response_model": api_models.SourceView}
     asked = {**_LOCKED, **_WRONG, **_FILES, **_CLASH}
 
     @app.post("/sources", status_code=201, responses=asked, **change)
-    def add(new: words.NewSource) -> Response:
+    def add(new: api_models.NewSource) -> Response:
         """Add a source."""
         return reply(engine.add(new), 201)
 
     @app.post("/sources/{id:path}/pause", responses={**_LOCKED, **_UNKNOWN, **_CLASH, **_WRONG}, **change)
     def pause(id: str) -> Response:  # noqa: A002
-        """Stop reading a source until it is resumed."""
+        """Pause a source until it is resumed."""
         return reply(engine.pause(id))
 
     @app.post("/sources/{id:path}/resume", responses={**_LOCKED, **_UNKNOWN, **_CLASH, **_WRONG}, **change)
     def resume(id: str) -> Response:  # noqa: A002
-        """Go on reading a source."""
+        """Resume a paused source."""
         return reply(engine.resume(id))
 
     @app.post("/sources/{id:path}/record", responses={**_LOCKED, **_UNKNOWN, **_CLASH, **_WRONG}, **change)
     def record(id: str) -> Response:  # noqa: A002
-        """Record a clip of a source now, by every stage that records."""
+        """Record a clip of a source now, with every stage that records."""
         return reply(engine.record(id))
 
     @app.put("/sources/{id:path}", responses={**asked, **_UNKNOWN}, **change)
-    def replace(id: str, new: words.ChangedSource) -> Response:  # noqa: A002
-        """Give a source a new address or new options; what is left out stays. It ends and starts again."""
+    def replace(id: str, new: api_models.ChangedSource) -> Response:  # noqa: A002
+        """Change the address or options of a source, and restart it; what is left out is kept."""
         return reply(engine.change(id, new))
 
     @app.delete(
@@ -212,26 +212,26 @@ def _sources(app: FastAPI, engine: Engine, locked: list[Any]) -> None:
         responses={**_LOCKED, **_UNKNOWN, **_CLASH, **_WRONG},
     )  # fmt: skip
     def remove(id: str) -> Response:  # noqa: A002
-        """Take a source out; what is decoded of it goes through."""
+        """Remove a source; its decoded frames are still processed."""
         engine.remove(id)
         return Response(status_code=204)
 
     @app.patch(
-        "/stages/{id}", tags=["stages"], dependencies=locked, response_model=words.StageView,
+        "/stages/{id}", tags=["stages"], dependencies=locked, response_model=api_models.StageView,
         responses={**_LOCKED, **_UNKNOWN, **_WRONG},
     )  # fmt: skip
     def set_(id: str, values: dict[str, Any]) -> Response:  # noqa: A002
-        """Change settings of a stage while it runs: all of them, or none where one is not right."""
+        """Change settings of a running stage: all of them, or none if one is invalid."""
         return reply(engine.set(id, values))
 
 
-def _pictures(app: FastAPI, engine: Engine, locked: list[Any], viewers: int) -> None:
+def _pictures(app: FastAPI, engine: ServeEngine, locked: list[Any], viewers: int) -> None:
     watchers = Watchers(engine, viewers)
     picture: dict[str, Any] = {"tags": ["pictures"], "dependencies": locked, "response_class": Response}
 
     @app.get("/sources/{id:path}/snapshot.jpg", responses={**_JPEG, **_LOCKED, **_UNKNOWN, **_NONE}, **picture)
     async def snapshot(id: str) -> Response:  # noqa: A002
-        """The newest picture of a source with what was found on it; waits up to two seconds for one."""
+        """The newest frame of a source as an image with its detections; waits up to two seconds for one."""
         found = await watchers.picture(id)
         return Response(found.jpeg, media_type="image/jpeg", headers={"x-frame": str(found.frame)})
 
@@ -245,30 +245,30 @@ def _pictures(app: FastAPI, engine: Engine, locked: list[Any], viewers: int) -> 
         **picture,
     )  # fmt: skip
     async def live(id: str, request: Request) -> Response:  # noqa: A002
-        """The source's pictures as they come, at most five a second; an image element shows it."""
+        """A live stream of the source's frames, at most five per second, for an image element."""
         return watchers.stream(id, request.is_disconnected)
 
     @app.get("/events/{number}/picture.jpg", responses={**_JPEG, **_LOCKED, **_UNKNOWN, **_WRONG}, **picture)
     def event_picture(number: int) -> Response:
-        """The picture of an event."""
+        """The image of an event."""
         found = engine.gallery.event(number)
         if found is None or found.jpeg is None:
-            raise words.Refused(404, f"there is no picture of event {number}, or no longer")
+            raise api_models.RequestRejected(404, f"there is no picture of event {number}, or no longer")
         keep = {"cache-control": "private, max-age=86400, immutable"}
         return Response(found.jpeg, media_type="image/jpeg", headers=keep)
 
 
-def _probes(app: FastAPI, engine: Engine) -> None:
+def _probes(app: FastAPI, engine: ServeEngine) -> None:
     metrics_of = registry(engine)
 
     @app.get("/live", tags=["probes"], response_model=dict[str, bool])
     def live() -> Response:
-        """Whether this process answers: for a supervisor that restarts it where it does not."""
+        """Liveness: whether this process responds; a supervisor restarts it otherwise."""
         return reply({"live": True})
 
     @app.get("/ready", tags=["probes"], response_model=dict[str, bool], responses={503: {"model": dict[str, bool]}})
     def ready() -> Response:
-        """Whether every stage is open and frames are taken; 503 until then, and when it is stopping."""
+        """Readiness: whether every stage is open and frames are accepted; 503 before that and while stopping."""
         return reply({"ready": engine.ready}, 200 if engine.ready else 503)
 
     @app.get(
@@ -276,5 +276,5 @@ def _probes(app: FastAPI, engine: Engine) -> None:
         responses={200: {"content": {"text/plain": {}}, "description": "Prometheus' text format"}},
     )  # fmt: skip
     def metrics() -> Response:
-        """What Prometheus reads."""
+        """Metrics for Prometheus."""
         return Response(generate_latest(metrics_of), headers={"content-type": CONTENT_TYPE_LATEST})

@@ -1,7 +1,7 @@
-"""Connections that cannot hold up the server: how many there may be, and how long a client may take.
+"""Connection limits: how many connections there may be, and how long a client may take.
 
-uvicorn keeps a connection for as long as its client likes. Here a client has a deadline for what it sends and for what
-it reads, and where all places are taken the connection that has waited longest for its client makes room.
+uvicorn keeps a connection for as long as its client likes. Here a client has deadlines for sending a request and for
+reading the response; if all connections are in use, the one that has waited longest for its client is closed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import h11
 import orjson
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from streamkit.counters import Counters
+from streamkit.core.counters import Counters
 from streamkit.serve.live import VIEWERS
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ _TELL_EVERY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What clients may take.
+    """Limits for clients.
 
     Attributes:
-        connections: connections at once.
+        connections: maximum number of connections.
         send_s: seconds for all headers of a request, and again for its body.
-        read_s: seconds for which a client may read nothing while an answer waits.
+        read_s: seconds for which a client may stop reading while a response is pending.
     """
 
     connections: int = MOST
@@ -44,12 +44,12 @@ class Limits:
 
     @property
     def viewers(self) -> int:
-        """Live pictures watched at once: the other half of the connections stays free."""
+        """Maximum number of live streams: the other half of the connections stays free."""
         return min(VIEWERS, self.connections // 2)
 
 
 def allowed_connections(wanted: int = MOST) -> int:
-    """At most a quarter of the files that this process may open: the pipeline needs the rest."""
+    """Limit connections to a quarter of the files that this process may open: the pipeline needs the rest."""
     try:
         import resource
 
@@ -60,12 +60,12 @@ def allowed_connections(wanted: int = MOST) -> int:
 
 
 class Connection(H11Protocol):
-    """uvicorn's HTTP/1.1 connection with deadlines, and with a place among a limited number.
+    """uvicorn's HTTP/1.1 connection, with deadlines and a limit on the number of connections.
 
     Args:
-        limits: what a client may take.
-        refused: counts what is cut off, by cause.
-        given: what uvicorn gives a connection.
+        limits: limits for clients.
+        refused: counts closed connections, by cause.
+        given: uvicorn's arguments for a connection.
     """
 
     def __init__(self, *, limits: Limits, refused: Counters, **given: Any) -> None:
@@ -79,11 +79,11 @@ class Connection(H11Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether the client is the one to act: to send the rest of a request, or to read an answer."""
+        """Whether the server waits for the client: for the rest of a request, or for it to read a response."""
         return self._deadline is not None or self._stalled is not None or self.transport.is_closing()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a place; where there is none, the connection that has waited longest for its client gives up its own."""
+        """Accept the client; at the limit, close the connection that has waited longest for its client."""
         super().connection_made(transport)
         here = [one for one in self.connections if isinstance(one, Connection) and not one._cut_off]
         if len(here) > self._limits.connections:
@@ -93,42 +93,42 @@ class Connection(H11Protocol):
             self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
+        """Cancel the timers."""
         for timer in (self._deadline, self._stalled):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
+        """Reset the deadline when the request has reached its next part."""
         super().data_received(data)
         self._watch()
 
     def on_response_complete(self) -> None:
-        """See `H11Protocol`."""
+        """Start the deadline of the next request."""
         super().on_response_complete()
         self._watch()
 
     def pause_writing(self) -> None:
-        """The client does not read: it has so long to go on."""
+        """Start the deadline for a client that does not read."""
         super().pause_writing()
         if self._stalled is None:
             self._stalled = self.loop.call_later(self._limits.read_s, self._cut, "answer not read")
 
     def resume_writing(self) -> None:
-        """See `asyncio.Protocol`."""
+        """Cancel the deadline for a client that reads again."""
         super().resume_writing()
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
 
     def send_400_response(self, msg: str) -> None:
-        """See `H11Protocol`."""
+        """Count a request that is not HTTP."""
         self._refused.add("not HTTP")
         super().send_400_response(msg)
 
     def _watch(self) -> None:
-        """Give the client a deadline for each part of a request, whatever it sends in between."""
+        """Set a deadline for each part of a request, regardless of what the client sends in between."""
         state = self.conn.their_state
         phase = (state, id(self.cycle)) if state in (h11.IDLE, h11.SEND_BODY) else None
         if phase == self._phase:
@@ -161,11 +161,11 @@ class Connection(H11Protocol):
 
 
 def failed_accepts(refused: Counters, say: Callable[[str], None]) -> Callable[[asyncio.AbstractEventLoop, Any], None]:
-    """A handler for an event loop's errors, for which a machine without free files is no flood of tracebacks.
+    """An event loop's error handler that counts failed accepts instead of printing a traceback for each.
 
     Args:
         refused: counts connections that could not be accepted.
-        say: takes a message for the user, at most once a minute.
+        say: receives a message for the user, at most once a minute.
     """
     told_s = -_TELL_EVERY_S
 

@@ -1,6 +1,6 @@
-"""What the API may do with a running pipeline, and what it tells of it. No address leaves here unmasked.
+"""The operations and views of a running pipeline behind the API. Addresses are always masked.
 
-Where the cameras are is for those who are signed in: see `Engine.sources`.
+Only signed-in clients see the sources' addresses; see `ServeEngine.sources`.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from streamkit.alarms import STAGE
-from streamkit.config import read_source, source_entry
-from streamkit.counters import Counters
-from streamkit.diagram import crossings, kind_name
-from streamkit.errors import ConfigError, StreamkitError
-from streamkit.masking import mask, without_addresses
+from streamkit.config.alarms import STAGE
+from streamkit.config.diagram import crossings, kind_name
+from streamkit.config.pipeline_config import read_source, source_entry
+from streamkit.config.plan import Graph, Node, SourceConfig
+from streamkit.config.validate import model_of
+from streamkit.core.counters import Counters
+from streamkit.core.errors import ConfigError, StreamkitError
+from streamkit.core.masking import mask, without_addresses
+from streamkit.core.stage import options
 from streamkit.media.uris import is_path, scheme
-from streamkit.plan import Graph, Node, SourceConfig
-from streamkit.runtime.run import Pipeline
-from streamkit.runtime.states import SourceState, short
-from streamkit.serve.gallery import Gallery
-from streamkit.serve.words import (
+from streamkit.runtime.ingest.source_status import SourceState, short
+from streamkit.runtime.pipeline import Pipeline
+from streamkit.serve.api_models import (
     AlarmView,
     ChangedSource,
     NewSource,
     RaisedAlarm,
-    Refused,
+    RequestRejected,
     Setting,
-    Source,
+    SourceView,
     StageView,
     Status,
 )  # fmt: skip
-from streamkit.stage import options
-from streamkit.validate import model_of
+from streamkit.serve.gallery import Gallery
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _NETWORK = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "tcp", "srt", "mms", "mmsh", "http", "https"})
@@ -42,13 +42,13 @@ _BACK = "reconnects: "
 _FIXED = frozenset({"uri", "stage", "fault"})  # no options that the API may change
 
 
-class Engine:
-    """A running pipeline, as the API sees it. Any thread may call any method.
+class ServeEngine:
+    """A running pipeline behind the API. Thread-safe.
 
     Args:
         running: the pipeline.
-        gallery: the pictures and events of its preview.
-        allow_files: whether a source that is added may read this machine's files and devices.
+        gallery: the images and events of its preview.
+        allow_files: whether added sources may read this machine's files and devices.
     """
 
     def __init__(self, running: Pipeline, gallery: Gallery, *, allow_files: bool = False) -> None:
@@ -58,47 +58,49 @@ class Engine:
 
     @property
     def graph(self) -> Graph:
-        """The graph that runs."""
+        """The running graph."""
         return self.running.graph
 
     @property
     def ready(self) -> bool:
-        """Whether every stage is open and frames are taken."""
+        """Whether every stage is open and frames are accepted."""
         return self.running.ready and not self.running.stopping and self.running.fatal is None
 
     # ---------------------------------------------------------------------------------------------------- sources
 
-    def sources(self, *, addresses: bool = False) -> list[Source]:
-        """All sources, in the order in which they came; with their masked addresses if asked for."""
+    def sources(self, *, addresses: bool = False) -> list[SourceView]:
+        """All sources, in the order they were added; with their masked addresses if `addresses` is set."""
         found = [self._source(id_, state) for id_, state in list(self.running.states.items()) if not state.removed]
         if not addresses:
             found = [replace(one, address="", options={}, words=without_addresses(one.words)) for one in found]
         return found
 
-    def source(self, id_: str) -> Source:
-        """One source. Raises Refused where there is none."""
+    def source(self, id_: str) -> SourceView:
+        """One source. Raises RequestRejected if there is none."""
         return self._source(id_, self.state(id_))
 
     def state(self, id_: str) -> SourceState:
-        """A source's state. Raises Refused where there is none."""
+        """A source's state. Raises RequestRejected if there is none."""
         state = self.running.states.get(id_)
         if state is None or state.removed:
-            raise Refused(404, f"there is no source {id_!r}")
+            raise RequestRejected(404, f"there is no source {id_!r}")
         return state
 
-    def add(self, new: NewSource) -> Source:
-        """Add a source. Raises Refused."""
+    def add(self, new: NewSource) -> SourceView:
+        """Add a source. Raises RequestRejected."""
         if not _ID.fullmatch(new.id) or ".." in new.id:
-            raise Refused(422, f"an id is made of letters, digits and _ - . and begins with no sign, got {new.id!r}")
+            raise RequestRejected(
+                422, f"an id is made of letters, digits and _ - . and begins with no sign, got {new.id!r}"
+            )
         known = self.running.states.get(new.id)
         if known is not None and not known.removed:
-            raise Refused(409, f"there is a source {new.id!r} already; remove it first, or change it")
+            raise RequestRejected(409, f"there is a source {new.id!r} already; remove it first, or change it")
         config = self._config(new.id, new.uri, new.options)
         self._do(lambda: self.running.add(config))
         return self.source(new.id)
 
-    def change(self, id_: str, new: ChangedSource) -> Source:
-        """Give a source a new address or options: it ends and starts again. Raises Refused."""
+    def change(self, id_: str, new: ChangedSource) -> SourceView:
+        """Change the address or options of a source, and restart it. Raises RequestRejected."""
         self.state(id_)
         config = self._changed(id_, new)
         self._do(lambda: self.running.change(config))
@@ -106,34 +108,36 @@ class Engine:
         return self.source(id_)
 
     def remove(self, id_: str) -> None:
-        """Take a source out; what is decoded of it goes through. Raises Refused."""
+        """Remove a source; its decoded frames are still processed. Raises RequestRejected."""
         self.state(id_)
         self._do(lambda: self.running.remove(id_))
         self.gallery.forget(id_)
 
-    def pause(self, id_: str) -> Source:
-        """Stop reading a source until it is resumed. Raises Refused."""
+    def pause(self, id_: str) -> SourceView:
+        """Pause a source until it is resumed. Raises RequestRejected."""
         self.state(id_)
         self._do(lambda: self.running.pause(id_))
         return self.source(id_)
 
-    def resume(self, id_: str) -> Source:
-        """Go on reading a source. Raises Refused."""
+    def resume(self, id_: str) -> SourceView:
+        """Resume a paused source. Raises RequestRejected."""
         self.state(id_)
         self._do(lambda: self.running.resume(id_))
         return self.source(id_)
 
-    def record(self, id_: str) -> Source:
-        """Let every stage that records begin a clip of a source, or go on with one. Raises Refused."""
+    def record(self, id_: str) -> SourceView:
+        """Let every stage that records start a clip of a source, or extend the current one. Raises RequestRejected."""
         source = self.source(id_)
         recorders = self._recorders()
         if not recorders:
-            raise Refused(409, "no stage of this pipeline records; put `record` among its stages")
+            raise RequestRejected(409, "no stage of this pipeline records; put `record` among its stages")
         if not source.packets:
-            raise Refused(409, f"{id_} has no packets to record: it is no video or camera, but a {source.kind}")
+            raise RequestRejected(409, f"{id_} has no packets to record: it is no video or camera, but a {source.kind}")
         if source.state != "running":
             why = f": {source.words}" if source.words else ""
-            raise Refused(409, f"{id_} gives no pictures now, it is {source.state}{why}; record it when it runs")
+            raise RequestRejected(
+                409, f"{id_} gives no pictures now, it is {source.state}{why}; record it when it runs"
+            )
         for name in recorders:
             self._do(lambda name=name: self.running.trigger(name, id_))
         return self.source(id_)
@@ -142,10 +146,10 @@ class Engine:
         return [node.id for node in self._nodes() if hasattr(node.type, "trigger")]
 
     def _changed(self, id_: str, new: ChangedSource) -> SourceConfig:
-        """A source with what is to change; what is not given stays as it is."""
+        """A source with its changes applied; everything else is kept."""
         config = next((source for source in list(self.graph.sources) if source.id == id_), None)
         if config is None:
-            raise Refused(404, f"there is no source {id_!r}")
+            raise RequestRejected(404, f"there is no source {id_!r}")
         entry = source_entry(config)
         kept = sorted(entry.keys() - _FIXED) if new.options is None else []
         if new.options is not None:
@@ -156,12 +160,12 @@ class Engine:
             entry["uri"] = new.uri
         try:
             return self._read(id_, entry)
-        except Refused as error:
+        except RequestRejected as error:
             way = f"; it keeps the options {', '.join(kept)}: send `options` to replace them" if kept else ""
-            raise Refused(error.status, error.text + way) from None
+            raise RequestRejected(error.status, error.text + way) from None
 
     def _config(self, id_: str, uri: str, given: dict[str, Any]) -> SourceConfig:
-        """A source as it is asked for, checked as a YAML is."""
+        """A requested source, checked like a YAML entry."""
         self._check_options(given)
         self._check_address(uri)
         return self._read(id_, {"uri": uri, **given})
@@ -169,12 +173,12 @@ class Engine:
     @staticmethod
     def _check_options(given: dict[str, Any]) -> None:
         if clash := sorted(_FIXED & given.keys()):
-            raise Refused(422, f"{clash[0]} is no option that can be given here")
+            raise RequestRejected(422, f"{clash[0]} is no option that can be given here")
 
     def _check_address(self, uri: str) -> None:
         if not self.allow_files and not (uri == "test://" or scheme(uri) in _NETWORK):
             kind = "a path" if is_path(uri) else f"{scheme(uri)}://"
-            raise Refused(
+            raise RequestRejected(
                 403,
                 f"{kind} reads from this machine itself, which is refused: give an address such as rtsp://host/stream, "
                 "or start the server with --allow-files",
@@ -184,9 +188,9 @@ class Engine:
         try:
             found = read_source(self.graph.config, id_, entry)
         except ConfigError as error:
-            raise Refused(422, mask("; ".join(problem.text for problem in error.problems))) from None
+            raise RequestRejected(422, mask("; ".join(problem.text for problem in error.problems))) from None
         if len(found) != 1:
-            raise Refused(422, f"this names {len(found)} videos; add them one by one")
+            raise RequestRejected(422, f"this names {len(found)} videos; add them one by one")
         return found[0]
 
     @staticmethod
@@ -194,14 +198,14 @@ class Engine:
         try:
             call()
         except StreamkitError as error:
-            raise Refused(409, mask(str(error))) from None
+            raise RequestRejected(409, mask(str(error))) from None
 
-    def _source(self, id_: str, state: SourceState) -> Source:
+    def _source(self, id_: str, state: SourceState) -> SourceView:
         config = next((source for source in list(self.graph.sources) if source.id == id_), None)
         uri = str(config.options.get("uri", "")) if config is not None else ""
         counts = dict(state.counters.values)
         words = mask(state.error or state.words).removeprefix(mask(uri)).lstrip(": ")
-        return Source(
+        return SourceView(
             id=id_,
             address=mask(uri),
             options=_options(config) if config is not None else {},
@@ -216,13 +220,13 @@ class Engine:
             reconnects=reconnects(state),
             latency=state.latency.summary() if state.latency is not None and state.latency.counts.any() else {},
             counts={name: n for name, n in sorted(counts.items()) if not name.startswith("reconnects")},
-            packets=bool(getattr(config.type, "reads_packets", False)) if config is not None else False,
+            packets=bool(config.type.spec.reads_packets) if config is not None else False,
         )
 
     # ----------------------------------------------------------------------------------------------------- stages
 
     def stages(self) -> list[StageView]:
-        """The stages of the graph, each after all it reads from."""
+        """The stages of the graph, each after its inputs."""
         meters = self.running.meters()
         queues = self.running.queues()
         return [self._stage(node, meters.get(node.id, {}), queues.get(node.id, 0)) for node in self._nodes()]
@@ -238,7 +242,7 @@ class Engine:
             kind=kind_name(node.type),
             where=str(self.running.device) if on_gpu else "host",
             inputs=list(node.inputs),
-            adds=list(node.type.writes),
+            adds=list(node.type.spec.writes),
             crossings=crossings(self.graph, node) if self.running.device.kind == "cuda" else [],
             frames=meter.get("frames", 0),
             failed=meter.get("failed", 0),
@@ -259,19 +263,19 @@ class Engine:
         ]
 
     def set(self, id_: str, values: dict[str, Any]) -> StageView:
-        """Change settings of a stage while it runs, all of them or none. Raises Refused."""
+        """Change settings of a running stage, all of them or none. Raises RequestRejected."""
         node = self.graph.nodes.get(id_)
         if node is None or "gallery" in node.options:
-            raise Refused(404, f"there is no stage {id_!r}")
+            raise RequestRejected(404, f"there is no stage {id_!r}")
         live = self.running.changeable(id_)
         for name in values:
             if name not in live:
                 may = f"; those of {id_} that may: {', '.join(live)}" if live else f"; {id_} has none that may"
-                raise Refused(422, f"{name} cannot change while the pipeline runs{may}")
+                raise RequestRejected(422, f"{name} cannot change while the pipeline runs{may}")
         try:
             self.running.set(id_, values)
         except (StreamkitError, ValueError) as error:
-            raise Refused(422, mask(str(error))) from None
+            raise RequestRejected(422, mask(str(error))) from None
         return next(stage for stage in self.stages() if stage.id == id_)
 
     # ------------------------------------------------------------------------------------------------------ whole
@@ -308,7 +312,7 @@ class Engine:
             events=dict(running.events),
             counts=running.counts(),
             emits=[
-                *(node.id for node in self._nodes() if "events" in node.type.writes),
+                *(node.id for node in self._nodes() if "events" in node.type.spec.writes),
                 *([STAGE] if running.alarms.rules() else []),
             ],
             records=self._recorders(),
@@ -319,14 +323,14 @@ class Engine:
 
 
 def reconnects(state: SourceState) -> dict[str, int]:
-    """How often a source has come back, by why it was lost."""
+    """How often a source has reconnected, by the cause of the loss."""
     counts = sorted(dict(state.counters.values).items())
     found = {name.removeprefix(_BACK): n for name, n in counts if name.startswith(_BACK)}
     return found or ({"unknown": state.reconnects} if state.reconnects else {})
 
 
 def _options(config: SourceConfig) -> dict[str, Any]:
-    """The options that a source was given, with secrets masked."""
+    """The options given for a source, with secrets masked."""
     return {name: _shown(value) for name, value in source_entry(config).items() if name not in _FIXED}
 
 

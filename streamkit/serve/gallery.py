@@ -1,7 +1,7 @@
-"""What the page shows of the pictures: each source's newest small picture while somebody looks, and the latest events.
+"""Image store of the preview: the newest small image of each watched source, and the latest events.
 
-The pipeline's threads put, the server's threads take. Every hand-over is one assignment or one append, so nobody waits
-for anybody; memory is bounded by the number of sources and of events.
+The pipeline's threads write, the server's threads read. Every hand-over is one assignment or one append, so no thread
+waits; memory is bounded by the number of sources and events.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamkit.data import Event
+from streamkit.core.data import Event
 
 ASKED_FOR_S = 3.0
 """How long after the last look pictures of a source are still made."""
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class Thumbnail:
     """A small picture of one frame.
 
     Attributes:
-        jpeg: the file's bytes.
-        number: rises with each picture of any source.
+        jpeg: the JPEG file.
+        number: increases with each image of any source.
         frame: the frame's index in its source.
-        pts_s: its time in the source, in seconds.
-        made_s: when the picture was made, on the monotonic clock in seconds.
+        pts_s: the frame's PTS, in seconds.
+        made_s: monotonic time at which the image was made, in seconds.
     """
 
     jpeg: bytes
@@ -39,14 +39,14 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class GalleryEvent:
     """An event as the API tells it.
 
     Attributes:
-        number: rises with each event.
+        number: increases with each event.
         time_s: wall clock in seconds since 1970: the frame's arrival for a live source, else when it was processed.
-        event: what happened.
-        jpeg: the frame's small picture, or None where none was made.
+        event: the event.
+        jpeg: the frame's small image, or None if none was made.
     """
 
     number: int
@@ -57,30 +57,30 @@ class Seen:
 
 @dataclass(slots=True)
 class Gallery:
-    """The newest pictures and events.
+    """The newest images and events.
 
     Args:
-        pictures_per_s: pictures made of one source at most, while somebody looks.
-        event_pictures_per_s: pictures made for events of one source at most.
-        keep: events kept.
+        pictures_per_s: maximum number of images made of a watched source per second.
+        event_pictures_per_s: maximum number of images made for events of one source per second.
+        keep: maximum number of events stored.
     """
 
     pictures_per_s: float = 5.0
     event_pictures_per_s: float = 4.0
     keep: int = 200
     _asked: dict[str, float] = field(default_factory=dict)
-    _newest: dict[str, Picture] = field(default_factory=dict)
+    _newest: dict[str, Thumbnail] = field(default_factory=dict)
     _last_event: dict[str, float] = field(default_factory=dict)
-    _events: deque[Seen] = field(default_factory=deque)
+    _events: deque[GalleryEvent] = field(default_factory=deque)
     _pictures: int = 0
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def ask(self, source: str) -> None:
-        """Somebody looks at `source`: pictures of it are made for the next `ASKED_FOR_S` seconds."""
+        """Request images of `source` for the next `ASKED_FOR_S` seconds."""
         self._asked[source] = time.monotonic() + ASKED_FOR_S
 
     def wants(self, source: str, now_s: float) -> bool:
-        """Whether a picture of `source` should be made now. A handful of operations where nobody looks."""
+        """Whether an image of `source` should be made now; cheap while it is not watched."""
         until = self._asked.get(source)
         if until is None:
             return False
@@ -92,7 +92,7 @@ class Gallery:
         return newest is None or now_s - newest.made_s >= 1 / self.pictures_per_s
 
     def wants_event(self, source: str, now_s: float) -> bool:
-        """Whether a picture should be made for an event of `source` now; a yes counts as made."""
+        """Whether an image should be made for an event of `source` now; returning True counts as one made."""
         last = self._last_event.get(source)
         if last is not None and now_s - last < 1 / self.event_pictures_per_s:
             return False
@@ -100,36 +100,36 @@ class Gallery:
         return True
 
     def put(self, source: str, jpeg: bytes, frame: int, pts_s: float) -> None:
-        """Keep a picture as the newest of `source`."""
+        """Store an image as the newest of `source`."""
         self._pictures += 1
-        self._newest[source] = Picture(jpeg, self._pictures, frame, pts_s, time.monotonic())
+        self._newest[source] = Thumbnail(jpeg, self._pictures, frame, pts_s, time.monotonic())
 
     def tell(self, time_s: float, events: Sequence[Event], jpeg: bytes | None) -> None:
-        """Keep the events of one frame, with its picture."""
+        """Store the events of one frame, with its image."""
         for event in events:
-            self._events.append(Seen(next(self._numbers), time_s, event, jpeg))
+            self._events.append(GalleryEvent(next(self._numbers), time_s, event, jpeg))
         while len(self._events) > self.keep:
             self._events.popleft()
 
-    def newest(self, source: str) -> Picture | None:
-        """The newest picture of `source`; None where there is none, or none was asked for lately."""
+    def newest(self, source: str) -> Thumbnail | None:
+        """The newest image of `source`; None if there is none, or none was requested lately."""
         return self._newest.get(source)
 
     def forget(self, source: str) -> None:
-        """The source is gone: let its picture go. Its events stay."""
+        """Discard the images of a removed source; its events are kept."""
         for kept in (self._asked, self._newest, self._last_event):
             kept.pop(source, None)  # type: ignore[attr-defined]
 
-    def events(self, limit: int, source: str | None = None, after: int = 0) -> list[Seen]:
+    def events(self, limit: int, source: str | None = None, after: int = 0) -> list[GalleryEvent]:
         """The latest events, newest first: at most `limit`, of one source or all, with a number above `after`."""
         found = [one for one in self._copied() if one.number > after and source in (None, one.event.source)]
         return found[::-1][:limit]
 
-    def event(self, number: int) -> Seen | None:
-        """The event of that number, while it is kept."""
+    def event(self, number: int) -> GalleryEvent | None:
+        """The event with that number, while it is stored."""
         return next((one for one in self._copied() if one.number == number), None)
 
-    def _copied(self) -> list[Seen]:
+    def _copied(self) -> list[GalleryEvent]:
         while True:
             try:
                 return list(self._events)
@@ -137,8 +137,8 @@ class Gallery:
                 continue
 
 
-def told(seen: Seen) -> dict[str, Any]:
-    """An event as a plain dict; `picture` says whether `/events/{number}/picture.jpg` has one."""
+def told(seen: GalleryEvent) -> dict[str, Any]:
+    """An event as a plain dict; `picture` says whether `/events/{number}/picture.jpg` has its image."""
     event = seen.event
     return {
         "number": seen.number, "time_s": seen.time_s, "source": event.source, "frame": event.frame,

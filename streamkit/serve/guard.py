@@ -1,4 +1,4 @@
-"""What every request and answer passes: who may ask and change, how large a body is, how browsers treat an answer."""
+"""ASGI middleware for every request and response: host and token checks, body size, and security headers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 from starlette.requests import HTTPConnection
 
-from streamkit.counters import Counters
+from streamkit.core.counters import Counters
 from streamkit.serve.guesses import Guesses, TooManyGuesses
 from streamkit.serve.hosts import host_of, may_ask
 from streamkit.serve.token import SAFE, Token
@@ -36,12 +36,12 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class Guard:
-    """An ASGI middleware. It leaves in `request.state.signed_in` whether a request shows the token.
+    """ASGI middleware that sets `request.state.signed_in` if a request has the token.
 
     Args:
-        app: what is behind it.
-        token: what a request shows to change anything.
-        allowed_hosts: names of this server, beside IP addresses and localhost.
+        app: the wrapped application.
+        token: required to change anything.
+        allowed_hosts: host names of this server, beside IP addresses and localhost.
         guesses: counts wrong tokens.
         refused: counts refused requests, by cause.
     """
@@ -55,7 +55,7 @@ class Guard:
         self._guesses, self._refused = guesses or Guesses(), refused or Counters()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -94,7 +94,7 @@ class Guard:
         return right and self._token.allows(method, asked.headers, asked.cookies)
 
     async def _with_body(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Give the application a request with its whole body, or refuse the body as soon as it is too large."""
+        """Pass a request on with its whole body, or refuse the body as soon as it is too large."""
         announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         body, last = bytearray(), False
         while not last and int(announced) <= LARGEST and len(body) <= LARGEST:
@@ -117,7 +117,7 @@ class Guard:
 
 
 def _guarded(send: Send) -> Send:
-    """Add the headers that browsers heed to every answer."""
+    """Add the security headers to every response."""
 
     async def guarded(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -134,7 +134,7 @@ def _guarded(send: Send) -> Send:
 async def _refuse(
     receive: Receive, send: Send, status: int, text: str, headers: dict[str, str] | None = None, more: bool = True
 ) -> None:
-    """Answer at once, then throw away what is still sent: a client that is cut off while it sends hears no answer."""
+    """Respond at once, then discard the rest of the body: a client that is cut off while sending gets no response."""
     body = orjson.dumps({"error": text})
     given = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
     pairs = [(name.encode(), value.encode()) for name, value in {**given, **(headers or {})}.items()]

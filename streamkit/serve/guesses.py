@@ -1,4 +1,4 @@
-"""Guessing the token is slow: an address that has sent wrong ones waits before it may try another."""
+"""Rate limit for wrong tokens: an address that has sent some must wait before it may try another."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class _Address:
 
 
 class Guesses:
-    """Counts wrong tokens by address. Call it from one thread.
+    """Counts wrong tokens by address. Not thread-safe.
 
-    A wrong token that an address repeats, such as an old cookie, tells it nothing new and costs it nothing.
+    A wrong token that an address repeats, such as an old cookie, does not count: it gives no information.
 
     Args:
-        clock: the monotonic time in seconds.
+        clock: returns the monotonic time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -41,12 +41,12 @@ class Guesses:
         self._known: dict[str, _Address] = {}
 
     def judge(self, address: str, given: str, right: Callable[[], bool]) -> bool:
-        """Whether what an address shows is right; it is not looked at while the address has to wait.
+        """Whether the token of an address is right; it is not compared while the address has to wait.
 
         Args:
             address: the client's address.
-            given: what it shows.
-            right: compares it.
+            given: the token it sent.
+            right: compares the token.
 
         Raises:
             TooManyGuesses: the address has to wait.
@@ -92,7 +92,7 @@ def _left(one: _Address, now_s: float) -> float:
 
 
 def _network(address: str) -> str:
-    """An IPv4 address, or the network of an IPv6 address: a household has 2**64 of those."""
+    """An IPv4 address, or the /64 network of an IPv6 address, which one client can use as a whole."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The hosts that the server answers for. A page elsewhere could point its own name at this machine (DNS rebinding)."""
+"""Allowed values of the `Host` header, against DNS rebinding: another site may point its name at this machine."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _HEADER = re.compile(r"(?:\[([^\]]*)\]|([^:]*))(?::[0-9]*)?")
 
 
 def host_of(header: str) -> str:
-    """The host of a `Host` header: lower case, without port, brackets and the root's dot."""
+    """The host of a `Host` header: lower case, without port, brackets and the trailing dot."""
     text = header.strip().lower()
     found = _HEADER.fullmatch(text)
     return text if found is None else (found[1] or found[2]).removesuffix(".")
 
 
 def may_ask(header: str, allowed: Collection[str] = ()) -> bool:
-    """Whether a request with this `Host` header is answered: an IP address, localhost or a name that is allowed.
+    """Whether the server answers a request with this `Host` header: an IP address, localhost or an allowed name.
 
     Args:
-        header: the header; empty where there is none.
+        header: the header's value; empty if it is missing.
         allowed: names in lower case.
     """
     host = host_of(header)

@@ -1,4 +1,4 @@
-"""Who looks at pictures: single ones, and streams of them, without a thread for each."""
+"""Serves images and live streams without a thread for each client."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import anyio
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from streamkit.serve.engine import Engine
-from streamkit.serve.gallery import Picture
-from streamkit.serve.words import Refused
+from streamkit.serve.api_models import RequestRejected
+from streamkit.serve.engine import ServeEngine
+from streamkit.serve.gallery import Thumbnail
 
 VIEWERS = 64
 """Live pictures watched at once, at most."""
@@ -20,22 +20,22 @@ _WAIT_S, _LOOK_S, _FRESH_S = 2.0, 0.05, 0.5
 
 
 class Watchers:
-    """Hands out the gallery's pictures.
+    """Serves the gallery's images.
 
     Args:
         engine: the pipeline.
-        most: live pictures watched at once.
+        most: maximum number of live streams watched at once.
     """
 
-    def __init__(self, engine: Engine, most: int = VIEWERS) -> None:
+    def __init__(self, engine: ServeEngine, most: int = VIEWERS) -> None:
         self._engine, self._most = engine, most
         self._watched = 0
 
-    async def picture(self, source: str) -> Picture:
-        """The newest picture of a source, at most half a second old; waited for.
+    async def picture(self, source: str) -> Thumbnail:
+        """Wait for the newest image of a source, at most half a second old.
 
         Raises:
-            Refused: there is no such source, or no picture within two seconds.
+            RequestRejected: there is no such source, or no image within two seconds.
         """
         gallery = self._engine.gallery
         until_s = time.monotonic() + _WAIT_S
@@ -52,21 +52,21 @@ class Watchers:
             return found
         state = self._engine.source(source)
         why = f": {state.words}" if state.words else ""
-        raise Refused(503, f"there is no picture of {source} now, it is {state.state}{why}")
+        raise RequestRejected(503, f"there is no picture of {source} now, it is {state.state}{why}")
 
     def stream(self, source: str, gone: Callable[[], Awaitable[bool]]) -> LiveResponse:
-        """The source's pictures as the parts of a multipart answer, until it is removed or nobody looks.
+        """The source's images as the parts of a multipart response, until the source is removed or the client leaves.
 
         Args:
             source: the source's id.
-            gone: asks whether the one who looks has gone away.
+            gone: returns whether the client has disconnected.
 
         Raises:
-            Refused: there is no such source, or too many look already.
+            RequestRejected: there is no such source, or the limit of streams is reached.
         """
         self._engine.state(source)
         if self._watched >= self._most:
-            raise Refused(429, f"{self._most} live pictures are watched already; close some of them")
+            raise RequestRejected(429, f"{self._most} live pictures are watched already; close some of them")
         self._watched += 1  # here, and not with the first picture: else many would pass before one is counted
         return LiveResponse(self._parts(source, gone), self._left)
 
@@ -89,11 +89,11 @@ class Watchers:
 
 
 class LiveResponse(StreamingResponse):
-    """Pictures as they come.
+    """A multipart response of JPEG images.
 
     Args:
-        pictures: the parts of the answer.
-        left: called once the answer has ended, however it did, also before the first picture.
+        pictures: the parts of the response.
+        left: called once when the response has ended for any reason, also before the first image.
     """
 
     def __init__(self, pictures: AsyncIterator[bytes], left: Callable[[], None]) -> None:
@@ -101,7 +101,7 @@ class LiveResponse(StreamingResponse):
         self._left = left
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the pictures."""
+        """Send the images, then call `left`."""
         try:
             await super().__call__(scope, receive, send)
         finally:

@@ -1,6 +1,6 @@
-"""The tap at the graph's ends: small pictures for who looks, and the events. It costs nothing while nobody does.
+"""A stage at the graph's outputs that makes small images for viewers and collects events; no cost without viewers.
 
-On a GPU the picture is made small on the device, and only that crosses to the host, counted as `previews to host`.
+On a GPU the image is scaled on the device, and only the small one is copied to the host, counted as `previews to host`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamkit.checks.hiding import hiding, pictured
-from streamkit.data import Batch, Color, Detections, Event, Frame, Surface, array_module
-from streamkit.errors import describe
+from streamkit.config.checks.hiding import hiding, pictured
+from streamkit.config.plan import DECODE, Graph, Node, RunOptions, StageConfig, stages_above
+from streamkit.core.data import Batch, Color, Detections, Event, Frame, Surface, array_module
+from streamkit.core.errors import describe
+from streamkit.core.stage import BatchStage, Sink
+from streamkit.core.yaml_tree import YamlNode
 from streamkit.ops.letterbox import InputSpec
-from streamkit.plan import DECODE, Graph, Node, RunOptions, StageConfig, stages_above
 from streamkit.serve.gallery import Gallery
-from streamkit.stage import BatchStage, Sink
-from streamkit.yamlfile import Node as YamlNode
 
 if TYPE_CHECKING:
-    from streamkit.runtime.run import Pipeline
+    from streamkit.runtime.pipeline import Pipeline
 
 WIDTH, HEIGHT = 640, 480
 """A small picture fits in so many pixels."""
@@ -34,29 +34,27 @@ _MOST_BYTES = 200_000
 _COLOR = Color("bt601", full_range=True, chroma_x=0.5)
 
 
-class Preview(BatchStage):
-    """Make small pictures of the frames that somebody looks at, with what was found on them, and pass all frames on.
+class Preview(BatchStage, name="preview"):
+    """Make small images of the watched frames, with their detections, and pass all frames on.
 
     Options:
-        gallery: where pictures and events go.
-        draw: the tables whose objects are to be drawn: those that no stage above has drawn.
-        sinks: ids of the sinks that emit events. A stage may stand below a sink, so that their events come here as
-            well; `follow_sinks` brings all of them.
+        gallery: receives images and events.
+        draw: the tables whose objects are drawn: those that no stage above has drawn.
+        sinks: ids of the sinks that emit events. A stage may be below a sink, so that the sink's events also arrive
+            here; `follow_sinks` delivers all of them instead.
     """
-
-    name = "preview"
 
     def __init__(self, gallery: Gallery, draw: tuple[str, ...] = (), sinks: tuple[str, ...] = ()) -> None:
         self.gallery, self.draw, self.sinks = gallery, draw, sinks
 
     def open(self) -> None:
-        """Get ready to draw."""
+        """Prepare the glyphs for drawing."""
         from streamkit.ops.glyphs import Atlas
 
         self._atlas = Atlas()
 
     def process(self, batch: Batch) -> Batch:
-        """Hand the batch on as it is; whatever goes wrong with a picture never harms a frame."""
+        """Pass the batch on unchanged; an error while making an image never affects a frame."""
         now_s = time.monotonic()
         gallery = self.gallery
         looked = [row for row, frame in enumerate(batch.frames) if gallery.wants(frame.source, now_s)]
@@ -69,7 +67,7 @@ class Preview(BatchStage):
                 made = self._pictures(batch, sorted({*looked, *pictured}))
             except Exception as error:
                 self.context.counters.add("previews failed")
-                self.context.say(f"preview: a picture for the page could not be made: {describe(error)}")
+                self.context.log(f"preview: a picture for the page could not be made: {describe(error)}")
         for row in looked:
             if row in made:
                 frame = batch.frames[row]
@@ -87,11 +85,11 @@ class Preview(BatchStage):
     def _event_wanted(self, frame: Frame, now_s: float) -> bool:
         wanted = self.gallery.wants_event(frame.source, now_s)
         if not wanted:
-            self.context.counters.add("pictures of events left out")
+            self.context.counters.add("event images left out")
         return wanted
 
     def _pictures(self, batch: Batch, rows: list[int]) -> dict[int, bytes]:
-        """JPEG files by row; the frames without pixels are left out."""
+        """JPEG files by row; frames without pixels are skipped."""
         from streamkit.ops import preprocess
         from streamkit.ops.transfer import fetch
 
@@ -113,10 +111,11 @@ class Preview(BatchStage):
         }
 
     def _drawn(self, rgb: np.ndarray, frame: Frame, row: int, tables: list[Detections]) -> np.ndarray:
-        """The small picture with the frame's objects on it."""
-        from streamkit.ops.annotate import Style, annotate
+        """The small image with the frame's objects drawn."""
+        from streamkit.ops.annotate import annotate
         from streamkit.ops.color import from_rgb, to_rgb
         from streamkit.ops.overlay import draw
+        from streamkit.ops.style import Style
 
         height, width = rgb.shape[:2]
         scale = np.array([width / frame.width, height / frame.height], np.float32)
@@ -131,14 +130,14 @@ class Preview(BatchStage):
 
 @lru_cache(maxsize=64)
 def _spec(width: int, height: int) -> InputSpec:
-    """How a picture of this size becomes a small one: RGB bytes of even size, never enlarged."""
+    """The scaling of a frame of this size to a small image: RGB bytes of even size, never enlarged."""
     ratio = min(1.0, WIDTH / width, HEIGHT / height)
     size = max(2, 2 * round(width * ratio / 2)), max(2, 2 * round(height * ratio / 2))
     return InputSpec(size, "stretch", layout="nhwc", dtype="u8")
 
 
 def _scaled(table: Detections, scale: np.ndarray) -> Detections:
-    """A frame's objects in the small picture's pixels."""
+    """A frame's objects in the small image's pixels."""
     columns: dict[str, Any] = {"xyxy": table.xyxy * np.tile(scale, 2), "batch_row": np.zeros(len(table), np.int32)}
     columns["extra"] = {name: column for name, column in table.extra.items() if name != "mask"}  # of the large picture
     if "keypoints" in table.extra:
@@ -158,13 +157,13 @@ def _jpeg(rgb: np.ndarray) -> bytes:
 
 
 def tap(graph: Graph, gallery: Gallery) -> StageConfig:
-    """The stage to be added to a graph's configuration: a `Preview` behind the ends of the graph.
+    """The `Preview` stage to add to a graph's configuration.
 
-    It reads from the last stages that are not sinks. The first one's pixels are shown: one behind what blurs or
-    pixelates goes before one that only draws. What none of them has drawn, it draws itself.
+    It reads from the last stages that are not sinks, and shows the pixels of the first: a stage with hidden objects
+    comes before one that only draws. It draws the tables that none of them has drawn.
     """
     ends = _ends(graph)
-    tables = [node.table for node in graph.nodes.values() if "detections" in node.type.writes]
+    tables = [node.table for node in graph.nodes.values() if "detections" in node.type.spec.writes]
     drawn = _drawn_tables(graph, ends[0].id) if ends else set()
     names = {*graph.nodes, *graph.aliases}
     id_ = next(name for name in ("preview", *(f"preview-{n}" for n in range(2, 999))) if name not in names)
@@ -185,21 +184,21 @@ def _ends(graph: Graph) -> list[Node]:
 
 
 def _shown_clear(graph: Graph, node: Node) -> list[str]:
-    """The stages whose blur or mosaic is not on a stage's pictures."""
+    """The stages whose blur or mosaic is missing from a stage's frames."""
     above = {node.id, *pictured(graph, node)}
     return [one.id for one in hiding(graph) if one.id not in above]
 
 
 def hidden_elsewhere(graph: Graph) -> list[str]:
-    """The stages that hide something which the page shows, since its pictures are those of another branch."""
+    """The stages that hide something which the page shows, because it shows the frames of another branch."""
     ends = _ends(graph)
     return _shown_clear(graph, ends[0]) if ends else []
 
 
 def follow_sinks(running: Pipeline, gallery: Gallery) -> None:
-    """Bring the events that sinks emit, such as a clip that is written, to the gallery: the tap leaves them out.
+    """Send the events that sinks emit, such as a finished clip, to the gallery: the preview skips them.
 
-    A picture that a sink has saved is the picture of that event.
+    An image that a sink has saved is used as the event's image.
     """
     sinks = _sinks_with_events(running.graph)
 
@@ -214,11 +213,11 @@ def follow_sinks(running: Pipeline, gallery: Gallery) -> None:
 
 
 def _sinks_with_events(graph: Graph) -> tuple[str, ...]:
-    return tuple(node.id for node in graph.nodes.values() if issubclass(node.type, Sink) and node.type.writes)
+    return tuple(node.id for node in graph.nodes.values() if issubclass(node.type, Sink) and node.type.spec.writes)
 
 
 def _saved(event: Event) -> bytes | None:
-    """The picture that a sink has just saved, unless it is large: those of many events are kept."""
+    """The image that a sink has just saved, unless it is large: images of many events are kept."""
     path = event.data.get("path")
     if event.kind != "saved" or not isinstance(path, str) or not path.endswith((".jpg", ".jpeg")):
         return None
@@ -229,10 +228,10 @@ def _saved(event: Event) -> bytes | None:
 
 
 def _drawn_tables(graph: Graph, id_: str) -> set[str]:
-    """The tables that are on the pictures a stage hands on."""
+    """The tables that are drawn on a stage's output frames."""
     node = graph.nodes.get(id_)
     if node is None:
         return set()
-    if "pixels" in node.type.writes:
-        return {one.table for one in stages_above(graph.nodes, node).values() if "detections" in one.type.writes}
+    if "pixels" in node.type.spec.writes:
+        return {one.table for one in stages_above(graph.nodes, node).values() if "detections" in one.type.spec.writes}
     return _drawn_tables(graph, node.inputs[0])

@@ -1,4 +1,4 @@
-"""Runs the API beside a pipeline: uvicorn on a thread of its own, ended with the pipeline."""
+"""Runs the API beside a pipeline: uvicorn on its own thread, stopped with the pipeline."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamkit.counters import Counters
-from streamkit.errors import MissingPackage, OutputError
-from streamkit.runtime.background import join, start
+from streamkit.core.counters import Counters
+from streamkit.core.errors import MissingPackage, OutputError
+from streamkit.runtime.execution.future import join, start
 
 if TYPE_CHECKING:
     from streamkit.serve.connections import Limits
@@ -21,10 +21,10 @@ _WAITING = 128  # connections that the kernel keeps until they are accepted
 
 
 def check_packages() -> None:
-    """Refuse to begin where a package of the extra `serve` is missing.
+    """Check that the packages of the extra `serve` are installed.
 
     Raises:
-        MissingPackage: names it, and the command that installs it.
+        MissingPackage: a package is missing; names it, and the command that installs it.
     """
     import importlib
 
@@ -36,10 +36,10 @@ def check_packages() -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0 takes a free one.
+    """Open a listening socket; port 0 picks a free one.
 
     Raises:
-        OutputError: the address is taken, or is none of this machine's.
+        OutputError: the address is in use, or does not belong to this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
@@ -56,7 +56,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address(host: str, listening: socket.socket) -> str:
-    """The address a browser takes, for a socket that listens on `host`."""
+    """The URL for a browser, for a socket that listens on `host`."""
     port = listening.getsockname()[1]
     shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     return f"http://{shown}:{port}/"
@@ -67,14 +67,14 @@ def serving(
     app: Any, listening: socket.socket, limits: Limits | None = None, *, refused: Counters | None = None,
     say: Callable[[str], None] = print,
 ) -> Iterator[None]:  # fmt: skip
-    """Serve `app` on the socket while the block runs; then end, within two seconds.
+    """Serve `app` on the socket while the block runs; stop within two seconds after it.
 
     Args:
         app: the application.
-        listening: a socket that listens; closed at the end.
-        limits: what clients may take.
-        refused: counts connections that are refused or cut off, by cause.
-        say: takes messages for the user.
+        listening: a listening socket; closed at the end.
+        limits: limits for clients.
+        refused: counts refused and closed connections, by cause.
+        say: receives messages for the user.
     """
     import uvicorn
 

@@ -1,4 +1,4 @@
-"""Who may change things and see pictures: one token, in a header for programs, in a cookie for the page."""
+"""Access control with one token: in a header for programs, in a cookie for the page."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Token:
     """The token of one server; compared in constant time.
 
     Args:
-        text: the token, or None to make one.
+        text: the token, or None to generate one.
 
     Raises:
-        ValueError: it is shorter than 16 characters, which could be guessed.
+        ValueError: it has fewer than 16 characters, which could be guessed.
     """
 
     def __init__(self, text: str | None = None) -> None:
@@ -32,32 +32,32 @@ class Token:
             raise ValueError(f"a token has at least {SHORTEST} characters, got {len(self.text)}")
 
     def fits(self, given: str) -> bool:
-        """Whether this is the token."""
+        """Whether `given` is the token."""
         return _same(given, self.text)
 
     @property
     def cookie(self) -> str:
-        """What the page's cookie holds: proof of the token, not the token."""
+        """The value of the page's cookie: derived from the token, without revealing it."""
         return hmac.new(self.text.encode(), b"streamkit page", hashlib.sha256).hexdigest()
 
     @staticmethod
     def given(headers: Mapping[str, str], cookies: Mapping[str, str]) -> str:
-        """What a request shows, right or wrong: its `Authorization` header, else the page's cookie, else nothing."""
+        """The credentials of a request, right or wrong: its `Authorization` header, else the page's cookie, else ""."""
         header = headers.get("authorization", "")
         return header if header.partition(" ")[2] else cookies.get(COOKIE, "")
 
     def shown(self, headers: Mapping[str, str], cookies: Mapping[str, str]) -> bool:
-        """Whether a request shows the token, in `Authorization: Bearer TOKEN` or the page's cookie."""
+        """Whether a request has the token, in `Authorization: Bearer TOKEN` or the page's cookie."""
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if given:
             return scheme.lower() == "bearer" and self.fits(given.strip())
         return _same(cookies.get(COOKIE, ""), self.cookie)
 
     def allows(self, method: str, headers: Mapping[str, str], cookies: Mapping[str, str]) -> bool:
-        """Whether a request shows the token, and may do what it asks for.
+        """Whether a request has the token, and may use its method.
 
-        A browser sends the cookie also with requests that a page of another port of this host makes; so with the
-        cookie alone nothing is changed for another origin.
+        A browser also sends the cookie with requests from a page on another port of this host; so a request with only
+        the cookie must come from this origin to change anything.
         """
         if not self.shown(headers, cookies):
             return False

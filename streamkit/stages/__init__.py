@@ -3,6 +3,6 @@
     source ─► decode ─► preprocess ─► infer ─► postprocess ─► draw ─► video
                         └────────── detect ───────────┘  └──► jsonl, csv
 
-A source decodes into NV12 surfaces; `detect` stands for the three stages below it; sinks hand on what they were given.
-Every module of this folder is loaded when the built-in stages are listed: a new stage is a new file, nothing else.
+A source decodes into NV12 surfaces; `detect` stands for the three stages below it; sinks pass frames on unchanged.
+All modules of this folder are loaded when the built-in stages are listed, so a new stage needs only a new file.
 """

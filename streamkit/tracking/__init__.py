@@ -1,10 +1,10 @@
-"""Tracks: which objects of one frame are those of the frame before.
+"""Multi-object tracking: which objects of one frame are those of the previous frame.
 
-    settings  what is asked for, as numbers      pool    the state of all sources' tracks in flat arrays
-    kalman    where a track is expected          assign  which pairs to take, the best in sum
-    likeness  how well an object fits a track    step    one frame of one source: match, lose, begin
-    advance   a batch: every frame in turn, in one call without the interpreter lock
+    settings     options as numbers                   track_state   state of all sources' tracks in flat arrays
+    kalman       expected position of a track         assign        assignment with the greatest total gain
+    similarity   how well an object fits a track      association   one round of matching
+    update_frame one frame of one source              update_batch  all frames of a batch in one call without the GIL
 
-All but `settings` and `pool` is compiled by Numba when it is first called, and kept on disk. Times are presentation
-times in seconds and scale every motion and patience, so that a change of frame rate changes nothing.
+All modules but `settings` and `track_state` are compiled by Numba on first use and cached on disk. Times are
+presentation times in seconds and scale all motion and durations, so results do not depend on the frame rate.
 """

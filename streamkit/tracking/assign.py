@@ -1,8 +1,8 @@
-"""Which pairs to take: the assignment whose gains are the most in sum.
+"""Linear assignment: the pairs with the greatest total gain.
 
 The shortest augmenting path method for the assignment problem (Kuhn 1955, Munkres 1957; in the form with potentials,
-O(n^2 m), of Jonker and Volgenant 1987). Pairs that nobody else wants, nearly all in a calm scene, are taken first: that
-changes no sum, and leaves little to solve.
+O(n^2 m), of Jonker and Volgenant 1987). Pairs without a competitor, nearly all in a calm scene, are taken first, which
+does not change the optimum and leaves little to solve.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from streamkit.tracking.jit import compiled
 
 @compiled
 def assign(gain: np.ndarray) -> np.ndarray:
-    """The column of each row, -1 for none.
+    """Return the column of each row, -1 for none.
 
     Args:
-        gain: (n, m) float64; a pair whose gain is not above 0 is never taken.
+        gain: (n, m) float64; a pair with a gain of 0 or less is never taken.
 
     Returns:
         (n,) int64.
@@ -79,10 +79,10 @@ def _first(gain: np.ndarray, i: int) -> int:
 
 @compiled
 def _solve(cost: np.ndarray) -> np.ndarray:
-    """The column of each row of (n, m) costs, n <= m, every row with a column of its own, the least in sum.
+    """Solve (n, m) costs, n <= m, for the least total: a column of its own for every row.
 
-    Row by row; each looks for the cheapest way to a free column, along which the rows before it change theirs. Row and
-    column numbers count from 1 here, and column 0 stands for the row that is being placed.
+    Row by row, find the cheapest path to a free column and reassign the rows along it. Row and column numbers count
+    from 1 here, and column 0 stands for the row that is being placed.
     """
     n, m = cost.shape
     row_price, column_price = np.zeros(n + 1), np.zeros(m + 1)

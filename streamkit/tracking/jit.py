@@ -1,4 +1,4 @@
-"""Compiled functions: Numba, where it is installed; compiled once and kept on disk."""
+"""Compilation with Numba, if it is installed; compiled code is cached on disk."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
-from streamkit.errors import MissingPackage
+from streamkit.core.errors import MissingPackage
 
 _FOLDERS = 16  # of compiled code, each a few MB, for different sources: of the tracker and of the rules
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def need_numba() -> None:
-    """Refuse to go on without Numba, saying what to install.
+    """Check that Numba is installed.
 
     Raises:
         MissingPackage: Numba is not installed.
@@ -29,7 +29,7 @@ def need_numba() -> None:
 
 
 def compiled(function: _Function) -> _Function:
-    """Compile a function, to be called from other compiled functions."""
+    """Compile a function that other compiled functions call."""
     from numba import njit
 
     made: _Function = njit(nogil=True, error_model="numpy")(function)
@@ -37,11 +37,11 @@ def compiled(function: _Function) -> _Function:
 
 
 def kept(function: _Function) -> _Function:
-    """Compile a function that Python calls, and keep what was compiled on disk.
+    """Compile a function that Python calls, and cache the result on disk.
 
-    It is kept in the user's cache, in a folder named after the content of the sources, so that every checkout and
-    installation with the same sources finds it. Where that folder cannot be written to, it is kept where Numba keeps
-    it, or else compiled at each start.
+    The cache is in the user's cache folder, in a folder named after the content of the sources, so that all checkouts
+    and installations with the same sources share it. If that folder is not writable, Numba's own location is used;
+    otherwise the function is compiled at each start.
     """
     from numba import njit
 
@@ -52,7 +52,7 @@ def kept(function: _Function) -> _Function:
 
 
 def _cache(function: Callable[..., Any]) -> Any:
-    """What `njit(cache=True)` gives a function, but with a place of our own before those of Numba."""
+    """Return the cache that `njit(cache=True)` would give a function, with our folder before Numba's."""
     from numba.core import caching
 
     class ByContent(caching._CacheLocator):  # type: ignore[misc]
@@ -91,7 +91,7 @@ def _cache(function: Callable[..., Any]) -> Any:
 
 
 def cache_folder() -> Path:
-    """Where compiled code of all versions is kept: in `NUMBA_CACHE_DIR`, else in the user's cache."""
+    """Return the folder for compiled code of all versions: `NUMBA_CACHE_DIR`, else the user's cache."""
     from numba import config
 
     if config.CACHE_DIR:
@@ -101,7 +101,7 @@ def cache_folder() -> Path:
 
 
 def content_digest(folder: Path) -> str:
-    """A digest of the sources in `folder` and in this one, and of Numba's version, as 64 hexadecimal digits."""
+    """Return a digest of the sources in `folder` and in this one, and of Numba's version, as 64 hexadecimal digits."""
     import numba
 
     whole = sha256(numba.__version__.encode())
@@ -112,7 +112,7 @@ def content_digest(folder: Path) -> str:
 
 
 def _remove_old(place: Path) -> None:
-    """Mark a folder as used now, and remove those beside it that were not for the longest."""
+    """Mark a folder as used now, and remove the least recently used ones beside it."""
     with contextlib.suppress(OSError):  # another process does the same
         os.utime(place)
         folders = sorted(place.parent.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
@@ -121,16 +121,16 @@ def _remove_old(place: Path) -> None:
 
 
 def is_kept(function: Any) -> bool:
-    """Whether a `kept` function was compiled before, so that its first call will not take long."""
+    """Whether a `kept` function was compiled before, so that its first call is fast."""
     folder = function.stats.cache_path
     return folder is not None and any(Path(folder).glob(f"*.{function.__name__}-*.nbi"))
 
 
 def sources_stamp() -> int:
-    """A number that changes when any of this folder's sources does.
+    """Return a number that changes when any source in this folder does.
 
-    Numba looks at the file of the kept function alone: one that has this among the values it closes over is compiled
-    anew when a function that it calls has changed.
+    Numba checks only the file of the cached function: a function that closes over this number is recompiled when a
+    function that it calls has changed.
     """
     whole = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
     return int.from_bytes(sha256(whole).digest()[:6], "big")

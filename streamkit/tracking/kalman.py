@@ -1,13 +1,13 @@
-"""Where a track is expected: a Kalman filter of constant velocity for each of a box's centre x, y, width and height.
+"""Expected position of a track: constant-velocity Kalman filters for a box's centre x, y, width and height.
 
 The four are independent in the filters of SORT's successors (Wojke et al., "Simple Online and Realtime Tracking with a
 Deep Association Metric", 2017; Aharon et al., "BoT-SORT", 2022, whose coordinates these are), so each is a filter of
-two numbers, position and velocity. Only the velocity wanders, as a random walk in time, not in frames: the step over
-any time is exact, and one of 80 ms is two of 40 ms. A box of low score is mostly one of which something is hidden, so
-it counts less (Du et al., "GIAOTracker", 2021); what a track does while it is hardly seen then follows from before.
+two numbers, position and velocity. The process noise is a random walk of the velocity in time, not in frames: a step
+over any time is exact, and one of 80 ms equals two of 40 ms. A box of low score is mostly partly hidden, so it gets
+less weight (Du et al., "GIAOTracker", 2021); while an object is hardly seen, its earlier motion dominates.
 
-Arrays: `mean` (4, 2) float64, position in pixels and velocity in pixels a second; `cov` (4, 3) float64, their variances
-and covariance as position, both, velocity.
+Arrays: `mean` (4, 2) float64, position in pixels and velocity in pixels per second; `cov` (4, 3) float64, variance of
+the position, covariance, variance of the velocity.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FIRST_VELOCITY = (_RATE / 10) ** 2
 
 @compiled
 def begin(mean: np.ndarray, cov: np.ndarray, box: np.ndarray) -> None:
-    """Set the filter of a track that begins with a box x1, y1, x2, y2."""
+    """Initialise the filter of a track from a box x1, y1, x2, y2."""
     for k in range(4):
         mean[k, 0] = _measured(box, k)
         mean[k, 1] = 0.0
@@ -39,7 +39,7 @@ def begin(mean: np.ndarray, cov: np.ndarray, box: np.ndarray) -> None:
 
 @compiled
 def expect(mean: np.ndarray, cov: np.ndarray, dt_s: float, resize: bool) -> None:
-    """Go on by a time; without `resize` width and height stay as they are."""
+    """Predict ahead by `dt_s` seconds; without `resize`, width and height stay constant."""
     wander = _WANDER * _unit(mean) * dt_s
     for k in range(4):
         if k >= 2 and not resize:
@@ -53,7 +53,7 @@ def expect(mean: np.ndarray, cov: np.ndarray, dt_s: float, resize: bool) -> None
 
 @compiled
 def correct(mean: np.ndarray, cov: np.ndarray, box: np.ndarray, score: float) -> None:
-    """Take in the box x1, y1, x2, y2 that was seen, with its score."""
+    """Update with a measured box x1, y1, x2, y2 and its score."""
     noise = _MEASURED * _unit(mean) * (1 + _DOUBT * (1 - score))
     for k in range(4):
         pp, pv, vv = cov[k, 0], cov[k, 1], cov[k, 2]
@@ -68,11 +68,11 @@ def correct(mean: np.ndarray, cov: np.ndarray, box: np.ndarray, score: float) ->
 
 @compiled
 def bend(mean: np.ndarray, cov: np.ndarray, seen: np.ndarray, box: np.ndarray, score: float, gap_s: float) -> None:
-    """Go from the filter as it was when `seen` was, along a straight line, to `box`, `gap_s` seconds later.
+    """Replay a straight line from the box `seen`, with the filter of that time, to `box`, `gap_s` seconds later.
 
-    The re-update of Cao et al., "Observation-Centric SORT", 2023: what was only expected while the track was lost is
-    forgotten. The line is believed as much as the box that it leads to: one that comes out from behind something is
-    mostly weak, and only a part of the object.
+    The re-update of Cao et al., "Observation-Centric SORT", 2023: the predictions made while the track was lost are
+    discarded. The line gets the weight of the box at its end: a box that appears from behind something is mostly weak,
+    and only a part of the object.
     """
     steps = max(1, round(gap_s * _RATE))
     between = np.empty(4)
@@ -85,7 +85,7 @@ def bend(mean: np.ndarray, cov: np.ndarray, seen: np.ndarray, box: np.ndarray, s
 
 @compiled
 def copy(to: np.ndarray, given: np.ndarray) -> None:
-    """Copy a mean or a covariance. In loops: an assignment of slices takes Numba seconds to compile."""
+    """Copy a mean or a covariance, in loops: Numba takes seconds to compile a slice assignment."""
     for k in range(given.shape[0]):
         for n in range(given.shape[1]):
             to[k, n] = given[k, n]
@@ -93,7 +93,7 @@ def copy(to: np.ndarray, given: np.ndarray) -> None:
 
 @compiled
 def as_box(mean: np.ndarray, box: np.ndarray) -> None:
-    """Write the expected box x1, y1, x2, y2."""
+    """Write the expected box x1, y1, x2, y2 to `box`."""
     half_w, half_h = max(mean[2, 0], 1.0) / 2, max(mean[3, 0], 1.0) / 2
     box[0], box[1] = mean[0, 0] - half_w, mean[1, 0] - half_h
     box[2], box[3] = mean[0, 0] + half_w, mean[1, 0] + half_h
@@ -101,7 +101,7 @@ def as_box(mean: np.ndarray, box: np.ndarray) -> None:
 
 @compiled
 def moved(mean: np.ndarray, seen: np.ndarray, gap_s: float, box: np.ndarray) -> None:
-    """Write where the box `seen` is expected `gap_s` seconds later: it has moved on, of the same size."""
+    """Write to `box` where the box `seen` is expected `gap_s` seconds later, at the same size."""
     for k in range(4):
         box[k] = seen[k] + mean[k % 2, 1] * gap_s
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from walks import crossings, told, walk
+from support.walks import crossings, told, walk
 
-from streamkit.stages.line_counter import LineCounter
+from streamkit.stages.analytics.line_counter import LineCounter
 
 UP = ((100.0, 200.0), (100.0, 100.0))  # from below to above: the picture's left is on its left
 BENT = ((100.0, 300.0), (200.0, 150.0), (300.0, 300.0), (320.0, 40.0))
@@ -197,7 +197,7 @@ def test_batches_and_other_sources_and_the_order_of_objects_change_nothing(seed,
     while any(left.values()):
         name = rng.choice([name for name, rest in left.items() if rest])
         mixed.append(left[name].pop(0))
-    from streamkit.testing import run_stage
+    from streamkit.testing.kit import run_stage
 
     done = run_stage(LineCounter(line=BENT), mixed, batch=sizes)
     for name, expected in alone.items():
@@ -226,8 +226,8 @@ def test_shares_count_as_pixels_do_and_at_any_resolution(seed):
 
 
 def test_a_source_that_ends_is_forgotten_and_the_report_has_the_counts():
-    from streamkit.counters import Counters
-    from streamkit.data import Batch
+    from streamkit.core.counters import Counters
+    from streamkit.core.data import Batch
 
     stage = LineCounter(line=UP)
     stage.context.counters = counters = Counters()
@@ -246,7 +246,7 @@ def test_a_source_that_ends_is_forgotten_and_the_report_has_the_counts():
 
 
 def test_months_of_tracks_do_not_add_up():
-    from streamkit.data import Batch
+    from streamkit.core.data import Batch
 
     stage = LineCounter(line=UP, max_gap=1.0)
     stage.open()

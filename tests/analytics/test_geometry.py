@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from walks import gap, inside, passes
+from support.walks import gap, inside, passes
 
 from streamkit.analytics.geometry import Areas, Lines, right_of
 from streamkit.analytics.geometry import passes as passing

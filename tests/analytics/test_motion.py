@@ -2,18 +2,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from walks import walk
+from support.walks import walk
 
 from streamkit.analytics.motion import Motion
-from streamkit.analytics.rounds import Clocks, Labels, View, rounds
-from streamkit.data import Batch
+from streamkit.analytics.per_source_steps import Clocks, Labels, PositionOptions, rounds
+from streamkit.core.data import Batch
 
 
 def velocities(places, times, over_s=1.0):
     motion, labels, clocks, found = Motion(over_s, 5.0), Labels(), Clocks(), []
     for frame in walk({7: places}, times=times):
         batch = Batch([frame], tables={"detect": frame.detections})
-        for one in rounds(batch, {"test": 0}, View(), labels, clocks):
+        for one in rounds(batch, {"test": 0}, PositionOptions(), labels, clocks):
             _, velocity = motion.step(one, one.xy, 1)
             found += velocity.tolist()
     return np.array(found)

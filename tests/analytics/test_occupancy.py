@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from walks import stays, told, walk
+from support.walks import stays, told, walk
 
-from streamkit.stages.zone import Zone
-from streamkit.testing import run_stage
+from streamkit.stages.analytics.zone import Zone
+from streamkit.testing.kit import run_stage
 
 BOX = ((100.0, 100.0), (200.0, 100.0), (200.0, 200.0), (100.0, 200.0))
 NOTCH = ((100.0, 60.0), (300.0, 60.0), (300.0, 300.0), (200.0, 120.0), (100.0, 300.0))

@@ -2,18 +2,16 @@
 
 import functools
 import json
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from walks import crossings, feet, scene, stays, told
+from support.walks import crossings, feet, scene, stays, told
 
-from streamkit.stages.line_counter import LineCounter
-from streamkit.stages.zone import Zone
+from streamkit.stages.analytics.line_counter import LineCounter
+from streamkit.stages.analytics.zone import Zone
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
 pytest.importorskip("cv2")  # the scenes' sprites
 
 LINES = {

@@ -4,7 +4,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from streamkit.analytics.shapes import Polygons, check_line, check_polygon, check_units, outside
-from streamkit.config import read_text
+from streamkit.config.pipeline_config import read_text
 
 SQUARE = ((0, 0), (10, 0), (10, 10), (0, 10))
 

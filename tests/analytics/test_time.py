@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from walks import told, walk
+from support.walks import told, walk
 
-from streamkit.data import Batch
-from streamkit.stages.direction import Direction
-from streamkit.stages.line_counter import LineCounter
-from streamkit.stages.proximity import Proximity
-from streamkit.stages.speed import Speed
-from streamkit.stages.zone import Zone
-from streamkit.testing import run_stage
+from streamkit.core.data import Batch
+from streamkit.stages.analytics.direction import Direction
+from streamkit.stages.analytics.line_counter import LineCounter
+from streamkit.stages.analytics.proximity import Proximity
+from streamkit.stages.analytics.speed import Speed
+from streamkit.stages.analytics.zone import Zone
+from streamkit.testing.kit import run_stage
 
 BOX = ((100.0, 100.0), (250.0, 100.0), (250.0, 250.0), (100.0, 250.0))
 FLAT = {"points": ((0, 0), (640, 0), (640, 360), (0, 360)), "ground": ((0, 0), (64, 0), (64, 36), (0, 36))}
@@ -48,8 +48,8 @@ def seen(done, stage):
         for event in frame.events:
             data = {name: one for name, one in event.data.items() if name not in ("in", "out")}
             mine.append((event.kind, event.track_id, data))
-        if stage.column:
-            columns.setdefault(frame.source, []).extend(frame.detections.extra[stage.column].tolist())
+        for column in stage.spec.columns:
+            columns.setdefault(frame.source, []).extend(frame.detections.extra[column].tolist())
     return found, columns
 
 
@@ -83,7 +83,7 @@ def by_track(event):
 
 
 @pytest.mark.parametrize("name", STAGES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 100_000), back=st.sampled_from([0.11, 1.0, 4.0, 100.0]), sizes=st.integers(2, 9))
 def test_what_comes_after_is_as_if_the_source_began_there(name, seed, back, sizes):
     """Two parts joined tell what each tells alone, with what was under way at the end of the first, in any batches."""

@@ -17,10 +17,7 @@ from typing import Any
 import psutil
 import pyarrow.dataset
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from corpus import Corpus, make
+from support.corpus import Corpus, make
 
 from streamkit.batch.tables import RUN_COLUMNS
 
@@ -207,14 +204,14 @@ OWN_WORK = """
 import sys, time
 from pathlib import Path
 from streamkit.batch.inputs import find
-from streamkit.batch.job import Job, Look, Settings
-from streamkit.batch.worker import Worker
+from streamkit.batch.job import BatchJob, BatchSettings, FrameSelection
+from streamkit.batch.worker import BatchWorker
 
 if __name__ == "__main__":
     pipeline, videos, out, part, of = sys.argv[1:]
     files = sorted(find([videos]), key=lambda file: file.size)[int(part)::int(of)]
-    worker = Worker(Settings(Path(pipeline), (), Path(out), ("parquet",), Look()), "cpu", 1, 1)
-    jobs = [Job(file, f"video-{number:016x}") for number, file in enumerate(files)]
+    worker = BatchWorker(BatchSettings(Path(pipeline), (), Path(out), ("parquet",), FrameSelection()), "cpu", 1, 1)
+    jobs = [BatchJob(file, f"video-{number:016x}") for number, file in enumerate(files)]
     worker.do(jobs[0])  # warms up
     print("ready", flush=True)
     sys.stdin.readline()

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from streamkit.batch.bundle import pack
-from streamkit.batch.job import Look, Settings
+from streamkit.batch.job import BatchSettings, FrameSelection
 from streamkit.batch.pipeline import config_for
-from streamkit.errors import ConfigError
+from streamkit.core.errors import ConfigError
 from streamkit.models.card import Card
 
 PLUGIN = """
-from streamkit.stage import FrameStage, stage
+from streamkit.core.stage import FrameStage, stage
 
 @stage("nothing")
 class Nothing(FrameStage):
@@ -31,8 +31,8 @@ stages:
 """
 
 
-def settings(pipeline: Path, **overrides: str) -> Settings:
-    return Settings(pipeline, tuple(overrides.items()), Path("out"), ("parquet",), Look())
+def settings(pipeline: Path, **overrides: str) -> BatchSettings:
+    return BatchSettings(pipeline, tuple(overrides.items()), Path("out"), ("parquet",), FrameSelection())
 
 
 def inside(folder: Path) -> set[str]:

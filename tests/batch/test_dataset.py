@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import duckdb
@@ -13,21 +12,18 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.made import HERE, PLAIN, ROOT, TRACKED, do, graph_of, run, settings, sink_of, tree
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from made import HERE, PLAIN, ROOT, TRACKED, do, graph_of, run, settings, sink_of, tree
-
-from streamkit.batch.books import commit, open_folder
 from streamkit.batch.dataset import attach
+from streamkit.batch.dataset_commit import commit, open_folder
+from streamkit.batch.dataset_sinks import replaced
 from streamkit.batch.identity import file_key
-from streamkit.batch.job import Job, Outcome, VideoFile
-from streamkit.batch.parts import check_formats, found
+from streamkit.batch.job import BatchJob, Outcome, VideoFile
+from streamkit.batch.parts import check_formats, found, is_whole
 from streamkit.batch.tables import comparable
-from streamkit.batch.wiring import replaced
-from streamkit.errors import ConfigError, OutputError
-from streamkit.outputs import PartFile
-from streamkit.testing import detections, frames
+from streamkit.core.errors import ConfigError, OutputError
+from streamkit.io.outputs import PartFile
+from streamkit.testing.kit import detections, frames
 
 # ---------------------------------------------------------------------------------------------- its place in a graph
 
@@ -84,9 +80,31 @@ def test_a_video_is_that_of_the_yaml_or_is_drawn_by_default(tmp_path):
             "quality: 30", "encoder: copy, from: decode"), "video")  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("paths", "name"), [(("x.mkv", "x.mp4"), "{source}.mkv"), (("x.mp4", "x.mkv"), "{source}.mp4")]
+)
+def test_of_several_videos_the_first_one_of_the_yaml_is_made(tmp_path, paths, name):
+    text = f"""
+stages:
+  detect: {{model: demo}}
+  track: {{}}
+  one: {{stage: video, path: {paths[0]}, from: detect, quality: 31, if_exists: fail}}
+  two: {{stage: video, path: {paths[1]}, from: decode, encoder: copy}}
+"""
+    places, graph = wired(tmp_path, text, "video")
+    assert places == {"dataset.video": ["detect.postprocess"]}
+    assert graph.nodes["dataset.video"].options == {
+        "path": str(tmp_path / "out/video" / name), "quality": 31, "if_exists": "overwrite",
+    }  # fmt: skip
+
+
 def test_what_it_takes_the_place_of_is_said(tmp_path):
     assert replaced(graph_of(settings(tmp_path / "a", PLAIN))) == (
         "batch writes the data set in place of the sinks video, jsonl"
+    )
+    one = "stages:\n  jsonl: {path: a.jsonl}\nalarms: {a: down_s > 3}\n"
+    assert replaced(graph_of(settings(tmp_path / "d", one))) == (
+        "batch writes the data set in place of the sink jsonl and looks at no alarms"
     )
     assert replaced(graph_of(settings(tmp_path / "b", "stages:\n  detect: {model: demo}\n"))) == ""
     alarmed = "stages:\n  detect: {model: demo}\nalarms: {a: down_s > 3}\n"
@@ -102,6 +120,27 @@ def test_formats_are_checked():
 
 
 # --------------------------------------------------------------------------------------------------- done, or failed
+
+
+@pytest.mark.parametrize(
+    ("data", "whole"),
+    [
+        (b"PAR1" + b"x" + b"\1\0\0\0PAR1", True),
+        (b"PAR1" + bytes(300) + b"\x2c\1\0\0PAR1", True),  # 300 bytes, all of what is between
+        (b"PAR1" + bytes(300) + b"\x2d\1\0\0PAR1", False),
+        (b"PAR1" + bytes(300) + b"\0\0\0\0PAR1", False),
+        (b"PAR1" + bytes(300) + b"\1\0\0\0PAR2", False),
+        (b"PAR1" + bytes(300), False),
+        (b"\1\0\0\0PAR1", False),
+        (b"PAR1", False),
+        (b"", False),
+    ],
+)
+def test_a_parquet_file_is_whole_when_it_ends_with_a_footer_that_fits_in(tmp_path, data, whole):
+    for suffix, told in [("parquet", whole), ("jsonl", True)]:
+        path = tmp_path / f"a.{suffix}"
+        path.write_bytes(data)
+        assert is_whole(path) is told
 
 
 def test_a_video_that_did_not_come_to_its_end_leaves_nothing(tmp_path):
@@ -138,7 +177,7 @@ def test_a_file_that_failed_has_its_cause_and_nothing_else(tmp_path):
     (key,) = do(made, limit=10)
     assert len([path for other, path in found(made.out) if other == key]) == 3
     facts = {"codec": "h264", "width": 640, "concealed_errors": 3, "failed_frames": 2}
-    commit(made, Outcome(Job(HERE, key, 2), "failed", "it is cut off", "truncated", frames=7, facts=facts))
+    commit(made, Outcome(BatchJob(HERE, key, 2), "failed", "it is cut off", "truncated", frames=7, facts=facts))
     assert [path for other, path in found(made.out) if other == key] == []
     (row,) = pq.read_table(made.out / "files").to_pylist()
     names = (
@@ -192,12 +231,11 @@ def test_a_part_file_is_written_by_nobody_else(tmp_path):
 
 # ------------------------------------------------------------------------------------------------ as others read it
 
-DOCS = (ROOT / "docs" / "archives.md").read_text() if (ROOT / "docs" / "archives.md").exists() else ""
+DOCS = (ROOT / "docs" / "archive-tables.md").read_text(encoding="utf-8").replace("out/archive/", "out/")
 
 
 def readers():
-    text = DOCS.partition("## The data set")[2].partition("\n## ")[0]
-    return [line for line in text.splitlines() if line.startswith(("duckdb.", "polars.", "pandas."))]
+    return [line for line in DOCS.splitlines() if line.startswith(("duckdb.", "polars.", "pandas."))]
 
 
 def test_one_line_reads_it_whole_also_when_there_is_nothing_yet(tmp_path, monkeypatch):
@@ -226,11 +264,10 @@ def test_one_line_reads_it_whole_also_when_there_is_nothing_yet(tmp_path, monkey
 
 
 def test_the_page_names_every_column_and_no_other(tmp_path):
-    text = DOCS.partition("## The data set")[2].partition("\n## ")[0]
     made = settings(tmp_path, TRACKED)
     do(made, limit=1)
     for table in ("objects", "events", "files"):
-        section = text.partition(f"### `{table}`")[2].partition("\n### ")[0]
+        section = DOCS.partition(f"## `{table}`")[2].partition("\n## ")[0]
         named = [
             name.strip(" `")
             for line in section.splitlines()

@@ -1,28 +1,23 @@
 """The rows of a data set: that they are the records', whatever the batches, and what they take of memory."""
 
 import json
-import sys
 import weakref
-from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from support.cards import card_of, tiny_pose  # the paths are set just above
+from support.made import HERE, TRACKED, do, settings, sink_of
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from cards import card_of, tiny_pose  # the paths are set just above
-from made import HERE, TRACKED, do, settings, sink_of
-
+from streamkit.batch import rows as rows_module
 from streamkit.batch.dataset import DataSet
 from streamkit.batch.job import VideoFile
-from streamkit.batch.rows import HEAVY_ROWS, Objects, spans
-from streamkit.batch.tables import Column, Tables
-from streamkit.data import Batch
-from streamkit.errors import OutputError
-from streamkit.records import record
-from streamkit.testing import detections, frames
+from streamkit.batch.rows import HEAVY_ROWS, ObjectCollector, event_row, frame_row, spans, spans_of
+from streamkit.batch.tables import DatasetTables, ObjectColumn
+from streamkit.core.data import Batch, Event
+from streamkit.core.errors import OutputError
+from streamkit.core.records import record
+from streamkit.testing.kit import detections, frames
 
 
 def flat(records):
@@ -159,7 +154,9 @@ def test_several_detectors_stand_frame_by_frame(tmp_path):
 
 
 def test_columns_come_and_go_and_unknown_ones_are_kept(tmp_path):
-    tables = Tables((Column("track_id", "int"), Column("speed_kmh", "float")), facts=True, others=True)
+    tables = DatasetTables(
+        (ObjectColumn("track_id", "int"), ObjectColumn("speed_kmh", "float")), facts=True, others=True
+    )
     made, sink = sink_of(tmp_path, tables)
     four = frames(4)
     four[0].tables = {"d": detections([[1, 2, 3, 4]], track_id=[9], labels=("car",))}
@@ -186,7 +183,7 @@ def test_columns_come_and_go_and_unknown_ones_are_kept(tmp_path):
      ("attributes", np.array(["red"], object), "object"), ("vector", np.zeros(1, np.float32), "float32")],
 )  # fmt: skip
 def test_a_column_of_another_form_than_it_says_is_one_clear_error(tmp_path, kind, values, told):
-    _, sink = sink_of(tmp_path, Tables((Column("mine", kind, ("color",)),)))
+    _, sink = sink_of(tmp_path, DatasetTables((ObjectColumn("mine", kind, ("color",)),)))
     (frame,) = frames(1)
     frame.tables = {"d": detections([[1, 2, 3, 4]], mine=values)}
     sink.write(frame)
@@ -197,7 +194,9 @@ def test_a_column_of_another_form_than_it_says_is_one_clear_error(tmp_path, kind
 
 
 def test_numbers_of_other_widths_are_taken(tmp_path):
-    made, sink = sink_of(tmp_path, Tables((Column("a", "float"), Column("b", "int"), Column("c", "double"))))
+    made, sink = sink_of(
+        tmp_path, DatasetTables((ObjectColumn("a", "float"), ObjectColumn("b", "int"), ObjectColumn("c", "double")))
+    )
     (frame,) = frames(1)
     frame.tables = {
         "d": detections([[1, 2, 3, 4]], a=np.array([1.5]), b=np.array([7], np.int16), c=np.array([2], np.int32))
@@ -207,7 +206,7 @@ def test_numbers_of_other_widths_are_taken(tmp_path):
 
 
 def test_row_groups_are_bounded(tmp_path):
-    made, sink = sink_of(tmp_path, Tables((Column("embedding", "vector"),)))
+    made, sink = sink_of(tmp_path, DatasetTables((ObjectColumn("embedding", "vector"),)))
     n = 100
     table = detections([[1, 2, 3, 4]] * n, labels=("car",), embedding=np.full((n, 4), 0.5, np.float32))
     for frame in frames(200):
@@ -221,10 +220,78 @@ def test_row_groups_are_bounded(tmp_path):
     assert about.row_group(0).column(0).compression == "ZSTD"
 
 
+@pytest.mark.parametrize(
+    ("columns", "most"),
+    [((), 7), ((ObjectColumn("a", "float"),), 7), ((ObjectColumn("a", "float"), ObjectColumn("b", "mask")), 3),
+     ((ObjectColumn("b", "points"),), 3)],
+)  # fmt: skip
+def test_a_file_is_full_when_it_has_a_row_group_s_rows(monkeypatch, columns, most):
+    monkeypatch.setattr(rows_module, "ROWS", 7)
+    monkeypatch.setattr(rows_module, "HEAVY_ROWS", 3)
+    mine = objects(DatasetTables(columns))
+    for turn in range(2):
+        seen = []
+        for number in range(most + 1):
+            (frame,) = frames(1, start=number + turn)
+            frame.tables = {"d": detections([[1, 2, 3, 4]])}
+            seen.append((mine.add(spans_of(frame)), mine.rows, mine.full))
+        assert seen == [(1, n, n >= most) for n in range(1, most + 2)]
+        assert mine.take()["frame"].to_pylist() == [number + turn for number in range(most + 1)]
+        assert (mine.rows, mine.full) == (0, False)
+
+
+def objects(tables):
+    return ObjectCollector(tables, tables.schemas()["objects"], "key", "a.mp4")
+
+
+def test_files_whose_frames_take_turns_in_a_batch_have_their_own_rows():
+    """Frames 0, 2 and 3 are of one file; frame 3 has two objects, frame 4 none."""
+    rows = np.array([0, 1, 2, 3, 3], np.int32)
+    table = detections([[n, 2, 30, 40] for n in range(5)], track_id=range(5)).with_columns(batch_row=rows)
+    found = spans(Batch(frames(5), tables={"d": table}))
+    assert [[span[1:] for span in one] for one in found] == [[(0, 1)], [(1, 2)], [(2, 3)], [(3, 5)], []]
+    mine, other = objects(DatasetTables((ObjectColumn("track_id", "int"),))), objects(DatasetTables())
+    assert [mine.add(found[n]) for n in (0, 2, 3, 4)] == [1, 1, 2, 0]
+    assert other.add(found[1]) == 1
+    taken = mine.take()
+    assert taken["frame"].to_pylist() == [0, 2, 3, 3]
+    assert taken["x1"].to_pylist() == taken["track_id"].to_pylist() == [0, 2, 3, 4]
+    assert other.take()["x1"].to_pylist() == [1]
+    assert mine.take().num_rows == 0
+
+
+def test_an_object_has_the_label_of_its_class_or_none():
+    (frame,) = frames(1)
+    frame.tables = {"d": detections([[1, 2, 3, 4]] * 5, class_id=[-2, -1, 0, 1, 2], labels=("car", "bike"))}
+    mine = objects(DatasetTables())
+    mine.add(spans_of(frame))
+    taken = mine.take()
+    assert taken["label"].to_pylist() == [None, None, "car", "bike", None]
+    assert taken["class_id"].to_pylist() == [-2, -1, 0, 1, 2]
+
+
+def test_times_have_six_digits_in_every_table():
+    (frame,) = frames(1)
+    frame.pts_s, frame.facts = 1.23456789, {"weather": "fog"}
+    frame.tables = {"d": detections([[1, 2, 3, 4]])}
+    mine = objects(DatasetTables())
+    mine.add(spans_of(frame))
+    assert mine.take()["pts_s"].to_pylist() == [1.234568]
+    assert frame_row(frame, 3, "key", "a.mp4") == {
+        "key": "key", "source": "a.mp4", "frame": 0, "pts_s": 1.234568, "width": 640, "height": 360, "objects": 3,
+        "error": None, "damaged": False, "facts": '{"weather":"fog"}',
+    }  # fmt: skip
+    event = Event("crossed", "line", "cam", 7, 1.23456749, track_id=4, data={"to": "in"})
+    assert event_row(event, "key", "a.mp4") == {
+        "key": "key", "source": "a.mp4", "frame": 7, "pts_s": 1.234567, "stage": "line", "kind": "crossed",
+        "track_id": 4, "data": '{"to":"in"}',
+    }  # fmt: skip
+
+
 def test_a_file_holds_no_more_of_shared_batches_than_its_own_rows(tmp_path):
     """On a GPU a batch has frames of many files: what is held of it for one file must not be the whole batch."""
-    tables, batches = Tables(), []
-    mine = Objects(tables, tables.schemas()["objects"], "key", "a.mp4")
+    tables, batches = DatasetTables(), []
+    mine = ObjectCollector(tables, tables.schemas()["objects"], "key", "a.mp4")
     for number in range(600):
         rows = np.repeat(np.arange(4, dtype=np.int32), 2)
         table = detections([[1, 2, 3, 4]] * 8, labels=("car",)).with_columns(batch_row=rows)

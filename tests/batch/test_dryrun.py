@@ -1,31 +1,28 @@
 import re
-import sys
 from pathlib import Path
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from support import corpus
+from support.made import tree
+from support.small_clips import clip
 
 from streamkit.batch import dryrun
-from streamkit.batch.dryrun import Seen, dry_run, looked_at_s, table
+from streamkit.batch.dryrun import ProbedFile, dry_run, looked_at_s, table
 from streamkit.batch.inputs import find
-from streamkit.batch.job import Look, Settings, VideoFile
+from streamkit.batch.job import BatchSettings, FrameSelection, VideoFile
 from streamkit.batch.pipeline import config_for
 from streamkit.batch.probe import Probe
-from streamkit.errors import ConfigError
-
-sys.path.insert(0, str(Path(__file__).parent))
-import corpus  # the path is set just above
-from made import tree
-from small_clips import clip
+from streamkit.core.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def settings(out, look=Look()):  # noqa: B008  # a frozen value
-    return Settings(ROOT / "pipeline.yaml", (), out, ("parquet",), look)
+def settings(out, look=FrameSelection()):  # noqa: B008  # a frozen value
+    return BatchSettings(ROOT / "pipeline.yaml", (), out, ("parquet",), look)
 
 
-def told(files, out, look=Look(), **how):  # noqa: B008
+def told(files, out, look=FrameSelection(), **how):  # noqa: B008
     return of(settings(out, look), files, **how)
 
 
@@ -60,7 +57,9 @@ def test_what_would_be_done(made, tmp_path):
 
 
 def test_only_good_files(tmp_path):
-    code, said = told(find([str(ROOT / "samples" / "street.mp4")]), tmp_path / "out", Look(1.0, 9.0, keyframes=True))
+    code, said = told(
+        find([str(ROOT / "samples" / "street.mp4")]), tmp_path / "out", FrameSelection(1.0, 9.0, keyframes=True)
+    )
     assert code == 0
     assert said[0].startswith("would do       1 files   8.0 s of video, 459.0 kB")
     assert "cannot         0 files   by their headers; what is damaged within shows later" in said
@@ -79,12 +78,12 @@ def test_nothing_that_can_be_read(tmp_path):
 def test_files_that_are_over_before_the_start(tmp_path):
     street = str(ROOT / "samples" / "street.mp4")
     short = str(clip(tmp_path / "v" / "short.mp4"))
-    code, said = told(find([short, street]), tmp_path / "out", Look(start_s=10.0))
+    code, said = told(find([short, street]), tmp_path / "out", FrameSelection(start_s=10.0))
     assert code == 0
     assert said[0].startswith("would do       2 files   6.0 s of video, ")
-    assert said[1] == "  shorter than --start 10 s, so that nothing of them is looked at: 1"
+    assert said[1] == "  shorter than --start 10 s, so that none of their frames is processed: 1"
     assert said[-1].startswith("about ")
-    code, said = told(find([short]), tmp_path / "out", Look(start_s=10.0))
+    code, said = told(find([short]), tmp_path / "out", FrameSelection(start_s=10.0))
     assert (code, said[-1]) == (0, "no estimate: no file has anything to look at")
 
 
@@ -97,7 +96,7 @@ def test_the_workers_that_are_asked_for_and_their_start_count(tmp_path):
         found = re.fullmatch(rf"about ([\d.]+) s: {words} [\d.]+ times .* went, and ([\d.]+) s to start", said[-1])
         assert float(found[1]) >= float(found[2]) > 0.1
     _, said = told(files, tmp_path / "out", cluster=True)
-    assert said[-1].startswith("no estimate: how fast a cluster is does not show here; without --ray")
+    assert said[-1].startswith("no estimate: the speed of a cluster is unknown here; without --ray")
 
 
 LOOKING = '''
@@ -133,7 +132,7 @@ def test_samples_are_written_as_in_a_run_and_nothing_of_them_is_left(tmp_path, m
     )
     monkeypatch.chdir(home)
     before = set(tree(home))
-    code, said = of(Settings(Path("p.yaml"), (), Path("out"), ("jsonl", "video"), Look()), files)
+    code, said = of(BatchSettings(Path("p.yaml"), (), Path("out"), ("jsonl", "video"), FrameSelection()), files)
     assert (code, said[-1][:5]) == (0, "about")
     seen = (tmp_path / "temporary.txt").read_text()
     assert re.search(r"streamkit-\w+/out/video/\.sample1\.mp4", seen)
@@ -146,25 +145,29 @@ def test_a_data_set_that_cannot_be_made_is_refused_as_a_run_would(tmp_path):
     (tmp_path / "p.yaml").write_text(
         "stages: {detect: {model: demo}, video: {path: 'a/{source}.mp4', encoder: none}}\n"
     )
-    given = Settings(tmp_path / "p.yaml", (), tmp_path / "out", ("video",), Look())
+    given = BatchSettings(tmp_path / "p.yaml", (), tmp_path / "out", ("video",), FrameSelection())
     with pytest.raises(ConfigError, match="the format video needs pictures that are encoded"):
         of(given, find([str(clip(tmp_path / "a.mp4"))]))
 
 
 def test_a_long_list_is_cut():
-    seen = [Seen(VideoFile(str(n), f"{n}.mp4", 0, ""), Probe(problem="broken", kind="damaged")) for n in range(30)]
-    lines = list(table(seen, Look()))
+    seen = [
+        ProbedFile(VideoFile(str(n), f"{n}.mp4", 0, ""), Probe(problem="broken", kind="damaged")) for n in range(30)
+    ]
+    lines = list(table(seen, FrameSelection()))
     assert lines[1] == "cannot        30 files   damaged 30"
     assert (len(lines), lines[-1]) == (23, "  and 10 more")
 
 
 def test_many_sizes_of_one_codec():
     seen = [
-        Seen(VideoFile(str(n), f"{n}.mp4", 5_000_000, "1"), Probe(3600.0, "h264", 100 + n // 2, 100, 25.0, 90_000))
+        ProbedFile(
+            VideoFile(str(n), f"{n}.mp4", 5_000_000, "1"), Probe(3600.0, "h264", 100 + n // 2, 100, 25.0, 90_000)
+        )
         for n in range(10)
     ]
-    seen.append(Seen(VideoFile("x", "x.h264", 10, "1"), Probe(None, "h264", 100, 100)))
-    lines = list(table(seen, Look()))
+    seen.append(ProbedFile(VideoFile("x", "x.h264", 10, "1"), Probe(None, "h264", 100, 100)))
+    lines = list(table(seen, FrameSelection()))
     assert lines[0].endswith("10.0 h of video, 50.0 MB; 1 of them do not say how long they are")
     assert lines[1].endswith("10.0 h, 100x100, 101x100, 102x100 and 2 more sizes")
 
@@ -174,7 +177,7 @@ def test_of_many_files_elsewhere_some_are_looked_at(monkeypatch, tmp_path):
     memory, data = MemoryFileSystem(), (ROOT / "samples" / "street.mp4").read_bytes()
     for number in range(12):
         memory.pipe_file(f"/gates/{number}.mp4", data)
-    code, said = told(find(["memory://gates/*.mp4"]), tmp_path / "out", Look(keyframes=True))
+    code, said = told(find(["memory://gates/*.mp4"]), tmp_path / "out", FrameSelection(keyframes=True))
     memory.rm("/gates", recursive=True)
     assert code == 0
     assert said[0] == "the headers of 4 files were read, of 12; what follows is about these"
@@ -190,15 +193,15 @@ def test_all_files_together_are_judged_by_their_number_where_their_bytes_are_not
 
 def test_the_part_that_is_looked_at():
     whole = Probe(100.0, "h264")
-    assert looked_at_s(whole, Look()) == 100
-    assert looked_at_s(whole, Look(start_s=30.0)) == 70
-    assert looked_at_s(whole, Look(start_s=30.0, end_s=50.0)) == 20
-    assert looked_at_s(whole, Look(start_s=300.0)) == 0
-    assert looked_at_s(Probe(), Look()) == 0
+    assert looked_at_s(whole, FrameSelection()) == 100
+    assert looked_at_s(whole, FrameSelection(start_s=30.0)) == 70
+    assert looked_at_s(whole, FrameSelection(start_s=30.0, end_s=50.0)) == 20
+    assert looked_at_s(whole, FrameSelection(start_s=300.0)) == 0
+    assert looked_at_s(Probe(), FrameSelection()) == 0
 
 
 def test_a_look_that_no_file_could_answer():
     with pytest.raises(ConfigError, match="--end must be after --start, got start 9 s and end 3 s"):
-        Look(9.0, 3.0)
+        FrameSelection(9.0, 3.0)
     with pytest.raises(ConfigError, match="--every must be 1 with --keyframes, got 5"):
-        Look(every=5, keyframes=True)
+        FrameSelection(every=5, keyframes=True)

@@ -1,21 +1,18 @@
 import errno
 import os
-import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from support.s3_server import bucket, s3, s3_server  # noqa: F401  fixtures; the path is set just above
 
 from streamkit.batch import fetch
 from streamkit.batch.fetch import local, sweep
 from streamkit.batch.inputs import find
 from streamkit.batch.probe import cause
-from streamkit.errors import OutputError, SourceError
-
-sys.path.insert(0, str(Path(__file__).parent))
-from s3_server import bucket, s3, s3_server  # noqa: F401  fixtures; the path is set just above
+from streamkit.core.errors import OutputError, SourceError
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "street.mp4"
 
@@ -47,8 +44,8 @@ def test_a_file_elsewhere_is_copied_and_the_copy_goes(stored, tmp_path):
 
 
 def test_a_copy_is_decoded_as_the_file_is(stored, tmp_path):
-    from streamkit.stage import Context
-    from streamkit.stages.source import VideoSource
+    from streamkit.core.stage import Context
+    from streamkit.stages.sources.source import VideoSource
 
     with local(stored[1], tmp_path) as path:
         source = VideoSource(uri=str(path), keyframes=True)

@@ -12,16 +12,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from made import ROOT, tree  # the path is set just above
+from support.made import ROOT, tree
 
 from streamkit.batch import folder as folder_module
-from streamkit.batch.books import commit
+from streamkit.batch.dataset_commit import commit
 from streamkit.batch.folder import LOCK, Folder, manifest, statuses
-from streamkit.batch.job import Job, Look, Outcome, Settings, VideoFile
-from streamkit.errors import ConfigError, OutputError
+from streamkit.batch.job import BatchJob, BatchSettings, FrameSelection, Outcome, VideoFile
+from streamkit.core.errors import ConfigError, OutputError
 
 IDENTITY = {"streamkit": "0.1.0", "stages": {"detect": {"min_score": 0.4}}, "models": {"demo": {"sha256": "ab"}}}
 OTHER = {**IDENTITY, "stages": {"detect": {"min_score": 0.5}}}
@@ -29,13 +26,13 @@ PARQUET = b"PAR1" + b"metadata" + (8).to_bytes(4, "little") + b"PAR1"
 KEYS = [f"gate-{number:016x}" for number in range(3)]
 
 
-def row(out: Path, key: str, status: str = "done", **file: str) -> Settings:
+def row(out: Path, key: str, status: str = "done", **file: str) -> BatchSettings:
     """Write a file's row, and some parts of it before."""
-    settings = Settings(Path("pipeline.yaml"), (), out, ("parquet", "jsonl", "video"), Look())
+    settings = BatchSettings(Path("pipeline.yaml"), (), out, ("parquet", "jsonl", "video"), FrameSelection())
     for name in (f"objects/{key}.parquet", f"jsonl/{key}.jsonl", f"video/{key}.mkv", f"video/{key}-2.mkv"):
         (out / name).parent.mkdir(exist_ok=True)
         (out / name).write_bytes(PARQUET if name.endswith(".parquet") else b"part")
-    commit(settings, Outcome(Job(VideoFile(file.get("uri", key), key, 1, "1"), key), status))
+    commit(settings, Outcome(BatchJob(VideoFile(file.get("uri", key), key, 1, "1"), key), status))
     return settings
 
 
@@ -133,7 +130,7 @@ def test_the_row_says_all_that_is_known_of_a_file(tmp_path):
             "codec": "h264", "width": 640, "height": 480, "fps": 25, "duration_s": 8.5, "frames": 200,
             "failed_frames": 3, "damaged_frames": 2, "concealed_errors": 5,
         }  # fmt: skip
-        job = Job(VideoFile("/v/gate.mp4", "gate.mp4", 1000, "v7"), KEYS[0], 2)
+        job = BatchJob(VideoFile("/v/gate.mp4", "gate.mp4", 1000, "v7"), KEYS[0], 2)
         commit(settings, Outcome(job, "done", frames=40, objects=12, duration_s=8.0, seconds=0.5, facts=facts))
     (found,) = pq.read_table(tmp_path / "files" / f"{KEYS[0]}.parquet").to_pylist()
     assert abs(found.pop("finished_at").timestamp() - time.time()) < 60
@@ -183,18 +180,18 @@ def test_the_data_set_of_another_pipeline_is_refused_with_what_differs(tmp_path)
     with Folder(tmp_path, IDENTITY):
         row(tmp_path, KEYS[0])
     before = tree(tmp_path)
-    told = r"is the data set of another pipeline: stages.detect.min_score was 0.4 and is 0.5. .*--again"
+    told = r"is the data set of another pipeline: stages.detect.min_score was 0.4 and is 0.5. .*--overwrite"
     with pytest.raises(ConfigError, match=told):
         Folder(tmp_path, OTHER)
     assert tree(tmp_path) == before
     (tmp_path / "coco.json").write_text("{}")
-    with Folder(tmp_path, OTHER, again=True) as folder:
+    with Folder(tmp_path, OTHER, overwrite=True) as folder:
         assert folder.done() == set()
         assert parts_of(tmp_path, KEYS[0]) == []
         assert not (tmp_path / "coco.json").exists()  # it is of the other pipeline too
         assert manifest(tmp_path)["identity"] == OTHER
         row(tmp_path, KEYS[1])
-    with Folder(tmp_path, OTHER, again=True) as folder:  # gone on with: nothing is done twice
+    with Folder(tmp_path, OTHER, overwrite=True) as folder:  # gone on with: nothing is done twice
         assert folder.done() == {KEYS[1]}
 
 
@@ -213,28 +210,28 @@ def test_a_wipe_that_is_killed_is_done_at_the_next_start(tmp_path, monkeypatch):
 
     monkeypatch.setattr("streamkit.batch.folder.shutil.rmtree", killed)
     with pytest.raises(KeyboardInterrupt):
-        Folder(tmp_path, OTHER, again=True)
+        Folder(tmp_path, OTHER, overwrite=True)
     monkeypatch.undo()
     assert statuses(tmp_path) == {}, "the rows go first: no row may speak of parts that are gone"
     assert parts_of(tmp_path, KEYS[0]) != []
     with pytest.raises(ConfigError, match="another pipeline"):
         Folder(tmp_path, OTHER)
-    with Folder(tmp_path, OTHER, again=True) as folder:
+    with Folder(tmp_path, OTHER, overwrite=True) as folder:
         assert (folder.done(), parts_of(tmp_path, KEYS[0])) == (set(), [])
 
 
 def test_a_folder_that_is_not_ours_is_left_alone(tmp_path):
     (tmp_path / "holiday.jpg").write_bytes(b"x")
-    for again in (False, True):
+    for overwrite in (False, True):
         with pytest.raises(ConfigError, match=r"is not empty and no data set \(it has holiday.jpg"):
-            Folder(tmp_path, IDENTITY, again=again)
+            Folder(tmp_path, IDENTITY, overwrite=overwrite)
     assert tree(tmp_path) == {"holiday.jpg": b"x"}
     with pytest.raises(ConfigError, match="is a file"):
         Folder(tmp_path / "holiday.jpg", IDENTITY)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "streamkit.json").write_text("{")
     with pytest.raises(ConfigError, match=r"broken/streamkit.json is not the description of a data set"):
-        Folder(tmp_path / "broken", IDENTITY, again=True)
+        Folder(tmp_path / "broken", IDENTITY, overwrite=True)
 
 
 @pytest.mark.parametrize(
@@ -279,9 +276,9 @@ def test_two_runs_into_one_folder_are_refused_and_a_killed_one_holds_nothing(tmp
     try:
         assert first.stdout.readline() == "in\n"
         before = tree(tmp_path)
-        for again in (False, True):
+        for overwrite in (False, True):
             with pytest.raises(ConfigError, match=rf"another run writes into .* \(process {first.pid} on "):
-                Folder(tmp_path, IDENTITY, again=again)
+                Folder(tmp_path, IDENTITY, overwrite=overwrite)
         assert tree(tmp_path) == before
     finally:
         os.kill(first.pid, signal.SIGKILL)
@@ -291,8 +288,8 @@ def test_two_runs_into_one_folder_are_refused_and_a_killed_one_holds_nothing(tmp
         assert folder.done() == set()
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_what_another_run_does_before_the_lock_is_had_is_seen(tmp_path, monkeypatch, again):
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_another_run_does_before_the_lock_is_had_is_seen(tmp_path, monkeypatch, overwrite):
     """Between the first look and the lock another run may fill the folder, and come to its end."""
     locked = folder_module._locked
 
@@ -305,8 +302,8 @@ def test_what_another_run_does_before_the_lock_is_had_is_seen(tmp_path, monkeypa
 
     before = {}
     monkeypatch.setattr(folder_module, "_locked", late)
-    if again:
-        with Folder(tmp_path / "out", IDENTITY, again=True) as folder:
+    if overwrite:
+        with Folder(tmp_path / "out", IDENTITY, overwrite=True) as folder:
             assert (folder.done(), manifest(tmp_path / "out")["identity"]) == (set(), IDENTITY)
         return
     with pytest.raises(ConfigError, match="is the data set of another pipeline"):

@@ -4,34 +4,28 @@ import contextlib
 import csv
 import io
 import json
-import sys
-from pathlib import Path
 
 import av
 import numpy as np
 import pytest
+from support.cards import card_of  # the paths are set just above
+from support.made import HERE, PLAIN, TRACKED, do, graph_of, run, settings
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from cards import card_of  # the paths are set just above
-from made import HERE, PLAIN, TRACKED, do, graph_of, run, settings
-
-from streamkit.batch.books import open_folder
 from streamkit.batch.coco import CocoPart, merge
+from streamkit.batch.dataset_commit import open_folder
+from streamkit.batch.dataset_sinks import SinkSpec, wire
 from streamkit.batch.formats import CsvPart, JsonlPart, MotPart, kinds
 from streamkit.batch.identity import file_key
 from streamkit.batch.job import VideoFile
-from streamkit.batch.wiring import Place, wire
-from streamkit.config import read_text
-from streamkit.data import Skeleton
-from streamkit.errors import OutputError
-from streamkit.graph import build
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Skeleton
+from streamkit.core.errors import OutputError
+from streamkit.core.stage import Context
 from streamkit.ops import rle
-from streamkit.stage import Context
-from streamkit.stages.emit_csv import Csv
-from streamkit.stages.jsonl import Jsonl
-from streamkit.testing import detections, frames
+from streamkit.stages.sinks.csv import CsvSink
+from streamkit.stages.sinks.jsonl import JsonlSink
+from streamkit.testing.kit import detections, frames
 
 NAME = 'a "b"/gäte.mp4'
 SUFFIX = {JsonlPart: "jsonl", CsvPart: "csv", MotPart: "txt", CocoPart: "json"}
@@ -65,7 +59,7 @@ def scene():
 
 def test_jsonl_is_what_the_stage_writes_but_for_the_name(tmp_path):
     path = written(JsonlPart, tmp_path, scene())
-    sink = Jsonl(path=str(tmp_path / "plain.jsonl"))
+    sink = JsonlSink(path=str(tmp_path / "plain.jsonl"))
     sink.context = Context(id="jsonl")
     sink.open()
     for frame in scene():
@@ -77,7 +71,7 @@ def test_jsonl_is_what_the_stage_writes_but_for_the_name(tmp_path):
 
 def test_csv_is_what_the_stage_writes_but_for_the_name(tmp_path):
     path = written(CsvPart, tmp_path, scene())
-    sink = Csv(path=str(tmp_path / "plain.csv"))
+    sink = CsvSink(path=str(tmp_path / "plain.csv"))
     sink.context = Context(id="csv")
     sink.open()
     for frame in scene():
@@ -90,7 +84,7 @@ def test_csv_is_what_the_stage_writes_but_for_the_name(tmp_path):
 def test_the_name_of_a_file_is_no_formula_where_the_pipeline_s_csv_guards_against_that(tmp_path):
     for guard in (True, False):
         text = f"sources: {{a: 'test://'}}\nstages: {{csv: {{path: x.csv, escape_formulas: {str(guard).lower()}}}}}"
-        sinks = [Place("dataset.csv", CsvPart, {"path": str(tmp_path / "{source}.csv")})]
+        sinks = [SinkSpec("dataset.csv", CsvPart, {"path": str(tmp_path / "{source}.csv")})]
         options = wire(build(read_text(text)), sinks, video=None).nodes["dataset.csv"].options
         assert options.get("escape_formulas", False) is guard
         sink = CsvPart(**{**options, "path": str(tmp_path / f"{guard}.csv"), "names": {str(guard): "=1+1.mp4"}})
@@ -154,7 +148,7 @@ def test_coco_has_masks_and_points(tmp_path):
     (given,) = frames(1)
     given.tables = {"d": detections([[10, 20, 30, 60]], labels=("person",), keypoints=points,
                                     mask=np.array([rle.encode(mask, 640, 360)], object))}  # fmt: skip
-    given.tables["d"].skeleton = Skeleton(("nose", "eye"), ((0, 1),))
+    given.tables["d"] = given.tables["d"].with_columns(skeleton=Skeleton(("nose", "eye"), ((0, 1),)))
     made = coco(written(CocoPart, tmp_path, [given]))
     one = made.anns[1]
     assert (made.annToMask(one) == mask).all()

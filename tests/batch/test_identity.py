@@ -9,14 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from made import PLAIN, ROOT, graph_of, settings  # the path is set just above
+from support.made import PLAIN, ROOT, graph_of, settings
 
 from streamkit.batch.identity import differences, file_key, pipeline_identity, pipeline_key
-from streamkit.batch.job import Look, VideoFile
-from streamkit.errors import ConfigError, ModelError
+from streamkit.batch.job import FrameSelection, VideoFile
+from streamkit.core.errors import ConfigError, ModelError
 
 PLUGIN = '''
 from _helper import NAME
@@ -56,11 +53,11 @@ def test_what_changes_no_answer_changes_no_key(tmp_path, text):
 @pytest.mark.parametrize(
     ("text", "formats", "look", "told"),
     [
-        (PLAIN.replace("model: demo", "model: demo, min_score: 0.6"), ["parquet"], Look(),
+        (PLAIN.replace("model: demo", "model: demo, min_score: 0.6"), ["parquet"], FrameSelection(),
          "stages.detect.min_score is 0.6 and was not set"),
-        (PLAIN, ["parquet", "csv"], Look(), "formats was parquet and is csv, parquet"),
-        (PLAIN, ["parquet"], Look(every=2), "look.every was 1 and is 2"),
-        (PLAIN.replace("  draw", "  track: {}\n  draw"), ["parquet"], Look(), "stages.track is new"),
+        (PLAIN, ["parquet", "csv"], FrameSelection(), "formats was parquet and is csv, parquet"),
+        (PLAIN, ["parquet"], FrameSelection(every=2), "look.every was 1 and is 2"),
+        (PLAIN.replace("  draw", "  track: {}\n  draw"), ["parquet"], FrameSelection(), "stages.track is new"),
     ],
     ids=["option", "format", "look", "stage"],
 )  # fmt: skip
@@ -132,9 +129,9 @@ def test_a_plugin_and_what_it_takes_from_beside_it_are_noticed(tmp_path, monkeyp
 def test_the_key_is_the_same_in_every_process(tmp_path):
     made = settings(tmp_path, PLAIN)
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "from made import *; from streamkit.batch.identity import *; from pathlib import Path\n"
-        f"s = Settings(Path({str(made.pipeline)!r}), (), Path('out'), ('parquet',), Look())\n"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        "from support.made import *; from streamkit.batch.identity import *; from pathlib import Path\n"
+        f"s = BatchSettings(Path({str(made.pipeline)!r}), (), Path('out'), ('parquet',), FrameSelection())\n"
         "print(pipeline_key(pipeline_identity(graph_of(s), s)))"
     )
     out = subprocess.run(

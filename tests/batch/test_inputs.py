@@ -3,13 +3,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.rights import without_rights
+from support.s3_server import bucket, s3, s3_server  # noqa: F401  fixtures
 
 from streamkit.batch.inputs import GONE, find
-from streamkit.errors import ConfigError, MissingPackage
-
-sys.path.insert(0, str(Path(__file__).parent))
-from rights import without_rights  # the path is set just above
-from s3_server import bucket, s3, s3_server  # noqa: F401  fixtures
+from streamkit.core.errors import ConfigError, MissingPackage
 
 
 @pytest.fixture
@@ -159,7 +157,7 @@ def test_what_is_no_file_is_among_the_files(archive):
 def test_a_folder_that_may_not_be_read_is_not_passed_over(archive, pattern, told):
     (archive / "videos" / "shut").mkdir(mode=0)
     code = (
-        "import sys; from streamkit.batch.inputs import find; from streamkit.errors import ConfigError\n"
+        "import sys; from streamkit.batch.inputs import find; from streamkit.core.errors import ConfigError\n"
         "try: print(*[file.name for file in find(sys.argv[1:])])\n"
         "except ConfigError as error: print(error)"
     )

@@ -5,50 +5,50 @@ from typing import Any
 
 import pytest
 
-from streamkit.batch.crew import Died, WorkerState
-from streamkit.batch.job import Job, Outcome, VideoFile
+from streamkit.batch.job import BatchJob, Outcome, VideoFile
 from streamkit.batch.manager import Manager
 from streamkit.batch.progress import line, worker_line
-from streamkit.batch.summary import Tally, duration, hours, lines, report
+from streamkit.batch.summary import RunCounts, duration, hours, lines, report
 from streamkit.batch.worker import Doing
-from streamkit.errors import OutputError
+from streamkit.batch.worker_pool import WorkerDied, WorkerState
+from streamkit.core.errors import OutputError
 
 
-def job(name: str, size: int | None = 100) -> Job:
-    return Job(VideoFile(f"/v/{name}", name, size, "1"), name)
+def job(name: str, size: int | None = 100) -> BatchJob:
+    return BatchJob(VideoFile(f"/v/{name}", name, size, "1"), name)
 
 
-def done(one: Job, **told: Any) -> Outcome:
+def done(one: BatchJob, **told: Any) -> Outcome:
     return Outcome(one, "done", frames=10, objects=3, duration_s=2.0, seconds=0.1, **told)
 
 
-def failed(one: Job, kind: str = "lost", again: bool = True) -> Outcome:
+def failed(one: BatchJob, kind: str = "lost", again: bool = True) -> Outcome:
     return Outcome(one, "failed", f"{kind}: no luck", kind, again)
 
 
 class Crew:
     """A crew of which a test says what comes of each job; it ends the oldest job in hand at each wait."""
 
-    def __init__(self, what: Callable[[Job, bool], Any] = lambda job, alone: done(job), slots: int = 2) -> None:
+    def __init__(self, what: Callable[[BatchJob, bool], Any] = lambda job, alone: done(job), slots: int = 2) -> None:
         self.slots, self.what = slots, what
         self.given: list[tuple[str, int, bool]] = []
-        self.in_hand: list[tuple[Job, bool]] = []
+        self.in_hand: list[tuple[BatchJob, bool]] = []
         self.most = 0
         self.open = self.aborted = False
 
     def start(self) -> None:
         self.open = True
 
-    def give(self, job: Job, alone: bool = False) -> None:
+    def give(self, job: BatchJob, alone: bool = False) -> None:
         self.given.append((job.key, job.attempt, alone))
         self.in_hand.append((job, alone))
         self.most = max(self.most, len(self.in_hand))
 
-    def recall(self) -> list[Job]:
+    def recall(self) -> list[BatchJob]:
         left, self.in_hand = self.in_hand[1:], self.in_hand[:1]
         return [job for job, _ in left]
 
-    def wait(self, timeout_s: float) -> list[Outcome | Died]:
+    def wait(self, timeout_s: float) -> list[Outcome | WorkerDied]:
         return [self.what(*self.in_hand.pop(0))] if self.in_hand else []
 
     def workers(self) -> list[WorkerState]:
@@ -61,7 +61,7 @@ class Crew:
         self.aborted = True
 
 
-def run(crew: Crew, jobs: list[Job], **options: Any) -> tuple[Tally, list[Outcome]]:
+def run(crew: Crew, jobs: list[BatchJob], **options: Any) -> tuple[RunCounts, list[Outcome]]:
     committed: list[Outcome] = []
     tally = Manager(crew, jobs, committed.append, **options).run()
     assert not crew.open
@@ -114,10 +114,12 @@ def test_a_broken_file_is_not_tried_again():
 
 
 def test_files_of_a_dead_worker_are_tried_alone_and_the_one_that_kills_again_is_to_blame():
-    def what(one: Job, alone: bool) -> Any:
+    def what(one: BatchJob, alone: bool) -> Any:
         if one.key == "killer":
-            return Died((one,), "the worker was killed by SIGSEGV")
-        return Died((one,), "the worker was killed by SIGSEGV") if one.key == "beside" and not alone else done(one)
+            return WorkerDied((one,), "the worker was killed by SIGSEGV")
+        return (
+            WorkerDied((one,), "the worker was killed by SIGSEGV") if one.key == "beside" and not alone else done(one)
+        )
 
     crew = Crew(what)
     tally, committed = run(crew, [job("killer", 9), job("beside", 8), job("other", 1)], retries=0)
@@ -130,13 +132,15 @@ def test_files_of_a_dead_worker_are_tried_alone_and_the_one_that_kills_again_is_
 
 
 def test_a_file_that_hangs_twice_has_timed_out():
-    tally, committed = run(Crew(lambda job, alone: Died((job,), "no frame of a for 600 s", "timeout")), [job("a")])
+    tally, committed = run(
+        Crew(lambda job, alone: WorkerDied((job,), "no frame of a for 600 s", "timeout")), [job("a")]
+    )
     assert [one.cause_kind for one in committed] == ["timeout"]
     assert tally.exit_code == 1
 
 
 def test_a_worker_that_dies_with_nothing_in_hand_costs_no_file():
-    first = iter([Died((), "the worker was killed by SIGKILL")])
+    first = iter([WorkerDied((), "the worker was killed by SIGKILL")])
     crew = Crew()
     wait = crew.wait
     crew.wait = lambda timeout_s: [one] if (one := next(first, None)) else wait(timeout_s)
@@ -180,7 +184,7 @@ def test_stopped_it_finishes_what_is_in_hand_and_no_more():
 
 
 def test_the_summary_says_all_that_happened():
-    tally = Tally(files=6, skipped=1, failed_before=1, left=1, seconds=10.0)
+    tally = RunCounts(files=6, skipped=1, failed_before=1, left=1, seconds=10.0)
     tally.add(done(job("a")))
     tally.add(failed(job("night/b.mp4"), "damaged"))
     text = "\n".join(lines(tally))
@@ -198,14 +202,14 @@ def test_the_summary_says_all_that_happened():
 
 
 def test_frames_that_failed_in_a_file_that_is_done_are_told():
-    tally = Tally(files=1)
+    tally = RunCounts(files=1)
     tally.add(done(job("a"), facts={"failed_frames": 2}))
     assert tally.exit_code == 1
     assert any("in files that are done: 2" in text for text in lines(tally))
 
 
 def test_damaged_frames_in_files_that_are_done_are_reported_and_no_failure():
-    tally = Tally(files=3)
+    tally = RunCounts(files=3)
     for name, damaged in (("a", 1), ("b", 1002), ("c", 0)):
         tally.add(done(job(name), facts={"damaged_frames": damaged}))
     tally.add(failed(job("d"), "damaged"))
@@ -213,10 +217,10 @@ def test_damaged_frames_in_files_that_are_done_are_reported_and_no_failure():
     assert "damaged frames: 1,003, in 2 of the files that are done; --strict fails such files" in lines(tally)
     told = report(tally, 1)
     assert (told["damaged_files"], told["damaged_frames"]) == (2, 1003)
-    clean = Tally(files=1)
+    clean = RunCounts(files=1)
     clean.add(done(job("a"), facts={"damaged_frames": 4}))
     assert clean.exit_code == 0
-    assert not any("damaged" in text for text in lines(Tally()))
+    assert not any("damaged" in text for text in lines(RunCounts()))
 
 
 @pytest.mark.parametrize(
@@ -250,7 +254,7 @@ def clock(monkeypatch):
 class Halfway(Crew):
     """Workers that are half through whatever they have; the file that was given last ends first."""
 
-    def wait(self, timeout_s: float) -> list[Outcome | Died]:
+    def wait(self, timeout_s: float) -> list[Outcome | WorkerDied]:
         return [done(self.in_hand.pop()[0])]
 
     def workers(self) -> list[WorkerState]:

@@ -1,19 +1,16 @@
 import os
-import sys
 from pathlib import Path
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from support import corpus
+from support.breaking import WAYS
+from support.s3_server import bucket, s3, s3_server  # noqa: F401  fixtures
 
 from streamkit.batch.probe import Probe, cause, probe
-from streamkit.errors import DeviceError, OutputError, SourceError, StageError
-from streamkit.stage import Context
-from streamkit.stages.source import VideoSource
-
-sys.path.insert(0, str(Path(__file__).parent))
-import corpus  # the path is set just above
-from breaking import WAYS
-from s3_server import bucket, s3, s3_server  # noqa: F401  fixtures
+from streamkit.core.errors import DeviceError, OutputError, SourceError, StageError
+from streamkit.core.stage import Context
+from streamkit.stages.sources.source import VideoSource
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "street.mp4"
 STREET = Probe(16.0, "h264", 640, 360, 25.0, 400)

@@ -1,6 +1,5 @@
 """Files of a web server, whose listings tell names alone, and which may tell no size at all."""
 
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -10,10 +9,7 @@ from pathlib import Path
 import fsspec
 import pyarrow.dataset
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from made import PLAIN, graph_of, settings  # the path is set just above
+from support.made import PLAIN, graph_of, settings
 
 from streamkit.batch import dryrun, fetch
 from streamkit.batch.dryrun import dry_run
@@ -23,7 +19,7 @@ from streamkit.batch.job import Outcome
 from streamkit.batch.pipeline import config_for
 from streamkit.batch.probe import Probe, probe
 from streamkit.batch.work import opened
-from streamkit.errors import ConfigError, SourceError
+from streamkit.core.errors import ConfigError, SourceError
 
 SAMPLE = (Path(__file__).resolve().parents[2] / "samples" / "street.mp4").read_bytes()
 

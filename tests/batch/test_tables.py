@@ -1,20 +1,24 @@
 """The tables' columns, by what a pipeline has, and the Arrow arrays that its results become."""
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.cards import card_of, tiny_pose  # the paths are set just above
+from support.made import PLAIN, TRACKED, graph_of, settings
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from cards import card_of, tiny_pose  # the paths are set just above
-from made import PLAIN, TRACKED, graph_of, settings
-
-from streamkit.batch.tables import KINDS, RUN_COLUMNS, Column, Tables, comparable, files_schema, others_of, tables_of
-from streamkit.errors import MissingPackage
+from streamkit.batch.tables import (
+    KINDS,
+    RUN_COLUMNS,
+    DatasetTables,
+    ObjectColumn,
+    comparable,
+    files_schema,
+    others_of,
+    tables_of,
+)
+from streamkit.core.errors import MissingPackage
 
 ALWAYS = ["key", "source", "frame", "pts_s", "stage", "label", "class_id", "score", "damaged", "x1", "y1", "x2", "y2"]
 
@@ -39,7 +43,7 @@ def types_in(schema):
 
 
 def test_every_table_has_the_types_that_readers_rely_on():
-    schemas = Tables((Column("speed_kmh", "float"),), facts=True, others=True).schemas()
+    schemas = DatasetTables((ObjectColumn("speed_kmh", "float"),), facts=True, others=True).schemas()
     objects = {
         **WHERE, "stage": "string", "label": "string", "class_id": "int32", "score": "float", "damaged": "bool",
         "x1": "float", "y1": "float", "x2": "float", "y2": "float", "speed_kmh": "float", "extra": "string",
@@ -91,10 +95,9 @@ def test_networks_bring_their_columns(tmp_path, test_data):
 PLUGIN = '''
 from streamkit import FrameStage, stage
 
-@stage("tall", reads="detections", writes="height_m")
+@stage("tall", reads="detections", writes="height_m", columns={"height_m": "float", "nonsense": "vegetable"})
 class Tall(FrameStage):
     """Measure."""
-    columns = {"height_m": "float", "nonsense": "vegetable"}
 
     def process(self, frame):
         pass
@@ -109,7 +112,7 @@ def test_a_plugin_may_say_a_type_and_else_its_columns_go_into_extra(tmp_path):
 
 
 def array(kind, values, **more):
-    return Column("one", kind, **more).array(values)
+    return ObjectColumn("one", kind, **more).array(values)
 
 
 def test_values_become_arrays_that_say_where_there_is_none():
@@ -136,7 +139,7 @@ def test_values_become_arrays_that_say_where_there_is_none():
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_every_kind_has_arrays_of_its_type_for_rows_without_the_column(kind):
-    column = Column("one", kind, ("color",))
+    column = ObjectColumn("one", kind, ("color",))
     assert column.nulls(3).type == column.type
     assert len(column.nulls(3)) == 3
 
@@ -146,7 +149,7 @@ def test_arrays_are_of_their_columns_type_also_without_a_row():
         ("points", (0, 5, 3), np.float32), ("vector", (0, 8), np.float32), ("mask", (0,), object),
         ("float", (0,), np.float32), ("int", (0,), np.int64), ("flag", (0,), bool),
     ):  # fmt: skip
-        column = Column("one", kind)
+        column = ObjectColumn("one", kind)
         assert column.array(np.zeros(shape, dtype)).cast(column.type).type == column.type
 
 

@@ -2,23 +2,19 @@
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from made import PLAIN, graph_of, settings  # the path is set just above
+from support.made import PLAIN, graph_of, settings
 
 from streamkit.batch.folder import statuses
 from streamkit.batch.inputs import find
 from streamkit.batch.job import Outcome
 from streamkit.batch.parts import parts
 from streamkit.batch.work import opened
-from streamkit.errors import ConfigError
+from streamkit.core.errors import ConfigError
 
 
 @pytest.fixture
@@ -105,11 +101,11 @@ def test_with_another_pipeline_it_is_refused_and_again_begins_from_nothing(run, 
     before = kept(run.out)
     manifest = json.loads((run.out / "streamkit.json").read_text())
     (run.out / "streamkit.json").write_text(json.dumps({**manifest, "pipeline": "0" * 16}))
-    with pytest.raises(ConfigError, match="--again"):
+    with pytest.raises(ConfigError, match="--overwrite"):
         run(file)
     assert kept(run.out) == before
-    assert run(file, again=True) == (0, 0, ["a.mp4"])
-    assert run(file, again=True) == (1, 0, [])
+    assert run(file, overwrite=True) == (0, 0, ["a.mp4"])
+    assert run(file, overwrite=True) == (1, 0, [])
 
 
 def test_copies_that_a_killed_run_left_are_gone_at_the_next_start(run, tmp_path):

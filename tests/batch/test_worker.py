@@ -2,25 +2,20 @@
 
 import json
 import os
-import sys
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pyarrow.parquet as pq
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from small_clips import clip, job, with_a_gap
+from support.small_clips import clip, job, with_a_gap
 
 from streamkit.batch.inputs import find
-from streamkit.batch.job import Look, Outcome, Settings
+from streamkit.batch.job import BatchSettings, FrameSelection, Outcome
 from streamkit.batch.pipeline import graph_for
 from streamkit.batch.work import opened
-from streamkit.batch.worker import Worker
-from streamkit.errors import ConfigError
+from streamkit.batch.worker import BatchWorker
+from streamkit.core.errors import ConfigError
 
 COUNT = """
 device: cpu
@@ -70,9 +65,9 @@ def settings(tmp_path):
     (tmp_path / "opened.py").write_text(OPENED)
     (tmp_path / "p.yaml").write_text(COUNT.replace("FILE", str(tmp_path / "opened.txt")))
 
-    def make(look: Look = Look(), **overrides: str) -> Settings:  # noqa: B008  a frozen value
+    def make(look: FrameSelection = FrameSelection(), **overrides: str) -> BatchSettings:  # noqa: B008  a frozen value
         named = tuple((name.replace("__", "."), value) for name, value in overrides.items())
-        return Settings(tmp_path / "p.yaml", named, tmp_path / "out", ("jsonl",), look)
+        return BatchSettings(tmp_path / "p.yaml", named, tmp_path / "out", ("jsonl",), look)
 
     return make
 
@@ -80,10 +75,10 @@ def settings(tmp_path):
 @pytest.fixture
 def work(settings):
     """A worker, closed at the end."""
-    made: list[Worker] = []
+    made: list[BatchWorker] = []
 
-    def make(*args, **options) -> Worker:
-        made.append(Worker(*args, **options))
+    def make(*args, **options) -> BatchWorker:
+        made.append(BatchWorker(*args, **options))
         return made[-1]
 
     yield make
@@ -172,7 +167,7 @@ def test_a_damaged_file_of_which_no_frame_came_has_failed(settings, work, tmp_pa
 
 
 def test_what_is_looked_at(settings, work, root):
-    look = Look(start_s=2.0, end_s=4.0, every=5)
+    look = FrameSelection(start_s=2.0, end_s=4.0, every=5)
     done = work(settings(look), "cpu").do(job(root / "samples" / "street.mp4"))
     assert (done.frames, done.duration_s) == (10, 2.0)
     lines = (settings().out / "jsonl").glob("*.jsonl")
@@ -182,7 +177,7 @@ def test_what_is_looked_at(settings, work, root):
 def test_of_a_file_that_was_cut_short_what_was_there_was_looked_at(settings, work, tmp_path):
     data = clip(tmp_path / "whole.mkv", 200).read_bytes()
     (tmp_path / "cut.mkv").write_bytes(data[: len(data) // 2])
-    cut = work(settings(Look(every=40)), "cpu").do(job(tmp_path / "cut.mkv"))
+    cut = work(settings(FrameSelection(every=40)), "cpu").do(job(tmp_path / "cut.mkv"))
     assert (cut.cause_kind, cut.facts["duration_s"]) == ("truncated", 20.0)
     assert f" {cut.duration_s:.1f} of 20.0 s could be read" in cut.cause
     assert 0.0 < cut.duration_s < 15.0
@@ -190,7 +185,7 @@ def test_of_a_file_that_was_cut_short_what_was_there_was_looked_at(settings, wor
 
 
 def test_a_file_that_is_over_before_the_start_is_done_with_no_frame(settings, work, root, tmp_path):
-    worker = work(settings(Look(start_s=10.0)), "cpu")
+    worker = work(settings(FrameSelection(start_s=10.0)), "cpu")
     short = worker.do(job(clip(tmp_path / "short.mp4")))
     assert (short.status, short.frames, short.duration_s, short.facts["codec"]) == ("done", 0, 0.0, "h264")
     assert worker.do(job(root / "samples" / "street.mp4", 1)).frames == 150
@@ -225,7 +220,7 @@ def test_a_file_is_read_while_the_end_of_the_one_before_is_under_way(settings, w
 
 
 def test_several_files_side_by_side_have_their_own_results(settings, work, root):
-    worker = work(settings(Look(every=8)), "cpu", slots=3)
+    worker = work(settings(FrameSelection(every=8)), "cpu", slots=3)
     outcomes = dict[int, Outcome]()
     threads = [
         threading.Thread(target=lambda n=n: outcomes.update({n: worker.do(job(root / "samples" / "street.mp4", n))}))
@@ -244,13 +239,15 @@ def test_frames_that_fail_are_counted_and_all_of_them_are_a_failure(settings, wo
     street = root / "samples" / "street.mp4"
     some = work(settings(stages__opened__fail="[3, 7]"), "cpu").do(job(street))
     assert (some.status, some.frames, some.facts["failed_frames"]) == ("done", 400, 2)
-    every = work(settings(Look(end_s=1.0), stages__opened__fail="[-1]"), "cpu").do(job(street))
+    every = work(settings(FrameSelection(end_s=1.0), stages__opened__fail="[-1]"), "cpu").do(job(street))
     assert (every.status, every.cause_kind, every.again) == ("failed", "stage", False)
     assert "no such luck" in every.cause
 
 
 def test_a_stage_that_ends_the_run_ends_the_worker(settings, work, root):
-    worker = work(settings(Look(end_s=1.0), stages__opened__fail="[3]", stages__opened__run="{on_error: stop}"), "cpu")
+    worker = work(
+        settings(FrameSelection(end_s=1.0), stages__opened__fail="[3]", stages__opened__run="{on_error: stop}"), "cpu"
+    )
     first = worker.do(job(root / "samples" / "street.mp4"))
     assert (first.status, first.cause_kind, first.again) == ("failed", "stage", True)
     assert worker.over
@@ -259,7 +256,7 @@ def test_a_stage_that_ends_the_run_ends_the_worker(settings, work, root):
 
 
 def test_an_output_that_cannot_be_written_is_told_as_that(settings, work, root):
-    made = settings(Look(end_s=1.0))
+    made = settings(FrameSelection(end_s=1.0))
     worker = work(made, "cpu")
     made.out.mkdir(exist_ok=True)
     (made.out / "jsonl").write_text("in the way")
@@ -270,7 +267,7 @@ def test_an_output_that_cannot_be_written_is_told_as_that(settings, work, root):
 
 def test_a_pipeline_that_cannot_be_made_is_told_at_once(settings):
     with pytest.raises(ConfigError, match="min_scor"):
-        Worker(settings(stages__opened__min_scor="1"), "cpu")
+        BatchWorker(settings(stages__opened__min_scor="1"), "cpu")
 
 
 @pytest.mark.soak

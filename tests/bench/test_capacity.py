@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from streamkit.bench.capacity import Attempt, Options, Search, capacity, gives_out, largest, used
+from streamkit.bench.capacity import Attempt, CapacityOptions, Search, capacity, gives_out, largest, used
 from streamkit.bench.trial import Found
-from streamkit.errors import ConfigError, SourceError
+from streamkit.core.errors import ConfigError, SourceError
 
 GOOD = {"p50_ms": 20.0, "p95_ms": 60.0, "p99_ms": 80.0}
 
@@ -35,7 +35,7 @@ def test_the_most_is_never_passed():
 
 
 def search(tmp_path, rates=(25.0, 10.0), **options):
-    return Search(tmp_path / "pipeline.yaml", {}, "cpu", Options(**options), rates, tmp_path, print)
+    return Search(tmp_path / "pipeline.yaml", {}, "cpu", CapacityOptions(**options), rates, tmp_path, print)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_the_pipeline_that_ships_is_measured_and_its_outputs_left_alone(root, tm
     monkeypatch.chdir(tmp_path)
     (tmp_path / "samples").symlink_to(root / "samples")
     told, out = [], tmp_path / "answer.json"
-    options = Options(fps=2.0, max_latency_s=30.0, seconds=1.5, settle_s=0.2, most=2)
+    options = CapacityOptions(fps=2.0, max_latency_s=30.0, seconds=1.5, settle_s=0.2, max_streams=2)
     code = capacity(root / "pipeline.yaml", {"batch.max_wait": "10ms"}, "cpu", options, out, told.append)
     assert code == 0, told
     answer = json.loads(out.read_text())
@@ -98,7 +98,7 @@ def test_the_pipeline_that_ships_is_measured_and_its_outputs_left_alone(root, tm
 def test_not_one_stream_in_no_time(root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     told = []
-    options = Options(fps=2.0, max_latency_s=0.0001, seconds=0.5, settle_s=0.1)
+    options = CapacityOptions(fps=2.0, max_latency_s=0.0001, seconds=0.5, settle_s=0.1)
     assert capacity(root / "pipeline.yaml", {}, "cpu", options, None, told.append) == 1
     assert "late" in told[1]
     assert told[-1].startswith("0 streams fit")
@@ -108,8 +108,8 @@ def test_what_is_wrong_is_told_before_anything_runs(root, tmp_path):
     path = tmp_path / "pipeline.yaml"
     path.write_text("{sources: {a: nothing.mp4}, stages: {jsonl: {path: a.jsonl}}}")
     with pytest.raises(SourceError, match=r"nothing.mp4"):
-        capacity(path, {}, "cpu", Options(), None, print)
+        capacity(path, {}, "cpu", CapacityOptions(), None, print)
     with pytest.raises(ConfigError, match=r"no 'x'"):
-        capacity(path, {"stages.x.y": "1"}, "cpu", Options(), None, print)
-    with pytest.raises(ConfigError, match="--start 4 is above --most 2"):
-        capacity(path, {}, "cpu", Options(start=4, most=2), None, print)
+        capacity(path, {"stages.x.y": "1"}, "cpu", CapacityOptions(), None, print)
+    with pytest.raises(ConfigError, match="--start 4 is above --max-streams 2"):
+        capacity(path, {}, "cpu", CapacityOptions(start=4, max_streams=2), None, print)

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from streamkit.bench.clips import clip_of, lengthen, scratch_folder
-from streamkit.counters import Counters
-from streamkit.data import Device
-from streamkit.errors import ConfigError, SourceError
-from streamkit.media.reader import Reader
+from streamkit.core.counters import Counters
+from streamkit.core.data import Device
+from streamkit.core.errors import ConfigError, SourceError
+from streamkit.media.reader import VideoReader
 from streamkit.media.surfaces import SurfacePool
 
 
 def shown(path):
     """A hash and the time of every picture; the reader complains where any is lost."""
     device = Device("cpu")
-    with closing(Reader(str(path), device, SurfacePool(device), Counters(), print, threads=2)) as reader:
+    with closing(VideoReader(str(path), device, SurfacePool(device), Counters(), print, threads=2)) as reader:
         return [(hash(picture.surface.data.tobytes()), picture.pts_s) for _, picture in reader.pictures()]
 
 

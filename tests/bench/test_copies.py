@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from streamkit.bench.copies import due_a_second, multiply
-from streamkit.config import read_text
-from streamkit.data import Frame
-from streamkit.errors import ConfigError
-from streamkit.graph import build
-from streamkit.stage import Collecting, Sink, Source, default_registry, stage
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Frame
+from streamkit.core.errors import ConfigError
+from streamkit.core.stage import Collecting, Sink, Source, default_registry, stage
 
 
 def config(root, text):

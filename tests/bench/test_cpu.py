@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from streamkit.bench import cpu, probe
+from streamkit.bench import cpu, graph_cost
 from streamkit.bench.compare import agreement, objects_by_frame
-from streamkit.errors import ConfigError
+from streamkit.core.errors import ConfigError
 
 
 def thing(box=(10, 10, 50, 50), score=0.8, class_id=0):
@@ -58,7 +58,7 @@ def test_a_figure_says_whether_it_holds_its_bar(figure, holds, text):
 
 
 def test_stages_that_do_nothing_run_to_the_end():
-    found = probe.graph_cost(3_000)
+    found = graph_cost.graph_cost(3_000)
     assert found["frames"] == 3_000
     assert found["us_per_frame"] > 0
     assert sorted(found["memory_mb"]) == [1_000, 2_000, 3_000]
@@ -83,16 +83,16 @@ def test_a_command_that_fails_is_told_with_what_it_said():
 
 
 def test_memory_is_watched_while_real_frames_go_through(test_data, tmp_path):
-    bench = cpu.Bench(test_data, tmp_path, print)
+    bench = cpu.CpuBenchmark(test_data, tmp_path, print)
     out = tmp_path / "out.jsonl"
-    found = probe.memory(test_data / cpu.VIDEO, bench.card("yunet-64"), 1_000, out)
+    found = graph_cost.memory(test_data / cpu.VIDEO, bench.card("yunet-64"), 1_000, out)
     assert sorted(found["memory_mb"]) == [1_000]
     assert [json.loads(line)["frame"] for line in out.read_text().splitlines()] == list(range(1_000))
 
 
 @pytest.mark.parametrize("name", list(cpu.BARS))
 def test_plain_loop_and_pipeline_find_the_same(name, test_data, tmp_path):
-    bench = cpu.Bench(test_data, tmp_path, print, frames=20)
+    bench = cpu.CpuBenchmark(test_data, tmp_path, print, frames=20)
     sides = [bench.streamkit_side(name), bench.plain_side(name)]
     for side in sides:
         assert side["frames"] == 20

@@ -10,9 +10,9 @@ import time
 import pytest
 
 from streamkit.bench import gpu, trial
-from streamkit.bench.nvml import Nvml, Use
-from streamkit.bench.table import Row
-from streamkit.errors import ConfigError, DeviceError
+from streamkit.bench.table import Measurement
+from streamkit.core.errors import ConfigError, DeviceError
+from streamkit.runtime.observe.nvml import GpuUtilization, Nvml
 
 
 def options(root, **changed):
@@ -20,7 +20,7 @@ def options(root, **changed):
         "clips": {"h264": root / "samples" / "street.mp4"}, "model": "demo", "device": "cpu", "batches": (2, 3),
         "sources": (1, 2), "seconds": 0.3, "frames": 500,
     }  # fmt: skip
-    return gpu.Options(**{**given, **changed})
+    return gpu.GpuBenchOptions(**{**given, **changed})
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_parts_and_whole_are_measured_and_every_frame_has_its_record(root, tmp_p
     told, out = [], tmp_path / "bench.json"
     behind = tmp_path / "behind.yaml"
     behind.write_text("stages: {track: {}, area: {stage: zone, polygon: [[9, 9], [99, 9], [99, 99]]}}")
-    code = gpu.bench(options(root, batches=(2,), realtime=(1,), behind=gpu.stages_of(behind)), out, told.append)
+    code = gpu.bench(options(root, batches=(2,), realtime=(1,), extra_stages=gpu.stages_of(behind)), out, told.append)
     assert code == 0, told
     found = json.loads(out.read_text())
     rows = found["rows"]
@@ -82,7 +82,7 @@ def test_a_file_without_stages_of_its_own_is_refused(tmp_path):
 def test_parts_that_take_too_much_of_the_time_are_left_out(root, tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "_FOR_PARTS", 0.0)
     told = []
-    made = gpu.Bench(options(root, max_s=120), tmp_path, told.append)
+    made = gpu.GpuBenchmark(options(root, max_s=120), tmp_path, told.append)
     made.clips = made.options.clips
     made._parts()
     assert [row.what for row in made.rows] == ["decode", "decode", "preprocess", "infer", "postprocess"]
@@ -97,7 +97,7 @@ def test_what_there_is_no_time_for_is_left_out_or_stopped(root, tmp_path):
     def keep(made):
         kept.append(made.report(complete=False))
 
-    made = gpu.Bench(options(root, max_s=9.0, seconds=0.5, realtime=(1, 2)), tmp_path, told.append, keep)
+    made = gpu.GpuBenchmark(options(root, max_s=9.0, seconds=0.5, realtime=(1, 2)), tmp_path, told.append, keep)
     begun_s = time.monotonic()
     made.all()
     assert time.monotonic() - begun_s < 9.0 + 3.0  # what is killed takes a moment to end
@@ -115,7 +115,7 @@ def test_a_run_for_which_the_time_is_over_is_stopped_and_its_outputs_are_gone(ro
         raise TimeoutError
 
     monkeypatch.setattr(trial, "measure", measure)
-    made = gpu.Bench(options(root), tmp_path, print)
+    made = gpu.GpuBenchmark(options(root), tmp_path, print)
     made.clips = made.options.clips
     made._whole("h264", 2, 3)
     assert made.left_out == ["whole, h264, 2 sources, batch 3: stopped, the time was over"]
@@ -128,14 +128,16 @@ def test_a_run_for_which_the_time_is_over_is_stopped_and_its_outputs_are_gone(ro
 
 def test_paced_runs_come_before_those_of_the_whole(root, tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(gpu.Bench, "_parts", lambda self: None)
+    monkeypatch.setattr(gpu.GpuBenchmark, "_parts", lambda self: None)
     monkeypatch.setattr(
-        gpu.Bench, "_whole",
+        gpu.GpuBenchmark, "_whole",
         lambda self, codec, sources, batch, what="whole", decoders=None, processes=1: asked.append(
             (what, sources, processes)
         ),
     )  # fmt: skip
-    gpu.Bench(options(root, batches=(2,), sources=(1,), realtime=(5, 9), processes=(1, 3)), tmp_path, print).all()
+    gpu.GpuBenchmark(
+        options(root, batches=(2,), sources=(1,), realtime=(5, 9), processes=(1, 3)), tmp_path, print
+    ).all()
     assert asked[:4] == [("paced", 5, 1), ("paced", 9, 1), ("paced", 5, 3), ("paced", 9, 3)]
     assert asked[4] == ("whole", 1, 1)
     assert ("whole", 1, 3) in asked
@@ -166,7 +168,7 @@ def test_a_bench_that_is_killed_keeps_its_rows(root, tmp_path):
 
 
 def test_a_record_that_is_missing_is_an_error(root, tmp_path):
-    made = gpu.Bench(options(root), tmp_path, print)
+    made = gpu.GpuBenchmark(options(root), tmp_path, print)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "s000.jsonl").write_text("{}\n{}\n")
     found = gpu.trial.Found(frames_in_all=3)
@@ -176,21 +178,21 @@ def test_a_record_that_is_missing_is_an_error(root, tmp_path):
 
 
 def test_the_base_is_the_fewest_sources_that_are_fast_enough(root, tmp_path):
-    made = gpu.Bench(options(root), tmp_path, print)
+    made = gpu.GpuBenchmark(options(root), tmp_path, print)
     speeds = {1: 1300, 7: 7900, 14: 8000, 32: 7990}
-    made.rows = [Row("decode", fps, "hevc", sources) for sources, fps in speeds.items()]
+    made.rows = [Measurement("decode", fps, "hevc", sources) for sources, fps in speeds.items()]
     assert made._base("hevc") == 7
 
 
 def test_the_best_batch_is_that_of_the_fastest_run(root, tmp_path):
-    made = gpu.Bench(options(root), tmp_path, print)
+    made = gpu.GpuBenchmark(options(root), tmp_path, print)
     assert made._best_batch("hevc") == 2
-    made.rows = [Row("whole", fps, "hevc", 7, batch) for batch, fps in {8: 3000, 64: 7000, 128: 6500}.items()]
+    made.rows = [Measurement("whole", fps, "hevc", 7, batch) for batch, fps in {8: 3000, 64: 7000, 128: 6500}.items()]
     assert made._best_batch("hevc") == 64
 
 
 def test_the_quick_form_has_one_batch_size():
-    quick = gpu.Options({}).quick()
+    quick = gpu.GpuBenchOptions({}).quick()
     assert (quick.batches, quick.sources, quick.seconds) == ((64,), (14,), 1.5)
 
 
@@ -207,7 +209,7 @@ def test_without_a_gpu_it_says_what_is_missing(root):
     except Exception:
         with pytest.raises(DeviceError, match=r"run.py doctor says more"):
             gpu.bench(options(root, device="cuda"), None, print)
-        assert Nvml(0).use() == Use()
+        assert Nvml(0).use() == GpuUtilization()
     else:
         pytest.skip("there is a GPU")
 
@@ -221,12 +223,12 @@ def test_the_driver_says_how_busy_the_gpu_is():
     assert 0 <= use.gpu <= 1
     assert use.decoder is not None
     assert 0 <= use.decoder <= 1
-    assert nvml.use() == Use()
+    assert nvml.use() == GpuUtilization()
 
 
 @pytest.mark.gpu
 def test_a_run_on_the_gpu_is_measured(root, tmp_path):
-    made = gpu.Bench(options(root, device="cuda", batches=(8,), sources=(2,), seconds=0.5), tmp_path, print)
+    made = gpu.GpuBenchmark(options(root, device="cuda", batches=(8,), sources=(2,), seconds=0.5), tmp_path, print)
     made.clips = {"h264": root / "samples" / "street.mp4"}
     made._parts()
     made._whole("h264", 2, 8)

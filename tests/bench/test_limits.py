@@ -7,10 +7,10 @@ import pytest
 
 from streamkit.bench import limits
 from streamkit.bench.child import lines
-from streamkit.config import read_text
-from streamkit.data import Device
-from streamkit.errors import SourceError
-from streamkit.graph import build
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Device
+from streamkit.core.errors import SourceError
 
 CPU = Device("cpu")
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from streamkit.bench.lock import LockWatch
-from streamkit.runtime.background import side_by_side
+from streamkit.runtime.execution.future import side_by_side
 
 needs_counts = pytest.mark.skipif(
     not hasattr(resource, "RUSAGE_THREAD") or not getattr(sys, "_is_gil_enabled", lambda: True)(),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from streamkit.bench.moment import Moment
-from streamkit.runtime.metrics import Histogram
+from streamkit.runtime.execution.meters import Histogram
 
 
 def moment(frames, counted_s, latency=None):

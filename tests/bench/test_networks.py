@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from streamkit.bench.networks import half, network
-from streamkit.data import Device
-from streamkit.errors import ConfigError
+from streamkit.core.data import Device
+from streamkit.core.errors import ConfigError
 from streamkit.models.card import load_card
 from streamkit.models.session import Session
 

@@ -1,6 +1,6 @@
 """The rows of the bench: what is printed, and what is worked out of several."""
 
-from streamkit.bench.table import HEAD, Row, a_source, best, binding
+from streamkit.bench.table import HEAD, Measurement, a_source, best, binding
 from streamkit.bench.trial import Found
 
 
@@ -9,7 +9,9 @@ def found(**changed):
 
 
 def test_a_row_stands_under_the_head():
-    row = Row("whole", 5000.0, "hevc", 14, 64, of_limit=0.875, uses={"decoder": 0.96, "lock": 0.6}, found=found())
+    row = Measurement(
+        "whole", 5000.0, "hevc", 14, 64, of_limit=0.875, uses={"decoder": 0.96, "lock": 0.6}, found=found()
+    )
     text = str(row)
     assert text.split() == ["whole", "hevc", "14", "64", "5,000", "87.5%", "40.0%", "4.0", "0", "0", "0", "900", "9.5",
                             "decoder", "96%"]  # fmt: skip
@@ -19,15 +21,19 @@ def test_a_row_stands_under_the_head():
 
 
 def test_parts_alone_have_speed_only():
-    assert str(Row("infer", 9450.0, batch=64)).split() == ["infer", "64", "9,450"]
+    assert str(Measurement("infer", 9450.0, batch=64)).split() == ["infer", "64", "9,450"]
 
 
 def test_a_failed_run_says_why():
-    assert str(Row("whole", 0.0, "h264", 7, 8, found=found(error="out of memory"))).endswith("failed: out of memory")
+    assert str(Measurement("whole", 0.0, "h264", 7, 8, found=found(error="out of memory"))).endswith(
+        "failed: out of memory"
+    )
 
 
 def test_paced_runs_tell_drops_and_latency():
-    row = Row("paced", 3000.0, "hevc", 100, found=found(latency={"p50_ms": 41.2, "p95_ms": 90.0, "p99_ms": 120.0}))
+    row = Measurement(
+        "paced", 3000.0, "hevc", 100, found=found(latency={"p50_ms": 41.2, "p95_ms": 90.0, "p99_ms": 120.0})
+    )
     assert str(row).endswith("0 dropped, p50 41 ms, p95 90 ms, p99 120 ms")
 
 
@@ -38,15 +44,15 @@ def test_what_is_used_most_comes_first():
 
 
 def test_the_best_of_the_rows_that_fit():
-    rows = [Row("infer", 10.0, batch=8), Row("infer", 30.0, batch=64), Row("decode", 99.0)]
+    rows = [Measurement("infer", 10.0, batch=8), Measurement("infer", 30.0, batch=64), Measurement("decode", 99.0)]
     assert best(rows, what="infer") is rows[1]
     assert best(rows, what="infer", batch=8) is rows[0]
     assert best(rows, what="whole") is None
 
 
 def test_memory_for_each_further_source():
-    rows = [Row("whole", 1.0, "hevc", n, 64, found=found(device_mb=2000.0 + 75 * n)) for n in (1, 14, 32)]
-    rows.append(Row("whole", 1.0, "hevc", 64, 64, found=found(error="failed")))
+    rows = [Measurement("whole", 1.0, "hevc", n, 64, found=found(device_mb=2000.0 + 75 * n)) for n in (1, 14, 32)]
+    rows.append(Measurement("whole", 1.0, "hevc", 64, 64, found=found(error="failed")))
     assert a_source(rows, "device_mb", what="whole", codec="hevc", batch=64) == 75.0
     assert a_source(rows[:1], "device_mb") is None
-    assert a_source([Row("whole", 1.0, sources=n, found=found()) for n in (1, 2)], "device_mb") is None
+    assert a_source([Measurement("whole", 1.0, sources=n, found=found()) for n in (1, 2)], "device_mb") is None

@@ -9,10 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "batch"))
-
-from small_clips import clip
+from support.small_clips import clip
 
 ROOT = Path(__file__).resolve().parents[2]
 YAML = """
@@ -119,8 +116,8 @@ def test_another_pipelines_folder_is_refused_unless_again(run, tmp_path):
     assert other.returncode == 2
     assert "out is the data set of another pipeline" in other.stderr
     assert "min_score" in other.stderr
-    assert "--again" in other.stderr
-    anew = run("v", "--out", "out", "--set", "stages.detect.min_score=0.6", "--again")
+    assert "--overwrite" in other.stderr
+    anew = run("v", "--out", "out", "--set", "stages.detect.min_score=0.6", "--overwrite")
     assert anew.returncode == 0
     assert "done          1 files" in anew.stderr
 

@@ -1,9 +1,11 @@
 """The command itself: what it says where a word of it is wrong."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from cli.commands import Here
+from support.commands import Here
 
 
 @pytest.mark.parametrize(
@@ -11,9 +13,19 @@ from cli.commands import Here
     [
         (("chek", "pipeline.yaml"), "No such command 'chek'; did you mean 'check'?"),
         (("samples/street.mp4",), "samples/street.mp4 is no pipeline; name a YAML in which it stands under sources"),
+        (("capacity", "pipeline.yaml", "--most", "4"), "; it is now '--max-streams'"),
+        (("bench", "gpu", "--behind", "x.yaml"), "; it is now '--extra-stages'"),
+        (("batch", "pipeline.yaml", "a.mp4", "--again"), "; it is now '--overwrite'"),
     ],
 )
 def test_a_wrong_command_says_what_was_meant(root: Path, here: Here, args: tuple[str, ...], told: str) -> None:
     done = here(*args, cwd=root)
     assert done.returncode == 2
     assert told in done.stderr
+
+
+def test_the_package_is_the_command(root: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "streamkit", "--help"], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert "bench" in done.stdout

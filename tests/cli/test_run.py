@@ -8,7 +8,7 @@ from pathlib import Path
 
 import av
 import pytest
-from cli.commands import PIPELINE, Here, command, decoded, records, write
+from support.commands import PIPELINE, Here, command, decoded, records, write
 
 
 def test_a_run_writes_records_video_and_report(root: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from cli.commands import PIPELINE, decoded, records, write
+from support.commands import PIPELINE, decoded, records, write
 
 SLOW = '''
 import time
@@ -125,7 +125,7 @@ def test_watch_follows_the_file_and_sigterm_drains(root: Path, tmp_path: Path) -
         assert len((out / f"{name}.jsonl").read_text().splitlines()) == source["out"]
 
 
-MODULES = ("numpy", "streamkit.stage", "click", "yaml", "streamkit.graph")
+MODULES = ("numpy", "streamkit.core.stage", "click", "yaml", "streamkit.config.graph")
 CHECKS = (("check",), ("batch", "samples/street.mp4", "--out", "never", "--dry-run"))
 
 

@@ -94,7 +94,7 @@ def test_what_cannot_be_served_is_said(root, yaml, options, words):
 
 @pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "prometheus_client"])
 def test_a_missing_package_is_named_with_the_command_that_installs_it(missing, monkeypatch):
-    from streamkit.errors import MissingPackage
+    from streamkit.core.errors import MissingPackage
     from streamkit.serve.server import check_packages
 
     monkeypatch.setitem(sys.modules, missing, None)

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from streamkit.bench.brokers import free_port
-from streamkit.bench.rabbitmq import RabbitMq
+from support.broker_servers import free_port
+from support.rabbitmq import RabbitMqServer
 
 
 @pytest.fixture(scope="session")
@@ -31,12 +30,12 @@ def certificates() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def rabbitmq(certificates: Path) -> Iterator[RabbitMq]:
+def rabbitmq(certificates: Path) -> Iterator[RabbitMqServer]:
     """A RabbitMQ for all tests of this process, with a second listener at `safe_port` that speaks TLS."""
-    if (why := RabbitMq.missing()) is not None:
+    if (why := RabbitMqServer.missing()) is not None:
         pytest.skip(why)
     folder = Path(tempfile.mkdtemp(prefix="streamkit-amqp-"))
-    broker = RabbitMq(folder)
+    broker = RabbitMqServer(folder)
     broker.safe_port = free_port()
     files = {"cacertfile": "ca.pem", "certfile": "cert.pem", "keyfile": "key.pem"}
     options = ", ".join(f'{{{name}, "{certificates}/{file}"}}' for name, file in files.items())

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from emit.brokers import free_port, place  # noqa: F401  a fixture
+from support.brokers import free_port, place  # noqa: F401  a fixture
 
 from streamkit.emit.amqp import SCHEMES, AmqpClient
 from streamkit.emit.client import Lost, Message, address

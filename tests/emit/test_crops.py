@@ -8,16 +8,16 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from streamkit.config import read_text
-from streamkit.data import Color, Surface
-from streamkit.diagram import as_text
-from streamkit.errors import ConfigError
-from streamkit.graph import build
+from streamkit.config.diagram import as_text
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Color, Surface
+from streamkit.core.errors import ConfigError
+from streamkit.core.stage import default_registry
 from streamkit.ops.color import from_rgb
-from streamkit.runtime.sharing import share_out
-from streamkit.stage import default_registry
-from streamkit.stages.emit_sqlite import Sqlite
-from streamkit.testing import detections, frames, run_stage
+from streamkit.runtime.multiprocess.partition import share_out
+from streamkit.stages.sinks.sqlite import SqliteSink
+from streamkit.testing.kit import detections, frames, run_stage
 
 COLORS = {"person": (200, 40, 40), "car": (40, 180, 40), "bike": (40, 40, 220)}
 BOXES = {"person": [20, 20, 60, 120], "car": [100, 40, 220, 100], "bike": [240, 150, 300, 210]}
@@ -42,7 +42,7 @@ def scene(count=2, source="gate"):
 
 def sent(given, batch=4, **options):
     """What the database has, in order, and what was counted."""
-    made = Sqlite(**{"path": "out.db", "table": "records", "crops": True, **options})
+    made = SqliteSink(**{"path": "out.db", "table": "records", "crops": True, **options})
     run_stage(made, given, batch=batch)
     with closing(sqlite3.connect(made.path)) as database:
         rows = database.execute("select record from records order by rowid").fetchall()
@@ -92,7 +92,7 @@ def test_events_have_the_picture_of_their_object():
     assert shows(records[0]["event"]["crop"], "car")
     assert records[0]["event"]["data"] == {"direction": "in"}
     assert ["crop" in one["event"] for one in records] == [True, False, False]
-    assert counts["records without a crop: the object is not in the picture"] == 2
+    assert counts["records without a crop: object outside the frame"] == 2
 
 
 def test_size_pad_and_quality():
@@ -107,7 +107,7 @@ def test_frames_without_pixels_and_boxes_beside_the_picture_go_without():
     records, counts = sent(given, send="objects")
     assert len(records) == 4
     assert not any("crop" in one["object"] for one in records)
-    assert counts["records without a crop: the object is not in the picture"] == 4
+    assert counts["records without a crop: object outside the frame"] == 4
 
 
 def test_without_crops_nothing_is_cut():

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from streamkit.counters import Counters
+from streamkit.core.counters import Counters
 from streamkit.emit.client import Message
 from streamkit.emit.dead_letters import UNKEPT, DeadLetters
 

@@ -12,9 +12,9 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from emit.brokers import PLACES, place  # noqa: F401  a fixture
+from support.brokers import PLACES, place  # noqa: F401  a fixture
 
-LIFE = Path(__file__).with_name("life.py")
+LIFE = Path(__file__).parents[1] / "support" / "life.py"
 WITH_GATE = ["mqtt", "redis", "postgres", "webhook", "amqp", "nats"]
 DROPS_REPEATS = ["postgres", "nats"]
 
@@ -92,7 +92,7 @@ def bring_the_rest(options):
     """Runs that send what is left in the spool: while a broker that was killed starts, it lets nobody in."""
     until_s = time.monotonic() + 120
     for n in itertools.count():
-        last = Life({**options, "timeout": "30s", "drain": "30s"}, [f"last{n}"], 1, 1)
+        last = Life({**options, "timeout": "30s", "drain_timeout": "30s"}, [f"last{n}"], 1, 1)
         assert last.end(900) == 0
         if "are left in" not in last.said:
             return
@@ -182,7 +182,7 @@ def test_a_connection_cut_between_sending_and_acknowledgement_gives_repeats_and_
 @pytest.mark.parametrize("kind", ["mqtt", "redis", *soaks("webhook", "amqp", "nats")])
 def test_a_broker_that_stands_still_is_left_and_found_again(kind, place, tmp_path):  # noqa: F811
     there = place(kind)
-    life = Life(with_spool(there, tmp_path, max_wait="500ms", drain="60s"), ["gate"], 2500, 1000)
+    life = Life(with_spool(there, tmp_path, max_wait="500ms", drain_timeout="60s"), ["gate"], 2500, 1000)
     life.wait_for_first()
     time.sleep(0.1)
     there.broker.freeze()
@@ -197,7 +197,7 @@ def test_a_broker_that_stands_still_is_left_and_found_again(kind, place, tmp_pat
 @pytest.mark.parametrize("kind", ["mqtt", "redis", *soaks("postgres", "amqp", "nats")])
 def test_a_wrong_password_is_told_without_it_and_nothing_is_lost(kind, place, tmp_path):  # noqa: F811
     there = place(kind)
-    wrong = {**with_spool(there, tmp_path, drain="500ms"), **there.options("wr0ng/secret")}
+    wrong = {**with_spool(there, tmp_path, drain_timeout="500ms"), **there.options("wr0ng/secret")}
     life = Life(wrong, ["gate"], 50, 500)
     assert life.end() == 0, "a broker that does not let us in is a warning"
     assert "50 records are left" in life.said

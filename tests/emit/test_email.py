@@ -4,15 +4,15 @@ import json
 from urllib.parse import quote
 
 import pytest
-from emit.mails import HEAD, event, mailing_fixture  # noqa: F401  a fixture
 from emit.test_delivery import Life
-from rtsp import wait_until
-from smtp import PASSWORD, USER, mail_server, mail_tls, text_of  # noqa: F401  fixtures
+from support.mails import HEAD, event, mailing_fixture  # noqa: F401  a fixture
+from support.rtsp import wait_until
+from support.smtp import PASSWORD, USER, mail_server, mail_tls, text_of  # noqa: F401  fixtures
 
-from streamkit.emit.blocks import Record
-from streamkit.emit.client import Lost, Refused
+from streamkit.emit.client import Lost, RecordRejected
 from streamkit.emit.email import GIVEN_UP, REFUSED_TO
 from streamkit.emit.email import SENT as MAILS
+from streamkit.emit.segment_file import SpoolRecord
 from streamkit.emit.sender import LOST, REFUSED, SENT
 
 LOGIN = f"{quote(USER)}:{quote(PASSWORD, safe='')}@"
@@ -159,7 +159,7 @@ def test_a_record_that_cannot_be_told_is_given_up_alone(mail_server, mailing):  
     made = mailing(server)
     strange = ("gate", "line", "crossed", "7"), {**HEAD, "event": None, "object": None, "objects": [{"no": "label"}]}
     made.put(event("first"), strange, event("second"))
-    made.stage.queue.append([Record(b"cameras/gate", b"", json.dumps(event("of another stage")[1]).encode())])
+    made.stage.queue.append([SpoolRecord(b"cameras/gate", b"", json.dumps(event("of another stage")[1]).encode())])
     made.flow(event("third"))
     assert [line.split()[2] for line in text_of(server.got[0]).splitlines()] == ["first", "second", "third"]
     assert len(server.got) == 1
@@ -174,7 +174,7 @@ def test_a_record_that_cannot_be_told_is_given_up_alone(mail_server, mailing):  
 @pytest.mark.parametrize("password", ["süß/47", "пароль"])
 def test_a_password_may_have_letters_beyond_ascii(password, mail_server, mail_tls, mailing, monkeypatch):  # noqa: F811
     context, ca = mail_tls
-    monkeypatch.setattr("smtp.PASSWORD", password)
+    monkeypatch.setattr("support.smtp.PASSWORD", password)
     server = mail_server(context, auth=True)
     url = f"smtp://{quote(USER)}:{quote(password, safe='')}@127.0.0.1:{server.port}"
     made = mailing(server, url=url, plain=False, tls={"ca": str(ca)})
@@ -216,8 +216,8 @@ def test_what_is_in_the_spool_comes_after_the_pipeline_was_killed(mail_server, t
     server.refuses["ops@example.com"] = "451 later"
     options = {
         "stage": "email", "url": f"smtp://127.0.0.1:{server.port}", "plain": True, "mail_from": "a@b.c",
-        "to": "ops@example.com", "send": "frames", "body": "{source} {text}", "gather": "100ms", "max_wait": "300ms",
-        "spool": {"path": str(tmp_path / "spool")},
+        "to": "ops@example.com", "send": "frames", "body": "{source} {text}", "batch_window": "100ms",
+        "max_wait": "300ms", "spool": {"path": str(tmp_path / "spool")},
     }  # fmt: skip
     first = Life(options, ["gate"], 10**6, 20)
     first.wait_for_first()
@@ -237,7 +237,7 @@ def test_a_refused_login_is_no_reason_to_give_records_up(mail_server, mailing): 
     server = mail_server()
     made = mailing(server)
     client = made.stage.sender._client
-    client._session = lambda: (_ for _ in ()).throw(Refused("no"))
+    client._session = lambda: (_ for _ in ()).throw(RecordRejected("no"))
     with pytest.raises(Lost) as caught:
         client.connect()
     assert type(caught.value) is Lost

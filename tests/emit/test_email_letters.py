@@ -3,8 +3,8 @@
 import base64
 
 import pytest
-from emit.mails import HEAD, event, mailing_fixture  # noqa: F401  a fixture
-from smtp import mail_server, text_of  # noqa: F401  fixtures
+from support.mails import HEAD, event, mailing_fixture  # noqa: F401  a fixture
+from support.smtp import mail_server, text_of  # noqa: F401  fixtures
 
 from streamkit.emit.client import Lost
 from streamkit.emit.email import OVER
@@ -15,7 +15,7 @@ JPEG = b"\xff\xd8\xff\xe0 a small picture"
 
 def test_what_happens_within_seconds_goes_into_one_mail(mail_server, mailing):  # noqa: F811
     server = mail_server()
-    made = mailing(server, gather=60.0, subject="[{source}] {kind}", body="{time} {text} {stage} {track_id}")
+    made = mailing(server, batch_window=60.0, subject="[{source}] {kind}", body="{time} {text} {stage} {track_id}")
     client, spool = made.stage.sender._client, made.stage.queue
     take, client.gather_s = spool.take, 60.0
 

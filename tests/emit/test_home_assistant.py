@@ -1,4 +1,4 @@
-"""What Home Assistant is told; a real broker and the example have it in tests/test_examples_out.py."""
+"""What Home Assistant is told; a real broker and the example have it in tests/e2e/test_examples_out.py."""
 
 import json
 import re

@@ -5,12 +5,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from emit.brokers import PLACES
+from support.brokers import PLACES
 
-from streamkit.bench import emitting
-from streamkit.counters import Counters
-from streamkit.emit.blocks import Record
+from benchmarks import emitters
+from streamkit.core.counters import Counters
 from streamkit.emit.client import Client, Lost
+from streamkit.emit.segment_file import SpoolRecord
 from streamkit.emit.sender import LOST, SENT, Sender
 from streamkit.emit.spool import FULL, OLD, Spool
 
@@ -52,7 +52,7 @@ class Hour:
         for _ in range(seconds):
             self.now_s += 1
             numbers = range(self.count, self.count + PER_S)
-            self.spool.append([Record(b"t", b"", b'{"n":%d,"source":"gate","objects":[]}' % n) for n in numbers])
+            self.spool.append([SpoolRecord(b"t", b"", b'{"n":%d,"source":"gate","objects":[]}' % n) for n in numbers])
             self.count += PER_S
             assert self.spool.size_bytes <= self._options.get("size", 1e9)
 
@@ -124,12 +124,12 @@ def test_what_is_past_the_spools_age_is_counted_exactly(hour):
 @pytest.mark.soak
 @pytest.mark.alone
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", [name for name in emitting.EMITTERS if name != "sqlite"])
+@pytest.mark.parametrize("name", [name for name in emitters.EMITTERS if name != "sqlite"])
 def test_it_catches_up_five_times_as_fast_as_records_come_and_holds_nothing_up(name):
     if (why := PLACES[name].made_of.missing()) is not None:
         pytest.skip(why)
     with tempfile.TemporaryDirectory(prefix="streamkit-hour-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)  # some do not run as root
-        found = emitting.measure(name, Path(folder))
-    assert found["caught_up_live_per_s"] >= 5 * emitting.LIVE_PER_S
+        found = emitters.measure(name, Path(folder))
+    assert found["caught_up_live_per_s"] >= 5 * emitters.LIVE_PER_S
     assert found["live_took_longer"] < 1.15

@@ -5,10 +5,10 @@ import socket
 import threading
 
 import pytest
-from emit.brokers import place  # noqa: F401  a fixture
-from emit.listener import Listener
+from support.brokers import place  # noqa: F401  a fixture
+from support.listener import Listener
 
-from streamkit.emit.client import Message, Refused, address
+from streamkit.emit.client import Message, RecordRejected, address
 from streamkit.emit.mqtt import SCHEMES, MqttClient
 
 
@@ -149,7 +149,7 @@ def test_every_answer_is_taken_though_some_say_no(strict, batch):
         refused = client.deliver(given)
         assert refused == dict.fromkeys(range(4, 100, 10), "reason code 0x87")
     else:
-        with pytest.raises(Refused) as caught:  # one of those that share a message may be at fault
+        with pytest.raises(RecordRejected) as caught:  # one of those that share a message may be at fault
             client.deliver(given)
         assert caught.value.done == 4
         assert not client.deliver(given[5:8])
@@ -165,7 +165,7 @@ def test_of_what_was_sent_only_the_head_that_has_arrived_is_done(there):
         Message(f"s-{number}", topic, "", b'{"id":"s-%d","source":"a"}' % number)
         for number, topic in enumerate(("streamkit/a", "streamkit/+", "streamkit/a"))
     ]
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RecordRejected) as caught:
         client.deliver(sent)
     assert caught.value.done == 1
     client.close()

@@ -4,12 +4,12 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from emit.brokers import place  # noqa: F401  a fixture
-from emit.listener import Listener
+from support.brokers import place  # noqa: F401  a fixture
+from support.listener import Listener
 
 from streamkit.emit.client import Lost, Message, address
 from streamkit.emit.mqtt import SCHEMES, MqttClient
-from streamkit.stages.emit_mqtt import Mqtt
+from streamkit.stages.sinks.mqtt import MqttSink
 
 LIMIT = 2000
 
@@ -166,28 +166,28 @@ def test_the_next_message_waits_for_the_oldest_that_is_under_way(client, monkeyp
                "\U0001fffe", "\U0010ffff", chr(0xD800), chr(0xDFFF), "+", "#"]
 )  # fmt: skip
 def test_what_a_topic_cannot_have_becomes_an_underscore_and_the_broker_takes_it(letter):
-    assert Mqtt.clean(f"a{letter}b/c") == "a_b/c"
+    assert MqttSink.clean(f"a{letter}b/c") == "a_b/c"
 
 
 def test_what_a_topic_can_have_stays():
     text = " ~\xa0é/\ufdcf\ufdf0\ufffd\U0001fffd€😀{}$"
-    assert Mqtt.clean(text) == text
+    assert MqttSink.clean(text) == text
 
 
 def test_labels_of_every_odd_letter_go_through_a_real_broker(there):
-    from streamkit.counters import Counters
-    from streamkit.emit.blocks import Record
-    from streamkit.stage import Context
+    from streamkit.core.counters import Counters
+    from streamkit.core.stage import Context
+    from streamkit.emit.segment_file import SpoolRecord
 
     odd = [chr(code) for code in (*range(0x20), *range(0x7F, 0xA0), 0xFDD0, 0xFFFE, 0x1FFFF)]
-    stage = Mqtt(
+    stage = MqttSink(
         **there.options(), send="objects", topic="streamkit/{label}/a", spool={"path": str(there.folder / "s")}
     )
     counters = Counters()
-    stage.context = Context("out", counters=counters, say=lambda text: None)
+    stage.context = Context("out", counters=counters, log=lambda text: None)
     stage.open()
     stage.queue.append([
-        Record(stage._topics.fill(("a", letter, "detect", "7"))[0], b"", json.dumps({"source": "_/a"}).encode())
+        SpoolRecord(stage._topics.fill(("a", letter, "detect", "7"))[0], b"", json.dumps({"source": "_/a"}).encode())
         for letter in odd
     ])  # fmt: skip
     stage.sender.run(lambda: not stage.queue.waiting)
@@ -200,7 +200,7 @@ def test_labels_of_every_odd_letter_go_through_a_real_broker(there):
 @pytest.mark.parametrize("letter", ["\x1b", "\x85", "\uffff"])
 def test_options_with_what_a_topic_cannot_have_are_refused(option, letter):
     with pytest.raises(ValueError, match=f"{option} cannot have control characters in it, got "):
-        Mqtt(url="mqtt://h", **{option: f"a{letter}b"})
+        MqttSink(url="mqtt://h", **{option: f"a{letter}b"})
 
 
 def test_a_broker_that_is_slow_is_told_again_what_stands(client, monkeypatch):

@@ -12,14 +12,14 @@ import time
 from pathlib import Path
 
 import pytest
-from emit.brokers import free_port, place  # noqa: F401  a fixture
 from hypothesis import given
 from hypothesis import strategies as st
+from support import broker_servers
+from support.brokers import free_port, place  # noqa: F401  a fixture
 
-from streamkit.bench import brokers
-from streamkit.emit.client import Lost, Message, Refused, address
+from streamkit.emit.client import Lost, Message, RecordRejected, address
 from streamkit.emit.nats import SCHEMES, NatsClient
-from streamkit.stages.emit_nats import Nats
+from streamkit.stages.sinks.nats import NatsSink
 
 
 def message(number, subject="streamkit.a", size=10):
@@ -42,13 +42,13 @@ def client(there):
 @pytest.fixture
 def server():
     """Make a server that is told other things."""
-    if (why := brokers.Nats.missing()) is not None:
+    if (why := broker_servers.NatsServer.missing()) is not None:
         pytest.skip(why)
     made, folders = [], []
 
     def start(text):
         folders.append(Path(tempfile.mkdtemp(prefix="streamkit-nats-")))
-        made.append(brokers.Nats(folders[-1]))
+        made.append(broker_servers.NatsServer(folders[-1]))
         made[-1].config = lambda: f'listen: "127.0.0.1:{made[-1].port}"\n{text.replace("FOLDER", str(folders[-1]))}'
         made[-1].start()
         return made[-1]
@@ -206,7 +206,7 @@ def test_what_is_permitted_goes_also_where_only_capitals_tell_it_from_what_is_no
         assert client.deliver([message(n + 99, "streamkit.Gate")]) == {}
     for n in range(1000, 1500, 100):
         given = [message(n + i, "streamkit.gate" if i % 10 == 1 else "streamkit.Gate") for i in range(100)]
-        with pytest.raises(Refused, match="may not publish") as caught:
+        with pytest.raises(RecordRejected, match="may not publish") as caught:
             client.deliver(given)
         assert caught.value.done <= 1
         assert not caught.value.whole, "the sender brings them one by one"
@@ -252,7 +252,7 @@ def test_only_a_stream_acknowledges(reply, there, client):
 
 @given(st.text())
 def test_whatever_a_value_is_it_is_one_word_of_a_subject(text):
-    assert re.fullmatch(r"[^\s.*>\x00]+", Nats.clean(text))
+    assert re.fullmatch(r"[^\s.*>\x00]+", NatsSink.clean(text))
 
 
 def test_a_token_lets_us_in_and_a_server_without_jetstream_is_told(server):

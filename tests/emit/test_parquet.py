@@ -12,21 +12,21 @@ import numpy as np
 import orjson
 import pyarrow.parquet as pq
 import pytest
-from emit.brokers import Place
 from emit.test_delivery import Life, survive, with_spool
 from emit.test_emitter import REGISTRY, problems, run
-from formats.given import GOOD
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.brokers import Place
+from support.given import GOOD
 
-from streamkit.config import read_text
-from streamkit.data import Device
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Device
 from streamkit.emit import parquet
 from streamkit.emit.client import Lost, Message
 from streamkit.emit.parquet import ParquetClient
-from streamkit.formats.columns import arrow_schema
-from streamkit.graph import build
-from streamkit.runtime.run import Pipeline
+from streamkit.io.formats.columns import arrow_schema
+from streamkit.runtime.pipeline import Pipeline
 
 TEN = {"stage": "ten_objects"}
 
@@ -99,12 +99,12 @@ def test_folders_by_source_and_date(tmp_path):
 
 
 def test_a_camera_s_date_is_that_of_its_clock():
-    from streamkit.stages.emit_parquet import Parquet
-    from streamkit.testing import frames
+    from streamkit.stages.sinks.parquet import ParquetSink
+    from streamkit.testing.kit import frames
 
     (frame,) = frames(1)
     frame.time_s = 1785542399.9  # 2026-07-31T23:59:59.9Z
-    assert Parquet(path="out/{date}").values(frame) == ("2026-07-31",)
+    assert ParquetSink(path="out/{date}").values(frame) == ("2026-07-31",)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_mistakes_are_told_before_anything_runs(options, why, tmp_path):
 def test_a_missing_package_is_told(tmp_path, monkeypatch):
     import sys
 
-    from streamkit.errors import MissingPackage
+    from streamkit.core.errors import MissingPackage
 
     arrow_schema.cache_clear()
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -138,7 +138,7 @@ def test_a_missing_package_is_told(tmp_path, monkeypatch):
 
 def test_a_folder_that_cannot_be_made_is_told_and_records_wait(tmp_path):
     (tmp_path / "out").write_text("a file")
-    code, counts, said = run(sink(tmp_path, drain=0.2), count=2)
+    code, counts, said = run(sink(tmp_path, drain_timeout=0.2), count=2)
     assert (code, counts["records left in the spool"]) == (0, 4)
     assert any("out: a part of the path is a file where a folder is needed; records wait" in text for text in said)
     (tmp_path / "out").unlink()

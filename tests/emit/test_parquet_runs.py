@@ -6,11 +6,11 @@ import pyarrow.parquet as pq
 import pytest
 from emit.test_parquet import OBJECT, client, leftovers, messages
 
-from streamkit.counters import Counters
-from streamkit.emit.blocks import Record
+from streamkit.core.counters import Counters
+from streamkit.core.stage import Context
+from streamkit.emit.segment_file import SpoolRecord
 from streamkit.emit.sender import SENT
-from streamkit.stage import Context
-from streamkit.stages.emit_parquet import Parquet
+from streamkit.stages.sinks.parquet import ParquetSink
 
 EARLIER, NOW = "0123456789ab1111", "0123456789ab2222"
 
@@ -49,19 +49,19 @@ def test_what_a_crash_left_of_an_earlier_run_goes_away(tmp_path):
 
 def test_a_value_that_no_folder_can_be_named_after_is_cut_and_stays_its_own(tmp_path):
     fits = "é" * 50
-    assert Parquet.clean(fits) == fits
-    assert Parquet.clean("a" * 100) == "a" * 100
-    found = {Parquet.clean(text) for text in ("a" * 101, "a" * 300, "a" * 300 + "b", fits + "x", "é" * 200)}
+    assert ParquetSink.clean(fits) == fits
+    assert ParquetSink.clean("a" * 100) == "a" * 100
+    found = {ParquetSink.clean(text) for text in ("a" * 101, "a" * 300, "a" * 300 + "b", fits + "x", "é" * 200)}
     assert len(found) == 5, "what differs behind the cut is another folder"
     assert all(len(name.encode()) <= 100 for name in found)
     assert {name[:30] for name in found} == {"a" * 30, "é" * 30}
-    stage = Parquet(path=str(tmp_path / "{source}-{label}"), send="objects", spool={"path": str(tmp_path / "s")})
+    stage = ParquetSink(path=str(tmp_path / "{source}-{label}"), send="objects", spool={"path": str(tmp_path / "s")})
     counters = Counters()
-    stage.context = Context("out", counters=counters, say=lambda text: None)
+    stage.context = Context("out", counters=counters, log=lambda text: None)
     stage.open()
     fill = stage._topics.fill
     body = b'{"source":"a","frame":1,"pts_s":0.0,"object":{"box":[0,0,1,1],"score":0.5,"class_id":1}}'
-    stage.queue.append([Record(fill(("a" * 300, "b" * 300, "detect", "7"))[0], b"", body)])
+    stage.queue.append([SpoolRecord(fill(("a" * 300, "b" * 300, "detect", "7"))[0], b"", body)])
     stage.sender.draining = True
     until_s = time.monotonic() + 20
     stage.sender.run(lambda: not stage.queue.waiting or time.monotonic() > until_s)

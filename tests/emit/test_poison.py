@@ -4,15 +4,15 @@ import json
 import time
 
 import pytest
-from emit.brokers import place  # noqa: F401  a fixture
-from emit.mails import event, mailing_fixture  # noqa: F401  a fixture
-from smtp import mail_server  # noqa: F401  a fixture
+from support.brokers import place  # noqa: F401  a fixture
+from support.mails import event, mailing_fixture  # noqa: F401  a fixture
+from support.smtp import mail_server  # noqa: F401  a fixture
 
-from streamkit.counters import Counters
-from streamkit.emit.blocks import Record
+from streamkit.core.counters import Counters
+from streamkit.core.stage import Context, default_registry
 from streamkit.emit.dead_letters import NAME
+from streamkit.emit.segment_file import SpoolRecord
 from streamkit.emit.sender import POISON, REFUSED, SENT
-from streamkit.stage import Context, default_registry
 
 COUNT, BAD = 60, 23
 HEAD = {"schema": "streamkit/1", "source": "gate", "pts_s": 0.0}
@@ -20,7 +20,7 @@ MB = 1_000_000
 
 
 def record(topic, key=b"", **more):
-    return Record(topic, key, json.dumps({**HEAD, **more}).encode())
+    return SpoolRecord(topic, key, json.dumps({**HEAD, **more}).encode())
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def flow(tmp_path):
             **there.options(), send=send, timeout=10.0, max_wait=0.5, spool={"path": str(tmp_path / "s")}, **options
         )
         counters, said = Counters(), []
-        stage.context = Context("out", counters=counters, say=said.append)
+        stage.context = Context("out", counters=counters, log=said.append)
         stage.open()
         stages.append(stage)
         topic, key = (*stage._topics.fill(("gate",)), b"", b"")[:2]
@@ -149,7 +149,7 @@ def test_a_record_that_is_never_taken_costs_itself_alone(name, place, flow, requ
 def test_a_mail_over_which_the_server_hangs_up_is_given_up(mail_server, mailing):  # noqa: F811
     server = mail_server()
     server.hang_up_at = b"poison"
-    made = mailing(server, gather=0.0)
+    made = mailing(server, batch_window=0.0)
     made.flow(event(kind="one"), event(kind="poison"), event(kind="three"))
     assert made.counters[POISON] == 1
     assert made.counters[SENT] == 2

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from streamkit.counters import Counters
-from streamkit.emit.blocks import Record
-from streamkit.emit.client import Client, Lost, Refused
+from streamkit.core.counters import Counters
+from streamkit.emit.client import Client, Lost, RecordRejected
 from streamkit.emit.dead_letters import NAME, UNKEPT
+from streamkit.emit.segment_file import SpoolRecord
 from streamkit.emit.sender import LOST, REFUSED, SENT, Sender
 from streamkit.emit.spool import Spool
 
@@ -32,7 +32,7 @@ class Scripted(Client):
             raise Lost("cut", done)
         for done, one in enumerate(messages):
             if json.loads(one.body)["n"] in self.never:
-                raise Refused("too large", done)
+                raise RecordRejected("too large", done)
             self.got.append(one)
 
 
@@ -44,7 +44,7 @@ def run(tmp_path):
         counters, said = Counters(), []
         spool = Spool(tmp_path / "s")
         spools.append(spool)
-        spool.append([Record(b"t/%d" % n, b"k", b'{"n":%d}' % n) for n in range(count)])
+        spool.append([SpoolRecord(b"t/%d" % n, b"k", b'{"n":%d}' % n) for n in range(count)])
         Sender(spool, client, 0.3, counters, said.append).run(lambda: not spool.waiting)
         return [json.loads(one.body)["n"] for one in client.got], counters, said, spool
 
@@ -105,11 +105,11 @@ def test_a_refusal_shows_no_secret_in_any_message_or_file(run, tmp_path):
         def deliver(self, messages):
             if len(messages) > 1:
                 return {0: "user:hunter2 may not write"}
-            raise Refused("hunter2 may not write either", 0, whole=True)
+            raise RecordRejected("hunter2 may not write either", 0, whole=True)
 
     (tmp_path / "one").mkdir()
     _, _, said, spool = run(Telling(), count=3)
-    spool.append([Record(b"hunter2/x", b"k", b'{"n":9}')])
+    spool.append([SpoolRecord(b"hunter2/x", b"k", b'{"n":9}')])
     sender = Sender(spool, Telling(), 0.3, Counters(), said.append)
     sender.run(lambda: not spool.waiting)
     dead = (spool.folder / "dead-letters.jsonl").read_text()
@@ -128,7 +128,7 @@ def test_the_dead_letter_file_takes_a_tenth_of_the_spool(tmp_path):
 
     counters, said = Counters(), []
     spool = Spool(tmp_path / "s", 1_000_000)
-    spool.append([Record(b"t", b"", b'{"x":"%b"}' % (b"x" * 30_000))] * 5)
+    spool.append([SpoolRecord(b"t", b"", b'{"x":"%b"}' % (b"x" * 30_000))] * 5)
     Sender(spool, No(), 0.3, counters, said.append).run(lambda: not spool.waiting)
     assert 90_000 < (spool.folder / NAME).stat().st_size <= 100_000
     assert (counters[REFUSED], counters[UNKEPT]) == (5, 2)
@@ -176,7 +176,7 @@ def holding(tmp_path):
             delivered.append(sender.delivered)
             if 1 < len(waited) <= 1 + calls:
                 held = sender._held
-                spool.append([Record(b"t", b"", b'{"n":%d}' % n) for n in range(4)])
+                spool.append([SpoolRecord(b"t", b"", b'{"n":%d}' % n) for n in range(4)])
                 assert sender.undelivered == waited[-1] + 4 - held
                 assert held == min(client.held, waited[-1])
             sender.draining = len(waited) > 1 + calls

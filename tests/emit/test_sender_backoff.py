@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from streamkit.counters import Counters
+from streamkit.core.counters import Counters
 from streamkit.emit import sender as module
-from streamkit.emit.blocks import Record
-from streamkit.emit.client import WINDOW, Client, Lost, Refused
+from streamkit.emit.client import WINDOW, Client, Lost, RecordRejected
 from streamkit.emit.dead_letters import NAME
+from streamkit.emit.segment_file import SpoolRecord
 from streamkit.emit.sender import LOST, POISON, REFUSED, SENT, Sender
 from streamkit.emit.spool import Spool
 
@@ -52,7 +52,7 @@ def flow(tmp_path):
         counters, said = Counters(), []
         spool = Spool(tmp_path / f"s{len(spools)}", 10_000_000, counters=counters)
         spools.append(spool)
-        spool.append([Record(b"t", b"", b'{"n":%d}' % n) for n in range(count)])
+        spool.append([SpoolRecord(b"t", b"", b'{"n":%d}' % n) for n in range(count)])
         sender = Sender(spool, client, max_wait_s, counters, said.append)
         sender.run(lambda: not spool.waiting or len(client.tries_s) >= tries)
         dead = spool.folder / NAME
@@ -128,7 +128,7 @@ def test_a_connection_alone_does_not_reset_the_wait_and_a_delivery_does(clock, f
     client = Once(clock, up=set(range(3, 100)))
     counters = Counters()
     spool = flow(Down(clock), 0, tries=1)[3]
-    spool.append([Record(b"t", b"", b"{}")])
+    spool.append([SpoolRecord(b"t", b"", b"{}")])
     sender = Sender(spool, client, 100.0, counters, lambda text: None)
     sender.run(lambda: len(client.tries_s) >= 6)
     assert client.waits_s == [pytest.approx(one, abs=0.051) for one in (0.25, 0.5, 0.25, 0.5, 1)]
@@ -144,7 +144,7 @@ def test_the_moment_since_when_it_fails_is_the_first_and_goes_with_a_connection(
 
     client = Told(clock, up={3})
     spool = flow(Down(clock), 0, tries=1)[3]
-    spool.append([Record(b"t", b"", b"{}"), Record(b"t", b"", b"{}")])
+    spool.append([SpoolRecord(b"t", b"", b"{}"), SpoolRecord(b"t", b"", b"{}")])
     client.sender = Sender(spool, client, 1.0, Counters(), lambda text: None)
     client.sender.run(lambda: len(client.tries_s) >= 5)
     first, second, third, after, later = seen
@@ -247,7 +247,7 @@ def test_a_record_that_breaks_the_search_for_a_refused_one_is_found(clock, flow)
         def deliver(self, messages):
             if len(messages) > 1:
                 self.sizes.append(len(messages))
-                raise Refused("one of them", 0)
+                raise RecordRejected("one of them", 0)
             super().deliver(messages)
 
     client = Both({2})
@@ -272,7 +272,7 @@ def test_records_that_are_gathered_fill_the_window_and_no_more(clock, tmp_path):
     sender._window, calls = 4, []
 
     def add(*numbers):
-        spool.append([Record(b"t", b"", b'{"n":%d}' % n) for n in numbers])
+        spool.append([SpoolRecord(b"t", b"", b'{"n":%d}' % n) for n in numbers])
 
     def over():
         calls.append(len(client.sizes))
@@ -295,7 +295,7 @@ def test_records_wait_for_others_as_long_as_the_client_wants_and_not_after_a_fai
     client = Breaks(())
     client.gather_s = gather_s
     spool = Spool(tmp_path / "s")
-    spool.append([Record(b"t", b"", b'{"n":0}')])
+    spool.append([SpoolRecord(b"t", b"", b'{"n":0}')])
     sender = Sender(spool, client, 1.0, Counters(), lambda text: None)
     sender._failures = failures
     calls = []
@@ -303,7 +303,7 @@ def test_records_wait_for_others_as_long_as_the_client_wants_and_not_after_a_fai
     def over():
         calls.append(len(client.sizes))
         if len(calls) == 4:  # the sender has the first, and waits for another
-            spool.append([Record(b"t", b"", b'{"n":1}')])
+            spool.append([SpoolRecord(b"t", b"", b'{"n":1}')])
         sender.draining = len(calls) > 8
         return len(calls) > 4 and not spool.waiting
 

@@ -9,14 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
-from emit.spooled import MB, bodies, drain, records
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.spooled import MB, bodies, drain, records
 
-from streamkit.counters import Counters
-from streamkit.emit.blocks import pack
+from streamkit.core.counters import Counters
+from streamkit.core.errors import OutputError
+from streamkit.emit.segment_file import pack
 from streamkit.emit.spool import FULL, TORN, Spool
-from streamkit.errors import OutputError
 
 
 def test_records_come_out_in_order_with_numbers_that_rise(tmp_path):
@@ -175,7 +175,7 @@ def test_a_file_that_was_damaged_from_outside_is_left_and_counted(tmp_path):
     found = bodies(drain(spool))
     assert found[0] == 0
     assert found[-1] == 199
-    assert len(found) + counters["records dropped: the spool was damaged"] == 200
+    assert len(found) + counters["records dropped: spool damaged"] == 200
     assert spool.waiting == 0
     spool.close()
 
@@ -238,12 +238,12 @@ def test_whatever_happens_each_record_arrives_or_is_counted_and_the_order_holds(
 WRITER = """
 import sys
 from pathlib import Path
-from streamkit.emit.blocks import Record
+from streamkit.emit.segment_file import SpoolRecord
 from streamkit.emit.spool import Spool
 spool = Spool(Path(sys.argv[1]), 10**8)
 number = int(sys.argv[2])
 while True:
-    spool.append([Record(b"t", b"", b"%d" % (number + i)) for i in range(7)])
+    spool.append([SpoolRecord(b"t", b"", b"%d" % (number + i)) for i in range(7)])
     number += 7
     print(number, flush=True)
 """

@@ -6,12 +6,12 @@ import threading
 import time
 
 import pytest
-from emit.spooled import MB, bodies, drain, records
+from support.spooled import MB, bodies, drain, records
 
-from streamkit.counters import Counters
-from streamkit.emit import blocks
+from streamkit.core.counters import Counters
+from streamkit.core.errors import OutputError
+from streamkit.emit import segment_file
 from streamkit.emit.spool import DAMAGED, DISK, FULL, OLD, Spool
-from streamkit.errors import OutputError
 
 
 @pytest.mark.parametrize("when_full", ["block", "drop_oldest", "stop"])
@@ -271,8 +271,8 @@ def test_half_a_block_of_a_failed_write_does_not_stay_while_the_pipeline_waits(t
     assert disk.errors == [], "it failed twice, and went on when there was room"
     assert path.stat().st_size == spool.size_bytes
     data = path.read_bytes()
-    found, done = blocks.unpack(data, 1)
-    assert (bodies(found), done) == (list(range(before + 2)), len(data)), "whole blocks, and nothing between them"
+    found, done = segment_file.unpack(data, 1)
+    assert (bodies(found), done) == (list(range(before + 2)), len(data)), "whole segment_file, and nothing between them"
     assert bodies(drain(spool)) == list(range(before + 2))
     assert counters.values == {}
     told = f"the disk of the spool {tmp_path}/s is full, or the quota there is used up"

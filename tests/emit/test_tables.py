@@ -7,9 +7,9 @@ import sqlite3
 import time
 
 import pytest
-from emit.brokers import place  # noqa: F401  a fixture
+from support.brokers import place  # noqa: F401  a fixture
 
-from streamkit.emit.client import Lost, Message, Refused, address
+from streamkit.emit.client import Lost, Message, RecordRejected, address
 from streamkit.emit.postgres import SCHEMES, PostgresClient
 from streamkit.emit.sqlite import SqliteClient
 
@@ -98,7 +98,7 @@ def test_a_repeat_leaves_postgres_row_as_it_was(place):  # noqa: F811
         connection.execute("CREATE TRIGGER deny BEFORE INSERT ON frames FOR EACH ROW EXECUTE FUNCTION deny()")
         connection.commit()
         for state in ("22001", "23514", "44000", "54001", "P0001"):  # the row's own fault
-            with pytest.raises(Refused, match="no"):
+            with pytest.raises(RecordRejected, match="no"):
                 client.deliver([message(5, {**first, "error": state})])
         for state in (
             "53100",
@@ -110,7 +110,7 @@ def test_a_repeat_leaves_postgres_row_as_it_was(place):  # noqa: F811
         ):  # a full disk, a lock, a missing right, ...
             with pytest.raises(Lost, match="no") as caught:
                 client.deliver([message(5, {**first, "error": state})])
-            assert not isinstance(caught.value, Refused)
+            assert not isinstance(caught.value, RecordRejected)
             assert not caught.value.broke
     client.close()
 
@@ -131,7 +131,7 @@ def test_a_row_against_a_constraint_of_the_user_s_is_refused_and_not_silently_le
     client = SqliteClient(str(tmp_path / "x.db"), "frames", "frames")
     client.connect()
     client.deliver([message(1, {**HEAD, "frame": 1})])
-    with pytest.raises(Refused, match=why) as caught:
+    with pytest.raises(RecordRejected, match=why) as caught:
         client.deliver([message(2, {**HEAD, "frame": 2}), message(3, {**HEAD, **body})])
     assert caught.value.done == 0, "a transaction is done whole or not at all"
     client.deliver([message(2, {**HEAD, "frame": 2})])

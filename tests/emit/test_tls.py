@@ -8,15 +8,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from support.broker_servers import MosquittoServer, PostgresServer, RedisServer
 
-from streamkit.bench.brokers import Mosquitto, Postgres, Redis
 from streamkit.emit import mqtt, postgres, redis, webhook
 from streamkit.emit.client import Lost, Message, address
 
 BODY = b'{"id":"s-1","source":"a","frame":1,"pts_s":0.1,"objects":[]}'
 
 
-class SafeMosquitto(Mosquitto):
+class SafeMosquitto(MosquittoServer):
     def command(self):
         made = super().command()
         with (self.folder / "mosquitto.conf").open("a") as conf:
@@ -24,7 +24,7 @@ class SafeMosquitto(Mosquitto):
         return made
 
 
-class SafeRedis(Redis):
+class SafeRedis(RedisServer):
     def command(self):
         made = super().command()
         made[made.index("--port") + 1] = "0"
@@ -32,7 +32,7 @@ class SafeRedis(Redis):
         return [*made, "--tls-port", str(self.port), *files, "--tls-auth-clients", "no"]
 
 
-class SafePostgres(Postgres):
+class SafePostgres(PostgresServer):
     def command(self):
         made = super().command()
         key = self.folder / "key.pem"

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from streamkit.emit.client import Lost, Message, Refused, address
+from streamkit.emit.client import Lost, Message, RecordRejected, address
 from streamkit.emit.webhook import SCHEMES, WebhookClient, secret_bytes
 
 
@@ -77,13 +77,15 @@ def test_it_goes_in_parts_and_says_how_many_were_taken(hook, client):
     with pytest.raises(Lost, match="HTTP 503 Service Unavailable") as caught:
         made.deliver(messages(5))
     assert caught.value.done == 2
-    assert not isinstance(caught.value, Refused)
+    assert not isinstance(caught.value, RecordRejected)
     made.deliver(messages(5)[2:])
     assert [len(json.loads(body)) for _, body in hook.got] == [2, 2, 2, 1]
     assert "webhook-signature" not in hook.got[0][0]
 
 
-@pytest.mark.parametrize(("code", "kind"), [(400, Refused), (413, Refused), (401, Lost), (404, Lost), (429, Lost)])
+@pytest.mark.parametrize(
+    ("code", "kind"), [(400, RecordRejected), (413, RecordRejected), (401, Lost), (404, Lost), (429, Lost)]
+)
 def test_what_will_never_be_taken_is_told_from_what_may_be_later(hook, client, code, kind):
     hook.codes.append(code)
     with pytest.raises(Lost, match=str(code)) as caught:

@@ -5,8 +5,8 @@ import cv2
 import numpy as np
 import pytest
 
-from streamkit.data import Color
-from streamkit.errors import SourceError
+from streamkit.core.data import Color
+from streamkit.core.errors import SourceError
 from streamkit.io.image_file import check_image, read_rgb
 from streamkit.media.demux import Demuxer
 from streamkit.ops import color

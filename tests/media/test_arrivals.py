@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamkit.errors import SourceError
+from streamkit.core.errors import SourceError
 from streamkit.media import arrivals
 from streamkit.media.arrivals import Arrivals
 

@@ -5,16 +5,16 @@ import threading
 
 import av
 import pytest
-from clips import write
+from support.clips import write
 
-from streamkit.errors import OutputError
+from streamkit.core.errors import OutputError
+from streamkit.io.outputs import sweep
 from streamkit.media.clip import Clip
-from streamkit.media.ring import TICKS_PER_S, Ring
-from streamkit.outputs import sweep
+from streamkit.media.ring import TICKS_PER_S, PacketRing
 
 
 def kept_of(path):
-    made = Ring(("record",), limit_bytes=1 << 30, guard=threading.Lock())
+    made = PacketRing(("record",), limit_bytes=1 << 30, guard=threading.Lock())
     with av.open(str(path)) as source:
         stream = source.streams.video[0]
         made.begin(stream)
@@ -47,6 +47,21 @@ def test_a_clip_has_what_is_shown_between_its_first_and_its_newest_frame(kept, t
     clip.finish()
     with av.open(str(tmp_path / "a.mkv")) as back:
         assert len([k for k in kept if clip.has(k)]) == sum(1 for _ in back.decode(video=0)) == 10
+
+
+def test_a_clip_reports_how_long_it_is_and_when_each_picture_is_shown_in_it(kept, tmp_path):
+    first = [k for k in kept if k.keyframe][2]
+    clip = Clip(tmp_path / "a.mkv", first, {})
+    assert clip.duration_s == 0
+    shown = sorted(kept, key=lambda k: k.pts)
+    begin, longest = shown.index(first), 0
+    assert [round(clip.at_s(k), 3) for k in shown] == [round(max(0, i - begin) * 0.04, 3) for i in range(50)]
+    for one in kept[first.number :]:
+        if clip.write(one):
+            longest = max(longest, shown.index(one) - begin + 1)
+            assert clip.duration_s == pytest.approx(longest * 0.04, abs=0.001)
+    assert longest == 30
+    clip.discard()
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
@@ -124,7 +139,7 @@ def test_a_codec_that_the_container_does_not_take(test_data, tmp_path):
 def test_half_a_clip_is_left_alone_while_somebody_writes_it(kept, tmp_path):
     clip = Clip(tmp_path / "a.mkv", kept[0], {})
     part = tmp_path / ".a.mkv.part"
-    look = f"from pathlib import Path; from streamkit.outputs import sweep; print(sweep(Path({str(part)!r})))"
+    look = f"from pathlib import Path; from streamkit.io.outputs import sweep; print(sweep(Path({str(part)!r})))"
     for _ in range(2):
         seen = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
         assert seen.stdout.strip() == "False"

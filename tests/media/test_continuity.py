@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from streamkit.cli import cli
-from streamkit.counters import Counters
-from streamkit.data import Device
-from streamkit.errors import SourceError
+from streamkit.core.counters import Counters
+from streamkit.core.data import Device
+from streamkit.core.errors import SourceError
 from streamkit.media.continuity import Continuity
-from streamkit.media.reader import Reader
+from streamkit.media.reader import VideoReader
 from streamkit.media.surfaces import SurfacePool
 
 TS = 188
@@ -37,7 +37,7 @@ def read(path, device=None):
     """The digests of all frames, the numbers of those marked as damaged, how many a damaged file reports, counters."""
     device = device or Device()
     counters, digests, marked, told, trouble = Counters(), [], [], 0, None
-    with closing(Reader(str(path), device, SurfacePool(device), counters, print)) as reader:
+    with closing(VideoReader(str(path), device, SurfacePool(device), counters, print)) as reader:
         try:
             for number, picture in reader.pictures():
                 data = picture.surface.data
@@ -201,10 +201,10 @@ def packet(number, *, key=False, flagged=False, dts=True):
     )
 
 
-def settled(*given, codec="h264", rate=25.0):
+def settled(*given, codec="h264", rate=25.0, tick_s=0.04):
     """The numbers of packets that come out flagged, how many gaps no packet carries; all come out, in order."""
     info = SimpleNamespace(codec=codec, average_rate=rate)
-    gaps, out = Continuity("/none.ts", info, 256, 0.04), []
+    gaps, out = Continuity("/none.ts", info, 256, tick_s), []
     for one in given:
         out += gaps.settle(one)
     out += gaps.end()
@@ -246,6 +246,14 @@ def test_only_the_packet_at_a_gap_waits_for_the_next():
 )
 def test_which_packet_a_flag_is_of(given, marked, lost):
     assert settled(*given) == (marked, lost)
+
+
+@pytest.mark.parametrize(("rate", "step_ms"), [(50.0, 20), (10.0, 100), (None, 40)])
+def test_a_frame_is_missing_where_more_than_one_and_a_half_frame_times_pass(rate, step_ms):
+    """Before any frame has been measured it lasts as long as the header says, or 1/25 s."""
+    for between, marked in [(1.5 * step_ms - 1, step_ms), (1.5 * step_ms + 1, 2.5 * step_ms + 1)]:
+        given = stream(0, step_ms, step_ms + between, flagged=[0])
+        assert settled(*given, rate=rate, tick_s=0.001) == ([marked], 0)
 
 
 def test_a_packet_without_a_time_is_the_one_at_the_gap():

@@ -4,8 +4,8 @@ import av
 import numpy as np
 import pytest
 
-from streamkit.data import Color, Device, Surface
-from streamkit.media.corruption import Copies, flip_bytes, spoil
+from streamkit.core.data import Color, Device, Surface
+from streamkit.media.corruption import SurfaceCopies, flip_bytes, spoil
 
 
 def packet(size=1000):
@@ -45,24 +45,24 @@ def damage(share, seed=1):
 @pytest.mark.parametrize(("share", "blocks"), [(0.0, 1), (0.1, 2), (1.0, 24)])
 def test_blocks_of_a_copy_are_spoiled(share, blocks):
     surface = Surface(np.full((96, 64), 128, np.uint8), Color("bt601"))
-    made = Copies(Device())(surface, damage(share))
+    made = SurfaceCopies(Device())(surface, damage(share))
     assert (surface.data == 128).all()
     assert made.color == surface.color
     touched = (made.data != 128).reshape(6, 16, 4, 16).mean((1, 3))
     assert (touched > 0).sum() == blocks
     assert touched[touched > 0].min() > 0.9
-    assert (Copies(Device())(surface, damage(share)).data == made.data).all()
-    assert (Copies(Device())(surface, damage(share, 2)).data != made.data).any()
+    assert (SurfaceCopies(Device())(surface, damage(share)).data == made.data).all()
+    assert (SurfaceCopies(Device())(surface, damage(share, 2)).data != made.data).any()
 
 
 def test_a_picture_smaller_than_a_block():
-    made = Copies(Device())(Surface(np.full((6, 4), 128, np.uint8), Color()), damage(0.01))
+    made = SurfaceCopies(Device())(Surface(np.full((6, 4), 128, np.uint8), Color()), damage(0.01))
     assert (made.data != 128).any()
 
 
 def test_a_plain_copy_is_its_own():
     surface = Surface(np.arange(96 * 64, dtype=np.uint8).reshape(96, 64), Color())
-    made = Copies(Device())(surface)
+    made = SurfaceCopies(Device())(surface)
     assert (made.data == surface.data).all()
     made.data[:] = 0
     assert surface.data.any()
@@ -75,10 +75,10 @@ def test_on_a_gpu_the_same_blocks_are_spoiled():
     host = np.arange(96 * 64, dtype=np.uint8).reshape(96, 64)
     surface = Surface(cupy.asarray(host), Color())
     cupy.cuda.get_current_stream().synchronize()
-    copies = Copies(Device("cuda"))
+    copies = SurfaceCopies(Device("cuda"))
     made, plain = copies(surface, damage(0.2)), copies(surface)
     made.ready.synchronize()
-    want = Copies(Device())(Surface(host, Color()), damage(0.2))
+    want = SurfaceCopies(Device())(Surface(host, Color()), damage(0.2))
     np.testing.assert_array_equal(made.data.get(), want.data)
     np.testing.assert_array_equal(plain.data.get(), host)
     np.testing.assert_array_equal(surface.data.get(), host)

@@ -1,11 +1,11 @@
 import av
 import numpy as np
 import pytest
-from clips import write
+from support.clips import write
 
-from streamkit.counters import Counters
-from streamkit.data import Device
-from streamkit.media.reader import Reader
+from streamkit.core.counters import Counters
+from streamkit.core.data import Device
+from streamkit.media.reader import VideoReader
 from streamkit.media.surfaces import SurfacePool
 
 VIDEOS = [
@@ -28,7 +28,7 @@ def ffmpeg_times(path):
 
 def read(path, device):
     said, counters = [], Counters()
-    reader = Reader(str(path), device, SurfacePool(device), counters, said.append, threads=2)
+    reader = VideoReader(str(path), device, SurfacePool(device), counters, said.append, threads=2)
     try:
         yield from (picture for _, picture in reader.pictures())
     finally:
@@ -121,7 +121,7 @@ def test_the_gpu_follows_a_new_size(tmp_path):
 def test_what_nvdec_cannot_take_is_uploaded_and_said_once(tmp_path, name, options, words):
     path = write(tmp_path / name, frames=6, **options)
     said, counters, device = [], Counters(), Device("cuda")
-    reader = Reader(str(path), device, SurfacePool(device), counters, said.append)
+    reader = VideoReader(str(path), device, SurfacePool(device), counters, said.append)
     pictures = [p for _, p in reader.pictures()]
     reader.close()
     assert len(said) == 1
@@ -136,7 +136,7 @@ def test_what_nvdec_cannot_take_is_uploaded_and_said_once(tmp_path, name, option
 def test_pictures_kept_are_not_overwritten(test_data):
     path = test_data / "videos" / "vtest_480x360.mp4"
     device = Device("cuda")
-    reader = Reader(str(path), device, SurfacePool(device, poison=True), Counters(), print)
+    reader = VideoReader(str(path), device, SurfacePool(device, poison=True), Counters(), print)
     kept = [picture for _, picture in zip(range(100), (p for _, p in reader.pictures()), strict=False)]
     reader.close()
     for one, other in zip(read(path, Device()), kept, strict=False):

@@ -12,18 +12,18 @@ from contextlib import closing
 
 import av
 import pytest
-from clips import write
-from rtsp import free_port, wait_until
+from support.clips import write
+from support.rtsp import free_port, wait_until
 
-from streamkit.counters import Counters
-from streamkit.data import Device
-from streamkit.errors import SourceError
+from streamkit.core.counters import Counters
+from streamkit.core.data import Device
+from streamkit.core.errors import SourceError
+from streamkit.core.stage import Context
 from streamkit.media.demux import Demuxer
-from streamkit.media.link import Link
-from streamkit.media.reader import Reader
+from streamkit.media.link import ConnectionOptions
+from streamkit.media.reader import VideoReader
 from streamkit.media.surfaces import SurfacePool
-from streamkit.stage import Context
-from streamkit.stages.source import VideoSource
+from streamkit.stages.sources.source import VideoSource
 
 JPEG_GAP_S = 0.1
 
@@ -83,7 +83,9 @@ def mjpeg():
 
 def taken(uri, count, link=None):
     """So many pictures of an address, with when each came, and what was said of the stream."""
-    with closing(Reader(uri, Device(), SurfacePool(Device()), Counters(), print, link=link or Link(10.0))) as reader:
+    with closing(
+        VideoReader(uri, Device(), SurfacePool(Device()), Counters(), print, link=link or ConnectionOptions(10.0))
+    ) as reader:
         found = []
         for _, picture in reader.pictures():
             found.append((picture, time.monotonic()))
@@ -169,8 +171,11 @@ def test_a_live_playlist(hls):
 
 def test_a_playlist_that_grows_no_more_times_out(hls):
     uri, process = hls
-    link = Link(2.5)
-    with closing(Reader(uri, Device(), SurfacePool(Device()), Counters(), print, link=link)) as reader, link.interrupt:
+    link = ConnectionOptions(2.5)
+    with (
+        closing(VideoReader(uri, Device(), SurfacePool(Device()), Counters(), print, link=link)) as reader,
+        link.interrupt,
+    ):
         process.kill()
         with pytest.raises(SourceError) as caught:
             for _ in reader.pictures():
@@ -223,7 +228,9 @@ def test_rtsps(rtsp, proxy, clip, tmp_path):
 def test_transports(rtsp, proxy, clip, transport):
     server = rtsp({"a": clip})
     between = proxy(server.port)
-    found, _ = taken(server.url("a", port=between.port), 10, Link(10.0, transport=transport, low_latency=True))
+    found, _ = taken(
+        server.url("a", port=between.port), 10, ConnectionOptions(10.0, transport=transport, low_latency=True)
+    )
     assert len(found) == 10
     assert bool(between.passed) == (transport == "udp")  # datagrams
 
@@ -232,7 +239,7 @@ def test_transports(rtsp, proxy, clip, transport):
 def test_silence_is_told_after_one_timeout(rtsp, clip):
     """What FFmpeg's parser held back comes out when the wait is ended; it does not begin another wait."""
     server, timeout_s = rtsp({"a": clip}), 4.0
-    with closing(Demuxer(server.url("a"), link=Link(timeout_s=timeout_s))) as demuxer:
+    with closing(Demuxer(server.url("a"), link=ConnectionOptions(timeout_s=timeout_s))) as demuxer:
         packets = demuxer.packets()
         next(packets)
         server.freeze()
@@ -278,7 +285,7 @@ def test_srt_says_what_is_missing():
     except (av.FFmpegError, OSError):
         told, cause = "no answer in time", "timeout"  # nothing listens there
     with pytest.raises(SourceError, match=told) as caught:
-        Demuxer(uri, Link(1.0))
+        Demuxer(uri, ConnectionOptions(1.0))
     assert caught.value.cause == cause
     assert "secret" not in str(caught.value)
 

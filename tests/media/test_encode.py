@@ -4,11 +4,11 @@ import av
 import numpy as np
 import pytest
 
-from streamkit.counters import Counters
-from streamkit.data import Color, Surface
+from streamkit.core.counters import Counters
+from streamkit.core.data import Color, Surface
+from streamkit.io.outputs import WholeFile
 from streamkit.media.encode import TIME_BASE, CpuEncoder, Encoding, planar
-from streamkit.media.mux import VideoFile
-from streamkit.outputs import WholeFile
+from streamkit.media.mux import VideoWriter
 
 W, H = 160, 120
 
@@ -35,7 +35,7 @@ def test_pixels_and_colour_tags_come_back(tmp_path, codec, color):
     file = WholeFile(path)
     file.begin()
     coder = CpuEncoder(Encoding(codec, quality=12), W, H, color, Fraction(25), 1, Counters())
-    video = VideoFile(file, coder)
+    video = VideoWriter(file, coder)
     for i in range(10):
         video.write(Surface(picture(i), color), i * TIME_BASE.denominator // 25)
     video.finish()
@@ -67,7 +67,7 @@ def test_bitrate_quality_and_gop_do_what_they_say(tmp_path):
         file = WholeFile(tmp_path / name)
         file.begin()
         rng = np.random.default_rng(0)
-        video = VideoFile(file, CpuEncoder(asked, W, H, Color(), Fraction(25), 1, Counters()))
+        video = VideoWriter(file, CpuEncoder(asked, W, H, Color(), Fraction(25), 1, Counters()))
         for i in range(40):
             noisy = picture(i)
             noisy[:H] += rng.integers(0, 20, (H, W), dtype=np.uint8)
@@ -98,7 +98,7 @@ def test_a_surface_on_the_gpu_gives_the_same_video(tmp_path, codec):
         counters = Counters()
         file = WholeFile(tmp_path / f"{name}.mp4")
         file.begin()
-        video = VideoFile(file, CpuEncoder(Encoding(codec), W, H, Color(), Fraction(25), 1, counters))
+        video = VideoWriter(file, CpuEncoder(Encoding(codec), W, H, Color(), Fraction(25), 1, counters))
         for i in range(8):
             ready = None
             data = to(picture(i))

@@ -4,11 +4,11 @@ import math
 
 import pytest
 
+from streamkit.core.stage import Context
 from streamkit.media.expected import expected_frames
-from streamkit.stage import Context
-from streamkit.stages.pictures import Pictures
-from streamkit.stages.source import VideoSource
-from streamkit.stages.test_pattern import TestPattern
+from streamkit.stages.sources.images import ImageSource
+from streamkit.stages.sources.source import VideoSource
+from streamkit.stages.sources.test_pattern import TestPattern
 
 FILE = {"frames": 400, "fps": 25.0, "duration_s": 16.0}
 
@@ -74,6 +74,6 @@ def test_a_pattern_and_pictures_give_as_many(tmp_path, options):
     assert sum(1 for _ in pattern.frames()) == pattern.context.facts["expected_frames"] == 7
     for number in range(5):
         cv2.imwrite(str(tmp_path / f"{number}.png"), np.zeros((8, 8, 3), np.uint8))
-    pictures = Pictures(uri=str(tmp_path), loop=2)
+    pictures = ImageSource(uri=str(tmp_path), loop=2)
     pictures.context = Context("a")
     assert sum(1 for _ in pictures.frames()) == pictures.context.facts["expected_frames"] == 10

@@ -1,6 +1,6 @@
 import pytest
 
-from streamkit.errors import SourceError
+from streamkit.core.errors import SourceError
 from streamkit.media.find import matches, missing, nothing_in, picture_files, resolve
 
 

@@ -1,10 +1,10 @@
 import av
 import numpy as np
 import pytest
-from clips import scene, write
+from support.clips import scene, write
 
-from streamkit.data import Color, Device
-from streamkit.media.frames import color_of, to_surface, turn_of
+from streamkit.core.data import Color, Device
+from streamkit.media.frames import color_of, orientation_of, to_surface
 from streamkit.media.surfaces import SurfacePool
 from streamkit.ops.color import to_rgb
 
@@ -155,7 +155,7 @@ def test_a_mirrored_video_is_shown_as_ffmpeg_means_it(tmp_path, degrees, hflip, 
         output.mux(stream.encode(None))
     with av.open(str(path)) as container:
         frame = next(container.decode(video=0))
-    assert turn_of(frame) == turn
+    assert orientation_of(frame) == turn
     width, height, surface = to_surface(frame, SurfacePool(Device()))
     rotation, mirrored = turn
     want = scene(0, 64, 48)

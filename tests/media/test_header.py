@@ -5,13 +5,13 @@ from pathlib import Path
 
 import av
 import pytest
-from clips import shifted, write
+from support.clips import shifted, write
 
-from streamkit.counters import Counters
-from streamkit.data import Device
+from streamkit.core.counters import Counters
+from streamkit.core.data import Device
 from streamkit.media.demux import Demuxer
 from streamkit.media.header import FILE_OPTIONS, length_s
-from streamkit.media.reader import Reader
+from streamkit.media.reader import VideoReader
 from streamkit.media.surfaces import SurfacePool
 
 LENGTH_S, SLACK_S = 4.0, 0.1  # of 100 pictures at 25 a second; two frame times more or less, for B-frames
@@ -36,7 +36,7 @@ def test_the_length_is_that_of_the_video_wherever_its_times_begin(tmp_path, name
     path = made(tmp_path, name, shift_s)
     with closing(Demuxer(str(path))) as demuxer:
         assert demuxer.info.facts()["duration_s"] == pytest.approx(LENGTH_S, abs=SLACK_S)
-    reader = Reader(str(path), Device(), SurfacePool(Device()), Counters(), print)
+    reader = VideoReader(str(path), Device(), SurfacePool(Device()), Counters(), print)
     with closing(reader):
         assert len(list(reader.pictures())) == 100  # and nothing is called cut
 
@@ -45,7 +45,7 @@ def test_the_length_is_that_of_the_video_wherever_its_times_begin(tmp_path, name
 def test_avi_is_as_long_as_its_places_for_pictures(tmp_path, first):
     ticks = [40 * (first + n) for n in range(100)]  # where it begins later there are empty places
     path = write(tmp_path / "a.avi", frames=100, codec="mpeg4", ticks=ticks)
-    reader = Reader(str(path), Device(), SurfacePool(Device()), Counters(), print)
+    reader = VideoReader(str(path), Device(), SurfacePool(Device()), Counters(), print)
     with closing(reader):
         assert reader.info.duration_s == pytest.approx(LENGTH_S + first / 25, abs=SLACK_S)
         assert len(list(reader.pictures())) == 100

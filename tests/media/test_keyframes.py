@@ -1,16 +1,9 @@
 import av
 import pytest
-from clips import write
+from support.clips import REFRESH, X264, X265, write
 
 from streamkit.media.demux import Demuxer
 from streamkit.media.keyframes import Keyframes, annexb_headers, prefix_size
-
-X264 = {
-    "preset": "medium", "x264-params": "keyint=16:bframes=3:b-adapt=0:scenecut=0:b-pyramid=normal:open-gop=1",
-}  # fmt: skip
-"""Leading pictures before each keyframe but the first, some of them references."""
-X265 = {"preset": "fast", "x265-params": "log-level=none:keyint=16:bframes=3:open-gop=1"}
-REFRESH = {"preset": "medium", "x264-params": "keyint=16:intra-refresh=1"}
 
 
 def entries(path):

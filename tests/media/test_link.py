@@ -1,11 +1,11 @@
 import pytest
 
-from streamkit.errors import SourceError
-from streamkit.media.link import Link, device_options
+from streamkit.core.errors import SourceError
+from streamkit.media.link import ConnectionOptions, device_options
 
 
 def options(uri, **given):
-    return Link(**given).opening(uri)[2]
+    return ConnectionOptions(**given).opening(uri)[2]
 
 
 def test_rtsp():
@@ -23,17 +23,17 @@ def test_low_latency():
 
 
 def test_a_file_is_opened_as_it_is():
-    assert Link(low_latency=True).opening("file:///a.mp4") == ("/a.mp4", None, {})
+    assert ConnectionOptions(low_latency=True).opening("file:///a.mp4") == ("/a.mp4", None, {})
 
 
 @pytest.mark.parametrize("uri", ["/dev/video0", "v4l2:///dev/video0"])
 def test_a_device(uri):
-    assert Link().opening(uri) == ("/dev/video0", "v4l2", {})
+    assert ConnectionOptions().opening(uri) == ("/dev/video0", "v4l2", {})
 
 
 def test_a_devices_options():
     uri = "v4l2:///dev/video2?size=1280x720&fps=30&format=mjpeg"
     expected = {"video_size": "1280x720", "framerate": "30", "input_format": "mjpeg"}
-    assert Link().opening(uri) == ("/dev/video2", "v4l2", expected)
+    assert ConnectionOptions().opening(uri) == ("/dev/video2", "v4l2", expected)
     with pytest.raises(SourceError, match="size, fps, format, not 'width'"):
         device_options("v4l2:///dev/video0?width=640")

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import av
 import numpy as np
 import pytest
-from clips import shifted, two_streams, write
+from support.clips import shifted, two_streams, write
 
-from streamkit.counters import Counters
-from streamkit.data import Color, Surface
-from streamkit.errors import OutputError
+from streamkit.core.counters import Counters
+from streamkit.core.data import Color, Surface
+from streamkit.core.errors import OutputError
+from streamkit.io.outputs import WholeFile
 from streamkit.media.encode import TIME_BASE, CpuEncoder, Encoding
-from streamkit.media.mux import VideoFile, _backwards, container_format, copy_packets, decodable
-from streamkit.outputs import WholeFile
+from streamkit.media.mux import VideoWriter, _backwards, container_format, copy_packets, decodable
 
 W, H = 64, 48
 SECOND = TIME_BASE.denominator
@@ -29,7 +29,7 @@ def surface(i, rng=None):
 def video_file(path, codec="h264", size=(W, H), **asked):
     file = WholeFile(path)
     file.begin()
-    return VideoFile(file, CpuEncoder(Encoding(codec, **asked), *size, Color(), Fraction(25), 1, Counters()))
+    return VideoWriter(file, CpuEncoder(Encoding(codec, **asked), *size, Color(), Fraction(25), 1, Counters()))
 
 
 def write_all(video, surfaces):

@@ -1,23 +1,22 @@
 import sys
 import threading
 
-import fake_gpu
 import numpy as np
 import pytest
-from clips import resized, write
-from test_keyframes import X264, X265
+from support import fake_gpu
+from support.clips import X264, X265, resized, write
 
-from streamkit.counters import Counters
-from streamkit.data import Device
-from streamkit.errors import SourceError
-from streamkit.media import nv_caps, nv_report, nv_sessions, pieces
+from streamkit.core.counters import Counters
+from streamkit.core.data import Device
+from streamkit.core.errors import SourceError
+from streamkit.media import gop_segments, nv_caps, nv_report, nv_sessions
 from streamkit.media.demux import Demuxer
+from streamkit.media.frame_sampling import FrameSampler
 from streamkit.media.nv_decoder import NvDecoder
-from streamkit.media.reader import Reader
-from streamkit.media.skipping import SKIPPED, UNWANTED
+from streamkit.media.reader import VideoReader
+from streamkit.media.selective_decode import SKIPPED, UNWANTED
 from streamkit.media.surfaces import SurfacePool
-from streamkit.media.thinning import Thinning
-from streamkit.runtime.ahead import Threads
+from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
 
 CPU, GPU = Device(), Device("cuda")
 
@@ -39,7 +38,7 @@ def read(path, device, loops=1, **options):
     """Numbers, times, sizes and copies of the pixels of all pictures; the counts; what was said."""
     said, counters = [], Counters()
     pool = SurfacePool(device, poison=device is CPU)
-    reader = Reader(str(path), device, pool, counters, said.append, **options)
+    reader = VideoReader(str(path), device, pool, counters, said.append, **options)
     found = []
     for _ in range(loops):
         for number, picture in reader.pictures():
@@ -116,7 +115,7 @@ def test_turns_use_one_session(fake, tmp_path):
 
 def test_a_place_in_the_middle_after_an_unfinished_turn(fake, tmp_path):
     path = write(tmp_path / "a.mp4", frames=50, options={"g": "10", "bf": "2"})
-    reader = Reader(str(path), GPU, SurfacePool(GPU), Counters(), print)
+    reader = VideoReader(str(path), GPU, SurfacePool(GPU), Counters(), print)
     first = reader.pictures()
     assert [next(first)[0] for _ in range(5)] == [0, 1, 2, 3, 4]
     first.close()
@@ -135,7 +134,7 @@ def test_a_failing_session_is_counted_and_the_next_keyframe_goes_on(fake, tmp_pa
         return decode(self, packet)
 
     monkeypatch.setattr(fake._Session, "Decode", sometimes)
-    reader = Reader(str(path), GPU, SurfacePool(GPU), counters := Counters(), print)
+    reader = VideoReader(str(path), GPU, SurfacePool(GPU), counters := Counters(), print)
     with pytest.raises(SourceError, match="damaged"):
         list(reader.pictures())
     assert counters["packets not decodable"] == 1
@@ -150,7 +149,7 @@ def test_a_packet_that_is_known_to_be_damaged_marks_its_frame(fake, tmp_path):
 
     for device in (CPU, GPU):
         counters, pool, marked = Counters(), SurfacePool(device), []
-        reader = Reader(str(path), device, pool, counters, print, on_packet=spoil)
+        reader = VideoReader(str(path), device, pool, counters, print, on_packet=spoil)
         with pytest.raises(SourceError, match=r"is damaged: 1 frame was lost or concealed$") as caught:
             collected(reader, marked)
         reader.close()
@@ -169,7 +168,7 @@ def test_damage_that_nvdec_reports_marks_the_frame_that_comes_out_with_it(fake, 
 
     monkeypatch.setattr(fake._Session, "Decode", reports)
     counters = Counters()
-    reader = Reader(str(path), GPU, SurfacePool(GPU), counters, print, low_delay=True)
+    reader = VideoReader(str(path), GPU, SurfacePool(GPU), counters, print, low_delay=True)
     marked = []
     with pytest.raises(SourceError, match="1 frame was lost"):
         collected(reader, marked)
@@ -193,7 +192,7 @@ def test_a_session_goes_to_the_next_file_of_its_kind(fake, tmp_path):
 
 def test_a_session_left_in_the_middle_is_empty_for_the_next_file(fake, tmp_path):
     path = write(tmp_path / "a.mp4", frames=30, options={"bf": "2"})
-    reader = Reader(str(path), GPU, SurfacePool(GPU), Counters(), print)
+    reader = VideoReader(str(path), GPU, SurfacePool(GPU), Counters(), print)
     pictures = reader.pictures()
     assert next(pictures)[0] == 0
     pictures.close()
@@ -220,8 +219,8 @@ def test_a_session_that_failed_serves_nobody_else(fake, tmp_path, monkeypatch):
 
 def test_a_session_learns_the_parameters_of_a_place_without_them(fake, tmp_path):
     path = write(tmp_path / "a.mp4", 128, 96, 80, options=X264)
-    host = [n for n, _ in Reader(str(path), CPU, SurfacePool(CPU), Counters(), print).pictures(start_s=2.0)]
-    reader = Reader(str(path), GPU, SurfacePool(GPU), Counters(), print)
+    host = [n for n, _ in VideoReader(str(path), CPU, SurfacePool(CPU), Counters(), print).pictures(start_s=2.0)]
+    reader = VideoReader(str(path), GPU, SurfacePool(GPU), Counters(), print)
     assert [n for n, _ in reader.pictures(start_s=2.0)] == host == list(range(50, 80))
     reader.close()
 
@@ -229,9 +228,9 @@ def test_a_session_learns_the_parameters_of_a_place_without_them(fake, tmp_path)
 @pytest.mark.parametrize("name", ["open.mp4", "open.ts"])
 @pytest.mark.parametrize("shortest", [2, 32])
 def test_a_file_over_several_sessions(fake, tmp_path, monkeypatch, name, shortest):
-    monkeypatch.setattr(pieces, "_SHORTEST", shortest)
+    monkeypatch.setattr(gop_segments, "_SHORTEST", shortest)
     path = write(tmp_path / name, 128, 96, 120, options=X264)
-    device, counts, said, _ = read(path, GPU, decoders=3, ahead=Threads(GPU, 1))
+    device, counts, said, _ = read(path, GPU, decoders=3, ahead=ThreadedExecutor(GPU, 1))
     same(device, read(path, CPU)[0])
     assert 1 <= counts.pop("decoders made") <= 3
     assert (counts, said) == ({}, [])
@@ -264,7 +263,7 @@ def test_rotation_is_asked_of_the_keyframe(fake, tmp_path):
 def thinned(path, device, **part):
     """Numbers, times and samples of what is taken; the sizes and times of the packets that reached the decoder."""
     counters = Counters()
-    reader = Reader(str(path), device, SurfacePool(device, poison=device is CPU), counters, print)
+    reader = VideoReader(str(path), device, SurfacePool(device, poison=device is CPU), counters, print)
     decode, given = reader._decoder.decode, []
 
     def noted(packet, **how):
@@ -274,10 +273,10 @@ def thinned(path, device, **part):
 
     reader._decoder.decode = noted
     every = part.pop("every", 1)
-    taken = Thinning(every, None)
+    taken = FrameSampler(every, None)
     found = [
         (n, p.pts_s, p.width, p.height, np.array(p.surface.data))
-        for n, p in reader.pictures(thinning=Thinning(every, None), **part)
+        for n, p in reader.pictures(thinning=FrameSampler(every, None), **part)
         if taken.takes(n, p.pts_s)
     ]
     reader.close()

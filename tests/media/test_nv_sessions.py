@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from streamkit.media import nv_sessions
-from streamkit.media.nv_sessions import Kind, Session, clear, leave, obtain
+from streamkit.media.nv_sessions import Kind, NvdecSession, clear, leave, obtain
 
 HD = Kind(0, "h264", 1920, 1080, 420, 8, low_delay=False, parameters=b"sps")
 
@@ -31,7 +31,7 @@ def idle(monkeypatch):
 
     def make(kind, nvc):
         made.append(kind)
-        return Session(kind, Decoder(), SimpleNamespace(synchronize=lambda: None))
+        return NvdecSession(kind, Decoder(), SimpleNamespace(synchronize=lambda: None))
 
     monkeypatch.setattr(nv_sessions, "_made", make)
     monkeypatch.setattr(nv_sessions, "_limit", lambda device: 3 * HD.size)

@@ -8,12 +8,12 @@ import av
 import numpy as np
 import pytest
 
-from streamkit.data import Color, Surface
-from streamkit.errors import DeviceError, MissingPackage
+from streamkit.core.data import Color, Surface
+from streamkit.core.errors import DeviceError, MissingPackage
+from streamkit.io.outputs import WholeFile
 from streamkit.media.encode import TIME_BASE, Encoding, planar
-from streamkit.media.mux import VideoFile
+from streamkit.media.mux import VideoWriter
 from streamkit.media.nvenc import NvEncoder, _is_keyframe, check_nvenc
-from streamkit.outputs import WholeFile
 
 W, H = 160, 120
 
@@ -96,7 +96,7 @@ def test_the_bitstream_of_nvenc_becomes_a_file(tmp_path, nvenc, suffix):
     file = WholeFile(path)
     file.begin()
     coder = NvEncoder(Encoding(gop=5), W, H, color, Fraction(25), 0)
-    video = VideoFile(file, coder)
+    video = VideoWriter(file, coder)
     times = [i * TIME_BASE.denominator // 25 + (i > 6) * 1_000_000 + 40_000_000 for i in range(12)]
     for i, ticks in enumerate(times):
         video.write(FakeSurface(picture(i), color), ticks)
@@ -159,7 +159,7 @@ def test_nvenc_encodes(tmp_path):
         pytest.skip(str(error))
     file = WholeFile(tmp_path / "a.mp4")
     file.begin()
-    video = VideoFile(file, NvEncoder(Encoding(), 640, 480, Color(), Fraction(25), 0))
+    video = VideoWriter(file, NvEncoder(Encoding(), 640, 480, Color(), Fraction(25), 0))
     for i in range(30):
         video.write(Surface(cupy.asarray(picture(i, 640, 480)), Color()), i * TIME_BASE.denominator // 25)
     video.finish()

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from streamkit.data import Frame
+from streamkit.core.data import Frame
 from streamkit.media import pacing
 from streamkit.media.pacing import Pacer
 

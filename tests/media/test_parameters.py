@@ -1,6 +1,6 @@
 import av
 import pytest
-from clips import write
+from support.clips import write
 
 from streamkit.media.parameters import parameters
 

@@ -1,4 +1,4 @@
-"""How a receiver is addressed; the pushing itself is tested with real receivers in tests/stages/test_stream.py."""
+"""How a receiver is addressed; tests/stages/video/test_stream.py pushes to real receivers."""
 
 import os
 import signal
@@ -7,9 +7,9 @@ import time
 import numpy as np
 import pytest
 
-from streamkit.counters import Counters
-from streamkit.data import Color, Surface
-from streamkit.errors import OutputError
+from streamkit.core.counters import Counters
+from streamkit.core.data import Color, Surface
+from streamkit.core.errors import OutputError
 from streamkit.media.encode import TIME_BASE, CpuEncoder, Encoding
 from streamkit.media.push import Push, check_protocol, check_target, target_options
 

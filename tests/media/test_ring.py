@@ -3,9 +3,9 @@ from itertools import pairwise
 
 import av
 import pytest
-from clips import write
+from support.clips import write
 
-from streamkit.media.ring import TICKS_PER_S, Form, Ring
+from streamkit.media.ring import TICKS_PER_S, PacketRing, StreamFormat
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def fill(ring, path, live=False):
 
 
 def ring(*readers, limit=1 << 30):
-    return Ring(readers or ("record",), limit_bytes=limit, guard=threading.Lock())
+    return PacketRing(readers or ("record",), limit_bytes=limit, guard=threading.Lock())
 
 
 def test_packets_are_kept_as_they_came(clip):
@@ -133,7 +133,7 @@ def test_time_goes_on_over_loops(clip):
 
 
 def test_a_live_source_that_was_away_has_a_gap_of_that_time(clip, monkeypatch):
-    from streamkit.media import rising as module
+    from streamkit.media import monotonic_timestamps as module
 
     now = [100.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
@@ -188,10 +188,10 @@ def test_another_stream_is_another_form(clip, other):
 
 def test_a_form_outlives_the_stream(clip):
     with av.open(str(clip)) as source:
-        form, extradata = Form(source.streams.video[0]), source.streams.video[0].codec_context.extradata
+        form, extradata = StreamFormat(source.streams.video[0]), source.streams.video[0].codec_context.extradata
     assert (form.template.width, form.template.height) == (64, 48)
     with av.open(str(clip)) as source:
-        assert Form(source.streams.video[0]) == form
+        assert StreamFormat(source.streams.video[0]) == form
     assert extradata
 
 

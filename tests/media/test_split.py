@@ -5,20 +5,19 @@ from types import SimpleNamespace
 import av
 import numpy as np
 import pytest
-from clips import resized, write
-from test_keyframes import REFRESH, X264, X265
+from support.clips import REFRESH, X264, X265, resized, write
 
-from streamkit.ahead import Ahead
-from streamkit.counters import Counters
-from streamkit.data import Device
-from streamkit.errors import SourceError
-from streamkit.media import nv_sessions, pieces
+from streamkit.core.counters import Counters
+from streamkit.core.data import Device
+from streamkit.core.errors import SourceError
+from streamkit.core.tasks import OrderedExecutor
+from streamkit.media import gop_segments, nv_sessions
 from streamkit.media.demux import Demuxer
-from streamkit.media.reader import Reader
-from streamkit.media.skipping import SKIPPED, UNWANTED
+from streamkit.media.reader import VideoReader
+from streamkit.media.selective_decode import SKIPPED, UNWANTED
 from streamkit.media.split import how_many
 from streamkit.media.surfaces import SurfacePool
-from streamkit.runtime.ahead import Threads
+from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
 
 CPU = Device()
 SMALL = [
@@ -37,9 +36,9 @@ BIG = [
 def read(path, decoders, device=CPU, **part):
     """Numbers, times, sizes and hashes of all pictures, the counts, the error, what was said."""
     said, counters = [], Counters()
-    reader = Reader(
+    reader = VideoReader(
         str(path), device, SurfacePool(device), counters, said.append,
-        decoders=decoders, ahead=Threads(device, 1) if decoders != 1 else None,
+        decoders=decoders, ahead=ThreadedExecutor(device, 1) if decoders != 1 else None,
     )  # fmt: skip
     found, error = [], None
     try:
@@ -66,7 +65,7 @@ def same(path, device=CPU, **part):
 
 @pytest.fixture(params=[32, 2], ids=["long pieces", "short pieces"])
 def pieces_of(request, monkeypatch):
-    monkeypatch.setattr(pieces, "_SHORTEST", request.param)
+    monkeypatch.setattr(gop_segments, "_SHORTEST", request.param)
     return request.param
 
 
@@ -118,13 +117,15 @@ def test_a_part_of_the_video(tmp_path, pieces_of, part, codec, options):
 
 
 def test_turns_use_the_same_decoders(tmp_path, monkeypatch):
-    monkeypatch.setattr(pieces, "_SHORTEST", 2)
+    monkeypatch.setattr(gop_segments, "_SHORTEST", 2)
     path = write(tmp_path / "a.mp4", frames=60, options={"g": "10"})
     opened = []
     monkeypatch.setattr(
         "streamkit.media.reader.Demuxer", lambda *given, **named: opened.append(1) or Demuxer(*given, **named)
     )
-    reader = Reader(str(path), CPU, SurfacePool(CPU), Counters(), print, decoders=2, ahead=Threads(CPU, 1))
+    reader = VideoReader(
+        str(path), CPU, SurfacePool(CPU), Counters(), print, decoders=2, ahead=ThreadedExecutor(CPU, 1)
+    )
     for _ in range(4):
         assert [number for number, _ in reader.pictures()] == list(range(60))
     reader.close()
@@ -133,10 +134,10 @@ def test_turns_use_the_same_decoders(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("taken", [1, 30, 70])
 def test_closed_early(tmp_path, monkeypatch, taken):
-    monkeypatch.setattr(pieces, "_SHORTEST", 2)
+    monkeypatch.setattr(gop_segments, "_SHORTEST", 2)
     path = write(tmp_path / "a.mp4", frames=200, options={"g": "10", "bf": "2"})
     pool = SurfacePool(CPU)
-    reader = Reader(str(path), CPU, pool, Counters(), print, decoders=3, ahead=Threads(CPU, 1))
+    reader = VideoReader(str(path), CPU, pool, Counters(), print, decoders=3, ahead=ThreadedExecutor(CPU, 1))
     pictures = reader.pictures()
     assert [next(pictures)[0] for _ in range(taken)] == list(range(taken))
     pictures.close()
@@ -149,7 +150,7 @@ def test_closed_early(tmp_path, monkeypatch, taken):
 def test_surfaces_ahead_are_bounded(tmp_path, monkeypatch):
     path = write(tmp_path / "a.mp4", frames=400, options={"g": "100", "bf": "0"})
     pool = SurfacePool(CPU, limit=4 * 5 * 9 * 64 * 72)  # of which a quarter is for waiting: 9 for each of 3 + 2
-    reader = Reader(str(path), CPU, pool, Counters(), print, decoders=3, ahead=Threads(CPU, 1))
+    reader = VideoReader(str(path), CPU, pool, Counters(), print, decoders=3, ahead=ThreadedExecutor(CPU, 1))
     most = 0
     for _ in reader.pictures():
         most = max(most, sum(pool.held.values()))
@@ -196,7 +197,7 @@ def test_flipped_bytes_count_the_same(test_data, tmp_path):
 
 
 def test_a_file_cut_short(tmp_path, monkeypatch):
-    monkeypatch.setattr(pieces, "_SHORTEST", 2)
+    monkeypatch.setattr(gop_segments, "_SHORTEST", 2)
     path = write(tmp_path / "a.mkv", frames=100, options={"g": "10", "bf": "0"})
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 6 // 10])
     found, _, error, _ = same(path)
@@ -242,7 +243,7 @@ def info(**given):
     ],
 )
 def test_how_many_decoders(wanted, given, sources, count):
-    ahead = Ahead()
+    ahead = OrderedExecutor()
     ahead.cores, ahead.sources = 8, sources
     assert how_many(wanted, info(**given), CPU, ahead) == count
 
@@ -272,7 +273,7 @@ def test_nvdec_open_gops(tmp_path, pieces_of, name, codec, options):
 @pytest.mark.gpu
 def test_nvdec_auto_takes_every_engine(test_data):
     demuxer = Demuxer(str(test_data / "videos" / "vtest_480x360.mp4"))
-    ahead = Ahead()
+    ahead = OrderedExecutor()
     assert how_many("auto", demuxer.info, Device("cuda"), ahead) >= 1
     ahead.sources = 100
     assert how_many("auto", demuxer.info, Device("cuda"), ahead) == 1
@@ -284,8 +285,8 @@ def test_nvdec_leaves_its_decoders_for_the_next_file(test_data):
     device, path = Device("cuda"), str(test_data / "videos" / "bench_1080p_h264.mp4")
     made = []
     for _ in range(3):
-        reader = Reader(path, device, SurfacePool(device), counters := Counters(), print, decoders=4,
-                        ahead=Threads(device, 1))  # fmt: skip
+        reader = VideoReader(path, device, SurfacePool(device), counters := Counters(), print, decoders=4,
+                        ahead=ThreadedExecutor(device, 1))  # fmt: skip
         assert sum(1 for _ in reader.pictures()) == 499
         reader.close()
         made.append(counters["decoders made"])

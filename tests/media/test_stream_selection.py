@@ -4,12 +4,12 @@ from contextlib import closing
 
 import av
 import pytest
-from clips import two_streams, write
+from support.clips import two_streams, write
 
-from streamkit.errors import SourceError
+from streamkit.core.errors import SourceError
+from streamkit.core.stage import Context
 from streamkit.media.demux import Demuxer
-from streamkit.stage import Context
-from streamkit.stages.source import VideoSource
+from streamkit.stages.sources.source import VideoSource
 
 
 @pytest.fixture(scope="module")

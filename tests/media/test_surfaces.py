@@ -3,8 +3,8 @@ import gc
 import numpy as np
 import pytest
 
-from streamkit.data import Color, Device
-from streamkit.errors import DeviceError
+from streamkit.core.data import Color, Device
+from streamkit.core.errors import DeviceError
 from streamkit.media.surfaces import SurfacePool, shared_pool
 
 CPU, COLOR = Device(), Color()

@@ -8,18 +8,18 @@ from types import SimpleNamespace
 import av
 import numpy as np
 import pytest
-from clips import shifted, write
+from support.clips import shifted, write
 
-from streamkit.counters import Counters
-from streamkit.data import Device
+from streamkit.core.counters import Counters
+from streamkit.core.data import Device
+from streamkit.core.stage import Context
 from streamkit.media.av_decoder import AvDecoder
 from streamkit.media.demux import Demuxer
-from streamkit.media.reader import Reader
-from streamkit.media.ring import Ring
+from streamkit.media.reader import VideoReader
+from streamkit.media.ring import PacketRing
 from streamkit.media.surfaces import SurfacePool
 from streamkit.media.timing import Timing
-from streamkit.stage import Context
-from streamkit.stages.source import VideoSource
+from streamkit.stages.sources.source import VideoSource
 
 B_FRAMES = {"preset": "medium", "bf": "3", "g": "25", "sc_threshold": "0"}
 
@@ -29,7 +29,7 @@ def read(path, *, threads=1, said=None, ring=None, stream=None, **part):
     say = said.append if said is not None else print
     pool = SurfacePool(Device())
     with closing(
-        Reader(str(path), Device(), pool, Counters(), say, threads=threads, ring=ring, stream=stream)
+        VideoReader(str(path), Device(), pool, Counters(), say, threads=threads, ring=ring, stream=stream)
     ) as reader:
         return [(n, p.pts_s, np.array(p.surface.data), reader.place(p.pts_s)) for n, p in reader.pictures(**part)]
 
@@ -38,12 +38,21 @@ def at(frames):
     return [(n, round(pts_s, 3)) for n, pts_s, *_ in frames]
 
 
+def pixels(path):
+    """The frames as PyAV decodes them, in the order shown."""
+    with av.open(str(path)) as video:
+        return [frame.to_ndarray() for frame in video.decode(video=0)]
+
+
 @pytest.fixture(scope="module", params=["avi", "asf"])
 def decode_times_only(request, tmp_path_factory):
     """50 frames with B frames in a container that holds decoding times only; the same in mp4."""
     folder = tmp_path_factory.mktemp("clips")
-    whole = write(folder / "a.mp4", frames=50, options=B_FRAMES)
-    path = write(folder / f"a.{request.param}", frames=50, options=B_FRAMES)
+    for _ in range(20):  # FFmpeg's colour conversion rounds by how its buffers happen to be aligned
+        whole = write(folder / "a.mp4", frames=50, options=B_FRAMES)
+        path = write(folder / f"a.{request.param}", frames=50, options=B_FRAMES)
+        if all(map(np.array_equal, pixels(whole), pixels(path))):
+            break
     with av.open(str(path)) as back:
         raw = [frame.pts for frame in back.decode(video=0)]
     assert raw != sorted(raw), "FFmpeg makes up presentation times that jump back"
@@ -116,7 +125,7 @@ def test_a_seek_leaves_what_was_read_ahead(tmp_path):
 
 def test_packets_of_unknown_presentation_are_not_kept_for_clips(decode_times_only):
     path, _ = decode_times_only
-    ring, said = Ring(("record",), limit_bytes=1 << 30), []
+    ring, said = PacketRing(("record",), limit_bytes=1 << 30), []
     found = read(path, said=said, ring=ring)
     assert [place for *_, place in found] == [None] * 50
     assert ring.take(0, 99) == []
@@ -130,7 +139,7 @@ def test_decoding_times_without_b_frames_are_those_of_presentation(tmp_path):
     with closing(Demuxer(str(path))) as demuxer:
         assert not demuxer.decode_times
         assert [packet.pts for packet in demuxer.packets()] == list(range(50))
-    ring = Ring(("record",), limit_bytes=1 << 30)
+    ring = PacketRing(("record",), limit_bytes=1 << 30)
     assert [place.number for *_, place in read(path, ring=ring)] == list(range(50))
     assert at(read(path, start_s=1.0))[:2] == [(25, 1.0), (26, 1.04)]
 

@@ -1,6 +1,6 @@
 import pytest
 
-from streamkit.errors import SourceError
+from streamkit.core.errors import SourceError
 from streamkit.media.uris import (
     check_scheme,
     device_path,

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamkit.data import Color, Device, Surface
+from streamkit.core.data import Color, Device, Surface
 from streamkit.models.card import Card, find_card, load_card
 from streamkit.models.families import ReadOptions, family, unpack
 from streamkit.models.labels import KNOWN

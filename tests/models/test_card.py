@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.detections import Skeleton
-from streamkit.errors import ModelError
-from streamkit.models.card import called, find_card, list_cards, load_card, shipped_models
-from streamkit.models.families import FAMILIES, family, family_of
+from streamkit.core.detections import Skeleton
+from streamkit.core.errors import ModelError
+from streamkit.models.card import called, family_of, find_card, list_cards, load_card, shipped_models
+from streamkit.models.families import FAMILIES, family
 from streamkit.models.labels import KNOWN
 
 GOOD = """\

@@ -5,15 +5,15 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from cards import card_of as detail_card
-from cards import tiny_pose
+from support.cards import card_of as detail_card
+from support.cards import tiny_pose
 
-from streamkit.data import Device
-from streamkit.errors import ModelError, SourceError
+from streamkit.core.data import Device
+from streamkit.core.errors import ModelError, SourceError
 from streamkit.models import reference
 from streamkit.models.card import Card, find_card, list_cards, load_card
 from streamkit.models.check import check, frames_of
-from streamkit.models.families import DETECTORS, POSES
+from streamkit.models.family_names import DETECTORS, POSES
 from streamkit.ops.letterbox import InputSpec
 
 FILES = {
@@ -193,8 +193,7 @@ def test_wrong_points_are_found(frames, test_data, tmp_path, monkeypatch):
 
     def wrong(*args):
         table = right(*args)
-        table.extra["keypoints"] = table.extra["keypoints"] + np.float32(2)
-        return table
+        return table.with_columns(keypoints=table.extra["keypoints"] + np.float32(2))
 
     monkeypatch.setattr(families, "unpack", wrong)
     report = check(detail_card("movenet", test_data, tmp_path), frames)

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from streamkit.data import Device
-from streamkit.errors import ModelError
+from streamkit.core.data import Device
+from streamkit.core.errors import ModelError
 from streamkit.models.card import find_card, load_card
 from streamkit.models.check import check, frames_of
 

@@ -4,9 +4,9 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from models.plus_one import F32, I64, network
+from support.plus_one import F32, I64, network
 
-from streamkit.errors import ModelError
+from streamkit.core.errors import ModelError
 from streamkit.models.card import Card, find_card, load_card
 from streamkit.models.network import check_model, inspect
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from streamkit.errors import ModelError
+from streamkit.core.errors import ModelError
 from streamkit.models.card import Card, load_card
 from streamkit.models.pull import pull
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from models.plus_one import F16, F32, I64, U8, network
+from support.plus_one import F16, F32, I64, U8, network
 
-from streamkit.data import Device
-from streamkit.errors import DeviceError, ModelError
+from streamkit.core.data import Device
+from streamkit.core.errors import DeviceError, ModelError
 from streamkit.models.card import Card, find_card, load_card
 from streamkit.models.network import check_model, inspect
 from streamkit.models.session import Session

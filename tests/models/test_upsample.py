@@ -8,7 +8,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from streamkit.errors import ModelError
+from streamkit.core.errors import ModelError
 from streamkit.models.upsample import for_cuda
 
 

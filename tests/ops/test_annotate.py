@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 
-from streamkit.data import Color, Detections, Surface
-from streamkit.ops.annotate import Style, annotate
+from streamkit.core.data import Color, Detections, Surface
+from streamkit.ops.annotate import annotate
 from streamkit.ops.glyphs import Atlas
 from streamkit.ops.palette import stored
+from streamkit.ops.style import Style
 
 QUIET = Style(labels=False, scores=False, tracks=False)
 
@@ -118,7 +119,7 @@ def test_label_text(style, pieces):
 def test_a_row_without_track_name_or_score_is_labelled_with_what_it_has():
     atlas = Atlas()
     table = objects((100, 100, 200, 200), track_id=np.array([-1]), class_id=[33], labels=("car",))
-    table.score[:] = np.nan
+    table = table.with_columns(score=np.full(1, np.nan, np.float32))
     marks, _ = lay(table, Style(untracked=True), atlas=atlas)
     assert marks["sprite"].tolist() == [-1, atlas.text("33", 14)[0]]
 

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from streamkit.counters import Counters
-from streamkit.data import Color, Surface
+from streamkit.core.counters import Counters
+from streamkit.core.data import Color, Surface
 from streamkit.ops.color import PICTURE, from_rgb, picture, rgb_to_yuv, to_rgb, yuv_to_rgb
 
 COLORS = [

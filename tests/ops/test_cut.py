@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamkit.data import Color, Surface
+from streamkit.core.data import Color, Surface
 from streamkit.ops.color import from_rgb, to_rgb
 from streamkit.ops.cut import cut, cut_bytes, cut_size, step_for, to_host
 from streamkit.ops.planes import nv12_shape

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from streamkit.data import Color, Detections, Skeleton, Surface
+from streamkit.core.data import Color, Detections, Skeleton, Surface
 from streamkit.ops import rle
-from streamkit.ops.annotate import Style, annotate
+from streamkit.ops.annotate import annotate
 from streamkit.ops.glyphs import Atlas
 from streamkit.ops.overlay import LINE, MARK, STENCIL, draw
 from streamkit.ops.palette import stored
+from streamkit.ops.style import Style
 
 QUIET = {"labels": False, "scores": False, "tracks": False}
 COLOR = Color()
@@ -114,6 +115,7 @@ def test_masks_may_be_left_out_and_empty_ones_draw_nothing():
     column[0] = rle.encode(np.zeros((9, 9), bool), 640, 360)
     marks, _ = laid(table(2, mask=column))
     assert not (marks["sprite"] == STENCIL).any()
+    column = column.copy()
     column[1] = rle.encode(np.ones((9, 9), bool), 640, 360)
     assert (laid(table(2, mask=column))[0]["sprite"] == STENCIL).sum() == 1
     assert not (laid(table(2, mask=column), Style(**QUIET, masks=0))[0]["sprite"] == STENCIL).any()

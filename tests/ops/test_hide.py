@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from streamkit.data import Color, Surface
+from streamkit.core.data import Color, Surface
 from streamkit.ops.hide import REGION, hide
 
 

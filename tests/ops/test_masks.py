@@ -114,11 +114,13 @@ def test_another_number_of_coefficients_is_refused():
         masks.pieces(rows, counts, prototypes[:, :4], GEOMETRY, INPUT)
 
 
-@pytest.mark.parametrize("row", range(3))
-def test_class_masks_equal_plain_loops(row):
+@pytest.mark.parametrize("block", [1, 4])
+@pytest.mark.parametrize("row", range(4))
+def test_class_masks_equal_plain_loops(row, block):
     rng = np.random.default_rng(row)
-    classes = rng.integers(0, 4, (MAP[1] // 4, MAP[0] // 4)).repeat(4, 0).repeat(4, 1).astype(np.uint8)
-    (width, height), geometry = SIZES[row].tolist(), GEOMETRY[row]
+    rough = rng.integers(0, 4, (MAP[1] // block, MAP[0] // block))
+    classes = rough.repeat(block, 0).repeat(block, 1).astype(np.uint8)
+    (width, height), geometry = [*SIZES.tolist(), (150, 90)][row], np.float32([*SCALES, (0.8, 0.9, -11.0, -9.0)][row])
     found = masks.class_masks(classes, geometry, (width, height), INPUT)
     wanted = np.zeros((height, width), np.uint8)
     for y in range(height):

@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
 
-from streamkit.data import Color, Detections, Skeleton, Surface
+from streamkit.core.data import Color, Detections, Skeleton, Surface
 from streamkit.ops import rle
-from streamkit.ops.annotate import Style, annotate
+from streamkit.ops.annotate import annotate
 from streamkit.ops.glyphs import Atlas
 from streamkit.ops.overlay import MARK, draw
+from streamkit.ops.style import Style
 
 RED, BLUE = (90, 100, 240), (60, 230, 110)
 OPAQUE = 255

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from streamkit.data import Color, Surface
+from streamkit.core.data import Color, Surface
 from streamkit.ops.color import to_rgb
 from streamkit.ops.palette import PALETTE, ink, luminance, stored
 

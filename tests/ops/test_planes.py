@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from streamkit.data import Color
+from streamkit.core.data import Color
 from streamkit.ops import planes
 from streamkit.ops.color import from_rgb
 
@@ -70,7 +70,7 @@ def test_a_quarter_turn_is_clockwise():
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_the_colours_stay_at_their_places(size, rotation, mirrored):
-    from streamkit.data import Surface
+    from streamkit.core.data import Surface
     from streamkit.ops.color import to_rgb
 
     width, height = size

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from streamkit.data import Color, Surface
+from streamkit.core.data import Color, Surface
 from streamkit.ops.color import from_rgb
 from streamkit.ops.preprocess import InputSpec, geometry, preprocess, preprocess_reference
 

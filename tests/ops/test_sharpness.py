@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from streamkit.data import Color, Surface
+from streamkit.core.data import Color, Surface
 from streamkit.ops.planes import nv12_shape
 from streamkit.ops.sharpness import sharpness
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from streamkit.data import Color, Device, Surface
+from streamkit.core.data import Color, Device, Surface
 from streamkit.ops import traffic
 from streamkit.ops.letterbox import InputSpec
 from streamkit.ops.planes import nv12_shape

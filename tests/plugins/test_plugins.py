@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.testing import detections, frames, plugin_stages, run_stage
+from streamkit.testing.kit import detections, frames, plugin_stages, run_stage
 
 STAGES = plugin_stages(Path(__file__).resolve().parents[2] / "plugins")
 Tripwire, SimpleTrack = STAGES["tripwire"], STAGES["simple_track"]

@@ -1,47 +1,53 @@
-"""docs/rules.md: its YAML passes `check`, its tests pass, and it has every name and function."""
+"""docs/rules.md and docs/rule-language.md: their YAML passes `check`, their tests pass, and no name is missing."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from streamkit.checks.all import check
-from streamkit.config import read_text
+from streamkit.cli.check import check
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.stage import options
 from streamkit.rules.facts import ALIASES, MEASURED, OBJECT
 from streamkit.rules.vocabulary import CALLS
-from streamkit.stage import options
-from streamkit.stages.rule import RuleStage
-from streamkit.yamltests import run_tests
+from streamkit.stages.analytics.rule import RuleStage
+from streamkit.testing.yaml_tests import run_tests
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "rules.md").read_text()
-PIPELINE, TESTS = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
-NIGHT = """\
+LANGUAGE = (ROOT / "docs" / "rule-language.md").read_text()
+PIPELINE, NIGHT, SEVERAL, TESTS = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+ABOVE = """\
+sources: {a: 'test://'}
 stages:
   detect: {model: demo}
   track: {}
-  night: {stage: rule, when: present(person), schedule: {hours: "22:00-06:00", zone: Europe/Berlin}}
+  zone: {polygon: {door: [[100, 120], [500, 120], [500, 220], [100, 220]]}}
 """
 
 
 def test_its_pipeline_passes_check():
-    config = read_text(f"sources: {{a: 'test://'}}\n{PIPELINE}", folder=ROOT)
-    assert len(check(config).nodes) == 9
+    assert len(check(read_text(PIPELINE, folder=ROOT)).nodes) == 9
+
+
+@pytest.mark.parametrize("stage", [NIGHT, SEVERAL])
+def test_its_stages_pass_check(stage):
+    assert len(check(read_text(ABOVE + stage, folder=ROOT)).nodes) == 6
 
 
 def test_its_tests_pass():
     said = []
-    assert run_tests(read_text(f"sources: {{a: 'test://'}}\n{NIGHT}{TESTS}", folder=ROOT), said.append) == 0, said
+    assert run_tests(read_text(f"{ABOVE}{NIGHT}{TESTS}", folder=ROOT), said.append) == 0, said
 
 
 @pytest.mark.parametrize("name", [*OBJECT, *ALIASES, *MEASURED, "source"])
 def test_every_name_is_there(name):
-    assert re.search(rf"^\|.*`{name}`", TEXT, re.MULTILINE)
+    assert re.search(rf"^\|.*`{name}`", LANGUAGE, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_every_function_is_there(name):
-    assert re.search(rf"^\| `{name}\(", TEXT, re.MULTILINE)
+    assert re.search(rf"^\| `{name}\(", LANGUAGE, re.MULTILINE)
 
 
 @pytest.mark.parametrize("option", [option.name for option in options(RuleStage)])

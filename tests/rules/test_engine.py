@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rules.expressions import TEXTS, cel, conditions
-from rules.plain import Plain
+from support.expressions import TEXTS, cel, conditions
+from support.plain import Plain
 
-from streamkit.data import Batch, Frame
-from streamkit.detections import Detections
+from streamkit.core.data import Batch, Frame
+from streamkit.core.detections import Detections
 from streamkit.rules import kernel
-from streamkit.rules.above import Above, Zone
-from streamkit.rules.engine import Engine
+from streamkit.rules.engine import RuleEngine
 from streamkit.rules.facts import Facts
 from streamkit.rules.rule import make_rule
-from streamkit.testing import detections
+from streamkit.rules.scope import Scope, ZoneScope
+from streamkit.testing.kit import detections
 
 DOOR = ((2.5, 0.0), (4.5, 0.0), (4.5, 360.0), (2.5, 360.0))
 MAX_GAP, MAX_PAUSE = 1.0, 3.0
-SEEN = Above(
+SEEN = Scope(
     labels=TEXTS,
-    zones={"zone": Zone({"door": DOOR}, margin=0.0, max_gap_s=MAX_GAP)},
+    zones={"zone": ZoneScope({"door": DOOR}, margin=0.0, max_gap_s=MAX_GAP)},
     attributes={"color": TEXTS},
     columns=frozenset({"speed_kmh"}),
 )
@@ -151,7 +151,7 @@ def batches(frames, size):
 
 
 def run(made, facts, frames, size):
-    engine = Engine(made, SEEN, facts, max_gap_s=MAX_GAP, max_pause_s=MAX_PAUSE)
+    engine = RuleEngine(made, SEEN, facts, max_gap_s=MAX_GAP, max_pause_s=MAX_PAUSE)
     slots = {"car": 0, "dog": 1}
     for slot in slots.values():
         engine.begin(slot)

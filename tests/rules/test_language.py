@@ -3,9 +3,9 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rules.expressions import TEXTS, cel, conditions, same
+from support.expressions import TEXTS, cel, conditions, same
 
-from streamkit.rules.language import BOOL, NUMBER, TEXT, Field, RuleError, Vocabulary, compile  # noqa: A004
+from streamkit.rules.language import BOOL, NUMBER, TEXT, RuleError, RuleField, Vocabulary, compile  # noqa: A004
 
 WORDS = Vocabulary(
     {
@@ -13,7 +13,7 @@ WORDS = Vocabulary(
         "drop_rate": "number",
         "disk.free": NUMBER,
         "live": BOOL,
-        "state": Field(TEXT, ("running", "lost")),
+        "state": RuleField(TEXT, ("running", "lost")),
     },
     "alarms",
 )

@@ -1,14 +1,10 @@
 """The server that the tests of a module share; `servers` is importable from the tests beside it."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from servers import PIPELINE, Served, served
+from support.servers import PIPELINE, Served, served
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import re
 import shutil
 
 import pytest
-from servers import SECRET, served
+from support.servers import SECRET, served
 
 TEXT = f"""
 sources:
@@ -43,6 +43,7 @@ def test_the_api_tells_what_is_raised_and_keeps_it_among_the_events(alarmed):
     assert event["picture"] is False
     assert "alarms" in alarmed.open.get("/status").json()["emits"]
     assert alarmed.open.get("/status").json()["events"] == {"raised": 1}
+    assert alarmed.open.get("/status").json()["last_event"] == event["number"] == 1
     assert SECRET not in alarmed.open.get("/alarms").text + alarmed.open.get("/events").text
 
 

@@ -6,7 +6,7 @@ import cv2
 import httpx
 import numpy as np
 import pytest
-from servers import SECRET, TOKEN
+from support.servers import SECRET, TOKEN
 
 
 def picture(answer):
@@ -92,7 +92,7 @@ def test_metrics_are_what_prometheus_reads(server):
     values = [s.value for s in buckets if s.labels["source"] == "street"]
     assert values == sorted(values)
     assert values[-1] > 0
-    assert {"streamkit_dropped", "streamkit_reconnects", "streamkit_queue_length"} <= set(found)
+    assert {"streamkit_frames_dropped", "streamkit_reconnects", "streamkit_stage_queue_batches"} <= set(found)
     assert "process_resident_memory_bytes" in found
 
 
@@ -260,7 +260,7 @@ def test_who_guesses_tokens_has_to_wait_and_those_who_are_signed_in_elsewhere_do
         assert guesser.get("/session", headers={"authorization": f"Bearer {TOKEN}"}).json() == {"signed_in": False}
     assert server.client.get("/sources/street/snapshot.jpg").status_code == 200
     assert server.source("street")
-    assert 'streamkit_http_refused_total{cause="too many wrong tokens"}' in server.open.get("/metrics").text
+    assert 'streamkit_http_refused_total{cause="too_many_wrong_tokens"}' in server.open.get("/metrics").text
 
 
 def test_a_browser_signs_in_and_out(server):

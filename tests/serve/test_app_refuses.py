@@ -4,7 +4,7 @@ import json
 import socket
 
 import pytest
-from servers import SECRET, TOKEN, served
+from support.servers import SECRET, TOKEN, served
 
 URI = f"rtsp://operator:{SECRET}@127.0.0.1:9/live"
 
@@ -236,7 +236,7 @@ def test_allow_files_lets_files_in_and_metrics_outlive_a_source(root, monkeypatc
 
 
 def test_a_port_that_is_taken_is_said():
-    from streamkit.errors import OutputError
+    from streamkit.core.errors import OutputError
     from streamkit.serve.server import listen
 
     with socket.socket() as taken:

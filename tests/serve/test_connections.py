@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from streamkit.counters import Counters
+from streamkit.core.counters import Counters
 from streamkit.serve.connections import Limits, allowed_connections, failed_accepts
 from streamkit.serve.server import listen, serving
 

@@ -37,7 +37,7 @@ def test_half_open_connections_end_neither_the_server_nor_the_pipeline(root, tmp
                 time.sleep(1)
                 assert frames(port) - before >= 5  # of some 20: the machine may be busy
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-                    assert b'streamkit_http_refused_total{cause="too many connections"}' in answer.read()
+                    assert b'streamkit_http_refused_total{cause="too_many_connections"}' in answer.read()
         finally:
             server.send_signal(signal.SIGINT)
             code = server.wait(30)

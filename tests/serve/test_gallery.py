@@ -4,7 +4,7 @@ import time
 from collections import deque
 from types import SimpleNamespace
 
-from streamkit.data import Event
+from streamkit.core.data import Event
 from streamkit.serve import gallery as module
 from streamkit.serve.gallery import Gallery, told
 

@@ -8,9 +8,9 @@ import tracemalloc
 import httpx
 import pytest
 from fastapi import FastAPI, Request
-from servers import TOKEN
+from support.servers import TOKEN
 
-from streamkit.counters import Counters
+from streamkit.core.counters import Counters
 from streamkit.serve.guard import LARGEST, NO_TOKEN, Guard
 from streamkit.serve.guesses import Guesses
 from streamkit.serve.server import address, listen, serving

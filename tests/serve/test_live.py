@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import anyio
 import pytest
-from servers import served
 from starlette.requests import ClientDisconnect
+from support.servers import served
 
 from streamkit.serve import live as module
+from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.gallery import Gallery
 from streamkit.serve.live import VIEWERS, Watchers
-from streamkit.serve.words import Refused
 
 TEXT = "sources: {cam: {uri: 'test://', pace: 10}}\nstages: {jsonl: {path: /dev/null}}"
 
@@ -83,7 +83,7 @@ class _Engine:
 
     def state(self, source):
         if source != "cam":
-            raise Refused(404, "none")
+            raise RequestRejected(404, "none")
 
 
 def test_a_place_is_given_back_also_where_no_picture_was_sent():
@@ -95,7 +95,7 @@ def test_a_place_is_given_back_also_where_no_picture_was_sent():
 
     async def look():
         answer = watchers.stream("cam", None)
-        with pytest.raises(Refused, match="1 live pictures"):
+        with pytest.raises(RequestRejected, match="1 live pictures"):
             watchers.stream("cam", None)
         with pytest.raises(ClientDisconnect):
             await answer({"type": "http", "asgi": {"spec_version": "2.4"}}, None, broken)
@@ -109,7 +109,7 @@ def test_sixty_four_may_look_where_nothing_else_is_said():
     assert VIEWERS == 64
     for _ in range(64):
         watchers.stream("cam", None)
-    with pytest.raises(Refused, match="64 live pictures") as found:
+    with pytest.raises(RequestRejected, match="64 live pictures") as found:
         watchers.stream("cam", None)
     assert found.value.status == 429
 
@@ -198,18 +198,18 @@ def test_where_there_is_none_it_says_how_the_source_is(monkeypatch):
 
     engine.source = lambda _: source
     with pytest.raises(
-        Refused, match=r"^there is no picture of cam now, it is reconnecting: connection refused$"
+        RequestRejected, match=r"^there is no picture of cam now, it is reconnecting: connection refused$"
     ) as found:
         anyio.run(Watchers(engine).picture, "cam")
     assert found.value.status == 503
     source.words = ""
-    with pytest.raises(Refused, match=r"it is reconnecting$"):
+    with pytest.raises(RequestRejected, match=r"it is reconnecting$"):
         anyio.run(Watchers(engine).picture, "cam")
     assert sum(slept) == pytest.approx(4.0, abs=0.12)
     engine.running = type("running", (), {"stopping": True})
     slept.clear()
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRejected):
         anyio.run(Watchers(engine).picture, "cam")
     assert not slept  # at the end nobody waits
-    with pytest.raises(Refused, match="none"):
+    with pytest.raises(RequestRejected, match="none"):
         anyio.run(Watchers(engine).picture, "nobody")

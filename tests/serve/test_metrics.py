@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from servers import served
+from support.servers import served
 
-from streamkit.counters import Counters
-from streamkit.runtime.metrics import Histogram
-from streamkit.runtime.states import SourceState
+from streamkit.core.counters import Counters
+from streamkit.runtime.execution.meters import Histogram
+from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.serve.engine import reconnects
 from streamkit.serve.metrics import BOUNDS_S, PipelineCollector, registry
 
@@ -34,7 +34,7 @@ def test_a_source_that_counts_no_causes_still_shows_that_it_came_back():
 def test_drops_and_reconnects_have_their_cause_as_a_label(server):
     state = server.engine.state("gate")
     state.counters.add("reconnects: lost", 4)
-    state.drops.add("dropped: too old", 5)
+    state.drops.add("frames dropped: over age", 5)
     text = generate_latest(registry(server.engine)).decode()
     found = {
         (s.name, *sorted(s.labels.values())): s.value
@@ -42,7 +42,7 @@ def test_drops_and_reconnects_have_their_cause_as_a_label(server):
         for s in family.samples
     }
     assert found["streamkit_reconnects_total", "gate", "lost"] == 4
-    assert found["streamkit_dropped_total", "gate", "too old"] == 5
+    assert found["streamkit_frames_dropped_total", "gate", "over_age"] == 5
 
 
 def test_names_of_sources_cannot_break_the_text(server):
@@ -64,13 +64,13 @@ def latency(*seconds):
 def standing_still():
     """An engine whose counts are known, all of them different."""
     refused, empty = Counters(), {"dropped": {}, "reconnects": {}}
-    refused.add("token", 21)
+    refused.add("too many wrong tokens", 21)
     return SimpleNamespace(
         refused=refused,
         ready=True,
         sources=lambda: [
             SimpleNamespace(
-                id="gate", frames=11, fps=12.5, state="running", dropped={"old": 2}, reconnects={"lost": 3}
+                id="gate", frames=11, fps=12.5, state="running", dropped={"over_age": 2}, reconnects={"lost": 3}
             ),
             SimpleNamespace(id="yard", frames=0, fps=0.0, state="failed", **empty),
         ],
@@ -90,7 +90,7 @@ def standing_still():
             queues=lambda: {"detect": 6},
             detections={"detect": 41},
             events={"crossed": 42},
-            counts=lambda: {"pixels to host": 43},
+            counts=lambda: {"pixels to host": 43, "records dropped: spool full": 45, "records dropped: Spool-full": 1},
             alarms=SimpleNamespace(
                 raised=[SimpleNamespace(alarm="slow", source="gate")], rules=lambda: {"slow": ("fps < 5", 44)}
             ),
@@ -113,23 +113,24 @@ def test_each_count_is_given_under_its_name():
     assert found == {
         ("streamkit_frames_total", "gate"): 11,
         ("streamkit_frames_total", "yard"): 0,
-        ("streamkit_dropped_total", "gate", "old"): 2,
+        ("streamkit_frames_dropped_total", "gate", "over_age"): 2,
         ("streamkit_reconnects_total", "gate", "lost"): 3,
         **states,
-        ("streamkit_source_fps", "gate"): 12.5,
-        ("streamkit_source_fps", "yard"): 0.0,
+        ("streamkit_source_frames_per_second", "gate"): 12.5,
+        ("streamkit_source_frames_per_second", "yard"): 0.0,
         ("streamkit_sources",): 2,
         ("streamkit_stage_frames_total", "detect"): 31,
         ("streamkit_stage_frames_total", "new"): 0,
-        ("streamkit_stage_failed_total", "detect"): 4,
-        ("streamkit_stage_failed_total", "new"): 0,
+        ("streamkit_stage_frames_failed_total", "detect"): 4,
+        ("streamkit_stage_frames_failed_total", "new"): 0,
         ("streamkit_stage_seconds_total", "detect"): 1.5,
         ("streamkit_stage_seconds_total", "new"): 0.0,
-        ("streamkit_queue_length", "detect"): 6,
+        ("streamkit_stage_queue_batches", "detect"): 6,
         ("streamkit_detections_total", "detect"): 41,
         ("streamkit_events_total", "crossed"): 42,
-        ("streamkit_counts_total", "pixels to host"): 43,
-        ("streamkit_http_refused_total", "token"): 21,
+        ("streamkit_counts_total", "pixels_to_host", ""): 43,
+        ("streamkit_counts_total", "records_dropped", "spool_full"): 46,
+        ("streamkit_http_refused_total", "too_many_wrong_tokens"): 21,
         ("streamkit_alarm", "slow", "gate"): 1.0,
         ("streamkit_alarms_raised_total", "slow"): 44,
         ("streamkit_ready",): 1.0,
@@ -174,5 +175,7 @@ stages: {detect: {model: demo}}
     with served(text, root) as one:
         one.running("cam")
         for name in ("gpu", "decoder"):
-            (load,) = re.findall(rf"^streamkit_{name}_load (\S+)$", one.open.get("/metrics").text, re.MULTILINE)
+            (load,) = re.findall(
+                rf"^streamkit_{name}_utilization_ratio (\S+)$", one.open.get("/metrics").text, re.MULTILINE
+            )
             assert 0 <= float(load) <= 1

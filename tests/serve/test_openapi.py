@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi.checks import content_type_conformance, status_code_conformance
-from servers import TOKEN
+from support.servers import TOKEN
 
 EXAMPLES = 15
 

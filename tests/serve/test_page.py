@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from pages import CHROMIUM, DESK, PHONE, chromium_fixture, expect, open_page_fixture, shoot, tidy, tile, wide  # noqa: F401  fixtures
-from servers import TOKEN, served
+from support.pages import CHROMIUM, DESK, PHONE, chromium_fixture, expect, open_page_fixture, shoot, tidy, tile, wide  # noqa: F401  fixtures
+from support.servers import TOKEN, served
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to look with; apt-get install chromium")
 
@@ -96,7 +96,7 @@ def test_the_api_page_reads_the_api(open_page, server):
 def test_what_cameras_and_stages_say_never_becomes_markup(open_page, server):
     evil = "<img src=x onerror=alert(1)>"
     server.client.post("/sources", json={"id": "yard", "uri": f"rtsp://127.0.0.1:9/{evil}"})
-    from streamkit.data import Event
+    from streamkit.core.data import Event
 
     server.engine.gallery.tell(1.0, [Event(evil, evil, "street", 1, 0.04, None, {evil: evil})], None)
     page = open_page()

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from pages import (  # noqa: F401  fixtures
+from support.pages import (  # noqa: F401  fixtures
     CHROMIUM,
     PHONE,
     chromium_fixture,
@@ -17,7 +17,7 @@ from pages import (  # noqa: F401  fixtures
     walk,
     wide,
 )
-from servers import SECRET, TOKEN, served
+from support.servers import SECRET, TOKEN, served
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium to look with; apt-get install chromium")
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from streamkit.cli.serve import prepare
-from streamkit.config import read_text
-from streamkit.data import Batch, Event
-from streamkit.graph import build
-from streamkit.runtime.device import choose
-from streamkit.runtime.run import Pipeline
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Batch, Event
+from streamkit.core.stage import Collecting, Context, Sink, default_registry, stage
+from streamkit.runtime.execution.device import choose
+from streamkit.runtime.pipeline import Pipeline
 from streamkit.serve import preview as module
 from streamkit.serve.gallery import Gallery
 from streamkit.serve.preview import Preview, _spec, hidden_elsewhere, tap
-from streamkit.stage import Collecting, Context, Sink, default_registry, stage
-from streamkit.testing import detections, frames
+from streamkit.testing.kit import detections, frames
 
 TRACKED = """
 plugins: [plugins]
@@ -208,7 +208,7 @@ def test_events_come_with_the_picture_of_their_frame(root):
     pictured = [one for one in found if one.jpeg]
     assert pictured
     assert looked_at(pictured[0].jpeg).shape == (360, 640, 3)
-    left_out = report["counts"].get("pictures of events left out", 0)
+    left_out = report["counts"].get("event images left out", 0)
     frames_with = {(one.event.source, one.event.frame) for one in found}
     assert len({(o.event.source, o.event.frame) for o in pictured}) + left_out == len(frames_with)
 
@@ -275,7 +275,7 @@ def test_a_picture_that_cannot_be_made_never_fails_a_frame(monkeypatch):
     gallery, said = Gallery(), []
     gallery.ask("cam")
     made = preview(gallery)
-    made.context.say = said.append
+    made.context.log = said.append
     monkeypatch.setattr("streamkit.ops.preprocess.preprocess", lambda *_: 1 / 0)
     batch = Batch(frames(2, source="cam", pixels=True))
     assert made.process(batch) is batch

@@ -1,7 +1,7 @@
 """A clip asked for over HTTP, of a real pipeline that records."""
 
 import av
-from servers import served
+from support.servers import served
 
 PIPELINE = """
 sources:
@@ -15,7 +15,8 @@ stages:
 def test_a_clip_is_recorded_when_it_is_asked_for(root, tmp_path):
     with served(PIPELINE.format(folder=tmp_path), root) as server:
         server.running("street")
-        assert server.open.get("/status").json()["records"] == ["clip"]
+        status = server.open.get("/status").json()
+        assert (status["records"], status["events"], status["last_event"]) == (["clip"], {}, 0)
         assert server.open.post("/sources/street/record").status_code == 401
         assert server.client.post("/sources/nobody/record").status_code == 404
         asked = server.client.post("/sources/street/record")

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 from streamkit import FrameStage
-from streamkit.config import read_text
-from streamkit.data import Frame
-from streamkit.graph import build
-from streamkit.runtime.device import choose
-from streamkit.runtime.run import Pipeline
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Frame
+from streamkit.core.stage import Collecting, default_registry, stage
+from streamkit.runtime.execution.device import choose
+from streamkit.runtime.pipeline import Pipeline
 from streamkit.serve.gallery import Gallery
 from streamkit.serve.preview import follow_sinks, tap
-from streamkit.stage import Collecting, default_registry, stage
 
 PIPELINE = """
 sources: {street: samples/street.mp4}
@@ -35,11 +35,9 @@ def test_each_saved_event_comes_once_also_where_a_stage_stands_below_the_sink(ro
     registry = default_registry()
     with Collecting(registry):
 
-        @stage("ticker", writes="events")
+        @stage("ticker", writes="events", emits=("ticked",))
         class Ticker(FrameStage):
             """Emit at every fourth frame."""
-
-            emits = ("ticked",)
 
             def process(self, frame: Frame) -> None:
                 if frame.index % 4 == 0:
@@ -67,11 +65,9 @@ def test_a_saved_picture_is_its_events(root, tmp_path):
     registry = default_registry()
     with Collecting(registry):
 
-        @stage("ticker", writes="events")
+        @stage("ticker", writes="events", emits=("ticked",))
         class Ticker(FrameStage):
             """Emit at every frame."""
-
-            emits = ("ticked",)
 
             def process(self, frame: Frame) -> None:
                 frame.emit("ticked")

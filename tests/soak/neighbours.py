@@ -5,7 +5,7 @@ from pathlib import Path
 
 from peers import Garbler, serving
 from rig import Promises, Rig, camera_clip, wait_until
-from rtsp import free_port
+from support.rtsp import free_port
 
 
 def neighbours(folder: Path, *, cameras: int = 13, seconds: float = 30.0, rounds: int = 1) -> Promises:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from peers import Cameras, serving
 from rig import BACK_S, MIB, Held, Promises, Rig, Window, camera_clip, wait_until
-from rtsp import Proxy
+from support.rtsp import Proxy
 
 _RATE = 10.0
 _TIMEOUT_S = 3.0

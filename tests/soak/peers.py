@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from rtsp import RtspServer
+from support.rtsp import RtspServer
 
 
 class Cameras(RtspServer):

@@ -21,13 +21,13 @@ import psutil
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from streamkit.config import read_source, read_text  # noqa: E402  the path is set just above
-from streamkit.data import Frame  # noqa: E402
-from streamkit.graph import build  # noqa: E402
-from streamkit.runtime.device import choose  # noqa: E402
-from streamkit.runtime.metrics import Histogram  # noqa: E402
-from streamkit.runtime.run import Pipeline  # noqa: E402
-from streamkit.stage import BatchStage, Collecting, Sink, default_registry, stage  # noqa: E402
+from streamkit.config.graph import build  # noqa: E402
+from streamkit.config.pipeline_config import read_source, read_text  # noqa: E402  the path is set just above
+from streamkit.core.data import Frame  # noqa: E402
+from streamkit.core.stage import BatchStage, Collecting, Sink, default_registry, stage  # noqa: E402
+from streamkit.runtime.execution.device import choose  # noqa: E402
+from streamkit.runtime.execution.meters import Histogram  # noqa: E402
+from streamkit.runtime.pipeline import Pipeline  # noqa: E402
 
 BACK_S = 5.0
 """How soon a camera must be back once its peer is."""

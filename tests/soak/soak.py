@@ -19,7 +19,7 @@ from load import churn, fleet, overload
 from neighbours import neighbours
 from outages import restarts, soak
 from rig import Promises, machine
-from rtsp import missing
+from support.rtsp import missing
 
 NAMES = ("restarts", "neighbours", "churn", "overload", "soak", "fleet")
 SHORT: dict[str, dict[str, Any]] = {

@@ -1,18 +1,14 @@
 """Detections that trackers are measured on, made once for all tests."""
 
 import functools
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")
 def scene(tmp_path_factory):
     """Of a drawn scene, by its seed: the frames with the demo network's detections, and the truth."""
-    import scenes
+    from support import scenes
 
     return functools.cache(lambda seed: scenes.scene(seed, tmp_path_factory.mktemp("scene")))
 
@@ -20,6 +16,6 @@ def scene(tmp_path_factory):
 @pytest.fixture(scope="session")
 def campus(test_data):
     """The frames of vtest_480x360.mp4 with the people that YOLOX-nano finds there."""
-    import scenes
+    from support import scenes
 
     return scenes.campus(test_data)

@@ -9,8 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-import mot
-import scenes
+sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parents[1])]
+
+from support import mot, scenes  # noqa: E402  the path is set just above
 
 SEEDS = (1, 2, 3, 5, 7, 11, 13, 17, 21, 29)
 METHODS = ("bytetrack", "botsort", "ocsort", "sort", "iou")

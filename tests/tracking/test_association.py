@@ -7,8 +7,8 @@ arithmetic. Objects are 40 x 80 pixels, frames 25 a second.
 import numpy as np
 import pytest
 
-from streamkit.stages.track import Track
-from streamkit.testing import detections, frames, run_stage
+from streamkit.stages.analytics.track import Track
+from streamkit.testing.kit import detections, frames, run_stage
 from streamkit.tracking.kalman import as_box, begin, bend, correct, expect
 
 STEADY = 25  # frames after which a track is settled
@@ -144,7 +144,9 @@ def test_a_second_box_goes_from_an_overlap_of_six_tenths_on_and_the_weaker_one()
 def test_a_box_without_an_inside_begins_no_track(box):
     made = scene(*[[(300, 0), (0, 0)]] * 5)
     for frame in made:
-        frame.detections.xyxy[1] = box
+        boxes = frame.detections.xyxy.copy()
+        boxes[1] = box
+        frame.detections = frame.detections.with_columns(xyxy=boxes)
     assert tracked(made) == [[1, -1]] * 5
 
 
@@ -368,7 +370,8 @@ def test_smooth_boxes_are_those_of_their_own_objects():
 def test_a_lost_object_keeps_its_size():
     made = scene(*still((100, 100)), *[[]] * 6)
     for frame in made[:STEADY]:
-        frame.detections.xyxy[0] += np.array([-1, -1, 1, 1], np.float32) * frame.index
+        boxes = frame.detections.xyxy + np.array([-1, -1, 1, 1], np.float32) * frame.index
+        frame.detections = frame.detections.with_columns(xyxy=boxes)
     found = [frame.detections.xyxy[0] for frame in run_stage(Track(predicted=True), made)[STEADY:]]
     sizes = np.array([box[2:] - box[:2] for box in found])
     np.testing.assert_allclose(sizes, sizes[:1].repeat(6, axis=0), atol=0.01)

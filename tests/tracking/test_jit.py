@@ -12,9 +12,9 @@ import streamkit.tracking
 from streamkit.tracking.jit import _remove_old, cache_folder, content_digest, sources_stamp
 
 CODE = """
-from streamkit.stage import Context
-from streamkit.stages.track import Track
-from streamkit.tracking import advance as module
+from streamkit.core.stage import Context
+from streamkit.stages.analytics.track import Track
+from streamkit.tracking import update_batch as module
 from streamkit.tracking.jit import compiled, is_kept
 
 @compiled
@@ -25,7 +25,7 @@ module.look = look  # nearly all that there is to compile, and nothing of how it
 advance, said = module.advance, []
 before = is_kept(advance)
 stage = Track()
-stage.context = Context("track", say=said.append)
+stage.context = Context("track", log=said.append)
 stage.open()
 print(before, len(said), sum(advance.stats.cache_hits.values()), sum(advance.stats.cache_misses.values()))
 """

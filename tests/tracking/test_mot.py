@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from mot import by_frame, read, scores
+from support.mot import by_frame, read, scores
 
 pytest.importorskip("trackeval")
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from mot import (
+from support.mot import (
     box_quality,
     boxes_of,
     by_frame,
@@ -16,8 +16,8 @@ from mot import (
     tracked,
 )
 
-from streamkit.stages.track import Track
-from streamkit.testing import run_stage
+from streamkit.stages.analytics.track import Track
+from streamkit.testing.kit import run_stage
 
 pytest.importorskip("trackeval")
 

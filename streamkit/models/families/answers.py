@@ -1,4 +1,4 @@
-"""Families of networks that answer with one vector a picture: classes, or an embedding."""
+"""Families of networks with one output vector per image: classes, or an embedding."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.data import Array
+from streamkit.core.data import Array
 from streamkit.models.families import base, shapes
 
 _LAYOUT = "(N, values), maybe with sizes of 1 behind"
 
 
 class Vector(base.Plain):
-    """One output with a vector for each picture. `finish` is its meaning, worked out on the host for both devices.
+    """One output with a vector for each image. `finish` interprets it, on the host for both devices.
 
     Attributes:
-        task: what its cards must say.
+        task: the task of its cards.
     """
 
     def __init__(self, name: str, task: str) -> None:
@@ -30,21 +30,21 @@ class Vector(base.Plain):
             shapes.check_classes(self.name, name, shape, 1, 0, classes)
 
     def length(self, outputs: Mapping[str, Sequence[Any]]) -> int | None:
-        """How long the vectors are, by the shapes of the outputs; None where the file leaves it open."""
+        """Return the length of the vectors by the shapes of the outputs; None if the file leaves it open."""
         size = self._only(outputs)[1][1]
         return size if isinstance(size, int) and size > 0 else None
 
     def vectors(self, outputs: Mapping[str, Array]) -> Array:
-        """(r, d), the network's vector of each row, on the outputs' device."""
+        """Return (r, d), the network's vector of each row, on the outputs' device."""
         _, output = self._only(outputs)
         return output.reshape(output.shape[:2])
 
     def finish(self, vectors: np.ndarray) -> np.ndarray:
-        """What (m, d) vectors mean, float32: the probability of each class, or vectors of length 1."""
+        """Interpret (m, d) vectors as float32: the probability of each class, or vectors of length 1."""
         raise NotImplementedError
 
     def _only(self, outputs: Mapping[str, Any]) -> tuple[str, Any]:
-        """The one output of that layout: its name, and its shape or array."""
+        """Return the only output of that layout: its name, and its shape or array."""
         fitting = [
             (name, value)
             for name, value in outputs.items()

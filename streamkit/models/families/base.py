@@ -1,4 +1,4 @@
-"""What a family is: the way of one line of networks from their outputs to objects."""
+"""Interface of a family: decoding of one line of networks from outputs to objects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from streamkit.data import Array, Detections
+from streamkit.core.data import Array, Detections
 from streamkit.ops.nms import Packed, select
 
 Columns = Mapping[str, tuple[int, ...]]
@@ -17,15 +17,15 @@ Columns = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What becomes an object.
+    """Options for decoding objects.
 
     Attributes:
-        min_score: (c,) float32, the least score of each class; +inf for a class that is not wanted.
-        iou: non-max suppression takes a box out whose IoU with a better one is over this.
-        agnostic: boxes suppress each other whatever their class.
-        top_k: at most this many objects a frame, the best.
-        min_size: a box whose shorter side is under this is dropped; source pixels, after clipping.
-        max_size: a box whose longer side is over this is dropped.
+        min_score: (c,) float32, minimum score of each class; +inf for unwanted classes.
+        iou: non-max suppression removes a box whose IoU with a better one is above this.
+        agnostic: boxes suppress each other across classes.
+        top_k: maximum number of objects per frame; the best are kept.
+        min_size: boxes whose shorter side is below this are discarded; source pixels, after clipping.
+        max_size: boxes whose longer side is above this are discarded.
     """
 
     min_score: np.ndarray
@@ -50,11 +50,11 @@ class ReadOptions:
 
 
 class Rest(NamedTuple):
-    """What a table needs beside its rows.
+    """Parts of a table beyond its rows.
 
     Attributes:
-        arrays: on the outputs' device; they come to the host together with the rows.
-        complete: makes the table whole, given these arrays on the host.
+        arrays: on the outputs' device; copied to the host together with the rows.
+        complete: completes the table, given these arrays on the host.
     """
 
     arrays: Sequence[Array]
@@ -62,43 +62,43 @@ class Rest(NamedTuple):
 
 
 class Family(Protocol):
-    """One line of networks. Stateless: one instance serves all."""
+    """One line of networks. Stateless: one instance is shared."""
 
     @property
     def name(self) -> str:
-        """The word a card uses."""
+        """The name in a card."""
 
     @property
     def task(self) -> str:
-        """The task that its cards must name."""
+        """The task of its cards."""
 
     @property
     def columns(self) -> Columns:
-        """The extra columns, in the order in which they stand in the rows."""
+        """The extra columns, in the order of the rows' values."""
 
     def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
-        """Compare the shapes of a network's outputs with what the family reads.
+        """Check the shapes of a network's outputs.
 
         Args:
-            outputs: each output's shape by name; a text, None or a number below 1 is a size that is not fixed.
-            classes: the length of the label list.
+            outputs: each output's shape by name; a text, None or a number below 1 is an open size.
+            classes: length of the label list.
 
         Raises:
             ValueError: an output is missing or has another shape, or the label list another length.
         """
 
     def selecting(self, select: str) -> Family:
-        """The family for cards with this `select`; empty for cards without one."""
+        """Return the family for cards with this `select`; empty for cards without one."""
 
     @property
     def regions(self) -> bool:
-        """Whether it tells classes of places (`maps`), not objects."""
+        """Whether it outputs class maps (`maps`), not objects."""
 
     def points(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> int | None:
-        """How many key points an object has, by the outputs' shapes; None where there are none or it cannot be seen."""
+        """Return the number of keypoints per object, by the outputs' shapes; None if there are none or it is open."""
 
     def extra_inputs(self, sizes_wh: np.ndarray, xp: Any) -> dict[str, Array]:
-        """Inputs that the network takes beside the pictures, for (B, 2) widths and heights; arrays of `xp`."""
+        """Return inputs that the network takes beside the images, for (B, 2) widths and heights; arrays of `xp`."""
 
     def read(
         self,
@@ -108,15 +108,15 @@ class Family(Protocol):
         input_size: tuple[int, int],
         options: ReadOptions,
     ) -> Packed:
-        """Make objects of a batch's outputs, on the device where they are. Nothing waits for the device.
+        """Decode a batch's outputs into objects, on the outputs' device, without synchronising with it.
 
         Args:
             outputs: the network's outputs by name; their first n rows are frames, further ones padding.
             geometry: (n, 4) float32 on the host, each frame's scale_x, scale_y, offset_x, offset_y:
-                network pixel = source pixel x scale + offset, both counted from the picture's edge.
+                network pixel = source pixel x scale + offset, both counted from the frame's edge.
             sizes_wh: (n, 2) on the host, each frame's width and height.
             input_size: the network's width and height.
-            options: what becomes an object.
+            options: thresholds and limits.
         """
 
     def rest(
@@ -127,7 +127,7 @@ class Family(Protocol):
         sizes_wh: np.ndarray,
         input_size: tuple[int, int],
     ) -> Rest | None:
-        """What the objects of `read` have beyond their rows, such as masks; arguments as there."""
+        """Return parts of the objects of `read` beyond their rows, such as masks; arguments as there."""
 
 
 class Plain:
@@ -139,11 +139,11 @@ class Plain:
     regions = False
 
     def selecting(self, select: str) -> Any:
-        """The same, for there is nothing to choose."""
+        """Return itself: there is nothing to select."""
         return self
 
     def points(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> int | None:
-        """None."""
+        """Return None: objects have no keypoints."""
         return None
 
     def rest(
@@ -154,18 +154,18 @@ class Plain:
         sizes_wh: np.ndarray,
         input_size: tuple[int, int],
     ) -> Rest | None:
-        """Nothing."""
+        """Return None: rows are complete."""
         return None
 
     def extra_inputs(self, sizes_wh: np.ndarray, xp: Any) -> dict[str, Array]:
-        """None."""
+        """Return no further inputs."""
         return {}
 
 
 def finish(
     candidates: Any, geometry: np.ndarray, sizes_wh: np.ndarray, options: ReadOptions, *, suppress: bool
 ) -> Packed:
-    """Select the objects among candidates as the options say; with `suppress`, by non-max suppression."""
+    """Select the objects among candidates by the options; with `suppress`, by non-max suppression."""
     return select(
         candidates,
         geometry,
@@ -181,7 +181,7 @@ def finish(
 def unpack(rows: np.ndarray, counts: np.ndarray, labels: tuple[str, ...], columns: Columns) -> Detections:
     """Make the table of a batch from `Packed.rows` and `Packed.counts`, both on the host.
 
-    Rows come frame by frame, best first; `row_id` counts them through the batch.
+    Rows are ordered by frame, best first; `row_id` numbers them through the batch.
     """
     kept = counts[:, 0]
     used = rows[np.arange(rows.shape[1]) < kept[:, None]]

@@ -1,15 +1,15 @@
-"""The DETR line (RT-DETR, D-FINE, DEIMv2): queries, no NMS. Two forms of output are read.
+"""The DETR line (RT-DETR, D-FINE, DEIMv2): queries, no NMS. Two output formats are supported.
 
-- With the authors' postprocessor inside: `labels` (N, Q), `boxes` (N, Q, 4) x1, y1, x2, y2, `scores` (N, Q). The
-  network scales the boxes by its input `orig_target_sizes` (width, height), so it gives source pixels.
-- Raw, as Hugging Face, RF-DETR and others export: class logits (N, Q, C) and boxes (N, Q, 4), cx, cy, w, h in parts of
-  the input. The card's `select` says what becomes an object:
+- With the authors' postprocessor in the network: `labels` (N, Q), `boxes` (N, Q, 4) x1, y1, x2, y2, `scores` (N, Q).
+  The network scales the boxes by its input `orig_target_sizes` (width, height), so they are in source pixels.
+- Raw, as exported by Hugging Face, RF-DETR and others: class logits (N, Q, C) and boxes (N, Q, 4), cx, cy, w, h as
+  shares of the input. The card's `select` determines what becomes an object:
 
-  - `top_k`, the default: the best pairs of query and class by sigmoid(logit), so a query may give several objects, as
-    the authors of Deformable DETR, DINO, RT-DETR, D-FINE, DEIM, LW-DETR and RF-DETR do it.
+  - `top_k`, the default: the best pairs of query and class by sigmoid(logit), so a query may yield several objects, as
+    in Deformable DETR, DINO, RT-DETR, D-FINE, DEIM, LW-DETR and RF-DETR.
   - `best_class`: the best class of each query, by sigmoid(logit).
-  - `softmax`: the best class of each query, by the softmax over C + 1 classes, of which the last is no object, as the
-    authors of the first DETR do it (github.com/facebookresearch/detr, models/detr.py, PostProcess).
+  - `softmax`: the best class of each query, by the softmax over C + 1 classes, the last of which is no object, as in
+    the first DETR (github.com/facebookresearch/detr, models/detr.py, PostProcess).
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.data import Array
+from streamkit.core.data import Array
 from streamkit.models.families import base, shapes
-from streamkit.ops.candidates import Coding, best_class, each_class, given_class
+from streamkit.ops.box_coding import Coding
+from streamkit.ops.candidates import best_class, each_class, given_class
 from streamkit.ops.nms import Packed
 
 _NAMES = ("labels", "boxes", "scores")
@@ -31,7 +32,7 @@ _BOXES = ("pred_boxes", "boxes", "dets")
 
 @dataclass(frozen=True)
 class Detr(base.Plain):
-    """Queries, each with a box and a score a class.
+    """Queries, each with a box and a score per class.
 
     Attributes:
         select: what becomes an object of raw outputs, one of `card.SELECTS`; empty for the default.
@@ -60,7 +61,7 @@ class Detr(base.Plain):
             shapes.check_size(self.name, "boxes", boxes_shape, 2, 4, "x1, y1, x2, y2")
 
     def extra_inputs(self, sizes_wh: np.ndarray, xp: Any) -> dict[str, Array]:
-        """`orig_target_sizes`, (B, 2) int64: each picture's width and height."""
+        """Return `orig_target_sizes`, (B, 2) int64: each frame's width and height."""
         sizes = np.array(sizes_wh, np.int64)
         if xp is not np:
             from streamkit.ops.cuda.readers import upload
@@ -99,7 +100,7 @@ class Detr(base.Plain):
         return each_class(boxes, logits, **how)
 
     def _check_classes(self, name: str, shape: Sequence[Any], classes: int) -> None:
-        """Refuse another number of classes than the card has labels; for one more, say what that may mean."""
+        """Check the number of classes against the card's labels; explain one class more."""
         more = self.select == "softmax"
         if not more and len(shape) == 3 and shape[2] == classes + 1:
             raise ValueError(
@@ -112,7 +113,7 @@ class Detr(base.Plain):
         return not all(name in outputs for name in _NAMES) and sum(shapes.rank(v) == 3 for v in outputs.values()) > 1
 
     def _raw_names(self, outputs: Mapping[str, Any]) -> tuple[str, str]:
-        """The names of the logits and the boxes."""
+        """Return the names of the logits and the boxes."""
         names = [name for name, value in outputs.items() if shapes.rank(value) == 3]
         boxes = next((name for name in _BOXES if name in names), None)
         if boxes is None or len(names) != 2:

@@ -1,4 +1,4 @@
-"""Networks that give a vector for what a picture shows, such as re-identification: near ones show the same."""
+"""Networks with an embedding vector per image, such as re-identification: similar images have similar vectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from streamkit.models.families.answers import Vector
 
 
 class Embedding(Vector):
-    """(N, D), made length 1: the product of two is the cosine of the angle between them."""
+    """(N, D), scaled to length 1: the dot product of two is the cosine of their angle."""
 
     def finish(self, vectors: np.ndarray) -> np.ndarray:
         """See `Vector.finish`."""

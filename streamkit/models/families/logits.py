@@ -1,4 +1,4 @@
-"""Classification networks whose output is still to go through the softmax, as exported by most training code."""
+"""Classification networks without a final softmax, as exported by most training code."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""MoveNet for one person: (N, 1, 17, 3), each point's y and x in parts of the input, and its score.
+"""MoveNet for one person: (N, 1, 17, 3), each point's y and x as shares of the input, and its score.
 
-The person's score is the mean of the points' scores. The network gives no box: it is drawn around the points whose
-score is 0.2 or more, as the authors take them for there (https://www.tensorflow.org/hub/tutorials/movenet), or around
-all where there are none.
+The person's score is the mean of the points' scores. The network outputs no box: it is the bounding box of the points
+with a score of 0.2 or more, the authors' threshold (https://www.tensorflow.org/hub/tutorials/movenet), or of all points
+if there are none.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.data import Array, array_module
+from streamkit.core.data import Array, array_module
 from streamkit.models.families import base, shapes
 from streamkit.ops.candidates import given_class
 from streamkit.ops.nms import Packed
@@ -21,7 +21,7 @@ SEEN = np.float32(0.2)
 
 
 class Movenet(base.Plain):
-    """One person a picture; the column `keypoints`."""
+    """One person per image; the column `keypoints`."""
 
     name = "movenet"
     task = "pose"

@@ -1,4 +1,4 @@
-"""Classification networks with the softmax inside: each output is the probability of a class."""
+"""Classification networks with a final softmax: each output is the probability of a class."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Probabilities(Vector):
     """(N, C) probabilities."""
 
     def finish(self, vectors: np.ndarray) -> np.ndarray:
-        """See `Vector.finish`: as they are."""
+        """See `Vector.finish`: unchanged."""
         return vectors.astype(np.float32)
 
 

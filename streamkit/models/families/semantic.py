@@ -1,8 +1,8 @@
-"""Semantic segmentation: a class for each place of a map, in one of these forms:
+"""Semantic segmentation: a class for each place of a map, in one of these formats:
 
-| output | form |
+| output | format |
 | --- | --- |
-| (N, C, h, w) or (N, h, w, C) | a score a class, such as DeepLab gives; the best counts, the first of equal ones |
+| (N, C, h, w) or (N, h, w, C) | a score per class, such as DeepLab's; the best wins, the first of equal ones |
 | (N, h, w) or (N, 1, h, w), integers | the class itself |
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.data import Array
+from streamkit.core.data import Array
 from streamkit.models.families import base, shapes
 from streamkit.ops.masks import best_classes
 from streamkit.ops.nms import Packed
@@ -22,7 +22,7 @@ _MOST = 256  # a map has a byte a place
 
 
 class Semantic(base.Plain):
-    """One map a frame, of no objects."""
+    """One map per frame, no objects."""
 
     name = "semantic"
     task = "segment"
@@ -49,11 +49,11 @@ class Semantic(base.Plain):
         input_size: tuple[int, int],
         options: base.ReadOptions,
     ) -> Packed:
-        """No objects: use `maps`."""
+        """Raise ValueError: there are no objects; use `maps`."""
         raise ValueError(f"family {self.name} has no objects to read")
 
     def maps(self, outputs: Mapping[str, Array], classes: int) -> Array:
-        """The class of each place, (N, h, w) uint8, where the outputs are."""
+        """Return the class of each place, (N, h, w) uint8, on the outputs' device."""
         output = self._only(outputs)[1]
         if output.ndim == 4 and output.shape[1] == 1 and classes > 1:
             output = output[:, 0]
@@ -62,7 +62,7 @@ class Semantic(base.Plain):
         return best_classes(output, 1 if output.shape[1] == classes else 3)
 
     def _only(self, outputs: Mapping[str, Any]) -> tuple[str, Any]:
-        """The one output that is a map: its name, and its shape or array."""
+        """Return the only output that is a map: its name, and its shape or array."""
         fitting = [(name, value) for name, value in outputs.items() if shapes.rank(value) in (3, 4)]
         if len(fitting) != 1:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Finding a family's outputs among a network's, and saying what does not fit."""
+"""Lookup of a family's outputs among a network's, with errors for mismatches."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ T = TypeVar("T")
 
 
 def rank(value: Any) -> int:
-    """The number of dimensions of a shape or of an array."""
+    """Return the number of dimensions of a shape or of an array."""
     return len(getattr(value, "shape", value))
 
 
 def only(family: str, outputs: Mapping[str, T], dimensions: int, layout: str) -> tuple[str, T]:
-    """The one output of that many dimensions: its name, and its shape or array.
+    """Return the only output with that many dimensions: its name, and its shape or array.
 
     Raises:
         ValueError: there is none, or more than one.
@@ -28,7 +28,7 @@ def only(family: str, outputs: Mapping[str, T], dimensions: int, layout: str) ->
 
 
 def named(family: str, outputs: Mapping[str, T], names: Sequence[str]) -> list[T]:
-    """The outputs of these names.
+    """Return the outputs of these names.
 
     Raises:
         ValueError: one is missing.
@@ -43,12 +43,12 @@ def named(family: str, outputs: Mapping[str, T], names: Sequence[str]) -> list[T
 
 
 def fits(size: Any, expected: int) -> bool:
-    """Whether a dimension is of that size, or not fixed."""
+    """Whether a dimension has that size, or is open."""
     return not isinstance(size, int) or size < 1 or size == expected
 
 
 def check_size(family: str, output: str, shape: Sequence[Any], axis: int, expected: int, what: str) -> None:
-    """Raise ValueError where a dimension is fixed at another size."""
+    """Check that a dimension is open or has the expected size; raise ValueError."""
     if len(shape) <= axis or not fits(shape[axis], expected):
         raise ValueError(
             f"family {family}: dimension {axis} of output {output!r} must be {expected} ({what}), "
@@ -57,7 +57,7 @@ def check_size(family: str, output: str, shape: Sequence[Any], axis: int, expect
 
 
 def check_classes(family: str, output: str, shape: Sequence[Any], axis: int, others: int, classes: int) -> None:
-    """Raise ValueError where a dimension is not `others` values and a score for each class of the label list."""
+    """Check that a dimension has `others` values and a score for each class of the label list; raise ValueError."""
     size = shape[axis]
     if fits(size, others + classes):
         return
@@ -70,6 +70,6 @@ def check_classes(family: str, output: str, shape: Sequence[Any], axis: int, oth
 
 
 def listed(outputs: Mapping[str, Any]) -> str:
-    """The outputs and their shapes, for a message."""
+    """Return the outputs and their shapes as text for a message."""
     shapes = {name: tuple(getattr(value, "shape", value)) for name, value in outputs.items()}
     return ", ".join(f"{name}{list(shape)}" for name, shape in shapes.items()) or "no outputs"

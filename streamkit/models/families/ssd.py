@@ -1,13 +1,13 @@
-"""SSD and other detectors that end in their own NMS. The output's names and rank tell which form it has:
+"""SSD and other detectors that end in their own NMS. The output's names and rank determine the format:
 
-| outputs | form | boxes |
+| outputs | format | boxes |
 | --- | --- | --- |
-| one of (N, 1, K, 7) | OpenVINO's DetectionOutput: picture, label, score, box | x1, y1, x2, y2 in parts of the input |
-| `detection_boxes`, `detection_scores`, `detection_classes` | TensorFlow | y1, x1, y2, x2 in parts of the input |
-| `bboxes`, `scores`, `labels` | ONNX model zoo | x1, y1, x2, y2 in parts of the input |
+| one of (N, 1, K, 7) | OpenVINO's DetectionOutput: image, label, score, box | x1, y1, x2, y2 as shares of the input |
+| `detection_boxes`, `detection_scores`, `detection_classes` | TensorFlow | y1, x1, y2, x2 as shares of the input |
+| `bboxes`, `scores`, `labels` | ONNX model zoo | x1, y1, x2, y2 as shares of the input |
 | `boxes`, `scores`, `labels` | torchvision | x1, y1, x2, y2 in network pixels |
 
-Boxes are (N, K, 4), scores and labels (N, K); torchvision's form without N is read for batches of one. Most of these
+Boxes are (N, K, 4), scores and labels (N, K); torchvision's format without N is read for batches of one. Most of these
 networks count classes from 1: the card's label list then begins with `background`.
 """
 
@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.data import Array
+from streamkit.core.data import Array
 from streamkit.models.families import base, shapes
-from streamkit.ops.candidates import Coding, given_class
+from streamkit.ops.box_coding import Coding
+from streamkit.ops.candidates import given_class
 from streamkit.ops.nms import Packed
 
 _TENSORFLOW = ("detection_boxes", "detection_scores", "detection_classes")
@@ -29,7 +30,7 @@ _TORCHVISION = ("boxes", "scores", "labels")
 
 
 class Ssd(base.Plain):
-    """Rows that the network has selected by itself; their number of classes cannot be seen."""
+    """Rows that the network itself has selected; the number of classes is not in the shapes."""
 
     name = "ssd"
 
@@ -75,7 +76,7 @@ class Ssd(base.Plain):
         return base.finish(candidates, geometry, sizes_wh, options, suppress=False)
 
     def _names(self, outputs: Mapping[str, Any]) -> tuple[str, ...] | None:
-        """The three outputs' names; None for OpenVINO's form."""
+        """Return the three outputs' names; None for OpenVINO's format."""
         if any(shapes.rank(value) == 4 for value in outputs.values()):
             return None
         return next((names for names in (_TENSORFLOW, _ZOO) if names[0] in outputs), _TORCHVISION)

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.data import Array
+from streamkit.core.data import Array
 from streamkit.models.families import base, shapes
 from streamkit.ops.candidates import given_class
 from streamkit.ops.nms import Packed
 
 
 class YoloEndToEnd(base.Plain):
-    """Rows that the network has selected by itself; their number of classes cannot be seen."""
+    """Rows that the network itself has selected; the number of classes is not in the shapes."""
 
     name = "yolo_e2e"
     layout = "(N, rows, 6)"

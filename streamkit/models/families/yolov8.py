@@ -1,4 +1,4 @@
-"""YOLOv8, v9 and v11: (N, 4 + C, A), the anchors' cx, cy, w, h in network pixels, then a score a class."""
+"""YOLOv8, v9 and v11: (N, 4 + C, A), the anchors' cx, cy, w, h in network pixels, then a score per class."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.data import Array
+from streamkit.core.data import Array
 from streamkit.models.families import base, shapes
-from streamkit.ops.candidates import Coding, best_class
+from streamkit.ops.box_coding import Coding
+from streamkit.ops.candidates import best_class
 from streamkit.ops.nms import Packed
 
 
 class Yolov8(base.Plain):
-    """Columns of anchors, without objectness; further values of an anchor may stand behind its scores.
+    """Columns of anchors, without objectness; an anchor may have further values after its scores.
 
     Attributes:
-        step: what those are, as `Candidates.step` says; None where there are none.
+        step: layout of the further values, as in `Candidates.step`; None if there are none.
     """
 
     name = "yolov8"

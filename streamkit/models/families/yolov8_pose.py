@@ -1,6 +1,6 @@
-"""YOLOv8-pose: (N, 4 + C + 3 K, A), an anchor's cx, cy, w, h, a score a class, and K points x, y, score.
+"""YOLOv8-pose: (N, 4 + C + 3 K, A), an anchor's cx, cy, w, h, a score per class, and K points x, y, score.
 
-Boxes and points are in network pixels; scores have been through the sigmoid (https://github.com/ultralytics/ultralytics).
+Boxes and points are in network pixels; sigmoid is applied to scores (https://github.com/ultralytics/ultralytics).
 """
 
 from __future__ import annotations

@@ -1,18 +1,19 @@
-"""YOLOv8-seg: boxes and classes as YOLOv8 gives them, and instance masks.
+"""YOLOv8-seg: boxes and classes as in YOLOv8, and instance masks.
 
-(N, 4 + C + M, A): behind each anchor's class scores its M coefficients; (N, M, h, w): the frame's prototypes. A mask is
-the sum of the prototypes times the coefficients, cut at the box, as in the authors' `process_mask_native`
+(N, 4 + C + M, A): M coefficients after each anchor's class scores; (N, M, h, w): the frame's prototypes. A mask is the
+sum of the prototypes times the coefficients, cut at the box, as in the authors' `process_mask_native`
 (https://github.com/ultralytics/ultralytics).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from streamkit.data import Array, Detections
+from streamkit.core.data import Array, Detections
 from streamkit.models.families import base, shapes
 from streamkit.models.families.yolov8 import Yolov8
 from streamkit.ops import masks
@@ -43,7 +44,7 @@ class Yolov8Seg(Yolov8):
         sizes_wh: np.ndarray,
         input_size: tuple[int, int],
     ) -> base.Rest | None:
-        """See `Family.rest`: the pieces of the masks."""
+        """See `Family.rest`: the cropped coefficients and prototypes of the masks."""
         _, prototypes = shapes.only(self.name, outputs, 4, "(N, coefficients, height, width)")
         found = masks.pieces(packed.rows, packed.counts, prototypes[: len(geometry)], geometry, input_size)
         map_size = prototypes.shape[3], prototypes.shape[2]
@@ -53,8 +54,7 @@ class Yolov8Seg(Yolov8):
             rank = np.arange(len(table)) - np.searchsorted(frame, frame)
             here = masks.Pieces(*arrays)
             made = masks.instance_masks(table.xyxy, frame, rank, here, map_size, geometry, sizes_wh, input_size)
-            table.extra = {"mask": made}
-            return table
+            return replace(table, extra={"mask": made})
 
         return base.Rest(found, complete)
 

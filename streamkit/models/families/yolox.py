@@ -1,7 +1,7 @@
 """YOLOX: (N, A, 5 + C) raw values of a feature pyramid with strides 8, 16 and 32.
 
-centre = (value + cell) x stride, size = exp(value) x stride; objectness and classes are already through the sigmoid.
-After the authors' `demo_postprocess` (https://github.com/Megvii-BaseDetection/YOLOX), with the best class of an anchor.
+centre = (value + cell) x stride, size = exp(value) x stride; sigmoid is already applied to objectness and classes.
+Follows the authors' `demo_postprocess` (https://github.com/Megvii-BaseDetection/YOLOX), with an anchor's best class.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.data import Array
+from streamkit.core.data import Array
 from streamkit.models.families import base, shapes
-from streamkit.ops.candidates import Coding, best_class
+from streamkit.ops.box_coding import Coding
+from streamkit.ops.candidates import best_class
 from streamkit.ops.nms import Packed
 
 
 class ObjectnessRows(base.Plain):
-    """Rows of box, objectness and a score a class: YOLOX and YOLOv5."""
+    """Rows of box, objectness and a score per class: YOLOX and YOLOv5."""
 
     layout = "(N, anchors, 5 + classes)"
 

@@ -3,7 +3,7 @@
 score = sqrt(cls x obj), centre and landmark = (value + cell) x stride, size = exp(value) x stride, as in
 OpenCV's FaceDetectorYN (https://github.com/opencv/opencv_zoo/tree/main/models/face_detection_yunet).
 Landmarks: right eye, left eye, nose, right and left corner of the mouth; source pixels, not clipped. They have no score
-of their own, and get the face's.
+of their own, so they get the face's.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.data import Array
+from streamkit.core.data import Array
 from streamkit.models.families import base, shapes
-from streamkit.ops.candidates import FACE_OUTPUTS, faces
+from streamkit.ops.box_coding import FACE_OUTPUTS
+from streamkit.ops.candidates import faces
 from streamkit.ops.nms import Packed
 
 _WIDTHS = {"cls": 1, "obj": 1, "bbox": 4, "kps": 10}

@@ -1,1 +1,1 @@
-"""CUDA kernels, a file each, and `load`, which compiles them."""
+"""CUDA kernels, one file each, and `load`, which compiles them."""

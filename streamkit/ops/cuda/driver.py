@@ -1,8 +1,8 @@
-"""The few calls of CUDA's driver that are made once a picture, without giving the interpreter's lock away.
+"""CUDA driver calls that are made once per frame, without releasing the GIL.
 
-CuPy lets the lock go around every call of CUDA, as it must for calls that wait. These only queue work and take about a
-microsecond; taking the lock back among dozens of decoding threads takes ten times that. Where the driver's library
-cannot be called this way, CuPy's own calls do the same.
+CuPy releases the GIL around every CUDA call, as calls that wait must. These calls only queue work and take about a
+microsecond; reacquiring the GIL among dozens of decoding threads takes ten times that. If the driver's library cannot
+be called this way, CuPy's own calls are used.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from streamkit.data import Surface
+from streamkit.core.data import Surface
 
 _DEVICE_TO_DEVICE = 3
 _BLOCK, _THREADS, _EACH = 16, 256, 4  # bytes a block; threads of a thread block; blocks a thread
 
 
 class Copy:
-    """Copies from one place of a device to another. Belongs to one thread and one device.
+    """Copies memory within a device. Belongs to one thread and one device.
 
-    The driver's own copy takes 15 µs to queue (H200), all with the interpreter's lock held. So a kernel does it
-    wherever sizes and addresses are multiples of 16, as those of most pictures are.
+    The driver's own copy takes 15 µs to queue (H200), all with the GIL held. A kernel therefore copies whenever sizes
+    and addresses are multiples of 16, as for most frames.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Copy:
 
 
 def record(event: Any, stream: Any) -> None:
-    """Put a CuPy event behind all that `stream` has to do by now."""
+    """Record a CuPy event after all work queued on `stream`."""
     calls = _calls()
     if calls is None:
         event.record(stream)
@@ -78,7 +78,7 @@ def wait(stream: Any, event: Any) -> None:
 
 
 def wait_for(stream: Any, surfaces: Iterable[Surface]) -> None:
-    """Make `stream` wait until these are written: once for each stream that writes them, for the last it writes."""
+    """Make `stream` wait until these surfaces are written: one wait per writing stream, for its last surface."""
     last: dict[Any, Surface] = {}
     for surface in surfaces:
         if surface.ready is None:
@@ -97,7 +97,7 @@ def wait_for(stream: Any, surfaces: Iterable[Surface]) -> None:
 
 @lru_cache(maxsize=1)
 def _calls() -> Any:
-    """The driver's library, called with the lock held; None where there is none."""
+    """Return the driver's library, called with the GIL held; None if there is none."""
     try:
         library = ctypes.PyDLL("libcuda.so.1")
         library.cuMemcpyDtoDAsync_v2.argtypes = ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p
@@ -113,7 +113,7 @@ def _calls() -> Any:
 
 
 def _copy_blocks() -> int:
-    """The address of the kernel for the current device; 0 where CuPy does not give it."""
+    """Return the kernel's address for the current device; 0 if CuPy does not expose it."""
     from streamkit.ops.cuda.load import kernel
 
     function = getattr(kernel("planes.cu", "copy_blocks"), "kernel", None)

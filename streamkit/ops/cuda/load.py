@@ -1,8 +1,8 @@
-"""Compile the `.cu` files of this folder, once a device and set of constants.
+"""Compile the `.cu` files of this folder, once per device and set of constants.
 
-NVRTC compiles at the first use; CuPy keeps the result on disk, keyed by the source text. So a file's own headers
-(`#include "x.cuh"`, from this folder) are put into the text before it is compiled: a changed header is then a changed
-source, and nothing stale is ever loaded. System headers such as `<cuda_fp16.h>` are found by CuPy.
+NVRTC compiles on first use; CuPy caches the result on disk, keyed by the source text. Headers from this folder
+(`#include "x.cuh"`) are therefore inlined before compilation: a changed header changes the source, so no stale result
+is loaded. CuPy finds system headers such as `<cuda_fp16.h>`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def kernel(file: str, name: str, defines: tuple[str, ...] = ()) -> Any:
     Args:
         file: the file's name, such as `nms.cu`.
         name: an `extern "C" __global__` function in it.
-        defines: constants fixed at compile time, `NAME` or `NAME=value`. Each set is compiled and kept separately, so
+        defines: constants fixed at compile time, `NAME` or `NAME=value`. Each set is compiled and cached separately, so
             they should take few values.
 
     Returns:
@@ -31,7 +31,7 @@ def kernel(file: str, name: str, defines: tuple[str, ...] = ()) -> Any:
 
     Raises:
         FileNotFoundError: there is no such file.
-        cupy.cuda.compiler.CompileException: it does not compile; the text names file and line.
+        cupy.cuda.compiler.CompileException: it does not compile; names file and line.
     """
     from cupy.cuda import runtime
 
@@ -53,7 +53,7 @@ def _module(device: int, file: str, defines: tuple[str, ...]) -> Any:
 
 @cache
 def source(file: str) -> str:
-    """The text of a `.cu` file with this folder's own headers put in, each once."""
+    """Return the text of a `.cu` file with this folder's own headers inlined, each once."""
     return "\n".join(_lines(file, set())) + "\n"
 
 

@@ -156,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(1024) select_objects(
         ++position;
     }
 
-    // What nobody took out, behind the last one wanted.
+    // Candidates that remain, after the last one wanted.
     int mine = 0;
     for (int word = position / 32 + thread; word < words; word += blockDim.x) {
         const unsigned bits = alive[word];

@@ -1,7 +1,7 @@
-"""The device's readings of a network's output: one launch of `candidates.cu` each, whatever the batch.
+"""Candidate selection on the device: one launch of `candidates.cu` each, whatever the batch.
 
-Nothing here waits for the device. Scratch comes from CuPy's pool and goes back to it while kernels may still run:
-the pool hands it out on the same stream only, behind them.
+Nothing here waits for the device. Scratch memory returns to CuPy's pool while kernels may still run: the pool reuses it
+on the same stream only, after them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.data import Array
+from streamkit.core.data import Array
 from streamkit.ops import traffic
-from streamkit.ops.candidates import FACE_OUTPUTS, FACE_POINTS, STRIDES, Coding
+from streamkit.ops.box_coding import FACE_OUTPUTS, FACE_POINTS, STRIDES, Coding
 from streamkit.ops.cuda.load import kernel
 
 _BLOCK = 256
@@ -30,11 +30,11 @@ class DeviceCandidates:
 
     Attributes:
         keys: (n, p) uint64, sort keys in any order; p is the power of two at or above a.
-        tallies: (n, 3) int32: candidates, and the anchors removed by `label` and `not_finite`.
-        boxes: (n, a, 4) float32 network pixels; only candidates' rows are written. So with the two below.
+        tallies: (n, 3) int32: number of candidates, and anchors removed by `label` and `not_finite`.
+        boxes: (n, a, 4) float32 network pixels; only candidates' rows are written, as in the two below.
         class_id: (n, a) int32.
         points: (n, a, c) float32.
-        step: what the points are, as in `streamkit.ops.candidates.Candidates`.
+        step: layout of the points, as in `streamkit.ops.candidates.Candidates`.
     """
 
     keys: Array
@@ -126,7 +126,7 @@ def faces(outputs: Mapping[str, Array], n: int, min_score: np.ndarray, input_siz
 
 
 def _launch(
-    name: str, defines: tuple[str, ...], arguments: tuple, found: DeviceCandidates, min_score: np.ndarray
+    name: str, defines: tuple[str, ...], arguments: tuple[Any, ...], found: DeviceCandidates, min_score: np.ndarray
 ) -> None:
     n, anchors = found.class_id.shape
     if not n or not anchors:
@@ -155,7 +155,7 @@ def _room(n: int, anchors: int, columns: int = 0, step: int = 2) -> DeviceCandid
 
 
 def _one_type(*arrays: Array) -> list[Array]:
-    """The arrays in one type that the kernels read: all float16, or all float32."""
+    """Return the arrays in one type that the kernels support: all float16, or all float32."""
     half = all(array.dtype == np.float16 for array in arrays)
     return list(arrays) if half else [array.astype(np.float32, copy=False) for array in arrays]
 
@@ -164,15 +164,15 @@ def _defines(array: Array) -> tuple[str, ...]:
     return ("HALF=1",) if array.dtype == np.float16 else ()
 
 
-def _strided(array: Array) -> tuple:
-    """A view as kernels take it: the address of its first value, and its strides counted in values."""
+def _strided(array: Array) -> tuple[Any, ...]:
+    """Return a view as kernel arguments: the address of its first value, and its strides in values."""
     return (array, *(np.int64(stride // array.itemsize) for stride in array.strides))
 
 
 def upload(values: np.ndarray) -> Array:
-    """The values on the device, for the current stream. Read-only: equal values give the same array again.
+    """Return the values on the device, for the current stream. Read-only: equal values share one array.
 
-    Thresholds are the same for every batch, and few sources make few geometries: mostly nothing is copied.
+    Thresholds are the same for every batch, and few sources have few geometries, so usually nothing is copied.
     """
     import cupy
 
@@ -182,7 +182,7 @@ def upload(values: np.ndarray) -> Array:
 
 @lru_cache(maxsize=256)
 def _uploaded(values: bytes, shape: tuple[int, ...], dtype: Any, device: int, stream: int) -> Any:
-    """One copy for each stream: a copy is ordered with the kernels of its own stream only."""
+    """Copy once per stream: a copy is only ordered with the kernels of its own stream."""
     import cupy
 
     traffic.sent(len(values))

@@ -1,4 +1,4 @@
-// Talks to the server. Every failure is an Error whose message a user can act on; `away` says that nobody answered.
+// Talks to the server. Every failure is an Error whose message a user can act on; `away`: no answer.
 
 const PATIENCE_MS = 8000;
 

@@ -37,7 +37,7 @@ export async function begin() {
     history.replaceState(null, "", location.pathname);
     try {
       await call("POST", "/session", { token: given });
-    } catch { /* the page says that nobody is signed in */ }
+    } catch { /* the page shows the sign-in form */ }
   }
   set((await get("/session")).signed_in);
 }

@@ -64,7 +64,7 @@ class Tile {
     text(this.figures.latency, source.latency.p50_ms === undefined ? "–" : `${Math.round(source.latency.p50_ms)} ms`);
     text(this.figures.dropped, number(dropped));
     text(this.figures.reconnects, number(again));
-    this.figures.dropped.title = Object.entries(source.dropped).map(([k, n]) => `${k}: ${number(n)}`).join(", ");
+    this.figures.dropped.title = Object.entries(source.dropped).map(([k, n]) => `${k.replaceAll("_", " ")}: ${number(n)}`).join(", ");
     this.figures.reconnects.title = Object.entries(source.reconnects).map(([k, n]) => `${k}: ${number(n)}`).join(", ");
     const told = performance.now() < this.told.until ? this.told.words : "";
     text(this.words, source.state === "running" ? told : source.words);

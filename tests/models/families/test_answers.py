@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from streamkit.models.families import VECTORS, family
+from streamkit.models.families import family
+from streamkit.models.family_names import VECTORS
 
 
 def test_logits_become_probabilities():

@@ -49,6 +49,11 @@ def faces(classes=1, **other):
         ("detr", {"labels": ("N", 300), "boxes": ("N", 300, 4), "scores": ("N", 300)}, 80),
         ("detr", {"logits": (1, 300, 80), "pred_boxes": (1, 300, 4)}, 80),
         ("detr", {"dets": (1, 300, 4), "labels": (1, 300, 91)}, 91),
+        (
+            "detr",
+            {"logits": (1, 9, 80), "pred_boxes": (1, 9, 4), "count": (1,), "ids": (1, 9), "masks": (1, 9, 28, 28)},
+            80,
+        ),
         ("ssd", {"detection_out": (1, 1, 200, 7)}, 91),
         ("ssd", {"detection_boxes": (1, 100, 4), "detection_scores": (1, 100), "detection_classes": (1, 100)}, 91),
         ("ssd", {"boxes": ("K", 4), "labels": ("K",), "scores": ("K",)}, 91),
@@ -92,6 +97,8 @@ def test_check_accepts(name, outputs, classes):
         ("detr", {"a": (1, 300, 80), "b": (1, 300, 4)}, 80, "boxes called pred_boxes or boxes or dets"),
         ("ssd", {"detection_out": (1, 1, 200, 6)}, 91, "must be 7"),
         ("ssd", {"boxes": (1, 10, 4), "scores": (1, 10)}, 91, "lacks labels"),
+        ("ssd", {"boxes": (1, 9, 5), "scores": (1, 9), "labels": (1, 9)}, 91, "2 of output 'boxes' must be 4 .the box"),
+        ("ssd", {"boxes": (9, 5), "scores": (9,), "labels": (9,)}, 91, "dimension 1 of output 'boxes' must be 4"),
         ("yunet", faces(kps_8=(1, 1, 8)), 1, "'kps_8' must be 10"),
         ("yolov8_seg", {"a": (1, 116, 2100), "b": (1, 32, 80, 80)}, 79, "holds 80 classes beside 36 other values"),
         ("yolov8_seg", {"a": (1, 116, 2100)}, 80, r"one output of 4 dimensions, \(N, coefficients"),
@@ -107,6 +114,22 @@ def test_check_accepts(name, outputs, classes):
 def test_check_refuses(name, outputs, classes, text):
     with pytest.raises(ValueError, match=text):
         family(name).check(outputs, classes)
+
+
+@pytest.mark.parametrize(
+    ("name", "outputs", "classes", "points"),
+    [
+        ("yolov8_pose", {"output0": ("N", 56, 8400)}, 1, 17),
+        ("yolov8_pose", {"output0": ("N", 11, 8400)}, 4, 1),
+        ("yolov8_pose", {"output0": ("N", "values", 8400)}, 1, None),
+        ("yolov8_pose", {"output0": ("N", -1, 8400)}, 1, None),
+        ("movenet", {"output_0": (1, 1, 17, 3)}, 1, 17),
+        ("yunet", faces(), 1, 5),
+        ("yolov8", {"output0": ("N", 84, 8400)}, 80, None),
+    ],
+)
+def test_how_many_points_an_object_has(name, outputs, classes, points):
+    assert family(name).points(outputs, classes) == points
 
 
 @pytest.mark.parametrize(

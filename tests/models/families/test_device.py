@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from detector_forms import reader_of
+from support.detector_forms import reader_of
 
 from streamkit.models.families import CAUSES, ReadOptions, family
 

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from detector_forms import reader_of
+from support.detector_forms import reader_of
 
 from streamkit.models.families import CAUSES, ReadOptions, family, unpack
 

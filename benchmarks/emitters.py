@@ -1,0 +1,285 @@
+"""How fast emitters are, with their spools, and what they cost a frame.
+
+    python benchmarks/emitters.py [mqtt redis kafka sqlite postgres amqp nats] [--frames 4000]
+
+Each broker that is installed here is started for it, on a free port. Printed are the object records a second that go
+through spool and broker, from the first frame to the last acknowledgement; those a second that had waited for the
+broker, from when it is there, alone and while 1,000 live ones a second come in behind them, and how much longer those
+take to come than without that; and what a frame with ten objects costs: in the stage, and in CPU time of all threads
+more than with a sink that does nothing. Beside that, what the stage itself costs without a sender and with nothing else
+that runs: CPU time of its thread a frame, in batches of 64, with ten objects and with none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamkit.core.data import Batch, Detections, Device, Frame
+from streamkit.core.stage import BatchStage, Collecting, Count, Registry, Sink, Source, default_registry, stage
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+
+from support.broker_servers import BrokerServer, KafkaServer, MosquittoServer, NatsServer, PostgresServer, RedisServer
+from support.rabbitmq import RabbitMqServer
+
+OBJECTS = 10
+"""Objects on each frame."""
+
+_FRAMES = 4000
+_LABELS = ("car", "person", "bicycle")
+_LIVE_FPS = 100
+LIVE_PER_S = _LIVE_FPS * OBJECTS
+"""Live records a second, while others are caught up with."""
+
+_LOOK_S = 0.01
+_BATCH, _ROUNDS = 64, 200
+_BROKERS: dict[str, type[BrokerServer]] = {
+    "mqtt": MosquittoServer,
+    "redis": RedisServer,
+    "kafka": KafkaServer,
+    "postgres": PostgresServer,
+    "amqp": RabbitMqServer,
+    "nats": NatsServer,
+}
+EMITTERS = ("mqtt", "redis", "kafka", "sqlite", "postgres", "amqp", "nats")
+
+
+def add_stages(registry: Registry) -> None:
+    """Add a source of frames without pixels, a stage that finds ten objects on each, and a sink that does nothing."""
+    with Collecting(registry):
+        _define()
+
+
+def _define() -> None:
+    @stage("numbered_frames")
+    class NumberedFrames(Source):
+        """Frames without pixels.
+
+        Options:
+            uri: anything.
+            count: how many frames.
+            rate: frames a second; 0 as fast as they are taken.
+        """
+
+        uri: str
+        count: Count = 1
+        rate: Count = 0
+
+        def frames(self) -> Iterator[Frame]:
+            name, begun = self.context.id, time.monotonic()
+            for index in range(self.count):
+                if self.rate and (ahead := begun + index / self.rate - time.monotonic()) > 0:
+                    time.sleep(ahead)
+                yield Frame(name, index, index * 0.04, 640, 360)
+
+    @stage("ten_objects", writes="detections")
+    class TenObjects(BatchStage):
+        """Ten objects on each frame, the same on all."""
+
+        def process(self, batch: Batch) -> Batch:
+            n = len(batch.frames) * OBJECTS
+            place = np.arange(n, dtype=np.float32) % OBJECTS * 30
+            batch.tables["detect"] = Detections(
+                np.stack([place, place + 3.25, place + 20.5, place + 60], axis=1),
+                np.full(n, 0.9123, np.float32),
+                np.arange(n, dtype=np.int32) % len(_LABELS),
+                batch_row=np.repeat(np.arange(len(batch.frames), dtype=np.int32), OBJECTS),
+                labels=_LABELS,
+            )
+            return batch
+
+    @stage("nothing")
+    class Nothing(Sink):
+        """Does nothing with a frame."""
+
+        def write(self, frame: Frame) -> None:
+            return
+
+
+def options_for(name: str, broker: BrokerServer | None, folder: Path) -> dict[str, Any]:
+    """What the YAML says of an emitter that sends to this broker; without `spool` and `send`."""
+    from urllib.parse import quote
+
+    password = quote(broker.password, safe="") if broker is not None else ""
+    at = f"streamkit:{password}@127.0.0.1:{broker.port}" if broker is not None else ""
+    known: dict[str, dict[str, Any]] = {
+        "mqtt": {"url": f"mqtt://{at}", "batch": OBJECTS},
+        "redis": {"url": f"redis://{at.removeprefix('streamkit')}"},
+        "kafka": {"url": f"kafka://{at.partition('@')[2]}"},
+        "postgres": {"url": f"postgres://{at}/postgres"},
+        "sqlite": {"path": str(folder / "out.db")},
+        "amqp": {"url": f"amqp://{at}"},
+        "nats": {"url": f"nats://{at}"},
+    }
+    return known[name]
+
+
+def run(sink: dict[str, Any], frames: int, rate: int = 0) -> tuple[dict[str, Any], float]:
+    """Run frames, `rate` a second, through the graph into one sink; the report, and CPU seconds of all threads."""
+    from streamkit.config.graph import build
+    from streamkit.config.pipeline_config import read_text
+    from streamkit.runtime.pipeline import Pipeline
+
+    registry = default_registry()
+    add_stages(registry)
+    import json
+
+    pace = f", rate: {rate}" if rate else ""
+    text = f"""
+        device: cpu
+        sources: {{gate: {{stage: numbered_frames, uri: none, count: {frames}{pace}}}}}
+        stages:
+          detect: {{stage: ten_objects}}
+          out: {json.dumps(sink)}
+    """
+    pipeline = Pipeline(build(read_text(text, registry=registry)), Device("cpu"), say=lambda text: None)
+    used = time.process_time()
+    code = pipeline.run()
+    used = time.process_time() - used
+    if code:
+        raise RuntimeError(f"the run must end well, got exit code {code}")
+    return pipeline.report(code), used
+
+
+def measure(name: str, folder: Path, frames: int = _FRAMES) -> dict[str, float]:
+    """What one emitter does: see above. Catching up is NaN where there is no broker that could be away."""
+    broker = _BROKERS[name](folder / "broker") if name in _BROKERS else None
+    if broker is not None:
+        broker.start()
+        broker.make_room()
+    spool = {"spool": {"path": str(folder / "spool")}}
+    emitter = {"stage": name, **options_for(name, broker, folder), **spool}
+    caught_up = caught_up_live = late = float("nan")
+    try:
+        if broker is not None:
+            away = options_for(name, type(broker)(folder / "away"), folder)
+            later = {**emitter, "send": "objects", **({"table": "late"} if name == "postgres" else {})}
+            missed = {**later, **away, "timeout": "1s", "drain_timeout": "100ms"}
+            left, _ = run(missed, frames)
+            found, _ = run(later, 1)
+            caught_up = left["counts"]["records left in the spool"] / found["seconds"]
+            run(missed, frames)
+            caught_up_live, late = _catch_up(later, frames)
+        objects, _ = run({**emitter, "send": "objects"}, frames)
+        sent = objects["counts"].get("records sent", 0)
+        if sent != frames * OBJECTS:
+            raise RuntimeError(f"{name}: {sent} of {frames * OBJECTS} records were sent: {objects['counts']}")
+        table = {"table": "whole"} if name in ("sqlite", "postgres") else {}
+        whole, used = run({**emitter, **table, "send": "frames"}, frames)
+        _, base = run({"stage": "nothing"}, frames)
+        alone, alone_empty = (stage_alone(name, broker, folder, objects) for objects in (True, False))
+    finally:
+        if broker is not None:
+            broker.kill()
+    return {
+        "records_per_s": sent / objects["seconds"],
+        "caught_up_per_s": caught_up,
+        "caught_up_live_per_s": caught_up_live,
+        "live_took_longer": late,
+        "alone_us_per_frame": alone,
+        "alone_us_per_empty_frame": alone_empty,
+        "stage_us_per_frame": whole["stages"]["out"]["seconds"] / frames * 1e6,
+        "cpu_us_per_frame": (used - base) / frames * 1e6,
+    }
+
+
+def stage_alone(name: str, broker: BrokerServer | None, folder: Path, objects: bool) -> float:
+    """CPU time of the stage's own thread, in µs a frame: records made, chosen and spooled with `send: frames`.
+
+    Args:
+        name: the emitter.
+        broker: what it would send to.
+        folder: for its spool.
+        objects: whether the frames have ten objects each, or none.
+    """
+    from streamkit.core.stage import Context
+
+    registry = default_registry()
+    add_stages(registry)
+    kind: Any = registry.get(name)
+    sink = kind(**options_for(name, broker, folder), spool={"path": str(folder / "alone")})
+    sink.context = Context(name)
+    sink.open()
+    frames = [Frame("gate", index, index * 0.04, 640, 360) for index in range(_BATCH)]
+    batch = Batch(frames, np)
+    if objects:
+        find: Any = registry.get("ten_objects")
+        batch = find().process(batch)
+    took_s = []
+    for _ in range(_ROUNDS):
+        begun = time.thread_time()
+        for frame, encoded in zip(frames, sink.encode(batch), strict=True):
+            sink.write_encoded(frame, encoded)
+        sink.flush()
+        took_s.append(time.thread_time() - begun)
+    sink.queue.close()
+    return float(np.median(took_s)) / _BATCH * 1e6
+
+
+def _catch_up(sink: dict[str, Any], waiting: int) -> tuple[float, float]:
+    """Send what waits in the spool while live records come: of those that waited, how many arrive a second.
+
+    Args:
+        sink: the emitter's options.
+        waiting: so many frames' records wait, with ten objects each.
+
+    Returns:
+        With it, how long the live frames took, in shares of the time they are paced for: 1 is as long.
+    """
+    from streamkit.runtime.execution.future import Stopped, side_by_side
+
+    ledger = Path(sink["spool"]["path"]) / "acknowledged"
+    before = acknowledged(ledger)
+    times: list[float] = []
+
+    def watch(over: Stopped) -> None:
+        while not over() and (now := acknowledged(ledger)) < before + waiting * OBJECTS:
+            if now == before:
+                times[:] = [time.monotonic()]
+            time.sleep(_LOOK_S)
+        times.append(time.monotonic())
+
+    frames = max(waiting // 3, 1)
+    with side_by_side(watch):
+        found, _ = run(sink, frames, _LIVE_FPS)
+    return waiting * OBJECTS / (times[-1] - times[0]), found["seconds"] / (frames / _LIVE_FPS)
+
+
+def acknowledged(ledger: Path) -> int:
+    """The number up to which records have left a spool, from its file."""
+    return int.from_bytes(ledger.read_bytes()[:8], "little")
+
+
+def main() -> None:
+    """Measure what was asked for, or all that can be measured here."""
+    parser = argparse.ArgumentParser(prog="python benchmarks/emitters.py")
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(EMITTERS)}")
+    parser.add_argument("--frames", type=int, default=_FRAMES)
+    asked = parser.parse_args()
+    print(f"{'emitter':10} {'records/s':>10} {'caught up/s':>12} {'with live/s':>12} {'live took':>10} "
+          f"{'alone us/frame':>15} {'empty':>6} {'stage us/frame':>15} {'cpu us/frame':>13}")  # fmt: skip
+    for name in asked.names or EMITTERS:
+        why = _BROKERS[name].missing() if name in _BROKERS else None
+        if why:
+            print(f"{name:10} {why}")
+            continue
+        with tempfile.TemporaryDirectory(prefix="emitting-", ignore_cleanup_errors=True) as folder:
+            Path(folder).chmod(0o755)
+            found = measure(name, Path(folder), asked.frames)
+        print(f"{name:10} {found['records_per_s']:10,.0f} {found['caught_up_per_s']:12,.0f} "
+              f"{found['caught_up_live_per_s']:12,.0f} {found['live_took_longer']:10.2f} "
+              f"{found['alone_us_per_frame']:15.1f} {found['alone_us_per_empty_frame']:6.1f} "
+              f"{found['stage_us_per_frame']:15.1f} "
+              f"{found['cpu_us_per_frame']:13.1f}", flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""Hooks of the documentation site (mkdocs.yml): reference pages from the code, and files that pages link to.
+
+The pages of `generated` exist in the built site only. A link to a file outside `docs/`, such as an example, leads to a
+page that shows the file, so the site needs no other host.
+"""
+
+from __future__ import annotations
+
+import functools
+import posixpath
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import click
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+
+PROJECT = {
+    "ARCHITECTURE.md": "architecture.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "README.md": "project/readme.md",
+    "SECURITY.md": "security.md",
+}
+"""Pages at the root of the repository, and where the site has them."""
+
+API = {
+    "reference/streamkit.md": "streamkit",
+    "reference/plugin_api.md": "streamkit.plugin_api",
+    "reference/testing.md": "streamkit.testing.kit",
+}
+
+_LINK = re.compile(r"(?<=\]\()([^()\s]+)(?=\))")
+_CODE = re.compile(r"^(```|~~~).*?^\1 *$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+_LANGUAGES = {".yaml": "yaml", ".yml": "yaml", ".py": "python", ".json": "json", ".toml": "toml", ".proto": "protobuf"}
+_TEXT = (*_LANGUAGES, ".service", ".avsc", ".txt", "")
+
+
+@functools.cache
+def generated() -> dict[str, str]:
+    """Markdown by the page's place in the site."""
+    pages = {place: (ROOT / name).read_text(encoding="utf-8") for name, place in PROJECT.items()}
+    pages |= {place: f"# `{module}`\n\n::: {module}\n" for place, module in API.items()}
+    pages |= dict(_stages())
+    pages["reference/cli.md"] = "\n".join(_commands())
+    pages["reference/index.md"] = _INDEX
+    pages["examples.md"] = "\n".join(_examples())
+    pages |= {_place(name): _shown(name) for name in _example_files()}
+    for source, text in [*_written(), *pages.items()]:
+        pages |= {_place(name): _shown(name) for name in _linked(source, text) if _place(name) not in pages}
+    return pages
+
+
+_INDEX = """# Reference
+
+- [Records](../schema.md): every field of the records that stages write, with JSON Schema, Avro and Protobuf
+- [Command line](cli.md): every command and option
+- [Stages](stages/index.md): every stage with its options
+- [streamkit](streamkit.md): the classes that a stage of your own needs
+- [streamkit.plugin_api](plugin_api.md): functions and errors for plugins
+- [streamkit.testing.kit](testing.md): the test kit for stages
+"""
+
+
+def _stages() -> Iterator[tuple[str, str]]:
+    """A page for each stage, and the table of all."""
+    from streamkit.config.describe import explain, stage_page, stage_table
+    from streamkit.core.stage import default_registry
+
+    registry = default_registry()
+    table = re.sub(r"^\| `(\w+)`", r"| [`\1`](\1.md)", stage_table(registry), flags=re.MULTILINE)
+    more = (
+        "Under any source, [`fault`](fault.md) injects faults. [`alarms`](alarms.md) has rules on the pipeline itself."
+    )
+    yield "reference/stages/index.md", f"# Stages\n\n{table}\n\n{more}\n"
+    for name in registry.names():
+        yield f"reference/stages/{name}.md", stage_page(registry, name)
+    for name in ("fault", "alarms"):
+        yield f"reference/stages/{name}.md", f"# `{name}`\n\n```text\n{explain(registry, name)}\n```\n"
+
+
+def _commands() -> Iterator[str]:
+    """The page of the command line."""
+    from streamkit.cli import cli
+
+    yield "# Command line\n\n`streamkit` is the installed command; in a checkout, `python run.py` is the same.\n"
+    yield from _command(cli, "streamkit")
+
+
+def _command(command: click.Command, path: str) -> Iterator[str]:
+    import click
+
+    context = click.Context(command, info_name=path)
+    if path != "streamkit":
+        yield f"## `{path}`\n"
+    yield f"```text\n{command.get_help(context)}\n```\n"
+    for name, one in command.commands.items() if isinstance(command, click.Group) else ():
+        yield from _command(one, f"{path} {name}")
+
+
+def _examples() -> Iterator[str]:
+    """The page of all examples: each with the comment at its head."""
+    yield "# Examples\n\nOne idea a file. `python run.py examples/detect.yaml` runs one in a checkout.\n"
+    yield "| example | what it shows |\n| --- | --- |"
+    for name in _example_files():
+        lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+        head = next((at for at, line in enumerate(lines) if not line.startswith("# ")), len(lines))
+        text = " ".join(line[2:].strip() for line in lines[:head])
+        first = re.split(r"(?<=[.?]) ", text, maxsplit=1)[0].replace("|", "&#124;")
+        yield f"| [{name.removeprefix('examples/')}]({_place(name)}) | {first} |"
+
+
+def _example_files() -> list[str]:
+    return sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "examples").glob("*.yaml"))
+
+
+def _written() -> Iterator[tuple[str, str]]:
+    """The pages that are files in docs/, by their place."""
+    for path in DOCS.rglob("*.md"):
+        yield path.relative_to(DOCS).as_posix(), path.read_text(encoding="utf-8")
+
+
+def _home(place: str) -> str:
+    """Where a page of the site is in the repository, for the links in it."""
+    return next((name for name, there in PROJECT.items() if there == place), f"docs/{place}")
+
+
+def _place(name: str) -> str:
+    """Where the site has a file of the repository."""
+    if name in PROJECT:
+        return PROJECT[name]
+    if name.startswith("docs/"):
+        return name.removeprefix("docs/")
+    return f"project/{name}.md" if (ROOT / name).is_file() and name.endswith(_TEXT) else f"project/{name}/index.md"
+
+
+def _targets(source: str, text: str) -> Iterator[tuple[str, str]]:
+    """The links of a page to files of the repository outside docs/: as written, and the file's name."""
+    for link in _LINK.findall(_CODE.sub("", text)):
+        path, home = link.partition("#")[0], _home(source)
+        name = posixpath.normpath(posixpath.join(posixpath.dirname(home), path))
+        if path and ":" not in path and (home in PROJECT or not name.startswith("docs/")) and (ROOT / name).exists():
+            yield link, name
+
+
+def _linked(source: str, text: str) -> Iterator[str]:
+    """The files outside docs/ that a page links to and that have no page of their own."""
+    return (name for _, name in _targets(source, text) if not name.startswith("docs/") and name not in PROJECT)
+
+
+def _shown(name: str) -> str:
+    """A page that shows a file, or what is in a folder."""
+    path = ROOT / name
+    if path.is_dir():
+        found = sorted(one.name for one in path.iterdir() if not one.name.startswith((".", "__")))
+        return "\n".join([f"# {name}/", "", *(f"- `{one}`" for one in found), ""])
+    language = _LANGUAGES.get(path.suffix, "text")
+    return f'# {path.name}\n\n````{language} title="{name}"\n{path.read_text(encoding="utf-8")}````\n'
+
+
+def relinked(place: str, text: str) -> str:
+    """A page's text with its links leading to pages of the site."""
+    targets = dict(_targets(place, text))
+
+    def new(found: re.Match[str]) -> str:
+        if found[1] not in targets:
+            return found[1]
+        anchor = found[1].partition("#")[1] + found[1].partition("#")[2]
+        return posixpath.relpath(_place(targets[found[1]]), posixpath.dirname(place) or ".") + anchor
+
+    return _LINK.sub(new, text)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Keep of `nav` what exists, list folders, and put pages that it does not name under Guides."""
+    pages = {*generated(), *(place for place, _ in _written())}
+    assert config.nav is not None
+    config.nav = _kept(config.nav, pages)
+    named = set(_names(config.nav))
+    rest = sorted(one for one in pages - named if "/" not in one)
+    guides = next(entry["Guides"] for entry in config.nav if "Guides" in entry)
+    guides += [{"More": rest}] if rest else []
+    return config
+
+
+def _kept(nav: list[Any], pages: set[str]) -> list[Any]:
+    kept: list[Any] = []
+    for entry in nav:
+        title, value = next(iter(entry.items())) if isinstance(entry, dict) else (None, entry)
+        if isinstance(value, str) and not value.endswith(".md"):
+            found = (one for one in pages if one.startswith(f"{value}/"))
+            value = sorted(found, key=lambda one: (not one.endswith(("/index.md", "/README.md")), one))
+            title = title or "Stages"
+        elif isinstance(value, list):
+            value = _kept(value, pages)
+        elif value not in pages:
+            continue
+        if value:
+            kept.append(value if title is None else {title: value})
+    return kept
+
+
+def _names(nav: list[Any]) -> Iterator[str]:
+    for entry in nav:
+        value = next(iter(entry.values())) if isinstance(entry, dict) else entry
+        yield from _names(value) if isinstance(value, list) else [value]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages."""
+    from mkdocs.structure.files import File
+
+    for place, text in generated().items():
+        if files.get_file_from_path(place) is None:
+            files.append(File.generated(config, place, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Lead links to files outside docs/ to their pages."""
+    return relinked(page.file.src_uri, markdown)

@@ -1,0 +1,60 @@
+# The commands of this repository. `just` lists them; continuous integration runs the same ones.
+
+data := env("STREAMKIT_TEST_DATA", "../shared/data")
+
+# List the recipes.
+default:
+    @just --list --unsorted
+
+# Install streamkit with what tests, linters and docs need, and the commit hooks. Run it in a virtual environment.
+setup extras="cpu,dev":
+    python -m pip install -e '.[{{ extras }}]'
+    python -m pip install --no-deps 'trackeval>=1.3,<2'
+    pre-commit install
+
+# Run the tests: all of them, or those that pytest is given.
+test *args:
+    python -m pytest {{ args }}
+
+# Run the property tests with new examples.
+search *args:
+    python -m pytest --hypothesis-profile search {{ args }}
+
+# Check style and types.
+lint:
+    ruff check .
+    ruff format --check .
+    mypy
+
+# Mend style.
+fix:
+    ruff check --fix .
+    ruff format .
+
+# Build the documentation site into site/; a broken link is an error.
+docs:
+    mkdocs build --strict
+
+# Serve the documentation on http://127.0.0.1:8000 and rebuild it on every change.
+docs-serve:
+    mkdocs serve
+
+# Measure speed: `just bench`, `just bench gpu --quick`.
+bench kind="cpu" *args:
+    python run.py bench {{ kind }} --data {{ data }} {{ args }}
+
+# Run the soaks, which take about three hours, and write a dated report into docs/soaks/.
+soak *args:
+    python tests/soak/report.py {{ args }}
+
+# Draw random mutants of a package and run its tests against each: `just mutants streamkit/rules --count 40`.
+mutants package *args:
+    python tests/mutants/run.py random {{ package }} {{ args }}
+
+# Apply every known mutant and check that its tests fail.
+known-mutants *args:
+    python tests/mutants/run.py known {{ args }}
+
+# Run what must pass before a change is merged.
+gate:
+    .ci/run

@@ -1,0 +1,225 @@
+"""A batch split into rounds: one frame per source at a time, with all their tracked objects in common arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamkit.analytics.shapes import Anchor, Units
+from streamkit.analytics.track_store import Columns
+from streamkit.core.data import Batch, Detections, Frame
+
+_HALF = 0.5  # an anchor stays in the middle of the outermost pixels, so that a zone up to the picture's side holds it
+_MARGIN = 0.01  # of the picture's height
+
+
+class Labels:
+    """Class names as numbers that are stable across batches and tables."""
+
+    def __init__(self, only: Sequence[str] = ()) -> None:
+        self.names: list[str] = []
+        self._only = frozenset(only)
+        self._numbers: dict[str, int] = {}
+        self._tables: dict[tuple[str, ...], np.ndarray] = {}
+
+    def __getitem__(self, number: int) -> str:
+        return self.names[number]
+
+    def of(self, table: Detections) -> np.ndarray:
+        """Return (n,) int64: each row's class; -1 for classes that are not selected."""
+        if table.labels not in self._tables:
+            self._tables[table.labels] = np.array([self._number(name) for name in table.labels], np.int64)
+        numbers, ids = self._tables[table.labels], table.class_id
+        if len(ids) and (ids.min() < 0 or ids.max() >= len(numbers)):
+            return np.array([self._number(name) for name in table.label], np.int64)
+        return numbers[ids]
+
+    def _number(self, name: str) -> int:
+        if self._only and name not in self._only:
+            return -1
+        if name not in self._numbers:
+            self._numbers[name] = len(self.names)
+            self.names.append(name)
+        return self._numbers[name]
+
+
+class Clocks:
+    """The time of each source, to detect jumps back, as in a file that was concatenated from several."""
+
+    def __init__(self) -> None:
+        self._last = Columns(pts_s=np.float64(-np.inf))
+
+    def begin(self, slot: int) -> None:
+        """Begin a source."""
+        self._last.reserve(slot + 1)
+        self._last.reset(slot)
+
+    def step(self, slot: np.ndarray, pts_s: np.ndarray) -> np.ndarray:
+        """Return (f,) bool: whether each frame is earlier than the previous one of its source.
+
+        Args:
+            slot: (f,) int64, each frame's source, without repeats.
+            pts_s: (f,) float64, in seconds.
+        """
+        self._last.reserve(int(slot.max(initial=-1)) + 1)
+        last = self._last["pts_s"]
+        back = np.asarray(pts_s < last[slot])
+        last[slot] = pts_s
+        return back
+
+
+@dataclass(frozen=True, slots=True)
+class PositionOptions:
+    """How a batch is evaluated.
+
+    Attributes:
+        units: of coordinates.
+        anchor: the point of the box that counts.
+        predicted: count rows that a tracker predicted as seen.
+    """
+
+    units: Units = "pixels"
+    anchor: Anchor = "foot"
+    predicted: bool = True
+
+
+@dataclass(slots=True)
+class SourceStep:
+    """One frame of each of several sources: f frames, n tracked objects.
+
+    Attributes:
+        frames: the frames.
+        slot: (f,) int64, slot number of each frame's source.
+        pts_s: (f,) float64.
+        back: (f,) bool, the source's time has just jumped back, which ends all earlier state.
+        height: (f,) float64, the frame's height in the view's units: 1 for shares.
+        aspect: (f,) float64, length of a unit of x in units of y: width / height for shares, else 1.
+        frame: (n,) int64, the frame of each object, ascending.
+        track: (n,) int64, unique within a frame.
+        label: (n,) int64, a number of `Labels`.
+        xy: (n, 2) float64, the anchors in the view's units.
+        row: (n,) int64, each object's row in the concatenation of the batch's tables.
+    """
+
+    frames: list[Frame]
+    slot: np.ndarray
+    pts_s: np.ndarray
+    back: np.ndarray
+    height: np.ndarray
+    aspect: np.ndarray
+    frame: np.ndarray
+    track: np.ndarray
+    label: np.ndarray
+    xy: np.ndarray
+    row: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.track)
+
+    def times(self, slots: int) -> np.ndarray:
+        """Return (slots,) float64: the time of each source's frame, as the function `times` defines it."""
+        return times(self.slot, self.pts_s, self.back, slots)
+
+    def margin(self, given: float | None) -> np.ndarray:
+        """Return (f,) float64: a length in the view's units; 1 % of the frame's height by default."""
+        return _MARGIN * self.height if given is None else np.full(len(self.frames), given)
+
+
+def times(slot: np.ndarray, pts_s: np.ndarray, back: np.ndarray, slots: int) -> np.ndarray:
+    """Return (slots,) float64: the present time of each source, for expiring what was not seen for too long.
+
+    NaN for sources that have no frame here; infinity for those whose time jumped back, so that all earlier state ends.
+
+    Args:
+        slot: (f,) int64, each frame's source.
+        pts_s: (f,) float64.
+        back: (f,) bool.
+        slots: number of sources.
+    """
+    now_s = np.full(slots, np.nan)
+    now_s[slot] = np.where(back, np.inf, pts_s) if back.any() else pts_s
+    return now_s
+
+
+def rounds(
+    batch: Batch, slots: Mapping[str, int], view: PositionOptions, labels: Labels, clocks: Clocks
+) -> Iterator[SourceStep]:
+    """Split a batch into rounds, in the order of each source's frames.
+
+    Args:
+        batch: with tables on the host. Rows without a track, of other classes or with NaN in their box are skipped,
+            and so is a second row of the same track on one frame.
+        slots: slot number of each source.
+        view: units, anchor and predicted objects.
+        labels: the classes.
+        clocks: the sources' times, which this call updates.
+    """
+    frames = batch.frames
+    seen: dict[str, int] = {}
+    turn = np.empty(len(frames), np.int64)  # a frame's number among its source's own in this batch
+    for i, frame in enumerate(frames):
+        turn[i] = seen[frame.source] = seen.get(frame.source, -1) + 1
+    slot = np.array([slots[frame.source] for frame in frames], np.int64)
+    pts_s = np.array([frame.pts_s for frame in frames], np.float64)
+    size = np.array([(frame.width, frame.height) for frame in frames], np.float64).reshape(-1, 2)
+    share = view.units == "share"
+    height = np.ones(len(frames)) if share else size[:, 1]
+    aspect = size[:, 0] / size[:, 1] if share else np.ones(len(frames))
+    owner, track, label, xyxy, row = _objects(batch, view, labels)
+    sizes = size[:1] if len(size) and (size == size[0]).all() else size[owner]
+    xy = anchors(xyxy, sizes, view.anchor)
+    xy = xy / sizes if share else xy
+    several = bool(len(turn)) and int(turn.max()) > 0
+    for number in range(int(turn.max()) + 1 if len(turn) else 0):
+        mine = np.flatnonzero(turn == number) if several else np.arange(len(frames))
+        new = np.full(len(frames), -1)
+        new[mine] = np.arange(len(mine))
+        rows: Any = np.flatnonzero(new[owner] >= 0) if several else slice(None)
+        yield SourceStep(
+            [frames[i] for i in mine.tolist()], slot[mine], pts_s[mine], clocks.step(slot[mine], pts_s[mine]),
+            height[mine], aspect[mine], new[owner[rows]], track[rows], label[rows], xy[rows], row[rows],
+        )  # fmt: skip
+
+
+def _objects(batch: Batch, view: PositionOptions, labels: Labels) -> tuple[np.ndarray, ...]:
+    """Return frame, track, class, box and row of the objects that count, by frame and in table order."""
+    tables = [batch.table(name) for name in batch.tables]
+    if not tables:
+        none = np.zeros(0, np.int64)
+        return none, none, none, np.zeros((0, 4)), none
+    owner = np.concatenate([t.batch_row for t in tables]).astype(np.int64)
+    untracked = [np.full(len(t), -1, np.int64) if t.track_id is None else t.track_id for t in tables]
+    track = np.concatenate(untracked)
+    label = np.concatenate([labels.of(t) for t in tables])
+    xyxy = np.concatenate([t.xyxy for t in tables]).astype(np.float64)
+    counts = (track >= 0) & (label >= 0) & ~np.isnan(xyxy.sum(axis=1))
+    if not view.predicted and any("predicted" in t.extra for t in tables):
+        guessed = [np.asarray(t.extra.get("predicted", np.zeros(len(t), bool))) == 1 for t in tables]
+        counts &= ~np.concatenate(guessed)
+    rows = np.flatnonzero(counts)
+    by_frame = owner[rows]
+    if len(rows) > 1 and (by_frame[1:] < by_frame[:-1]).any():
+        rows = rows[np.argsort(by_frame, kind="stable")]
+    keys = np.sort((owner[rows] << 48) | (track[rows] & (2**48 - 1)))
+    if (keys[1:] == keys[:-1]).any():  # a track twice on a frame: the first row counts
+        _, first = np.unique(np.stack([owner[rows], track[rows]]), axis=1, return_index=True)
+        rows = rows[np.sort(first)]
+    return owner[rows], track[rows], label[rows], xyxy[rows], rows
+
+
+def anchors(xyxy: np.ndarray, size: np.ndarray, anchor: Anchor) -> np.ndarray:
+    """Return (n, 2) float64 pixels: the anchor of each box, clipped to the frame as in records.
+
+    Args:
+        xyxy: (n, 4) float64 pixels.
+        size: (n, 2) float64, the frame's width and height; or (1, 2).
+        anchor: which point of the box.
+    """
+    x1, x2 = (np.clip(xyxy[:, i], 0, size[:, 0]) for i in (0, 2))
+    y1, y2 = (np.clip(xyxy[:, i], 0, size[:, 1]) for i in (1, 3))
+    x = {"left": x1, "right": x2}.get(anchor, (x1 + x2) * 0.5)
+    y = {"foot": y2, "top": y1}.get(anchor, (y1 + y2) * 0.5)
+    return np.asarray(np.clip(np.stack([x, y], axis=1), _HALF, size - _HALF))

@@ -1,0 +1,125 @@
+"""State of tracks: a row for each track of each source, in columns of flat arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_BITS = 48  # of a key: the track's number; the source's slot stands above
+_MASK = (1 << _BITS) - 1
+
+
+class Columns:
+    """Named arrays of equal length that grow together; new rows have each column's initial value."""
+
+    def __init__(self, rows: int = 0, **first: Any) -> None:
+        self._first = {name: np.asarray(value) for name, value in first.items()}
+        self._arrays = {name: np.empty((0, *value.shape), value.dtype) for name, value in self._first.items()}
+        self.rows = 0
+        self.reserve(rows)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._arrays[name]
+
+    def reserve(self, rows: int) -> None:
+        """Grow to at least this many rows."""
+        if rows > self.rows:
+            rows = max(rows, 2 * self.rows, 16)
+            for name, old in self._arrays.items():
+                self._arrays[name] = new = np.empty((rows, *old.shape[1:]), old.dtype)
+                new[: self.rows] = old
+                new[self.rows :] = self._first[name]
+            self.rows = rows
+
+    def reset(self, rows: Any) -> None:
+        """Set rows to the initial values."""
+        for name, array in self._arrays.items():
+            array[rows] = self._first[name]
+
+
+class Slots:
+    """Allocator of small numbers; the number freed last is reused first."""
+
+    def __init__(self) -> None:
+        self._free: list[int] = []
+        self._made = 0
+
+    def take(self) -> int:
+        """Return a free number."""
+        if self._free:
+            return self._free.pop()
+        self._made += 1
+        return self._made - 1
+
+    def give_back(self, slot: int) -> None:
+        """Free the number."""
+        self._free.append(slot)
+
+
+class TrackStore(Columns):
+    """A row for each track that is remembered. Always there: `slot`, `track`, `alive`, and `seen_s`, when last."""
+
+    def __init__(self, **first: Any) -> None:
+        super().__init__(
+            0, slot=np.int64(-1), track=np.int64(-1), alive=np.bool_(False), seen_s=np.float64(0), **first
+        )  # fmt: skip
+        self._keys = np.empty(0, np.int64)  # sorted
+        self._places = np.empty(0, np.int64)  # the row of each key
+        self._slots = Slots()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def find(self, slot: np.ndarray, track: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of tracks, and which of them are new; new tracks get a row.
+
+        Args:
+            slot: (n,) int64, the source of each track.
+            track: (n,) int64, 0 or more; no track twice in one source.
+
+        Returns:
+            (n,) int64 rows, (n,) bool.
+        """
+        keys = (slot << _BITS) | (track & _MASK)
+        at = np.searchsorted(self._keys, keys)
+        known = at < len(self._keys)
+        known[known] = self._keys[at[known]] == keys[known]
+        rows = np.empty(len(keys), np.int64)
+        rows[known] = self._places[at[known]]
+        if not known.all():
+            fresh = np.flatnonzero(~known)
+            made = np.array([self._slots.take() for _ in fresh], np.int64)
+            self.reserve(int(made.max()) + 1)
+            self.reset(made)
+            rows[fresh] = made
+            self["slot"][made], self["track"][made], self["alive"][made] = slot[fresh], track[fresh], True
+            order = np.argsort(keys[fresh], kind="stable")
+            place = at[fresh][order]
+            self._keys = np.insert(self._keys, place, keys[fresh][order])
+            self._places = np.insert(self._places, place, made[order])
+        return rows, ~known
+
+    def unseen(self, now_s: np.ndarray, max_gap_s: float) -> np.ndarray:
+        """Return rows of tracks not seen for longer than `max_gap_s`, ordered by source and track id.
+
+        Args:
+            now_s: (slots,) float64, each source's time; NaN for sources to skip.
+            max_gap_s: in seconds.
+        """
+        rows = self._places  # in this order: which row a track has depends on what there was before
+        gone: np.ndarray = rows[now_s[self["slot"][rows]] - self["seen_s"][rows] > max_gap_s]
+        return gone
+
+    def of(self, slot: int) -> np.ndarray:
+        """Return the rows of one source's tracks."""
+        return np.flatnonzero(self["alive"] & (self["slot"] == slot))
+
+    def forget(self, rows: np.ndarray) -> None:
+        """Drop these rows."""
+        if len(rows):
+            self["alive"][rows] = False
+            kept = self["alive"][self._places]
+            self._keys, self._places = self._keys[kept], self._places[kept]
+            for row in rows.tolist():
+                self._slots.give_back(row)

@@ -1,0 +1,167 @@
+"""The cost of a graph itself: stages that do nothing, and memory over many frames.
+
+    python -m streamkit.bench.graph_cost cost [FRAMES]            the graph's own time per frame
+    python -m streamkit.bench.graph_cost memory VIDEO CARD [FRAMES]   memory with real frames and a network
+
+Each prints a JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from streamkit.core.data import Batch, Device, Frame
+from streamkit.core.stage import (
+    BatchStage,
+    Collecting,
+    Count,
+    FrameStage,
+    Registry,
+    Sink,
+    Source,
+    default_registry,
+    stage,
+)
+
+EARLY = 2_000
+"""The frame at which memory is first measured: buffers are made and caches full by then."""
+
+
+def resident_mb(pid: int | None = None) -> float:
+    """Resident memory of a process, by default this one, in MB (10^6 bytes); 0 if it has ended."""
+    try:
+        pages = int(Path(f"/proc/{pid or 'self'}/statm").read_text().split()[1])
+    except OSError:
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def add_stages(registry: Registry) -> None:
+    """Add stages that do nothing, one of each kind; the sink, `watch_memory`, samples the process's memory."""
+    with Collecting(registry):
+        _define()
+
+
+def _define() -> None:
+    @stage("empty_frames")
+    class EmptyFrames(Source):
+        """Frames without pixels.
+
+        Options:
+            uri: anything.
+            count: number of frames.
+        """
+
+        uri: str
+        count: Count = 1
+
+        def frames(self) -> Iterator[Frame]:
+            name = self.context.id
+            for index in range(self.count):
+                yield Frame(name, index, index * 0.04, 64, 64)
+
+    @stage("idle_batch")
+    class IdleBatch(BatchStage):
+        """Passes batches on."""
+
+        def process(self, batch: Batch) -> Batch:
+            return batch
+
+    @stage("idle_frame")
+    class IdleFrame(FrameStage):
+        """Does nothing with frames."""
+
+        def process(self, frame: Frame) -> None:
+            return
+
+    @stage("watch_memory")
+    class WatchMemory(Sink):
+        """Records the process's memory at the frames 1,000, 2,000 and so on."""
+
+        seen: ClassVar[dict[int, float]] = {}
+
+        def write(self, frame: Frame) -> None:
+            if (frame.index + 1) % 1000 == 0:
+                self.seen[frame.index + 1] = round(resident_mb(), 1)
+
+
+def graph_cost(frames: int) -> dict[str, Any]:
+    """Run `frames` frames through source, batch stage, frame stage and sink that do nothing.
+
+    Returns:
+        frames; us_per_frame, wall time; cpu_us_per_frame, CPU time of all threads, which depends less on other load;
+        memory_mb by frame.
+    """
+    text = """
+        device: cpu
+        sources: {empty: {stage: empty_frames, uri: none, count: COUNT}}
+        stages:
+          idle_batch: {}
+          idle_frame: {}
+          watch_memory: {}
+    """.replace("COUNT", str(frames))
+    return _run(text, frames)
+
+
+def memory(video: Path, card: Path, frames: int, out: Path) -> dict[str, Any]:
+    """Loop a video through decode, detector and jsonl; returns the same values as `graph_cost`."""
+    text = f"""
+        device: cpu
+        sources: {{video: {{uri: {json.dumps(str(video))}, loop: true}}}}
+        stages:
+          detect: {{model: {json.dumps(str(card))}}}
+          jsonl: {{path: {json.dumps(str(out))}}}
+          watch_memory: {{}}
+    """
+    return _run(text, frames)
+
+
+def _run(text: str, frames: int) -> dict[str, Any]:
+    from streamkit.config.graph import build
+    from streamkit.config.pipeline_config import read_text
+    from streamkit.runtime.pipeline import Pipeline
+
+    registry = default_registry()
+    add_stages(registry)
+    watch: Any = registry.get("watch_memory")
+    pipeline = Pipeline(build(read_text(text, registry=registry)), Device("cpu"), limit=frames, say=_to_stderr)
+    begun = time.process_time()
+    code = pipeline.run()
+    used = time.process_time() - begun
+    if code or pipeline.frames != frames:
+        raise RuntimeError(f"the probe must end well with {frames} frames, got {pipeline.frames} and exit code {code}")
+    return {
+        "frames": frames,
+        "us_per_frame": round(pipeline.seconds / frames * 1e6, 1),
+        "cpu_us_per_frame": round(used / frames * 1e6, 1),
+        "memory_mb": dict(watch.seen),
+    }
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def main(arguments: list[str]) -> None:
+    """Run the command line's probe."""
+    import tempfile
+
+    what, *rest = arguments
+    if what == "cost":
+        found = graph_cost(int(rest[0]) if rest else 20_000)
+    else:
+        video, card, *count = rest
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "out.jsonl"
+            found = memory(Path(video), Path(card), int(count[0]) if count else 20_000, out)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

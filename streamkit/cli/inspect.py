@@ -1,0 +1,111 @@
+"""The commands that need no run: `check`, `graph`, `test`, `list`, `explain`, `schema`, `doctor`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from streamkit.cli.common import DEVICE, FILE, SET, echo, read, registry
+
+
+@click.command()
+@FILE
+@SET
+@DEVICE
+def check(pipeline: Path, set_: tuple[str, ...], device: str | None) -> int:
+    """Check a pipeline without running it: report every problem with its line and column."""
+    from streamkit.cli.check import check as checked
+    from streamkit.core.stage import BatchStage
+    from streamkit.runtime.multiprocess.partition import share_out
+
+    config = read(pipeline, set_, device)
+    graph = checked(config)
+    share_out(graph)
+    for warning in config.warnings:
+        echo(f"{warning} (warning)", err=True)
+    # as the YAML names them: a composite such as detect is one stage, however many parts it has
+    stages = {id_.partition(".")[0] for id_ in graph.nodes}
+    on_device = {id_.partition(".")[0] for id_, node in graph.nodes.items() if issubclass(node.type, BatchStage)}
+    counts = (f"{n} {what}{'s' * (n != 1)}" for n, what in ((len(graph.sources), "source"), (len(stages), "stage")))
+    echo(f"{pipeline}: ok, {', '.join(counts)} ({len(on_device)} on the device)")
+    return 0
+
+
+@click.command()
+@FILE
+@SET
+@DEVICE
+@click.option("--format", "format_", type=click.Choice(["text", "mermaid"]), default="text", show_default=True)
+def graph(pipeline: Path, set_: tuple[str, ...], device: str | None, format_: str) -> int:
+    """Show a pipeline's stages, their inputs, and the copies between host and device."""
+    from streamkit.config.diagram import as_mermaid, as_text
+    from streamkit.config.graph import build
+    from streamkit.runtime.execution.device import choose
+    from streamkit.runtime.multiprocess.partition import share_out
+
+    built = build(read(pipeline, set_, device))
+    shares = share_out(built)
+    chosen = [str(choose(name, lambda text: echo(text, err=True))) for name, _ in shares]
+    echo((as_text if format_ == "text" else as_mermaid)(built, ", ".join(dict.fromkeys(chosen))))
+    for name, (_, sources) in zip(chosen, shares, strict=True) if len(shares) > 1 and format_ == "text" else ():
+        echo(f"process on {name}: {', '.join(sources)}")
+    return 0
+
+
+@click.command()
+@FILE
+@SET
+def test(pipeline: Path, set_: tuple[str, ...]) -> int:
+    """Run the tests in a pipeline's YAML, under `tests:`."""
+    from streamkit.testing.yaml_tests import run_tests
+
+    return run_tests(read(pipeline, set_, "cpu"), echo)
+
+
+@click.command("list")
+@click.option("--plugins", type=click.Path(path_type=Path), multiple=True, help="a file or folder of stages")
+def list_(plugins: tuple[Path, ...]) -> int:
+    """List all stages."""
+    from streamkit.config.describe import stage_list
+
+    echo(stage_list(registry(plugins)))
+    return 0
+
+
+@click.command()
+@click.argument("stage")
+@click.option("--plugins", type=click.Path(path_type=Path), multiple=True, help="a file or folder of stages")
+def explain(stage: str, plugins: tuple[Path, ...]) -> int:
+    """Show what a stage does and its options."""
+    from streamkit.config.describe import explain as told
+
+    echo(told(registry(plugins), stage))
+    return 0
+
+
+@click.command()
+@click.option("--plugins", type=click.Path(path_type=Path), multiple=True, help="a file or folder of stages")
+@click.option("--records", type=click.Choice(["json", "avro", "proto"]), help="print the records' schema in this form")
+@click.option(
+    "--send", type=click.Choice(["frames", "objects", "events"]), help="with avro: of which records; frames if not set"
+)
+def schema(plugins: tuple[Path, ...], records: str | None, send: str | None) -> int:
+    """Print the JSON Schema of a pipeline's YAML, for editors; with --records the schema of its output."""
+    from streamkit.config.describe import json_schema
+    from streamkit.io.formats.forms import form
+
+    if send is not None and records != "avro":
+        raise click.UsageError("--send chooses among the schemas of Avro; add --records avro, or leave it out")
+    found = form(records, send or "frames") if records else json.dumps(json_schema(registry(plugins)), indent=2)
+    click.echo(found)
+    return 0
+
+
+@click.command()
+def doctor() -> int:
+    """Show what this machine supports, and how to fix problems."""
+    from streamkit.doctor.machine import examine
+
+    return examine(echo)

@@ -1,0 +1,1 @@
+"""Checks of a pipeline before it runs; each problem has its place in the YAML and names the fix."""

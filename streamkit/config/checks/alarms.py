@@ -1,0 +1,89 @@
+"""Reads `alarms:` of a YAML: compiles each rule and checks the emitters that it names."""
+
+from __future__ import annotations
+
+from streamkit.config.alarms import STAGE, Alarm, AlarmConfig, takes_alarms, vocabulary
+from streamkit.config.plan import Config, StageConfig
+from streamkit.config.validate import OptionValidator
+from streamkit.core.errors import MissingPackage, Problem
+from streamkit.core.text import did_you_mean
+from streamkit.core.yaml_tree import YamlNode, within
+from streamkit.emit.emitter import Emitter
+from streamkit.media.uris import mask
+from streamkit.rules.language import RuleError
+from streamkit.rules.language import compile as compile_rule
+
+
+def read_alarms(config: Config, node: YamlNode | None, validate: OptionValidator) -> None:
+    """Add the alarms of `alarms:` to a configuration whose stages are read; problems go to `config.problems`."""
+    if node is None:
+        return
+    if not isinstance(node.value, dict):
+        config.problems.append(node.problem("alarms must be a mapping: a name and a rule for each, as in "
+                                            'camera_down: {when: "down_s > 30"}'))  # fmt: skip
+        return
+    for stage in config.stages:
+        if stage.id == STAGE:
+            text = "alarms is the stage of the events of alarms:, and cannot be another's id; give this another one"
+            config.problems.append(stage.node.problem(text))
+    for name, item in node.value.items():
+        made = _read(config, name, item, validate)
+        if made is not None:
+            config.alarms.append(made)
+    if config.alarms and not any(map(_takes, config.stages)):
+        text = (
+            "no emitter takes alarms, so they appear only in the log, the report and run.py serve; add one such as"
+            " email, or write send: events where there is one"
+        )
+        config.warnings.append(node.problem(text))
+
+
+def _read(config: Config, name: str, item: YamlNode, validate: OptionValidator) -> AlarmConfig | None:
+    place = item if isinstance(item.value, dict) else YamlNode({"when": item}, item.file, item.line, item.column)
+    values = validate(Alarm, place, f"alarms.{name}")
+    if values is None:
+        return None
+    options, when = Alarm(**values), place.value["when"]
+    _check_emitters(config, name, options, place)
+    try:
+        program = compile_rule(options.when, vocabulary())
+    except RuleError as error:
+        text = mask(f"alarms.{name}.when: {error.reason}")
+        config.problems.append(Problem(when.file, *within(when, error.offset), text))
+        return None
+    except MissingPackage as error:
+        config.problems.append(when.problem(f"alarms.{name}: {error}"))
+        return None
+    if not program.facts:
+        config.problems.append(when.problem(f"alarms.{name}.when names no fact; run.py explain alarms lists them"))
+        return None
+    return AlarmConfig(name, options, program, place)
+
+
+def _check_emitters(config: Config, name: str, options: Alarm, place: YamlNode) -> None:
+    """Check that `to` names emitters that send events and accept those of alarms."""
+    emitters = {stage.id: stage for stage in config.stages if issubclass(stage.type, Emitter)}
+    named = place.value.get("to")
+    items = [] if named is None else named.value if isinstance(named.value, list) else [named]
+    if named is not None and not items:
+        text = f"alarms.{name}.to must name emitters, and names none; leave it out for all that have send: events"
+        config.problems.append(named.problem(text))
+    for one in items:
+        stage = emitters.get(str(one.value))
+        if stage is None:
+            known = any(stage.id == one.value for stage in config.stages)
+            what = "is no emitter" if known else "there is none"
+            way = did_you_mean(str(one.value), emitters, all_if_few=True) or "; put one under stages, such as email"
+            text = f"alarms.{name}.to must name emitters, got {one.plain()!r}: {what}{way}"
+        elif (sends := stage.options.get("send", getattr(stage.type, "send", ""))) != "events":
+            text = f"alarms.{name}.to: {stage.id} has send: {sends}, and alarms are events; write send: events there"
+        elif not takes_alarms(stage.options.get("when")):
+            text = f"alarms.{name}.to: {stage.id} takes no alarms; add alarms to its when, or leave its when out"
+        else:
+            continue
+        config.problems.append(one.problem(text))
+
+
+def _takes(stage: StageConfig) -> bool:
+    events = issubclass(stage.type, Emitter) and stage.options.get("send", stage.type.send) == "events"
+    return events and takes_alarms(stage.options.get("when"))

@@ -1,0 +1,121 @@
+"""Checks that a pipeline does not show what it is configured to hide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from streamkit.config.checks.objects import detectors, kept, left_out, missing, trackers
+from streamkit.config.plan import Graph, Node
+from streamkit.core.errors import Problem
+from streamkit.core.units import Of
+
+
+def check_hidden(graph: Graph, problems: list[Problem]) -> None:
+    """Refuse to hide classes that are not detected on every frame; warn of outputs that bypass the hiding stage."""
+    hides = hiding(graph)
+    for node in hides:
+        found = detectors(graph, node)
+        for option, labels, path in _asked(node):
+            if labels is None:
+                continue
+            place = node.place.follow([option, *path])[0]
+            if not found:
+                text = f"{node.id}.{option} hides objects, and no stage above it finds any; put a detector above it"
+                problems.append(place.problem(text))
+            for label in labels:
+                if (told := missing(found, label)) is not None:
+                    problems.append(place.problem(f"{node.id}.{option}: {told}"))
+            _check_every(graph, node, option, labels, problems)
+    for node in graph.nodes.values() if hides else ():
+        if node.type.spec.wants_packets or node.options.get("encoder") == "copy":
+            text = f"{node.id} writes the source's own packets: what {hides[0].id} hides is clear in them"
+            graph.config.warnings.append(node.place.problem(text))
+        clear = _cleared(node)
+        shown = [one.id for one in hides if one.id not in pictured(graph, node)] if clear else []
+        if shown:
+            way = f"write from: {shown[0]}, first where there are several, or {clear} where that is meant"
+            problems.append(node.place.problem(f"{node.id} would show what {', '.join(shown)} hides; {way}"))
+
+
+def hiding(graph: Graph) -> list[Node]:
+    """Stages that blur or pixelate."""
+    return [node for node in graph.nodes.values() if any(_asked(node))]
+
+
+def _check_every(graph: Graph, node: Node, option: str, labels: tuple[str, ...], problems: list[Problem]) -> None:
+    """Refuse a detector's `every` if no tracker fills the gaps; warn if the tracker leaves objects visible."""
+    for detector in detectors(graph, node):
+        classes = kept(detector)
+        if labels and classes is not None and not set(labels) & set(classes):
+            continue
+        for look in _looks(graph, detector):
+            place, every = look.place.follow(["every"])[0], left_out(look)
+            text = f"{node.id}.{option}: on frames that {look.table}.every: {every} leaves out,"
+            own = look.table == detector.table
+            between = trackers(graph, look, node) if own else []  # what others expect is not looked into for objects
+            told = [_left_clear(one, detector) for one in between]
+            if not between:
+                way = f"put a tracker, `track: {{}}`, between {look.table} and {node.id}, or " if own else ""
+                problems.append(place.problem(f"{text} nothing is hidden; {way}leave out every"))
+            elif all(told):
+                graph.config.warnings.append(place.problem(f"{text} {told[0]}"))
+
+
+def _looks(graph: Graph, detector: Node) -> Iterator[Node]:
+    """The nodes that skip frames: parts of a detector, and of the detectors whose objects it searches."""
+    for node in graph.nodes.values():
+        if node.table != detector.table:
+            continue
+        if left_out(node) > 1:
+            yield node
+        of = node.options.get("of")
+        within = of.stage if isinstance(of, Of) else None
+        for outer in detectors(graph, node):
+            if outer.table == within:
+                yield from _looks(graph, outer)
+
+
+def _left_clear(tracker: Node, detector: Node) -> str:
+    """Which objects of a detector a tracker leaves visible, with the fix; empty if it follows all."""
+    made: Any = tracker.type(**tracker.options)
+    card, given = detector.options.get("model"), detector.options.get("min_score")
+    if not hasattr(made, "new_score") or card is None:
+        return f"it is for {tracker.id} to say where objects are, which it may not; leave out every to be sure"
+    scores = [card.score, *given.values()] if isinstance(given, dict) else [card.score if given is None else given]
+    wanted = {name: min(scores) for name in ("new_score", "high_score", "low_score")}
+    wanted = {name: score for name, score in wanted.items() if getattr(made, name) > score}
+    if made.confirm > 0:
+        wanted["confirm"] = 0
+    way = ", ".join(f"{name}: {value:g}" for name, value in wanted.items())
+    text = f"weak and new objects, which {tracker.id} does not follow, are clear"
+    return f"{text}; with {way} under {tracker.id} it follows all" if wanted else ""
+
+
+def _asked(node: Node) -> Iterator[tuple[str, tuple[str, ...] | None, list[str]]]:
+    """For each option that hides: its name, the classes (() for all, None for a zone), and their path in it."""
+    for option in ("blur", "pixelate") if "pixels" in node.type.spec.writes else ():
+        asked = node.options.get(option)
+        if isinstance(asked, dict):
+            yield option, asked.get("labels"), ["labels"]
+        elif asked is not None:
+            yield option, () if isinstance(asked, str) else tuple(asked), []
+
+
+def _cleared(node: Node) -> str | None:
+    """The option by which a stage that writes images of objects may show everything; None if it is set."""
+    if option := node.type.spec.unhide_option:
+        return None if node.options.get(option) else f"{option}: true"
+    crops = node.options.get("crops") if "crops" in node.type.spec.reads_if else None
+    if not crops or (isinstance(crops, dict) and crops.get("clear")):
+        return None
+    return "crops: {clear: true}"
+
+
+def pictured(graph: Graph, node: Node) -> set[str]:
+    """The stages that a stage's frames have passed; a stage with several inputs takes the frames of the first."""
+    found: set[str] = set()
+    while node.inputs[0] in graph.nodes:
+        node = graph.nodes[node.inputs[0]]
+        found.add(node.id)
+    return found

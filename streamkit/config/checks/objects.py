@@ -1,0 +1,127 @@
+"""Checks that the objects a stage needs exist: of a detected class, and on frames that `every:` leaves out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamkit.config.plan import Graph, Node, stages_above
+from streamkit.core.errors import Problem
+from streamkit.core.text import did_you_mean
+from streamkit.core.units import Of
+
+
+def check_of(graph: Graph, problems: list[Problem]) -> None:
+    """Refuse an `of:` whose stage or label does not exist."""
+    for node in graph.nodes.values():
+        of = node.options.get("of")
+        if not isinstance(of, Of):
+            continue
+        place, _ = node.place.follow(["of", "stage"] if isinstance(_said(node), dict) else ["of"])
+        found = {one.table: one for one in detectors(graph, node)}
+        if of.stage not in found:
+            problems.append(place.problem(f"{node.table}.of: {_no_stage(graph, of.stage, found)}"))
+            continue
+        place, _ = node.place.follow(["of", "labels"])
+        problems.extend(place.problem(f"{node.table}.of: {text}") for text in _unknown(found[of.stage], of))
+
+
+def check_labels(graph: Graph, problems: list[Problem]) -> None:
+    """Refuse classes that a stage is to watch but no detector above it finds; see `StageSpec.classes`."""
+    if any("detections" in source.type.spec.writes for source in graph.sources):
+        return  # theirs are not known
+    for node in graph.nodes.values():
+        for option in node.type.spec.classes:
+            for i, label in enumerate(node.options.get(option) or ()):
+                text = missing(detectors(graph, node), label)
+                if text is not None:
+                    place, _ = node.place.follow([option, i])
+                    problems.append(place.problem(f"{node.id}.{option}: {text}"))
+
+
+def check_gaps(graph: Graph) -> None:
+    """Warn of a detector that skips frames if no tracker below it predicts its objects there."""
+    for node in graph.nodes.values():
+        if (every := left_out(node)) < 2:
+            continue
+        ends = [one for one in graph.ends if node in above(graph, one) and not trackers(graph, node, one)]
+        if not ends:
+            continue
+        place, _ = node.place.follow(["every"])
+        text = (
+            f"{node.table}.every: {every} leaves all other frames without objects at {ends[0].table}; `track: {{}}` "
+            "between the two gives them those that it expects"
+        )
+        graph.config.warnings.append(place.problem(text))
+
+
+def above(graph: Graph, node: Node) -> list[Node]:
+    """The stages above `node`, the nearest first."""
+    return list(stages_above(graph.nodes, node).values())
+
+
+def detectors(graph: Graph, node: Node) -> list[Node]:
+    """The stages above `node` that write detections."""
+    return [one for one in above(graph, node) if "detections" in one.type.spec.writes]
+
+
+def trackers(graph: Graph, first: Node, last: Node) -> list[Node]:
+    """The trackers between two stages, the last included."""
+    found = [one for one in (last, *above(graph, last)) if "track_id" in one.type.spec.writes]
+    return [one for one in found if first in above(graph, one)]
+
+
+def left_out(node: Node) -> int:
+    """N if a detector's part `look` processes one frame in N; 1 if it processes all."""
+    every = node.options.get("every")
+    return every if node.type.name == "look" and isinstance(every, int) else 1
+
+
+def kept(detector: Node) -> tuple[str, ...] | None:
+    """The classes of the objects that a detector passes on; None if unknown, as without a card."""
+    labels: tuple[str, ...] = getattr(detector.options.get("model"), "labels", ())
+    wanted = detector.options.get("labels")
+    if not labels or not isinstance(wanted, (list, tuple)):
+        return labels or None
+    return tuple(label for label in labels if label in wanted)
+
+
+def missing(found: list[Node], label: str) -> str | None:
+    """Why no object of these detectors can be of a class, with the fix; None if one may be."""
+    known = [(one, classes) for one in found if (classes := kept(one)) is not None]
+    if len(known) < len(found) or not found or any(label in classes for _, classes in known):
+        return None
+    for one, _ in known:
+        if label in one.options["model"].labels:
+            return f"{_not_kept(one, label)}; add it there"
+    names = dict.fromkeys(name for _, classes in known for name in classes)
+    return f"no detector above finds {label!r}{did_you_mean(label, names, all_if_few=True)}"
+
+
+def _said(node: Node) -> Any:
+    return node.place.follow(["of"])[0].value
+
+
+def _no_stage(graph: Graph, name: str, found: dict[str, Node]) -> str:
+    known = {node.table for node in graph.nodes.values()}
+    there = f"; objects come from {', '.join(sorted(found))}" if found else "; put a detector such as detect above it"
+    if name not in known:
+        return f"there is no stage {name!r}{did_you_mean(name, known) or there}"
+    if any("detections" in node.type.spec.writes for node in graph.nodes.values() if node.table == name):
+        return f"{name} does not stand above this stage{there}"
+    return f"{name} finds no objects{there}"
+
+
+def _unknown(detector: Node, of: Of) -> list[str]:
+    """Problems with the labels; none for a detector without a model, whose classes are unknown."""
+    classes, found = kept(detector), []
+    for label in of.labels if classes is not None else ():
+        card = detector.options["model"]
+        if label not in card.labels:
+            found.append(f"{detector.table} has no class {label!r}{did_you_mean(label, card.labels, all_if_few=True)}")
+        elif label not in (classes or ()):
+            found.append(_not_kept(detector, label))
+    return found
+
+
+def _not_kept(detector: Node, label: str) -> str:
+    return f"{detector.table} keeps no {label!r}: its labels are {', '.join(detector.options['labels']) or 'none'}"

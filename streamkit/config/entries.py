@@ -1,0 +1,278 @@
+"""The entries of a YAML's `sources:` and `stages:`: the type of each, its options, and its inputs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import Any
+
+from streamkit.config.plan import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig
+from streamkit.config.validate import OptionValidator
+from streamkit.core.fault_schedule import Fault
+from streamkit.core.stage import BatchStage, Composite, FrameStage, Source, Stage, StreamStage, options
+from streamkit.core.text import did_you_mean, nearest
+from streamkit.core.yaml_tree import YamlNode
+
+_MAIL = "; from wires stages, and the address that mails come from is mail_from"
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./ -]*")
+PART_CHARS, ID_CHARS = 100, 400
+"""The longest part of an id between slashes, and the longest id: files are named after them, with more behind."""
+
+EXAMPLES = {
+    "sources": "\n    sources:\n      street: samples/street.mp4\n      gate: rtsp://10.0.0.7/stream1",
+    "stages": '\n    stages:\n      detect:\n        model: demo\n      jsonl:\n        path: "out/{source}.jsonl"',
+}
+"""What a pipeline's parts look like, for messages."""
+
+INSERTABLE = (BatchStage, StreamStage, FrameStage)
+"""The kinds of stages that may stand between the parts of a composite."""
+
+
+class Entries:
+    """Reads the entries of one file into a `Config`, and their problems into its `problems`.
+
+    Args:
+        config: the configuration to fill.
+        root: the whole file.
+        keys: the valid top-level keys.
+    """
+
+    def __init__(self, config: Config, root: YamlNode, keys: Collection[str]) -> None:
+        self.config, self.root, self.problems, self._keys = config, root, config.problems, keys
+        self.validate = OptionValidator(config.folder, config.problems)
+        self._unread = {(problem.line, problem.column) for problem in config.problems}
+
+    def _part(self, key: str, needs: str, form: str) -> YamlNode | None:
+        """The mapping under a required key; a problem if it is missing, except where a key is misspelt."""
+        node: YamlNode | None = self.root.value.get(key)
+        if node is not None and node.value and isinstance(node.value, dict):
+            return node
+        if node is not None and node.value:
+            got = "a list; leave out the dashes" if isinstance(node.value, list) else repr(node.plain())
+            self.problems.append(node.problem(f"{key} must be a mapping, {form}, got {got}:{EXAMPLES[key]}"))
+        elif node is not None or not any(nearest(k, self._keys) == key for k in self.root.value if k not in self._keys):
+            self.problems.append((node or self.root).problem(f"a pipeline needs {needs}:{EXAMPLES[key]}"))
+        return None
+
+    # ------------------------------------------------------------------------------------------------------ sources
+
+    def sources(self) -> None:
+        """Read `sources:` into the configuration."""
+        node = self._part("sources", "sources: an id and a URI for each", "each source an id and its URI")
+        if node is None:
+            return
+        for id_, item in node.value.items():
+            if not _ID.fullmatch(id_):
+                text = f"a source id is made of letters, digits and _ - . /, got {id_!r}"
+                self.problems.append(node.problem(text, id_))
+            self._check_length("source", id_, node)
+            self._source(id_, item, node)
+
+    def _check_length(self, what: str, id_: str, parent: YamlNode) -> None:
+        part = max(map(len, id_.split("/")))
+        if part > PART_CHARS or len(id_) > ID_CHARS:
+            bound = f"{PART_CHARS} characters" + (f" between slashes, and {ID_CHARS} in all" if "/" in id_ else "")
+            got = part if part > PART_CHARS else len(id_)
+            self.problems.append(
+                parent.problem(f"a {what} id has at most {bound}, since files are named after it, got {got}", id_)
+            )
+
+    def _source(self, id_: str, item: YamlNode, parent: YamlNode) -> None:
+        from streamkit.media.find import missing, resolve
+
+        if item.value is None and (item.line, item.column) in self._unread:
+            return  # its variable is not set, which is already reported
+        if item.value is None:
+            self.problems.append(parent.problem(f"source {id_} needs a URI or a file", id_))
+            return
+        options = dict(item.value) if isinstance(item.value, dict) else {"uri": item}
+        named, fault_node = options.pop("stage", None), options.pop("fault", None)
+        self._beside(options, id_)
+        fault = None if fault_node is None else self._fault(fault_node, id_)
+        if named is not None:
+            kind = self._kind(named, Source)
+            if kind is not None:
+                values = self.validate(kind, YamlNode(options, item.file, item.line, item.column, item.keys), id_)
+                if values is not None:
+                    self.config.sources.append(SourceConfig(id_, kind, values, item, fault))
+            return
+        uri = options.get("uri")
+        if uri is None or not isinstance(uri.value, str):
+            meant = next((f"; write uri, not {key}" for key in options if did_you_mean(key, ["uri"])), "")
+            got = meant if uri is None else f", got {uri.plain()!r}{_webcam(uri.plain())}"
+            self.problems.append(item.problem(f"source {id_} needs a URI as text, {{uri: ...}}{got}"))
+            return
+        try:
+            found = resolve(id_, uri.value)
+        except Exception as error:  # whatever is wrong with an address is a problem of this line
+            self.problems.append(uri.problem(f"source {id_}: {error}"))
+            return
+        for one, type_name, one_uri in found:
+            kind = self.config.registry.get(type_name)
+            assert kind is not None, type_name
+            mine = YamlNode(
+                {**options, "uri": YamlNode(one_uri, uri.file, uri.line, uri.column)},
+                item.file,
+                item.line,
+                item.column,
+                item.keys,
+            )
+            values = self.validate(kind, mine, id_)
+            if values is None:
+                return
+            self.config.sources.append(SourceConfig(one, kind, values, item, fault))
+            if (told := missing(one_uri)) is not None:
+                self.config.warnings.append(uri.problem(f"source {one}: {told}{_webcam(uri.value)}"))
+
+    def _beside(self, options: dict[str, YamlNode], id_: str) -> None:
+        """Resolve a relative path against the YAML's folder if it exists there, else the working directory."""
+        from streamkit.media.find import beside, missing
+
+        uri = options.get("uri")
+        if uri is None or not isinstance(uri.value, str):
+            return
+        path = beside(uri.value, self.config.folder)
+        if path != uri.value:
+            if missing(uri.value) is None and os.path.realpath(path) != os.path.realpath(uri.value):
+                text = f"source {id_}: {path} is taken, not {uri.value} in the working directory"
+                self.config.warnings.append(uri.problem(text))
+            options["uri"] = replace(uri, value=path)
+
+    def _fault(self, node: YamlNode, id_: str) -> Fault | None:
+        if not isinstance(node.value, dict):
+            self.problems.append(node.problem(f"{id_}.fault must be a mapping, such as {{fail: 5s}}"))
+            return None
+        values = self.validate(Fault, node, f"{id_}.fault")
+        return None if values is None else Fault(**values)
+
+    # ------------------------------------------------------------------------------------------------------- stages
+
+    def stages(self) -> None:
+        """Read `stages:` into the configuration, after the plugins."""
+        node = self._part("stages", "stages, such as detect and jsonl", "each stage an id and its options")
+        if node is None:
+            return
+        above = DECODE
+        ids = [DECODE, *node.value]
+        for id_, item in node.value.items():
+            if id_ == DECODE or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", id_):
+                text = "decode is the id of the decoded frames" if id_ == DECODE else "letters, digits, _ and - only"
+                self.problems.append(node.problem(f"a stage cannot have the id {id_!r}: {text}", id_))
+            self._check_length("stage", id_, node)
+            if id_ == DECODE:
+                continue
+            made = self._stage(id_, item, node, above, ids)
+            if made is not None:
+                self.config.stages.append(made)
+            above = id_
+
+    def _stage(self, id_: str, item: YamlNode, parent: YamlNode, above: str, ids: list[str]) -> StageConfig | None:
+        if item.value is not None and not isinstance(item.value, dict):
+            way = self._belongs(id_, item, parent, above)
+            self.problems.append(item.problem(f"the options of {id_} must be a mapping, got {item.plain()!r}{way}"))
+            return None
+        options = dict(item.value or {})
+        named, wired, run, insert = (options.pop(key, None) for key in ("stage", "from", "run", "insert"))
+        kind = self._kind(named or YamlNode(id_, item.file, *parent.keys[id_]), Stage)
+        inputs = [above] if wired is None else self._inputs(id_, wired, ids)
+        if kind is None:
+            return None
+        if issubclass(kind, Source):
+            self.problems.append(parent.problem(f"{kind.name} is a source; it stands under sources", id_))
+            return None
+        if insert is not None and not issubclass(kind, Composite):
+            text = f"insert belongs to a composite such as detect, not to {kind.name}"
+            self.problems.append(parent.problem(text, id_))
+        values = self.validate(kind, YamlNode(options, item.file, item.line, item.column, item.keys), id_)
+        runs = self._run_options(run, id_)
+        inserts = list(self._inserts(insert, id_)) if insert is not None else []
+        return None if values is None else StageConfig(id_, kind, values, inputs, runs, inserts, item)
+
+    def _belongs(self, id_: str, item: YamlNode, parent: YamlNode, above: str) -> str:
+        """The fix where the value in a stage's place is an option of the stage above."""
+        line = f"{id_}: {item.raw}" if item.raw and isinstance(item.value, str | int | float) else f"{id_}: ..."
+        if above in parent.value and parent.value[above].value is None:
+            kind = self.config.registry.get(above)
+            if kind is not None and id_ in {option.name for option in options(kind)}:
+                return f"; to make it an option of {above}, indent it further:\n      {above}:\n        {line}"
+        return ""
+
+    def _kind(self, node: YamlNode, base: type[Stage]) -> type[Stage] | None:
+        kind = self.config.registry.get(str(node.value))
+        if kind is None:
+            names = [n for n in self.config.registry.names() if issubclass(self.config.registry.get(n) or Stage, base)]
+            if self.config.plugins_failed and nearest(str(node.value), names, likeness=0.8) is None:
+                return None  # it may be in the plugin that could not be loaded, which is a problem of its own
+            way = did_you_mean(str(node.value), names) or "; run.py list shows what there is, plugins: adds to it"
+            self.problems.append(node.problem(f"unknown stage {node.plain()!r}{way}"))
+        elif not issubclass(kind, base):
+            self.problems.append(node.problem(f"{node.plain()!r} is a stage, not a source"))
+            return None
+        return kind
+
+    def _inputs(self, id_: str, wired: YamlNode, ids: list[str]) -> list[str]:
+        items = wired.value if isinstance(wired.value, list) else [wired]
+        for item in items:
+            if item.value not in ids and str(item.value).split(".")[0] not in ids:
+                way = did_you_mean(str(item.value), ids) + _MAIL * ("@" in str(item.value))
+                way = f"; read {DECODE}, the frames of all sources" if item.value in self._source_ids() else way
+                self.problems.append(item.problem(f"{id_}.from: there is no stage {item.plain()!r}{way}"))
+            elif item.value == id_:
+                self.problems.append(item.problem(f"{id_}.from: a stage cannot read from itself"))
+        if not items:
+            self.problems.append(wired.problem(f"{id_}.from names no stage; leave it out to take the one above"))
+        return [str(item.value) for item in items if item.value != id_]
+
+    def _source_ids(self) -> list[str]:
+        node = self.root.value.get("sources")
+        return list(node.value) if node is not None and isinstance(node.value, dict) else []
+
+    def _run_options(self, node: YamlNode | None, id_: str) -> RunOptions:
+        options = RunOptions()
+        if node is None:
+            return options
+        wanted: dict[str, Any] = {"queue": int, "on_error": str, "instances": int}
+        for key, item in node.value.items() if isinstance(node.value, dict) else ():
+            fits = isinstance(item.value, wanted.get(key, object)) and not isinstance(item.value, bool)
+            if key not in wanted:
+                self.problems.append(
+                    node.problem(f"{id_}.run has no option {key!r}{did_you_mean(key, wanted, all_if_few=True)}", key)
+                )
+            elif key == "on_error" and item.value not in ("skip", "stop"):
+                self.problems.append(item.problem(f"{id_}.run.on_error must be skip or stop, got {item.plain()!r}"))
+            elif not fits or (wanted[key] is int and item.value < 1):
+                self.problems.append(
+                    item.problem(f"{id_}.run.{key} must be a whole number from 1, got {item.plain()!r}")
+                )
+            else:
+                setattr(options, key, item.value)
+        if not isinstance(node.value, dict):
+            self.problems.append(node.problem(f"{id_}.run must be a mapping, such as {{on_error: stop}}"))
+        return options
+
+    def _inserts(self, node: YamlNode, id_: str) -> Iterator[Insert]:
+        for item in node.value if isinstance(node.value, list) else [node]:
+            options = dict(item.value) if isinstance(item.value, dict) else {}
+            after, named = options.pop("after", None), options.pop("stage", None)
+            if after is None or named is None:
+                self.problems.append(item.problem(f"{id_}.insert needs {{after: PART, stage: NAME}} and its options"))
+                continue
+            kind = self._kind(named, Stage)
+            if kind is None:
+                continue
+            if not issubclass(kind, INSERTABLE):
+                text = f"{kind.name} cannot stand between the parts of {id_}; batch, stream and frame stages can"
+                self.problems.append(named.problem(text))
+                continue
+            place = YamlNode(options, item.file, item.line, item.column, item.keys)
+            values = self.validate(kind, place, f"{id_}.{kind.name}")
+            if values is not None:
+                yield Insert(str(after.plain()), kind, values, after)
+
+
+def _webcam(uri: Any) -> str:
+    """A hint where a source is a number, as OpenCV counts webcams."""
+    number = str(uri)
+    return f"; webcam {number} is the device /dev/video{number}" if re.fullmatch(r"\d{1,3}", number) else ""

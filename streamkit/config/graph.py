@@ -1,0 +1,178 @@
+"""Makes a checked graph from a configuration: which stage reads from which, in order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from streamkit.config.checks.dataflow import check_words
+from streamkit.config.checks.events import check_events
+from streamkit.config.checks.hiding import check_hidden
+from streamkit.config.checks.objects import check_gaps, check_labels, check_of
+from streamkit.config.checks.outputs import check_outputs
+from streamkit.config.checks.parts import parts_before, parts_of
+from streamkit.config.checks.rules import check_rules
+from streamkit.config.plan import DECODE, Config, Graph, Insert, Node, SourceConfig, StageConfig
+from streamkit.core.errors import ConfigError, Problem
+from streamkit.core.stage import Composite, Sink, ships
+from streamkit.core.text import did_you_mean
+
+
+def build(config: Config) -> Graph:
+    """Make the graph of a configuration.
+
+    Raises:
+        ConfigError: with every problem of the configuration and of the graph.
+    """
+    problems = config.problems
+    nodes, aliases = _expand(config, problems)
+    _check_parts(config, nodes, problems)
+    graph = _wired(config, _order(nodes, problems), aliases)
+    if not problems:  # with an unknown stage about, what it would have written is not known
+        check_words(graph, problems)
+        check_outputs(graph, problems)
+        check_events(graph, problems)
+        check_of(graph, problems)
+        check_labels(graph, problems)
+        check_gaps(graph)
+        check_hidden(graph, problems)
+        for node in graph.nodes.values():
+            node.in_place = node.type.spec.draws_in_place and _sole_reader(graph, node)
+    check_rules(graph, problems)
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))
+    return graph
+
+
+def with_nodes(graph: Graph, nodes: Iterable[Node]) -> Graph:
+    """The pipeline with these nodes in place of its own, each after its inputs; for added sinks and removed nodes."""
+    mine = {node.id: replace(node, inputs=list(node.inputs), readers=[]) for node in nodes}
+    return _wired(graph.config, mine, {name: last for name, last in graph.aliases.items() if last in mine})
+
+
+def _wired(config: Config, nodes: dict[str, Node], aliases: dict[str, str]) -> Graph:
+    """The graph of ordered nodes, with the readers of each."""
+    graph = Graph(config, config.sources, nodes, [], aliases)
+    for node in nodes.values():
+        for name in node.inputs:
+            (graph.outputs if name == DECODE else nodes[name].readers).append(node.id)
+    return graph
+
+
+def with_source(graph: Graph, source: SourceConfig) -> list[SourceConfig]:
+    """The graph's sources and one more, checked as in `build`: stages can read it, and its outputs are distinct.
+
+    Raises:
+        ConfigError: with every problem.
+    """
+    problems: list[Problem] = []
+    more = replace(graph, sources=[*graph.sources, source])
+    if not set(source.type.spec.writes) >= {word for name in graph.outputs for word in graph.nodes[name].reads}:
+        check_words(more, problems)
+    check_outputs(more, problems)
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))
+    return more.sources
+
+
+def _expand(config: Config, problems: list[Problem]) -> tuple[dict[str, Node], dict[str, str]]:
+    """Replace composites by their parts and insert stages between them."""
+    nodes: dict[str, Node] = {}
+    aliases: dict[str, str] = {}
+    for stage in config.stages:
+        inputs = stage.inputs
+        if not issubclass(stage.type, Composite):
+            for part in parts_before(stage.type, stage.options):
+                id_ = f"{stage.id}.{part.name}"
+                nodes[id_] = Node(id_, part.type, part.options, inputs, stage.run, stage.node)
+                inputs = [id_]
+            nodes[stage.id] = Node(stage.id, stage.type, stage.options, inputs, stage.run, stage.node)
+            continue
+        for name, kind, options in _parts(stage, problems):
+            id_ = f"{stage.id}.{name}"
+            nodes[id_] = Node(id_, kind, options, inputs, stage.run, stage.node)
+            inputs, aliases[stage.id] = [id_], id_
+    for node in nodes.values():
+        node.inputs = [aliases.get(name, name) for name in node.inputs]
+    return nodes, aliases
+
+
+def _parts(stage: StageConfig, problems: list[Problem]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """The name, class and options of each part and inserted stage; a second `blur` becomes `blur_2`."""
+    parts, left = parts_of(stage, problems), list(stage.insert)
+    names = [part.name for part in parts]
+    taken = set(names)
+    for part in parts:
+        yield part.name, part.type, part.options
+        for insert in [i for i in left if i.after == part.name]:
+            left.remove(insert)
+            name = _free(insert.type.name, taken)
+            taken.add(name)
+            yield name, insert.type, insert.options
+    if parts:
+        problems.extend(_misplaced(insert, stage.id, names) for insert in left)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    numbered = (f"{name}_{number}" for number in itertools.count(2))
+    return next(one for one in itertools.chain([name], numbered) if one not in taken)
+
+
+def _misplaced(insert: Insert, id_: str, names: list[str]) -> Problem:
+    return insert.node.problem(
+        f"{id_} has no part {insert.after!r}{did_you_mean(insert.after, names)}; its parts: {', '.join(names)}"
+    )
+
+
+def _check_parts(config: Config, nodes: dict[str, Node], problems: list[Problem]) -> None:
+    """Refuse a `from` that names a part that its composite does not have."""
+    known = {DECODE, *nodes}
+    standing = {id_.split(".", 1)[0] for id_ in nodes}
+    for node in list(nodes.values()):
+        for name in node.inputs:
+            if name not in known and "." in name and name.split(".")[0] in standing:
+                text = f"{node.id}.from: there is no stage {name!r}{did_you_mean(name, known)}"
+                problems.append(node.place.problem(text))
+
+
+def _order(nodes: dict[str, Node], problems: list[Problem]) -> dict[str, Node]:
+    """Sort so that each node comes after its inputs; report a cycle with its whole path."""
+    done: dict[str, Node] = {}
+    path: list[str] = []
+    reported: set[frozenset[str]] = set()
+
+    def visit(name: str) -> None:
+        if name in done or name not in nodes:
+            return
+        if name in path:
+            cycle = [*path[path.index(name) :], name]
+            if frozenset(cycle) not in reported:
+                reported.add(frozenset(cycle))
+                text = f"the stages read from each other in a circle: {' -> '.join(reversed(cycle))}"
+                problems.append(nodes[name].place.problem(text))
+            return
+        path.append(name)
+        for source in nodes[name].inputs:
+            visit(source)
+        path.pop()
+        done[name] = nodes[name]
+
+    for name in nodes:
+        visit(name)
+    for node in done.values():
+        node.inputs = [name for name in node.inputs if name == DECODE or name in done]
+    return done
+
+
+def _sole_reader(graph: Graph, node: Node) -> bool:
+    """Whether no other branch reads the surfaces that come to `node`, and no sink above keeps them."""
+    while node.inputs != [DECODE]:
+        above = graph.nodes[node.inputs[0]]
+        if len(node.inputs) > 1 or len(above.readers) > 1 or issubclass(above.type, Sink):
+            return False
+        if "pixels" in above.type.spec.writes and not ships(above.type):
+            return False  # a plugin may give several frames the same surface
+        node = above
+    return len(graph.outputs) == 1

@@ -1,0 +1,117 @@
+"""Plugins: Python files, or folders of them, with user-defined stages."""
+
+from __future__ import annotations
+
+import importlib.util
+import linecache
+import sys
+from hashlib import sha256
+from importlib.abc import SourceLoader
+from pathlib import Path
+
+from streamkit.core.errors import ConfigError, describe
+from streamkit.core.options import options
+from streamkit.core.stage import Collecting, Registry, Stage, ships
+from streamkit.core.yaml_tree import near_files
+
+_loaded: dict[Path, tuple[str, list[type[Stage]]]] = {}
+"""The digest and the stages of each file that this process has run: until it changes they stay the same."""
+
+
+def load_plugins(path: Path, registry: Registry) -> list[str]:
+    """Run the Python file, or every Python file of the folder, at `path`, and add its stages to `registry`.
+
+    A stage with the name of a built-in one replaces it, so that a pipeline keeps its meaning when a later version adds
+    a built-in stage of that name.
+
+    Returns:
+        A message for each built-in stage that was replaced.
+
+    Raises:
+        ConfigError: the path does not exist, or a file raises, with its name, line and cause.
+    """
+    try:
+        there = path.exists()
+    except OSError as error:  # such as a name that is too long
+        raise ConfigError(f"{path} cannot be a plugin file or folder: {error.strerror}") from None
+    if not there:
+        raise ConfigError(f"there is no plugin file or folder {path}{near_files(path)}")
+    built_in = {name: kind for name in registry.names() if (kind := registry.get(name)) is not None and ships(kind)}
+    for file in files_of(path):
+        _load(file.resolve(), registry)
+    replaced = [name for name, kind in built_in.items() if registry.get(name) is not kind]
+    return [f"the stage {name} of {path.name} takes the place of the built-in one of that name" for name in replaced]
+
+
+def files_of(path: Path) -> list[Path]:
+    """The plugin file at `path`, or the files of the folder, sorted; files whose name begins with `_` are helpers."""
+    files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+    return [file for file in files if not file.name.startswith("_")]
+
+
+def _load(file: Path, registry: Registry) -> None:
+    try:
+        source = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"the plugin {file} cannot be read: {error.strerror}") from None
+    digest = sha256(bytes(file) + b"\0" + source).hexdigest()
+    known = _loaded.get(file)
+    if known is None or known[0] != digest:
+        known = _loaded[file] = digest, _stages(file, source, digest)
+    for kind in known[1]:
+        registry.add(kind)
+
+
+def _stages(file: Path, source: bytes, digest: str) -> list[type[Stage]]:
+    """Run a file; return the stages that it defines, sorted by name. Raises ConfigError if it or a stage fails.
+
+    The module's name contains the source's digest: the stages of an edited file are new classes.
+    """
+    name = f"streamkit_plugin_{file.stem}_{digest[:12]}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or not isinstance(spec.loader, SourceLoader):
+        raise ConfigError(f"{file} is not a Python file")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    made = Registry()
+    try:
+        with Collecting(made):
+            # not `exec_module`, which takes a cached file of the same second and size for the same source
+            exec(spec.loader.source_to_code(source, str(file)), module.__dict__)
+        kinds = [kind for word in made.names() if (kind := made.get(word)) is not None]
+        for kind in kinds:
+            options(kind)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        told = describe(error)
+        if isinstance(error, SystemExit):
+            told = "it ends the program; put that under if __name__ == '__main__': or leave it out"
+        elif isinstance(error, SyntaxError) and error.filename == str(file):
+            told = f"{type(error).__name__}: {error.msg}"
+        line = _line(error, file)
+        place, shown = (f":{line}", _source_line(error, file, line)) if line else ("", "")
+        raise ConfigError(f"the plugin {file}{place} cannot be loaded: {told}{shown}") from error
+    return kinds
+
+
+def _line(error: BaseException, file: Path) -> int:
+    """The line number of the innermost call in the plugin, from 1; 0 if there is none."""
+    if isinstance(error, SyntaxError) and error.lineno and error.filename == str(file):
+        return error.lineno
+    number, trace = 0, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(file):
+            number = trace.tb_lineno
+        trace = trace.tb_next
+    return number
+
+
+def _source_line(error: BaseException, file: Path, number: int) -> str:
+    """The source line on a line of its own, with a caret under the place of a syntax error."""
+    linecache.checkcache(str(file))
+    text = linecache.getline(str(file), number).rstrip()
+    if not text.strip():
+        return ""
+    caret = ""
+    if isinstance(error, SyntaxError) and error.offset and error.filename == str(file):
+        caret = "\n    " + " " * (min(error.offset, len(text) + 1) - 1 - (len(text) - len(text.lstrip()))) + "^"
+    return f"\n    {text.strip()}{caret}"

@@ -1,0 +1,1 @@
+"""Frames, detections, the stage contract, options, units, records, errors, and other parts that every layer uses."""

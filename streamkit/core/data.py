@@ -1,0 +1,287 @@
+"""What flows through a pipeline: frames, batches and events, with their surfaces and detections.
+
+Arrays are NumPy arrays on the host or CuPy arrays on a GPU; `array_module` tells which. Nothing here copies between
+host and device, does I/O, or knows a model.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from streamkit.core.annotations import Shown
+from streamkit.core.crops import Crops
+from streamkit.core.detections import Array, Detections, Skeleton, array_module, merge, shape_text
+from streamkit.core.surface import Color, Surface
+
+__all__ = [
+    "Array", "Batch", "Color", "Detections", "Device", "Event", "Frame", "Skeleton", "Surface", "array_module", "merge",
+]  # fmt: skip
+
+# ------------------------------------------------------------------------------------------------ events and frames
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened at one frame.
+
+    Attributes:
+        kind: what happened, a past participle: `crossed`, `entered`.
+        stage: the id of the stage that says so.
+        source: the frame's source.
+        frame: the frame's index in its source.
+        pts_s: the frame's presentation time in seconds.
+        track_id: the object, where there is one.
+        data: further facts; values that JSON can hold.
+        key: what knows it again where branches meet, one of which has added to its data.
+    """
+
+    kind: str
+    stage: str
+    source: str
+    frame: int
+    pts_s: float
+    track_id: int | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+    key: object = field(default_factory=object, compare=False, repr=False)
+
+
+@dataclass(slots=True, repr=False)
+class Frame:
+    """One picture of one source, with what stages found on it.
+
+    Attributes:
+        source: the source's id.
+        index: the picture's number among the source's own, from 0.
+        pts_s: presentation time in seconds, as the source has it.
+        width: the picture's true width in pixels (a surface may be padded by one).
+        height: its true height.
+        surface: the pixels, or None for a frame without any.
+        time_s: wall clock at arrival, in seconds since 1970; live sources only.
+        due_s: when the frame was due, on the monotonic clock in seconds; paced and live sources only.
+        tables: this frame's detections by the id of the detector; filled for host stages.
+        events: what happened at this frame, so far.
+        facts: what stages say of the whole frame, by the key it has in the record; values that JSON can hold.
+        shown: lines, zones and trails that stages show on the frame, for `draw`; the keys begin with the stage's id.
+        error: why the frame failed, or None. A failed frame is passed by the stages that follow and goes to the sinks.
+        position: the frame's place in its batch as it was made.
+        stage: the id of the stage at work, filled by the runner.
+        counters: that stage's counters.
+        account: what the runner keeps of the frame's source.
+        packet: the `media.ring.PacketRef` of the packet it was decoded from, where packets are kept; else None.
+        ordinal: how many frames of its source came into the graph before it, drops and thinning not counted.
+        epoch: how often its source had started again before it, as a file that loops does.
+        damaged: whether its data was damaged or incomplete, and the decoder concealed that.
+        skipped: the detectors that did not look at it, by id, so that their having found nothing says nothing.
+    """
+
+    source: str
+    index: int
+    pts_s: float
+    width: int
+    height: int
+    surface: Surface | None = None
+    time_s: float | None = None
+    due_s: float | None = None
+    tables: dict[str, Detections] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    shown: dict[str, Shown] = field(default_factory=dict)
+    error: str | None = None
+    position: int = 0
+    stage: str = ""
+    counters: Any = None
+    account: Any = None
+    packet: Any = None
+    ordinal: int = 0
+    epoch: int = 0
+    damaged: bool = False
+    skipped: frozenset[str] = frozenset()
+
+    @property
+    def detections(self) -> Detections:
+        """The objects found on this frame; those of all detectors where there are several.
+
+        Assign to it to change or drop rows; with several detectors assign to `tables[name]` instead.
+        """
+        if len(self.tables) == 1:
+            return next(iter(self.tables.values()))
+        return Detections.concat(list(self.tables.values())) if self.tables else Detections.empty()
+
+    @detections.setter
+    def detections(self, table: Detections) -> None:
+        if len(self.tables) > 1:
+            raise ValueError(
+                f"this frame has the tables {', '.join(self.tables)}: assign to frame.tables[name], not detections"
+            )
+        if not isinstance(table, Detections):
+            raise TypeError(f"frame.detections must be a Detections, got {type(table).__name__}")
+        self.tables = {next(iter(self.tables), self.stage or "detect"): table}
+
+    def emit(self, kind: str, track_id: int | None = None, **data: Any) -> None:
+        """Record that `kind` happened at this frame; it goes into the frame's record and to every sink."""
+        track_id = None if track_id is None else int(track_id)
+        self.events.append(Event(kind, self.stage, self.source, self.index, self.pts_s, track_id, data))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Frame:
+        """A frame of its own, but for the picture, the packet, and what the runner keeps of its source."""
+        events = [replace(event, data=copy.deepcopy(event.data, memo)) for event in self.events]
+        tables, facts = copy.deepcopy((self.tables, self.facts), memo)
+        made = memo[id(self)] = replace(self, tables=tables, events=events, facts=facts, shown=dict(self.shown))
+        return made
+
+    def __repr__(self) -> str:
+        return (
+            f"Frame({self.source!r}, index={self.index}, pts_s={self.pts_s:.3f}, {self.width}x{self.height}, "
+            f"{self.surface!r}, objects={sum(map(len, self.tables.values()))}, events={len(self.events)}"
+            + (f", error={self.error!r})" if self.error else ")")
+        )
+
+
+@dataclass(slots=True, repr=False)
+class Batch:
+    """Frames of any sources that go through the graph together.
+
+    Attributes:
+        frames: the frames that are well, in the order of arrival; row i of arrays and tables is `frames[i]`.
+        xp: `numpy`, or `cupy` where the pipeline runs on a GPU.
+        tensor: (B, 3, H, W) or (B, H, W, 3), between preprocess and infer; B may be larger than `frames` (padding). Of
+            more crops than a run takes it is `crops.LazyRows`, which makes those that are asked for.
+        geometry: (n, 4) float32 on the host, each frame's scale_x, scale_y, offset_x, offset_y:
+            network pixel = source pixel x scale + offset.
+        outputs: the network's outputs by name, between infer and postprocess, on the batch's device.
+        rows: (r,) int32 on the host, rising: the frame of each row of tensor, geometry and outputs, where rows are
+            parts of frames (tiles, objects) and a frame may have any number of them; None where row i is frame i.
+        crops: within a composite with `of:`, what of the frames the rows show; see `streamkit/core/crops.py`.
+        tables: detections by the id of the detector. A value may be a function that makes the table, for one that
+            is still on its way from the device; `table(name)` waits for it.
+        sequence: the batch's number, from 0.
+        failed: frames that a stage failed on; no row belongs to them.
+        ended: sources of which no frame comes after this batch.
+        ready: a CUDA event after which the arrays are written, or None when they are.
+    """
+
+    frames: list[Frame]
+    xp: Any = np
+    tensor: Array | None = None
+    geometry: np.ndarray | None = None
+    outputs: dict[str, Array] = field(default_factory=dict)
+    tables: dict[str, Detections | Callable[[], Detections]] = field(default_factory=dict)
+    sequence: int = 0
+    failed: list[Frame] = field(default_factory=list)
+    ended: tuple[str, ...] = ()
+    ready: Any = None
+    rows: np.ndarray | None = None
+    crops: Crops | None = None
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def table(self, name: str) -> Detections:
+        """The table of detector `name`, waited for where it is still on its way."""
+        found = self.tables[name]
+        if not isinstance(found, Detections):
+            found = self.tables[name] = found()
+        return found
+
+    def fork(self) -> Batch:
+        """The same frames for another branch: what is added, drawn or selected there is not seen here."""
+        return replace(
+            self,
+            frames=[_copy(frame) for frame in self.frames],
+            failed=[_copy(frame) for frame in self.failed],
+            outputs=dict(self.outputs),
+            tables=dict(self.tables),
+        )
+
+    def take(self, rows: Sequence[int]) -> Batch:
+        """A batch of the frames in `rows` with their share of arrays and tables; nothing of `failed` or `ended`."""
+        index = np.asarray(rows, dtype=np.intp)
+        tables: dict[str, Detections | Callable[[], Detections]] = {}
+        new_row = np.full(len(self.frames), -1, np.int32)
+        new_row[index] = np.arange(len(index), dtype=np.int32)
+        for name in self.tables:
+            table = self.table(name)
+            kept = table[new_row[table.batch_row] >= 0]
+            tables[name] = kept.with_columns(batch_row=new_row[kept.batch_row])
+        mine = index if self.rows is None else np.concatenate([np.flatnonzero(self.rows == row) for row in rows])
+        return Batch(
+            [self.frames[row] for row in rows],
+            self.xp,
+            None if self.tensor is None else self.tensor[mine],
+            None if self.geometry is None else self.geometry[mine],
+            {name: output[mine] for name, output in self.outputs.items()},
+            tables,
+            self.sequence,
+            rows=None if self.rows is None else new_row[self.rows[mine]],
+            crops=None if self.crops is None else self.crops.take(mine),
+        )
+
+    @staticmethod
+    def join(parts: Sequence[Batch], like: Batch) -> Batch:
+        """Put batches of single frames back together, as `take` took them from `like`."""
+        first, xp = parts[0], like.xp
+        used = [1 if part.rows is None else len(part.rows) for part in parts]  # what comes behind them is padding
+        one = [part.tensor[:n] for part, n in zip(parts, used, strict=True) if part.tensor is not None]
+        return Batch(
+            [frame for part in parts for frame in part.frames],
+            xp,
+            xp.concatenate(one) if one else None,
+            None if first.geometry is None else np.concatenate([p.geometry for p in parts]),  # type: ignore[misc]
+            {
+                name: xp.concatenate([p.outputs[name][:n] for p, n in zip(parts, used, strict=True) if p.outputs])
+                for name in next((part.outputs for part in parts if part.outputs), {})
+            },
+            {
+                name: Detections.concat([part.table(name) for part in parts], rows=range(len(parts)), exact=True)
+                for name in first.tables
+            },
+            like.sequence,
+            like.failed,
+            like.ended,
+            rows=None if first.rows is None else np.repeat(np.arange(len(parts), dtype=np.int32), used),
+            crops=Crops.join([part.crops for part in parts]),
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Batch({len(self.frames)} frames, tensor={shape_text(self.tensor)}, tables={list(self.tables)}, "
+            f"sequence={self.sequence})"
+        )
+
+
+def _copy(frame: Frame) -> Frame:
+    return replace(
+        frame,
+        tables=dict(frame.tables),
+        events=list(frame.events),
+        facts=dict(frame.facts),
+        shown=dict(frame.shown),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- devices
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where a pipeline's arrays live: the host's memory, or one CUDA GPU's."""
+
+    kind: Literal["cpu", "cuda"] = "cpu"
+    index: int = 0
+
+    @property
+    def xp(self) -> Any:
+        """The array module: `numpy`, or `cupy` on a GPU."""
+        if self.kind == "cpu":
+            return np
+        import cupy
+
+        return cupy
+
+    def __str__(self) -> str:
+        return self.kind if self.kind == "cpu" else f"{self.kind}:{self.index}"

@@ -1,0 +1,357 @@
+"""The table of detected objects, and how tables are selected, joined and merged.
+
+A table is immutable, so branches of the graph share it without copies. Arrays are NumPy arrays on the host or CuPy
+arrays on a GPU; `array_module` tells which. Nothing here copies between host and device.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Array = Any
+"""A `numpy.ndarray` or a `cupy.ndarray`."""
+
+
+def array_module(array: Array) -> Any:
+    """Return the module, `numpy` or `cupy`, that `array` belongs to."""
+    cupy = sys.modules.get("cupy")
+    return cupy if cupy is not None and isinstance(array, cupy.ndarray) else np
+
+
+def shape_text(array: Array | None) -> str:
+    """Dtype, shape and device of an array, for `repr`."""
+    if array is None:
+        return "None"
+    device = "host" if array_module(array) is np else f"cuda:{array.device.id}"
+    return f"{array.dtype}{list(array.shape)}@{device}"
+
+
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """What the points of a column `keypoints` are.
+
+    Attributes:
+        names: of the points, in their order; empty without names.
+        edges: pairs of points that a drawing joins.
+    """
+
+    names: tuple[str, ...] = ()
+    edges: tuple[tuple[int, int], ...] = ()
+
+
+class ExtraColumns(dict[str, Array]):
+    """Extra columns by name. Read-only: `Detections.with_columns` makes a table with others."""
+
+    def _refuse(self, *args: object, **kwargs: object) -> Any:
+        raise TypeError("the columns of Detections are read-only; write table = table.with_columns(name=array)")
+
+    __setitem__ = __delitem__ = __ior__ = update = pop = popitem = clear = setdefault = _refuse  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ExtraColumns, (dict(self),)
+
+
+def read_only(array: Array) -> Array:
+    """Return the array so that it cannot be written: itself, or a copy of a view into a writeable array.
+
+    A CuPy array has no such flag and is returned as it is.
+    """
+    if isinstance(array, np.ndarray) and array.flags.writeable:
+        if array.base is not None:
+            array = array.copy()
+        array.flags.writeable = False
+    return array
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Detections:
+    """One flat, immutable table of objects: a batch's, or one frame's. ExtraColumns are arrays of n rows on one device.
+
+    Host arrays become read-only when they enter a table. CuPy has no such flag: do not write to the arrays of a table
+    on a GPU. To change values, make another table: `frame.detections = frame.detections.with_columns(score=new)`.
+
+    Attributes:
+        xyxy: (n, 4) float32, x1, y1, x2, y2 in source pixels.
+        score: (n,) float32, 0..1.
+        class_id: (n,) int32, an index into `labels`.
+        batch_row: (n,) int32, the row's frame in the batch; rising. All 0 in one frame's table.
+        track_id: (n,) int64, or None where nothing tracks; -1 marks a row without a track.
+        labels: the class names.
+        extra: further columns by name, each with n rows: `attributes`, `embedding`, landmarks, a plugin's own. A column
+            of dtype object has None where there is no value.
+        row_id: (n,) int32, the row's number in the table that its detector made; kept by every selection, so that
+            branches that meet know equal rows.
+        private: names of the columns in `extra` that are for other stages and stay out of records.
+        skeleton: what the points of the column `keypoints`, (n, k, 3) float32 x, y and score in source pixels, are.
+    """
+
+    xyxy: Array
+    score: Array
+    class_id: Array
+    batch_row: Array = None
+    track_id: Array | None = None
+    labels: tuple[str, ...] = ()
+    extra: dict[str, Array] = field(default_factory=dict)
+    row_id: Array = None
+    private: frozenset[str] = frozenset()
+    skeleton: Skeleton | None = None
+
+    def __post_init__(self) -> None:
+        xp, n = array_module(self.xyxy), len(self.xyxy)
+        if self.batch_row is None:
+            _set(self, "batch_row", xp.zeros(n, np.int32))
+        if self.row_id is None:
+            _set(self, "row_id", xp.arange(n, dtype=np.int32))
+        self._check_columns()
+        for name in _ARRAYS:
+            _set(self, name, read_only(getattr(self, name)))
+        _set(self, "extra", ExtraColumns({name: read_only(column) for name, column in self.extra.items()}))
+
+    def _check_columns(self) -> None:
+        """Raise ValueError if a column has a wrong type or a wrong number of rows."""
+        n = len(self.xyxy)
+        self._check("xyxy", self.xyxy, np.float32, (n, 4))
+        for name, dtype in _COLUMNS.items():
+            self._check(name, getattr(self, name), dtype, (n,))
+        if self.track_id is not None:
+            self._check("track_id", self.track_id, np.int64, (n,))
+        for name, column in self.extra.items():
+            if not hasattr(column, "dtype") or not column.ndim:
+                raise ValueError(f"Detections.extra[{name!r}] must be an array, got {type(column).__name__}")
+            if len(column) != n:
+                raise ValueError(f"Detections.extra[{name!r}] must have {n} rows to match xyxy, got {len(column)}")
+
+    def _check(self, name: str, array: Array, dtype: Any, shape: tuple[int, ...]) -> None:
+        if not hasattr(array, "dtype"):
+            raise ValueError(f"Detections.{name} must be an array, got {type(array).__name__}")
+        if tuple(array.shape) != shape:
+            raise ValueError(f"Detections.{name} must have shape {shape} to match xyxy, got {tuple(array.shape)}")
+        if array.dtype != dtype:
+            raise ValueError(f"Detections.{name} must be {np.dtype(dtype)}, got {array.dtype}")
+
+    @classmethod
+    def empty(cls, labels: Sequence[str] = (), xp: Any = np) -> Detections:
+        """A table with no rows, on the host or, with `xp=cupy`, on the device."""
+        return cls(xp.zeros((0, 4), np.float32), xp.zeros(0, np.float32), xp.zeros(0, np.int32), labels=tuple(labels))
+
+    def __len__(self) -> int:
+        return len(self.xyxy)
+
+    def __getitem__(self, rows: Any) -> Detections:
+        """Select rows by a mask, a slice or indices; every column and `row_id` follow."""
+        if isinstance(rows, (int, np.integer)):
+            rows = slice(rows, rows + 1 or None)
+        return self._unchecked(
+            self.xyxy[rows],
+            self.score[rows],
+            self.class_id[rows],
+            self.batch_row[rows],
+            None if self.track_id is None else self.track_id[rows],
+            self.labels,
+            {name: column[rows] for name, column in self.extra.items()},
+            self.row_id[rows],
+            self.private,
+            self.skeleton,
+        )
+
+    @classmethod
+    def _unchecked(cls, *values: Any) -> Detections:
+        """Build without checks, from columns known to fit each other, which have no other owner."""
+        table = object.__new__(cls)
+        for name, value in zip(_FIELDS, values, strict=True):
+            if name == "extra":
+                value = ExtraColumns({key: _frozen(column) for key, column in value.items()})
+            _set(table, name, _frozen(value))
+        return table
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Detections._unchecked, tuple(getattr(self, name) for name in _FIELDS)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Detections:
+        return self
+
+    def with_columns(self, **columns: Array) -> Detections:
+        """A table of the same rows with `track_id`, `score`, ... replaced, or extra columns added."""
+        fields = {name: columns.pop(name, getattr(self, name)) for name in _FIELDS if name != "extra"}
+        return Detections(**fields, extra={**self.extra, **columns})
+
+    def by_frame(self, frames: int) -> tuple[Detections, list[int]]:
+        """The rows in the order of the batch's `frames` frames, and the bounds: frame i has rows [i] to [i + 1]."""
+        if array_module(self.batch_row) is not np:
+            raise ValueError("Detections.by_frame needs a table on the host; this one is on the device")
+        rows = self.batch_row
+        if len(self) > 1 and (rows[1:] < rows[:-1]).any():
+            return self[np.argsort(rows, kind="stable")].by_frame(frames)
+        return self, np.searchsorted(rows, np.arange(frames + 1)).tolist()
+
+    def split(self, frames: int) -> list[Detections]:
+        """One table a frame, for a batch of `frames` frames; `batch_row` is 0 in each. On the host."""
+        table, ends = self.by_frame(frames)
+        return [table[a:b]._in_row_0() for a, b in itertools.pairwise(ends)]
+
+    def _in_row_0(self) -> Detections:
+        values = {name: getattr(self, name) for name in _FIELDS} | {"batch_row": np.zeros(len(self), np.int32)}
+        return self._unchecked(*values.values())
+
+    @staticmethod
+    def concat(tables: Sequence[Detections], *, rows: Sequence[int] | None = None, exact: bool = False) -> Detections:
+        """Put tables one below the other; where their labels differ, classes are renumbered by their names.
+
+        With `rows`, table i becomes the batch's frame `rows[i]`. A column that a table lacks is filled: -1 for
+        integers and tracks, NaN for floats, False for truth values, None for objects. On the host `exact` keeps each
+        table's own values in further columns: one of truth values that a table lacks, or of several types or shapes,
+        becomes one of objects.
+        """
+        if not tables:
+            raise ValueError("Detections.concat needs at least one table")
+        xp = array_module(tables[0].xyxy)
+        labels, class_id = _numbered(tables, xp)
+        tracked = any(t.track_id is not None for t in tables)
+        names = list(dict.fromkeys(name for t in tables for name in t.extra))
+        lengths = [len(t) for t in tables]
+        batch_row = [t.batch_row if rows is None else xp.full(len(t), rows[i], np.int32) for i, t in enumerate(tables)]
+        return Detections._unchecked(
+            xp.concatenate([t.xyxy for t in tables]),
+            xp.concatenate([t.score for t in tables]),
+            xp.concatenate(class_id),
+            xp.concatenate(batch_row),
+            xp.concatenate([_or_nulls(t.track_id, len(t), np.int64, (), xp) for t in tables]) if tracked else None,
+            labels,
+            {name: _stack([t.extra.get(name) for t in tables], lengths, xp, exact and xp is np) for name in names},
+            xp.concatenate([t.row_id for t in tables]),
+            frozenset().union(*(t.private for t in tables)),
+            next((t.skeleton for t in tables if t.skeleton is not None), None),
+        )
+
+    @property
+    def label(self) -> list[str]:
+        """The class name of each row; the number as text where there is no name."""
+        names = self.labels
+        return [names[c] if 0 <= c < len(names) else str(c) for c in self.class_id.tolist()]
+
+    @property
+    def center(self) -> Array:
+        """(n, 2) float32, the middle of each box."""
+        return (self.xyxy[:, :2] + self.xyxy[:, 2:]) * np.float32(0.5)
+
+    @property
+    def foot(self) -> Array:
+        """(n, 2) float32, the middle of each box's lower edge: where an object stands."""
+        xp = array_module(self.xyxy)
+        return xp.stack([(self.xyxy[:, 0] + self.xyxy[:, 2]) * np.float32(0.5), self.xyxy[:, 3]], axis=1)
+
+    def __repr__(self) -> str:
+        extra = "".join(f", {name}={shape_text(column)}" for name, column in self.extra.items())
+        return f"Detections({len(self)} rows, {shape_text(self.xyxy)}, track_id={shape_text(self.track_id)}{extra})"
+
+
+_COLUMNS = {"score": np.float32, "class_id": np.int32, "batch_row": np.int32, "row_id": np.int32}
+_FIELDS = ("xyxy", "score", "class_id", "batch_row", "track_id", "labels", "extra", "row_id", "private", "skeleton")
+_ARRAYS = ("xyxy", "score", "class_id", "batch_row", "track_id", "row_id")
+_set = object.__setattr__
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        value.flags.writeable = False
+    return value
+
+
+def _refuse(self: Detections, name: str, value: object = None) -> None:
+    raise AttributeError(
+        f"Detections are immutable; write frame.detections = frame.detections.with_columns({name}=array)"
+    )
+
+
+Detections.__setattr__ = Detections.__delattr__ = _refuse  # type: ignore[assignment]  # names the way out
+
+
+def _numbered(tables: Sequence[Detections], xp: Any) -> tuple[tuple[str, ...], list[Array]]:
+    """The labels of all tables, and each table's classes by them; numbers without a name stay as they are."""
+    first = max((t.labels for t in tables), key=len)
+    if all(t.labels is first or t.labels == first[: len(t.labels)] for t in tables):
+        return first, [t.class_id for t in tables]
+    labels = tuple(dict.fromkeys(name for t in tables for name in t.labels))
+    places = {name: place for place, name in enumerate(labels)}
+    found = []
+    for table in tables:
+        renumbered = xp.asarray(np.array([*(places[name] for name in table.labels), 0], np.int32))
+        named = (table.class_id >= 0) & (table.class_id < len(table.labels))
+        found.append(xp.where(named, renumbered[xp.where(named, table.class_id, -1)], table.class_id))
+    return labels, found
+
+
+def _or_nulls(column: Array | None, n: int, dtype: Any, shape: tuple[int, ...], xp: Any) -> Array:
+    if column is not None:
+        return column
+    if np.dtype(dtype).kind == "O":
+        return np.full((n, *shape), None)
+    if np.dtype(dtype).kind == "b":
+        return xp.zeros((n, *shape), dtype)
+    return xp.full((n, *shape), np.nan if np.issubdtype(dtype, np.floating) else -1, dtype)
+
+
+def _stack(columns: list[Array | None], lengths: list[int], xp: Any, exact: bool) -> Array:
+    there = [c for c, n in zip(columns, lengths, strict=True) if c is not None and n]
+    known = there[0] if there else next(c for c in columns if c is not None)
+    lacking = sum(map(len, there)) < sum(lengths)
+    alike = len({(c.dtype.kind, c.shape[1:]) for c in there}) < 2
+    if exact and (not alike or (lacking and known.dtype.kind not in "iuf")):
+        return _objects(columns, lengths)
+    filled = [_or_nulls(c, n, known.dtype, known.shape[1:], xp) for c, n in zip(columns, lengths, strict=True)]
+    return xp.concatenate(filled)
+
+
+def _objects(columns: list[Array | None], lengths: list[int]) -> np.ndarray:
+    """A column of objects, each table's own values; None where a table has none."""
+    made = np.full(sum(lengths), None)
+    for column, n, end in zip(columns, lengths, itertools.accumulate(lengths), strict=True):
+        if column is None:
+            continue
+        if column.dtype == np.float32:  # 0.1 stays 0.1, and not the float64 that is nearest to it
+            column = column.astype(str).astype(np.float64)
+        for place, value in enumerate(column.tolist(), end - n):
+            made[place] = value
+    return made
+
+
+def merge(first: Detections, second: Detections) -> Detections:
+    """One table from two forms of the same table, as where branches meet: every row of either, every column of either.
+
+    Rows are known by frame and `row_id`; where both have a value, `first`'s stands. Attributes, mappings of
+    objects, are put together.
+    """
+    if first is second:
+        return first
+    known = {key: i for i, key in enumerate(_keys(first))}
+    other = {key: i for i, key in enumerate(_keys(second))}
+    rest = second[np.array([i for key, i in other.items() if key not in known], dtype=np.intp)]
+    pairs = [(i, other[key]) for key, i in known.items() if key in other]
+    mine, theirs = (np.array(side, dtype=np.intp) for side in (zip(*pairs, strict=True) if pairs else ((), ())))
+    columns: dict[str, Array] = {}
+    for name, column in {"track_id": second.track_id, **second.extra}.items():
+        if column is not None and (first.track_id if name == "track_id" else first.extra.get(name)) is None:
+            columns[name] = _or_nulls(None, len(first), column.dtype, column.shape[1:], np)
+            columns[name][mine] = column[theirs]
+        elif column is not None and column.dtype == object:
+            columns[name] = first.extra[name].copy()
+            for i, j in pairs:
+                columns[name][i] = _either(first.extra[name][i], column[j])
+    table = Detections.concat([first.with_columns(**columns), rest])
+    return table[np.lexsort((table.row_id, table.batch_row))]
+
+
+def _either(mine: Any, theirs: Any) -> Any:
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        return {**theirs, **mine}
+    return theirs if mine is None else mine
+
+
+def _keys(table: Detections) -> Iterator[tuple[int, int]]:
+    return zip(table.batch_row.tolist(), table.row_id.tolist(), strict=True)

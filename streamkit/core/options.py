@@ -1,0 +1,118 @@
+"""The options of a stage, or of another class that a YAML fills: the fields of a dataclass, with types and help."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import typing
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from streamkit.core.errors import ConfigError, describe
+
+_REQUIRED = dataclasses.MISSING
+_KEYS = ("stage", "from", "run", "insert")
+_SOURCE_KEYS = ("stage", "fault")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a stage, as `explain` and the JSON Schema show it."""
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+
+    @property
+    def required(self) -> bool:
+        """Whether a YAML must set it."""
+        return self.default is _REQUIRED
+
+
+def options(kind: type[Any]) -> list[Option]:
+    """The options of a stage, or of another dataclass that a YAML fills: what its constructor takes, with help.
+
+    A field whose metadata says `wired` is none: the graph fills it with what only the graph knows.
+
+    Raises:
+        ConfigError: an annotation cannot be resolved; names the option.
+    """
+    texts, hints = _option_help(kind), _hints(kind)  # type: ignore[arg-type]  # a class can be hashed
+    found = []
+    for f in dataclasses.fields(kind):
+        if f.init and not f.metadata.get("wired"):
+            made = f.default_factory() if f.default_factory is not _REQUIRED else f.default
+            found.append(Option(f.name, hints[f.name], made, _annotated_help(hints[f.name]) or texts.get(f.name, "")))
+    return found
+
+
+def summary(kind: type[Any]) -> str:
+    """The first line of a stage's docstring."""
+    return (inspect.getdoc(kind) or "").split("\n", 1)[0]
+
+
+def check_names(kind: type[Any], base: type[Any], *, source: bool) -> None:
+    """Refuse options whose names mean something else: they could not be set, or would change what the runner reads.
+
+    Args:
+        kind: the stage, with its name.
+        base: the kind of stage that it is of.
+        source: whether it stands under `sources`, where a YAML has other keys of its own.
+
+    Raises:
+        TypeError: there is such an option; says why.
+    """
+    for name in (f.name for f in dataclasses.fields(kind) if f.init):
+        if name in (_SOURCE_KEYS if source else _KEYS):
+            why = f"a YAML has the key {name} for the runner"
+        elif hasattr(base, name):
+            why = f"every {base.__name__} has {name} for the runner"
+        else:
+            continue
+        raise TypeError(f"the option {name!r} of the stage {kind.name} needs another name: {why}")
+
+
+@lru_cache(maxsize=512)  # a YAML may have thousands of sources of one kind
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    """The types of the fields; raises ConfigError where an annotation names what is not there."""
+    try:
+        return typing.get_type_hints(kind, include_extras=True)
+    except Exception as error:  # an annotation is an expression, and may raise anything
+        which = ", ".join(map(repr, _unresolved(kind)))
+        whose = getattr(kind, "name", "") or kind.__name__
+        text = f"the type of the option {which} of {whose} cannot be read: {describe(error)}"
+        way = "import what it names at the top of the file, not under TYPE_CHECKING"
+        raise ConfigError(f"{text}; {way}") from error
+
+
+def _unresolved(kind: type[Any]) -> list[str]:
+    """The fields whose annotations cannot be resolved."""
+    found = []
+    for base in kind.__mro__:
+        for name, text in inspect.get_annotations(base).items():
+            one = type(base.__name__, (), {"__annotations__": {name: text}, "__module__": base.__module__})
+            try:
+                typing.get_type_hints(one, localns=dict(vars(base)))
+            except Exception:  # as above
+                found.append(name)
+    return found
+
+
+def _annotated_help(hint: Any) -> str:
+    """The string of `Annotated[int, "in pixels"]`; '' where there is none."""
+    return next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, str)), "")
+
+
+@lru_cache(maxsize=512)
+def _option_help(kind: type[Any]) -> dict[str, str]:
+    """Read the `Options:` part of the docstrings of a class and its bases."""
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        doc = inspect.cleandoc(base.__dict__.get("__doc__") or "")
+        match = re.search(r"^Options:\n((?:[ \t]+.*\n?|\n)*)", doc, re.MULTILINE)
+        for name, text in re.findall(r"^ {4}(\w+): ((?:.|\n(?! {4}\w+: ))*)", match[1] if match else "", re.MULTILINE):
+            texts[name] = " ".join(text.split())
+    return texts

@@ -1,0 +1,242 @@
+"""A frame's record, schema `streamkit/1`: what every emitter carries, and its line of JSON.
+
+Numbers are rounded to what they mean: a place to 1/100 pixel, a score to 1/10000, a time to the microsecond. Other
+columns keep every digit that their float32 holds. A number that is not finite is left out where the key may be left
+out, and null elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import orjson
+
+from streamkit.core.data import Batch, Detections, Event, Frame
+
+SCHEMA = "streamkit/1"
+_OWN = {"schema", "source", "frame", "pts_s", "time", "width", "height", "error", "damaged", "objects", "events"}
+
+
+def record(frame: Frame) -> dict[str, Any]:
+    """The frame as a plain dict, in the order of the schema's keys.
+
+    `objects` and `events` are always there, be they empty; `time`, `error`, `damaged`, what stages say of the whole
+    frame, and an object's `label`, `track_id`, `stage` and further columns only where there is a value. Tables must be
+    on the host.
+    """
+    tables = frame.tables
+    objects: list[dict[str, Any]] = []
+    for stage, table in tables.items():
+        if len(table):
+            limits = _limits(frame.width, frame.height)
+            objects += _objects(table, limits, stage if len(tables) > 1 else None)
+    return frame_record(frame, objects)
+
+
+def line(frame: Frame) -> bytes:
+    """The frame's record as one line of JSON in UTF-8, with its newline."""
+    return _line(record(frame))
+
+
+def lines(frames: Iterable[Frame]) -> list[bytes]:
+    """One line of JSON for each frame."""
+    return [line(frame) for frame in frames]
+
+
+def batch_lines(batch: Batch) -> list[bytes]:
+    """One line of JSON for each of a batch's frames; see `batch_records`."""
+    return [_line(made) for made in batch_records(batch)]
+
+
+def batch_records(batch: Batch) -> list[dict[str, Any]]:
+    """The record of each of a batch's frames, from the batch's tables, in a few operations for all of them."""
+    frames = batch.frames
+    objects: list[list[dict[str, Any]]] = [[] for _ in frames]
+    several = len(batch.tables) > 1
+    for stage in batch.tables:
+        table, ends = batch.table(stage).by_frame(len(frames))
+        if not len(table):
+            continue
+        made = _objects(table, _limits_of(frames, table.batch_row), stage if several else None)
+        for row, found in enumerate(objects):
+            found += made[ends[row] : ends[row + 1]]
+    return [frame_record(frame, found) for frame, found in zip(frames, objects, strict=True)]
+
+
+def frame_record(frame: Frame, objects: list[dict[str, Any]]) -> dict[str, Any]:
+    """The record of a frame with these objects."""
+    made: dict[str, Any] = {
+        "schema": SCHEMA,
+        "source": frame.source,
+        "frame": frame.index,
+        "pts_s": round(frame.pts_s, 6),
+    }
+    if frame.time_s is not None:
+        made["time"] = wall_clock(frame.time_s)
+    made["width"] = frame.width
+    made["height"] = frame.height
+    if frame.error is not None:
+        made["error"] = frame.error
+    if frame.damaged:
+        made["damaged"] = True
+    made.update({name: fact for name, fact in frame.facts.items() if name not in _OWN})
+    made["objects"] = objects
+    made["events"] = [_event(event) for event in frame.events]
+    return made
+
+
+def _line(made: dict[str, Any]) -> bytes:
+    return as_json(made, orjson.OPT_APPEND_NEWLINE)
+
+
+def as_json(value: Any, option: int = 0) -> bytes:
+    """The value as JSON in UTF-8, NumPy's numbers too; what JSON does not have becomes text."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY | option)
+    except TypeError:  # a record with the value as text is better than no record
+        return orjson.dumps(_plain(value), option=option)
+
+
+def wall_clock(time_s: float) -> str:
+    """Seconds since 1970 as `2026-08-01T12:00:00.250Z`."""
+    return datetime.fromtimestamp(time_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# One row of numbers is x1, y1, x2, y2, score; all objects of a table are rounded and clipped in a handful of calls,
+# because Python's own cost a frame is what limits a fast pipeline.
+_STEPS = np.array([100, 100, 100, 100, 10000], np.float64)
+_POINT_STEPS = np.array([100, 100, 10000], np.float64)  # of x, y and score
+
+
+@lru_cache(maxsize=256)
+def _limits(width: int, height: int) -> np.ndarray:
+    return np.array([width, height, width, height, np.inf], np.float64) * _STEPS
+
+
+def _limits_of(frames: Sequence[Frame], rows: np.ndarray) -> np.ndarray:
+    limits = np.concatenate([_limits(frame.width, frame.height) for frame in frames])
+    return np.asarray(limits.reshape(-1, 5)[rows])
+
+
+def numbers_of(table: Detections, frames: Sequence[Frame]) -> np.ndarray:
+    """The numbers of records, rounded and within the picture: (n, 5) float64, x1, y1, x2, y2 in pixels and the score.
+
+    Args:
+        table: on the host.
+        frames: those that `batch_row` counts.
+    """
+    return _numbers(table, _limits_of(frames, table.batch_row))
+
+
+def points_of(column: np.ndarray) -> np.ndarray:
+    """Key points, (n, k, 3) x, y and score, rounded as in records."""
+    return np.asarray(np.rint(column * _POINT_STEPS) / _POINT_STEPS)
+
+
+def _numbers(table: Detections, limits: np.ndarray) -> np.ndarray:
+    numbers = np.empty((len(table), 5), np.float64)
+    numbers[:, :4] = table.xyxy
+    numbers[:, 4] = table.score
+    numbers *= _STEPS
+    np.rint(numbers, out=numbers)
+    np.maximum(numbers, 0.0, out=numbers)
+    np.minimum(numbers, limits, out=numbers)
+    numbers /= _STEPS
+    return numbers
+
+
+def _objects(table: Detections, limits: np.ndarray, stage: str | None) -> list[dict[str, Any]]:
+    numbers = _numbers(table, limits)
+    ids = table.class_id.tolist()
+    names = _names(table.labels, ids)
+    made: list[dict[str, Any]] = [
+        {"box": row[:4], "score": row[4], "class_id": class_id, "label": label}
+        for row, class_id, label in zip(numbers.tolist(), ids, names, strict=True)
+    ]
+    if table.track_id is not None:
+        for one, track_id in zip(made, table.track_id.tolist(), strict=True):
+            if track_id != -1:
+                one["track_id"] = track_id
+    if stage is not None:
+        for one in made:
+            one["stage"] = stage
+    for name, column in table.extra.items():
+        if name in table.private:
+            continue
+        if name == "predicted":
+            for one in (made[row] for row in np.flatnonzero(column).tolist()):
+                one["predicted"] = True
+            continue
+        if name == "keypoints" and column.shape[2:] == (3,):
+            column = points_of(column)
+        for one, value in zip(made, values_of(column), strict=True):
+            if not is_missing(value):
+                one.setdefault(name, value)
+    if None in names:
+        for one in made:
+            if one["label"] is None:
+                del one["label"]
+    return made
+
+
+def _names(labels: tuple[str, ...], ids: list[int]) -> list[str | None]:
+    if min(ids) >= 0 and max(ids) < len(labels):
+        return [labels[i] for i in ids]
+    return [labels[i] if 0 <= i < len(labels) else None for i in ids]
+
+
+def values_of(column: Any) -> list[Any]:
+    """A column as plain values, a float32 as the shortest decimal that is that float32; None where a number is missing.
+
+    A float is missing where it is NaN. A row of integers is where all of it is -1, as tables that lack the column are
+    filled; a -1 beside other numbers is one.
+    """
+    array = np.ascontiguousarray(column)
+    try:
+        values: list[Any] = orjson.loads(orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY))
+    except TypeError:  # text, objects
+        return list(column.tolist()) if isinstance(column, np.ndarray) else list(column)
+    if array.dtype.kind == "i":
+        missing = array == -1
+        if missing.any():
+            for row in np.flatnonzero(missing.all(axis=tuple(range(1, array.ndim)))).tolist():
+                values[row] = None
+    return values
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value of `values_of` is none: None, or a list of nothing else."""
+    return all(map(is_missing, value)) if isinstance(value, list) else value is None
+
+
+def _event(event: Event) -> dict[str, Any]:
+    made: dict[str, Any] = {"kind": event.kind, "stage": event.stage}
+    if event.track_id is not None:
+        made["track_id"] = event.track_id
+    if event.data:
+        made["data"] = event.data
+    return made
+
+
+def _plain(value: Any) -> Any:
+    """The value in what JSON has; anything else as its text."""
+    if isinstance(value, dict):
+        return {_text(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
+        return str(value)
+    return value if value is None or isinstance(value, (bool, int, float)) else _text(value)
+
+
+def _text(value: Any) -> str:
+    """Text that UTF-8 can hold: a file name's stray bytes become question marks."""
+    return str(value).encode("utf-8", "replace").decode()

@@ -1,0 +1,402 @@
+"""The contract of a stage: kinds, options, and the registry that stages are found in.
+
+A stage is a class. Its annotated fields are its options, its docstring the help, and its kind a promise to the
+runner. Built-in stages and plugins come in by the same door:
+
+    @stage("tripwire", reads="track_id", writes="events")
+    class Tripwire(FrameStage):
+        '''Emit `crossed` when a track's foot point changes side of the line.
+
+        Options:
+            line: the line's two ends.
+        '''
+
+        line: tuple[Point, Point]
+
+        def process(self, frame): ...
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform
+
+from streamkit.core.counters import Counters
+from streamkit.core.data import Batch, Device, Frame
+from streamkit.core.errors import ConfigError
+from streamkit.core.options import Option, check_names, options, summary
+from streamkit.core.retry import Retry
+from streamkit.core.stage_spec import StageSpec, declare
+from streamkit.core.tasks import Future, OrderedExecutor
+from streamkit.core.tracing import Spans
+from streamkit.core.units import Bytes, Count, Pixels, Point, Score, Seconds
+
+__all__ = [
+    "BatchStage",
+    "Bytes",
+    "Composite",
+    "CompositePart",
+    "Context",
+    "Count",
+    "FrameStage",
+    "Option",
+    "Pixels",
+    "Point",
+    "Registry",
+    "Score",
+    "Seconds",
+    "Sink",
+    "Source",
+    "Stage",
+    "StreamStage",
+    "default_registry",
+    "options",
+    "stage",
+    "summary",
+]  # fmt: skip
+
+
+class PacketBuffer(Protocol):
+    """Where a source that `reads_packets` puts its packets, `av.Packet`; `media/ring.py` implements it."""
+
+    def begin(self, stream: Any, *, live: bool = False) -> None:
+        """Start a new connection or a new turn of a file; `stream` is the `av.VideoStream` that is read."""
+
+    def put(self, packet: Any) -> None:
+        """Add the next packet."""
+
+    def place(self, pts_s: float) -> Any:
+        """Return the reference to the packet of the frame that is shown at `pts_s`, for `Frame.packet`."""
+
+
+@dataclass(slots=True)
+class Context:
+    """What the runner tells an instance before `open`.
+
+    Attributes:
+        id: the stage's id in the YAML; a source's id for a source.
+        device: where the pipeline's arrays live.
+        batch_sizes: the sizes a batch may have, rising; partial batches are padded to one of them.
+        threads: how many CPU threads the instance may use for itself.
+        counters: for anything that must not happen silently.
+        log: report a message to the user, once for each text.
+        addresses: the address of each source by its id, for what reads a source's own packets.
+        spans: for what should stand in the timeline of a run with `--profile`.
+        on_packet: a source that `reads_packets` calls it with each `av.Packet` first; it may change the bytes in place.
+        ahead: for parts of a source's work that can be done before their turn comes.
+        later: for what need not be there when the first frame comes.
+        status: for a source: what it is doing (connecting, running, reconnecting, paused, ended, failed), the cause in
+            a word (one of `SourceError.CAUSES`) or None, and the same in a sentence.
+        packets: a source that `reads_packets` puts each one there; None where no stage writes packets.
+        facts: where a source puts what it knows of itself: codec, width, height, fps, frames, duration_s.
+        streams: by source id, the number of the video stream, where the source's option `stream` is set.
+    """
+
+    id: str = ""
+    device: Device = field(default_factory=Device)
+    batch_sizes: tuple[int, ...] = (1,)
+    threads: int = 1
+    counters: Counters = field(default_factory=Counters)
+    log: Callable[[str], None] = lambda text: None
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    spans: Spans = field(default_factory=Spans)
+    on_packet: Callable[[Any], None] | None = None
+    ahead: OrderedExecutor = field(default_factory=OrderedExecutor)
+    later: type[Future[Any]] = Future
+    status: Callable[[str, str | None, str], None] = lambda state, cause, words: None
+    packets: PacketBuffer | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    streams: Mapping[str, int] = field(default_factory=dict)
+
+
+class Stage:
+    """The base of every kind. `open` and `close` are optional; `close` runs if `open` did.
+
+    Never two calls at once on one instance, and an instance stays on its thread. A class declares what it reads, writes
+    and needs to `@stage(...)`; a base class or a part of a composite, as class arguments:
+    `class Counting(StreamStage, reads="track_id")`. Both end up in `spec`.
+    """
+
+    spec: ClassVar[StageSpec] = StageSpec()
+    name: ClassVar[str] = ""
+    context: Context = Context()
+
+    def __init_subclass__(cls, **declared: Any) -> None:
+        super().__init_subclass__()
+        cls.spec = declare(cls, declared)
+        cls.name = cls.spec.name
+
+    def probe(self) -> None:
+        """Refuse what cannot work here, such as a package or an encoder that is not there. Called before `open`."""
+
+    def open(self) -> None:
+        """Acquire what processing needs: models, files, buffers."""
+
+    def changed(self) -> None:
+        """Update what depends on `changeable` options, whose values are new. Called between two batches."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class Source(Stage):
+    """Makes frames, in order; ends by returning. One instance a source, on a thread of its own."""
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether it keeps a pace of its own or has no end. Others, such as whole files, may wait for their turn."""
+        return False
+
+    @property
+    def retry(self) -> Retry | None:
+        """How the runner is to open it again when it fails, or ends though it is live; None leaves it closed."""
+        return None
+
+    def stop(self) -> None:
+        """Asked to end soon, from another thread: leave waits early. The runner takes no frame after it."""
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield the frames in order."""
+        raise NotImplementedError
+
+
+class BatchStage(Stage):
+    """Works on whole batches and keeps nothing between them.
+
+    A batch mixes sources in any way. Arrays are on the pipeline's device, its CUDA stream is the current one. The
+    runner may make several instances; it puts the batches back in order.
+    """
+
+    def process(self, batch: Batch) -> Batch:
+        """Return the batch with what this stage adds."""
+        raise NotImplementedError
+
+
+class StreamStage(Stage):
+    """Sees every source's frames in order, all sources of a batch in one call; on the host.
+
+    `states` holds one state object a source, made by `new_state`, dropped when the source ends. With several devices
+    each has an instance of its own, which sees the sources of its device only.
+    """
+
+    def new_state(self, source: str) -> Any:
+        """The state of a source that has just begun."""
+        return None
+
+    def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
+        """Return the batch with what this stage adds."""
+        raise NotImplementedError
+
+    def end(self, source: str, state: Any) -> None:
+        """No frame of `source` will come any more; its state is dropped."""
+
+
+class FrameStage(Stage):
+    """Sees one source's frames in order, on the host: the easy form. One instance a source."""
+
+    def process(self, frame: Frame) -> None:
+        """Change `frame.detections`, or `frame.emit(...)`."""
+        raise NotImplementedError
+
+
+class Sink(Stage):
+    """Writes frames out, in order for each source, and passes them on unchanged.
+
+    A sink that can make what it writes for a whole batch at once, which is faster than frame by frame, has `encode`.
+    """
+
+    def write(self, frame: Frame) -> None:
+        """Write one frame."""
+        raise NotImplementedError
+
+    @staticmethod
+    def encode(batch: Batch) -> list[Any] | None:
+        """What is to be written for each frame, made for all at once; `write_encoded` then takes the place of `write`.
+
+        The batch's tables are on the host, and the frames' own are not filled. None where a sink has no such way.
+        """
+        return None
+
+    def write_encoded(self, frame: Frame, encoded: Any) -> None:
+        """Write what `encode` made for this frame."""
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """A batch's frames are written and not handed on yet: do what is better done for all of them at once."""
+
+    def end(self, source: str) -> None:
+        """No frame of `source` will come any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompositePart:
+    """One stage of a composite: `detect.infer` is the part `infer` of the stage `detect`."""
+
+    name: str
+    type: type[Stage]
+    options: dict[str, Any]
+
+
+class Composite(Stage):
+    """Stands for several stages in a chain. Never runs itself."""
+
+    def parts(self) -> list[CompositePart]:
+        """The stages this one stands for, in order."""
+        raise NotImplementedError
+
+
+_KINDS = (Source, BatchStage, StreamStage, FrameStage, Sink, Composite)
+KINDS: dict[str, type[Stage]] = {kind.__name__: kind for kind in _KINDS}
+_Made = TypeVar("_Made", bound=type[Stage] | Callable[..., None])
+
+
+class Registry:
+    """The stages that a pipeline may name. A value: tests make their own."""
+
+    def __init__(self, stages: Mapping[str, type[Stage]] | None = None) -> None:
+        self._stages: dict[str, type[Stage]] = dict(stages or {})
+
+    def add(self, kind: type[Stage]) -> None:
+        """Add a stage under its name. It may take a built-in one's place; of others' a second claim is refused."""
+        known = self._stages.get(kind.name)
+        if known is not None and _origin(known) != _origin(kind) and (ships(kind) or not ships(known)):
+            one, other = (f"{claims.__qualname__} in {claims.__module__}" for claims in (known, kind))
+            raise ConfigError(f"two stages claim the name {kind.name!r}: {one} and {other}; rename one of them")
+        self._stages[kind.name] = kind
+
+    def get(self, name: str) -> type[Stage] | None:
+        """The stage of that name, or None."""
+        return self._stages.get(name)
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        return sorted(self._stages)
+
+    def copy(self) -> Registry:
+        """A registry of its own with the same stages."""
+        return Registry(self._stages)
+
+
+def _origin(kind: type[Stage]) -> tuple[str, str]:
+    """The file and name of a class: a plugin that a test has imported as well is still the same one."""
+    module = sys.modules.get(kind.__module__)
+    return getattr(module, "__file__", None) or kind.__module__, kind.__qualname__
+
+
+def ships(kind: type[Stage]) -> bool:
+    """Whether a stage is built in."""
+    return kind.__module__.startswith("streamkit.stages.")
+
+
+_decorated = Registry()
+_target: Registry = _decorated
+
+
+@dataclass_transform()
+def stage(
+    name: str,
+    *,
+    reads: str | tuple[str, ...] | None = None,
+    writes: str | tuple[str, ...] | None = None,
+    **declared: Any,
+) -> Callable[[_Made], _Made]:
+    """Make a class or a function a stage, known by `name`.
+
+    The options of a class are the fields of a dataclass. A function takes a frame, changes `frame.detections` or calls
+    `frame.emit(...)`, and has its options as keyword-only parameters. `Annotated[int, "in pixels"]` gives an option
+    help.
+
+    Args:
+        name: the word that a YAML uses.
+        reads: what must be there before it: `pixels`, `tensor`, `outputs`, `detections`, `track_id`, or the name of
+            a column. What is left out here and below is inherited from the base class.
+        writes: what it adds, in the same words, or `events`.
+        declared: further attributes of `streamkit.core.stage_spec.StageSpec`, such as `emits` and `changeable`.
+
+    Raises:
+        TypeError: the class is no stage, or a declaration or an option has a name that it must not have.
+    """
+    if not isinstance(name, str):  # `@stage` alone, with the class in the name's place
+        raise TypeError('@stage needs the word that a YAML uses for the stage: write @stage("my_stage")')
+
+    def decorate(given: _Made) -> _Made:
+        kind: Any = given
+        if inspect.isfunction(given):
+            kind = _of_function(given)
+        base = next((base for base in _KINDS if issubclass(kind, base)), None)
+        if base is None:
+            raise TypeError(f"stage {name!r}: {kind.__name__} must be one of the kinds {', '.join(KINDS)}")
+        made: Any = dataclass(kind, eq=False)
+        made.spec = declare(made, {"name": name, "reads": reads, "writes": writes, **declared})
+        made.name = name
+        check_names(made, base, source=base is Source)
+        _target.add(made)
+        return made  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def _of_function(function: Callable[..., None]) -> type[FrameStage]:
+    """A class whose `process` calls the function, with the keyword-only parameters as fields.
+
+    Raises:
+        TypeError: the function does not take one frame and keyword-only options.
+    """
+    given = list(inspect.signature(function).parameters.values())
+    others = given[1:]
+    if not given or any((one.kind is one.KEYWORD_ONLY) is (one is given[0]) for one in given):
+        example = f"def {function.__name__}(frame, *, strength: int = 3)"
+        raise TypeError(f"a stage function takes a frame and keyword-only options, as in {example}")
+    if bare := [one.name for one in others if one.annotation is one.empty]:
+        raise TypeError(f"the option {bare[0]!r} of the stage function {function.__name__} needs a type")
+    names = [one.name for one in others]
+
+    def process(self: FrameStage, frame: Frame) -> None:
+        function(frame, **{name: getattr(self, name) for name in names})
+
+    body = {one.name: _default(one.default) for one in others if one.default is not one.empty}
+    about = {"__module__": function.__module__, "__qualname__": function.__qualname__, "__doc__": function.__doc__}
+    hints = {one.name: one.annotation for one in others}
+    return type(function.__name__, (FrameStage,), {**about, **body, "__annotations__": hints, "process": process})
+
+
+def _default(value: Any) -> Any:
+    """A dataclass refuses a list or a dict as a default: each instance gets a copy."""
+    return value if value.__hash__ is not None else field(default_factory=lambda: copy.copy(value))
+
+
+def default_registry() -> Registry:
+    """A registry with the built-in stages, and those of installed packages (entry point group `streamkit.stages`)."""
+    import importlib
+    import pkgutil
+    from importlib.metadata import entry_points
+
+    package = importlib.import_module("streamkit.stages")
+    with Collecting(_decorated):  # a plugin that is being loaded may be the first to ask
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    registry = _decorated.copy()
+    for entry in entry_points(group="streamkit.stages"):
+        with Collecting(registry):
+            entry.load()
+    return registry
+
+
+class Collecting:
+    """Within this context `@stage` adds to `registry` instead of the built-in set. Used to load plugins."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+
+    def __enter__(self) -> Registry:
+        global _target
+        self._before, _target = _target, self.registry
+        return self.registry
+
+    def __exit__(self, *error: object) -> None:
+        global _target
+        _target = self._before

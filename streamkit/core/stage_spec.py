@@ -1,0 +1,99 @@
+"""What a stage declares: every capability that the rest of the system reads, in one frozen object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSpec:
+    """The declaration of a stage. `@stage(...)` makes it; a class inherits what it does not declare.
+
+    `reads` and `writes` use these words: `pixels`, `tensor`, `outputs`, `detections`, `track_id`, `events`, or the name
+    of a column.
+
+    Attributes:
+        name: the word that a YAML uses.
+        reads: what must be there before the stage.
+        writes: what the stage adds.
+        reads_if: an option, and what else is read where it is set.
+        emits: the kinds of the stage's events, where they are known beforehand.
+        changeable: options that may change while the pipeline runs.
+        classes: options that name classes of objects; `check` refuses classes that no detector above finds.
+        columns: columns that the stage adds to records, with their type in data sets: `float`, `int`, `text`, `flag`.
+        device_copy: what the stage copies between host and device, in a sentence, for `graph`.
+        unhide_option: the option that allows images to show what another stage hides; '' if there is none.
+        warms_up: a batch stage that may be called with blank frames before the first real one, so that it imports and
+            compiles nothing later.
+        splits_tensor: a batch stage that accepts a tensor of more crops than one run of the network takes
+            (`core/crops.py`).
+        draws_in_place: a batch stage that may draw on the surfaces it is given where nothing else reads them.
+        has_rules: the option `rules` holds rules, which `check` reads.
+        reads_packets: a source that decodes packets and calls `context.on_packet` with each.
+        has_pace: a source with an option `pace`, with which `realtime` plays a recording as a camera would.
+        target: the option of a sink that names its output. With `{source}` in it each source has an instance of its
+            own; without such an option one instance has all sources.
+        one_source: a sink whose output holds one source only.
+        wants_packets: a sink for which the packets of the sources are kept, `buffer` bytes of each; see `Frame.packet`.
+        may_drop: a sink that has a thread of its own for each source. Frames that come while it is busy are dropped
+            and counted; nothing waits for it.
+        on_demand: a sink whose method `trigger` starts an output by request.
+    """
+
+    name: str = ""
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    reads_if: Mapping[str, str] = field(default_factory=dict)
+    emits: tuple[str, ...] = ()
+    changeable: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    device_copy: str = ""
+    unhide_option: str = ""
+    warms_up: bool = False
+    splits_tensor: bool = False
+    draws_in_place: bool = False
+    has_rules: bool = False
+    reads_packets: bool = False
+    has_pace: bool = False
+    target: str = "path"
+    one_source: bool = False
+    wants_packets: bool = False
+    may_drop: bool = False
+    on_demand: bool = False
+
+
+NAMES = frozenset(one.name for one in fields(StageSpec))
+_TUPLES = frozenset({"reads", "writes", "emits", "changeable", "classes"})
+
+
+def declare(kind: type[Any], declared: Mapping[str, Any]) -> StageSpec:
+    """Return the spec of a class: what it declares, over what its bases declare. None inherits; a string is one word.
+
+    Raises:
+        TypeError: a name that is no part of a spec, or one that is set as a class attribute.
+    """
+    if unknown := sorted(declared.keys() - NAMES):
+        raise TypeError(
+            f"{kind.__name__}: a stage cannot declare {', '.join(unknown)}; known: {', '.join(sorted(NAMES))}"
+        )
+    own = vars(kind)
+    options = {name for name, text in own.get("__annotations__", {}).items() if "ClassVar" not in str(text)}
+    if loose := sorted((NAMES - {"name"}) & own.keys() - options):
+        raise TypeError(
+            f'{kind.__name__}: declare {loose[0]} in the decorator, as in @stage("my_stage", {loose[0]}=...), or in '
+            f"the class line of a base class, as in class {kind.__name__}({kind.__mro__[1].__name__}, {loose[0]}=...)"
+        )
+    given = {name: value for name, value in declared.items() if value is not None}
+    if isinstance(own.get("name"), str):  # of a class that a YAML names elsewhere, such as a format of `batch`
+        given.setdefault("name", own["name"])
+    kind._declared = {
+        name: (value,) if isinstance(value, str) and name in _TUPLES else tuple(value) if name in _TUPLES else value
+        for name, value in {**own.get("_declared", {}), **given}.items()
+    }
+    merged: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        merged |= vars(base).get("_declared", {})
+    return StageSpec(**merged)

@@ -1,0 +1,177 @@
+"""Option types that carry their unit, so that a YAML, a message and an editor all say it.
+
+Each is an annotated builtin: inside a stage a `Seconds` is a float and a `Bytes` an int.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
+
+_DURATION = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_LAST_S = 253_402_300_799.0  # of the year 9999
+_QUANTITY = re.compile(r"\s*((?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z]+)\s*")
+
+
+LONGEST_S = 73_000 * 86_400.0
+"""200 years in seconds, the longest duration: 64 bits of nanoseconds, with which systems wait, end at 292 years."""
+LARGEST_BYTES = 10**18
+"""The largest size: file systems and databases count in 64 bits."""
+
+
+def seconds(value: Any) -> float:
+    """Read `10s`, `200ms`, `5min`, `1h` or a bare number of seconds, up to 200 years; raise ValueError otherwise."""
+    found = _quantity(value, _DURATION, "a duration such as 10s, 200ms or 5min (a bare number is seconds)")
+    if found > LONGEST_S:
+        raise ValueError(f"must be at most 73000d, which is 200 years, got {value!r}")
+    return found
+
+
+def size_bytes(value: Any) -> int:
+    """Read `100MB`, `2GiB` or a bare number of bytes, 10^18 at most; raise ValueError otherwise."""
+    found = _quantity(value, _SIZE, "a size such as 100MB (a bare number is bytes)")
+    if found > LARGEST_BYTES:
+        raise ValueError(f"must be at most 1000000TB, got {value!r}")
+    return int(found)
+
+
+def wall_clock(value: Any) -> float:
+    """Read `2026-03-02T23:00:00+01:00`, or a bare number, as seconds since 1970; raise ValueError otherwise."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if not 0 <= value <= _LAST_S:
+            raise ValueError(
+                f"must be seconds since 1970, from 0 to {_LAST_S:.0f}, which is the year 9999, got {value!r}"
+            )
+        return float(value)
+    try:
+        found = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        found = None
+    if found is None or found.tzinfo is None:
+        raise ValueError(f"must be a day, a time and its zone, such as 2026-03-02T23:00:00+01:00, got {value!r}")
+    return found.timestamp()
+
+
+def _quantity(value: Any, units: dict[str, float] | dict[str, int], wanted: str) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        number = float(value)
+    else:
+        match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+        if match is None or match[2] not in units:
+            raise ValueError(f"must be {wanted}, got {value!r}")
+        number = float(match[1]) * units[match[2]]
+    if not 0 <= number < math.inf:
+        raise ValueError(f"must be {wanted}, not negative, got {value!r}")
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Annotation of an option: what it is measured in, and how text becomes a value."""
+
+    name: str
+    read: Callable[[Any], Any] | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    pattern: str | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        inner = handler(source)
+        if self.minimum is not None or self.maximum is not None:
+            inner = core_schema.no_info_after_validator_function(self._within, inner)
+        return core_schema.no_info_before_validator_function(self.read, inner) if self.read else inner
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
+        found = dict(handler(schema))
+        if self.read is not None:
+            found = {"anyOf": [found, {"type": "string", "pattern": self.pattern}]}
+        for key, bound in (("minimum", self.minimum), ("maximum", self.maximum)):
+            if bound is not None:
+                found[key] = bound
+        return found
+
+    def _within(self, value: float) -> float:
+        low, high = self.minimum, self.maximum
+        if (low is not None and not value >= low) or (high is not None and not value <= high):
+            bounds = f"{low:g} to {high:g}" if low is not None and high is not None else (
+                f"at least {low:g}" if low is not None else f"at most {high:g}"
+            )  # fmt: skip
+            raise ValueError(f"must be {bounds}, got {value:g}")
+        return value
+
+
+_NUMBER = r"^\s*([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?\s*"
+
+Score = Annotated[float, Unit("0..1", minimum=0, maximum=1)]
+"""A score or a share, 0 to 1."""
+
+Seconds = Annotated[float, Unit("seconds", seconds, pattern=_NUMBER + r"(ms|s|min|h|d)\s*$")]
+"""A duration in seconds; a YAML may say `200ms` or `5min`."""
+
+Bytes = Annotated[int, Unit("bytes", size_bytes, pattern=_NUMBER + r"[KMGT]?i?B\s*$")]
+"""A size in bytes; a YAML may say `100MB`."""
+
+WallClock = Annotated[float, Unit("wall clock", wall_clock, pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[-+].+)$")]
+"""A moment in seconds since 1970; a YAML may say `2026-03-02T23:00:00+01:00`."""
+
+Pixels = Annotated[float, Unit("pixels", minimum=0)]
+"""A length in source pixels."""
+
+Count = Annotated[int, Unit("count", minimum=1)]
+"""A number of things, at least 1."""
+
+Point = tuple[float, float]
+"""x, y in source pixels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Of:
+    """Which objects a stage looks at. A YAML says `detect`, `detect.person`, or {stage: detect, labels: [person]}.
+
+    Attributes:
+        stage: the id of the detector that found them.
+        labels: the classes meant; all where there is none.
+    """
+
+    stage: str
+    labels: tuple[str, ...] = ()
+
+    @staticmethod
+    def read(value: Any) -> Of:
+        """Read what a YAML says; raise ValueError where it is something else."""
+        if isinstance(value, Of):
+            return value
+        wanted = "must be a stage, a stage and a label as in detect.person, or {stage: detect, labels: [person]}"
+        if isinstance(value, str) and value.strip():
+            stage, _, label = value.partition(".")  # an id has no dot, a label may
+            return Of(stage, (label,) if label else ())
+        if not isinstance(value, dict) or not isinstance(value.get("stage"), str) or value.keys() - {"stage", "labels"}:
+            raise ValueError(f"{wanted}, got {value!r}")
+        labels = value.get("labels", [])
+        if value.get("labels") == []:
+            raise ValueError("must name a class in labels, or leave labels out for all objects")
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+            raise ValueError(f"{wanted}, got {value!r}")
+        return Of(value["stage"], tuple(labels))
+
+    def __str__(self) -> str:
+        return ".".join([self.stage, "|".join(self.labels)]) if self.labels else self.stage
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(cls.read)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> Any:
+        parts = {"stage": {"type": "string"}, "labels": {"type": "array", "items": {"type": "string"}, "minItems": 1}}
+        whole = {"type": "object", "properties": parts, "required": ["stage"], "additionalProperties": False}
+        return {"anyOf": [{"type": "string"}, whole]}

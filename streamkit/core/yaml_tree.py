@@ -1,0 +1,362 @@
+"""A YAML file as a tree that knows where everything stands, typed by YAML 1.2's core rules.
+
+PyYAML reads YAML 1.1, where `no` is False and `1:30` is 90: it is used here for the syntax alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from yaml.composer import ComposerError
+
+from streamkit.core.errors import ConfigError, Problem
+from streamkit.core.masking import mask
+from streamkit.core.text import did_you_mean
+from streamkit.core.yaml_scalar import scalar
+
+_ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_LONGEST, _DEEPEST = 1000, 100
+_MOST_ALIASED = 1_000_000
+_TOO_DEEP = f"lists and mappings may stand at most {_DEEPEST} deep in each other"
+_TOO_MANY = (
+    f"the aliases of a file may stand for at most {_MOST_ALIASED:,} values together, and *{{}} exceeds that; "
+    "aliases of aliases multiply: write the values out where they are needed"
+)
+
+
+@dataclass(slots=True)
+class YamlNode:
+    """One value of a YAML file and its place.
+
+    Attributes:
+        value: a scalar, a list of nodes, or a dict of nodes.
+        file: the file's name, as messages show it.
+        line, column: where the value begins, from 1.
+        keys: for a dict, where each key stands.
+        raw: of a text, how it is written, quotes and all.
+    """
+
+    value: Any
+    file: str
+    line: int
+    column: int
+    keys: dict[str, tuple[int, int]] = field(default_factory=dict)
+    raw: str = ""
+
+    def plain(self) -> Any:
+        """The value with plain lists, dicts and scalars inside."""
+        if isinstance(self.value, dict):
+            return {key: node.plain() for key, node in self.value.items()}
+        if isinstance(self.value, list):
+            return [node.plain() for node in self.value]
+        return self.value
+
+    def problem(self, text: str, key: str | None = None) -> Problem:
+        """A problem at this value, or at its key `key`; secrets of addresses in the text are masked."""
+        line, column = self.keys.get(key, (self.line, self.column)) if key is not None else (self.line, self.column)
+        return Problem(self.file, line, column, mask(_shortened(text)))
+
+    def follow(self, path: Iterable[Any]) -> tuple[YamlNode, list[str]]:
+        """Walk down `path` as far as the tree goes; return the node there and the steps taken."""
+        node, taken = self, []
+        for step in path:
+            if isinstance(step, str) and step.startswith("<"):
+                continue  # the branch that a union took (`shapes.py`), which is no step of the tree
+            value = node.value
+            inside = step in value if isinstance(value, dict) else isinstance(value, list) and step in range(len(value))
+            if not inside:
+                break
+            node = value[step]
+            taken.append(str(step))
+        return node, taken
+
+
+def _shortened(text: str) -> str:
+    """A message without the middle of the value it quotes, where that is long; the way out stands at the end."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 300]} [...] {text[-200:]}"
+
+
+def within(node: YamlNode, offset: int) -> tuple[int, int]:
+    """The line and column of a character of a text, counted from 0; of the text's beginning where it is not found.
+
+    Quotes, escapes, folded lines and indentation are in the file and not in the text: the characters are matched one
+    after the other.
+    """
+    text, raw = str(node.value), node.raw
+    at = raw.find("\n") + 1 if raw[:1] in ("|", ">") else int(raw[:1] in ("'", '"'))
+    for i, character in enumerate(text[: offset + 1]):
+        if character.isspace():
+            continue
+        at = raw.find(character, at) + 1
+        if not at:
+            return node.line, node.column
+        if i == offset:
+            at -= 1
+    if offset >= len(text) or text[offset].isspace():
+        at += max(0, offset - len(text[:offset].rstrip())) if offset < len(text) else 0
+    before = raw[:at]
+    line = before.count("\n")
+    return node.line + line, at - (before.rfind("\n") + 1) + 1 if line else node.column + at
+
+
+def tree(value: Any, file: str) -> YamlNode:
+    """Plain values as a tree whose places are not known."""
+    if isinstance(value, Mapping):
+        children = {str(key): tree(item, file) for key, item in value.items()}
+        return YamlNode(children, file, 0, 0, dict.fromkeys(children, (0, 0)))
+    return YamlNode([tree(item, file) for item in value] if isinstance(value, list) else value, file, 0, 0)
+
+
+def load(text: str, file: str, environment: Mapping[str, str] | None = None) -> tuple[YamlNode, list[Problem]]:
+    """Read a YAML text; return its tree and what is wrong with it (duplicate keys, unset variables).
+
+    Raises:
+        ConfigError: the text is not YAML.
+    """
+    text = text.removeprefix("\ufeff")  # libyaml does not count a byte order mark
+    known = os.environ if environment is None else environment
+    try:
+        return _parse(text, file, known)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        told = f"not valid YAML: {_syntax(error, line)}{_hint(error, text, line)}"
+        raise ConfigError([Problem(file, line, column, told)]) from None
+    except yaml.YAMLError as error:
+        raise ConfigError([Problem(file, 1, 1, f"not valid YAML: {' '.join(str(error).split())}")]) from None
+
+
+def _parse(text: str, file: str, environment: Mapping[str, str]) -> tuple[YamlNode, list[Problem]]:
+    """Parse with libyaml, which is ten times as fast, and again in Python for the message where libyaml refuses."""
+    try:
+        builder = _TreeBuilder(file, environment, text)
+        return builder.build(_FastParser(text)), builder.problems
+    except (yaml.YAMLError, UnicodeEncodeError):
+        builder = _TreeBuilder(file, environment, text)
+        return builder.build(yaml.SafeLoader(text)), builder.problems
+
+
+def load_file(path: Path) -> tuple[YamlNode, list[Problem]]:
+    """Read a YAML file, as `load` does. Raises ConfigError where it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file{near_files(path)}") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path} is a folder; name a YAML file in it") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not a text file: a pipeline is a YAML file in UTF-8") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    return load(text, str(path))
+
+
+def near_files(path: Path) -> str:
+    """`; did you mean ...?` for a file name that is nearly right, else nothing."""
+    if not path.parent.is_dir():
+        return f"; the folder {path.parent} does not exist either"
+    return did_you_mean(path.name, [p.name for p in path.parent.iterdir()])
+
+
+def _syntax(error: yaml.MarkedYAMLError, line: int) -> str:
+    """PyYAML's words for what is wrong, with the line in which the part began that is not ended."""
+    told, begun = error.problem or str(error.context), error.context_mark
+    if told.startswith("but "):
+        return f"{error.context}, {told}"
+    return f"{told}, {error.context} from line {begun.line + 1} on" if begun and begun.line + 1 < line else told
+
+
+def _hint(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
+    """The way out of the mistakes that are made most."""
+    lines = text.splitlines()
+    near = " ".join(lines[max(0, line - 2) : line])
+    if re.search(r"(?<![\w/.\"'-])[^\s\"']*\{\w+\}", near):
+        return '; put quotes around a value with braces in it, as in path: "out/{source}.jsonl"'
+    if "\t" in near:
+        return "; indent with spaces, not tabs"
+    told = str(error.problem)
+    if "<block end>" not in str(error.context) + told and "mapping values" not in told:
+        return ""
+    above = next((one for one in reversed(lines[: line - 1]) if one.strip() and one.strip()[0] != "#"), "")
+    deep, deep_above = (len(one) - len(one.lstrip()) for one in (lines[line - 1] if line <= len(lines) else "", above))
+    if deep == deep_above and ":" not in above:
+        return f"; the line above lacks its colon: {above.strip()}:"
+    if deep == deep_above:
+        return ""
+    example = _INDENTED if re.search("^(sources|stages) *:", text, re.M) else ""
+    return (
+        f"; this line is indented by {deep} space{'s' * (deep != 1)}, which fits no line above it; the keys of a "
+        f"mapping begin in the same column, and what belongs to a key is indented further{example}"
+    )
+
+
+_TAGS = "tag:yaml.org,2002:"
+_TEXT = _TAGS + "str"
+_KNOWN_TAGS = {None, "!", *(_TAGS + name for name in ("str", "int", "float", "bool", "null", "seq", "map"))}
+_FastParser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_INDENTED = """:
+    stages:
+      detect:
+        model: demo
+        min_score: 0.4
+      draw: {}"""
+
+
+@dataclass(slots=True)
+class _Anchor:
+    """What an anchor names: how many values that is, and how deep they stand in each other."""
+
+    node: YamlNode
+    values: int
+    height: int
+
+
+class _TreeBuilder:
+    """Builds the tree of a text from the events of a parser.
+
+    Args:
+        file: the file's name, for messages.
+        environment: the variables that `${NAME}` may name.
+        text: what is parsed.
+
+    Attributes:
+        problems: what is wrong with the values.
+    """
+
+    def __init__(self, file: str, environment: Mapping[str, str], text: str) -> None:
+        self.file, self.environment, self.text = file, environment, text
+        self.problems: list[Problem] = []
+        self._anchors: dict[str, _Anchor | None] = {}  # None while what it names is being built
+        self._values = self._aliased = self._deepest = 0
+
+    def build(self, parser: Any) -> YamlNode:
+        """The tree of a parser's only document.
+
+        Raises:
+            ConfigError: it is nested too deep, or its aliases stand for too many values.
+            YAMLError: the text is not YAML.
+        """
+        self._next = parser.get_event
+        self._next()
+        begin = self._next()
+        if isinstance(begin, yaml.StreamEndEvent):
+            return YamlNode({}, self.file, 1, 1)
+        root = self._node(self._next(), 0)
+        self._next()
+        if not isinstance(end := self._next(), yaml.StreamEndEvent):
+            context, problem = "expected a single document in the stream", "but found another document"
+            raise ComposerError(context, begin.start_mark, problem, end.start_mark)
+        return root
+
+    def _node(self, event: Any, depth: int) -> YamlNode:
+        """The value that begins with an event, and all in it."""
+        mark = event.start_mark
+        node = YamlNode(None, self.file, mark.line + 1, mark.column + 1)
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event, node, depth)
+        if depth >= _DEEPEST:
+            raise ConfigError([*self.problems, node.problem(_TOO_DEEP)])
+        self._values += 1
+        if event.tag not in _KNOWN_TAGS:
+            tag = event.tag.replace(_TAGS, "!!")
+            self.problems.append(node.problem(f"the tag {tag} means nothing here; leave it out"))
+        if event.anchor is not None:
+            self._anchored(event, node, depth)
+        else:
+            self._fill(event, node, depth)
+        return node
+
+    def _fill(self, event: Any, node: YamlNode, depth: int) -> None:
+        self._deepest = max(self._deepest, depth)
+        first, last = event.start_mark.index, event.end_mark.index
+        if isinstance(event, yaml.ScalarEvent):
+            text = self._environment(event.value, node) if "${" in event.value else event.value
+            node.value = self._typed(text, node) if not event.style and event.tag != _TEXT else text
+            node.raw = self.text[first:last]
+        elif isinstance(event, yaml.SequenceStartEvent):
+            node.value = items = []
+            while not isinstance(item := self._next(), yaml.SequenceEndEvent):
+                items.append(self._node(item, depth + 1))
+        else:
+            self._mapping(node, depth)
+
+    def _anchored(self, event: Any, node: YamlNode, depth: int) -> None:
+        name = event.anchor
+        if name in self._anchors:
+            raise ComposerError(None, None, f"found duplicate anchor {name!r}", event.start_mark)
+        self._anchors[name] = None
+        before, outer, self._deepest = self._values, self._deepest, depth
+        self._fill(event, node, depth)
+        self._anchors[name] = _Anchor(node, 1 + self._values - before, self._deepest - depth)
+        self._deepest = max(outer, self._deepest)
+
+    def _alias(self, event: Any, node: YamlNode, depth: int) -> YamlNode:
+        if event.anchor not in self._anchors:
+            raise ComposerError(None, None, f"found undefined alias {event.anchor!r}", event.start_mark)
+        named = self._anchors[event.anchor]
+        if named is None:
+            self.problems.append(node.problem("an alias cannot stand inside what it names"))
+            return node
+        if depth + named.height >= _DEEPEST:
+            raise ConfigError([*self.problems, node.problem(_TOO_DEEP)])
+        self._values += named.values
+        self._aliased += named.values
+        if self._aliased > _MOST_ALIASED:
+            raise ConfigError([*self.problems, node.problem(_TOO_MANY.format(event.anchor))])
+        self._deepest = max(self._deepest, depth + named.height)
+        return _copy(named.node)
+
+    def _mapping(self, node: YamlNode, depth: int) -> None:
+        node.value = {}
+        while not isinstance(key := self._next(), yaml.MappingEndEvent):
+            place = (key.start_mark.line + 1, key.start_mark.column + 1)
+            name = key.value if isinstance(key, yaml.ScalarEvent) else ""
+            if not name or key.anchor is not None:
+                self._node(key, depth + 1)
+            value = self._node(self._next(), depth + 1)
+            if not name:
+                self.problems.append(Problem(self.file, *place, "a key must be a word"))
+            elif name == "<<":
+                text = "YAML's merge key << is not read here; write the options out, or give them as an alias: *name"
+                self.problems.append(Problem(self.file, *place, text))
+            elif name in node.value:
+                first = node.keys[name][0]
+                text = f"the key {name!r} is here twice, first in line {first}"
+                self.problems.append(Problem(self.file, *place, text))
+            else:
+                node.value[name], node.keys[name] = value, place
+
+    def _typed(self, text: str, node: YamlNode) -> Any:
+        try:
+            return scalar(text)
+        except ConfigError as error:
+            self.problems.append(node.problem(str(error)))
+            return None
+
+    def _environment(self, text: str, node: YamlNode) -> str:
+        def replace(match: re.Match[str]) -> str:
+            name, default = match[1], match[2]
+            value = self.environment.get(name)
+            if value is None and default is None:
+                self.problems.append(
+                    node.problem(f"the environment variable {name} is not set; set it, or write ${{{name}:-a default}}")
+                )
+            return default if not value and default is not None else value or ""
+
+        return _ENV.sub(replace, text)
+
+
+def _copy(node: YamlNode) -> YamlNode:
+    """A value for each place where an alias stands, for `--set` may change one of them."""
+    value = node.value
+    if isinstance(value, dict):
+        value = {key: _copy(item) for key, item in value.items()}
+    elif isinstance(value, list):
+        value = [_copy(item) for item in value]
+    return YamlNode(value, node.file, node.line, node.column, dict(node.keys), node.raw)

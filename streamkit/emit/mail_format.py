@@ -1,0 +1,157 @@
+"""Formats mails from records: subject and text from templates, attached images, and counts of omitted records."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamkit.emit import summary_text
+
+if TYPE_CHECKING:
+    from email.message import EmailMessage
+
+VARIABLES = ("text", "time")
+"""What templates may name beside those of topics."""
+
+MOST_BYTES = 10_000_000
+"""Pictures in one mail, in bytes; less where the server takes less."""
+
+_LINES = 50
+_SUBJECT = 200  # characters
+_JPEG, _PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
+
+
+class MailRecord(NamedTuple):
+    """A record with the values of its variables."""
+
+    record: dict[str, Any]
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MailFormat:
+    """What mails look like.
+
+    Attributes:
+        sender: sender address, optionally after a name.
+        to: recipient addresses.
+        subject: template, filled from the first record.
+        body: template, filled from each record.
+        link: address at the end of the mail.
+        pictures: maximum number of attached images.
+    """
+
+    sender: str
+    to: tuple[str, ...]
+    subject: str
+    body: str
+    link: str | None = None
+    pictures: int = 4
+
+    def letter(
+        self, id_: str, records: Sequence[MailRecord], left_out: Mapping[str, int], note: str = "",
+        most_bytes: int = MOST_BYTES,
+    ) -> EmailMessage:  # fmt: skip
+        """Create a mail for some records.
+
+        Args:
+            id_: unique id of the mail; the same when the mail is sent again.
+            records: the records; may be empty.
+            left_out: number of records omitted from earlier mails, by title.
+            note: an additional sentence.
+            most_bytes: maximum size of the images; further images are omitted.
+        """
+        from email.message import EmailMessage
+        from email.policy import SMTP
+        from email.utils import format_datetime
+
+        made = EmailMessage(policy=SMTP.clone(cte_type="7bit"))  # any server takes it
+        made["From"], made["To"] = self.sender, ", ".join(self.to)
+        made["Subject"] = self._subject(records, left_out)
+        made["Date"] = format_datetime(datetime.now().astimezone())
+        made["Message-ID"] = f"<{id_}@{address_in(self.sender).rpartition('@')[2]}>"
+        made["Auto-Submitted"] = "auto-generated"  # no out-of-office reply answers it
+        made.set_content(self._text(records, left_out, note))
+        for number, (kind, data) in enumerate(self._pictures(records, most_bytes), 1):
+            made.add_attachment(
+                data, maintype="image", subtype=kind, filename=f"{number}.{kind.replace('jpeg', 'jpg')}"
+            )
+        return made
+
+    def _subject(self, records: Sequence[MailRecord], left_out: Mapping[str, int]) -> str:
+        if not records:
+            return f"{sum(left_out.values())} events were left out of mails"
+        more = f" (and {len(records) - 1} more)" if len(records) > 1 else ""
+        text = " ".join(fill(self.subject, records[0].values).split())
+        return text[: _SUBJECT - len(more)] + more
+
+    def _text(self, records: Sequence[MailRecord], left_out: Mapping[str, int], note: str) -> str:
+        parts = ["\n".join(fill(self.body, one.values) for one in records[:_LINES])]
+        if len(records) > _LINES:
+            parts.append(f"... and {len(records) - _LINES} more.")
+        if left_out:
+            counts = (f"  {n:6}  {title}" for title, n in sorted(left_out.items(), key=lambda item: -item[1]))
+            parts.append("Left out before, because there were too many mails:\n" + "\n".join(counts))
+        parts += [one for one in (note, self.link) if one]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+    def _pictures(self, records: Sequence[MailRecord], most_bytes: int) -> list[tuple[str, bytes]]:
+        found: list[tuple[str, bytes]] = []
+        for one in records:
+            if len(found) >= self.pictures:
+                break
+            data = picture_of(one.record, most_bytes - sum(len(known) for _, known in found))
+            if data is not None and (kind := _kind(data)) and all(data != known for _, known in found):
+                found.append((kind, data))
+        return found
+
+
+def address_in(text: str) -> str:
+    """The bare address, without the name before it; "" if there is none."""
+    from email.utils import parseaddr
+
+    return parseaddr(text)[1]
+
+
+def fill(template: str, values: Mapping[str, str]) -> str:
+    """Fill a template with these values."""
+    return re.sub(r"\{([^{}]*)\}", lambda match: values[match[1]], template)
+
+
+def told(record: dict[str, Any], names: Sequence[str], values: Sequence[str]) -> MailRecord:
+    """A record with the values of its variables: those of its topic, its text and its time."""
+    return MailRecord(
+        record,
+        {**dict(zip(names, values, strict=True)), "text": summary_text.told(record), "time": summary_text.when(record)},
+    )
+
+
+def picture_of(record: Mapping[str, Any], most_bytes: int) -> bytes | None:
+    """The image that a record contains or names, if available and small enough: a crop, or a file."""
+    event = record.get("event", {})
+    crop = record.get("object", event).get("crop")
+    if isinstance(crop, str):
+        try:
+            data = base64.b64decode(crop, validate=True)
+        except binascii.Error:
+            return None
+        return data if len(data) <= most_bytes else None
+    data_of = event.get("data", {})
+    path = data_of.get("snapshot") or (data_of.get("path") if event.get("kind") == "saved" else None)
+    if not isinstance(path, str) or Path(path).suffix.lower() not in (".jpg", ".jpeg", ".png"):
+        return None
+    try:
+        return Path(path).read_bytes() if Path(path).stat().st_size <= most_bytes else None
+    except OSError:
+        return None
+
+
+def _kind(data: bytes) -> str:
+    """Image type from the first bytes; other files are never attached."""
+    return "jpeg" if data.startswith(_JPEG) else "png" if data.startswith(_PNG) else ""

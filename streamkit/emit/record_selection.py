@@ -1,0 +1,184 @@
+"""Selects which records of a frame are sent: the frame's, one per object, or one per event; all or some."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from streamkit.core.data import Frame
+from streamkit.core.event_filter import EventFilter
+from streamkit.core.records import as_json, frame_record
+
+VARIABLES = {
+    "frames": ("source",),
+    "objects": ("source", "label", "stage", "track_id"),
+    "events": ("source", "stage", "kind", "track_id"),
+}
+"""What templates may name, by what is sent."""
+
+NONE = "none"
+"""What stands for a variable that a record has no value for."""
+
+_HEAD = ("schema", "source", "frame", "pts_s", "time", "width", "height", "damaged")
+_EARLY_S = 1e-3  # a frame this much early is on time: cameras' times are not exact
+
+
+class SelectedRecord(NamedTuple):
+    """A selected record.
+
+    Attributes:
+        values: the values of `VARIABLES`, or only the first of them.
+        body: the record as JSON.
+        box: x1, y1, x2, y2 of its object in source pixels, if requested and known.
+    """
+
+    values: tuple[str, ...]
+    body: bytes
+    box: Sequence[float] | None = None
+
+
+class RecordSelection:
+    """Selects and encodes records.
+
+    Args:
+        send: frames, objects or events.
+        labels: only objects with these labels; None for all.
+        every_s: minimum interval in seconds between records of a source (frames) or of a track (objects).
+        on_change: only frames in which the number of objects of a label differs from the frame before; with `every_s`
+            also a frame when nothing has changed for that long.
+        when: only events with these names, as STAGE.KIND or STAGE; None for all.
+        named: whether template values other than the source are needed; this takes time.
+        boxed: whether the box of an event's object is needed; this takes time.
+
+    Raises:
+        ValueError: options that do not fit each other.
+    """
+
+    def __init__(
+        self,
+        send: str,
+        labels: Sequence[str] | None = None,
+        every_s: float | None = None,
+        on_change: bool = False,
+        when: str | Sequence[str] | None = None,
+        named: bool = True,
+        boxed: bool = False,
+    ) -> None:
+        if send == "events" and (labels is not None or every_s is not None):
+            raise ValueError("labels and every choose frames and objects; with send: events write when")
+        if send != "frames" and on_change:
+            raise ValueError(f"on_change chooses frames; leave it out with send: {send}")
+        if send != "events" and when is not None:
+            raise ValueError(f"when chooses events; write send: events, or leave it out with send: {send}")
+        self._labels, self._boxed = None if labels is None else frozenset(labels), boxed
+        self._every_s, self._on_change, self._named = every_s, on_change, named
+        self._occasions = None if when is None else EventFilter(when if isinstance(when, str) else list(when))
+        self._make = {"frames": self._frame, "objects": self._objects, "events": self._events}[send]
+        self._last_s: dict[str, dict[Any, float]] = {}  # by source, and by track within it
+        self._before: dict[str, Any] = {}
+
+    def of(self, frame: Frame, made: Callable[[], dict[str, Any]]) -> list[SelectedRecord]:
+        """Select the records of a frame.
+
+        Args:
+            frame: the frame.
+            made: creates its record; called only if needed.
+        """
+        return self._make(frame, made)
+
+    def end(self, source: str) -> None:
+        """Forget the state of a source that has ended."""
+        self._last_s.pop(source, None)
+        self._before.pop(source, None)
+
+    def _frame(self, frame: Frame, made: Callable[[], dict[str, Any]]) -> list[SelectedRecord]:
+        if not self._on_change and not self._due(frame, None):
+            return []
+        found = made()
+        if self._labels is not None:
+            found["objects"] = self._chosen(found)
+        if self._on_change:
+            now = Counter(one.get("label", one["class_id"]) for one in found["objects"]), found.get("error")
+            changed = self._before.get(frame.source) != now
+            if changed:
+                self._last_s.get(frame.source, {}).clear()
+            elif self._every_s is None or not self._due(frame, None):
+                return []
+            if changed and self._every_s is not None:
+                self._due(frame, None)
+            self._before[frame.source] = now
+        return [SelectedRecord((frame.source,), as_json(found))]
+
+    def _objects(self, frame: Frame, made: Callable[[], dict[str, Any]]) -> list[SelectedRecord]:
+        record = made()
+        chosen = self._chosen(record)
+        if self._every_s is not None:
+            due: dict[Any, bool] = {}  # objects without a track count as one
+            for one in chosen:
+                track = one.get("track_id")
+                if track not in due:
+                    due[track] = self._due(frame, track)
+            chosen = [one for one in chosen if due[one.get("track_id")]]
+            self._tidy(frame)
+        if not chosen:
+            return []
+        head = as_json({key: record[key] for key in _HEAD if key in record})[:-1] + b',"object":'
+        bodies = [head + text + b"}" for text in _encoded(chosen)]
+        source = frame.source
+        if not self._named:
+            return [SelectedRecord((source,), body, one["box"]) for one, body in zip(chosen, bodies, strict=True)]
+        only = next(iter(frame.tables), NONE)
+        values = [
+            (source, str(one.get("label", one["class_id"])), one.get("stage", only), str(one.get("track_id", NONE)))
+            for one in chosen
+        ]
+        boxes = [one["box"] for one in chosen]
+        return list(map(SelectedRecord, values, bodies, boxes))
+
+    def _events(self, frame: Frame, made: Callable[[], dict[str, Any]]) -> list[SelectedRecord]:
+        if not frame.events:
+            return []
+        record = frame_record(frame, [])
+        head = as_json({key: record[key] for key in _HEAD if key in record})[:-1] + b',"event":'
+        boxes = {one.get("track_id"): one["box"] for one in reversed(made()["objects"])} if self._boxed else {}
+        return [
+            SelectedRecord(
+                (frame.source, event.stage, event.kind, NONE if event.track_id is None else str(event.track_id)),
+                head + as_json(told) + b"}",
+                None if event.track_id is None else boxes.get(event.track_id),
+            )
+            for event, told in zip(frame.events, record["events"], strict=True)
+            if self._occasions is None or event in self._occasions
+        ]
+
+    def _chosen(self, record: dict[str, Any]) -> list[dict[str, Any]]:
+        objects: list[dict[str, Any]] = record["objects"]
+        return objects if self._labels is None else [one for one in objects if one.get("label") in self._labels]
+
+    def _due(self, frame: Frame, track: Any) -> bool:
+        """Whether the minimum interval since the last record of this source or track has passed."""
+        if self._every_s is None:
+            return True
+        known = self._last_s.setdefault(frame.source, {})
+        last_s = known.get(track)
+        if last_s is not None and 0 <= frame.pts_s - last_s < self._every_s - _EARLY_S:
+            return False
+        known[track] = frame.pts_s
+        return True
+
+    def _tidy(self, frame: Frame) -> None:
+        """Forget tracks that have ended."""
+        known = self._last_s.get(frame.source, {})
+        if len(known) > 1000:
+            oldest_s = frame.pts_s - 60 - (self._every_s or 0.0)
+            self._last_s[frame.source] = {track: s for track, s in known.items() if s > oldest_s}
+
+
+def _encoded(objects: list[dict[str, Any]]) -> list[bytes]:
+    try:
+        return [orjson.dumps(one, None, orjson.OPT_SERIALIZE_NUMPY) for one in objects]
+    except TypeError:  # a value that JSON does not have
+        return [as_json(one) for one in objects]

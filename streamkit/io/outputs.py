@@ -1,0 +1,361 @@
+"""Output paths with `{source}`, files that appear when they are complete, and readable write errors."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import struct
+import time
+import weakref
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from streamkit.core.errors import OutputError
+
+_REASONS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EACCES: "no permission to write there",
+    errno.EPERM: "no permission to write there",
+    errno.EROFS: "the file system is read-only",
+    errno.EISDIR: "it is a folder",
+    errno.ENOTDIR: "a part of the path is a file where a folder is needed",
+    errno.EEXIST: "a part of the path is a file where a folder is needed",
+    errno.EPIPE: "its reader has gone away",
+    errno.EFBIG: "the file would be larger than the file system takes",
+    errno.ENAMETOOLONG: "the name is too long",
+}
+
+
+def check_path(path: str, placeholders: Sequence[str] = ("source",)) -> None:
+    """Check that a path names a file and has no other placeholders than these; raise ValueError."""
+    if not path or path.endswith("/"):
+        raise ValueError(f"path must name a file, got {path!r}")
+    if "\0" in path:
+        raise ValueError(f"path cannot hold a zero character, got {path!r}")
+    for name in re.findall(r"\{(\w*)\}", path):
+        if name not in placeholders:
+            known = f"placeholder {{{placeholders[0]}}} only" if len(placeholders) == 1 else (
+                "placeholders " + ", ".join(f"{{{one}}}" for one in placeholders)
+            )  # fmt: skip
+            raise ValueError(f"path knows the {known}, got {{{name}}} in {path!r}")
+
+
+def fill_path(template: str, source: str) -> str:
+    """Return the path of one source's output: `{source}` becomes the source's id.
+
+    An id may contain `/`, which makes subfolders, but it may not lead out of the template's folder.
+
+    Raises:
+        OutputError: it would.
+    """
+    if "{source}" in template and (source.startswith("/") or ".." in source.split("/")):
+        raise OutputError(f"the source id {source!r} leads out of the folder of {template}; give the source another id")
+    return template.replace("{source}", source)
+
+
+def written(templates: Iterable[str], sources: Iterable[str]) -> list[str]:
+    """Return the existing outputs in order: the files and folders of these templates, for these sources.
+
+    A template with other placeholders than `{source}` stands for the folder above the first placeholder.
+    """
+    listed = list(sources)
+    paths = dict.fromkeys(
+        fill_path(template, source) for template in templates for source in (listed if "{source}" in template else [""])
+    )
+    whole = dict.fromkeys(path if "{" not in path else os.path.dirname(path.partition("{")[0]) or "." for path in paths)
+    return [path for path in whole if os.path.exists(path)]
+
+
+def output_error(path: str | Path, error: BaseException) -> OutputError:
+    """Return a one-line error with the path and the reason."""
+    number = getattr(error, "errno", None)
+    reason = _REASONS.get(number or 0) or getattr(error, "strerror", None) or " ".join(str(error).split())
+    return OutputError(f"cannot write {path}: {reason}")
+
+
+def taken(path: Path) -> OutputError:
+    """Return the error for a file that another run is writing."""
+    return OutputError(
+        f"cannot write {path}: another run is writing it; wait for its end, or give this one another path"
+    )
+
+
+def beside(path: Path, tag: str) -> Path:
+    """Return the path with `-tag` after its stem: `out/gate.mp4` becomes `out/gate-2.mp4`."""
+    return path.with_name(f"{path.stem}-{tag}{path.suffix}")
+
+
+def fresh(path: Path, tag: str = "") -> Path:
+    """Return `path`, with `-tag` if given, and with `-2`, `-3`, ... as long as that name is taken.
+
+    Raises:
+        OutputError: the name cannot be checked: it is too long, or the disk or share does not respond.
+    """
+    first = beside(path, tag) if tag else path
+    found, number = first, 1
+    try:
+        while found.exists() or _claimed(found):
+            number += 1
+            found = beside(first, str(number))
+    except OSError as error:
+        raise output_error(found, error) from error
+    return found
+
+
+class ReportFile:
+    """A report or profile file, checked to be writable before the run it describes.
+
+    The file is complete or absent, however often it is written; a pipe or device is written to directly, at the end.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: WholeFile | None = None
+        if not path.exists() or path.is_file() or path.is_dir():
+            self._begin()
+            atexit.register(self._discard)  # of a run that does not come to its end
+
+    def __call__(self, text: str, *, last: bool = True) -> None:
+        """Write the file, repeatedly as more is known, until the `last` time. Raises OutputError."""
+        if not last and self._file is None:
+            return
+        try:
+            (self._path if self._file is None else self._file.part).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise output_error(self._path, error) from error
+        if self._file is not None:
+            self._file.finish()
+            if not last:
+                self._begin()
+
+    def _begin(self) -> None:
+        self._file = WholeFile(self._path)
+        self._file.begin()
+
+    def _discard(self) -> None:
+        if self._file is not None:
+            _unlink(self._file)
+
+
+def report_file(path: Path) -> ReportFile:
+    """Return a writer of a report to `path`; see `ReportFile`."""
+    return ReportFile(path)
+
+
+def discard_all() -> None:
+    """Remove the part files of this process, for an immediate exit; raises nothing and never waits."""
+    for _ in range(3):  # threads that go on may begin or finish a file meanwhile
+        try:
+            files = list(_claims.values())
+        except RuntimeError:
+            continue
+        for file in files:
+            _unlink(file)
+        return
+
+
+def _unlink(file: WholeFile) -> None:
+    if not _owned(file):  # it has its name, or never was ours, and another run may be writing the next one
+        return
+    with contextlib.suppress(OSError):
+        file.part.unlink()
+
+
+_claims: weakref.WeakValueDictionary[str, WholeFile] = weakref.WeakValueDictionary()
+
+
+def _claimed(path: Path) -> bool:
+    return os.path.abspath(path) in _claims
+
+
+def _owned(file: WholeFile) -> bool:
+    return _claims.get(os.path.abspath(file.path)) is file
+
+
+_FAR = 1 << 62
+"""The byte that is locked. Where locks are mandatory, as on SMB, what is locked cannot be written by other handles."""
+_TRIES = 10
+_ABANDONED_S = 60.0
+
+
+def _held(part: Path) -> int:
+    """Open a part file and truncate it; other processes cannot do so while the handle is open.
+
+    If the file system or the system has no such locks, they can.
+
+    Raises:
+        BlockingIOError: another process has it open.
+        OSError: it cannot be opened.
+    """
+    for _ in range(_TRIES):
+        handle = os.open(part, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            lock(handle)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(handle), os.stat(part)):
+                    os.ftruncate(handle, 0)
+                    return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)  # it has got its name between our opening and locking it
+    raise BlockingIOError
+
+
+def lock(handle: int) -> bool:
+    """Prevent other runs from writing this file while the handle is open.
+
+    Returns:
+        False if the file system or the system has no such locks.
+
+    Raises:
+        BlockingIOError: another handle, of any process, holds the lock.
+    """
+    order = getattr(fcntl, "F_OFD_SETLK", None)  # of this handle, so that closing others lets go of nothing
+    if order is None:
+        return False
+    try:
+        fcntl.fcntl(handle, order, struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, _FAR, 1, 0))
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            raise BlockingIOError from error
+        return False
+    return True
+
+
+def sweep(part: Path) -> bool:
+    """Remove an abandoned part file, as a crash leaves it.
+
+    A file that any process is writing is locked and stays. Without locks, a file that changed within the last minute
+    stays, too.
+
+    Returns:
+        Whether it was removed.
+
+    Raises:
+        OSError: it cannot be opened or removed.
+    """
+    with contextlib.suppress(BlockingIOError, FileNotFoundError):
+        handle = os.open(part, os.O_RDWR)
+        try:
+            locked, about = lock(handle), os.fstat(handle)
+            # between opening and locking its writer may have given it its name, and another have begun the next one
+            if os.path.samestat(about, os.stat(part)) and (locked or time.time() - about.st_mtime > _ABANDONED_S):
+                os.unlink(part)
+                return True
+        finally:
+            os.close(handle)
+    return False
+
+
+def _forked() -> None:
+    """In a forked process, release the parent's files, so that they are not locked when the parent is gone."""
+    for file in list(_claims.values()):
+        file.let_go()
+    _claims.clear()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+class WholeFile:
+    """A file that appears under its name when it is complete.
+
+    Until then it is `.NAME.part` in the same folder, so a crash leaves nothing under the final name; the next run
+    overwrites the part file of a crash. Two outputs of one process cannot have the same name, nor can those of two
+    concurrent runs: the part file is locked, if the file system supports locks.
+
+    Args:
+        path: the final name.
+        must_be_new: reject an existing name instead of replacing it.
+    """
+
+    def __init__(self, path: str | Path, *, must_be_new: bool = False) -> None:
+        self.path = Path(path)
+        self.part = self.path.with_name(f".{self.path.name}.part")
+        self._must_be_new = must_be_new
+        self._handle: weakref.finalize[[int], WholeFile] | None = None
+
+    def begin(self) -> Path:
+        """Create the folder and an empty part file; return the part file's path.
+
+        Raises:
+            OutputError: the folder cannot be created or written, the name is taken, or another run is writing it.
+        """
+        if _claimed(self.path):
+            raise OutputError(f"cannot write {self.path}: another output of this run writes it; give it another path")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self.path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, "")
+            if self._must_be_new and self.path.exists():
+                raise OutputError(
+                    f"cannot write {self.path}: it exists, and if_exists is fail; remove it, or set overwrite"
+                )
+            self._handle = weakref.finalize(self, os.close, _held(self.part))
+        except BlockingIOError:
+            raise taken(self.path) from None
+        except OSError as error:
+            raise output_error(self.path, error) from error
+        _claims[os.path.abspath(self.path)] = self
+        return self.part
+
+    def finish(self, name: str | None = None) -> None:
+        """Rename the part file, which must be closed, to its final name, after syncing it to the disk.
+
+        Args:
+            name: the name in its folder, if it was not known before.
+
+        Raises:
+            OutputError: the disk rejects it; then the part file is removed.
+        """
+        try:
+            with self.part.open("rb") as file:
+                os.fsync(file.fileno())
+            os.replace(self.part, self.path if name is None else self.path.with_name(name))
+        except OSError as error:
+            self.discard()
+            raise output_error(self.path, error) from error
+        _claims.pop(os.path.abspath(self.path), None)
+        self.let_go()
+
+    def discard(self) -> None:
+        """Remove the part file, if possible; a file under the final name stays."""
+        _unlink(self)
+        if _owned(self):
+            del _claims[os.path.abspath(self.path)]
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Release the lock on the part file."""
+        if self._handle is not None:
+            self._handle()
+
+
+class PartFile(WholeFile):
+    """A `WholeFile` whose part file has a unique name, which no other process writes."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.part = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
+
+
+def settle(folders: Iterable[Path]) -> None:
+    """Sync the names in these folders to the disk, so that they survive a power cut. Raises OutputError."""
+    for folder in folders:
+        try:
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise output_error(folder, error) from error

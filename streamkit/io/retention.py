@@ -1,0 +1,226 @@
+"""Files of clips and snapshots: unique names, and removal of the oldest by age, size and free space."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+
+from streamkit.core.counters import Counters
+from streamkit.core.units import Bytes, Seconds
+from streamkit.io.outputs import fill_path, fresh, sweep
+
+PLACEHOLDERS = ("source", "time", "stage", "kind")
+OF_OBJECTS = (*PLACEHOLDERS, "date", "label", "track_id")
+NO_DATE = "video"
+"""What stands for `{date}` where a source has no wall clock."""
+
+_LEAST_FREE = 100_000_000
+_TIDY_EVERY_S = 60.0
+_TIME = r"(?:[0-9]{8}T[0-9]{6}\.[0-9]{3}Z|[0-9]{6,}\.[0-9]{3}s)"
+_WORD = r"[\w.-]+"
+_PATTERNS = {
+    "source": ".+", "time": _TIME, "date": rf"(?:[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}|{NO_DATE})",
+    **dict.fromkeys(("stage", "kind", "label", "track_id"), _WORD),
+}  # fmt: skip
+
+
+class RetentionOptions(TypedDict, total=False):
+    """What is kept.
+
+    Keys:
+        age: files older than this go.
+        size: bytes that all of them may take together; the oldest go.
+    """
+
+    age: Seconds
+    size: Bytes
+
+
+RetentionOptions.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
+
+
+class FileRetention:
+    """The clips or snapshots of one stage: all files whose path matches the template.
+
+    Args:
+        template: the path, with `{source}`, `{time}`, `{stage}` and `{kind}` in it; snapshots' also with `{date}`,
+            `{label}` and `{track_id}`.
+        keep: what is removed by age and size; None for nothing.
+        min_free: bytes that must be free on the disk; the oldest files are removed until they are. None removes
+            nothing, and requires 100 MB.
+        counters: for removed files.
+        say: logs a message.
+        what: the word for the files: clips or snapshots.
+    """
+
+    def __init__(
+        self,
+        template: str,
+        keep: RetentionOptions | None,
+        min_free: int | None,
+        counters: Counters,
+        say: Callable[[str], None],
+        what: str = "clips",
+    ) -> None:
+        self._template, self._keep, self._removes = template, keep or {}, min_free is not None
+        self._min_free = _LEAST_FREE if min_free is None else min_free
+        self._counters, self._say, self._what = counters, say, what
+        self.root = Path(template.partition("{")[0].rpartition("/")[0] or ".")
+        self._name = re.compile(_pattern(template))
+        self._tidied_s = -_TIDY_EVERY_S
+
+    def path(self, source: str, stage: str, kind: str, time_s: float | None, pts_s: float, **more: str) -> Path:
+        """Return an unused path for a new file.
+
+        Args:
+            source: id of the source.
+            stage: id of the stage that emitted the event.
+            kind: kind of the event.
+            time_s: wall clock of the event, in seconds since 1970; None if the source has none.
+            pts_s: its presentation time in seconds, used in the name instead of a wall clock.
+            more: further values, by their placeholders.
+
+        Raises:
+            OutputError: the source's id leads out of the folder, or the disk rejects the name.
+        """
+        date = NO_DATE
+        if time_s is None:
+            at = f"{max(0.0, pts_s):010.3f}s"
+        else:
+            ms = round(time_s * 1000)
+            at = time.strftime("%Y%m%dT%H%M%S", time.gmtime(ms // 1000)) + f".{ms % 1000:03d}Z"
+            date = time.strftime("%Y-%m-%d", time.gmtime(ms // 1000))
+        words = {"time": at, "date": date}
+        words |= {name: _word(text) for name, text in {"stage": stage, "kind": kind, **more}.items()}
+        parts = re.split(r"\{(\w+)\}", self._template)  # text, name, text, name, ...
+        parts[1::2] = [words.get(name, f"{{{name}}}") for name in parts[1::2]]
+        return fresh(Path(fill_path("".join(parts), source)))
+
+    def parts(self) -> Iterator[Path]:
+        """Yield part files, whether they are being written or were left by a crash."""
+        for path in self._files():
+            if path.name.startswith(".") and path.suffix == ".part" and self._fits(path.with_name(path.name[1:-5])):
+                yield path
+
+    def sweep(self) -> None:
+        """Remove the part files that a crash left; those that any process is writing stay."""
+        for part in self.parts():
+            try:
+                if sweep(part):
+                    self._counters.add(f"unfinished {self._what} removed")
+            except OSError as error:
+                self._counters.add(f"unfinished {self._what} not removed")
+                self._say(f"cannot remove {part}: {error.strerror}")
+
+    def room(self) -> bool:
+        """Whether there is room for another file, after removing the oldest ones if that is allowed.
+
+        A disk that reports no free space counts as having room: its errors are reported on writing.
+        """
+        if self._free() >= self._min_free:
+            return True
+        if self._removes:
+            for path, _, _ in self._clips():
+                self._remove(path, "disk full")
+                if self._free() >= self._min_free:
+                    return True
+        return False
+
+    def tidy(self, now_s: float) -> None:
+        """Remove files that are too old or too many; at most once a minute.
+
+        Args:
+            now_s: monotonic clock in seconds.
+        """
+        if not self._keep or now_s - self._tidied_s < _TIDY_EVERY_S:
+            return
+        self._tidied_s = now_s
+        clips = self._clips()
+        age, size = self._keep.get("age"), self._keep.get("size")
+        total = sum(one[2] for one in clips)
+        oldest_s = -1.0 if age is None else time.time() - age
+        for path, changed_s, taken in clips:
+            if changed_s < oldest_s:
+                self._remove(path, "over age")
+            elif size is not None and total > size:
+                self._remove(path, "over size")
+            else:
+                break
+            total -= taken
+
+    def tidy_soon(self) -> None:
+        """Make the next `tidy` run immediately."""
+        self._tidied_s = -_TIDY_EVERY_S
+
+    def full(self) -> str:
+        """Return the message that there is no room."""
+        stops = "recording stops" if self._what == "clips" else f"no {self._what} are written"
+        free = f"less than {self._min_free / 1e6:,.0f} MB are free under {self.root}"
+        return f"{stops}: {free}; it goes on when there is room"
+
+    def _free(self) -> int:
+        folder = self.root
+        try:
+            while not folder.exists():
+                folder = folder.parent
+            return shutil.disk_usage(folder).free
+        except OSError:
+            return self._min_free
+
+    def _files(self) -> Iterator[Path]:
+        for folder, _, names in os.walk(self.root):
+            yield from (Path(folder, name) for name in names)
+
+    def _clips(self) -> list[tuple[Path, float, int]]:
+        """Return path, modification time and bytes of every file, the oldest first."""
+        found = []
+        for path in self._files():
+            if self._fits(path):
+                try:
+                    about = path.stat()
+                except OSError:  # somebody else has removed it, or it is out of reach
+                    continue
+                found.append((path, about.st_mtime, about.st_size))
+        return sorted(found, key=lambda one: (one[1], one[0]))
+
+    def _fits(self, path: Path) -> bool:
+        return self._name.fullmatch(os.path.normpath(path)) is not None
+
+    def _remove(self, path: Path, why: str) -> None:
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._counters.add(f"{self._what} not removed")
+            self._say(f"cannot remove {path}: {error.strerror}")
+            return
+        self._counters.add(f"{self._what} removed: {why}")
+        if path.parent != self.root:
+            with contextlib.suppress(OSError):  # there are others in it
+                path.parent.rmdir()
+
+
+def removable(template: str) -> bool:
+    """Whether a template's files are distinguishable from others and in a folder of their own."""
+    return "{time}" in template and bool(template.partition("{")[0].strip("./"))
+
+
+def _pattern(template: str) -> str:
+    stem, dot, suffix = os.path.normpath(template).rpartition(".")
+    found = re.escape(stem)
+    for name, text in _PATTERNS.items():
+        found = found.replace(re.escape(f"{{{name}}}"), text)
+    return rf"{found}(?:-[0-9]+)?{re.escape(dot + suffix)}"
+
+
+def _word(text: str) -> str:
+    """Return text as a part of a file name."""
+    return re.sub(r"[^\w.-]", "_", text) or "_"

@@ -1,0 +1,104 @@
+"""Selects the frames of a source: a part of it, every n-th, or a maximum number per second."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from streamkit.core.errors import SourceError
+
+T = TypeVar("T")
+_SLACK_S = 1e-6
+_NEW_CLOCK_S = 1.0
+"""A time that falls back by less is jitter; by more, the clock was set, has wrapped or has begun again."""
+
+
+def check_part(start_s: float, end_s: float | None) -> None:
+    """Reject an empty part.
+
+    Raises:
+        ValueError: the end is not after the start.
+    """
+    if end_s is not None and end_s <= start_s:
+        raise ValueError(f"end must be after start, got start {start_s:g} s and end {end_s:g} s")
+
+
+def numbers(count: int | None, rate: float, start_s: float, end_s: float | None) -> range:
+    """Frame numbers from start to before end; frame n is shown at n / rate seconds.
+
+    Args:
+        count: number of frames; None if there is no end.
+        rate: frames per second.
+        start_s: seconds after the first frame.
+        end_s: likewise, or None.
+    """
+    last = sys.maxsize if count is None else count
+    if end_s is not None:
+        last = min(last, math.ceil((end_s - _SLACK_S) * rate))
+    return range(max(0, math.ceil((start_s - _SLACK_S) * rate)), last)
+
+
+class FrameSampler:
+    """Takes frames whose index is a multiple of `every`, and of these at most `fps` per second, evenly spaced.
+
+    Presentation times may jump, as they do when a second client joins an RTSP mount. After a jump back, time continues
+    from its last value: waiting for the old times to return would stop the source for as long as it has run.
+    """
+
+    def __init__(self, every: int, fps: float | None) -> None:
+        self._every, self._fps = every, fps
+        self._slot, self._first_s, self._latest_s = -1, 0.0, 0.0
+
+    def takes(self, index: int, pts_s: float) -> bool:
+        """Whether to take a frame; call it in presentation order. Frames that are not taken may be omitted."""
+        if index % self._every:
+            return False
+        if self._fps is None:
+            return True
+        if self._slot < 0:
+            self._first_s = self._latest_s = pts_s
+        if pts_s < self._latest_s - _NEW_CLOCK_S:
+            self._first_s += pts_s - self._latest_s
+            self._latest_s = pts_s
+        self._latest_s = max(self._latest_s, pts_s)
+        due = math.floor((pts_s - self._first_s) * self._fps + 1e-6)
+        if due <= self._slot:
+            return False
+        self._slot = due
+        return True
+
+
+def sample_frames(
+    pictures: Iterable[tuple[int, T, float]], every: int, fps: float | None
+) -> Iterator[tuple[int, T, float]]:
+    """Filter (index, frame, seconds) with a `FrameSampler`."""
+    thinning = FrameSampler(every, fps)
+    return ((index, picture, pts_s) for index, picture, pts_s in pictures if thinning.takes(index, pts_s))
+
+
+def nothing_taken(
+    name: str, what: str, length_s: float | None, start_s: float, end_s: float | None, every: int, *,
+    keyframes: bool = False,
+) -> SourceError:  # fmt: skip
+    """The error for a source that ended normally without a frame.
+
+    Args:
+        name: the source's address, masked.
+        what: whose length is given: `the video`.
+        length_s: length in seconds, or None if unknown.
+        start_s: start of the part.
+        end_s: end of the part, or None.
+        every: only every n-th frame was wanted.
+        keyframes: whether only keyframes were wanted.
+    """
+    if not start_s and end_s is None and keyframes:
+        return SourceError(f"{name}: none of its pictures can be decoded without others", cause="codec")
+    if not start_s and end_s is None:
+        return SourceError(f"{name}: it ended before its first picture")
+    end = "end" if end_s is None else f"end {end_s:g} s"
+    which = f" whose number is a multiple of every, {every}," if every > 1 else ""
+    length = "" if length_s is None else f"; {what} is {round(length_s, 2):g} s long"
+    kind = "keyframe" if keyframes else "picture"
+    return SourceError(f"{name}: no {kind}{which} between start {start_s:g} s and {end}{length}")

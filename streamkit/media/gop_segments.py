@@ -1,0 +1,273 @@
+"""Cuts a video's packets at keyframes into segments that can be decoded independently, and decodes a segment.
+
+Frames that follow a keyframe in the file but are shown before it (leading frames of an open GOP) need the previous GOP.
+So the previous segment decodes them: the keyframe and its leading frames are appended to it, and of these only the
+leading frames are returned.
+
+    packets   I0 P4 b2 ... | I16 b14 b15 P20 ...          (numbers: presentation order)
+    a piece   I0 P4 b2 ...   I16*b14 b15                  (* hidden: decoded but not returned)
+    the next                 I16 P20 ...
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamkit.core.counters import Counters
+from streamkit.core.errors import SourceError
+from streamkit.media.av_decoder import CONCEALED, UNDECODABLE
+from streamkit.media.demux import clone_packet
+from streamkit.media.frames import DecodedFrame
+from streamkit.media.keyframes import Keyframes
+from streamkit.media.timing import Timing
+
+if TYPE_CHECKING:
+    from streamkit.media.decode import Decoder
+    from streamkit.media.demux import Demuxer
+
+_SHORTEST = 32  # pictures: a decoder that is emptied at a piece's end fills again at the next one's beginning
+_LONGEST = 4096
+_LONGEST_BYTES = 64_000_000
+_REORDERED = 16  # by so many pictures at most the order shown differs from that of the file
+
+
+class SegmentPacket(NamedTuple):
+    """A packet for a decoder; the picture of a hidden one is not handed out."""
+
+    packet: Any
+    hidden: bool = False
+
+
+@dataclass(slots=True)
+class GopSegment:
+    """Packets that one decoder can decode on its own.
+
+    Attributes:
+        packets: packets from a keyframe on.
+        begins: ticks of the keyframe, whose frame must come first; None if any frame may.
+        before: packets of the previous segment.
+        rest: all following packets, if no further cut is made.
+    """
+
+    packets: list[SegmentPacket]
+    begins: int | None = None
+    before: list[SegmentPacket] = field(default_factory=list)
+    rest: Iterable[Any] = ()
+
+
+class SegmentCutter:
+    """Cuts packets into segments.
+
+    If the video cannot be cut further (frames without times, parameters that change, keyframes far apart), the rest
+    becomes one segment.
+
+    Args:
+        packets: all packets of the video, in file order.
+        demuxer: their demuxer.
+        tell: receives the reason why one decoder gets the rest, or everything.
+
+    Attributes:
+        trouble: the error that ended the packets, or None; raise it after all segments are decoded.
+    """
+
+    def __init__(self, packets: Iterable[Any], demuxer: Demuxer, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._time = Timing(demuxer).seconds
+        self._codec = demuxer.info.codec
+        self._keyframes = Keyframes(demuxer.stream, self._codec)
+        self._left = iter(packets)
+        self._window: deque[Any] = deque()  # read already, to see what follows a keyframe
+        self._headers: bytes | None = None
+        self.trouble: SourceError | None = None
+
+    def __iter__(self) -> Iterator[GopSegment]:
+        """Yield the segments in order; packets are read as segments are taken."""
+        piece, size, entered, why = GopSegment([]), 0, False, ""
+        while (packet := self._next()) is not None:
+            if packet.is_keyframe and entered and len(piece.packets) >= _SHORTEST:
+                leading = self._leading(packet, piece)
+                if leading is not None:
+                    yield self._whole(piece, packet, leading)
+                    piece = self._opened(packet, leading, piece.packets)
+                    size = packet.size
+                    continue
+            piece.packets.append(SegmentPacket(packet))
+            entered, size = entered or packet.is_keyframe, size + packet.size
+            why = self._odd(packet) or _too_long(piece, size)
+            if why:
+                piece.rest = iter(self._next, None)
+                break
+        if why and piece.begins is not None:
+            self._tell(f"from {self._time(piece.begins):.1f} s on by one decoder: {why}")
+        elif why or not piece.before:
+            self._tell(f"by one decoder: {why or f'no keyframe to cut at behind its first {_SHORTEST} pictures'}")
+        if piece.packets:
+            yield piece
+
+    def _next(self) -> Any:
+        """The next packet; None at the end."""
+        return self._window.popleft() if self._window else self._read()
+
+    def _read(self) -> Any:
+        try:
+            return next(self._left, None)
+        except SourceError as error:
+            self.trouble = error
+            return None
+
+    def _odd(self, packet: Any) -> str:
+        """The reason why no cut is possible after a packet; empty if it is possible."""
+        if packet.pts is None:
+            return "its pictures have no times"
+        if packet.has_sidedata("new_extradata"):
+            return "its parameters change"
+        if packet.is_keyframe:
+            headers = self._keyframes.headers(packet)
+            if self._headers is None:
+                self._headers = headers
+            elif headers not in (b"", self._headers):
+                return "its parameters change"
+        return ""
+
+    def _leading(self, keyframe: Any, piece: GopSegment) -> list[Any] | None:
+        """Take the leading frames of a keyframe out of the window; None if no cut is possible here."""
+        if self._odd(keyframe) or not self._keyframes.enters(keyframe):
+            return None
+        trailing = 1 + sum(p.pts is None or p.pts > keyframe.pts for p in self._window)
+        while trailing <= _REORDERED and (packet := self._read()) is not None:
+            self._window.append(packet)
+            trailing += packet.pts is None or packet.pts > keyframe.pts
+        if any(packet.pts is None for packet in self._window):
+            return None
+        count = sum(packet.pts < keyframe.pts for packet in self._window)
+        if not count:
+            return []
+        leading = list(itertools.islice(self._window, count))
+        shown = [given.packet.pts for given in piece.packets if not given.hidden]
+        if (
+            self._codec not in ("h264", "hevc")
+            or count > _REORDERED
+            or any(packet.pts >= keyframe.pts or packet.is_keyframe or self._odd(packet) for packet in leading)
+            or max(shown) >= min(packet.pts for packet in leading)  # times that jump
+        ):
+            return None
+        for _ in leading:
+            self._window.popleft()
+        return leading
+
+    def _whole(self, piece: GopSegment, keyframe: Any, leading: list[Any]) -> GopSegment:
+        """The segment that ends before `keyframe`, with the packets that its leading frames need."""
+        if not leading:
+            return piece
+        tail = [
+            SegmentPacket(_copy(packet), packet is keyframe or packet.is_discard) for packet in (keyframe, *leading)
+        ]
+        return GopSegment([*piece.packets, *tail], piece.begins, piece.before)
+
+    def _opened(self, keyframe: Any, leading: list[Any], before: list[SegmentPacket]) -> GopSegment:
+        """The segment that begins with `keyframe`."""
+        packets = [SegmentPacket(keyframe)]
+        if self._codec == "h264":  # others may count on their numbers; HEVC forbids that
+            packets += [SegmentPacket(packet, hidden=True) for packet in leading]
+        return GopSegment(packets, None if keyframe.is_discard else keyframe.pts, before)
+
+
+class SegmentDecoder:
+    """Decodes segments, one after the other, with a decoder that is opened for the first one.
+
+    Args:
+        open_: creates the demuxer and its decoder, with the given counters.
+        replays: whether a decoder that finds the keyframe damaged may decode the previous segment as well: FFmpeg
+            conceals damage with earlier frames. NVDEC takes the bytes of the packets away, so it cannot.
+    """
+
+    def __init__(self, open_: Callable[[Counters], tuple[Demuxer, Decoder]], *, replays: bool) -> None:
+        self._open, self._replays = open_, replays
+        self._counters = Counters()
+        self._demuxer: Demuxer | None = None
+        self._decoder: Decoder | None = None
+
+    def __call__(self, piece: GopSegment) -> Iterator[tuple[list[DecodedFrame], Counter[str]]]:
+        """Yield frames as they are decoded, with the counts since the last ones.
+
+        Raises:
+            SourceError: the decoder cannot be opened, or fails permanently.
+        """
+        if self._decoder is None:
+            self._demuxer, self._decoder = self._open(self._counters)
+        if piece.begins is None:
+            yield from self._decoded(piece.packets, piece.rest)
+            return
+        drawn: list[Any] = []
+        entering = True
+
+        def rest() -> Iterator[Any]:
+            for packet in piece.rest:
+                if entering:
+                    drawn.append(packet)
+                yield packet
+
+        results = self._decoded(piece.packets, rest(), entering=True)
+        head = next(results, None)
+        if self._replays and not self._clean(head, piece.begins):
+            hidden = [given._replace(hidden=True) for given in piece.before]
+            yield from self._decoded([*hidden, *piece.packets, *map(SegmentPacket, drawn)], piece.rest)
+            return
+        entering = False
+        drawn.clear()
+        if head is not None:
+            yield head
+            del head
+            yield from results
+
+    def close(self) -> None:
+        """Close the decoder and its file."""
+        if self._decoder is not None and self._demuxer is not None:
+            self._decoder.close()
+            self._demuxer.close()
+            self._decoder = self._demuxer = None
+
+    def _decoded(
+        self, packets: Iterable[SegmentPacket], rest: Iterable[Any], *, entering: bool = False
+    ) -> Iterator[tuple[list[DecodedFrame], Counter[str]]]:  # fmt: skip
+        """Decode from an empty decoder to a flushed one; damage to hidden frames is not counted."""
+        assert self._decoder is not None
+        assert self._demuxer is not None
+        self._decoder.restart(self._demuxer)
+        self._counters.values = Counter()
+        for packet, hidden in itertools.chain(packets, map(SegmentPacket, rest), [SegmentPacket(None)]):
+            pictures = self._decoder.decode(packet, hidden=hidden)
+            counts, self._counters.values = self._counters.values, Counter()
+            if hidden:
+                counts.pop(UNDECODABLE, None)
+            if (hidden or entering) and not pictures:
+                counts.pop(CONCEALED, None)
+            if pictures:
+                entering = False
+            if pictures or counts:
+                yield pictures, counts
+
+    def _clean(self, head: tuple[list[DecodedFrame], Counter[str]] | None, begins: int) -> bool:
+        """Whether the first result of a segment is its keyframe's frame, without damage so far."""
+        if head is None or not head[0]:
+            return False
+        assert self._demuxer is not None
+        damaged = head[1][CONCEALED] or head[1][UNDECODABLE]
+        return not damaged and head[0][0].pts_s == Timing(self._demuxer).seconds(begins)
+
+
+def _too_long(piece: GopSegment, size: int) -> str:
+    if len(piece.packets) < _LONGEST and size < _LONGEST_BYTES:
+        return ""
+    return f"from {len(piece.packets)} pictures on there is no keyframe to cut at"
+
+
+def _copy(packet: Any) -> Any:
+    """Copy a packet for another decoder."""
+    copy = clone_packet(packet)
+    copy.is_keyframe = packet.is_keyframe
+    return copy

@@ -1,0 +1,123 @@
+"""Maps the timestamps of all packets of a source to one clock that only rises.
+
+A container's times restart with each loop and connection, and a sender's clock may be set while it sends. From then on
+FFmpeg reports presentation times as decoding times, which fall back at each B frame; this module then derives decoding
+times from the order in which frames are shown.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right, insort
+from fractions import Fraction
+
+from streamkit.media.encode import TIME_BASE
+
+TICKS_PER_S = TIME_BASE.denominator
+_GLITCH = TICKS_PER_S
+"""Ticks: a time that falls back by less than this is a fault of the camera; by more, time restarted."""
+_LONGEST_STEP_S = 60.0
+_LEAST = TICKS_PER_S // 1000
+"""Ticks from one packet to the next, at least: in Matroska, which counts milliseconds, nearer ones would be one."""
+_DEEPEST = 16
+"""So many pictures may come before one that is shown ahead of them: no codec allows more."""
+
+
+class MonotonicTimestamps:
+    """Timestamps of packets in the order they arrive, in ticks of `TIME_BASE`.
+
+    Attributes:
+        step: duration of a frame in ticks, from the stream's rate.
+        base: a tick of the stream in ticks of `TIME_BASE`.
+    """
+
+    def __init__(self) -> None:
+        self.base, self.step = Fraction(1), 0
+        self._live, self._anew = False, True
+        self._shift = 0
+        self._dts: int | None = None
+        self._came_s = 0.0
+        self._highest: list[int] = []  # times of showing, since the clock was last set; those before it made up
+        self._depth = 0  # so many of them have been above a packet's own
+        self._own = False  # whether decoding times are found here
+
+    def begin(self, base: Fraction, rate: Fraction | None, *, live: bool) -> None:
+        """Start a stream that has been opened, with its own times.
+
+        Args:
+            base: seconds per tick of the stream.
+            rate: frames per second, if known.
+            live: whether the time between two openings counts as time of the video.
+        """
+        self.base, self.step = base / TIME_BASE, round(TICKS_PER_S / rate) if rate else TICKS_PER_S // 25
+        self._live, self._anew, self._own, self._depth = live, True, False, 0
+
+    @property
+    def restarted(self) -> bool:
+        """Whether no packet has arrived since the stream was opened."""
+        return self._anew
+
+    def times(self, pts: int | None, dts: int | None, *, keyframe: bool) -> tuple[int, int]:
+        """Presentation and decoding time of the next packet; decoding times rise and never exceed presentation times.
+
+        Args:
+            pts: presentation time from the container, in the stream's ticks.
+            dts: decoding time, likewise.
+            keyframe: whether decoding can start with the packet.
+        """
+        now_s = time.monotonic()
+        shown = None if pts is None else round(pts * self.base)
+        decoded = None if dts is None else round(dts * self.base)
+        self._own |= decoded is None
+        here = shown if self._own else decoded
+        if here is None:
+            here = self.step - self._shift + (self._dts or 0)
+        jumps = not self._anew and self._jumps(here + self._shift, now_s)
+        if keyframe and shown is not None and self._highest:  # no picture from here on is shown before those that came
+            jumps |= not self._anew and shown + self._shift < self._highest[-1]
+        if self._anew or jumps:
+            self._own |= jumps
+            self._set(here if shown is None else shown, None if self._own else decoded, now_s)
+        at = self._decoded(shown, decoded)
+        if self._dts is not None:
+            at = max(at, self._dts + _LEAST)
+        self._dts, self._came_s = at, now_s
+        return at if shown is None else max(at, shown + self._shift), at
+
+    def _decoded(self, shown: int | None, decoded: int | None) -> int:
+        """The decoding time: that of the container, as long as it rises."""
+        if shown is None:
+            at = decoded if decoded is not None and not self._own else None
+            return self.step + (self._dts or 0) if at is None else at + self._shift
+        shown += self._shift
+        self._depth = min(_DEEPEST, max(self._depth, len(self._highest) - bisect_right(self._highest, shown)))
+        insort(self._highest, shown)
+        del self._highest[0]
+        if decoded is not None and not self._own:
+            at = decoded + self._shift
+            if self._dts is None or at > self._dts:
+                return at
+            self._own = True
+        # as many pictures are shown behind it as there may be that have come too early
+        return self._highest[-1 - self._depth]
+
+    def _set(self, shown: int, decoded: int | None, now_s: float) -> None:
+        """Restart the stream's clock at this packet, so that the output clock continues."""
+        first = shown - self._depth * self.step if decoded is None else decoded
+        if self._dts is None:
+            self._shift = -first
+        else:
+            gap = round((now_s - self._came_s) * TICKS_PER_S) if self._live else 0
+            on = self._dts + max(gap, self.step) - first
+            self._shift = max(on, self._highest[-1] + self.step - shown)  # behind all that is shown before
+        shown += self._shift
+        self._highest = [shown - place * self.step for place in range(_DEEPEST + 1, 0, -1)]
+        self._anew = False
+
+    def _jumps(self, to: int, now_s: float) -> bool:
+        """Whether the stream's clock was set: it falls back, or leaps ahead of real time on a live stream."""
+        if self._dts is None:
+            return False
+        step = to - self._dts
+        ahead_s = step / TICKS_PER_S - (now_s - self._came_s)
+        return step < -_GLITCH or (self._live and ahead_s > _LONGEST_STEP_S)

@@ -1,0 +1,177 @@
+"""Error messages for sources that cannot be read, with the reason and the fix."""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import os
+import stat
+import struct
+from pathlib import Path
+
+from streamkit.core.errors import SourceError
+from streamkit.media.find import nothing_in
+from streamkit.media.uris import device_path, is_device, is_path, local_path, mask, scheme
+
+_HTTP = {
+    "HTTPUnauthorizedError": "the server wants a user and a password, or refuses these (401)",
+    "HTTPForbiddenError": "the server forbids access (403)",
+    "HTTPNotFoundError": "the server has no such address (404)",
+    "HTTPBadRequestError": "the server calls the request bad (400)",
+    "HTTPTooManyRequestsError": "the server says there are too many requests (429)",
+    "HTTPOtherClientError": "the server refuses the request (4xx)",
+    "HTTPServerError": "the server failed (5xx)",
+    "ProtocolNotFoundError": "this FFmpeg does not know the protocol",
+}
+_CAUSES = {
+    "HTTPUnauthorizedError": "auth",
+    "HTTPForbiddenError": "auth",
+    "HTTPNotFoundError": "not_found",
+    "HTTPBadRequestError": "refused",
+    "HTTPTooManyRequestsError": "refused",
+    "HTTPOtherClientError": "refused",
+    "HTTPServerError": "refused",
+    "InvalidDataError": "codec",
+    "DecoderNotFoundError": "codec",
+    "PatchWelcomeError": "codec",
+}
+_BOXES = frozenset({b"ftyp", b"mdat", b"free", b"skip", b"wide", b"moov", b"moof", b"styp", b"sidx", b"uuid"})
+
+
+def cannot_open(uri: str, error: Exception, *, late: bool = False) -> SourceError:
+    """The error for a source that cannot be opened; `late` means that its timeout has passed."""
+    if is_path(uri):
+        words, cause = _file_cause(local_path(uri), error)
+        return SourceError(f"{mask(uri)}: {words}", cause=cause)
+    words, cause = _network_cause(error, late)
+    if scheme(uri) == "srt" and type(error).__name__ == "ProtocolNotFoundError":
+        words = "the FFmpeg inside this PyAV is built without SRT; a PyAV built on an FFmpeg with libsrt reads it"
+    elif is_device(uri):
+        words, cause = _device_cause(device_path(uri), error)
+    elif isinstance(error, OSError) and error.errno == errno.EIO:
+        words, cause = "no such host, or it cannot be asked for now", "not_found"
+    return SourceError(f"{mask(uri)}: {words}", cause=cause)
+
+
+def check_file(path: str) -> None:
+    """Reject a path that is neither a file nor a folder: opening a named pipe would wait for a writer.
+
+    Raises:
+        SourceError: it is a pipe, a socket or a device.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return  # whoever opens it tells why
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        what = "named pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "device"
+        raise SourceError(f"{mask(path)}: this is a {what}, not a video file", cause="no_video")
+
+
+def not_a_video(uri: str, error: Exception) -> SourceError:
+    """The error for an open file in which FFmpeg finds no video."""
+    return SourceError(f"{mask(uri)}: this is not a video that FFmpeg can read ({_said(error)})", cause="no_video")
+
+
+def cannot_read(uri: str, error: Exception, *, late: bool = False) -> SourceError:
+    """The error for a source that opened but cannot be read further."""
+    words, cause = _network_cause(error, late)
+    if is_path(uri):
+        return SourceError(f"{mask(uri)} cannot be read on: {words}")
+    return SourceError(f"{mask(uri)} cannot be read on: {words}", cause="timeout" if cause == "timeout" else "lost")
+
+
+def _device_cause(path: str, error: Exception) -> tuple[str, str | None]:
+    if not os.path.exists(path):
+        return f"there is no such device; {_devices()}", "not_found"
+    if not os.access(path, os.R_OK | os.W_OK):
+        return "no permission to use it; on most systems the user must be in the group video", "auth"
+    if isinstance(error, OSError) and error.errno == errno.EBUSY:
+        return "the device is in use by another program", "refused"
+    return f"not a V4L2 capture device, or not with these settings ({_said(error)})", None
+
+
+def _devices() -> str:
+    found = sorted(str(path) for path in Path("/dev").glob("video*"))
+    return f"there are {', '.join(found)}" if found else "this machine has no /dev/video*"
+
+
+def _file_cause(path: str, error: Exception) -> tuple[str, str | None]:
+    """Description of what is wrong with a file, and the cause in one word."""
+    file = Path(path)
+    try:
+        if (nothing := nothing_in(path)) is not None:
+            return nothing, "no_video"
+        if file.is_dir():
+            return "this is a folder, not a video", "no_video"
+        if not file.exists():
+            leads = f": the link leads to {os.readlink(file)}, which is not there" if file.is_symlink() else ""
+            return f"there is no such file{leads}", "missing"
+        if not os.access(file, os.R_OK):
+            return "no permission to read it", "permission"
+        if file.is_file() and not file.stat().st_size:
+            return "the file is empty", "empty"
+        if file.is_file():
+            return _content_cause(file) or (f"this is not a video that FFmpeg can read ({_said(error)})", "no_video")
+    except PermissionError:
+        return f"no permission to {'look into this folder' if os.path.isdir(path) else 'read it'}", "permission"
+    except OSError as trouble:
+        return trouble.strerror or str(trouble), None
+    return _said(error), None
+
+
+def _content_cause(file: Path) -> tuple[str, str] | None:
+    """Description and cause from the first bytes and an mp4's boxes."""
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        start = stream.read(4096)
+        if b"\0" not in start and _is_text(start):
+            return "this is not a video but a text", "no_video"
+        found, place = set(), 0
+        while place + 8 <= size:
+            stream.seek(place)
+            header = stream.read(16)
+            length, kind = struct.unpack(">I4s", header[:8])
+            if kind not in _BOXES:
+                break
+            found.add(kind)
+            if length == 1 and len(header) == 16:
+                length = struct.unpack(">Q", header[8:])[0]
+            if length < 8:
+                break
+            place += length
+    if found & {b"ftyp", b"mdat"} and not found & {b"moov", b"moof"}:
+        words = "its index is missing (moov atom not found): the file was cut short, or is still being written"
+        return words, "truncated"
+    return None
+
+
+def _is_text(start: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(start)  # the last character may be cut
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _network_cause(error: Exception, late: bool) -> tuple[str, str | None]:
+    """Description of a network error, and the cause in one word."""
+    name = type(error).__name__
+    if name in _HTTP:
+        return _HTTP[name], _CAUSES.get(name)  # none for a protocol that is not there: it will not be there later
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused: nothing listens at this host and port", "refused"
+    if late or isinstance(error, TimeoutError) or name == "ExitError":
+        return "no answer in time", "timeout"
+    if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN):
+        return f"{_said(error)}: the network does not lead there now", "refused"
+    if isinstance(error, (ConnectionError, EOFError)) or (isinstance(error, OSError) and error.errno == errno.EIO):
+        return f"the connection broke off ({_said(error)})", "lost"
+    return _said(error), _CAUSES.get(name, "lost")
+
+
+def _said(error: Exception) -> str:
+    """FFmpeg's error text, with its last log line if PyAV kept it."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    log = getattr(error, "log", None)
+    return mask(f"{text}: {log[2].strip()}" if log else str(text))

@@ -1,0 +1,168 @@
+"""An ONNX Runtime session on a GPU: inputs and outputs bound by device address, CUDA graphs, and safe destruction."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from streamkit.core.data import Array
+from streamkit.models.network import ModelInfo
+from streamkit.ops import traffic
+
+_SETTLE_EVERY = 1024  # runs
+
+
+class IoBinding:
+    """Runs a session with inputs and outputs bound by device address, on one CUDA stream.
+
+    ONNX Runtime keeps small host buffers for work in flight. In version 1.27, if no run waits for completion, they
+    accumulate until the session is destroyed, are then freed in a CUDA callback, and the process crashes (cudaFreeHost
+    returns 800, not permitted in a callback). Therefore every 1,024 runs, and before destruction, a run waits: see
+    `settle`.
+    """
+
+    def __init__(self, session: Any, info: ModelInfo, index: int, cuda_graph: bool) -> None:
+        import cupy
+        import onnxruntime as ort
+
+        self.binding = session.io_binding()  # first, so that what it holds of the session goes before the session does
+        self.session, self.info, self.index, self.cuda_graph = session, info, index, cuda_graph
+        self.stream = cupy.cuda.get_current_stream()
+        self.options = ort.RunOptions()
+        self.options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        if cuda_graph:
+            # -1: neither capture nor replay, for shapes that were not warmed.
+            self.options.add_run_config_entry("gpu_graph_id", "-1")
+        self._waiting = ort.RunOptions()
+        if cuda_graph:
+            self._waiting.add_run_config_entry("gpu_graph_id", "-1")
+        self._unsettled, self._like = 0, dict[str, tuple[tuple[int, ...], Any]]()
+        self.graphs: dict[tuple[tuple[int, ...], ...], _Graph] = {}
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """See `Session.run`; the outputs are complete once the stream reaches this point."""
+        import cupy
+
+        if cupy.cuda.get_current_stream().ptr != self.stream.ptr:
+            raise ValueError("this session belongs to another CUDA stream: run it with the stream it was made with")
+        there = {name: self._on_device(name, feeds[name]) for name in self.info.inputs}
+        graph = self.graphs.get(_shapes(there)) if self.graphs else None
+        return graph.run(there) if graph else self._run(there)
+
+    def warm(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run these shapes, wait, and capture a graph of them if graphs are enabled; return the outputs."""
+        outputs = self.run(feeds)
+        if self.cuda_graph and _shapes(feeds) not in self.graphs:
+            self.graphs[_shapes(feeds)] = _Graph(self, feeds, outputs, number=len(self.graphs) + 1)
+        self.stream.synchronize()
+        return outputs
+
+    def settle(self) -> None:
+        """Wait for the stream, and make ONNX Runtime free its buffers for work in flight, by a run that waits."""
+        import cupy
+
+        if self._unsettled:
+            with cupy.cuda.Device(self.index), self.stream:
+                self._unsettled = _SETTLE_EVERY
+                self._run({name: cupy.zeros(*like) for name, like in self._like.items()})
+        self.stream.synchronize()
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            with contextlib.suppress(Exception):  # a device that failed has nothing under way
+                self.settle()
+
+    def _on_device(self, name: str, feed: Array) -> Array:
+        import cupy
+
+        if not isinstance(feed, cupy.ndarray):
+            if name == self.info.image_input:
+                raise ValueError(f"the pictures must be on cuda:{self.index}; they are on the host")
+            traffic.sent(feed.nbytes)
+            return cupy.asarray(feed)
+        if not feed.flags.c_contiguous:
+            raise ValueError(f"the network's input {name!r} must be C-contiguous")
+        return feed
+
+    def _run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run once. Outputs with a known shape go to arrays of CuPy's pool, others to ONNX Runtime's arena."""
+        import cupy
+
+        sizes = self._sizes(feeds)
+        outputs: dict[str, Array] = {}
+        for name, info in self.info.outputs.items():
+            shape = [sizes.get(dim) if isinstance(dim, str) else dim for dim in info.dims]
+            if None not in shape and 0 not in shape:
+                outputs[name] = cupy.empty(shape, info.dtype)
+        self.bind(self.binding, feeds, outputs)
+        self._unsettled += 1
+        settles = self._unsettled > _SETTLE_EVERY
+        self.session.run_with_iobinding(self.binding, self._waiting if settles else self.options)
+        if settles or not self._like:
+            self._unsettled = 0 if settles else 1
+            self._like = {name: (feed.shape, feed.dtype) for name, feed in feeds.items()}
+        if len(outputs) < len(self.info.outputs):
+            values = dict(zip(self.info.outputs, self.binding.get_outputs(), strict=True))
+            for name in values.keys() - outputs.keys():
+                outputs[name] = self._adopt(values[name], self.info.outputs[name].dtype)
+            self.binding.clear_binding_outputs()
+        return {name: outputs[name] for name in self.info.outputs}
+
+    def bind(self, binding: Any, feeds: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+        """Bind all inputs, and all outputs: to `outputs`, or to memory that ONNX Runtime allocates."""
+        for name, feed in feeds.items():
+            binding.bind_input(name, "cuda", self.index, self.info.inputs[name].dtype.type, feed.shape, feed.data.ptr)
+        for name, info in self.info.outputs.items():
+            if name in outputs:
+                array = outputs[name]
+                binding.bind_output(name, "cuda", self.index, info.dtype.type, array.shape, array.data.ptr)
+            else:
+                binding.bind_output(name, "cuda", self.index)
+
+    def _sizes(self, feeds: Mapping[str, Array]) -> dict[str, int]:
+        """Return the size of every named dimension of the inputs."""
+        pairs = ((self.info.inputs[name].dims, feed.shape) for name, feed in feeds.items())
+        return {dim: n for dims, shape in pairs for dim, n in zip(dims, shape, strict=True) if isinstance(dim, str)}
+
+    def _adopt(self, value: Any, dtype: np.dtype[Any]) -> Array:
+        """Wrap an output that ONNX Runtime allocated as a CuPy array, which keeps it alive."""
+        import cupy
+
+        shape = tuple(value.shape())
+        bytes_ = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if not bytes_:
+            return cupy.empty(shape, dtype)
+        memory = cupy.cuda.UnownedMemory(value.data_ptr(), bytes_, value, self.index)
+        return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
+
+
+class _Graph:
+    """A CUDA graph for one set of shapes, with its fixed buffers."""
+
+    def __init__(self, bound: IoBinding, feeds: Mapping[str, Array], outputs: Mapping[str, Array], number: int) -> None:
+        import onnxruntime as ort
+
+        self.binding = bound.session.io_binding()  # first, as in IoBinding
+        self.session = bound.session
+        self.feeds = {name: feed.copy() for name, feed in feeds.items()}
+        self.outputs = {name: output.copy() for name, output in outputs.items()}
+        bound.bind(self.binding, self.feeds, self.outputs)
+        self.options = ort.RunOptions()
+        self.options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+        self.options.add_run_config_entry("gpu_graph_id", str(number))
+        # ONNX Runtime runs once, captures in a second run, and replays from then on.
+        self.session.run_with_iobinding(self.binding, self.options)
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        for name, buffer in self.feeds.items():
+            buffer[...] = feeds[name]
+        self.session.run_with_iobinding(self.binding, self.options)
+        return {name: output.copy() for name, output in self.outputs.items()}
+
+
+def _shapes(feeds: Mapping[str, Array]) -> tuple[tuple[int, ...], ...]:
+    return tuple(feed.shape for feed in feeds.values())

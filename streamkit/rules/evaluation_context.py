@@ -1,0 +1,287 @@
+"""Arrays that conditions are evaluated on, from a batch: facts of its objects and of its frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from streamkit.analytics.per_source_steps import Clocks, Labels, times
+from streamkit.analytics.track_store import TrackStore
+from streamkit.core.data import Batch, Frame
+from streamkit.rules.code import Code, Column
+from streamkit.rules.facts import Area, Happening
+from streamkit.rules.language import value_of
+from streamkit.rules.scope import DirectionScope, Scope
+from streamkit.rules.tables import Tables
+from streamkit.rules.typecheck import BOOL, NUMBER, TEXT
+from streamkit.rules.zone_members import ZoneMembers
+
+_PLACES = {"x1": 0, "y1": 1, "x2": 2, "y2": 3}
+_UNKNOWN = {BOOL: 0.5, NUMBER: np.nan, TEXT: np.nan}
+
+
+@dataclass(slots=True)
+class EvaluationContext:
+    """One frame of each of several sources: f frames with n objects.
+
+    Attributes:
+        frames: the frames.
+        slot: (f,) int64, each frame's source.
+        pts_s: (f,) float64.
+        back: (f,) bool, the source's time has just jumped back.
+        owner: (n,) int64, each object's frame; -1 for one that does not count.
+        track: (n,) int64, -1 for none.
+        place: (n,) int64, each tracked object's row in the track store; -1 for others, and for a track's second object.
+        objects: (n, k) float64, the columns of `Code.objects`.
+        facts: (f, a) float64, the columns of `Code.frames`; counts are still 0.
+        looked: (f,) bool, whether a detector ran on the frame.
+        lost: by column, the state of tracks dropped just now: unseen for too long, or from before a jump back in time.
+    """
+
+    frames: list[Frame]
+    slot: np.ndarray
+    pts_s: np.ndarray
+    back: np.ndarray
+    owner: np.ndarray
+    track: np.ndarray
+    place: np.ndarray
+    objects: np.ndarray
+    facts: np.ndarray
+    looked: np.ndarray
+    lost: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+class ContextBuilder:
+    """Makes the arrays of batches; keeps the state of zones and tracks.
+
+    Args:
+        code: the columns needed.
+        above: capabilities of the stages above.
+        max_gap_s: how long an unseen track is remembered.
+        predicted: whether objects that a tracker predicts count.
+        state: further columns of the track store, with their initial values.
+    """
+
+    def __init__(self, code: Code, above: Scope, max_gap_s: float, predicted: bool, **state: Any) -> None:
+        self.code, self.above, self._predicted, self._max_gap_s = code, above, predicted, max_gap_s
+        self.tracks = TrackStore(first_s=np.float64(0), label=np.int64(-1), **state)
+        self.labels, self._clocks = Labels(), Clocks()
+        facts = code.facts
+        named = {area.stage for area, _ in facts.members.values()} | {
+            (one if isinstance(one, Area) else one[0]).stage for one in facts.objects.values() if _of_area(one)
+        }  # fmt: skip
+        self._zones = {name: ZoneMembers(zone) for name, zone in above.zones.items() if name in named}
+        self._state = ("slot", "track", "label", "seen_s", *state)
+        self._remember = bool(state) or ("age_s", NUMBER) in code.objects
+
+    def end(self, slot: int) -> None:
+        """End a source: drop its tracks."""
+        self.tracks.forget(self.tracks.of(slot))
+        for zone in self._zones.values():
+            zone.occupancy.end(slot)
+
+    def begin(self, slot: int) -> None:
+        """Begin a source."""
+        self._clocks.begin(slot)
+        for zone in self._zones.values():
+            zone.begin(slot)
+
+    def of(self, batch: Batch, slots: Mapping[str, int], most: int) -> Iterator[EvaluationContext]:
+        """Yield a batch's frames, one of each source at a time, in order.
+
+        Args:
+            batch: with tables on the host.
+            slots: slot number of each source.
+            most: number of sources.
+        """
+        frames = batch.frames
+        seen: dict[str, int] = {}
+        turn = np.empty(len(frames), np.int64)
+        for i, frame in enumerate(frames):
+            turn[i] = seen[frame.source] = seen.get(frame.source, -1) + 1
+        slot = np.array([slots[frame.source] for frame in frames], np.int64)
+        pts_s = np.array([frame.pts_s for frame in frames], np.float64)
+        table = Tables(batch, self._predicted)
+        columns = self._columns(table)
+        zones = [(zone, zone.rounds(batch, slots)) for zone in self._zones.values()]
+        for number in range(int(turn.max()) + 1 if len(turn) else 0):
+            mine = np.flatnonzero(turn == number)
+            new = np.full(len(frames) + 1, -1)  # the last for objects that do not count
+            new[mine] = np.arange(len(mine))
+            owner = new[table.owner]
+            for zone, given in zones:
+                zone.step(next(given), most)
+            one = EvaluationContext(
+                [frames[i] for i in mine.tolist()], slot[mine], pts_s[mine],
+                self._clocks.step(slot[mine], pts_s[mine]), owner, table.track, np.full(len(owner), -1, np.int64),
+                columns, np.zeros((len(mine), len(self.code.frames))),
+                np.array([not self._unlooked(frames[i], table, i) for i in mine.tolist()], bool),
+            )  # fmt: skip
+            if self._remember:
+                self._forget(one, most)
+                self._tracked(one, table)
+            self._changing(one)
+            self._frame_facts(one, most)
+            yield one
+
+    def _unlooked(self, frame: Frame, table: Tables, number: int) -> bool:
+        """Whether an empty frame means that no detector ran on it, not that nothing is there."""
+        return bool(frame.skipped) and frame.skipped.issuperset(table.names) and not (table.owner == number).any()
+
+    def _forget(self, one: EvaluationContext, most: int) -> None:
+        """Drop tracks not seen for too long."""
+        gone = self.tracks.unseen(times(one.slot, one.pts_s, one.back, most), self._max_gap_s)
+        if len(gone):
+            one.lost = {name: self.tracks[name][gone].copy() for name in self._state}
+            self.tracks.forget(gone)
+
+    def _tracked(self, one: EvaluationContext, table: Tables) -> None:
+        """Find the stored row of each tracked object."""
+        rows = np.flatnonzero((one.owner >= 0) & (one.track >= 0))
+        slot, now_s = one.slot[one.owner[rows]], one.pts_s[one.owner[rows]]
+        keys = (slot << 48) | (one.track[rows] & (2**48 - 1))
+        _, first = np.unique(keys, return_index=True)
+        first.sort()
+        rows, slot, now_s = rows[first], slot[first], now_s[first]
+        places, fresh = self.tracks.find(slot, one.track[rows])
+        one.place[rows] = places
+        self.tracks["first_s"][places[fresh]] = now_s[fresh]
+        self.tracks["seen_s"][places] = now_s
+        self.tracks["label"][places] = table.label(self.labels)[rows]
+
+    # ----------------------------------------------------------------------------------------------------- objects
+
+    def _columns(self, table: Tables) -> np.ndarray:
+        """Return (n, k): the columns that are constant within a batch."""
+        columns = np.empty((len(table.owner), max(1, len(self.code.objects))))
+        for column, at in self.code.objects.items():
+            columns[:, at] = self._column(column, table)
+        return columns
+
+    def _column(self, column: Column, table: Tables) -> Any:
+        key, kind = column
+        what = self.code.facts.objects[key]
+        if isinstance(what, tuple) or key == "age_s":
+            return self._attribute(what, table) if what[0] == "attributes" else _UNKNOWN[kind]
+        if key in _PLACES:
+            return table.xyxy[:, _PLACES[key]]
+        if key in ("width", "height", "area"):
+            width, height = table.xyxy[:, 2] - table.xyxy[:, 0], table.xyxy[:, 3] - table.xyxy[:, 1]
+            return {"width": width, "height": height, "area": width * height}[key]
+        if key == "label":
+            codes = np.array([self.code.words[name] for name in table.label_names(self.labels)] or [0.0])
+            return codes[table.label(self.labels)]
+        if key == "score":
+            return table.score
+        if key == "track_id":
+            return np.where(table.track >= 0, table.track, np.nan)
+        if key == "detector":
+            names = [self.code.words[name] for name in table.names]
+            return np.repeat(names, [len(one) for one in table.tables]) if names else 0.0
+        if key == "direction":
+            return self._direction(table)
+        return table.extra(key, lambda values: _as_kind(values, kind, self.code.words), _UNKNOWN[kind])
+
+    def _attribute(self, what: tuple[str, str, str], table: Tables) -> np.ndarray:
+        _, name, part = what
+        found = np.full(len(table.owner), np.nan)
+        row = 0
+        for one in table.tables:
+            for i, value in enumerate(one.extra.get("attributes", ())):
+                if value and name in value:
+                    told = value[name][part]
+                    found[row + i] = told if part == "score" else self.code.words[told]
+            row += len(one)
+        return found
+
+    def _direction(self, table: Tables) -> np.ndarray:
+        """Return the direction nearest to each object's heading, within the tolerance."""
+        ways = self.above.ways or DirectionScope({})
+        heading = table.extra("heading_deg", lambda values: np.asarray(values, np.float64), np.nan)
+        arrows = np.array(list(ways.arrows.values()), np.float64).reshape(-1, 2)
+        aspect = (table.size[:, 0] / table.size[:, 1] if ways.share else np.ones(len(heading)))[:, None]
+        course = np.degrees(np.arctan2(arrows[:, 0] * aspect, -arrows[:, 1])) % 360
+        off = np.abs((heading[:, None] - course + 180) % 360 - 180)
+        off = np.where(np.isnan(off), np.inf, off)
+        best = off.argmin(axis=1) if len(arrows) else np.zeros(len(heading), np.int64)
+        near = off[np.arange(len(best)), best] <= ways.tolerance
+        codes = np.array([self.code.words[name] for name in ways.arrows])
+        return np.where(near, codes[best], np.nan)
+
+    def _changing(self, one: EvaluationContext) -> None:
+        """Set the columns that depend on earlier frames."""
+        for (key, _), at in self.code.objects.items():
+            what = self.code.facts.objects[key]
+            if key == "age_s":
+                known = one.place >= 0
+                first = self.tracks["first_s"][one.place[known]]
+                one.objects[known, at] = one.pts_s[one.owner[known]] - first
+            elif isinstance(what, Happening):
+                one.objects[:, at] = 0.0
+                for frame, track, n in self._happened(what, one.frames):
+                    if track is not None and n:
+                        one.objects[(one.owner == frame) & (one.track == track), at] = 1.0
+            elif _of_area(what):
+                area = what if isinstance(what, Area) else what[0]
+                one.objects[:, at] = self._zones[area.stage].column(area.area, len(one.owner), dwell=what is not area)
+
+    # ------------------------------------------------------------------------------------------------------ frames
+
+    def _frame_facts(self, one: EvaluationContext, most: int) -> None:
+        facts = self.code.facts
+        for (key, _), at in self.code.frames.items():
+            if key in facts.members:
+                area, label = facts.members[key]
+                one.facts[:, at] = self._zones[area.stage].members(area.area, label, most)[one.slot]
+            elif key in facts.happened:
+                for frame, _, n in self._happened(facts.happened[key], one.frames):
+                    one.facts[frame, at] += n
+            elif key == "source":
+                one.facts[:, at] = [self.code.words[frame.source] for frame in one.frames]
+            elif key in facts.frames:
+                one.facts[:, at] = [self._told(frame, *facts.frames[key]) for frame in one.frames]
+
+    def _told(self, frame: Frame, name: str, part: str) -> float:
+        found = frame.facts.get("attributes", {}).get(name)
+        if found is None:
+            return np.nan
+        return float(found["score"]) if part == "score" else self.code.words[found["label"]]
+
+    @staticmethod
+    def _happened(what: Happening, frames: list[Frame]) -> Iterator[tuple[int, int | None, int]]:
+        for number, frame in enumerate(frames):
+            for event in frame.events:
+                if event.stage == what.stage and what.kind in (None, event.kind):
+                    fits = what.where is None or value_of(what.where, _flat(event.data)) is True
+                    yield number, event.track_id, int(fits)
+
+
+def _of_area(what: Any) -> bool:
+    return isinstance(what, Area) or (isinstance(what, tuple) and isinstance(what[0], Area))
+
+
+def _flat(data: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in data.items():
+        found.update(_flat(value, f"{above}{name}.") if isinstance(value, Mapping) else {f"{above}{name}": value})
+    return found
+
+
+def _as_kind(values: Any, kind: str, words: Any) -> np.ndarray:
+    """Convert a column's values to the numbers used in conditions."""
+    column = np.asarray(values)
+    if column.ndim == 1 and kind == NUMBER and column.dtype.kind in "fiu":
+        numbers = column.astype(np.float64)
+        return np.where(column == -1, np.nan, numbers) if column.dtype.kind == "i" else numbers  # -1: no value
+    if column.ndim == 1 and kind == BOOL and column.dtype.kind == "b":
+        return column.astype(np.float64)
+    found = np.full(len(column), _UNKNOWN[kind])
+    for i, value in enumerate(column.tolist()):
+        if kind == TEXT and isinstance(value, str):
+            found[i] = words[value]
+        elif (kind == BOOL) == isinstance(value, bool) and kind != TEXT and isinstance(value, (int, float)):
+            found[i] = value
+    return found

@@ -1,0 +1,1 @@
+"""Live changes: commands, reload, settings, and the state that survives a restart."""

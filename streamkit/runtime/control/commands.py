@@ -1,0 +1,192 @@
+"""Live changes to a running pipeline, from any thread: add, remove and pause sources, change options.
+
+No call here waits for a source, a stage or a file.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from streamkit.config.graph import with_source
+from streamkit.config.plan import Graph, Node, SourceConfig
+from streamkit.core.errors import ConfigError
+from streamkit.core.text import did_you_mean
+from streamkit.runtime.control.settings import changeable, checked, value_of
+from streamkit.runtime.control.state_store import StateStore
+from streamkit.runtime.execution.graph_outputs import FrameListener, GraphOutputs
+from streamkit.runtime.execution.stage_runner import Runner
+from streamkit.runtime.ingest.fault_injector import FaultInjector, faults_of, faults_told
+from streamkit.runtime.ingest.source_status import SourceState
+from streamkit.runtime.ingest.sources import Sources, stream_numbers
+
+
+class Controls:
+    """The part of `Pipeline` that other threads may call.
+
+    If the YAML sets `state`, changes are stored in that file and applied again at the next start.
+
+    Args:
+        graph: the running graph. Its list `sources` is replaced, never mutated, when sources change.
+        say: receives messages for the user.
+
+    Attributes:
+        addresses: addresses by source, for stages that read a source's own packets.
+        streams: video stream numbers by source, if the source sets one.
+    """
+
+    sources: Sources
+    ends: GraphOutputs
+
+    def __init__(self, graph: Graph, say: Callable[[str], None]) -> None:
+        self.graph, self.say = graph, say
+        self._store = None if graph.config.state is None else StateStore(graph.config.state)
+        self._paused = set() if self._store is None else self._store.restore(graph, say)
+        self.addresses = {source.id: str(source.options.get("uri", "")) for source in graph.sources}
+        self.streams = stream_numbers(graph.sources)
+        self._faults = faults_of(graph.sources)
+        self._runners: list[tuple[Node, Runner]] = []
+        self._changing = threading.RLock()
+
+    @property
+    def states(self) -> dict[str, SourceState]:
+        """State of each source, by id; the dict itself is never mutated."""
+        return self.sources.states
+
+    def add(self, source: SourceConfig, *, from_yaml: bool = False) -> None:
+        """Add a source.
+
+        Args:
+            source: the source.
+            from_yaml: whether the change comes from the YAML, so that the state file need not keep it.
+
+        Raises:
+            ConfigError: its id is taken, a sink does not support it, or the run is over.
+            OutputError: the state cannot be written.
+        """
+        with self._changing:
+            self.sources.check_free(source.id)
+            known = with_source(self.graph, source)
+            if source.fault is not None:
+                self._faults[source.id] = FaultInjector(source.fault, source.id)
+                self.say(faults_told({source.id: self._faults[source.id]}))
+            self.addresses[source.id] = str(source.options.get("uri", ""))
+            self.streams.update(stream_numbers([source]))
+            self.sources.add(source)
+            self.graph.sources = known
+            if self._store is not None:
+                self._store.forget(source.id) if from_yaml else self._store.added(source)
+
+    def remove(self, id_: str, *, from_yaml: bool = False) -> None:
+        """Remove a source; its frames in flight are still processed. Raises ConfigError if the id is unknown."""
+        with self._changing:
+            self.sources.remove(id_)
+            self.graph.sources = [source for source in self.graph.sources if source.id != id_]
+            self._faults.pop(id_, None)
+            self.addresses.pop(id_, None)
+            self.streams.pop(id_, None)
+            if self._store is not None:
+                self._store.forget(id_) if from_yaml else self._store.removed(id_)
+
+    def change(self, source: SourceConfig, *, from_yaml: bool = False) -> None:
+        """Replace the source with the same id: the old one ends, the new one starts. Raises ConfigError."""
+        with self._changing:
+            self.remove(source.id, from_yaml=from_yaml)
+            self.add(source, from_yaml=from_yaml)
+
+    def follow(self, id_: str, source: SourceConfig | None) -> None:
+        """Apply an edit of a source in the YAML, or its removal; this overrides changes made by other calls.
+
+        Raises:
+            ConfigError: a sink does not support it, or the run is over.
+            OutputError: the state cannot be written.
+        """
+        with self._changing:
+            if id_ in self.states:
+                self.remove(id_, from_yaml=True)
+            if source is not None:
+                self.add(source, from_yaml=True)
+
+    def forget(self, sources: Iterable[str], settings: Mapping[str, Collection[str]]) -> None:
+        """Remove these sources, and these options by node, from the state file: the YAML was edited.
+
+        Raises:
+            OutputError: the state cannot be written.
+        """
+        if self._store is None:
+            return
+        for id_ in sources:
+            self._store.forget(id_)
+        for id_, names in settings.items():
+            for name in {id_, id_.split(".", 1)[0]}:  # either may have been named: the part, or the composite
+                self._store.forget_settings(name, names)
+
+    def pause(self, id_: str) -> None:
+        """Pause a source: a file holds its position, a camera is closed. Raises ConfigError if the id is unknown."""
+        self._pause(id_, True)
+
+    def resume(self, id_: str) -> None:
+        """Resume a source: a file continues, a camera is opened again. Raises ConfigError if the id is unknown."""
+        self._pause(id_, False)
+
+    def _pause(self, id_: str, paused: bool) -> None:
+        with self._changing:
+            self.sources.pause(id_, paused)
+            if self._store is not None:
+                self._store.paused(id_, paused)
+
+    def changeable(self, id_: str) -> dict[str, Any]:
+        """Changeable options of a stage, with their values. Raises ConfigError if the id is unknown."""
+        return changeable(self.graph, id_)
+
+    def set(self, id_: str, values: Mapping[str, Any]) -> None:
+        """Change options of a stage from its next batch on, with values as in the YAML; all or none.
+
+        Args:
+            id_: the stage; for a composite such as `detect`, the part with the option is found.
+            values: new values by option; each option must be `changeable`.
+
+        Raises:
+            ConfigError: lists every problem.
+        """
+        with self._changing:
+            for node, new in checked(self.graph, id_, values):
+                self.apply(node, new)
+            if self._store is not None:
+                self._store.changed(id_, values)
+
+    def apply(self, node: Node, new: Mapping[str, Any]) -> None:
+        """Set validated option values of a node from its next batch on.
+
+        If the stage rejects them, the old values are restored, and the state file keeps nothing of these options.
+        """
+        before = {name: value_of(node, name) for name in new}
+
+        def refused() -> None:
+            with self._changing:
+                if all(node.options.get(name) is value for name, value in new.items()):
+                    node.options = {**node.options, **before}
+                    self.forget((), {node.id: new})
+
+        node.options = {**node.options, **new}
+        for own, one in list(self._runners):
+            if own is node:
+                one.change(new, refused)
+
+    def trigger(self, id_: str, source: str, **data: Any) -> None:
+        """Let a recording stage record at the source's next frame; `data` becomes the data of its event `manual`.
+
+        Raises:
+            ConfigError: the source does not exist, or no stage with that id records.
+        """
+        recorders = {node.id: one for node, one in list(self._runners) if node.type.spec.on_demand}
+        for name, known, what in ((id_, recorders, "stage that records"), (source, self.states, "source")):
+            if name not in known:
+                raise ConfigError(f"there is no {what} {name!r}{did_you_mean(name, known, all_if_few=True)}")
+        for stage in recorders[id_].instances():
+            stage.trigger(source, **data)  # type: ignore[attr-defined]
+
+    def listen(self, seen: FrameListener) -> Callable[[], None]:
+        """See `GraphOutputs.listen`."""
+        return self.ends.listen(seen)

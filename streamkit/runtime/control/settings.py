@@ -1,0 +1,87 @@
+"""Stage options that can be changed while a pipeline runs: those that the stage lists in `changeable`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from streamkit.config.plan import Graph, Node
+from streamkit.config.validate import told
+from streamkit.core.errors import ConfigError, Problem
+from streamkit.core.options import Option, options
+from streamkit.core.text import did_you_mean
+
+
+def changeable(graph: Graph, id_: str) -> dict[str, Any]:
+    """Changeable options of a stage with their current values.
+
+    Args:
+        graph: the running graph.
+        id_: the stage's id; for a composite, the options of all its parts.
+
+    Raises:
+        ConfigError: there is no such stage.
+    """
+    return {name: value_of(node, name) for node in nodes_of(graph, id_) for name in node.type.spec.changeable}
+
+
+def checked(graph: Graph, id_: str, values: Mapping[str, Any]) -> list[tuple[Node, dict[str, Any]]]:
+    """Validate new option values of a stage as values in the YAML are; return them by node.
+
+    Raises:
+        ConfigError: lists every problem.
+    """
+    nodes, known = nodes_of(graph, id_), changeable(graph, id_)
+    problems: list[Problem] = []
+    for name in values:
+        if name not in known:
+            may = did_you_mean(name, known) or (f"; {', '.join(known)} may" if known else "")
+            problems.append(Problem(id_, 0, 0, f"{name} cannot change while the pipeline runs{may}"))
+    found: list[tuple[Node, dict[str, Any]]] = []
+    for node in nodes:
+        given = {name: value for name, value in values.items() if name in node.type.spec.changeable}
+        new: dict[str, Any] = {}
+        for option in options(node.type):
+            if option.name in given:
+                _check(graph, id_, option, given[option.name], new, problems)
+        if given and not problems:
+            try:
+                node.type(**{**node.options, **new})  # what __post_init__ refuses
+            except (TypeError, ValueError) as error:
+                problems.append(Problem(id_, 0, 0, str(error)))
+            found.append((node, new))
+    if problems:
+        raise ConfigError(problems)
+    return found
+
+
+def _check(
+    graph: Graph, id_: str, option: Option, value: Any, new: dict[str, Any], problems: list[Problem]
+) -> None:  # fmt: skip
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        adapter: Any = TypeAdapter(option.type)
+        text = json.dumps(value)
+        new[option.name] = adapter.validate_json(text, strict=True, context={"folder": graph.config.folder})
+    except ValidationError as error:
+        wrong = " or ".join(dict.fromkeys(told(one) for one in error.errors(include_url=False)))
+        problems.append(Problem(id_, 0, 0, f"{option.name} {wrong}, got {value!r}"))
+
+
+def nodes_of(graph: Graph, id_: str) -> list[Node]:
+    """The stage with that id, or the parts of that composite."""
+    if id_ in graph.nodes:
+        return [graph.nodes[id_]]
+    found = [node for node in graph.nodes.values() if id_ in graph.aliases and node.table == id_]
+    if not found:
+        raise ConfigError(f"there is no stage {id_!r}{did_you_mean(id_, [*graph.nodes, *graph.aliases])}")
+    return found
+
+
+def value_of(node: Node, name: str) -> Any:
+    """The value of an option; its default if unset."""
+    if name in node.options:
+        return node.options[name]
+    return next(option.default for option in options(node.type) if option.name == name)

@@ -1,0 +1,122 @@
+"""Stores live changes to sources and options in a small SQLite file, so that they survive a restart.
+
+The file contains only differences from the YAML. Addresses are stored with their passwords, so only the owner of the
+file may read it (mode 600).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from streamkit.config.pipeline_config import read_source, source_entry
+from streamkit.config.plan import Graph, SourceConfig
+from streamkit.core.errors import ConfigError, OutputError
+from streamkit.media.uris import mask
+from streamkit.runtime.control.settings import checked
+
+_SCHEMA = "CREATE TABLE IF NOT EXISTS changes (kind TEXT, id TEXT, value TEXT, PRIMARY KEY (kind, id))"
+_REMOVED = "null"
+
+
+class StateStore:
+    """The state file. All methods are thread-safe.
+
+    Args:
+        path: the file; its folder is created if needed.
+
+    Raises:
+        OutputError: the file cannot be read or written; every method may raise it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, threading.Lock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            path.chmod(0o600)
+        except OSError as error:
+            raise OutputError(f"cannot write the state {path}: {error.strerror}; name another file") from None
+        self._do(_SCHEMA)
+
+    def _do(self, text: str, *values: Any) -> list[Any]:
+        try:
+            with self._lock:
+                connection = sqlite3.connect(self._path)
+                try:
+                    with connection:
+                        return connection.execute(text, values).fetchall()
+                finally:
+                    connection.close()
+        except sqlite3.Error as error:
+            raise OutputError(f"cannot use the state {self._path}: {error}; mend or remove the file") from None
+
+    def _put(self, kind: str, id_: str, value: str) -> None:
+        self._do("INSERT OR REPLACE INTO changes VALUES (?, ?, ?)", kind, id_, value)
+
+    def _rows(self, kind: str) -> list[tuple[str, Any]]:
+        found = self._do("SELECT id, value FROM changes WHERE kind = ? ORDER BY rowid", kind)
+        return [(id_, json.loads(value)) for id_, value in found]
+
+    # -------------------------------------------------------------------------------------------------- to the file
+
+    def added(self, source: SourceConfig) -> None:
+        """Store that a source was added or replaced."""
+        self._put("source", source.id, json.dumps(source_entry(source)))
+        self.paused(source.id, False)
+
+    def removed(self, id_: str) -> None:
+        """Store that a source was removed."""
+        self._put("source", id_, _REMOVED)
+        self.paused(id_, False)
+
+    def paused(self, id_: str, paused: bool) -> None:
+        """Store that a source was paused or resumed."""
+        if paused:
+            self._put("paused", id_, "true")
+        else:
+            self._do("DELETE FROM changes WHERE kind = 'paused' AND id = ?", id_)
+
+    def changed(self, id_: str, values: Mapping[str, Any]) -> None:
+        """Store new option values of a stage."""
+        self._put("stage", id_, json.dumps({**dict(self._rows("stage")).get(id_, {}), **values}))
+
+    def forget(self, id_: str) -> None:
+        """Forget the changes of a source: the YAML was edited and takes precedence."""
+        self._do("DELETE FROM changes WHERE kind IN ('source', 'paused') AND id = ?", id_)
+
+    def forget_settings(self, id_: str, names: Collection[str]) -> None:
+        """Forget changed options of a stage: the YAML was edited and takes precedence."""
+        values = dict(self._rows("stage")).get(id_, {})
+        if left := {name: value for name, value in values.items() if name not in names}:
+            self._put("stage", id_, json.dumps(left))
+        else:
+            self._do("DELETE FROM changes WHERE kind = 'stage' AND id = ?", id_)
+
+    # ------------------------------------------------------------------------------------------------ from the file
+
+    def restore(self, graph: Graph, say: Callable[[str], None]) -> set[str]:
+        """Apply the stored changes to a graph that does not run yet; return the ids of paused sources.
+
+        A warning is logged for each change that no longer fits the YAML; it is skipped.
+        """
+        for id_, value in self._rows("source"):
+            try:
+                found = [] if value is None else read_source(graph.config, id_, value)
+            except ConfigError as error:
+                say(mask(f"{self._path}: source {id_} is left out: {error}"))
+                continue
+            known = {source.id: source for source in graph.sources if value is not None or source.id != id_}
+            graph.sources = list({**known, **{source.id: source for source in found}}.values())
+        for id_, values in self._rows("stage"):
+            try:
+                for node, new in checked(graph, id_, values):
+                    node.options = {**node.options, **new}
+            except ConfigError as error:
+                say(mask(f"{self._path}: the settings of {id_} are left out: {error}"))
+        return {id_ for id_, _ in self._rows("paused")}

@@ -1,0 +1,1 @@
+"""Stage runners, lanes, channels, isolation, and CUDA streams and events."""

@@ -1,0 +1,152 @@
+"""Bounded queues of batches between threads: ordered, and woken when the run is aborted."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections import deque
+from collections.abc import Sequence
+
+from streamkit.core.data import Batch
+
+
+class Aborted(Exception):
+    """The run was aborted; raised in threads that wait on a channel."""
+
+
+class Channel:
+    """A bounded queue of batches from one lane to the next.
+
+    Args:
+        depth: maximum number of queued batches.
+        sole: whether its reader reads no other channel; a reader of several may be waiting for another one.
+    """
+
+    def __init__(self, depth: int, *, sole: bool = False) -> None:
+        self.sole = sole
+        self._items: deque[Batch] = deque()
+        self._depth = depth
+        self._closed = self._aborted = False
+        self._takers = 0  # threads that wait in `get`
+        self._changed = threading.Condition()
+
+    def put(self, batch: Batch) -> None:
+        """Add a batch; wait while the queue is full. Raises Aborted."""
+        with self._changed:
+            while len(self._items) >= self._depth and not self._aborted:
+                self._changed.wait()
+            if self._aborted:
+                raise Aborted
+            self._items.append(batch)
+            self._changed.notify_all()
+
+    def wait_for_room(self, empty: bool = False, taken: bool = False) -> None:
+        """Wait until the queue is not full.
+
+        Args:
+            empty: wait until the queue is empty instead.
+            taken: wait until the reader would take a batch at once instead.
+
+        Raises:
+            Aborted: the run was aborted.
+        """
+        with self._changed:
+            while not self._aborted:
+                most = self._takers if taken else 1 if empty else self._depth
+                if len(self._items) < most:
+                    return
+                self._changed.wait()
+            raise Aborted
+
+    def get(self) -> Batch | None:
+        """Wait for the next batch and take it; None if the channel is closed and empty. Raises Aborted."""
+        with self._changed:
+            if not self._items and not self._closed and not self._aborted:
+                self._takers += 1
+                self._changed.notify_all()
+                while not self._items and not self._closed and not self._aborted:
+                    self._changed.wait()
+                self._takers -= 1
+            if self._aborted:
+                raise Aborted
+            if not self._items:
+                return None
+            batch = self._items.popleft()
+            self._changed.notify_all()
+            return batch
+
+    @property
+    def waiting(self) -> int:
+        """Number of queued batches."""
+        return len(self._items)
+
+    def close(self) -> None:
+        """Close the channel: no batch will follow."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def abort(self) -> None:
+        """Drop queued batches and raise Aborted in every thread that waits here."""
+        with self._changed:
+            self._aborted = True
+            self._items.clear()
+            self._changed.notify_all()
+
+
+class Outlet:
+    """Passes the batches of a lane's workers to every reader, in order.
+
+    The first reader gets the batch itself, each further reader a fork. A worker that is far ahead of a slow one waits
+    for it, which bounds the number of batches held here.
+    """
+
+    def __init__(self, readers: Sequence[Channel], workers: int) -> None:
+        self._readers, self._workers = readers, workers
+        self._ahead = 4 * workers
+        self._next = 0
+        self._early: list[tuple[int, Batch]] = []
+        self._aborted = False
+        self._changed = threading.Condition()
+
+    def put(self, batch: Batch) -> None:
+        """Pass on a batch once all earlier ones have been. Raises Aborted."""
+        with self._changed:
+            while batch.sequence > self._next and len(self._early) >= self._ahead and not self._aborted:
+                self._changed.wait()
+            if self._aborted:
+                raise Aborted
+            heapq.heappush(self._early, (batch.sequence, batch))
+            while self._early and self._early[0][0] == self._next:
+                self._deliver(heapq.heappop(self._early)[1])
+                self._next += 1
+            self._changed.notify_all()
+
+    def wait_for_room(self, empty: bool = False) -> None:
+        """Wait until every reader has room for another batch; for a single writer only. Raises Aborted.
+
+        Args:
+            empty: wait until that batch would also be the next one taken; with one reader, until the reader waits for
+                it. With several readers, a slow one then does not hold up the others.
+        """
+        for reader in self._readers:
+            reader.wait_for_room(empty, taken=empty and len(self._readers) == 1 and reader.sole)
+
+    def abort(self) -> None:
+        """Raise Aborted in the workers that wait here."""
+        with self._changed:
+            self._aborted = True
+            self._changed.notify_all()
+
+    def _deliver(self, batch: Batch) -> None:
+        forks = [batch.fork() for _ in self._readers[1:]]
+        for reader, item in zip(self._readers, [batch, *forks], strict=False):
+            reader.put(item)
+
+    def close(self) -> None:
+        """Close for one worker; after the last one, close the readers' channels."""
+        with self._changed:
+            self._workers -= 1
+            if self._workers == 0:
+                for reader in self._readers:
+                    reader.close()

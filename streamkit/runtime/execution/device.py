@@ -1,0 +1,221 @@
+"""The device of a pipeline: selection, one CUDA stream per lane, and synchronisation between streams.
+
+Each batch that leaves a lane carries an event recorded on the producer's stream. The consumer waits for it: a device
+lane on its stream, a host lane on its thread. Arrays that a lane has read are kept until its stream has passed them. A
+surface or tensor without references is therefore free, and neither the pool nor CuPy's allocator can reuse it early.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from streamkit.core.data import Batch, Device
+from streamkit.core.errors import ConfigError, DeviceError
+from streamkit.core.text import gpu_command
+
+_IN_FLIGHT = 4
+
+
+def choose(wanted: str | list[str], say: Callable[[str], None]) -> Device:
+    """Select the device for a pipeline's `device:`.
+
+    `auto` selects the first GPU if it and all packages for it are available, else the CPU, and logs the reason.
+
+    Raises:
+        DeviceError: the GPU asked for does not exist, or a package is missing.
+        ConfigError: several devices are given; `fleet.prepare` handles those.
+    """
+    if isinstance(wanted, list):
+        if len(wanted) != 1:
+            raise ConfigError(f"device: {wanted}: this takes one device; name one")
+        wanted = wanted[0]
+    if wanted == "cpu":
+        return Device("cpu")
+    index = int(wanted.partition(":")[2] or 0)
+    trouble = gpu_trouble(index)
+    if trouble is None:
+        return Device("cuda", index)
+    if wanted != "auto":
+        raise DeviceError(f"device {wanted} cannot be used: {trouble}; run.py doctor says more")
+    say(f"running on the CPU: {trouble}")
+    return Device("cpu")
+
+
+def gpu_trouble(index: int = 0) -> str | None:
+    """The reason why GPU `index` cannot be used, with the fix; None if it can."""
+    try:
+        import cupy
+    except ImportError:
+        if not _driver():
+            return "there is no NVIDIA driver on this machine"
+        return f"the package cupy is missing; {gpu_command()}"
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except Exception as error:
+        return f"no NVIDIA GPU or driver ({' '.join(str(error).split())})"
+    if index >= count:
+        return f"there is no GPU {index}, only {count}"
+    try:
+        import onnxruntime
+    except ImportError:
+        return f"the package onnxruntime-gpu is missing; {gpu_command()}"
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        return f"the onnxruntime installed has no CUDA provider; {gpu_command()}"
+    return None
+
+
+def _driver() -> bool:
+    """Whether the NVIDIA driver is installed."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+class LaneDevice:
+    """Synchronisation of a lane with the device. On the CPU it does nothing."""
+
+    def enter(self) -> contextlib.AbstractContextManager[Any]:
+        """Make the lane's stream current on this thread."""
+        return contextlib.nullcontext()
+
+    def receive(self, batch: Batch) -> None:
+        """Wait until this lane may read the batch's arrays."""
+
+    def hand_on(self, batch: Batch) -> None:
+        """Record when the batch will be ready, before it goes to another lane."""
+
+    def settle(self) -> None:
+        """Wait for all work of the lane."""
+
+
+class HostLane(LaneDevice):
+    """A lane of host stages in a GPU pipeline; waits on its thread.
+
+    Args:
+        device: the GPU, made current so that a stage's CuPy calls use it; None leaves the current one.
+    """
+
+    def __init__(self, device: Device | None = None) -> None:
+        self._device = device
+
+    def enter(self) -> contextlib.AbstractContextManager[Any]:
+        """Make the GPU current on this thread."""
+        if self._device is None:
+            return contextlib.nullcontext()
+        cuda, index = self._device.xp.cuda, self._device.index
+
+        @contextlib.contextmanager
+        def current() -> Iterator[None]:
+            with cuda.Device(index):
+                # `Device` leaves the call out where the GPU is current already, and then this thread has no context
+                # for calls of CUDA's driver, such as those of `ops.cuda.driver`
+                cuda.runtime.setDevice(index)
+                cuda.runtime.deviceSynchronize()
+                yield
+
+        return current()
+
+    def receive(self, batch: Batch) -> None:
+        """Wait on this thread until the GPU has written the batch."""
+        if batch.ready is not None:
+            batch.ready.synchronize()
+            batch.ready = None
+
+
+class CudaLane(LaneDevice):
+    """A lane with its own CUDA stream."""
+
+    def __init__(self, device: Device) -> None:
+        self._cupy = device.xp
+        self._device = device
+        self._kept: deque[tuple[Any, Any]] = deque()
+        self._reading: Any = None
+        self._stream: Any = None
+
+    def enter(self) -> contextlib.AbstractContextManager[Any]:
+        """Create a stream and make it current on this thread."""
+
+        @contextlib.contextmanager
+        def streams() -> Iterator[None]:
+            with self._cupy.cuda.Device(self._device.index):
+                self._stream = self._cupy.cuda.Stream(non_blocking=True)
+                with self._stream:
+                    yield
+
+        return streams()
+
+    def receive(self, batch: Batch) -> None:
+        """Make the stream wait for the batch and for the decoders' copies."""
+        from streamkit.ops.cuda import driver
+
+        if batch.ready is not None:
+            driver.wait(self._stream, batch.ready)
+        surfaces = [frame.surface for frame in batch.frames if frame.surface is not None]
+        driver.wait_for(self._stream, surfaces)
+        for surface in surfaces:
+            surface.awaited = True
+        self._reading = _held(batch)
+
+    def hand_on(self, batch: Batch) -> None:
+        """Record an event after the lane's work; keep what it read until the GPU has passed the event."""
+        from streamkit.ops.cuda import driver
+
+        event = self._cupy.cuda.Event(block=True, disable_timing=True)  # who waits for it leaves the core to decoders
+        driver.record(event, self._stream)
+        batch.ready = event
+        self._kept.append((event, (self._reading, _held(batch))))
+        while self._kept and (self._kept[0][0].done or len(self._kept) > _IN_FLIGHT):
+            self._kept[0][0].synchronize()
+            self._kept.popleft()
+
+    def settle(self) -> None:
+        """Wait for the stream and release everything kept."""
+        if self._stream is not None:
+            self._stream.synchronize()
+        self._kept.clear()
+
+
+def _held(batch: Batch) -> Any:
+    """References to a batch's arrays; its own fields change as it passes through the graph."""
+    return [frame.surface for frame in batch.frames], batch.tensor, dict(batch.outputs)
+
+
+def lane_device(device: Device, on_device: bool) -> LaneDevice:
+    """Create the synchronisation for a lane of device stages or of host stages."""
+    if device.kind == "cpu":
+        return LaneDevice()
+    return CudaLane(device) if on_device else HostLane(device)
+
+
+def describe_gpu(index: int) -> dict[str, Any]:
+    """Name, compute capability, free and total bytes of GPU `index`, and CUDA versions as (major, minor).
+
+    `driver` is the newest CUDA version that the driver supports, `runtime` the one that CuPy uses.
+    """
+    import cupy
+
+    runtime = cupy.cuda.runtime
+    with cupy.cuda.Device(index) as device:
+        free, total = runtime.memGetInfo()
+        name, capability = runtime.getDeviceProperties(index)["name"].decode(), str(device.compute_capability)
+    versions = {"driver": runtime.driverGetVersion(), "runtime": runtime.runtimeGetVersion()}
+    return {
+        "name": name,
+        "compute": f"{capability[:-1]}.{capability[-1:]}",
+        "free": int(free),
+        "total": int(total),
+        **{which: (number // 1000, number % 1000 // 10) for which, number in versions.items()},
+    }
+
+
+def gpu_count() -> int:
+    """Number of usable GPUs; `gpu_trouble` gives the reason if there is none."""
+    import cupy
+
+    return int(cupy.cuda.runtime.getDeviceCount())

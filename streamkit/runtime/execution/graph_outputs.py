@@ -1,0 +1,153 @@
+"""The ends of a graph: counts frames, objects and events there, and passes them to listeners."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from streamkit.config.plan import Graph, Node, stages_above
+from streamkit.core.data import Batch, Event, Frame
+from streamkit.core.detections import Detections
+from streamkit.core.errors import describe
+from streamkit.core.stage import Sink
+from streamkit.runtime.execution.lane import Lane
+from streamkit.runtime.execution.meters import Histogram
+from streamkit.runtime.execution.tables import split
+
+FrameListener = Callable[[Sequence[tuple[Frame, list[Event]]]], None]
+"""Is given the frames of a batch, without their surfaces, each with what happened at it."""
+
+
+class GraphOutputs:
+    """Counts frames, objects and events where the graph ends.
+
+    Branches share frames, objects and events. The first end counts frames for their sources; the first end downstream
+    of a stage counts that stage's objects and events for all.
+
+    Args:
+        graph: the graph.
+        lanes: its lanes.
+        count_sources: receives the frames at the first end, the sources that have ended, and the monotonic time.
+        say: receives messages for the user.
+        through: receives the sequence number of each batch that reaches the first end.
+        whole: receives each source whose last frame has reached every end.
+
+    Attributes:
+        finished: frames by end.
+        detections: objects by table.
+        events: events by kind.
+        latency: by end, from a frame's arrival or due time; live and paced sources only.
+        lock: guards all of these.
+        by_source: whether to count objects for each source as well.
+    """
+
+    def __init__(
+        self, graph: Graph, lanes: Sequence[Lane], say: Callable[[str], None],
+        count_sources: Callable[[Sequence[Frame], Iterable[str], float], None],
+        through: Callable[[int], None] = lambda sequence: None, whole: Callable[[str], None] = lambda source: None,
+    ) -> None:  # fmt: skip
+        self._graph, self._say, self._count_sources, self._through = graph, say, count_sources, through
+        self._whole, self._passed = whole, Counter[str]()
+        self.finished, self.detections, self.events = Counter[str](), Counter[str](), Counter[str]()
+        self.latency: dict[str, Histogram] = {}
+        self.lock = threading.Lock()
+        self.by_source = False
+        self._listeners: tuple[FrameListener, ...] = ()
+        self._own: dict[int, tuple[str, set[str]]] = {}
+        claimed: set[str] = set()
+        for lane in lanes:
+            last = lane.nodes[-1]
+            if issubclass(last.type, Sink) or not last.readers:
+                own = self._above(last) - claimed
+                self._own[id(lane)] = (last.id, own)
+                claimed |= own
+        self._first = next(iter(self._own), 0)
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def __contains__(self, lane: Lane) -> bool:
+        return id(lane) in self._own
+
+    def listen(self, seen: FrameListener) -> Callable[[], None]:
+        """Pass every batch to `seen`; return a function that stops it. `seen` must be quick and thread-safe.
+
+        The first end passes every frame with its events; any other end passes only frames with events from stages of
+        its own branch. Each event is passed once. `frame.tables` is filled.
+        """
+        with self.lock:
+            self._listeners = (*self._listeners, seen)
+
+        def stop() -> None:
+            with self.lock:
+                self._listeners = tuple(one for one in self._listeners if one is not seen)
+
+        return stop
+
+    def count(self, lane: Lane, batch: Batch) -> None:
+        """Count a batch that has left a lane, if the lane is an end of the graph."""
+        end = self._own.get(id(lane))
+        if end is None:
+            return
+        name, own = end
+        now_s = time.monotonic()
+        frames = [*batch.frames, *batch.failed]
+        with self.lock:
+            self.finished[name] += len(frames)
+            for table in own.intersection(batch.tables):
+                self.detections[table] += len(batch.table(table))
+                if self.by_source:
+                    _count_objects(batch, batch.table(table))
+            self.events.update(event.kind for frame in frames for event in frame.events if event.stage in own)
+            for frame in frames:
+                if frame.due_s is not None:
+                    self.latency.setdefault(name, Histogram()).add(now_s - frame.due_s)
+            if id(lane) == self._first:
+                self._count_sources(frames, batch.ended, now_s)
+                self._through(batch.sequence)
+            self._passed.update(batch.ended)
+            whole = [source for source in batch.ended if self._passed[source] == len(self)]
+            for source in whole:
+                del self._passed[source]
+        for source in whole:
+            self._whole(source)
+        if self._listeners and frames:
+            self._show(batch, own, every=id(lane) == self._first)
+
+    def count_event(self, time_s: float, event: Event) -> None:
+        """Count an event that belongs to no frame in the graph."""
+        with self.lock:
+            self.events[event.kind] += 1
+
+    def _show(self, batch: Batch, own: set[str], every: bool) -> None:
+        if batch.tables:
+            split(batch)
+        shown: list[tuple[Frame, list[Event]]] = []
+        for frame in sorted([*batch.frames, *batch.failed], key=lambda frame: frame.position):
+            events = [event for event in frame.events if event.stage in own]
+            if every or events:
+                shown.append((replace(frame, surface=None), events))
+        for seen in self._listeners if shown else ():
+            try:
+                seen(shown)
+            except Exception as error:
+                self._say(f"a listener failed and is not called any more: {describe(error)}")
+                with self.lock:
+                    self._listeners = tuple(one for one in self._listeners if one is not seen)
+
+    def _above(self, node: Node) -> set[str]:
+        """Ids of a stage and of all stages above it, and the tables of the detectors among them."""
+        nodes = [node, *stages_above(self._graph.nodes, node).values()]
+        return {one.id for one in nodes} | {one.table for one in nodes if "detections" in one.type.spec.writes}
+
+
+def _count_objects(batch: Batch, table: Detections) -> None:
+    """Add a table's objects to the counts of their sources."""
+    for frame, objects in zip(batch.frames, np.bincount(table.batch_row, minlength=len(batch.frames)), strict=True):
+        if frame.account is not None:
+            frame.account.objects += int(objects)

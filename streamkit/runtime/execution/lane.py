@@ -1,0 +1,178 @@
+"""A lane: a chain of stages between two channels, on one thread or on several in parallel."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamkit.config.plan import DECODE, Graph, Node
+from streamkit.core.data import Batch, Device
+from streamkit.core.stage import Sink
+from streamkit.core.tracing import Spans
+from streamkit.runtime.execution.channel import Aborted, Channel, Outlet
+from streamkit.runtime.execution.device import LaneDevice, lane_device
+from streamkit.runtime.execution.host import share_cores
+from streamkit.runtime.execution.prewarm import prewarm
+from streamkit.runtime.execution.stage_runner import Runner
+from streamkit.runtime.execution.tables import merge_batches
+
+
+@dataclass(slots=True)
+class Lane:
+    """A chain of stages that run one after the other on a thread.
+
+    Attributes:
+        nodes: the stages.
+        workers: number of threads that share the lane's batches; each has its own instances of the stages.
+        inputs: one channel for each input of the first stage.
+        outlet: passes batches on to the next lanes.
+        threads: the workers' threads.
+        taking: lock held by the worker that takes a batch from each input.
+    """
+
+    nodes: list[Node]
+    workers: int = 1
+    inputs: list[Channel] = field(default_factory=list)
+    outlet: Outlet = field(default_factory=lambda: Outlet([], 1))
+    threads: list[threading.Thread] = field(default_factory=list)
+    taking: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether its stages use arrays on the pipeline's device."""
+        return self.nodes[0].on_device
+
+    @property
+    def mostly_waits(self) -> bool:
+        """Whether its stages process no pixels on the host, so that its thread is idle most of the time."""
+        return self.on_device or not any("pixels" in node.reads for node in self.nodes)
+
+
+def partition(graph: Graph) -> list[Lane]:
+    """Cut the graph into lanes.
+
+    A stage joins the lane of its input if that is its only input, if it is that input's only reader, if both run on
+    the device or both on the host, and if no table crosses between them. Each sink has its own lane, so that writing
+    blocks no other stage.
+    """
+    lanes: dict[str, Lane] = {}
+    for node in graph.nodes.values():
+        above = graph.nodes.get(node.inputs[0]) if len(node.inputs) == 1 else None
+        if above is not None and _go_on(above, node):
+            lane = lanes[above.id]
+            lane.nodes.append(node)
+        else:
+            lane = Lane([node])
+        lanes[node.id] = lane
+    return list({id(lane): lane for lane in lanes.values()}.values())
+
+
+def _go_on(above: Node, node: Node) -> bool:
+    sinks = issubclass(above.type, Sink) or issubclass(node.type, Sink)
+    same_side = above.on_device == node.on_device
+    return not sinks and len(above.readers) == 1 and same_side and "detections" not in above.type.spec.writes
+
+
+def connect(graph: Graph, lanes: Sequence[Lane]) -> Outlet:
+    """Create the channels between the lanes; return the outlet for the batcher."""
+    readers: dict[str, list[Channel]] = {}
+    for lane in lanes:
+        for name in lane.nodes[0].inputs:
+            channel = Channel(lane.nodes[0].run.queue, sole=len(lane.nodes[0].inputs) == 1)
+            lane.inputs.append(channel)
+            readers.setdefault(name, []).append(channel)
+    for lane in lanes:
+        lane.outlet = Outlet(readers.get(lane.nodes[-1].id, []), lane.workers)
+    return Outlet(readers.get(DECODE, []), 1)
+
+
+class LaneThread:
+    """One thread of a lane.
+
+    Args:
+        lane: the lane.
+        runners: the lane's stages, for this thread only.
+        device: the pipeline's device.
+        ready: called once every stage is open.
+        fail: receives an error that ends the run.
+        finished: called with each batch that has passed the lane.
+        spans: returns the calling thread's track in the timeline of the run.
+    """
+
+    def __init__(
+        self,
+        lane: Lane,
+        runners: Sequence[Runner],
+        device: Device,
+        ready: Callable[[], None],
+        fail: Callable[[BaseException], None],
+        finished: Callable[[Lane, Batch], None],
+        spans: Callable[[], Spans] = Spans,
+    ) -> None:
+        self.lane, self.runners = lane, runners
+        self._ready, self._fail, self._finished, self._spans = ready, fail, finished, spans
+        self._device: LaneDevice = lane_device(device, lane.on_device)
+        self._on, self._stream_on = device, device if lane.on_device else None
+
+    def __call__(self) -> None:
+        """Open the stages, process batches until the inputs are closed, close the stages."""
+        opened: list[Runner] = []
+        if self.lane.mostly_waits:
+            share_cores(self._on)
+        try:
+            with self._device.enter():
+                try:
+                    for runner in self.runners:
+                        opened.append(runner)
+                        self._spans().call(f"open {runner.node.id}", runner.start)()
+                    if self._stream_on is not None and self._on.kind == "cuda":
+                        self._spans().call("warm up", prewarm)(self.runners, self._on)
+                    self._ready()
+                    self._loop()
+                except Aborted:
+                    pass
+                except BaseException as error:
+                    self._fail(error)
+                    for channel in self.lane.inputs:  # they have no reader left; a writer would wait without end
+                        channel.abort()
+                finally:
+                    self._close(opened)
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._ready()
+            self.lane.outlet.close()
+
+    def _loop(self) -> None:
+        spans = self._spans()
+        take = spans.call("wait for input", self._next, waiting=True)
+        receive = spans.call("wait for the GPU", self._device.receive, waiting=True)
+        stages = [spans.stage(runner.node.id, runner.run, self._stream_on) for runner in self.runners]
+        hand_on = spans.call("wait for the GPU", self._device.hand_on, waiting=True)
+        put = spans.call("wait for output", self.lane.outlet.put, waiting=True)
+        while (batch := take()) is not None:
+            receive(batch)
+            for run in stages:
+                batch = run(batch)
+            hand_on(batch)
+            self._finished(self.lane, batch)
+            put(batch)
+            del batch  # or this thread would hold the pictures while it waits for the next
+
+    def _next(self) -> Batch | None:
+        with self.lane.taking:  # or two workers of one lane would each take a part of two batches
+            batches: list[Any] = [channel.get() for channel in self.lane.inputs]
+        if any(batch is None for batch in batches):
+            return None
+        return batches[0] if len(batches) == 1 else merge_batches(batches)
+
+    def _close(self, opened: Sequence[Runner]) -> None:
+        self._device.settle()
+        self._spans().close()
+        for runner in opened:
+            try:
+                runner.finish()
+            except BaseException as error:
+                self._fail(error)

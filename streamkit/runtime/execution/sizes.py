@@ -1,0 +1,56 @@
+"""Concurrency on a device: frames per batch, instances of a stage, files read at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from streamkit.config.plan import Node
+from streamkit.core.batch_buckets import sizes
+from streamkit.core.data import Device
+
+_CPU_BATCH, _GPU_BATCH = 3, 64
+FILES_A_GPU = 32
+"""So many sources without a pace of their own are read at once on a GPU."""
+
+
+def cores() -> int:
+    """Number of CPU cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def batch_sizes(largest: int | None, device: Device) -> tuple[int, ...]:
+    """Sizes to which a batch may be padded, ascending; see `streamkit.core.batch_buckets.sizes`."""
+    return sizes(largest or (_CPU_BATCH if device.kind == "cpu" else _GPU_BATCH), device)
+
+
+def files_at_once(device: Device) -> int:
+    """Maximum number of sources without a pace that are read at the same time."""
+    return FILES_A_GPU if device.kind == "cuda" else max(4, 2 * cores())
+
+
+def batches_ahead(device: Device) -> int:
+    """Number of batches of frames that may be queued before the batcher makes the sources wait.
+
+    Small batches need a longer queue, or threads switch at every frame; on a GPU, queued frames occupy device memory.
+    """
+    return 4 if device.kind == "cpu" else 2
+
+
+def instances(nodes: Sequence[Node], device: Device, own_cores: int | None = None) -> int:
+    """Number of threads that share a lane: one per core for batch stages on the CPU, else one.
+
+    Args:
+        nodes: the lane's stages.
+        device: the pipeline's device.
+        own_cores: number of cores reserved for the pipeline, if it may not use all cores of the process.
+    """
+    asked = [node.run.instances for node in nodes if node.run.instances is not None]
+    if not nodes[0].on_device:
+        return 1
+    if asked:
+        return max(asked)
+    return (own_cores or cores()) if device.kind == "cpu" else 1

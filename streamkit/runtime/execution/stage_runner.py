@@ -1,0 +1,284 @@
+"""Runs one stage on batches: calls it according to its kind, and handles its exceptions.
+
+If a stage raises on a batch, the batch is retried frame by frame. A frame that raises again is marked as failed and
+leaves the batch's rows: later stages skip it, and sinks still write its record. An exception outside of a frame is
+logged and counted. Only an output that cannot be written ends the run.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from streamkit.config.plan import Node
+from streamkit.core.counters import Counters
+from streamkit.core.data import Batch, Frame
+from streamkit.core.errors import OutputError, StageError, StreamkitError, describe
+from streamkit.core.stage import Context, Stage
+from streamkit.runtime.execution.isolation import line_of
+from streamkit.runtime.execution.meters import StageMeter
+from streamkit.runtime.execution.surface_check import COPIED
+
+MakeContext = Callable[[str], Context]
+
+_TOLD = 20  # failed frames of a stage that are logged one by one
+RAISED = (Exception, SystemExit)
+"""What a stage may raise; one that wants to end the process ends none but itself."""
+
+
+class NotOpenedError(Exception):
+    """The instance for a frame failed to open earlier; the text gives the reason."""
+
+
+class Runner:
+    """Runs one node of the graph on one thread.
+
+    Args:
+        node: the node.
+        context: creates the context of an instance.
+        fail: receives an error that ends the run.
+
+    Attributes:
+        call: start time (monotonic, in seconds) and thread of the current call; None without one.
+        opening: whether the stage is being opened, which may load a network or compile.
+        dead: whether an output of the stage cannot be written; batches then skip the stage.
+    """
+
+    def __init__(self, node: Node, context: MakeContext, fail: Callable[[BaseException], None]) -> None:
+        self.node, self.meter, self._context, self._fail = node, StageMeter(), context, fail
+        self.counters = Counters()
+        self.call: tuple[float, int] | None = None
+        self.dead = self.opening = False
+        self.apart = not node.type.__module__.startswith(
+            "streamkit."
+        )  # a plugin's: see `runtime/execution/isolation.py`
+        self._unopened: dict[Any, str] = {}  # why an instance could not be opened
+        self._changes: deque[tuple[Mapping[str, Any], Callable[[], None]]] = deque()
+
+    def make(self, **replaced: Any) -> Stage:
+        """Create an instance with its context, not yet open."""
+        stage = self.node.type(**{**self.node.options, **replaced})
+        if self.node.in_place:
+            stage.in_place = True  # type: ignore[attr-defined]
+        stage.context = self._context(self.node.id)
+        stage.context.counters = self.counters
+        return stage
+
+    def opened(self, key: Any, **replaced: Any) -> Stage:
+        """Create and open an instance; one that fails to open is not retried for every frame.
+
+        Args:
+            key: identifies the instance, such as a source id.
+            replaced: options that replace those of the YAML.
+        """
+        if (why := self._unopened.get(key)) is not None:
+            raise NotOpenedError(why)  # a new one: what is raised again grows, and keeps its frame
+        made = self.make(**replaced)
+        try:
+            made.open()
+        except RAISED as error:
+            line = line_of(error, self.node.type)
+            self._unopened[key] = f"{describe(error)}{line and f' ({line})'}"
+            raise
+        return made
+
+    def start(self) -> None:
+        """Open the stage.
+
+        Raises:
+            StreamkitError: it cannot be opened; the text names the stage.
+        """
+        self.opening = True
+        try:
+            self.open()
+        except StreamkitError:
+            raise
+        except RAISED as error:
+            raise StreamkitError(str(self._failure(error, when=" as it was opened"))) from error
+        finally:
+            self.opening = False
+
+    def finish(self) -> None:
+        """Close the stage and report its exceptions."""
+        self.kept(self.close, " as it was closed")
+
+    def open(self) -> None:
+        """Open what is needed before the first frame."""
+
+    def run(self, batch: Batch) -> Batch:
+        """Run the stage on a batch of any length, including an empty one."""
+        self.call = time.monotonic(), threading.get_ident()
+        try:
+            if self._changes:
+                self._change()
+            if batch.frames and not self.dead:
+                begun = time.perf_counter()
+                self.mark(batch.frames)
+                self.meter.frames += len(batch.frames)
+                self.meter.batches += 1
+                try:
+                    batch = self._guarded(batch)
+                except OutputError as error:
+                    self._give_up(error)
+                self.meter.seconds += time.perf_counter() - begun
+            for source in batch.ended:
+                self.kept(partial(self.end, source), f" as the source {source} ended")
+        finally:
+            self.call = None
+        return batch
+
+    def copied(self, surfaces: int) -> None:
+        """Count surfaces that had to be copied before they were passed on."""
+        if surfaces:
+            self.counters.add(COPIED, surfaces)
+
+    def change(self, values: Mapping[str, Any], refused: Callable[[], None] = lambda: None) -> None:
+        """Change options before the next batch, from any thread; `refused` is called if the stage rejects them."""
+        self._changes.append((values, refused))
+
+    def _change(self) -> None:
+        while self._changes:
+            values, refused = self._changes.popleft()
+            changed: list[tuple[Stage, dict[str, Any]]] = []
+            try:
+                for instance in self.instances():
+                    changed.append((instance, {name: getattr(instance, name) for name in values}))
+                    _set(instance, values)
+            except RAISED as error:
+                self.trouble(error, f" as {', '.join(values)} changed, and keeps what was")
+                for instance, before in changed:
+                    self.kept(partial(_set, instance, before), " as it went back to what was")
+                self.kept(refused, " as its change was taken back")
+
+    def instances(self) -> Iterable[Stage]:
+        """The open instances."""
+        raise NotImplementedError
+
+    def mark(self, frames: Sequence[Frame]) -> None:
+        """Set the current stage and its counters on the frames."""
+        for frame in frames:
+            frame.stage, frame.counters = self.node.id, self.counters
+
+    def end(self, source: str) -> None:
+        """Release what belongs to `source`: it has no further frames."""
+
+    def close(self) -> None:
+        """Close every open instance."""
+
+    def process(self, batch: Batch) -> Batch:
+        """Call the stage."""
+        raise NotImplementedError
+
+    def _guarded(self, batch: Batch) -> Batch:
+        restore = self.remember(batch) if len(batch.frames) > 1 else None
+        try:
+            return self._processed(batch)
+        except StreamkitError:
+            raise
+        except RAISED as error:
+            if len(batch.frames) == 1:
+                return self.failed(batch, {0: error})
+        if restore is not None:
+            restore()
+        return self._one_by_one(batch)
+
+    def remember(self, batch: Batch) -> Callable[[], None] | None:
+        """Return a function that undoes the stage's changes to the batch before a retry; None if none is needed."""
+        return None
+
+    def _processed(self, batch: Batch) -> Batch:
+        """Call the stage; copy fields that only the runner sets to a new batch."""
+        made = self.process(batch)
+        if not isinstance(made, Batch):
+            raise TypeError(f"{self.node.type.__name__}.process must return a Batch, got {type(made).__name__}")
+        if made is not batch:
+            made.sequence, made.ended, made.ready = batch.sequence, batch.ended, made.ready or batch.ready
+            own = set(map(id, made.failed))
+            made.failed = [*(frame for frame in batch.failed if id(frame) not in own), *made.failed]
+        return made
+
+    def _one_by_one(self, batch: Batch) -> Batch:
+        """Run the stage again on each frame alone, and join the frames that succeed."""
+        parts: list[Batch] = []
+        errors: dict[int, BaseException] = {}
+        for row in range(len(batch.frames)):
+            try:
+                parts.append(self._processed(batch.take([row])))
+            except StreamkitError:
+                raise
+            except RAISED as error:
+                errors[row] = error
+        if not errors:
+            return Batch.join(parts, batch)
+        marked = self.failed(batch, errors)
+        if not parts:
+            return marked
+        joined = Batch.join(parts, batch)
+        joined.failed = marked.failed
+        return joined
+
+    def failed(self, batch: Batch, errors: Mapping[int, BaseException]) -> Batch:
+        """Mark the frames in these rows as failed and remove them; end the run if `on_error` is `stop`."""
+        for row, error in errors.items():
+            self._tell(batch.frames[row], error)
+        well = [row for row in range(len(batch.frames)) if row not in errors]
+        kept = batch.take(well) if well else Batch([], batch.xp, sequence=batch.sequence)
+        kept.failed = [*batch.failed, *(batch.frames[row] for row in errors)]
+        kept.ended, kept.ready = batch.ended, batch.ready
+        return kept
+
+    def _failure(self, error: BaseException, frame: Frame | None = None, when: str = "") -> StageError:
+        known = not self.apart or isinstance(error, NotOpenedError)  # whose text has the line
+        line = "" if known else line_of(error, self.node.type)
+        return StageError(self.node.id, error, frame, when=when, line=line)
+
+    def _give_up(self, error: OutputError) -> None:
+        """End the run; batches skip this stage while the other outputs are still written."""
+        self.dead = True
+        self._fail(error)
+
+    def kept(self, call: Callable[[], None], when: str) -> None:
+        """Call a function of the stage outside of a frame; report exceptions so that other work continues."""
+        try:
+            call()
+        except OutputError as error:
+            self._give_up(error)
+        except RAISED as error:
+            self.trouble(error, when)
+
+    def trouble(self, error: BaseException, when: str) -> None:
+        """Log and count an exception outside of a frame; end the run if `on_error` is `stop`."""
+        told = self._failure(error, when=when)
+        self.meter.troubles += 1
+        self.counters.add("errors beside frames")
+        if self.node.run.on_error == "stop":
+            told.__cause__ = error
+            self._fail(told)
+        else:
+            self._context(self.node.id).log(str(told))
+
+    def _tell(self, frame: Frame, error: BaseException) -> None:
+        told = self._failure(error, frame)
+        frame.error = frame.error or str(told)
+        self.meter.failed += 1
+        self.counters.add("frames failed")
+        if frame.account is not None:
+            frame.account.failures += 1
+            frame.account.first_failure = frame.account.first_failure or str(told)
+        if self.node.run.on_error == "stop":
+            told.__cause__ = error
+            self._fail(told)
+        elif self.meter.failed <= _TOLD:
+            self._context(self.node.id).log(str(told))
+        elif self.meter.failed == _TOLD + 1:
+            self._context(self.node.id).log(f"{self.node.id}: further frames fail; the report counts them")
+
+
+def _set(instance: Stage, values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        setattr(instance, name, value)
+    instance.changed()

@@ -1,0 +1,76 @@
+"""Splits a batch's tables by frame, joins them again, and merges forks of one batch where branches meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from streamkit.core.data import Batch, Detections, Frame, merge
+
+
+def split(batch: Batch) -> None:
+    """Give every frame its rows of the batch's tables."""
+    for name in batch.tables:
+        table = batch.table(name)
+        for frame, part in zip(batch.frames, table.split(len(batch.frames)), strict=True):
+            frame.tables[name] = part
+
+
+def join(batch: Batch, before: list[dict[str, Detections]]) -> None:
+    """Rebuild the batch's tables from the frames' where a stage replaced them, and always those in `changed`."""
+    names = dict.fromkeys([*batch.tables, *(name for frame in batch.frames for name in frame.tables)])
+    for name in names:
+        pairs = zip(batch.frames, before, strict=True)
+        if any(frame.tables.get(name) is not old.get(name) for frame, old in pairs):
+            found = [frame.tables.get(name) for frame in batch.frames]
+            parts = [Detections.empty() if table is None else table for table in found]
+            batch.tables[name] = Detections.concat(parts, rows=range(len(parts)), exact=True)
+
+
+def merge_batches(batches: Sequence[Batch]) -> Batch:
+    """Merge forks of one batch, as branches left them: equal tables are kept once, and so are events.
+
+    A frame that failed in one of the forks has failed; it keeps the events of all forks.
+    """
+    first = batches[0]
+    lost = {frame.position for batch in batches for frame in batch.failed}
+    whole = [_without(batch, lost) for batch in batches]
+    result = whole[0]
+    for other in whole[1:]:
+        for name in other.tables:
+            mine = result.table(name) if name in result.tables else None
+            result.tables[name] = other.table(name) if mine is None else merge(mine, other.table(name))
+        for frame, twin in zip(result.frames, other.frames, strict=True):
+            _add_events(frame, twin)
+    failed = {frame.position: frame for batch in reversed(batches) for frame in batch.failed}
+    for frame in [frame for batch in batches if failed for frame in [*batch.failed, *batch.frames]]:
+        known = failed.get(frame.position, frame)
+        if known is not frame:  # it failed in another branch, or in both: what happened on it stays
+            _add_events(known, frame)
+    result.failed, result.ended, result.sequence = list(failed.values()), first.ended, first.sequence
+    result.ready = first.ready
+    return result
+
+
+def _add_events(frame: Frame, twin: Frame) -> None:
+    frame.skipped |= twin.skipped
+    frame.shown |= twin.shown
+    known = {event.key: place for place, event in enumerate(frame.events)}
+    for event in twin.events:
+        place = known.get(event.key)
+        if place is None:
+            frame.events.append(event)
+        elif (mine := frame.events[place]) is not event:  # a stage of one branch, or of both, has added to it
+            frame.events[place] = replace(mine, data={**event.data, **mine.data})
+    for key, fact in twin.facts.items():  # both may say of the frame what it is like, each in its own words
+        mine = frame.facts.setdefault(key, fact)
+        if mine is not fact and isinstance(mine, dict) and isinstance(fact, dict):
+            frame.facts[key] = {**fact, **mine}
+
+
+def _without(batch: Batch, lost: set[int]) -> Batch:
+    """The batch without the frames at these positions."""
+    kept = [row for row, frame in enumerate(batch.frames) if frame.position not in lost]
+    if len(kept) == len(batch.frames):
+        return batch
+    return batch.take(kept) if kept else Batch([], batch.xp)

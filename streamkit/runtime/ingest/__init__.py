@@ -1,0 +1,1 @@
+"""Sources: reader threads, reconnection, batching, pacing, packet buffers, and fault injection."""

@@ -1,0 +1,297 @@
+"""Collects frames of all sources into batches. A batch leaves when it is full or its oldest frame has waited enough.
+
+The batcher never waits for all sources. It is the only place that drops frames, and only those of live sources: a
+camera does not wait.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from streamkit.core.counters import Counters
+from streamkit.core.data import Batch, Event, Frame
+from streamkit.runtime.execution.channel import Aborted
+
+TOO_OLD, QUEUE_FULL = "frames dropped: over age", "frames dropped: queue full"
+LIVE_LATENCY_S = 1.0
+"""How old a live frame may be when it leaves in a batch, where the YAML does not say."""
+
+
+_LEAST_SHARE = 0.1  # of the latency allowed that is left for waiting here, however long the rest of the way takes
+_UNDER_WAY = 1000  # batches whose way is watched
+_LIVE_QUEUE = 4  # frames of a live source that may wait, however many sources there are: a hiccup is no reason to drop
+
+
+class Inlet:
+    """Queue for the frames of one source; `Batcher.begin` creates it.
+
+    Attributes:
+        source: the source's id.
+        drops: dropped frames by cause; the batcher's lock guards it and `events`.
+        events: events of dropped frames; the source's next frame that is kept takes them.
+        taken: number of its frames that went into batches.
+        live: whether its last frame had a due time.
+    """
+
+    __slots__ = ("_batcher", "drops", "ended", "events", "live", "room", "source", "taken", "waiting")
+
+    def __init__(self, batcher: Batcher, source: str, room: threading.Condition, drops: Counters) -> None:
+        self._batcher, self.source, self.room, self.drops = batcher, source, room, drops
+        self.waiting: deque[tuple[float, Frame]] = deque()
+        self.ended = self.live = False
+        self.events: list[Event] = []
+        self.taken = 0
+
+    def put(self, frame: Frame) -> None:
+        """Add a frame. If the queue is full, a frame without a due time waits; any other replaces the oldest.
+
+        Raises:
+            Aborted: the run was aborted, or the source was ended by another thread.
+        """
+        self._batcher._put(self, frame)
+
+    def end(self) -> None:
+        """End the source: queued frames still leave in batches. Later calls have no effect."""
+        self._batcher._end(self)
+
+
+class Batcher:
+    """Collects frames from the source threads into batches, live sources first, as cameras do not wait; then files.
+
+    Within each kind the sources take turns, one frame each. A batch leaves when `size` frames are queued, when its
+    oldest frame has waited `max_wait_s`, when the queue of every running source is full, or when all sources are done.
+
+    A frame with a due time (live and paced sources) is dropped and counted if a newer one needs its place, or if it
+    would be older than `max_latency_s` at the end of the graph. The time through the graph is measured: the end of the
+    graph calls `through`. A frame without a due time is never dropped; its source waits.
+
+    Args:
+        size: maximum number of frames in a batch.
+        max_wait_s: how long a frame waits for others, in seconds.
+        xp: the array module of the pipeline's device.
+        ahead: number of batches that may be queued before sources have to wait.
+        max_latency_s: maximum age in seconds of a frame with a due time at the end of the graph.
+        apart: make batches of one source each, all full but the last of a source, however long that takes; batches
+            then do not depend on the clock. Only for sources that end.
+
+    Attributes:
+        inlets: the sources that still have frames to come, by id.
+    """
+
+    def __init__(
+        self, size: int, max_wait_s: float, xp: Any, ahead: int = 2, max_latency_s: float = LIVE_LATENCY_S,
+        apart: bool = False,
+    ) -> None:  # fmt: skip
+        self._size, self._max_wait_s, self._xp, self._ahead = size, max_wait_s, xp, ahead
+        self._max_latency_s, self._apart = max_latency_s, apart
+        self.inlets: dict[str, Inlet] = {}
+        self._live: deque[Inlet] = deque()  # live sources with frames that wait, in turn
+        self._files: deque[Inlet] = deque()  # likewise those without due times
+        self._ended: list[Inlet] = []
+        self._running = self._queued = self._expected = self._sequence = 0
+        self._aborted = self._over = False
+        self._left: dict[int, float] = {}
+        self._transit_s = 0.0
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)  # for `next`, and for a source that takes another's id
+
+    def expect(self, sources: int) -> bool:
+        """Announce `sources` more (or fewer) sources; `next` waits for them. Returns False if it has already ended."""
+        with self._changed:
+            if self._over:
+                return False
+            self._expected += sources
+            self._changed.notify_all()
+            return True
+
+    def begin(self, source: str, drops: Counters | None = None) -> Inlet:
+        """Register one of the expected sources; wait until an earlier source with its id has ended.
+
+        Each inlet has its own condition for free space: waking all sources at every batch would cost more than their
+        frames.
+
+        Raises:
+            Aborted: the run was aborted.
+        """
+        with self._changed:
+            while source in self.inlets and not self._aborted:
+                self._changed.wait()
+            if self._aborted:
+                raise Aborted
+            self._running += 1
+            self._expected -= 1
+            made = Inlet(self, source, threading.Condition(self._lock), Counters() if drops is None else drops)
+            self.inlets[source] = made
+            return made
+
+    def _put(self, inlet: Inlet, frame: Frame) -> None:
+        with self._changed:
+            waiting = inlet.waiting
+            inlet.live = frame.due_s is not None
+            if frame.due_s is None:
+                while len(waiting) >= self._share() and not self._aborted and not inlet.ended:
+                    inlet.room.wait()
+            if self._aborted or inlet.ended:
+                raise Aborted
+            while frame.due_s is not None and len(waiting) >= max(_LIVE_QUEUE, self._share()):
+                self._drop(inlet, QUEUE_FULL)
+            waiting.append((time.monotonic(), frame))
+            if len(waiting) == 1:
+                self._line_up(inlet)
+            self._queued += 1
+            if self._queued == 1 or self._queued >= self._size or len(waiting) >= self._share():
+                self._changed.notify_all()
+
+    def _end(self, inlet: Inlet) -> None:
+        with self._changed:
+            if inlet.ended:
+                return
+            inlet.ended = True
+            self._running -= 1
+            self._ended.append(inlet)
+            self._wake_all()  # the others may have more waiting now
+
+    def next(self) -> Batch | None:
+        """Wait for the next batch and return it; None when all sources have ended. Raises Aborted."""
+        with self._changed:
+            while True:
+                while not self._due():
+                    self._changed.wait(self._patience())
+                if self._aborted:
+                    raise Aborted
+                frames = self._take()
+                ended = [inlet for inlet in self._ended if not inlet.waiting]
+                for inlet in ended:
+                    self._ended.remove(inlet)
+                    del self.inlets[inlet.source]
+                if ended:
+                    self._changed.notify_all()
+                if frames or ended:
+                    break
+                if self._idle() and not self._queued:
+                    self._over = True
+                    return None
+        for position, frame in enumerate(frames):
+            frame.position = position
+        well = [frame for frame in frames if frame.error is None]
+        failed = [frame for frame in frames if frame.error is not None]
+        told = tuple(inlet.source for inlet in ended)
+        batch = Batch(well, self._xp, sequence=self._sequence, failed=failed, ended=told)
+        if len(self._left) < _UNDER_WAY:
+            self._left[batch.sequence] = time.monotonic()
+        self._sequence += 1
+        return batch
+
+    def through(self, sequence: int) -> None:
+        """Update the time through the graph from a batch that reached its end: rises at once, falls slowly."""
+        left_s = self._left.pop(sequence, None)
+        if left_s is not None:
+            took_s = time.monotonic() - left_s
+            self._transit_s = max(took_s, 0.9 * self._transit_s + 0.1 * took_s)
+
+    @property
+    def live(self) -> bool:
+        """Whether a live source sends frames: a batch is then made only when it can leave at once."""
+        with self._lock:
+            return any(inlet.live for inlet in self.inlets.values())
+
+    @property
+    def waiting(self) -> int:
+        """Number of queued frames."""
+        return self._queued
+
+    def abort(self) -> None:
+        """Raise Aborted in every thread that waits here."""
+        with self._changed:
+            self._aborted = True
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        self._changed.notify_all()
+        for inlet in self.inlets.values():
+            inlet.room.notify_all()
+
+    def _share(self) -> int:
+        """Maximum number of queued frames of one source."""
+        least = self._size if self._apart else 2
+        return max(least, -(-self._ahead * self._size // max(1, self._running)))
+
+    def _take(self) -> list[Frame]:
+        """Take up to one batch of frames that are young enough: live sources first, one frame of each ready source."""
+        if self._apart:
+            return self._take_apart()
+        frames: list[Frame] = []
+        allowed_s = max(self._max_latency_s - self._transit_s, _LEAST_SHARE * self._max_latency_s)
+        oldest = time.monotonic() - allowed_s
+        for ready in (self._live, self._files):
+            while ready and len(frames) < self._size:
+                inlet = ready.popleft()
+                waiting = inlet.waiting
+                while waiting and (due_s := waiting[0][1].due_s) is not None and due_s < oldest:
+                    self._drop(inlet, TOO_OLD)
+                if waiting:
+                    frames.append(self._take_one(inlet))
+                if waiting:
+                    self._line_up(inlet)
+                inlet.room.notify()
+        return frames
+
+    def _line_up(self, inlet: Inlet) -> None:
+        """Queue a source behind the others of its kind, live or file."""
+        (self._files if inlet.waiting[0][1].due_s is None else self._live).append(inlet)
+
+    def _take_apart(self) -> list[Frame]:
+        """Take a batch of one source: the first that has a full batch or has ended."""
+        found = next(((ready, one) for ready in (self._live, self._files) for one in ready if self._full(one)), None)
+        if found is None:
+            return []
+        ready, inlet = found
+        ready.remove(inlet)
+        frames = [self._take_one(inlet) for _ in range(min(self._size, len(inlet.waiting)))]
+        if inlet.waiting:
+            self._line_up(inlet)
+        inlet.room.notify()
+        return frames
+
+    def _take_one(self, inlet: Inlet) -> Frame:
+        frame = inlet.waiting.popleft()[1]
+        self._queued -= 1
+        frame.events[:0], inlet.events = inlet.events, []
+        frame.ordinal, inlet.taken = inlet.taken, inlet.taken + 1
+        return frame
+
+    def _full(self, inlet: Inlet) -> bool:
+        return inlet.ended or len(inlet.waiting) >= self._size
+
+    def _drop(self, inlet: Inlet, cause: str) -> None:
+        """Drop the oldest frame; its events move to the next one."""
+        inlet.events += inlet.waiting.popleft()[1].events
+        self._queued -= 1
+        inlet.drops.add(cause)
+
+    def _idle(self) -> bool:
+        """Whether no source runs or is expected."""
+        return not self._running and self._expected <= 0
+
+    def _oldest(self) -> float:
+        return min(inlet.waiting[0][0] for ready in (self._live, self._files) for inlet in ready)
+
+    def _due(self) -> bool:
+        if self._aborted or self._idle() or (self._queued >= self._size and not self._apart):
+            return True
+        if self._queued == 0:
+            return bool(self._ended)
+        if self._apart:
+            return any(map(self._full, (*self._live, *self._files))) or any(not inlet.waiting for inlet in self._ended)
+        if self._running and all(inlet.ended or len(inlet.waiting) >= self._share() for inlet in self.inlets.values()):
+            return True
+        return time.monotonic() - self._oldest() >= self._max_wait_s
+
+    def _patience(self) -> float | None:
+        """How long to wait before checking again, in seconds; None to wait for a change."""
+        if self._queued == 0 or self._apart:
+            return None
+        return max(0.0, self._max_wait_s - (time.monotonic() - self._oldest()))

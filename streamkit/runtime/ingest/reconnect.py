@@ -1,0 +1,230 @@
+"""Reconnects a live source when it fails, ends or hangs; retries indefinitely by default.
+
+Indices and times of frames keep rising over all connections, so later stages see one source with a gap.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+
+from streamkit.config.plan import DECODE
+from streamkit.core.data import Event, Frame
+from streamkit.core.errors import SourceError
+from streamkit.core.retry import Retry
+from streamkit.core.stage import Source
+from streamkit.core.text import at_now
+from streamkit.media.freeze_detection import FreezeDetector
+from streamkit.runtime.execution.host import heap_trimmer
+
+RECONNECTED = "reconnected"
+"""The kind of the event on the first frame after a gap: `cause` and `away_s` say why there was one, and how long."""
+
+_FIRST_WAIT_S = 0.25
+_LONGEST_GAP_S = 10.0  # a time further ahead of the clock is none
+_SHORTEST_STEP_S = 1e-3
+_BURST = 6  # messages of one source at once
+_REFILL_S = 600.0  # and one more after each so long
+
+
+class ReconnectingSource(Source):
+    """A source that reconnects. Opening is a part of `frames`, so that it also waits for a peer that is not yet there.
+
+    Args:
+        inner: the source; it must allow opening after a close.
+        retry: when to retry, and for how long.
+    """
+
+    def __init__(self, inner: Source, retry: Retry) -> None:
+        self._inner, self._retry = inner, retry
+        self._stopped = threading.Event()
+        self._still = None if retry.frozen_s is None else FreezeDetector(retry.frozen_s)
+        self._last: tuple[int, float] | None = None  # index and time of the last frame
+        self._last_s = 0.0  # when it came, on the monotonic clock, and once the next is asked for, when that was
+        self._held_s = 0.0  # for how long frames were held by who took them, as in a pause, in all
+        self._live = False  # whether it was one of a live source
+        self._index, self._shift_s = 0, 0.0  # added to what comes
+        self._failed = 0  # connections in a row that showed nothing
+        self._level = 0  # of the back-off
+        self._since_s: float | None = None  # when the last connection was lost, on the monotonic clock
+        self._cause: str | None = None
+        self._told = False
+        self._words = _MessageLimiter()
+
+    @property
+    def unbounded(self) -> bool:
+        """See `Source.unbounded`."""
+        return self._inner.unbounded
+
+    def stop(self) -> None:
+        """See `Source.stop`: also ends the wait for the peer and the wait before a retry."""
+        self._stopped.set()
+        self._inner.stop()
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield the frames of all connections; indices and times keep rising.
+
+        Raises:
+            SourceError: the source failed and must not be retried, or the retries are exhausted.
+        """
+        self._inner.context = self.context
+        self.context.status("connecting", None, "")
+        begun_s = time.monotonic()
+        while not self._stopped.is_set():
+            opened_s, before = time.monotonic(), self._last
+            try:
+                yield from self._connection()
+                if self._stopped.is_set() or not self._live:
+                    return
+                raise SourceError("the stream ended", cause="lost")
+            except SourceError as error:
+                if self._stopped.is_set():
+                    return
+                if not self._may_try(error, self._last is not before, opened_s, self._last_s or begun_s):
+                    raise
+            self._stopped.wait(self._pause_s())
+
+    # ------------------------------------------------------------------------------------------------- a connection
+
+    def _connection(self) -> Iterator[Frame]:
+        """Yield the frames of one connection."""
+        inner, first = self._inner, True
+        inner.open()
+        try:
+            frames = inner.frames()
+            try:
+                for frame in frames:
+                    if first:
+                        if self._live and frame.time_s is None and not self._retry.files:
+                            self._live = False  # what was live has become a recording: it is over
+                            return
+                        self._begin(frame)
+                        first = False
+                    elif frame.time_s is not None:
+                        self._keep_rising(frame)
+                    frame.index, frame.pts_s = frame.index + self._index, frame.pts_s + self._shift_s
+                    self._last_s = time.monotonic()
+                    self._last = frame.index, frame.pts_s
+                    self._live = frame.time_s is not None
+                    if self._hangs(frame):
+                        raise SourceError(
+                            f"the picture has been the same for {self._retry.frozen_s:g} s or more", cause="frozen"
+                        )
+                    yield frame
+                    asked_s = time.monotonic()
+                    self._held_s, self._last_s = self._held_s + asked_s - self._last_s, asked_s
+            finally:
+                close = getattr(frames, "close", None)
+                if close is not None:
+                    close()
+        finally:
+            inner.close()
+            heap_trimmer.closed()
+
+    def _begin(self, frame: Frame) -> None:
+        """Continue indices and times with the first frame of a connection, and report the gap."""
+        if self._last is not None:
+            self._index = self._last[0] + 1 - frame.index
+            self._shift_s = self._next_s() - frame.pts_s
+        if self._still is not None:
+            self._still.begin()
+        self.context.status("running", None, "")
+        if self._since_s is not None:
+            away_s = time.monotonic() - self._since_s
+            self.context.counters.add("reconnects")
+            self.context.counters.add(f"reconnects: {self._cause or 'failed'}")
+            about = {"cause": self._cause, "away_s": round(away_s, 3)}
+            place = frame.source, frame.index + self._index, frame.pts_s + self._shift_s
+            frame.events.append(Event(RECONNECTED, DECODE, *place, data=about))
+            if self._told:
+                self._say(f"is back {at_now()}, after {away_s:.1f} s", always=True)
+        self._since_s = None
+
+    def _next_s(self) -> float:
+        """A presentation time for a frame that comes now."""
+        assert self._last is not None
+        return self._last[1] + max(time.monotonic() - self._last_s, _SHORTEST_STEP_S)
+
+    def _keep_rising(self, frame: Frame) -> None:
+        """Correct the times after the peer's clock has jumped."""
+        assert self._last is not None
+        pts_s = frame.pts_s + self._shift_s
+        if not self._last[1] < pts_s <= self._next_s() + _LONGEST_GAP_S:
+            self._shift_s = self._next_s() - frame.pts_s
+            self.context.counters.add("jumps in time put right")
+
+    def _hangs(self, frame: Frame) -> bool:
+        if self._still is None or frame.surface is None or frame.due_s is None:
+            return False
+        return self._still(frame.surface, self._last_s - self._held_s)  # a paused picture stands still by right
+
+    # -------------------------------------------------------------------------------------------------- between two
+
+    def _may_try(self, error: SourceError, came: bool, opened_s: float, seen_s: float) -> bool:
+        """Whether to retry after this error; logs and counts it."""
+        retry, now_s = self._retry, time.monotonic()
+        # a first failure of no known cause, such as an unknown protocol, does not pass by itself
+        if not (retry.files or self._live or (self._last is None and retry.first and error.cause)):
+            return False
+        if came:
+            self._failed = 0
+            self._level = 0 if now_s - opened_s > retry.max_wait_s else self._level
+        else:
+            self._failed += 1
+            self.context.counters.add("connection attempts failed")
+        given_up = None
+        if retry.attempts is not None and self._failed >= retry.attempts:
+            given_up = f"after {self._failed} attempts"
+        elif retry.give_up_s is not None and now_s - seen_s >= retry.give_up_s:
+            given_up = f"after {now_s - seen_s:.0f} s without a picture"
+        if given_up is not None:
+            raise SourceError(f"{error}; given up {given_up}", cause=error.cause) from error
+        if came or error.cause != self._cause or self._since_s is None:
+            what = "cannot be reached" if self._last is None else "is lost" if came else "is still away"
+            why = f" ({error.cause})" if error.cause else ""
+            self._told = self._say(f"{what} {at_now()}{why}: {error}; trying again") or (self._told and not came)
+        self._cause = error.cause
+        self._since_s = now_s if self._since_s is None else self._since_s
+        self.context.status("reconnecting", error.cause, str(error))
+        return True
+
+    def _pause_s(self) -> float:
+        """Seconds to wait before the next retry: exponential back-off with jitter, so that retries are not in step."""
+        longest_s = min(self._retry.max_wait_s, _FIRST_WAIT_S * 2**self._level)
+        self._level = min(self._level + 1, 30)
+        return random.uniform(longest_s / 2, longest_s)
+
+    def _say(self, text: str, *, always: bool = False) -> bool:
+        left_out = self._words(always)
+        if left_out is None:
+            return False
+        more = f" ({left_out} messages like it were left out)" if left_out else ""
+        self.context.log(f"source {self.context.id} {text}{more}")
+        return True
+
+
+class _MessageLimiter:
+    """Rate limit for messages: a short burst, then one now and then; a flapping source does not fill the log."""
+
+    def __init__(self) -> None:
+        self._left, self._filled_s, self._left_out = float(_BURST), time.monotonic(), 0
+
+    def __call__(self, always: bool) -> int | None:
+        """Number of messages omitted before this one; None if this one is omitted too."""
+        now_s = time.monotonic()
+        self._left = min(_BURST, self._left + (now_s - self._filled_s) / _REFILL_S)
+        self._filled_s = now_s
+        if not always and self._left < 1:
+            self._left_out += 1
+            return None
+        self._left -= 0 if always else 1
+        left_out, self._left_out = self._left_out, 0
+        return left_out
+
+
+def reconnecting(source: Source) -> Source:
+    """Wrap a source that declares a retry policy, so that it reconnects."""
+    retry = source.retry
+    return source if retry is None else ReconnectingSource(source, retry)

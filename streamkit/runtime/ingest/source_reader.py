@@ -1,0 +1,217 @@
+"""Reads one source from start to end on one thread; other threads may pause or end it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing, nullcontext
+from typing import Any
+
+from streamkit.config.plan import SourceConfig
+from streamkit.core.data import Frame
+from streamkit.core.errors import SourceError, describe
+from streamkit.core.stage import Source
+from streamkit.core.tracing import Spans
+from streamkit.runtime.execution.channel import Aborted
+from streamkit.runtime.ingest.batcher import Batcher, Inlet
+from streamkit.runtime.ingest.source_status import SourceState
+from streamkit.runtime.ingest.synchronized_start import SynchronizedStart
+
+Status = Callable[[str, str | None, str], None]
+Make = Callable[[SourceConfig, SourceState, Status], Source]
+"""Makes a source ready to be opened, which tells what it is doing by the last argument."""
+
+
+class SourceReader:
+    """Reads one source from start to end on one thread.
+
+    A source is paused between two frames. A source that continues without a reader, such as a camera, is closed during
+    the pause; indices and times continue to rise after it is opened again. Any other source holds one frame during the
+    pause and delays its due time by the length of the pause; `Pacer.follow` delays later frames in the same way.
+
+    Attributes:
+        start_line: barrier at which a paced source waits with its first frame; None for none.
+        start_number: the source's index among those that start together.
+    """
+
+    def __init__(self, config: SourceConfig, state: SourceState, batcher: Batcher, make: Make, limit: int | None,
+                 spans: Callable[[], Spans]) -> None:  # fmt: skip
+        self.config, self.state = config, state
+        self.error: BaseException | None = None
+        self._batcher, self._make, self._limit, self._spans = batcher, make, limit, spans
+        self._changed = threading.Condition()
+        self._paused = self._over = False
+        self._set_aside = False  # whether a pause stopped the source; it may be over before that is heard
+        self._stands = False  # whether a pause lets it stand still; what has no end is known by its first frame
+        self.start_line: SynchronizedStart | None = None
+        self.start_number = 0
+        self._source: Source | None = None
+        self._inlet: Inlet | None = None
+        self._index, self._shift_s = 0, 0.0  # added to what comes, once the source has been opened again
+        self._last: tuple[int, float, float] | None = None
+
+    def __call__(self) -> None:
+        """Pass frames to the batcher until the source ends."""
+        self.state.begun = True
+        try:
+            inlet = self._batcher.begin(self.config.id, self.state.drops)
+        except Aborted:
+            self.finish()
+            return
+        with self._changed:
+            self._inlet = inlet
+            if self._over:
+                inlet.end()
+        try:
+            while self._may_run() and not self._read(inlet):
+                pass
+        except Aborted:
+            pass
+        except Exception as error:
+            if not self._over:
+                self.state.raised = error
+                self.state.error = str(error) if isinstance(error, SourceError) else describe(error)
+                self.state.tell("failed", getattr(error, "cause", None), self.state.error)
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.finish()
+            inlet.end()
+
+    def end(self) -> None:
+        """End the source, from any thread; frames already passed on stay in the graph."""
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+            source, inlet = self._source, self._inlet
+        if source is not None:
+            source.stop()
+        if inlet is not None:
+            inlet.end()
+
+    def pause(self, paused: bool) -> None:
+        """Pause or resume the source, from any thread."""
+        with self._changed:
+            if paused != self._paused and not self.state.done:
+                self.state.tell("paused" if paused else "connecting")
+            self._paused = paused
+            self._changed.notify_all()
+            source = self._source if paused and not self._stands else None
+            self._set_aside |= source is not None
+        if source is not None:
+            source.stop()
+
+    @property
+    def paused(self) -> bool:
+        """Whether the source is paused."""
+        return self._paused
+
+    def _tell(self, state: str, cause: str | None = None, words: str = "") -> None:
+        """Take a status from the source, unless it is paused or over: those states take precedence."""
+        if not self._paused and not self._over:
+            self.state.tell(state, cause, words)
+
+    def finish(self) -> None:
+        """Mark the source as ended."""
+        self._arrive()
+        self.state.done = True
+        if self.state.error is None:
+            self.state.tell("ended")
+
+    def _may_run(self) -> bool:
+        """Wait while the source is paused; return False if it is over."""
+        with self._changed:
+            while self._paused and not self._over:
+                self._changed.wait()
+            return not self._over
+
+    def _read(self, inlet: Inlet) -> bool:
+        """Open and read the source; return True at its end, False if it was paused."""
+        made, state, again = self._make(self.config, self.state, self._tell), self.state, self._last is not None
+        id_, first = self.config.id, True
+        with self._changed:
+            self._source, self._set_aside, self._stands = made, False, not made.unbounded
+            if self._over or self._paused:
+                return self._over
+        spans = self._spans()
+        put = spans.call("wait for the batcher", inlet.put, waiting=True)
+        made.open()
+        try:
+            frames: Any = spans.each("decode", made.frames(), about={"source": id_})
+            with closing(frames) if hasattr(frames, "close") else nullcontext():
+                for frame in frames:
+                    if not isinstance(frame, Frame) or frame.source != id_ or frame.account is not None:
+                        raise self._refused(frame)
+                    if first:
+                        first = False
+                        with self._changed:
+                            self._stands |= frame.time_s is None
+                        self._line_up(frame)
+                    if (self._paused or self._set_aside) and not self._stand(frame):
+                        return self._over
+                    if self._over or (self._limit is not None and state.frames >= self._limit):
+                        return True
+                    if state.frames == 0 or state.state == "connecting":
+                        self._first(frame)
+                    if again:
+                        again = self._go_on(frame)
+                    if self._index:
+                        frame.index, frame.pts_s = frame.index + self._index, frame.pts_s + self._shift_s
+                    self._last = frame.index, frame.pts_s, time.monotonic()
+                    frame.account = state
+                    put(frame)
+                    state.frames += 1
+                    del frame
+                    if state.frames == self._limit:
+                        return True
+        finally:
+            self._source = None
+            made.close()
+        return self._over or not (self._paused or self._set_aside)
+
+    def _stand(self, frame: Frame) -> bool:
+        """Hold a frame until the pause is over; return False if the source must be closed instead."""
+        if self._set_aside or not self._stands:
+            return False
+        begun_s = time.monotonic()
+        goes_on = self._may_run()
+        if frame.due_s is not None:
+            frame.due_s += time.monotonic() - begun_s
+        return goes_on
+
+    def _line_up(self, frame: Frame) -> None:
+        """Wait at the start barrier with the first frame of a paced source."""
+        line = self._arrive()
+        if line is not None and frame.due_s is not None and frame.time_s is None:
+            frame.due_s += line.wait(self.start_number, lambda: self._over or self._paused)
+
+    def _arrive(self) -> SynchronizedStart | None:
+        """Count the source at its start barrier; return the barrier on the first call, None afterwards."""
+        line, self.start_line = self.start_line, None
+        if line is not None:
+            line.arrive()
+        return line
+
+    def _refused(self, frame: Any) -> SourceError:
+        """The error for a value that the source must not yield."""
+        name = self.config.type.name
+        if not isinstance(frame, Frame):
+            what = f"{type(frame).__name__}, not a Frame; yield a Frame for each picture"
+        elif frame.source != self.config.id:
+            what = f"a frame of the source {frame.source!r}; make each one as Frame(self.context.id, ...)"
+        else:
+            what = "the same Frame twice; yield a new Frame for each picture"
+        return SourceError(f"{name} yields {what}")
+
+    def _first(self, frame: Frame) -> None:
+        self.state.live = frame.due_s is not None
+        if self.state.state == "connecting":
+            self._tell("running")
+
+    def _go_on(self, frame: Frame) -> bool:
+        """Continue indices and times from the last frame before the source was opened again."""
+        assert self._last is not None
+        index, pts_s, at_s = self._last
+        self._index, self._shift_s = index + 1 - frame.index, pts_s + time.monotonic() - at_s - frame.pts_s
+        return False

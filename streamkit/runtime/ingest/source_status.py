@@ -1,0 +1,178 @@
+"""State of one source while it runs: what it is doing, its frame counts, and its rates."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamkit.core.counters import Counters, slug
+from streamkit.runtime.execution.meters import Histogram
+
+STATES = ("connecting", "running", "reconnecting", "paused", "ended", "failed")
+_SPAN = 6  # snapshots that a rate is taken over
+
+
+class Rate:
+    """Events per second over the last few seconds, from a monotonic counter."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque(maxlen=_SPAN)
+
+    def see(self, now_s: float, count: int) -> None:
+        """Add a snapshot of the count, at `now_s` seconds on the monotonic clock; call it about once a second."""
+        self._seen.append((now_s, count))
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a rate yet."""
+        return len(self._seen) > 1
+
+    @property
+    def per_s(self) -> float:
+        """The rate; 0 until it is known."""
+        if len(self._seen) < 2:
+            return 0.0
+        (begun_s, first), (ended_s, last) = self._seen[0], self._seen[-1]
+        return (last - first) / (ended_s - begun_s) if ended_s > begun_s else 0.0
+
+
+@dataclass(slots=True)
+class SourceState:
+    """State and counts of one source.
+
+    Once the source has ended, `frames == out + dropped`, except for frames that are still in flight.
+
+    Attributes:
+        frames: frames that the source has produced.
+        out: its frames that reached the end of the graph.
+        drops: dropped frames, by cause.
+        failed: its frames that reached the first end of the graph as failed.
+        failures: number of times a stage failed on one of its frames, on any branch.
+        first_failure: text of the first failure.
+        objects: objects detected on its frames; counted only if the run asks for it.
+        pts_s: PTS in seconds of its latest frame that reached the end of the graph.
+        facts: properties that the source reports: codec, size, and so on; see `Context.facts`.
+        error: why the source failed, or None.
+        raised: the exception for `error`.
+        begun: whether its turn has come; files may have to wait for it.
+        done: whether it has ended.
+        state: one of `STATES`.
+        cause: why it is in that state, in one word, such as `auth` or `lost`; or None.
+        words: the same as a sentence for people.
+        since_s: when it entered that state, in seconds since 1970.
+        reconnects: number of reconnections.
+        live: whether its frames arrive in real time.
+        latency: from a frame's arrival, or due time, to the end of the graph; live and paced sources only.
+        removed: whether it was removed while the pipeline ran.
+        counted: whether its counts were added to the totals of removed sources.
+    """
+
+    frames: int = 0
+    out: int = 0
+    drops: Counters = field(default_factory=Counters)
+    failed: int = 0
+    failures: int = 0
+    first_failure: str = ""
+    objects: int = 0
+    pts_s: float = 0.0
+    facts: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+    raised: Exception | None = None
+    begun: bool = False
+    done: bool = False
+    counters: Counters = field(default_factory=Counters)
+    state: str = "connecting"
+    cause: str | None = None
+    words: str = ""
+    since_s: float = field(default_factory=time.time)
+    reconnects: int = 0
+    live: bool = False
+    latency: Histogram | None = None
+    removed: bool = False
+    counted: bool = False
+    _in: Rate = field(default_factory=Rate)
+    _out: Rate = field(default_factory=Rate)
+    _lost: bool = False
+
+    def tell(self, state: str, cause: str | None = None, words: str = "") -> None:
+        """Set the state of the source; see `Context.status`."""
+        if state != self.state:
+            self.since_s = time.time()
+        self._lost = self._lost or state == "reconnecting"
+        if state == "running" and self._lost:
+            self.reconnects, self._lost = self.reconnects + 1, False
+        self.state, self.cause, self.words = state, cause, words
+
+    def see(self, now_s: float) -> None:
+        """Take a snapshot of the counts, for the rates."""
+        self._in.see(now_s, self.frames)
+        self._out.see(now_s, self.out)
+
+    @property
+    def dropped(self) -> int:
+        """Number of its frames that were dropped."""
+        return self.drops.values.total()
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has ended and every frame that it produced is accounted for."""
+        return self.done and self.out + self.dropped >= self.frames
+
+    @property
+    def rated(self) -> bool:
+        """Whether its rates are known."""
+        return self._in.known
+
+    @property
+    def fps_in(self) -> float:
+        """Frames per second that it produces, over the last seconds."""
+        return self._in.per_s
+
+    @property
+    def fps_out(self) -> float:
+        """Frames per second that reach the end of the graph, over the last seconds."""
+        return self._out.per_s
+
+    def report(self) -> dict[str, Any]:
+        """The source's part of the report; keys without a value are omitted."""
+        found: dict[str, Any] = {"frames": self.frames}
+        if self.live or self.drops.values:
+            found["out"] = self.out
+            found["dropped"] = short(self.drops.values)
+        if self.latency is not None:
+            found["latency"] = self.latency.summary()
+        if self.reconnects:
+            found["reconnects"] = self.reconnects
+        return {**found, "error": self.error} if self.error else found
+
+
+@dataclass(slots=True)
+class RemovedSources:
+    """Totals of the sources that were removed while the pipeline ran; their size does not grow with the sources."""
+
+    sources: int = 0
+    frames: int = 0
+    out: int = 0
+    failed: int = 0
+    counters: Counters = field(default_factory=Counters)
+    drops: Counters = field(default_factory=Counters)
+
+    def add(self, state: SourceState) -> None:
+        """Add the counts of a removed source that has ended."""
+        self.sources, self.frames, self.out = self.sources + 1, self.frames + state.frames, self.out + state.out
+        self.failed += state.error is not None
+        self.counters.values.update(dict(state.counters.values))
+        self.drops.values.update(dict(state.drops.values))
+
+    def report(self) -> dict[str, Any]:
+        """The `removed` part of the report."""
+        found: dict[str, Any] = {"sources": self.sources, "frames": self.frames, "out": self.out}
+        return {**found, "dropped": short(self.drops.values), **({"failed": self.failed} if self.failed else {})}
+
+
+def short(drops: Mapping[str, int]) -> dict[str, int]:
+    """Drop counts with the bare cause as key: `dropped: too old` becomes `too old`."""
+    return {slug(name.removeprefix("frames dropped: ")): n for name, n in sorted(dict(drops).items())}

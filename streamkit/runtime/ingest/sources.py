@@ -1,0 +1,305 @@
+"""The sources of a run: those in the YAML, and those that are added and removed while it runs.
+
+Each source is read on a thread. Live and paced sources have a thread each; files share a limited number of threads, and
+a paused file occupies none. Next to cameras, files are decoded at low priority. An exception in a source fails that
+source only. No call here waits for a source: a source that hangs in a read is cut off from the batcher, and its thread
+ends when the read returns.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from streamkit.config.plan import SourceConfig
+from streamkit.core.data import Frame
+from streamkit.core.errors import ConfigError
+from streamkit.core.stage import Source
+from streamkit.core.text import did_you_mean
+from streamkit.core.tracing import Spans
+from streamkit.runtime.execution.future import start
+from streamkit.runtime.execution.host import give_way, heap_trimmer
+from streamkit.runtime.execution.meters import Histogram
+from streamkit.runtime.ingest.batcher import Batcher
+from streamkit.runtime.ingest.source_reader import Make, SourceReader
+from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
+from streamkit.runtime.ingest.synchronized_start import SynchronizedStart
+
+GIVEN_UP = "frames dropped: run aborted"
+
+
+def in_realtime(config: SourceConfig) -> SourceConfig:
+    """The same source with `pace: realtime`, if it is a recording that could be read faster.
+
+    A source stays unchanged if it sets a pace or asks for several decoders, which serve to read faster than real time.
+    """
+    given = config.options
+    says = given.get("pace") is not None or given.get("decoders", 1) not in (1, "auto")
+    if says or not config.type.spec.has_pace:
+        return config
+    return replace(config, options={**given, "pace": "realtime"})
+
+
+def is_unbounded(config: SourceConfig) -> bool:
+    """Whether a source sets its own pace: a camera, or a paced file."""
+    made = config.type(**config.options)
+    return isinstance(made, Source) and made.unbounded
+
+
+class Sources:
+    """All sources of a run, by id.
+
+    Args:
+        configs: the sources at the start.
+        batcher: receives their frames.
+        make: creates a source.
+        limit: maximum number of frames per source.
+        at_once: maximum number of files that are read at the same time.
+        read: called with each source that was read to its end, and its final state.
+        fail: receives an error that ends the run.
+        spans: returns the calling thread's track in the timeline of the run.
+        keep_running: keep the run alive without any source, until `stop`.
+        realtime: play recordings at their own speed unless their options set another one.
+
+    Attributes:
+        states: state of each source; replaced, never mutated, when sources come and go.
+        removed: totals of the removed sources.
+    """
+
+    def __init__(
+        self, configs: Iterable[SourceConfig], batcher: Batcher, make: Make, *, limit: int | None, at_once: int,
+        read: Callable[[str, SourceState], None], fail: Callable[[BaseException], None], spans: Callable[[], Spans],
+        keep_running: bool = False, realtime: bool = False,
+    ) -> None:  # fmt: skip
+        self._realtime = realtime
+        self._batcher, self._make, self._limit, self._spans = batcher, make, limit, spans
+        self._at_once, self._read, self._fail, self._keep_running = at_once, read, fail, keep_running
+        self._lock = threading.Lock()
+        self._readings: dict[str, SourceReader] = {}
+        self._files: deque[SourceReader] = deque()  # those whose turn has not come
+        self._at_work: set[SourceReader] = set()  # and those whose turn has
+        self._started = self.stopping = False
+        self._cameras = keep_running  # whether there are, or may come, sources that do not wait
+        # those not through yet, by id: one that was removed and its successor may both be under way
+        self._open: dict[str, list[SourceState]] = {}
+        self.states: dict[str, SourceState] = {}
+        self.threads: set[threading.Thread] = set()
+        self.removed = RemovedSources()
+        for config in configs:
+            self._enter(config)
+
+    # ------------------------------------------------------------------------------------------------ come and go
+
+    @property
+    def over(self) -> bool:
+        """Whether no source will produce another frame."""
+        return self.stopping or (not self._keep_running and all(state.done for state in self.states.values()))
+
+    def start(self) -> list[threading.Thread]:
+        """Start reading; return the threads."""
+        with self._lock:
+            self._started = True
+            if self.stopping:
+                for reading in self._readings.values():
+                    reading.finish()
+                return []
+            self._batcher.expect(len(self._readings) + self._keep_running)
+            together = [reading for reading in self._readings.values() if is_unbounded(reading.config)]
+            line = SynchronizedStart(len(together))
+            for number, reading in enumerate(together):
+                reading.start_line, reading.start_number = line, number
+            for reading in sorted(self._readings.values(), key=lambda one: one.start_line is None):
+                self._begin(reading)
+            return list(self.threads)
+
+    def add(self, config: SourceConfig) -> None:
+        """Add a source.
+
+        Raises:
+            ConfigError: its id is taken, or the run is over.
+        """
+        with self._lock:
+            self.check_free(config.id)
+            if self.stopping or (self._started and not self._batcher.expect(1)):
+                raise ConfigError(f"source {config.id} comes too late: the run is over")
+            reading = self._enter(config)
+            if self._started:
+                self._begin(reading)
+
+    def check_free(self, id_: str) -> None:
+        """Raise ConfigError if a source with that id exists."""
+        if id_ in self.states:
+            raise ConfigError(f"there is a source {id_!r} already; remove it first, or give this another id")
+
+    def remove(self, id_: str) -> None:
+        """Remove a source; its frames in flight are still processed. Raises ConfigError if the id is unknown."""
+        with self._lock:
+            reading = self._reading(id_)
+            del self._readings[id_]
+            self.states = {name: state for name, state in self.states.items() if name != id_}
+            reading.state.removed = True
+            if not self._started:
+                self._open.pop(id_, None)
+            elif reading in self._files:
+                self._cancel(reading)
+        reading.end()
+        self._leave(id_, reading.state)
+
+    def pause(self, id_: str, paused: bool = True) -> None:
+        """Pause or resume a source. Raises ConfigError if the id is unknown."""
+        with self._lock:
+            reading = self._reading(id_)
+        reading.pause(paused)
+        with self._lock:
+            self._hire()  # it may have made room, or be waiting for its turn
+
+    def stop(self) -> None:
+        """End all sources."""
+        with self._lock:
+            if self.stopping:
+                return
+            self.stopping = True
+            for reading in list(self._files):
+                self._cancel(reading)
+            readings = list(self._readings.values())
+        for reading in readings:
+            reading.end()
+        if self._started:
+            self._batcher.expect(-int(self._keep_running))
+
+    def _enter(self, config: SourceConfig) -> SourceReader:
+        if self._realtime:
+            config = in_realtime(config)
+        state = SourceState()
+        made = self._readings[config.id] = SourceReader(
+            config, state, self._batcher, self._make, self._limit, self._spans
+        )
+        self.states = {**self.states, config.id: state}
+        self._open.setdefault(config.id, []).append(state)
+        return made
+
+    def _reading(self, id_: str) -> SourceReader:
+        found = self._readings.get(id_)
+        if found is None:
+            raise ConfigError(f"there is no source {id_!r}{did_you_mean(id_, self._readings)}")
+        return found
+
+    def _begin(self, reading: SourceReader) -> None:
+        if is_unbounded(reading.config):
+            self._cameras = True
+            self._thread(f"source/{reading.config.id}", lambda: self._run(reading))
+            return
+        self._files.append(reading)
+        self._hire()
+
+    def _next(self) -> SourceReader | None:
+        """The next file whose turn has come, or None. A paused file has no turn and occupies no slot."""
+        if sum(not reading.paused for reading in self._at_work) >= self._at_once:
+            return None
+        found = next((reading for reading in self._files if not reading.paused), None)
+        if found is not None:
+            self._files.remove(found)
+            self._at_work.add(found)
+        return found
+
+    def _hire(self) -> None:
+        """Start threads for the files whose turn has come."""
+        while (reading := self._next()) is not None:
+            self._thread(f"source/{len(self._at_work) - 1}", partial(self._work, reading))
+
+    def _cancel(self, reading: SourceReader) -> None:
+        """Cancel a file that has not been started."""
+        self._files.remove(reading)
+        self._batcher.expect(-1)
+        reading.finish()
+
+    def _thread(self, name: str, run: Callable[[], None]) -> None:
+        def call() -> None:
+            try:
+                run()
+            finally:
+                with self._lock:
+                    self.threads.discard(threading.current_thread())
+
+        self.threads.add(start(name, call))
+
+    def _work(self, first: SourceReader) -> None:
+        """Read a file, then further files as long as there is a free slot."""
+        reading: SourceReader | None = first
+        while reading is not None:
+            if self._cameras:
+                give_way()
+            self._run(reading)
+            with self._lock:
+                self._at_work.remove(reading)
+                reading = self._next()
+
+    def _run(self, reading: SourceReader) -> None:
+        reading()
+        heap_trimmer.closed()
+        state, id_ = reading.state, reading.config.id
+        if reading.error is not None:
+            self._fail(reading.error)
+        self._read(id_, state)
+        self._leave(id_, state)
+
+    # ------------------------------------------------------------------------------------------------- counting
+
+    def count(self, frames: Sequence[Frame], ended: Iterable[str], now_s: float) -> None:
+        """Count frames that reached the end of the graph, and settle sources that have ended."""
+        for frame in frames:
+            state: SourceState | None = frame.account
+            if state is None:  # made by a stage
+                continue
+            state.out += 1
+            state.pts_s = frame.pts_s
+            state.failed += frame.error is not None
+            if frame.due_s is not None:
+                if state.latency is None:
+                    state.latency = Histogram()
+                state.latency.add(now_s - frame.due_s)
+            if state.done:
+                self.settle(frame.source)
+        for id_ in ended:
+            self.settle(id_)
+
+    def settle(self, id_: str) -> None:
+        """Forget sources with that id whose frames are all accounted for."""
+        with self._lock:
+            left = []
+            for state in self._open.pop(id_, ()):
+                if state.settled:
+                    self._through(state)
+                else:
+                    left.append(state)
+            if left:
+                self._open[id_] = left
+
+    def _leave(self, id_: str, state: SourceState) -> None:
+        """Settle a source that has ended or was removed; it may have been settled before."""
+        self.settle(id_)
+        with self._lock:
+            if state.settled:
+                self._through(state)
+
+    def _through(self, state: SourceState) -> None:
+        if state.removed and not state.counted:
+            state.counted = True
+            self.removed.add(state)
+
+    def account(self) -> None:
+        """Count the frames that never reached the end of the graph as dropped, once the run is over."""
+        with self._lock:
+            for state in [state for states in self._open.values() for state in states]:
+                if (lost := state.frames - state.out - state.dropped) > 0:
+                    state.drops.add(GIVEN_UP, lost)
+                self._through(state)
+            self._open.clear()
+
+
+def stream_numbers(sources: Iterable[SourceConfig]) -> dict[str, int]:
+    """The option `stream` of the sources that set it, by id."""
+    return {source.id: source.options["stream"] for source in sources if source.options.get("stream") is not None}

@@ -1,0 +1,1 @@
+"""Several processes: workers, partition of sources, frame IPC, and merged reports."""

@@ -1,0 +1,151 @@
+"""One worker process: runs its share of the sources on its device, and reports to the parent process.
+
+It opens every stage, sends `ready`, and waits for `go`. The parent may then send `stop` (drain), `abort` (drop frames
+in flight), or `now` (exit at once without partial files). A worker also exits at once if its parent is gone. The parent
+handles signals.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read
+from streamkit.config.plan import Graph
+from streamkit.core.data import Device
+from streamkit.core.errors import ConfigError, OutputError, StageError, StreamkitError
+from streamkit.runtime.execution.device import choose
+from streamkit.runtime.execution.host import confine
+from streamkit.runtime.multiprocess.children import ParentConnection, end_at_once, ignore_signals
+from streamkit.runtime.multiprocess.frame_ipc import RelaySink, Uplink
+from streamkit.runtime.multiprocess.report_merge import WorkerReport
+from streamkit.runtime.observe.periodic_timer import PeriodicTimer
+from streamkit.runtime.pipeline import Pipeline
+
+_TELL_EVERY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """What a process is to do.
+
+    Attributes:
+        path: the pipeline's YAML.
+        set_: values that override the YAML.
+        device: the device, as named in the YAML.
+        sources: ids of its sources.
+        shared: ids of the sinks that the parent process runs.
+        limit: maximum number of frames per source.
+        part: index of the process, and number of processes.
+    """
+
+    path: Path
+    set_: dict[str, str]
+    device: str
+    sources: tuple[str, ...]
+    shared: tuple[str, ...]
+    limit: int | None
+    part: tuple[int, int] = (0, 1)
+
+
+def work(job: WorkerConfig, control: Connection, frames: Connection) -> None:
+    """Run a job; this is the main function of the process.
+
+    Args:
+        job: what to run.
+        control: messages and counts to the parent, orders from it.
+        frames: frames to the parent, for its sinks.
+    """
+    ignore_signals()
+    link, uplink, share, code = ParentConnection(control), Uplink(frames), None, 1
+    try:
+        device = choose(job.device, link.say)
+        confine(device, *job.part)
+        share = WorkerPipeline(_graph(job, uplink), device, job.limit, link, uplink)
+        with PeriodicTimer(_TELL_EVERY_S, share.tell):
+            code = share.run()
+    except BaseException as error:
+        link.fatal(error)
+    uplink.close()
+    if share is not None:
+        link.send("tally", share.tally(code))
+    link.send("end", code)
+
+
+def _graph(job: WorkerConfig, uplink: Uplink) -> Graph:
+    """Build the graph with the job's sources, and with relays in place of the parent's sinks."""
+    graph = build(read(job.path, set_=job.set_, device=job.device))
+    graph.sources = [source for source in graph.sources if source.id in job.sources]
+    gone = set(job.sources) - {source.id for source in graph.sources} | set(job.shared) - set(graph.nodes)
+    if gone:
+        raise ConfigError(f"{job.path} changed while the run began: {', '.join(sorted(gone))} is gone; start again")
+    for id_ in job.shared:
+        node = graph.nodes[id_]
+        node.type, node.options = RelaySink, {"uplink": uplink, "sink": id_}
+    return graph
+
+
+class WorkerPipeline(Pipeline):
+    """The pipeline of one worker process."""
+
+    def __init__(self, graph: Graph, device: Device, limit: int | None, link: ParentConnection, uplink: Uplink) -> None:
+        super().__init__(graph, device, limit=limit, say=link.say)
+        self.alarms.off()  # the parent looks at those of the whole
+        self._link, self._uplink = link, uplink
+        self._relayed = {id_ for id_, node in graph.nodes.items() if node.type is RelaySink}
+        self._go = threading.Event()
+        threading.Thread(target=self._obey, name="orders", daemon=True).start()
+
+    def fail(self, error: BaseException) -> None:
+        """End the run, here and in the other processes."""
+        self._link.fatal(error)
+        super().fail(error)
+        if not isinstance(error, (OutputError, StageError)):
+            self._uplink.abort()
+
+    def tally(self, code: int | None = None) -> WorkerReport:
+        """Counts so far, without those of the parent's sinks."""
+        report = self.report(code if code is not None else 0)
+        report["stages"] = {id_: stage for id_, stage in report["stages"].items() if id_ not in self._relayed}
+        done = tuple(id_ for id_, state in self.states.items() if state.done)
+        finished, latency = (
+            {id_: value for id_, value in dict(values).items() if id_ not in self._relayed}
+            for values in (self.finished, self.latency)
+        )
+        facts = self._observer.look() if self.graph.config.alarms else None
+        return WorkerReport(report, finished, latency, done, facts)  # type: ignore[arg-type]
+
+    def tell(self) -> None:
+        """Send the counts so far to the parent."""
+        with contextlib.suppress(RuntimeError):  # something was counted for the first time meanwhile: next time
+            self._link.send("tally", self.tally())
+
+    def _start_sources(self) -> None:
+        """Report that every stage is open, wait until all processes are ready, and start."""
+        self._link.send("ready")
+        self._go.wait()
+        if self.fatal is None:
+            super()._start_sources()
+
+    def _whole(self, source: str) -> None:
+        self._uplink.put("", None, source)  # behind the last of its frames
+
+    def _obey(self) -> None:
+        """Execute the parent's orders."""
+        while True:
+            try:
+                order = self._link.connection.recv()
+            except (EOFError, OSError):
+                order = "now"
+            if order == "now":
+                end_at_once()
+            if order == "stop":
+                self.stop()
+            elif order == "abort":
+                self.fail(StreamkitError("another process of the run failed"))
+            if order in ("go", "abort"):
+                self._go.set()

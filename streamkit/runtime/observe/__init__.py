@@ -1,0 +1,1 @@
+"""Metrics, traces, bottleneck, health, alarms, watchdog, and NVML."""

@@ -1,0 +1,280 @@
+"""Computes the facts of `streamkit/config/alarms.py` from the counts of a run, about once a second.
+
+This costs no time per frame, and memory is bounded by the number of sources.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamkit.config.alarms import FACTS
+from streamkit.config.plan import Graph, Node
+from streamkit.core.data import Device
+from streamkit.core.stage import Sink
+from streamkit.emit.emitter import Emitter
+from streamkit.io.outputs import fill_path
+from streamkit.runtime.execution.meters import Histogram
+from streamkit.runtime.execution.stage_runner import Runner
+from streamkit.runtime.ingest.source_status import SourceState
+
+Value = float | str
+_SHARE_S = 10.0  # shares are taken over so long
+_MINUTE_S = 60.0
+_HOUR = 61  # snapshots, a minute apart
+_AWAY = ("connecting", "reconnecting", "failed")
+_STILL = ("paused", "ended")
+
+
+@dataclass(slots=True)
+class HealthSnapshot:
+    """What is known at one moment.
+
+    Attributes:
+        sources: facts of each source, by id.
+        whole: facts of the pipeline.
+        about: the folder, emitter or stage that a pipeline fact is about, by fact.
+        places: index and time of each source's last frame, and its width and height.
+    """
+
+    sources: dict[str, dict[str, Value]] = field(default_factory=dict)
+    whole: dict[str, float] = field(default_factory=dict)
+    about: dict[str, str] = field(default_factory=dict)
+    places: dict[str, tuple[int, float, int, int]] = field(default_factory=dict)
+
+    def aged(self, age_s: float, gone: bool) -> HealthSnapshot:
+        """The facts `age_s` seconds later without news from their process; `gone` if the process has died."""
+        sources: dict[str, dict[str, Value]] = {}
+        for id_, own in self.sources.items():
+            made = sources[id_] = dict(own)
+            if own["state"] in _STILL:
+                continue
+            made["quiet_s"] = float(own["quiet_s"]) + age_s
+            if gone or own["down_s"]:
+                made["down_s"] = float(own["down_s"]) + age_s
+            if gone:
+                made |= {"state": "failed", "cause": "", "fps_in": 0.0, "fps_out": 0.0}
+        whole = dict(self.whole)
+        if gone:
+            whole |= {"total_fps": 0.0, "stage_call_s": 0.0, "memory_gb": 0.0}
+            whole["sources_down"] = sum(float(one["down_s"]) > 0 for one in sources.values())
+        return HealthSnapshot(sources, whole, self.about, self.places)
+
+
+def joined(parts: Sequence[HealthSnapshot]) -> HealthSnapshot:
+    """Merge the facts of several processes into those of one pipeline."""
+    found = HealthSnapshot()
+    for part in parts:
+        found.sources |= part.sources
+        found.places |= part.places
+        for name, value in part.whole.items():
+            known, how = found.whole.get(name), FACTS[name].joined
+            if how == "sum":
+                found.whole[name] = value + (known or 0.0)
+            elif known is None or (value > known if how == "most" else value < known):
+                found.whole[name] = value
+                found.about.update({name: part.about[name]} if name in part.about else {})
+    return found
+
+
+class Observer:
+    """Computes the facts of one process.
+
+    Args:
+        wanted: the facts to compute; others may be omitted.
+        states: returns the states of the sources.
+        runners: returns the current runners of the stages.
+        folders: folders in which outputs are written.
+        device: the device of the process.
+    """
+
+    def __init__(
+        self, wanted: Iterable[str], states: Callable[[], Mapping[str, SourceState]],
+        runners: Callable[[], Sequence[tuple[Node, Runner]]], folders: Sequence[Path] = (),
+        device: Device | None = None,
+    ) -> None:  # fmt: skip
+        self._wanted, self._states, self._runners, self._folders = frozenset(wanted), states, runners, folders
+        self._begun_s = time.monotonic()
+        self._watched: dict[str, _Watched] = {}
+        self._delivered: dict[str, tuple[int, float]] = {}  # by emitter: what it had delivered, and since when
+        self._nvml: Any = None
+        if device is not None and device.kind == "cuda" and "gpu_memory_share" in self._wanted:
+            from streamkit.runtime.observe.nvml import Nvml
+
+            self._nvml, self._device = Nvml(device.index), str(device)
+
+    def look(self, now_s: float | None = None) -> HealthSnapshot:
+        """Compute the facts; call it about once a second. `now_s` is the monotonic time, now by default."""
+        found, now_s = HealthSnapshot(), time.monotonic() if now_s is None else now_s
+        states = {id_: state for id_, state in self._states().items() if not state.removed}
+        for id_ in self._watched.keys() - states.keys():
+            del self._watched[id_]
+        for id_, state in states.items():
+            watched = self._watched.get(id_)
+            if watched is None or watched.state is not state:
+                watched = self._watched[id_] = _Watched(state, self._wanted, now_s)
+            found.sources[id_] = watched.look(now_s)
+            size = (int(state.facts.get(name) or 0) for name in ("width", "height"))
+            found.places[id_] = (max(0, state.frames - 1), state.pts_s, *size)  # type: ignore[assignment]
+        going = [one for one in found.sources.values() if one["state"] != "ended"]
+        found.whole["total_fps"] = sum(state.fps_out for state in states.values())
+        found.whole["sources"] = len(going)
+        found.whole["sources_down"] = sum(float(one["down_s"]) > 0 for one in going)
+        found.whole["uptime_s"] = now_s - self._begun_s
+        self._stages(found, now_s)
+        self._emitters(found, now_s)
+        self._machine(found)
+        return found
+
+    def _stages(self, found: HealthSnapshot, now_s: float) -> None:
+        found.whole["stage_call_s"] = 0.0
+        for node, runner in self._runners():
+            if (call := runner.call) is not None:
+                _most(found, "stage_call_s", now_s - call[0], node.id)
+
+    def _emitters(self, found: HealthSnapshot, now_s: float) -> None:
+        found.whole |= {"spool_share": 0.0, "spool_records": 0.0, "undelivered_s": 0.0}
+        for id_, one in emitters(self._runners()):
+            waiting, done = one.queue.waiting, one.sender.delivered
+            known = self._delivered.get(id_)
+            if known is None or one.sender.undelivered <= 0 or known[0] != done:
+                known = self._delivered[id_] = done, now_s
+            _most(found, "spool_share", one.queue.share, id_)
+            _most(found, "spool_records", float(waiting), id_)
+            _most(found, "undelivered_s", now_s - known[1], id_)
+
+    def _machine(self, found: HealthSnapshot) -> None:
+        if {"disk_free_gb", "disk_used_share"} & self._wanted:
+            for folder in self._folders:
+                _disk(found, folder)
+        if "memory_gb" in self._wanted:
+            found.whole["memory_gb"] = _memory_gb()
+        if self._nvml is not None and (share := self._nvml.memory()) is not None:
+            found.whole["gpu_memory_share"] = share
+            found.about["gpu_memory_share"] = self._device
+
+
+class _Watched:
+    """Earlier counts of one source, from which rates are computed."""
+
+    def __init__(self, state: SourceState, wanted: frozenset[str], now_s: float) -> None:
+        self.state = state
+        self._latency = bool({"latency_p50_s", "latency_p95_s"} & wanted)
+        self._hourly = "reconnects_1h" in wanted
+        self._down_s: float | None = None  # since when, on the monotonic clock
+        self._frames, self._came_s = state.frames, now_s
+        self._counts: deque[tuple[float, int, int, int]] = deque([(now_s, 0, 0, 0)])
+        self._minutes: deque[tuple[float, int]] = deque([(now_s, state.reconnects)], maxlen=_HOUR)
+        self._window_s = now_s  # when the second of two windows of latencies began
+        self._before: np.ndarray | None = None  # the counts when the first began
+        self._then: np.ndarray | None = None  # and the second
+
+    def look(self, now_s: float) -> dict[str, Value]:
+        state = self.state
+        away = state.state in _AWAY and (state.begun or state.state != "connecting")
+        if not away:
+            self._down_s = None
+        elif self._down_s is None:
+            self._down_s = now_s - min(max(0.0, time.time() - state.since_s), now_s - self._came_s)
+        if state.frames != self._frames or state.state in _STILL or not state.begun:
+            self._frames, self._came_s = state.frames, now_s
+        rated = state.begun and state.rated and state.state not in _STILL
+        found: dict[str, Value] = {
+            "state": state.state,
+            "cause": state.cause or "",
+            "down_s": 0.0 if self._down_s is None else max(now_s - self._down_s, 1e-3),
+            "quiet_s": now_s - self._came_s,
+            "fps_in": state.fps_in if rated else math.nan,
+            "fps_out": state.fps_out if rated else math.nan,
+            **self._shares(now_s),
+        }
+        if self._hourly:
+            if now_s - self._minutes[-1][0] >= _MINUTE_S:
+                self._minutes.append((now_s, state.reconnects))
+            found["reconnects_1h"] = float(state.reconnects - self._minutes[0][1])
+        if self._latency:
+            found |= self._latencies(now_s)
+        return found
+
+    def _shares(self, now_s: float) -> dict[str, Value]:
+        state, counts = self.state, self._counts
+        counts.append((now_s, state.frames, state.dropped, state.failed))
+        while len(counts) > 2 and now_s - counts[1][0] >= _SHARE_S:
+            counts.popleft()
+        _, *first = counts[0]
+        frames, dropped, failed = (now - then for now, then in zip(counts[-1][1:], first, strict=True))
+        return {
+            "drop_rate": min(1.0, dropped / max(frames, dropped, 1)),
+            "fail_rate": min(1.0, failed / max(frames, failed, 1)),
+        }
+
+    def _latencies(self, now_s: float) -> dict[str, Value]:
+        if self.state.latency is None:
+            return {}
+        counts = self.state.latency.counts.copy()
+        if self._then is None or now_s - self._window_s >= _SHARE_S:
+            self._before, self._then, self._window_s = self._then, counts, now_s
+        recent = Histogram()
+        recent.counts = counts if self._before is None else counts - self._before
+        return {"latency_p50_s": recent.quantile(0.5), "latency_p95_s": recent.quantile(0.95)}
+
+
+def emitters(runners: Iterable[tuple[Node, Runner]]) -> list[tuple[str, Emitter]]:
+    """The open emitters, with their stages' ids."""
+    found = (
+        (node.id, one) for node, runner in runners if issubclass(node.type, Emitter) for one in list(runner.instances())
+    )
+    return [(id_, one) for id_, one in found if isinstance(one, Emitter)]
+
+
+def folders(graph: Graph) -> list[Path]:
+    """Folders that a pipeline writes to: outputs, spools, state."""
+    found: list[Path] = []
+    for node in graph.nodes.values():
+        if not issubclass(node.type, Sink):
+            continue
+        path = node.options.get(node.type.spec.target or "path")
+        if isinstance(path, str) and "://" not in path and path != "-":
+            found.append(Path(fill_path(path, "x").partition("{")[0] or ".").parent)
+        if issubclass(node.type, Emitter):
+            found.append(Path((node.options.get("spool") or {}).get("path", f"spool/{node.id}")))
+    if graph.config.state is not None:
+        found.append(graph.config.state.parent)
+    return list(dict.fromkeys(found)) or [Path()]
+
+
+def _most(found: HealthSnapshot, name: str, value: float, about: str) -> None:
+    if name not in found.about or value > found.whole[name]:
+        found.whole[name], found.about[name] = value, about
+
+
+def _disk(found: HealthSnapshot, folder: Path) -> None:
+    there = next((one for one in (folder, *folder.parents) if one.exists()), Path())
+    try:
+        use = shutil.disk_usage(there)
+    except OSError:
+        return
+    if not use.total:
+        return
+    free_gb, share = use.free / 1e9, 1 - use.free / use.total
+    if free_gb < found.whole.get("disk_free_gb", math.inf):
+        found.whole |= {"disk_free_gb": free_gb, "disk_used_share": share}
+        name = "the working folder" if folder == Path() else str(folder)
+        found.about |= {"disk_free_gb": name, "disk_used_share": name}
+
+
+def _memory_gb() -> float:
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e9
+    except (OSError, ValueError):
+        return math.nan

@@ -1,0 +1,73 @@
+"""GPU and decoder utilisation from the driver's library (NVML): needs no package and no CUDA context.
+
+Both are NVML's figures over its last sample period of 1/6 s to 1 s. `gpu` is the share of time in which any kernel ran,
+however small; `decoder` is the mean over the decoder engines.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple
+
+
+class GpuUtilization(NamedTuple):
+    """Shares of time, 0 to 1; None where the driver does not say."""
+
+    gpu: float | None = None
+    decoder: float | None = None
+
+
+class _Rates(ctypes.Structure):
+    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+class Nvml:
+    """One GPU, found by its PCI address because NVML and CUDA number GPUs differently. `use` is `GpuUtilization()` if
+    NVML fails.
+
+    Args:
+        index: the GPU's CUDA index.
+    """
+
+    def __init__(self, index: int) -> None:
+        self._library: Any = None
+        self._handle = ctypes.c_void_p()
+        try:
+            import cupy
+
+            address = str(cupy.cuda.runtime.deviceGetPCIBusId(index)).encode()
+            library = ctypes.CDLL("libnvidia-ml.so.1")
+            if library.nvmlInit_v2() == 0:
+                if library.nvmlDeviceGetHandleByPciBusId_v2(address, ctypes.byref(self._handle)) == 0:
+                    self._library = library
+                else:
+                    library.nvmlShutdown()
+        except Exception:  # no driver, no such function, no CuPy: all mean that NVML is not available
+            self._library = None
+
+    def use(self) -> GpuUtilization:
+        """Current utilisation."""
+        if self._library is None:
+            return GpuUtilization()
+        rates, decoder, period_us = _Rates(), ctypes.c_uint(), ctypes.c_uint()
+        gpu = self._library.nvmlDeviceGetUtilizationRates(self._handle, ctypes.byref(rates)) == 0
+        by = ctypes.byref(decoder), ctypes.byref(period_us)
+        found = self._library.nvmlDeviceGetDecoderUtilization(self._handle, *by) == 0
+        return GpuUtilization(rates.gpu / 100 if gpu else None, decoder.value / 100 if found else None)
+
+    def memory(self) -> float | None:
+        """Share of the memory in use by all processes, 0 to 1; None if unknown."""
+        found = _Memory()
+        if self._library is None or self._library.nvmlDeviceGetMemoryInfo(self._handle, ctypes.byref(found)) != 0:
+            return None
+        return found.used / found.total if found.total else None
+
+    def close(self) -> None:
+        """Release the library."""
+        if self._library is not None:
+            self._library.nvmlShutdown()
+            self._library = None

@@ -1,0 +1,57 @@
+"""Detects stages that hang: a call that takes too long is logged with its Python stack, and counted."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+
+from streamkit.runtime.execution.stage_runner import Runner
+
+HUNG = "stage calls hung"
+_DEEP = 12  # calls of a stack that are shown, the innermost
+
+
+class Watchdog:
+    """Checks the running calls of stages; called periodically from its own thread.
+
+    Args:
+        limit_s: maximum duration of one call, in seconds.
+        runners: returns the current runners.
+        say: receives messages for the user.
+    """
+
+    def __init__(self, limit_s: float, runners: Callable[[], Sequence[Runner]], say: Callable[[str], None]) -> None:
+        self._limit_s, self._runners, self._say = limit_s, runners, say
+        self._told: dict[int, float] = {}
+
+    def look(self) -> None:
+        """Log each call once when it exceeds the limit, and once when it returns."""
+        now_s = time.monotonic()
+        for runner in self._runners():
+            call, begun_s = runner.call, self._told.get(id(runner))
+            if begun_s is not None and (call is None or call[0] != begun_s):
+                del self._told[id(runner)]
+                self._say(f"{runner.node.id}: the call that hung has come back, {now_s - begun_s:.0f} s after it began")
+            if call is not None and now_s - call[0] > self._limit_s and id(runner) not in self._told:
+                self._told[id(runner)] = call[0]
+                runner.counters.add(HUNG)
+                self._say(
+                    f"{runner.node.id} hangs: it has been in one call for {now_s - call[0]:.0f} s (watchdog: "
+                    f"{self._limit_s:g}s)\n{stack(call[1])}"
+                )
+
+
+def stack(thread: int | None) -> str:
+    """Python stack of a thread, innermost call last, indented; `thread` is its `ident`."""
+    frame = None if thread is None else sys._current_frames().get(thread)
+    if frame is None:
+        return "    (its thread has ended)"
+    return "".join(traceback.format_stack(frame)[-_DEEP:]).rstrip()
+
+
+def stacks(threads: Sequence[threading.Thread]) -> str:
+    """Stacks of several threads, each under the thread's name."""
+    return "\n".join(f"  {thread.name}:\n{stack(thread.ident)}" for thread in threads)

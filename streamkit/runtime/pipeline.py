@@ -1,0 +1,360 @@
+"""Runs a pipeline from its first frame to its report."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from streamkit.config.alarms import wanted
+from streamkit.config.plan import Graph, SourceConfig
+from streamkit.core.counters import Counters
+from streamkit.core.data import Batch, Device
+from streamkit.core.errors import OutputError, StageError, StreamkitError, describe
+from streamkit.core.stage import Context, Source
+from streamkit.core.tasks import Future
+from streamkit.core.tracing import Spans
+from streamkit.runtime.control.commands import Controls
+from streamkit.runtime.execution.channel import Aborted, Outlet
+from streamkit.runtime.execution.future import ThreadFuture, start
+from streamkit.runtime.execution.graph_outputs import GraphOutputs
+from streamkit.runtime.execution.host import heap_trimmer, settle, share_cores
+from streamkit.runtime.execution.lane import Lane, LaneThread, connect, partition
+from streamkit.runtime.execution.meters import StageMeter
+from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
+from streamkit.runtime.execution.runners import runner
+from streamkit.runtime.execution.sizes import batch_sizes, batches_ahead, cores, files_at_once, instances
+from streamkit.runtime.ingest.batcher import LIVE_LATENCY_S, Batcher
+from streamkit.runtime.ingest.fault_injector import FaultySource, faults_told
+from streamkit.runtime.ingest.packet_buffers import ring_for
+from streamkit.runtime.ingest.reconnect import reconnecting
+from streamkit.runtime.ingest.source_reader import Status
+from streamkit.runtime.ingest.source_status import SourceState
+from streamkit.runtime.ingest.sources import Sources, in_realtime, is_unbounded
+from streamkit.runtime.messages import Messages
+from streamkit.runtime.observe.alarms import Alarms
+from streamkit.runtime.observe.health import Observer, emitters, folders
+from streamkit.runtime.observe.periodic_timer import PeriodicTimer
+from streamkit.runtime.observe.trace import Trace
+from streamkit.runtime.observe.watchdog import Watchdog, stacks
+from streamkit.runtime.shutdown import Stopwatch, wait
+
+_LOOK_S = 1.0
+_QUICK_SOURCES = 4
+"""So many live sources at most begin while the networks are still being tuned, which slows these by ten times."""
+
+
+class Pipeline(Controls):
+    """One run of a graph.
+
+    Args:
+        graph: the graph to run.
+        device: the device to run it on.
+        limit: maximum number of frames per source.
+        say: receives messages for the user, each text once.
+        trace: records the timeline of the run; `Trace.finish` writes it afterwards.
+        keep_running: run until `stop`, even without sources: sources may be added later.
+        realtime: play files at their own speed unless the YAML sets one, so that no file competes with cameras.
+        at_once: number of files to read at the same time; by default, the device decides.
+        own_cores: number of CPU cores to use; by default, all that the process may use.
+        apart: make batches of one source each, all full but the last of a source: the same batches in every run.
+
+    Attributes:
+        ready: whether every stage is open and frames are accepted.
+        alarms: the alarms on the run itself.
+        left_behind: threads that hung in a call at the end of the run and were abandoned.
+        later: schedules work that need not be done before the first frame.
+    """
+
+    later: type[Future[Any]] = ThreadFuture
+
+    def __init__(
+        self, graph: Graph, device: Device, *, limit: int | None = None, say: Callable[[str], None] = print,
+        trace: Trace | None = None, keep_running: bool = False, at_once: int | None = None,
+        own_cores: int | None = None, apart: bool = False, realtime: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(graph, Messages(say))
+        self.device, self.limit = device, limit
+        self.fatal: BaseException | None = None
+        self.stopping = self.ready = False
+        self.left_behind: list[threading.Thread] = []
+        self.seconds = 0.0
+        self._lock = threading.Lock()
+        self._stopped_s = Stopwatch()
+        self._trace = trace
+        self._spans: Callable[[], Spans] = Spans if trace is None else trace.here
+        config = graph.config
+        self._sizes = batch_sizes(config.batch.size, device)
+        latency_s = LIVE_LATENCY_S if config.batch.max_latency_s is None else config.batch.max_latency_s
+        self._batcher = Batcher(
+            self._sizes[-1], config.batch.max_wait_s, device.xp, batches_ahead(device), latency_s, apart=apart
+        )  # fmt: skip
+        self.sources = Sources(
+            graph.sources, self._batcher, self._make, limit=limit, at_once=at_once or files_at_once(device),
+            read=self._read, fail=self.fail, spans=self._spans, keep_running=keep_running, realtime=realtime,
+        )  # fmt: skip
+        for id_ in self._paused & self.states.keys():
+            self.sources.pause(id_)
+        self._live = sum(is_unbounded(in_realtime(source) if realtime else source) for source in graph.sources)
+        self._lanes = partition(graph)
+        for lane in self._lanes:
+            lane.workers = instances(lane.nodes, device, own_cores)
+        self._decoded = connect(graph, self._lanes)
+        self.ends = GraphOutputs(
+            graph, self._lanes, self.say, self.sources.count, self._batcher.through, self._whole
+        )  # fmt: skip
+        self.finished, self.detections, self.events = self.ends.finished, self.ends.detections, self.ends.events
+        self.latency = self.ends.latency
+        self._observer = Observer(
+            wanted(config.alarms), lambda: self.states, lambda: list(self._runners), folders(graph), device
+        )  # fmt: skip
+        self.alarms = Alarms(
+            config.alarms, self._observer.look, lambda: emitters(list(self._runners)), self.addresses, self.say,
+            self.fail, lambda: self.stopping or self.sources.over,
+        )  # fmt: skip
+        self.alarms.listen(self.ends.count_event)
+        self._watchdog = Watchdog(config.watchdog_s, lambda: [one for _, one in list(self._runners)], self.say)
+
+    # --------------------------------------------------------------------------------------------------- the run
+
+    def run(self) -> int:
+        """Run to the end and return the exit code: 0, 1 if a source or frame failed, 130 if the run was stopped.
+
+        Raises:
+            StreamkitError: the run could not start, or could not continue.
+        """
+        settle()
+        if self._faults:
+            self.say(faults_told(self._faults))
+        self._open_lanes()
+        if self._trace is not None:
+            self._trace.start(self._lanes, self._batcher)
+        begun = time.perf_counter()
+        threads = [thread for lane in self._lanes for thread in lane.threads]
+        with PeriodicTimer(_LOOK_S, self._look), self.alarms.watching():
+            if self.fatal is None:
+                if self._live:  # a full collection takes 0.1 s with everything loaded, in which live frames are dropped
+                    gc.collect()
+                    gc.freeze()
+                self._start_sources()
+                self.ready = True
+                threads.insert(0, start("batcher", lambda: self._feed(self._decoded)))
+            else:
+                self._abort()
+            self._wait(threads)
+        self.seconds = time.perf_counter() - begun
+        self.sources.account()
+        if self._live:
+            gc.unfreeze()
+        if isinstance(self.fatal, StreamkitError):
+            raise self.fatal
+        if self.fatal is not None:
+            raise StreamkitError(describe(self.fatal)) from self.fatal
+        if self.stopping:
+            return 130
+        failed = any(state.error for state in self.states.values()) or any(
+            meter.failed or meter.troubles for meter in (r.meter for _, r in self._runners)
+        )
+        return 1 if failed or self.sources.removed.failed else 0
+
+    @property
+    def opening(self) -> list[str]:
+        """The ids of the stages that are being opened."""
+        return list(dict.fromkeys(one.node.table for _, one in list(self._runners) if one.opening))
+
+    def stop(self) -> None:
+        """Stop the sources; decoded frames may drain for a few seconds, and every file is closed.
+
+        A separate thread stops the sources: a signal may have interrupted the main thread while it holds a lock.
+        """
+        self.stopping = True
+        self._stopped_s.start()
+        for _, emitter in emitters(list(self._runners)):
+            emitter.hurry()
+        start("stop", self.sources.stop)
+
+    def fail(self, error: BaseException) -> None:
+        """End the run because of `error`.
+
+        If an output cannot be written, or a frame fails with `on_error: stop`, the sources end and decoded frames still
+        reach the outputs. Any other error drops the frames in flight. In both cases every output is closed.
+        """
+        with self._lock:
+            if self.fatal is None:
+                self.fatal = error
+        self.sources.stop()
+        if not isinstance(error, (OutputError, StageError)):
+            self._abort()
+
+    def _abort(self) -> None:
+        """Drop the frames in flight and wake every waiting thread."""
+        self._batcher.abort()
+        for channel in [channel for lane in self._lanes for channel in lane.inputs]:
+            channel.abort()
+        for outlet in [self._decoded, *(lane.outlet for lane in self._lanes)]:
+            outlet.abort()
+
+    def _wait(self, threads: list[threading.Thread]) -> None:
+        """Wait for the lanes, then for the source threads, which may hang in a read until the grace period ends."""
+
+        def drop() -> None:
+            self.say("stopping takes too long: what is still under way is dropped, and counted")
+            self._abort()
+
+        def hangs(thread: threading.Thread) -> bool:
+            return any(call[1] == thread.ident for _, one in self._runners if (call := one.call) is not None)
+
+        self.left_behind = wait(threads, self._stopped_s, drop, hangs)
+        over_s = Stopwatch()
+        over_s.start()
+        self.left_behind += wait(list(self.sources.threads), self._stopped_s if self.stopping else over_s)
+        if self.left_behind:
+            names = ", ".join(thread.name for thread in self.left_behind)
+            self.say(f"left behind, because it hangs: {names}\n{stacks(self.left_behind)}")
+
+    def _look(self) -> None:
+        """Update the rates and check for stages that hang."""
+        now_s = time.monotonic()
+        for state in self.states.values():
+            state.see(now_s)
+        self._watchdog.look()
+        heap_trimmer.look(now_s)
+
+    def _open_lanes(self) -> None:
+        """Open every stage before the first frame is decoded; lane by lane, so that models load one at a time."""
+        for lane in self._lanes:
+            ready = threading.Semaphore(0)
+            for number in range(lane.workers):
+                runners = [runner(node, self._context, self.fail, list(self.states)) for node in lane.nodes]
+                self._runners.extend(zip(lane.nodes, runners, strict=True))
+                once = _once(ready.release)
+                worker = LaneThread(lane, runners, self.device, once, self.fail, self._count, self._spans)
+                lane.threads.append(start(f"{lane.nodes[0].id}/{number}", worker))
+                ready.acquire()
+                if self.fatal is not None:
+                    return
+
+    def _start_sources(self) -> None:
+        self.sources.start()
+
+    def _make(self, config: SourceConfig, state: SourceState, status: Status) -> Source:
+        """Create a source, ready to be opened, on the thread that will read it."""
+        share_cores(self.device)
+        made = config.type(**config.options)
+        assert isinstance(made, Source)
+        if config.id in self._faults:
+            made = FaultySource(made, self._faults[config.id])
+        made = reconnecting(made)
+        spans, ahead = self._spans(), ThreadedExecutor(self.device, len(self.states), self._spans)
+        made.context = Context(
+            config.id, self.device, self._sizes, 1, state.counters, self.say, {}, spans, ahead=ahead, status=status,
+            packets=ring_for(self.graph, config), facts=state.facts,
+        )  # fmt: skip
+        return made
+
+    def _feed(self, outlet: Outlet) -> None:
+        """Pass batches from the batcher to the lanes. A batch is made when there is room for it, so that it is fresh.
+
+        Live frames therefore wait in the batcher, which drops old ones, and not in the lanes' queues, which cannot.
+        """
+        share_cores(self.device)
+        spans = self._spans()
+        room = spans.call("wait for output", outlet.wait_for_room, waiting=True)
+        take = spans.call("wait for frames", self._batcher.next, waiting=True)
+        try:
+            while True:
+                room(self._batcher.live)
+                if (batch := take()) is None:
+                    break
+                outlet.put(batch)
+                del batch
+        except Aborted:
+            pass
+        except BaseException as error:
+            self.fail(error)
+        finally:
+            outlet.close()
+
+    # ------------------------------------------------------------------------------------------------- counting
+
+    def _context(self, id_: str) -> Context:
+        given = 1 if self.device.kind == "cpu" else cores(), Counters(), self.say, self.addresses, self._spans()
+        later = Future if self._live > _QUICK_SOURCES else self.later  # tuning beside live sources costs them frames
+        return Context(id_, self.device, self._sizes, *given, later=later, streams=self.streams)
+
+    def _count(self, lane: Lane, batch: Batch) -> None:
+        self.ends.count(lane, batch)
+
+    def _read(self, source: str, state: SourceState) -> None:
+        """Called after the last frame of a source was read."""
+        if state.error is not None:
+            self.say(f"source {source} failed: {state.error}")
+
+    def _whole(self, source: str) -> None:
+        """Called when the last frame of a source has reached every end of the graph."""
+
+    @property
+    def frames(self) -> int:
+        """Number of frames that have reached the end of the graph."""
+        return min(self.finished.values(), default=0)
+
+    def counts(self) -> dict[str, int]:
+        """Counters of all sources and stages by name: drops, failures, fallbacks."""
+        states, removed = self.states.values(), self.sources.removed
+        parts = [one.counters for _, one in list(self._runners)] + [removed.counters, removed.drops]
+        return Counters.total([*parts, *(part for state in states for part in (state.counters, state.drops))])
+
+    def meters(self) -> dict[str, dict[str, Any]]:
+        """Metrics of each stage, by id."""
+        found: dict[str, list[StageMeter]] = {}
+        for node, one in list(self._runners):
+            found.setdefault(node.id, []).append(one.meter)
+        return {name: StageMeter.total(meters) for name, meters in found.items()}
+
+    def queues(self) -> dict[str, int]:
+        """Frames that wait in the batcher, under `batcher`, and batches that wait for each lane, by its first stage."""
+        lanes = {lane.nodes[0].id: sum(channel.waiting for channel in lane.inputs) for lane in self._lanes}
+        return {"batcher": self._batcher.waiting, **lanes}
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The process ids of the run: this process only."""
+        return (os.getpid(),)
+
+    def counted(self) -> list[tuple[int, float]]:
+        """For each process, the frames that have reached the end of the graph and the monotonic time in seconds."""
+        return [(self.frames, time.monotonic())]
+
+    def report(self, exit_code: int) -> dict[str, Any]:
+        """The report of the run, for `--report` and the summary."""
+        removed = self.sources.removed
+        return {
+            "schema": "streamkit-report/1",
+            "device": str(self.device),
+            "exit_code": exit_code,
+            "frames": self.frames,
+            "seconds": round(self.seconds, 3),
+            "frames_per_s": round(self.frames / self.seconds, 2) if self.seconds else None,
+            "detections": dict(self.detections),
+            "events": dict(self.events),
+            "counts": self.counts(),
+            "stages": self.meters(),
+            "latency": {name: histogram.summary() for name, histogram in self.latency.items()},
+            "sources": {name: state.report() for name, state in self.states.items()},
+            **({"removed": removed.report()} if removed.sources else {}),
+            **({"alarms": alarms} if (alarms := self.alarms.report()) else {}),
+        }
+
+
+def _once(call: Callable[[], Any]) -> Callable[[], None]:
+    done: list[bool] = []
+
+    def run() -> None:
+        if not done:
+            done.append(True)
+            call()
+
+    return run

@@ -1,0 +1,119 @@
+"""A pipeline that stays open while sources are sent through it, each awaited by its caller."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from streamkit.config.plan import Graph, SourceConfig
+from streamkit.core.data import Device
+from streamkit.core.errors import ConfigError, StreamkitError
+from streamkit.core.tasks import Future
+from streamkit.runtime.execution.future import start
+from streamkit.runtime.ingest.source_status import SourceState
+from streamkit.runtime.pipeline import Pipeline
+
+_CLOSE_S = 20.0
+
+
+class WarmPipeline(Pipeline):
+    """A pipeline that keeps running; sources are sent through it one by one.
+
+    On the CPU its batches do not depend on the clock, so the results are the same in every run. On a GPU it starts
+    once its networks are fully tuned: frames processed slowly until then would only delay that.
+
+    Args:
+        graph: the graph to run, without sources.
+        device: the device to run it on.
+        slots: number of sources to read at the same time; others wait for a slot.
+        own_cores: number of CPU cores to use; None for all.
+        say: receives messages for the user.
+    """
+
+    later = Future
+
+    def __init__(
+        self, graph: Graph, device: Device, *, slots: int = 1, own_cores: int | None = None, say: Callable[[str], None]
+    ) -> None:
+        super().__init__(
+            graph, device, say=say, keep_running=True, at_once=slots, own_cores=own_cores, apart=device.kind == "cpu"
+        )
+        if device.kind == "cuda":
+            self._sizes = self._sizes[
+                -1:
+            ]  # files do not wait, so batches are full; each size costs seconds at the start
+        self.alarms.off()  # each source is a job; its outcome is returned to the caller
+        self.ends.by_source = True
+        self._opened, self._over = threading.Event(), threading.Event()
+        self._under_way: dict[str, tuple[threading.Event, Callable[[], None]]] = {}
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Open every stage and run on a separate thread. Raises StreamkitError if a stage cannot be opened."""
+        self._thread = start("warm", self._run)
+        self._opened.wait()
+        if self._over.is_set():
+            raise self._ended()
+
+    def send(self, source: SourceConfig, read: Callable[[], None] = lambda: None) -> SourceState:
+        """Send a source through and wait until its last frame has reached every end; may be called from any thread.
+
+        Args:
+            source: the source; no other source with its id may be in progress.
+            read: called after its last frame was read; the next source may then be sent.
+
+        Returns:
+            The final state of the source.
+
+        Raises:
+            ConfigError: a source with the same id is in progress.
+            StreamkitError: the pipeline ended in the meantime; the output of the source may be incomplete.
+        """
+        out = threading.Event()
+        mine = out, read
+        if self._under_way.setdefault(source.id, mine) is not mine:
+            raise ConfigError(f"there is a source {source.id!r} already; wait for its end, or give this another id")
+        try:
+            if self._over.is_set():
+                raise self._ended()
+            self.add(source)
+            state = self.states[source.id]
+            out.wait()
+        finally:
+            del self._under_way[source.id]
+        if self.fatal is not None or self.stopping:
+            self._over.wait()
+            raise self._ended()
+        self.remove(source.id)
+        return state
+
+    def end(self) -> bool:
+        """Stop the pipeline; return False if something hangs and is abandoned."""
+        self.stop()
+        return self._thread is None or (self._over.wait(_CLOSE_S) and not self.left_behind)
+
+    def _run(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:
+            self._error = error
+        self._over.set()
+        self._opened.set()
+        for out, _ in list(self._under_way.values()):
+            out.set()
+
+    def _start_sources(self) -> None:
+        super()._start_sources()
+        self._opened.set()
+
+    def _ended(self) -> BaseException:
+        return self._error or StreamkitError("the pipeline was stopped")
+
+    def _read(self, source: str, state: SourceState) -> None:
+        if (known := self._under_way.get(source)) is not None:
+            known[1]()
+
+    def _whole(self, source: str) -> None:
+        if (known := self._under_way.get(source)) is not None:
+            known[0].set()

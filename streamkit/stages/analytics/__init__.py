@@ -1,0 +1,1 @@
+"""Stages that follow objects over time: tracking, counting, speed, zones and rules."""

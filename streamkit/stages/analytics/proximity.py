@@ -1,0 +1,135 @@
+"""`proximity`: tracks that are close to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from streamkit.analytics.per_source_steps import Labels, SourceStep
+from streamkit.analytics.plane import FourPoints, Plane
+from streamkit.analytics.shapes import check_length, check_units
+from streamkit.core.data import Frame
+from streamkit.core.stage import Seconds, stage
+from streamkit.stages.analytics.track_analytics import TrackAnalytics
+
+_SLACK = 1.1  # of the distance: further away than that, a pair has parted
+
+
+@dataclass(slots=True)
+class Pair:
+    """Two tracks close to each other: since when, last seen, their classes, and whether `met` was emitted."""
+
+    since_s: float
+    seen_s: float
+    labels: list[str]
+    told: bool = False
+
+
+@stage("proximity", reads="track_id", writes="events", emits=("met", "parted"), classes=("labels", "others"))
+class Proximity(TrackAnalytics):
+    """Report which tracks are close to each other, and for how long: emits `met` and `parted`.
+
+    `met` has `other` (the other track), `labels` (of both), `distance` (now) and `since_s`; `parted` has `other`,
+    `labels` and `together_s`. The event's track is the one with the lower number. A pair is close within `distance`,
+    and parts beyond 1.1 times that. It also parts, as of the time it was last seen, if one of its tracks is not seen
+    for longer than `max_gap` or the source's time jumps back.
+
+    Options:
+        distance: how close is close, between the anchors: in pixels, in shares of the frame's height, or in metres
+            with `points` and `ground`.
+        near_for: how long a pair must be close before `met` is emitted.
+        others: report pairs of one of `labels` and one of these classes; by default both are of `labels`.
+        points: four points of the frame, in order around an area of flat ground; distances are then in metres.
+        ground: the same four points on the ground, in metres, as in [[0, 0], [3.5, 0], [3.5, 20], [0, 20]].
+    """
+
+    distance: float
+    near_for: Seconds = field(default=0.0, kw_only=True)
+    others: tuple[str, ...] = field(default=(), kw_only=True)
+    points: FourPoints | None = field(default=None, kw_only=True)
+    ground: FourPoints | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check the distance, and that `points` and `ground` are given together."""
+        if not self.distance > 0:
+            raise ValueError(f"distance must be more than 0, got {self.distance:g}")
+        if self.points is None:
+            check_length("distance", self.distance, self.units)
+            if self.units == "pixels" and self.distance < 1:
+                way = "write units: share if it is a share of the picture's height, points and ground for metres"
+                raise ValueError(f"distance must be a pixel or more, got {self.distance:g}; {way}")
+        if (self.points is None) != (self.ground is None):
+            raise ValueError("points and ground go together: give both, or neither for distances in the picture")
+        if self.others and not self.labels:
+            raise ValueError("others needs labels: the classes that are near them")
+        self._plane = None
+        if self.points is not None and self.ground is not None:
+            check_units(self.units, [self.points])
+            self._plane = Plane(self.points, self.ground)
+
+    def open(self) -> None:
+        """Reset all state."""
+        super().open()
+        self._names = Labels((*self.labels, *self.others))
+        self._pairs: dict[int, dict[tuple[int, int], Pair]] = {}
+
+    def begin(self, slot: int) -> None:
+        """Start a source without pairs."""
+        self._pairs[slot] = {}
+
+    def watch(self, given: SourceStep) -> None:
+        """Process one frame of each of several sources."""
+        ends = np.searchsorted(given.frame, np.arange(len(given.frames) + 1)).tolist()
+        places = given.xy if self._plane is None else self._plane.metres(given.xy)
+        if self._plane is None:
+            places = places * np.stack([given.aspect, np.ones_like(given.aspect)], axis=1)[given.frame]
+        for frame in range(len(given.frames)):
+            self._one(given, frame, slice(ends[frame], ends[frame + 1]), places)
+
+    def finish(self, slot: int) -> None:
+        """Drop the source's pairs."""
+        del self._pairs[slot]
+
+    def _one(self, given: SourceStep, frame: int, rows: slice, places: np.ndarray) -> None:
+        """Process one frame: a frame has at most some hundred objects, so all pairs are computed at once."""
+        here, now_s, pairs = places[rows], float(given.pts_s[frame]), self._pairs[int(given.slot[frame])]
+        tracks, labels = given.track[rows].tolist(), [self._names[i] for i in given.label[rows].tolist()]
+        apart = np.hypot(*(here[:, None] - here[None]).transpose(2, 0, 1))  # NaN beyond the horizon: close to no object
+        at = dict(zip(tracks, range(len(tracks)), strict=True))
+        for key, pair in list(pairs.items()):
+            first, second = (at.get(track) for track in key)
+            if given.back[frame]:
+                self._part(given.frames[frame], pairs, key, pair.seen_s)
+            elif first is None or second is None:
+                if now_s - pair.seen_s > self.max_gap:
+                    self._part(given.frames[frame], pairs, key, pair.seen_s)
+            elif apart[first, second] <= self.distance * (_SLACK if pair.told else 1.0):
+                pair.seen_s = now_s
+            else:
+                self._part(given.frames[frame], pairs, key, now_s)
+        for i, j in np.argwhere(np.triu(apart <= self.distance, 1)).tolist():
+            if self._asked_for(labels[i], labels[j]):
+                i, j = (i, j) if tracks[i] < tracks[j] else (j, i)
+                key = tracks[i], tracks[j]
+                pair = pairs.setdefault(key, Pair(now_s, now_s, [labels[i], labels[j]]))
+                if not pair.told and now_s - pair.since_s >= self.near_for:
+                    pair.told = True
+                    self._tell(given.frames[frame], "met", key, pair, distance=round(float(apart[i, j]), 4))
+
+    def _part(self, frame: Frame, pairs: dict[tuple[int, int], Pair], key: tuple[int, int], at_s: float) -> None:
+        pair = pairs.pop(key)
+        if pair.told:
+            self._tell(frame, "parted", key, pair, together_s=round(at_s - pair.since_s, 6))
+
+    def _tell(self, frame: Frame, kind: str, key: tuple[int, int], pair: Pair, **facts: float) -> None:
+        facts.update({"since_s": round(pair.since_s, 6)} if kind == "met" else {})
+        self.count(f"{kind}: {' and '.join(sorted(pair.labels))}")
+        frame.emit(kind, key[0], other=key[1], labels=list(pair.labels), **facts)
+
+    def _asked_for(self, first: str, second: str) -> bool:
+        """Whether pairs of these classes are reported; objects of neither class were already filtered out."""
+        if not self.others:
+            return True
+        both = (first, second), (second, first)
+        return any(one in self.labels and other in self.others for one, other in both)

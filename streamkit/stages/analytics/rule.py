@@ -1,0 +1,150 @@
+"""`rule`: events from conditions that a user writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+from typing import Any, Required
+
+from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+
+from streamkit.analytics.track_store import Slots
+from streamkit.core.data import Batch
+from streamkit.core.stage import Seconds, StreamStage, stage
+from streamkit.core.text import install_command
+from streamkit.rules.schedule import Schedule
+from streamkit.rules.scope import Scope
+
+
+class RuleOptions(TypedDict, total=False):
+    """One of several rules.
+
+    Keys:
+        when: the condition.
+        clear: the condition that clears it; by default, `when` is no longer true.
+        clear_for: how long that must hold.
+        cooldown: how long after that the rule is not raised again.
+        schedule: when the rule is active.
+    """
+
+    when: Required[str]
+    clear: str
+    clear_for: Seconds
+    cooldown: Seconds
+    schedule: Schedule
+
+
+RuleOptions.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
+
+
+@stage("rule", reads="detections", writes="events", emits=("raised", "cleared"), has_rules=True)
+class RuleStage(StreamStage):
+    """Turn detections into events by your own conditions: emits `raised` and `cleared`.
+
+    A condition is an expression in CEL, the Common Expression Language, such as `count(person in zone.door) > 5 for
+    10s`, `absent(guard)`, or `class == "truck" and speed > 50`. A condition that names a property of an object (class,
+    score, speed, attributes.color, in_zone(...)) is evaluated for each track; others for the whole frame.
+    docs/rule-language.md lists every name and function; docs/rules.md explains timing and events.
+
+    Functions: count(CONDITION), present(CONDITION), absent(CONDITION), occupancy(ZONE), event(STAGE.KIND),
+    events(STAGE.KIND), in_zone(ZONE), dwell_s(ZONE). Of an object: class, score, x1, y1, x2, y2, width, height, area,
+    track_id, age_s, speed, heading, direction, attributes.NAME, detector, in_zone(...), dwell_s(...), and a class
+    alone. Of a frame: source, frame.NAME. Operators: and, or, not (&&, ||, !), ==, !=, <, <=, >, >=, +, -, *, /, in,
+    ?:.
+
+    `raised` has `rule`, `since_s` (when the condition became true) and `values` (what it was computed from); `cleared`
+    has `rule`, `lasted_s` and `values`. Events of rules about objects have the object's `track_id` and `label`.
+
+    Options:
+        when: the condition; append `for DURATION` for how long it must be true.
+        clear: the condition that clears the rule, also with `for`; by default, `when` is no longer true.
+        clear_for: how long the clear condition must hold.
+        cooldown: how long after it is cleared the rule is not raised again.
+        schedule: weekdays, hours and time zone in which the rule is active, {days: [mon-fri], hours: "22:00-06:00",
+            zone: Europe/Berlin}; outside the schedule nothing is raised, and raised rules are cleared.
+        rules: several rules by name, {crowd: {when: ..., clear: ...}, ...}, instead of `when`.
+        predicted: count objects that the tracker predicts but did not see as seen.
+        max_gap: how long an unseen track is remembered; after that, its raised rules are cleared.
+        max_pause: after a longer time without a frame of a source, durations start again from zero.
+    """
+
+    when: str | None = None
+    clear: str | None = None
+    clear_for: Seconds | None = None
+    cooldown: Seconds | None = None
+    schedule: Schedule | None = None
+    rules: dict[str, RuleOptions] = field(default_factory=dict)
+    predicted: bool = True
+    max_gap: Seconds = 2.0
+    max_pause: Seconds = 10.0
+    above: Scope = field(default_factory=Scope, metadata={"wired": True})
+
+    def __post_init__(self) -> None:
+        """Check that there is a rule, and that each option belongs to one."""
+        alone = [name for name in ("clear", "clear_for", "cooldown", "schedule") if getattr(self, name) is not None]
+        if (self.when is None) == (not self.rules):
+            raise ValueError("needs when: CONDITION, or rules: {NAME: {when: CONDITION}}, and not both")
+        for name in self.rules:
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
+                raise ValueError(f"a rule's name is made of letters, digits, _ and -, got {name!r}")
+        if self.rules and alone:
+            raise ValueError(f"{', '.join(alone)} belong beside a rule's own when, within rules")
+
+    def named(self) -> Iterator[tuple[str, Mapping[str, Any], tuple[str, ...]]]:
+        """Yield each rule's name, options and path of keys in the YAML; a single rule is named ''."""
+        if self.when is not None:
+            names = ("when", "clear", "clear_for", "cooldown", "schedule")
+            yield "", {name: getattr(self, name) for name in names}, ()
+        for name, options in self.rules.items():
+            yield name, options, ("rules", name)
+
+    def open(self) -> None:
+        """Compile the rules; the first time after an installation, this takes some seconds."""
+        from streamkit.rules.facts import Facts
+        from streamkit.rules.kernel import advance, is_compiled
+        from streamkit.rules.rule import make_rule
+        from streamkit.tracking.jit import is_kept
+
+        if not is_compiled():
+            self.context.log(f"numba is not installed, so rules are slow; install it with: {install_command('track')}")
+        elif not is_kept(advance):
+            self.context.log(
+                "the rules' evaluation is being compiled, which takes some seconds; once, not at every start"
+            )
+        from streamkit.rules.engine import RuleEngine
+
+        facts = Facts()
+        rules = [make_rule(name, options, self.above, facts) for name, options, _ in self.named()]
+        self._engine = RuleEngine(
+            rules, self.above, facts,
+            max_gap_s=self.max_gap, max_pause_s=self.max_pause, predicted=self.predicted,
+        )  # fmt: skip
+        self._slots = Slots()
+
+    def new_state(self, source: str) -> int:
+        """Allocate a slot number for a source."""
+        slot = self._slots.take()
+        self._engine.begin(slot)
+        return slot
+
+    def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
+        """Evaluate every rule on every frame."""
+        for one in self._engine.step(batch, states):
+            rule = one.rule or self.context.id
+            data = {"rule": rule, **({"label": one.label} if one.label is not None else {}), **one.data}
+            one.frame.emit(one.kind, one.track, **data)
+            self._count(one.rule, one.kind)
+        if self._engine.pauses:
+            self._count("", "restarts after max_pause", self._engine.pauses)
+            self._engine.pauses = 0
+        return batch
+
+    def end(self, source: str, state: Any) -> None:
+        """End a source; rules still raised are counted for the summary."""
+        for rule, _ in self._engine.end(state):
+            self._count(rule, "raised at the end")
+        self._slots.give_back(state)
+
+    def _count(self, rule: str, what: str, n: int = 1) -> None:
+        self.context.counters.add(" ".join(filter(None, (self.context.id, rule, what))), n)

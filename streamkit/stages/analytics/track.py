@@ -1,0 +1,255 @@
+"""`track`: multi-object tracking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from streamkit.core.data import Batch, Detections
+from streamkit.core.stage import Score, Seconds, StreamStage, stage
+
+if TYPE_CHECKING:
+    from streamkit.tracking.association import TrackerDetections
+
+_SHOWN_S = 0.5
+_PREDICTED_ROW = 1 << 30  # row ids from here on are of rows that no detector made
+
+# What each method adds to, or leaves out of, ByteTrack.
+_METHODS: dict[str, dict[str, Any]] = {
+    "bytetrack": {},
+    "botsort": {"smooth": True},
+    "ocsort": {"two_rounds": False, "recover": True, "heading": 0.1},
+    "sort": {"two_rounds": False},
+    "iou": {"two_rounds": False, "motion": False},
+}
+
+
+@stage("track", reads="detections", writes="track_id")
+class Track(StreamStage):
+    """Follow objects from frame to frame: each gets the number of its track.
+
+    Track ids count from 1 in each source and are never reused. All tracks of a source end when it ends, restarts (a
+    file that loops), or has no frame for `max_gap`. Objects in no track, such as those too weak to begin one, have no
+    id. Times are in seconds of the source, so results do not depend on the frame rate. Needs Numba: the extra `track`.
+
+    Options:
+        method: bytetrack; botsort, which also smooths boxes; ocsort, which prefers observations to predictions; sort,
+            which uses strong objects only; or iou, which has no motion model.
+        new_score: minimum score of an object that begins a track.
+        high_score: minimum score of objects that are matched first, and to lost tracks.
+        low_score: minimum score of objects that continue a track just seen; bytetrack and botsort only.
+        min_iou: minimum overlap of an object and the expected box of its track, 0 to 1. It is low because the overlap
+            is reduced where the heights differ, and the assignment as a whole is optimised.
+        confirm: how long a track must be seen before it gets its id; tracks in a source's first frame get it at once.
+        max_lost: how long an unseen track is remembered.
+        max_gap: a longer time between two frames of a source ends all its tracks.
+        class_aware: match objects with tracks of the same class only.
+        appearance: also compare appearance, by the vectors of an `embed` stage above: for objects that overlap well,
+            and to find lost tracks again at any position.
+        min_similarity: minimum cosine similarity of two vectors of one object.
+        predicted: output tracks that are not seen for up to half a second, or this long, as objects marked
+            `predicted`. Frames skipped by a detector's `every` have all their objects like this in any case.
+        smooth: replace boxes by those of the motion filter, which jitter less; on by default for botsort.
+    """
+
+    method: Literal["bytetrack", "botsort", "ocsort", "sort", "iou"] = "bytetrack"
+    new_score: Score = 0.5
+    high_score: Score = 0.4
+    low_score: Score = 0.1
+    min_iou: Score = 0.03
+    confirm: Seconds = 0.1
+    max_lost: Seconds = 5.0
+    max_gap: Seconds = 10.0
+    class_aware: bool = True
+    appearance: bool = False
+    min_similarity: Score = 0.7
+    predicted: bool | Seconds = False
+    smooth: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Check the thresholds against each other."""
+        if not self.low_score <= self.high_score <= self.new_score:
+            raise ValueError(
+                f"low_score, high_score and new_score must rise, got {self.low_score:g}, {self.high_score:g} and "
+                f"{self.new_score:g}"
+            )
+        if self.max_gap < self.max_lost:
+            raise ValueError(
+                f"max_gap must be at least max_lost, which it would cut short, got {self.max_gap:g} s and "
+                f"{self.max_lost:g} s"
+            )
+        if self.smooth and self.method == "iou":
+            raise ValueError("method iou has no motion to smooth boxes by: leave out smooth, or take another method")
+
+    def probe(self) -> None:
+        """Check that Numba is installed."""
+        from streamkit.tracking.jit import need_numba
+
+        need_numba()
+
+    def open(self) -> None:
+        """Load the compiled code; compiling it, once per machine, takes 20 to 30 s."""
+        from streamkit.tracking.jit import is_kept
+
+        self.probe()
+        from streamkit.tracking.settings import TrackerSettings
+        from streamkit.tracking.track_state import TrackPool
+        from streamkit.tracking.update_batch import advance
+
+        chosen = {
+            "motion": True, "two_rounds": True, "heading": 0.0, "recover": False, "smooth": False,
+            **_METHODS[self.method],
+        }  # fmt: skip
+        if self.smooth is not None:
+            chosen["smooth"] = self.smooth
+        shown = self.predicted
+        numbers: dict[str, Any] = {
+            "new_score": self.new_score,
+            "high_score": self.high_score,
+            "low_score": self.low_score,
+            "min_iou": self.min_iou,
+            "min_iou_weak": max(0.3, self.min_iou),
+            "min_iou_new": max(0.1, self.min_iou),
+            "min_similarity": self.min_similarity,
+            "confirm_s": self.confirm,
+            "max_lost_s": self.max_lost,
+            "max_gap_s": self.max_gap,
+            "show_lost_s": (_SHOWN_S if shown else 0.0) if isinstance(shown, bool) else shown,
+        }
+        for name, number in numbers.items():
+            numbers[name] = float(number)  # an int from Python would compile everything again
+        self._settings = TrackerSettings(**chosen, class_aware=self.class_aware, appearance=self.appearance, **numbers)
+        if not is_kept(advance):
+            self.context.log("the tracker is being compiled, which takes 20 to 30 s; once on this machine")
+        self._pool = TrackPool()
+        self._known: dict[str, object] = {}
+        self._advance([], Batch([]))
+
+    def new_state(self, source: str) -> object:
+        """Return a token: the source runs while it exists. The pool holds the tracks of all sources."""
+        if self._known.pop(source, None) is not None:
+            self._pool.end(source)
+        self._known[source] = token = object()
+        return token
+
+    def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
+        """Add `track_id`, and rows for predicted objects where they are requested."""
+        if len(self._known) > len(states):
+            for source in [source for source in self._known if source not in states]:
+                del self._known[source]
+                self._pool.end(source)
+        names = list(batch.tables)
+        tables = [_sorted(batch.table(name)) for name in names]
+        for name, table in zip(names, self._advance(tables, batch), strict=True):
+            batch.tables[name] = table
+        return batch
+
+    def _advance(self, tables: list[Detections], batch: Batch) -> list[Detections]:
+        """Return the tables with their tracks. The compiled code runs once, with each table's part of each frame."""
+        from streamkit.tracking.update_batch import FRAME, PREDICTED, advance
+
+        frames, names = batch.frames, list(batch.tables)
+        many = len(frames) * len(tables)
+        seen = np.zeros(many, FRAME)
+        bounds = [np.searchsorted(table.batch_row, np.arange(len(frames) + 1)) for table in tables]
+        pool = self._pool
+        seen["lane"] = [pool.lane(frame.source, name) for frame in frames for name in names]
+        for column, values in (
+            ("counter", [pool.counter(frame.source) for frame in frames]),
+            ("time_s", [frame.pts_s for frame in frames]),
+            ("epoch", [frame.epoch for frame in frames]),
+            ("width", [frame.width for frame in frames]),
+            ("height", [frame.height for frame in frames]),
+        ):
+            seen[column] = np.repeat(values, len(tables)) if many else 0
+        seen["looked"] = [name not in frame.skipped for frame in frames for name in names]
+        counts = np.stack([np.diff(ends) for ends in bounds], axis=1).reshape(-1) if tables else np.zeros(0, np.int64)
+        seen["end"] = np.cumsum(counts)
+        order = _interleaved(bounds, len(frames))
+        objects = self._objects(tables, order)
+        pool.fit(_most(pool.lanes["count"], seen["lane"], counts), objects.look.shape[1])
+        ids = np.full(len(order), -1, np.int64)
+        shown = self._settings.show_lost_s > 0 or not seen["looked"].all()
+        room = np.zeros(many * pool.tracks.shape[1] if shown else 0, PREDICTED)
+        rows = advance(pool.lanes, pool.tracks, pool.looks, pool.last_id, seen, objects, self._settings, ids, room)
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        begin, found = 0, []
+        for number, table in enumerate(tables):
+            mine = back[begin : begin + len(table)]
+            begin += len(table)
+            columns = {"track_id": ids[mine]}
+            if self._settings.smooth:
+                columns["xyxy"] = _within(objects.box[mine], table, frames)
+            table = table.with_columns(**columns)
+            found.append(_with_predicted(table, room[:rows], number, len(tables)) if shown else table)
+        return found
+
+    def _objects(self, tables: list[Detections], order: np.ndarray) -> TrackerDetections:
+        from streamkit.tracking.association import TrackerDetections
+
+        looks = [table.extra.get("embedding") for table in tables] if self.appearance else []
+        size = next((look.shape[1] for look in looks if look is not None), 0)
+        parts = [
+            np.zeros((len(table), size), np.float32) if look is None or look.shape[1] != size else look
+            for table, look in zip(tables, looks or [None] * len(tables), strict=True)
+        ]
+        if not tables:
+            return TrackerDetections(
+                np.zeros((0, 4), np.float32),
+                np.zeros(0, np.float32),
+                np.zeros(0, np.int32),
+                np.zeros((0, 0), np.float32),
+            )
+        return TrackerDetections(
+            np.concatenate([table.xyxy for table in tables])[order],
+            np.concatenate([table.score for table in tables])[order],
+            np.concatenate([table.class_id for table in tables])[order],
+            np.concatenate(parts)[order],
+        )
+
+
+def _sorted(table: Detections) -> Detections:
+    rows = table.batch_row
+    return table[np.argsort(rows, kind="stable")] if len(rows) > 1 and (rows[1:] < rows[:-1]).any() else table
+
+
+def _interleaved(bounds: list[np.ndarray], frames: int) -> np.ndarray:
+    """Row order of the concatenated tables, frame by frame."""
+    if len(bounds) == 1:
+        return np.arange(bounds[0][-1])
+    frame = [np.repeat(np.arange(frames), np.diff(ends)) for ends in bounds]
+    return np.argsort(np.concatenate(frame), kind="stable") if frame else np.zeros(0, np.int64)
+
+
+def _most(have: np.ndarray, lanes: np.ndarray, counts: np.ndarray) -> int:
+    """Upper bound of the tracks in a lane after a batch: the present ones, and one per object."""
+    return int((have + np.bincount(lanes, counts, len(have)).astype(np.int64)).max(initial=1))
+
+
+def _within(boxes: np.ndarray, table: Detections, frames: list[Any]) -> np.ndarray:
+    """Boxes clipped at their frames' borders."""
+    limits = np.array([(f.width, f.height, f.width, f.height) for f in frames], np.float32).reshape(-1, 4)
+    return np.asarray(np.clip(boxes, 0, limits[table.batch_row]))
+
+
+def _with_predicted(table: Detections, predicted: np.ndarray, number: int, tables: int) -> Detections:
+    """Add the rows of `predicted` that belong to the table, and a column that marks them."""
+    mine = predicted[predicted["frame"] % tables == number]
+    table = table.with_columns(predicted=np.zeros(len(table), bool))
+    if not len(mine):
+        return table
+    added = Detections(
+        mine["box"].astype(np.float32),
+        mine["score"].astype(np.float32),
+        mine["class_id"].astype(np.int32),
+        (mine["frame"] // tables).astype(np.int32),
+        mine["id"],
+        table.labels,
+        {"predicted": np.ones(len(mine), bool)},
+        (_PREDICTED_ROW + mine["id"] % _PREDICTED_ROW).astype(np.int32),
+    )
+    whole = Detections.concat([table, added])
+    return whole[np.argsort(whole.batch_row, kind="stable")]

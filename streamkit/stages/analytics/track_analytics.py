@@ -1,0 +1,132 @@
+"""Base of the stages that analyse tracks: which objects, which point of a box, which units; not a stage itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamkit.analytics.per_source_steps import Clocks, Labels, PositionOptions, SourceStep, rounds
+from streamkit.analytics.shapes import Anchor, Shape, Units, check_units, outside
+from streamkit.analytics.track_store import Slots
+from streamkit.core.annotations import Shown
+from streamkit.core.data import Batch, Frame
+from streamkit.core.stage import Context, Seconds, StreamStage
+
+
+@dataclass(eq=False, kw_only=True)
+class TrackAnalytics(StreamStage, classes=("labels",)):
+    """Base class that presents the tracks of all sources of a batch in common arrays.
+
+    Options:
+        labels: use objects of these classes only; all classes by default.
+        anchor: the point of a box that counts: foot (middle of the lower edge), center, top, left, right.
+        units: of coordinates and lengths: pixels of the source, or shares of the frame, 0 to 1, which do not depend on
+            the resolution (lengths are then shares of the frame's height).
+        predicted: count objects that the tracker predicts but did not see as seen.
+        max_gap: how long an unseen track is remembered.
+    """
+
+    labels: tuple[str, ...] = ()
+    anchor: Anchor = "foot"
+    units: Units = "pixels"
+    predicted: bool = True
+    max_gap: Seconds = 2.0
+
+    def open(self) -> None:
+        """Reset all state."""
+        self._slots, self._clocks = Slots(), Clocks()
+        self._most = 0
+        self._view = PositionOptions(self.units, self.anchor, self.predicted)
+        self._names = Labels(self.labels)
+
+    def new_state(self, source: str) -> int:
+        """Allocate a slot number for a source."""
+        slot = self._slots.take()
+        self._most = max(self._most, slot + 1)
+        self._clocks.begin(slot)
+        self.begin(slot)
+        return slot
+
+    def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
+        """Process the batch, one frame of each source at a time; measured values become a column."""
+        self._tables = tables = {name: batch.table(name) for name in batch.tables}
+        values = np.full(sum(map(len, tables.values())), np.nan, np.float32)
+        for one in rounds(batch, states, self._view, self._names, self._clocks):
+            measured = self.watch(one)
+            if measured is not None:
+                values[one.row] = measured
+        end = 0
+        column = next(iter(self.spec.columns), None)
+        for name, table in tables.items() if column is not None else ():
+            begin, end = end, end + len(table)
+            batch.tables[name] = table.with_columns(**{str(column): values[begin:end]})
+        return batch
+
+    def end(self, source: str, state: Any) -> None:
+        """End a source and free its slot."""
+        self.finish(state)
+        self._slots.give_back(state)
+
+    def begin(self, slot: int) -> None:
+        """Begin the source of this slot."""
+
+    def watch(self, given: SourceStep) -> np.ndarray | None:
+        """Process one frame of each of several sources; return (n,) values of the stage's column, if it has one."""
+        raise NotImplementedError
+
+    def finish(self, slot: int) -> None:
+        """End the source of this slot; another source may get the slot next."""
+
+    def looks(self, given: SourceStep, at: int) -> dict[str, dict[str, str]]:
+        """Return `{"attributes": {name: label}}` of an object for an event's data; empty if it has none."""
+        row = int(given.row[at])
+        for table in self._tables.values():
+            if row < len(table):
+                found = table.extra["attributes"][row] if "attributes" in table.extra else None
+                return {"attributes": {name: one["label"] for name, one in found.items()}} if found else {}
+            row -= len(table)
+        return {}
+
+    def count(self, *words: str, n: int = 1) -> None:
+        """Count something for the summary, under the stage's id and these words."""
+        self.context.counters.add(" ".join(filter(None, (self.context.id, *words))), n)
+
+    def show(self, frame: Frame, name: str, shape: Shape, counts: str, *, closed: bool = False) -> None:
+        """Show a line or an area on a frame, labelled with its name, or the stage's id, and its counts."""
+        text = f"{name or self.context.id} {counts}"
+        frame.shown[f"{self.context.id} {name}"] = Shown(shape, self.units, closed, text)
+
+    def check(self, shapes: Iterable[Shape]) -> None:
+        """Check that shapes fit the units; raise ValueError."""
+        check_units(self.units, shapes)
+
+
+def tell_outside(
+    context: Context, frames: Iterable[Frame], option: str, shapes: Mapping[str, Shape], units: Units, *,
+    closed: bool = True,
+) -> None:  # fmt: skip
+    """Warn at a source's first frame about lines or areas of an option that are outside of the frame.
+
+    Args:
+        context: the stage's context.
+        frames: frames of a batch.
+        option: name of the option.
+        shapes: the option's shapes by name.
+        units: of the shapes' coordinates.
+        closed: whether the shapes are areas; else they are lines.
+    """
+    for frame in frames:
+        width, height = (1, 1) if units == "share" else (frame.width, frame.height)
+        for name, shape in shapes.items() if frame.ordinal == 0 else ():
+            if outside(shape, width, height, closed=closed):
+                which = ".".join(filter(None, (context.id, option, name)))
+                picture = f"{frame.width}x{frame.height} of {frame.source}"
+                context.log(f"{which} is outside of the picture, {picture}: nothing can be seen in it")
+
+
+def named(word: str, name: str) -> dict[str, Any]:
+    """Return `{word: name}` for an event's data; empty for a shape without a name."""
+    return {word: name} if name else {}

@@ -1,0 +1,1 @@
+"""Stages that run ONNX models, and the parts that compose them."""

@@ -1,0 +1,148 @@
+"""Inference with ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from streamkit.core.batch_buckets import sizes, steps
+from streamkit.core.data import Batch
+from streamkit.core.stage import BatchStage, Count, stage
+from streamkit.models.card_option import Model
+
+if TYPE_CHECKING:
+    from streamkit.core.tasks import Future
+    from streamkit.models.session import Session
+
+UNTUNED = "batches before network tuning"
+
+
+@stage("infer", reads="tensor", writes="outputs", splits_tensor=True, warms_up=True)
+class Infer(BatchStage):
+    """Run an ONNX network on the batch's tensor.
+
+    Inputs and outputs stay on the pipeline's device. Each requested provider must load: there is no silent fallback.
+
+    Options:
+        model: the model card.
+        providers: ONNX Runtime's providers in order of preference; by default `cuda` on a GPU, `cpu` without one.
+        threads: CPU threads of one run; by default the machine's cores divided among the instances.
+        cuda_graph: replay a CUDA graph for each batch size; faster for small networks, not possible for all. The first
+            frame then waits until the network is fully tuned.
+        batch: maximum number of rows in one run; by default the number of frames in a batch.
+    """
+
+    model: Model
+    providers: tuple[Literal["tensorrt", "cuda", "cpu"], ...] = ()
+    threads: Count | None = None
+    cuda_graph: bool = False
+    batch: Count | None = None
+
+    def probe(self) -> None:
+        """Check that ONNX Runtime is installed."""
+        from streamkit.models.network import need_onnxruntime
+
+        need_onnxruntime()
+
+    def open(self) -> None:
+        """Load the network and run every batch size once.
+
+        On a GPU, finding the fastest way to run each convolution takes seconds per batch size. The first batches
+        therefore run on a session that loads quickly but runs slowly, until the tuned session is ready in the
+        background. The runtime tunes at once where many live sources would otherwise lose frames meanwhile.
+        """
+        from streamkit.models.card import family_of
+        from streamkit.models.network import check_model
+        from streamkit.models.session import on_this_stream
+
+        self._card = check_model(self.model)
+        self._sizes = self.context.batch_sizes if self.batch is None else sizes(self.batch, self.context.device)
+        self._family = family_of(self._card)
+        device = self.context.device
+        self._tuned: Future[Session] | None = None
+        soon = device.kind == "cuda" and not self.cuda_graph and not self.context.later.at_once
+        self._session = self._load(quick=soon)
+        if soon:
+            tune = on_this_stream(self._load, device)
+            self._tuned = self.context.later(lambda dropped: tune(dropped=dropped))
+        self._say()
+
+    def _load(self, *, quick: bool = False, dropped: Callable[[], bool] = lambda: False) -> Session:
+        from streamkit.models.network import wrong
+        from streamkit.models.session import Session
+
+        card = self._card
+        session = Session(
+            card.file,
+            self.context.device,
+            providers=self.providers,
+            threads=self.threads or self.context.threads,
+            cuda_graph=self.cuda_graph,
+            quick=quick,
+        )
+        shapes = session.warm(self._sizes, card.input.size, dropped)
+        try:  # once more on what comes out: a file may leave the shapes of its outputs open
+            self._family.check(shapes, len(card.labels))
+        except ValueError as error:
+            raise wrong(card, str(error)) from None
+        return session
+
+    def _say(self) -> None:
+        """Report what slows this network down."""
+        session, name = self._session, self._card.file.name
+        if session.fixed_batch is not None:
+            self.context.log(
+                f"{name} takes {session.fixed_batch} picture(s) a run and no other number: larger "
+                "batches go through it in steps; export it with a dynamic batch for more speed"
+            )
+        elsewhere = {name: n for name, n in session.nodes.items() if name.startswith("CPU")}
+        if self.context.device.kind == "cuda" and elsewhere:
+            count = sum(elsewhere.values())
+            self.context.counters.add("network nodes on the cpu", count)
+            if count > sum(session.nodes.values()) // 10:  # a few are arithmetic on shapes, which costs nothing
+                self.context.log(f"{name}: {count} of its nodes run on the CPU, with copies there and back")
+
+    def process(self, batch: Batch) -> Batch:
+        """Set `batch.outputs`; release the tensor."""
+        if batch.tensor is None:
+            raise ValueError("infer needs a tensor; put preprocess before it")
+        if self._tuned is not None:
+            if self._tuned.ready:
+                self._session, self._tuned = self._tuned.result(), None
+            else:
+                self.context.counters.add(UNTUNED)
+        parts = []
+        shapes, begin = self._shapes(batch), 0
+        for length in steps(len(batch.tensor), self._sizes):
+            rows = slice(begin, begin + length)
+            extra = self._family.extra_inputs(shapes[rows], batch.xp)
+            parts.append(self._session.run({self._session.image_input: batch.tensor[rows], **extra}))
+            begin += length
+        names = parts[0] if parts else ()
+        batch.outputs = {
+            name: parts[0][name] if len(parts) == 1 else batch.xp.concatenate([part[name] for part in parts])
+            for name in names
+        }
+        batch.tensor = None
+        return batch
+
+    def _shapes(self, batch: Batch) -> np.ndarray:
+        """Return (rows of the tensor, 2) int64: width and height of each row's region; 1 for padding."""
+        assert batch.tensor is not None
+        shapes = np.ones((len(batch.tensor), 2), np.int64)
+        if batch.crops is not None:
+            shapes[: len(batch.crops)] = batch.crops.rects[:, 2:] - batch.crops.rects[:, :2]
+        else:
+            rows = range(len(batch)) if batch.rows is None else batch.rows.tolist()
+            size_wh = [(batch.frames[row].width, batch.frames[row].height) for row in rows]
+            shapes[: len(rows)] = np.array(size_wh, np.int64).reshape(-1, 2)
+        return shapes
+
+    def close(self) -> None:
+        """Release the sessions."""
+        if (tuned := self.__dict__.get("_tuned")) is not None:
+            tuned.drop()
+        self.__dict__.pop("_session", None)
+        self.__dict__.pop("_tuned", None)

@@ -1,0 +1,74 @@
+"""Preparation of a network's input tensor from frames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streamkit.core.batch_buckets import sizes, steps
+from streamkit.core.crops import LazyRows
+from streamkit.core.data import Array, Batch, Frame
+from streamkit.core.stage import BatchStage, Count, stage
+from streamkit.models.card_option import Model
+
+
+@stage("preprocess", reads="pixels", writes="tensor", warms_up=True)
+class Preprocess(BatchStage):
+    """Resize, convert and normalise each frame into the network's input tensor.
+
+    This is one kernel launch per batch on a GPU. A partial batch is padded to the next warmed size. If there are more
+    regions than one run of the network takes, each run's tensor is made when that run begins.
+
+    Options:
+        model: the model card; its `input` describes the tensor.
+        batch: rows of one run of the network, for stages that run on parts of frames; by default the pipeline's.
+    """
+
+    model: Model
+    batch: Count | None = None
+
+    def open(self) -> None:
+        """Read the input's shape and type from the network's file."""
+        from streamkit.models.network import check_model
+
+        self._spec = check_model(self.model).input
+        self._sizes = self.context.batch_sizes if self.batch is None else sizes(self.batch, self.context.device)
+
+    def process(self, batch: Batch) -> Batch:
+        """Set `batch.tensor` and `batch.geometry`."""
+        rows = range(len(batch)) if batch.rows is None else batch.rows.tolist()
+        frames = [batch.frames[row] for row in rows]
+        if any(frame.surface is None for frame in frames):
+            raise ValueError("preprocess needs frames with pictures")
+        total = sum(steps(len(frames), self._sizes))
+        if batch.crops is None or total <= self._sizes[-1]:
+            batch.tensor, batch.geometry = self._made(frames, None if batch.crops is None else batch.crops.rects, total)
+        else:
+            batch.tensor, batch.geometry = self._rows(frames, batch.crops.rects, total, batch.xp)
+        return batch
+
+    def _made(self, frames: list[Frame], rects: np.ndarray | None, total: int) -> tuple[Array, np.ndarray]:
+        from streamkit.ops.preprocess import preprocess
+
+        return preprocess(
+            [frame.surface for frame in frames],  # type: ignore[misc]
+            [(frame.width, frame.height) for frame in frames],
+            self._spec,
+            batch=total,
+            rects=None if rects is None else [(x, y, right, bottom) for x, y, right, bottom in rects.tolist()],
+        )
+
+    def _rows(self, frames: list[Frame], rects: np.ndarray, total: int, xp: Any) -> tuple[LazyRows, np.ndarray]:
+        from streamkit.ops.preprocess import geometry
+
+        spec = self._spec
+
+        def make(rows: np.ndarray) -> Array:
+            used = rows[rows < len(frames)]  # the rest is padding
+            if not len(used):
+                return xp.zeros(spec.shape(len(rows)), spec.numpy_dtype)
+            return self._made([frames[row] for row in used.tolist()], rects[used], len(rows))[0]
+
+        scales = [geometry(spec, right - x, bottom - y, x, y) for x, y, right, bottom in rects.tolist()]
+        return LazyRows(make, spec.shape(total), spec.numpy_dtype), np.array(scales, np.float32)

@@ -1,0 +1,1 @@
+"""Stages that send records out of the process."""

@@ -1,0 +1,116 @@
+"""Sink: e-mails."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import field
+from typing import Literal
+
+from streamkit.core.stage import Count, Seconds, stage
+from streamkit.emit.client import Client, Tls, address
+from streamkit.emit.email import SCHEMES, SEPARATOR, EmailClient
+from streamkit.emit.emitter import Emitter
+from streamkit.emit.mail_format import VARIABLES as MORE
+from streamkit.emit.mail_format import MailFormat, address_in
+from streamkit.emit.record_selection import VARIABLES
+from streamkit.emit.topics import Topics
+
+
+@stage("email")
+class EmailSink(Emitter):
+    """Send e-mails: several events per mail, a limited number per hour, with images.
+
+    Templates have the variables of topics, and also {text}, the event in words, and {time}. An event's image is
+    attached if its data has `snapshot`, the path of a file.
+
+    Options:
+        url: the server, such as "smtp://${USER}:${PASSWORD}@mail.example:587", which must offer STARTTLS, or smtps://.
+        mail_from: the sender's address, such as "Cameras <cameras@example.com>".
+        to: the recipient's address, or a list.
+        send: one line in a mail for each of the frames, of the objects, or of the events.
+        subject: a template, filled from a mail's first record.
+        body: a template, filled from each record.
+        batch_window: how long an event waits for others that go into the same mail.
+        limit: maximum number of mails in any hour; further events are counted and reported in one mail after the hour.
+        pictures: maximum number of images attached to one mail; 0 for none.
+        link: an address at the end of each mail, such as that of the page of `run.py serve`.
+        plain: send without encryption, to a server on this machine only.
+        tls: files, such as {ca: ca.pem, cert: me.pem, key: me.key}.
+    """
+
+    url: str  # type: ignore[misc]  # mypy takes the options below that the base has, too, for ones before it
+    mail_from: str  # type: ignore[misc]
+    to: str | list[str]  # type: ignore[misc]
+    send: Literal["frames", "objects", "events"] = field(default="events", kw_only=True)
+    subject: str = "{text}"
+    body: str = "{time}  {text}"
+    batch_window: Seconds = 10.0
+    limit: Count = 20
+    pictures: int = 4
+    link: str | None = None
+    plain: bool = False
+    tls: Tls | None = None
+    timeout: Seconds = field(default=30.0, kw_only=True)
+    max_wait: Seconds = field(default=300.0, kw_only=True)
+
+    def check(self) -> None:
+        """See `Emitter.check`."""
+        self._at = address(self.url, SCHEMES, None if not self.plain else self.tls)
+        if self.plain and self._at.tls:
+            raise ValueError("plain is for smtp://; smtps:// is encrypted from its first byte")
+        if self.plain and not _on_this_machine(self._at.host):
+            raise ValueError(
+                "plain sends passwords and mails as everybody can read them, so it is for a server on this machine "
+                "only, as in smtp://127.0.0.1:25; leave it out"
+            )
+        recipients = [self.to] if isinstance(self.to, str) else self.to
+        if not recipients:
+            raise ValueError("to must name an address, or several")
+        for option, one in (("mail_from", self.mail_from), *(("to", one) for one in recipients)):
+            if one.count("@") > 1:
+                raise ValueError(f"{option} must be one address such as ops@example.com; write several as a list")
+            if not _is_address(one):
+                raise ValueError(f"{option} must be an address such as ops@example.com, got {one!r}")
+        if self.link is not None and not re.fullmatch(r"https?://\S+", self.link):
+            raise ValueError(f"link must be an address such as https://10.0.0.2:8000/, got {self.link!r}")
+        if self.pictures < 0:
+            raise ValueError(f"pictures must be 0 or more, got {self.pictures}")
+        Topics({"subject": self.subject, "body": self.body}, (*VARIABLES[self.send], *MORE))
+        self._form = MailFormat(
+            self.mail_from, tuple(dict.fromkeys(recipients)), self.subject, self.body, self.link, self.pictures
+        )
+
+    def templates(self) -> dict[str, str]:
+        """See `Emitter.templates`: not a topic, but the values that fill the mail's templates."""
+        return {"topic": SEPARATOR.join(f"{{{name}}}" for name in VARIABLES[self.send])}
+
+    def client(self) -> Client:
+        """See `Emitter.client`."""
+        context = self.context
+        return EmailClient(
+            self._at, self._form, VARIABLES[self.send], self.limit, self.folder / "mails", self.batch_window, self.tls,
+            self.plain, context.counters.add, context.log,
+        )  # fmt: skip
+
+
+def _is_address(text: str) -> bool:
+    """Whether it is one address, with or without a display name, that any server accepts."""
+    found = address_in(text)
+    name, at, host = found.rpartition("@")
+    return (
+        bool(name and at and host)
+        and found.isascii()
+        and found.isprintable()
+        and text.isprintable()
+        and " " not in found
+    )
+
+
+def _on_this_machine(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,77 @@
+"""Sink: records of Kafka topics."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Literal
+
+from streamkit.core.errors import MissingPackage
+from streamkit.core.stage import stage
+from streamkit.emit.client import Client, Tls, address
+from streamkit.emit.emitter import Emitter
+from streamkit.emit.encoding import EncodingClient
+from streamkit.emit.kafka import SCHEMES, KafkaClient
+from streamkit.io.formats.codec import Format, codec
+
+_LONGEST = 249  # characters of a topic's name
+
+
+@stage("kafka")
+class KafkaSink(Emitter):
+    """Produce records to Kafka, acknowledged by all replicas in sync; idempotent, in order for each key.
+
+    Options:
+        url: a broker, such as "kafkas://${USER}:${PASSWORD}@broker:9093"; kafka:// is not encrypted.
+        brokers: further bootstrap brokers, as [host:port].
+        topic: the topic, a template with {source} or other variables of the records.
+        key: also a template; records with the same key stay in order.
+        format: of the records; `run.py schema --records` prints the schemas of avro and protobuf.
+        schema_id: the schema's number in a registry, written before each record in Confluent's wire format; if not
+            set, Avro uses its single-object encoding, and Protobuf and JSON have no prefix.
+        sasl: how the url's user and password are presented to the broker.
+        tls: files for kafkas://, such as {ca: ca.pem, cert: me.pem, key: me.key}.
+        settings: further librdkafka settings, such as {compression.type: zstd}.
+    """
+
+    url: str
+    brokers: list[str] | None = None
+    topic: str = "streamkit"
+    key: str = "{source}"
+    format: Format = "json"
+    schema_id: int | None = None
+    sasl: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
+    tls: Tls | None = None
+    settings: dict[str, str | int | bool] | None = None
+
+    def check(self) -> None:
+        """See `Emitter.check`."""
+        self._at = address(self.url, SCHEMES, self.tls)
+        literal = re.sub(r"\{[^{}]*\}", "", self.topic)
+        if self.clean(literal) != literal or self.topic in (".", "..") or len(literal) > _LONGEST:
+            what = f"letters from a to z, digits, dots, _ and -, at most {_LONGEST}, as in cameras.{{source}}"
+            raise ValueError(f"topic must be of {what}, got {self.topic!r}")
+        if self.settings:
+            with contextlib.suppress(MissingPackage):
+                if (why := self._producer().unusable()) is not None:
+                    raise ValueError(f"settings must be ones that librdkafka takes; see its CONFIGURATION.md: {why}")
+        if self.schema_id is not None and not 0 <= self.schema_id < 1 << 31:
+            raise ValueError(f"schema_id must be the schema's number in its registry, got {self.schema_id}")
+
+    def templates(self) -> dict[str, str]:
+        """See `Emitter.templates`."""
+        return {"topic": self.topic, "key": self.key}
+
+    @staticmethod
+    def clean(text: str) -> str:
+        """See `Emitter.clean`: characters that a topic's name cannot have become underscores."""
+        return re.sub(r"[^A-Za-z0-9._-]", "_", text)
+
+    def client(self) -> Client:
+        """See `Emitter.client`."""
+        encode = codec(self.format, self.send, self.schema_id)
+        client = self._producer()
+        return client if encode is None else EncodingClient(client, encode)
+
+    def _producer(self) -> KafkaClient:
+        return KafkaClient(self._at, self.brokers or (), self.tls, self.sasl, self.settings)

@@ -1,0 +1,85 @@
+"""Sink: Parquet files that roll."""
+
+from __future__ import annotations
+
+import re
+import time
+import zlib
+from datetime import UTC, datetime
+from typing import ClassVar
+
+from streamkit.core.data import Frame
+from streamkit.core.stage import stage
+from streamkit.emit.client import Client
+from streamkit.emit.emitter import Emitter
+from streamkit.emit.parquet import ParquetClient, Roll
+
+EVERY_S = 300.0
+SIZE_BYTES = 100_000_000
+_NAME_BYTES = 100  # of a value: the name of a folder has 255 bytes at most, and may hold two values and more
+
+
+@stage("parquet")
+class ParquetSink(Emitter):
+    """Write records as rows of Parquet files, each exactly once, in a new file at intervals.
+
+    A file appears under its name when it is complete; until then its records are in the spool. docs/record-formats.md
+    describes the columns.
+
+    Options:
+        path: the folder, such as "out/{source}/{date}", a template with {source}, {date} (UTC, of the camera's clock;
+            for videos, of the time of writing) or other variables of the records. Files are named after the spool and
+            the numbers of their records.
+        roll: when a file is complete, as in {every: 5min, size: 100MB}, which are the defaults; and at the latest when
+            its records fill half of the spool.
+    """
+
+    further: ClassVar[tuple[str, ...]] = ("date",)
+
+    path: str
+    roll: Roll | None = None
+
+    def check(self) -> None:
+        """See `Emitter.check`."""
+        roll = self.roll or {}
+        self._every_s, self._roll_bytes = roll.get("every", EVERY_S), roll.get("size", SIZE_BYTES)
+        if self._every_s <= 0:
+            raise ValueError(f"roll.every must be longer than 0s, got {self._every_s:g}s")
+        age_s = self._kept.get("age")
+        if age_s is not None and age_s <= self._every_s:
+            raise ValueError(
+                f"spool.age must be longer than roll.every, {self._every_s:g}s, or records grow too old before their "
+                f"file is complete, got {age_s:g}s"
+            )
+        if self.path.endswith(".parquet"):
+            raise ValueError(f"path must name a folder, in which files are made; leave .parquet out of {self.path!r}")
+        if "\0" in self.path:
+            raise ValueError("path cannot hold a zero character")
+
+    def templates(self) -> dict[str, str]:
+        """See `Emitter.templates`."""
+        return {"path": self.path}
+
+    def values(self, frame: Frame) -> tuple[str, ...]:
+        """See `Emitter.values`: the date."""
+        at_s = time.time() if frame.time_s is None else frame.time_s
+        return (datetime.fromtimestamp(at_s, UTC).date().isoformat(),)
+
+    @staticmethod
+    def clean(text: str) -> str:
+        """See `Emitter.clean`: characters that would change or hide the folder become underscores.
+
+        A value too long for a folder's name is cut, with a checksum of all of it appended.
+        """
+        text = re.sub(r"[/\0]|^\.", "_", text) or "_"
+        data = text.encode("utf-8", "replace")
+        if len(data) <= _NAME_BYTES:
+            return text
+        return f"{data[: _NAME_BYTES - 9].decode('utf-8', 'ignore')}_{zlib.crc32(data):08x}"
+
+    def client(self) -> Client:
+        """See `Emitter.client`."""
+        from streamkit.io.parquet_file import arrow
+
+        arrow("stage: parquet", "parquet")
+        return ParquetClient(self.path, self.send, self._every_s, self._roll_bytes, self._size // 2)

@@ -1,0 +1,34 @@
+"""Sink: rows of a SQLite table."""
+
+from __future__ import annotations
+
+import re
+
+from streamkit.core.stage import stage
+from streamkit.emit.client import Client
+from streamkit.emit.emitter import Emitter
+from streamkit.emit.sqlite import SqliteClient
+from streamkit.io.outputs import check_path
+
+
+@stage("sqlite")
+class SqliteSink(Emitter):
+    """Insert records into a table of a SQLite file, each exactly once.
+
+    Options:
+        path: the file, such as out/results.db.
+        table: the table; by default frames, objects or events. It is created if missing.
+    """
+
+    path: str
+    table: str | None = None
+
+    def check(self) -> None:
+        """See `Emitter.check`."""
+        check_path(self.path, ())
+        if self.table is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.table):
+            raise ValueError(f"table must be letters, digits and underscores, got {self.table!r}")
+
+    def client(self) -> Client:
+        """See `Emitter.client`."""
+        return SqliteClient(self.path, self.table or self.send, self.send)

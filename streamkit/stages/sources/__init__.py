@@ -1,0 +1,1 @@
+"""Stages that produce frames: video, images, test patterns."""

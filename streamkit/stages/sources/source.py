@@ -1,0 +1,269 @@
+"""Video as a source: a file, a device or any address that FFmpeg can read."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import closing, nullcontext
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from streamkit.core.data import Frame
+from streamkit.core.errors import SourceError
+from streamkit.core.retry import Reconnect, Retry
+from streamkit.core.stage import Count, Seconds, Source, stage
+from streamkit.core.units import Unit
+from streamkit.media.find import resolve
+from streamkit.media.frame_sampling import FrameSampler, check_part, nothing_taken
+from streamkit.media.uris import check_scheme, is_path, mask, may_be_live
+
+if TYPE_CHECKING:
+    from streamkit.media.frames import DecodedFrame
+    from streamkit.media.link import ConnectionOptions
+    from streamkit.media.pacing import Pacer
+    from streamkit.media.reader import VideoReader
+
+__all__ = ["Pace", "Rate", "VideoSource", "resolve"]
+
+Rate = Annotated[float, Unit("frames a second", minimum=0.001)]
+"""Frames a second."""
+
+StreamNumber = Annotated[int, Unit("the number of a video stream, from 0", minimum=0)]
+"""The number of a video stream in its container, from 0."""
+
+Pace = Literal["realtime", "unpaced"] | Rate
+"""When frames of a recording come: at their own times, as fast as they can be had, or so many a second."""
+
+
+@stage("source", writes="pixels", reads_packets=True, has_pace=True)
+class VideoSource(Source):
+    """Decode a video.
+
+    A frame's `index` is its number in the video, also if `start`, `every` or `fps` leave frames out; on a loop, index
+    and time keep increasing.
+
+    Options:
+        uri: a path; an address such as https://host/clip.mp4, an HLS playlist, rtsp://host/stream, rtmp://host/app/key;
+            a V4L2 device, /dev/video0 or v4l2:///dev/video0?size=1280x720&fps=30&format=mjpeg.
+        stream: which of several video streams, from 0; cover images do not count. By default the best one, as the
+            ffmpeg command ranks them: the default stream, then the largest.
+        loop: repeat forever, or this many times.
+        start: skip frames before this time, counted from the first frame.
+        end: skip frames after this time, counted from the first frame.
+        fps: reduce to at most this many frames per second, evenly.
+        every: take every n-th frame only.
+        keyframes: take only frames that can be decoded without any other; nothing else is decoded. They keep their
+            numbers and times.
+        pace: play a file as a camera would, at its own times (realtime) or at this many frames per second; a frame's
+            latency is measured from its due time. unpaced reads as fast as the pipeline takes frames. Default:
+            unpaced; realtime under serve.
+        phase: seed of the pace's random phase; a number makes it the same in every run.
+        timeout: how long a network peer may be silent, or send nothing that can be decoded.
+        transport: of RTSP's packets; auto begins with TCP and uses UDP if the camera rejects TCP.
+        jitter: how long to wait for packets that UDP delivers out of order; FFmpeg's default if not set.
+        low_latency: disable buffering, and probe the stream from its first packets only; for cameras.
+        clock: date live frames by their arrival, or by the sender's clock if it is sent (RTSP, by RTCP).
+        reconnect: reconnect when a live source fails or ends; false never does. max_wait is the longest wait between
+            two attempts, 3s if not set; after this many attempts, or this long without a frame (give_up), the source
+            has failed. On by default for what may be a camera; true or a mapping also reopens files.
+        frozen: reconnect when the frames of a live source have not changed for this long; a scene that is still
+            static after that is left alone. 0 disables it.
+        decoders: split a file at its keyframes and decode this many parts at once; auto uses what the device has for
+            each source, and fewer for a short file. Frames and their order stay the same.
+    """
+
+    uri: str
+    stream: StreamNumber | None = None
+    loop: bool | Count = False
+    start: Seconds = 0.0
+    end: Seconds | None = None
+    fps: Rate | None = None
+    every: Count = 1
+    keyframes: bool = False
+    pace: Pace | None = None
+    phase: int | None = None
+    timeout: Seconds = 15.0
+    transport: Literal["auto", "tcp", "udp"] = "auto"
+    jitter: Seconds | None = None
+    low_latency: bool = False
+    clock: Literal["arrival", "sender"] = "arrival"
+    reconnect: bool | Reconnect | None = None
+    frozen: Seconds = 60.0
+    decoders: Literal["auto"] | Count = 1
+
+    def __post_init__(self) -> None:
+        """Check the part of the video, the kind of address, and that several decoders are possible."""
+        from streamkit.media.interrupt import Interrupt
+
+        self._interrupt = Interrupt()
+        self.pace = None if self.pace == "unpaced" else self.pace
+        check_part(self.start, self.end)
+        try:
+            check_scheme(self.uri)
+        except SourceError as error:
+            raise ValueError(str(error)) from None
+        if self.keyframes and self.every > 1:
+            raise ValueError(
+                f"every must be 1 with keyframes, got {self.every}: keyframes are numbered among all pictures; "
+                "fps thins them out"
+            )
+        if self.decoders not in (1, "auto"):
+            if self.keyframes:
+                raise ValueError(f"decoders must be 1 or auto with keyframes, got {self.decoders}")
+            if not is_path(self.uri):
+                raise ValueError(f"decoders must be 1 or auto: only a file can be cut, got {mask(self.uri)}")
+            if self.pace is not None:
+                raise ValueError(f"decoders must be 1 or auto for a source with a pace, got {self.decoders}")
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield the frames in order.
+
+        Raises:
+            SourceError: the video cannot be opened or read further, is damaged or ends early (raised after the last
+                good frame); or no frame was taken.
+        """
+        from streamkit.media.link import ConnectionOptions
+
+        interrupt = self._interrupt
+        link = ConnectionOptions(self.timeout, self.transport, self.jitter, self.low_latency, interrupt)
+        try:
+            with nullcontext() if is_path(self.uri) else interrupt:  # a file needs no interrupt
+                yield from self._frames(link)
+        except SourceError:
+            if not interrupt.stopped:
+                raise
+
+    def _frames(self, link: ConnectionOptions) -> Iterator[Frame]:
+        from streamkit.media.expected import expected_frames
+        from streamkit.media.pacing import Pacer
+        from streamkit.media.reader import VideoReader
+        from streamkit.media.surfaces import shared_pool
+
+        context = self.context
+        reader = VideoReader(
+            self.uri, context.device, shared_pool(context.device), context.counters, context.log,
+            threads=context.threads, low_delay=self.pace is not None, link=link,
+            spans=context.spans, on_packet=context.on_packet,
+            decoders=self.decoders if self._may_be_cut() else 1, ahead=context.ahead,
+            ring=context.packets, stream=self.stream,
+        )  # fmt: skip
+        with closing(reader):
+            self._pacer = None if self.pace is None else Pacer(self.pace, reader.step_s, self.phase, context.id)
+            if self._pacer is not None:
+                wait = context.spans.call("wait for the pace", self._pacer.wait, waiting=True)
+            live = reader.info.live
+            context.facts.update(reader.info.facts())
+            if not live and not self.keyframes:
+                context.facts["expected_frames"] = expected_frames(
+                    context.facts, self.start, self.end, self.every, self.fps, turns(self.loop)
+                )
+            none = True
+            for index, picture, pts_s in self._thinned(reader):
+                if none:  # a container may have them before a rotation
+                    context.facts.update(width=picture.width, height=picture.height)
+                    none = False
+                frame = Frame(context.id, index, pts_s, picture.width, picture.height, picture.surface)
+                frame.epoch, frame.damaged = self._epoch, picture.damaged
+                frame.packet = reader.place(picture.pts_s)
+                if live:
+                    frame.due_s = reader.arrived_s(picture.pts_s)
+                    frame.time_s = self._time_s(reader, picture, frame.due_s)
+                elif self._pacer is not None:
+                    frame.due_s = self._pacer.due_s(index, pts_s)
+                    wait(frame.due_s)
+                    if self._pacer.stopped:
+                        return
+                yield frame
+                if self._pacer is not None:
+                    self._pacer.follow(frame)
+            if none and live:
+                raise SourceError(f"{mask(self.uri)}: the stream ended before its first picture", cause="lost")
+            if none:
+                length_s = reader.info.duration_s
+                raise nothing_taken(
+                    mask(self.uri), "the video", length_s, self.start, self.end, self.every, keyframes=self.keyframes
+                )
+
+    def _may_be_cut(self) -> bool:
+        """Whether several decoders are of use."""
+        return is_path(self.uri) and self.pace is None and not self.keyframes
+
+    @property
+    def unbounded(self) -> bool:
+        """See `Source.unbounded`."""
+        return self.pace is not None or self.loop is True or may_be_live(self.uri)
+
+    @property
+    def retry(self) -> Retry | None:
+        """See `Source.retry`."""
+        asked = self.reconnect
+        if asked is False or (asked is None and is_path(self.uri)):
+            return None
+        said: Reconnect = asked if isinstance(asked, dict) else {}
+        return Retry(
+            max_wait_s=said.get("max_wait", 3.0), attempts=said.get("attempts"), give_up_s=said.get("give_up"),
+            frozen_s=self.frozen or None, first=asked is not None or may_be_live(self.uri), files=asked is not None,
+        )  # fmt: skip
+
+    def stop(self) -> None:
+        """End a wait for a frame's time or for the network; thread-safe."""
+        self._interrupt.stop()
+        pacer: Pacer | None = getattr(self, "_pacer", None)
+        if pacer is not None:
+            pacer.stopped = True
+
+    def _time_s(self, reader: VideoReader, picture: DecodedFrame, arrived_s: float) -> float:
+        """Return a live frame's time, in seconds since 1970; `arrived_s` is on the monotonic clock."""
+        if self.clock == "sender":
+            time_s = reader.sender_time_s(picture.pts_s)
+            if time_s is not None:
+                return time_s
+            self.context.counters.add("frames timed by arrival")
+        return time.time() - (time.monotonic() - arrived_s)
+
+    def _thinned(self, reader: VideoReader) -> Iterator[tuple[int, DecodedFrame, float]]:
+        """Yield the frames that are taken, with index and time.
+
+        Raises:
+            SourceError: frames of a live source arrive, but their timestamps do not advance, so that none is taken, for
+                `timeout` longer than the interval of `fps`.
+        """
+        thinning, live, taken_s = FrameSampler(self.every, self.fps), reader.info.live, time.monotonic()
+        allowed_s = self.timeout + 2 / self.fps if self.fps else math.inf
+        for index, picture, pts_s in self._looped(reader):
+            if thinning.takes(index, pts_s):
+                yield index, picture, pts_s
+                taken_s = time.monotonic()
+            elif live and index % self.every == 0 and time.monotonic() - taken_s > allowed_s:
+                raise SourceError(
+                    f"{mask(self.uri)}: frames come, but their timestamps do not advance: none was due at fps: "
+                    f"{self.fps:g} for {allowed_s:g} s",
+                    cause="timeout",
+                )
+
+    def _looped(self, reader: VideoReader) -> Iterator[tuple[int, DecodedFrame, float]]:
+        """Yield the frames of every repetition, with index and time that keep increasing."""
+        last = turns(self.loop)
+        index, pts_s, turn = -1, 0.0, 0
+        while turn < last:
+            shift: tuple[int, float] | None = None if turn else (0, 0.0)
+            # on a loop pictures are counted on from turn to turn, and which are taken differs; and a live source is
+            # watched by what comes out of its decoder, so nothing is left out before that
+            ahead = last == 1 and not reader.info.live and (self.every > 1 or self.fps)
+            thinning = FrameSampler(self.every, self.fps) if ahead else None
+            for number, picture in reader.pictures(self.start, self.end, thinning=thinning, keyframes=self.keyframes):
+                if shift is None:
+                    first = reader.began or (number, picture.pts_s)
+                    shift = index + 1 - first[0], pts_s + reader.step_s - first[1]
+                index, pts_s, self._epoch = number + shift[0], picture.pts_s + shift[1], turn
+                yield index, picture, pts_s
+            if shift is None or index < 0:  # not one picture: no end would come
+                return
+            if reader.ended is not None:
+                index, pts_s = reader.ended[0] + shift[0], reader.ended[1] + shift[1]
+            turn += 1
+
+
+def turns(loop: bool | int) -> float:
+    """Return how often a file is read for this `loop`; infinite for true."""
+    return 1 if loop is False else math.inf if loop is True else loop

@@ -1,0 +1,1 @@
+"""Stages that draw, encode, stream, record and save images."""

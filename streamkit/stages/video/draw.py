@@ -1,0 +1,127 @@
+"""`draw`: draws boxes, labels, zones, lines and trails onto frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any, Literal
+
+import numpy as np
+
+from streamkit.analytics.shapes import by_name
+from streamkit.config.privacy import Hiding, hidden
+from streamkit.core.data import Batch, Detections, Surface
+from streamkit.core.stage import BatchStage, CompositePart, Count, Score, Seconds, stage
+from streamkit.ops.annotate import annotate
+from streamkit.ops.glyphs import Atlas
+from streamkit.ops.hide import hide
+from streamkit.ops.hiding import regions
+from streamkit.ops.overlay import draw
+from streamkit.ops.style import Style
+from streamkit.stages.analytics.track_analytics import tell_outside
+from streamkit.stages.video.trails import Trails
+
+
+@stage("draw", reads="pixels", writes="pixels", warms_up=True, draws_in_place=True)
+class Draw(BatchStage):
+    """Draw boxes, labels, masks, keypoints, zones and lines onto frames.
+
+    Other branches see the frames without the drawing. Zones and lines, with their counts, come from the stages `zone`
+    and `line_counter` above. Labels avoid each other where there is room. Line width and text scale with the frame, and
+    look the same on CPU and GPU.
+
+    Options:
+        labels: write the class's name.
+        scores: write the score.
+        tracks: write the track id, if objects are tracked.
+        color: one colour per class, or per track.
+        thickness: of lines, in pixels, rounded up to even; derived from the frame's size by default.
+        text_size: height of labels in pixels, rounded up to even; derived from the frame's size by default.
+        fill: opacity of the tint inside a box; 0 leaves it clear.
+        only: names of the classes to draw; all by default.
+        masks: opacity of masks; 0 omits them.
+        min_point: minimum score of a keypoint that is drawn.
+        analytics: draw zones with the number of tracks in them, and lines with their counts in and out.
+        trail: draw where the foot of each tracked object was, for this long; needs a tracker above.
+        untracked: below a tracker, also draw objects without a track: weak ones, new ones, duplicate boxes.
+        blur: what to make unrecognisable before anything else is drawn: names of classes, or `all`; or {labels: [...]},
+            {zone: [[x, y], ...]} for a part of the frame, or both for objects whose centre is in the zone; with `units`
+            (pixels or share), `cells` (of an object's longer side, fewer hide more) and `grow` (of its box).
+        pixelate: like blur, with a mosaic.
+    """
+
+    labels: bool = True
+    scores: bool = True
+    tracks: bool = True
+    color: Literal["class", "track"] = "class"
+    thickness: Count | None = None
+    text_size: Count | None = None
+    fill: Score = 0.0
+    only: tuple[str, ...] = ()
+    masks: Score = 0.4
+    min_point: Score = 0.3
+    analytics: bool = True
+    trail: Seconds | None = None
+    untracked: bool = False
+    blur: Hiding | None = None
+    pixelate: Hiding | None = None
+
+    in_place: bool = field(default=False, init=False)
+    """Set by the runner where no other branch reads the surfaces: then they are drawn on, not copied."""
+
+    def __post_init__(self) -> None:
+        """Check `trail` and the zones and classes to hide."""
+        if self.trail is not None and not self.trail > 0:
+            raise ValueError(f"trail must be longer than 0s, got {self.trail:g}s; leave it out for none")
+        self._hidden = [
+            hidden(name, asked, smooth=name == "blur")
+            for name, asked in (("pixelate", self.pixelate), ("blur", self.blur))
+            if asked is not None
+        ]
+        self._zones = [
+            (f"{name}.zone", by_name(asked["zone"]), asked.get("units", "pixels"))
+            for name, asked in (("blur", self.blur), ("pixelate", self.pixelate))
+            if isinstance(asked, dict) and "zone" in asked
+        ]
+
+    @staticmethod
+    def parts_before(options: Mapping[str, Any]) -> list[CompositePart]:
+        """Return the stage that keeps trails: it sees each source's frames in order, which this one does not."""
+        return [CompositePart("trails", Trails, {"last": options["trail"]})] if options.get("trail") else []
+
+    def open(self) -> None:
+        """Prepare the style; letters are added to the atlas on first use."""
+        self._atlas = Atlas()
+        self._style = Style(
+            self.labels, self.scores, self.tracks, self.color, self.thickness, self.text_size, self.fill, self.only,
+            self.masks, self.min_point, self.analytics, self.untracked,
+        )  # fmt: skip
+
+    def process(self, batch: Batch) -> Batch:
+        """Replace the surface of each frame that has something drawn on it."""
+        for option, zones, units in self._zones:
+            tell_outside(self.context, batch.frames, option, zones, units)
+        surfaces = [None if frame.error else frame.surface for frame in batch.frames]
+        self._atlas.begin()
+        tables, facts = [batch.table(name) for name in batch.tables], [frame.facts for frame in batch.frames]
+        shown = [(frame.shown, frame.width, frame.height) for frame in batch.frames]
+        marks, ends = annotate(surfaces, tables, self._style, self._atlas, facts, shown)
+        places = [i for i, surface in enumerate(surfaces) if surface is not None]
+        given = [surface for surface in surfaces if surface is not None]
+        if self._hidden:
+            given = self._hide(batch, given, places, tables)
+        drawn = draw(given, marks, [ends[i] for i in places], self._atlas, in_place=self.in_place)
+        for place, surface in zip(places, drawn, strict=True):
+            batch.frames[place].surface = surface
+        return batch
+
+    def _hide(self, batch: Batch, given: list[Surface], places: list[int], tables: list[Detections]) -> list[Surface]:
+        """Blur or pixelate the selected regions; frames without a surface are skipped."""
+        row = np.full(len(batch.frames), -1, np.int32)
+        row[places] = np.arange(len(places), dtype=np.int32)
+        shown = [table[row[table.batch_row] >= 0] for table in tables]
+        shown = [table.with_columns(batch_row=row[table.batch_row]) for table in shown]
+        sizes = [(batch.frames[i].width, batch.frames[i].height) for i in places]
+        found = regions(given, sizes, shown, self._hidden)
+        self.context.counters.add("regions hidden", len(found.table))
+        return hide(given, found.table, found.masks, in_place=self.in_place)

@@ -1,0 +1,153 @@
+"""One round of matching of a frame's objects to a lane's tracks, by similarity."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from streamkit.tracking.assign import assign
+from streamkit.tracking.jit import compiled
+from streamkit.tracking.settings import TrackerSettings
+from streamkit.tracking.similarity import fit, looks_alike, overlap, straightness
+
+_NEAR = 0.5  # the overlap from which looks may stand for overlap, as in BoT-SORT
+_SAME = 0.6  # the IoU over which two boxes of a frame are of one object
+_TINY = 1e-6  # the gain of a pair that is just alike enough
+
+
+NONE, OUT = -1, -2
+"""An object that has no track, or not yet; one that can have none."""
+
+
+class TrackerDetections(NamedTuple):
+    """The objects of all frames of a batch, one frame's after the other's.
+
+    Attributes:
+        box: (n, 4) float32, x1, y1, x2, y2 in source pixels.
+        score: (n,) float32.
+        class_id: (n,) int32.
+        look: (n, d) float32, embeddings; d is 0 where there are none.
+    """
+
+    box: np.ndarray
+    score: np.ndarray
+    class_id: np.ndarray
+    look: np.ndarray
+
+
+class AssociationPass(NamedTuple):
+    """What a round matches, and by what.
+
+    Attributes:
+        state: tracks in this state take part,
+        or_state: and in this one.
+        lowest: minimum score of an object that takes part.
+        below: its score must be below this.
+        least: minimum similarity of a pair.
+        last_box: compare with the last seen box, not with the expected one.
+        unseen_s: a track not seen for longer does not take part.
+        by_looks: compare appearance only.
+        heading: weight of keeping a track's direction.
+    """
+
+    state: int
+    or_state: int
+    lowest: float
+    below: float
+    least: float
+    last_box: bool
+    unseen_s: float
+    by_looks: bool
+    heading: float
+
+
+@compiled
+def match(
+    tracks: np.ndarray,
+    looks: np.ndarray,
+    expected: np.ndarray,
+    objects: TrackerDetections,
+    first: int,
+    part: AssociationPass,
+    st: TrackerSettings,
+    now_s: float,
+    track_of: np.ndarray,
+    free: np.ndarray,
+) -> None:
+    """Assign free tracks to objects that have no track.
+
+    Args:
+        tracks: (most,) TRACK.
+        looks: (most, d) float32.
+        expected: (m, 4) float64, expected boxes of the first m tracks, which are the lane's.
+        objects: the frame's objects are those from `first` on.
+        first: index of the frame's first object.
+        part: the round.
+        st: the settings.
+        now_s: the frame's time.
+        track_of: (n,) int64, the track of each of the frame's objects, or `NONE` or `OUT`; changed in place.
+        free: (m,) bool, tracks without an object; changed in place.
+    """
+    rows, columns = np.empty(len(track_of), np.int64), np.empty(len(free), np.int64)
+    n = m = 0
+    for i in range(len(track_of)):
+        if track_of[i] == NONE and part.lowest <= objects.score[first + i] < part.below:
+            rows[n] = i
+            n += 1
+    for j in range(len(free)):
+        fits = tracks[j].state == part.state or tracks[j].state == part.or_state
+        if free[j] and fits and now_s - tracks[j].seen_s <= part.unseen_s:
+            columns[m] = j
+            m += 1
+    if n == 0 or m == 0:
+        return
+    where, kinds = np.empty((m, 4)), np.empty(m, np.int64)
+    for b in range(m):
+        j = columns[b]
+        kinds[b] = tracks[j].class_id
+        for k in range(4):
+            where[b, k] = tracks[j].box[k] if part.last_box else expected[j, k]
+    gain = np.zeros((n, m))
+    for a in range(n):
+        i = first + rows[a]
+        for b in range(m):
+            if st.class_aware and objects.class_id[i] != kinds[b]:
+                continue
+            j = columns[b]
+            if part.by_looks:
+                like = looks_alike(objects.look[i], looks[j])
+            else:
+                like = fit(objects.box, i, where, b)
+                if like == 0:
+                    continue
+                if st.appearance and like >= _NEAR:
+                    alike = looks_alike(objects.look[i], looks[j])
+                    if alike >= st.min_similarity:
+                        like = max(like, (1 + alike) / 2)
+            if like >= part.least and like > 0:
+                gain[a, b] = like - part.least + _TINY
+                if part.heading > 0:
+                    gain[a, b] += part.heading * objects.score[i] * straightness(tracks[j], objects.box[i])
+    column_of = assign(gain)
+    for a in range(n):
+        if column_of[a] >= 0:
+            track_of[rows[a]] = columns[column_of[a]]
+            free[columns[column_of[a]]] = False
+
+
+@compiled
+def leave_out(objects: TrackerDetections, first: int, st: TrackerSettings, track_of: np.ndarray) -> None:
+    """Exclude boxes that can have no track: empty boxes, and a detector's duplicate boxes of one object.
+
+    A duplicate would hide that a neighbouring object is not seen, and mislead that object's track.
+    """
+    box, score, kind, end = objects.box, objects.score, objects.class_id, first + len(track_of)
+    for a in range(first, end):
+        width, height = box[a, 2] - box[a, 0], box[a, 3] - box[a, 1]
+        if not (width > 0 and height > 0 and np.isfinite(width) and np.isfinite(height)):
+            track_of[a - first] = OUT
+    for a in range(first, end):
+        for b in range(a + 1, end):
+            if overlap(box, a, box, b) > _SAME and (kind[a] == kind[b] or not st.class_aware):
+                track_of[(b if score[b] <= score[a] else a) - first] = OUT

@@ -1,0 +1,115 @@
+"""The state of all sources' tracks, in flat arrays that the compiled code works on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+NEW, SEEN, LOST = 0, 1, 2
+"""States of a track: not confirmed yet; matched in the last frame that was looked at; remembered."""
+
+HISTORY = 8
+
+TRACK = np.dtype(
+    [
+        ("id", np.int64),  # 0 while it is `NEW`
+        ("class_id", np.int64),  # of the object seen last
+        ("begun_s", np.float64),  # when it was seen first
+        ("seen_s", np.float64),  # when it was seen last
+        ("score", np.float64),  # then
+        ("box", np.float64, (4,)),  # then: x1, y1, x2, y2 in source pixels
+        ("mean", np.float64, (4, 2)),  # its filter at the lane's time; see `kalman`
+        ("cov", np.float64, (4, 3)),
+        ("seen_mean", np.float64, (4, 2)),  # the same when it was seen last
+        ("seen_cov", np.float64, (4, 3)),
+        ("path", np.float64, (HISTORY, 3)),  # a ring: time in seconds and centre of the boxes seen last
+        ("steps", np.int64),  # how many boxes went into the ring
+        ("state", np.int64),
+    ],
+    align=True,
+)
+"""One track."""
+
+LANE = np.dtype(
+    [
+        ("count", np.int64),  # how many tracks there are
+        ("time_s", np.float64),  # when its last frame was; NaN before the first
+        ("epoch", np.int64),  # how often its source had started again by then
+        ("looked", np.int64),  # whether the detector has looked at a frame since it began
+    ],
+    align=True,
+)
+"""One detector's objects of one source."""
+
+_FIRST_TRACKS = 16
+
+
+class TrackPool:
+    """Allocates lanes for the detectors of sources, and storage for their tracks.
+
+    Attributes:
+        lanes: (lanes,) LANE.
+        tracks: (lanes, most) TRACK; a lane's `count` tracks come first, oldest first.
+        looks: (lanes, most, d) float32, appearance of each track, of length 1; all 0 if unknown.
+        last_id: (sources,) int64, the last track id of each source.
+    """
+
+    def __init__(self) -> None:
+        self.lanes = _empty_lanes(1)
+        self.tracks = np.zeros((1, _FIRST_TRACKS), TRACK)
+        self.looks = np.zeros((1, _FIRST_TRACKS, 0), np.float32)
+        self.last_id = np.zeros(1, np.int64)
+        self._lanes: dict[tuple[str, str], int] = {}
+        self._free: list[int] = [0]
+        self._counters: dict[str, int] = {}
+
+    def lane(self, source: str, table: str) -> int:
+        """Return the lane of a detector's objects of a source; allocate one if there is none."""
+        key = source, table
+        found = self._lanes.get(key)
+        if found is None:
+            if not self._free:
+                have, most = self.tracks.shape
+                self._free = list(range(2 * have - 1, have - 1, -1))
+                self.lanes = np.concatenate([self.lanes, _empty_lanes(have)])
+                self._grow(2 * have, most)
+            found = self._lanes[key] = self._free.pop()
+        return found
+
+    def counter(self, source: str) -> int:
+        """Return the source's index in `last_id`. It is never freed: a source that comes back continues its ids."""
+        found = self._counters.get(source)
+        if found is None:
+            found = self._counters[source] = len(self._counters)
+            if found == len(self.last_id):
+                self.last_id = np.concatenate([self.last_id, np.zeros_like(self.last_id)])
+        return found
+
+    def fit(self, most: int, features: int) -> None:
+        """Make room for `most` tracks in each lane, and for embeddings of length `features`.
+
+        The appearance of tracks is dropped if that length changes.
+        """
+        lanes, have = self.tracks.shape
+        if most > have:
+            self._grow(lanes, 1 << (most - 1).bit_length())
+        if features != self.looks.shape[2]:
+            self.looks = np.zeros((*self.tracks.shape, features), np.float32)
+
+    def _grow(self, lanes: int, most: int) -> None:
+        have = self.tracks.shape
+        tracks, looks = np.zeros((lanes, most), TRACK), np.zeros((lanes, most, self.looks.shape[2]), np.float32)
+        tracks[: have[0], : have[1]], looks[: have[0], : have[1]] = self.tracks, self.looks
+        self.tracks, self.looks = tracks, looks
+
+    def end(self, source: str) -> None:
+        """End a source: drop its tracks."""
+        for key in [key for key in self._lanes if key[0] == source]:
+            lane = self._lanes.pop(key)
+            self.lanes[lane] = _empty_lanes(1)[0]
+            self._free.append(lane)
+
+
+def _empty_lanes(n: int) -> np.ndarray:
+    made = np.zeros(n, LANE)
+    made["time_s"] = np.nan
+    return made

@@ -1,0 +1,119 @@
+"""Tracking of a batch of frames of any sources, each source's in order, in one compiled call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streamkit.tracking.association import TrackerDetections
+from streamkit.tracking.jit import compiled, kept, sources_stamp
+from streamkit.tracking.kalman import as_box, moved
+from streamkit.tracking.settings import TrackerSettings
+from streamkit.tracking.track_state import LOST, SEEN
+from streamkit.tracking.update_frame import go_on, look
+
+FRAME = np.dtype(
+    [
+        ("lane", np.int64),
+        ("counter", np.int64),  # its source's place in `last_id`
+        ("time_s", np.float64),  # presentation time
+        ("epoch", np.int64),  # how often its source had started again
+        ("looked", np.int64),  # whether the detector looked at it; else its objects are to be predicted
+        ("width", np.float64),
+        ("height", np.float64),
+        ("end", np.int64),  # where its objects end among the batch's; they begin where those before end
+    ],
+    align=True,
+)
+"""One frame as one detector has it."""
+
+PREDICTED = np.dtype(
+    [
+        ("frame", np.int64),  # which of the FRAMEs
+        ("id", np.int64),
+        ("class_id", np.int64),
+        ("score", np.float64),  # when it was seen last
+        ("box", np.float64, (4,)),  # x1, y1, x2, y2 within the picture
+    ],
+    align=True,
+)
+"""A track that was not seen in a frame, where it is expected."""
+
+
+@compiled
+def _predict(
+    lane: Any, tracks: np.ndarray, frame: Any, number: int, st: TrackerSettings, predicted: np.ndarray, at: int
+) -> int:
+    """Write rows for the lane's tracks not seen in this frame, from row `at` on; return the end of the rows."""
+    for j in range(lane.count):
+        track = tracks[j]
+        unseen_s = frame.time_s - track.seen_s
+        if not ((track.state == SEEN and not frame.looked) or (track.state == LOST and unseen_s <= st.show_lost_s)):
+            continue
+        row = predicted[at]
+        if track.state == LOST and st.motion:
+            as_box(track.mean, row.box)
+        else:
+            moved(track.mean, track.box, unseen_s if st.motion else 0.0, row.box)
+        for k in range(4):
+            row.box[k] = min(max(row.box[k], 0.0), frame.width if k % 2 == 0 else frame.height)
+        if row.box[2] - row.box[0] < 1 or row.box[3] - row.box[1] < 1:  # it has left the picture
+            continue
+        row.frame, row.id, row.class_id, row.score = number, track.id, track.class_id, track.score
+        at += 1
+    return at
+
+
+def _advance(stamp: int) -> Any:
+    def advance(
+        lanes: np.ndarray,
+        tracks: np.ndarray,
+        looks: np.ndarray,
+        last_id: np.ndarray,
+        frames: np.ndarray,
+        objects: TrackerDetections,
+        st: TrackerSettings,
+        ids: np.ndarray,
+        predicted: np.ndarray,
+    ) -> int:
+        if stamp < 0:  # never: but what a function closes over is part of what its kept form is known by
+            return 0
+        first: Any = np.int64(0)  # a plain 0 is a type of its own to Numba, for which all would be compiled twice
+        rows: Any = first
+        for f in range(len(frames)):
+            frame = frames[f]
+            lane, mine = lanes[frame.lane], tracks[frame.lane]
+            gone_s = frame.time_s - lane.time_s
+            if gone_s > st.max_gap_s or gone_s < 0 or lane.epoch != frame.epoch:
+                lane.count = lane.looked = 0
+            lane.epoch = frame.epoch
+            go_on(lane, mine, frame.time_s, st)
+            if frame.looked:
+                before = last_id[frame.counter]
+                last_id[frame.counter] = look(lane, mine, looks[frame.lane], objects, first, frame.end, st, before, ids)
+            if st.show_lost_s > 0 or not frame.looked:
+                rows = _predict(lane, mine, frame, f, st, predicted, rows)
+            first = frame.end
+        return rows  # type: ignore[no-any-return]
+
+    return advance
+
+
+advance = kept(_advance(sources_stamp()))
+"""Track a batch.
+
+Args:
+    lanes: (lanes,) LANE, changed in place.
+    tracks: (lanes, most) TRACK, changed in place; a lane has room for its tracks and all objects of its frames.
+    looks: (lanes, most, d) float32, changed in place.
+    last_id: (sources,) int64, the last number that each source has given; changed in place.
+    frames: (f,) FRAME.
+    objects: their objects.
+    st: what is asked for.
+    ids: (n,) int64, -1 throughout: takes the track of each object.
+    predicted: PREDICTED, at least as many as tracks may be: takes those that were not seen, frame by frame.
+
+Returns:
+    How many predicted rows there are.
+"""

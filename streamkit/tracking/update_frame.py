@@ -1,0 +1,174 @@
+"""Tracking of one frame of one lane: assigns objects to tracks, marks tracks as lost, and begins new ones.
+
+The rounds are those of Zhang et al., "ByteTrack", 2022: objects of high score with all tracks; those of low score with
+the remaining tracks that were just seen; remaining high ones with unconfirmed tracks. The settings turn this into SORT
+(Bewley et al. 2016), OC-SORT (Cao et al. 2023) and BoT-SORT without its camera motion compensation (Aharon et al.
+2022).
+
+`lane` is a record of `track_state.LANE`, `tracks` (most,) of `track_state.TRACK`, `looks` (most, d) float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streamkit.tracking.association import NONE, AssociationPass, TrackerDetections, leave_out, match
+from streamkit.tracking.jit import compiled
+from streamkit.tracking.kalman import as_box, begin, bend, copy, correct, expect
+from streamkit.tracking.settings import TrackerSettings
+from streamkit.tracking.similarity import fit
+from streamkit.tracking.track_state import HISTORY, LOST, NEW, SEEN
+
+_SLACK_S = 1e-6
+_AGAIN_IOU = 0.3  # the overlap with its last box by which a track is found again, and
+_AGAIN_S = 0.5  # for how long: afterwards somebody else may stand there
+_KEEP_LOOK = 0.9  # how much of what a track looked like stays when it is seen again
+
+
+@compiled
+def go_on(lane: Any, tracks: np.ndarray, time_s: float, st: TrackerSettings) -> None:
+    """Advance a lane's tracks to a later time by prediction."""
+    gone_s = time_s - lane.time_s
+    if st.motion and gone_s > 0:
+        for j in range(lane.count):
+            expect(tracks[j].mean, tracks[j].cov, gone_s, tracks[j].state != LOST)
+    lane.time_s = time_s
+
+
+@compiled
+def look(
+    lane: Any,
+    tracks: np.ndarray,
+    looks: np.ndarray,
+    objects: TrackerDetections,
+    first: int,
+    end: int,
+    st: TrackerSettings,
+    last_id: int,
+    ids: np.ndarray,
+) -> int:
+    """Match a frame's objects, `first` to `end`, to the lane's tracks, which have been advanced to its time.
+
+    Writes the objects' `ids` and, with `smooth`, their boxes; returns the last track id.
+    """
+    confirm_s = 0.0 if lane.looked == 0 else st.confirm_s
+    lane.looked = 1
+    _forget(lane, tracks, looks, st.max_lost_s, np.inf)
+    count = lane.count
+    expected = np.empty((count, 4))
+    for j in range(count):
+        as_box(tracks[j].mean, expected[j])
+    track_of, free = np.full(end - first, NONE, np.int64), np.ones(count, np.bool_)
+    leave_out(objects, first, st, track_of)
+    high, low, top = st.high_score, st.low_score if st.two_rounds else np.inf, np.inf
+    again, alike = high if st.recover else np.inf, high if st.appearance else np.inf
+    for part in (
+        AssociationPass(SEEN, LOST, high, top, st.min_iou, not st.motion, np.inf, False, st.heading),
+        AssociationPass(SEEN, SEEN, low, high, st.min_iou_weak, not st.motion, np.inf, False, 0.0),
+        AssociationPass(LOST, LOST, alike, top, st.min_similarity, False, np.inf, True, 0.0),
+        AssociationPass(NEW, NEW, high, top, st.min_iou_new, not st.motion, np.inf, False, 0.0),
+        AssociationPass(SEEN, LOST, again, top, _AGAIN_IOU, True, _AGAIN_S + _SLACK_S, False, 0.0),
+    ):
+        match(tracks, looks, expected, objects, first, part, st, lane.time_s, track_of, free)
+    for j in range(count):
+        if free[j] and tracks[j].state == SEEN:
+            tracks[j].state = LOST
+    for i in range(end - first):
+        j, score = track_of[i], objects.score[first + i]
+        if j >= 0:
+            _correct(tracks[j], objects.box[first + i], score, lane.time_s, st)
+        elif j == NONE and score >= max(st.new_score, high):
+            j = lane.count
+            lane.count += 1
+            _begin(tracks[j], objects.box[first + i], lane.time_s)
+            looks[j].fill(0)
+        else:
+            continue
+        _note(tracks[j], objects, first + i, lane.time_s, st)
+        _note_look(looks[j], objects.look[first + i])
+        if tracks[j].state == NEW and lane.time_s - tracks[j].begun_s >= confirm_s - _SLACK_S:
+            last_id += 1
+            tracks[j].id, tracks[j].state = last_id, SEEN
+        if tracks[j].state == SEEN:
+            ids[first + i] = tracks[j].id
+            if st.smooth:
+                as_box(tracks[j].mean, objects.box[first + i])
+    _forget(lane, tracks, looks, st.max_lost_s, st.confirm_s)
+    return last_id
+
+
+@compiled
+def _correct(track: Any, box: np.ndarray, score: float, now_s: float, st: TrackerSettings) -> None:
+    """Update a track with the box seen."""
+    if track.state == LOST and not _overlaps(track, box):  # found by appearance, elsewhere: its motion restarts
+        begin(track.mean, track.cov, box)
+    elif st.recover and track.state == LOST:
+        copy(track.mean, track.seen_mean)
+        copy(track.cov, track.seen_cov)
+        bend(track.mean, track.cov, track.box, box, score, now_s - track.seen_s)
+    else:
+        correct(track.mean, track.cov, box, score)
+    if track.state == LOST:
+        track.state = SEEN
+
+
+@compiled
+def _overlaps(track: Any, box: np.ndarray) -> bool:
+    """Whether a box overlaps a track's expected or last box."""
+    where = np.empty((3, 4))
+    as_box(track.mean, where[0])
+    for k in range(4):
+        where[1, k], where[2, k] = track.box[k], box[k]
+    return bool(fit(where, 0, where, 2) > 0 or fit(where, 1, where, 2) > 0)
+
+
+@compiled
+def _begin(track: Any, box: np.ndarray, now_s: float) -> None:
+    """Begin an unconfirmed track."""
+    track.id, track.state, track.begun_s, track.steps = 0, NEW, now_s, 0
+    begin(track.mean, track.cov, box)
+
+
+@compiled
+def _note(track: Any, objects: TrackerDetections, i: int, now_s: float, st: TrackerSettings) -> None:
+    """Store the last observation."""
+    box = objects.box[i]
+    for k in range(4):
+        track.box[k] = box[k]
+    track.seen_s, track.class_id, track.score = now_s, objects.class_id[i], objects.score[i]
+    if st.recover:
+        copy(track.seen_mean, track.mean)
+        copy(track.seen_cov, track.cov)
+    ring = track.path[track.steps % HISTORY]
+    ring[0], ring[1], ring[2] = now_s, (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+    track.steps += 1
+
+
+@compiled
+def _note_look(known: np.ndarray, look: np.ndarray) -> None:
+    """Blend an object's embedding into its track's; both have length 1, or are unknown."""
+    length = before = 0.0
+    for k in range(len(look)):
+        length += look[k] * look[k]
+        before += known[k] * known[k]
+    if length > 0:  # a NaN is not
+        keep = _KEEP_LOOK if before > 0 else 0.0
+        for k in range(len(look)):
+            known[k] = keep * known[k] + (1 - keep) * look[k] / np.sqrt(length)
+
+
+@compiled
+def _forget(lane: Any, tracks: np.ndarray, looks: np.ndarray, lost_s: float, new_s: float) -> None:
+    """Drop tracks not seen for too long, confirmed or new ones; the others keep their order."""
+    kept = 0
+    for j in range(lane.count):
+        if lane.time_s - tracks[j].seen_s > (new_s if tracks[j].state == NEW else lost_s) + _SLACK_S:
+            continue
+        if kept < j:
+            tracks[kept] = tracks[j]
+            for k in range(looks.shape[1]):
+                looks[kept, k] = looks[j, k]
+        kept += 1
+    lane.count = kept

@@ -1,0 +1,83 @@
+import numpy as np
+
+from streamkit.analytics.per_source_steps import Clocks, Labels, PositionOptions, anchors, rounds
+from streamkit.core.data import Batch, Detections
+from streamkit.testing.kit import detections, frames
+
+
+def batch_of(sources, tables):
+    made = {}
+    given = []
+    for source in sources:
+        index = made[source] = made.get(source, -1) + 1
+        given.append(frames(index + 1, source)[index])
+    whole = Batch(given)
+    for name, parts in tables.items():
+        whole.tables[name] = Detections.concat(parts, rows=range(len(parts)))
+    return whole
+
+
+def test_each_source_s_frames_come_in_order_one_a_round():
+    parts = [detections([[i, 0, i + 2, 9]], track_id=[i]) for i in range(6)]
+    batch = batch_of("abacab", {"detect": parts})
+    found = list(rounds(batch, {"a": 0, "b": 1, "c": 2}, PositionOptions(), Labels(), Clocks()))
+    assert [[frame.source for frame in one.frames] for one in found] == [["a", "b", "c"], ["a", "b"], ["a"]]
+    assert [one.slot.tolist() for one in found] == [[0, 1, 2], [0, 1], [0]]
+    assert [one.track.tolist() for one in found] == [[0, 1, 3], [2, 5], [4]]
+    assert [one.row.tolist() for one in found] == [[0, 1, 3], [2, 5], [4]]
+    assert [one.frame.tolist() for one in found] == [[0, 1, 2], [0, 1], [0]]
+
+
+def test_what_is_left_out():
+    first = detections([[0, 0, 2, 9]] * 4, track_id=[1, -1, 2, 1], label=["car", "car", "dog", "car"])
+    boxes = first.xyxy.copy()
+    boxes[2, 0] = np.nan
+    first = first.with_columns(xyxy=boxes)
+    second = detections([[0, 0, 4, 9]], track_id=[3], label=["car"])
+    batch = batch_of("a", {"detect": [first], "untracked": [detections([[5, 5, 9, 9]])], "faces": [second]})
+    (one,) = rounds(batch, {"a": 0}, PositionOptions(), Labels(), Clocks())
+    assert one.track.tolist() == [1, 3]
+    assert one.row.tolist() == [0, 5]
+    (one,) = rounds(batch, {"a": 0}, PositionOptions(), Labels(["dog"]), Clocks())
+    assert len(one) == 0
+
+
+def test_a_frame_with_nothing_on_it_is_there_all_the_same():
+    (one,) = rounds(batch_of("ab", {}), {"a": 0, "b": 1}, PositionOptions(), Labels(), Clocks())
+    assert len(one.frames) == 2
+    assert len(one) == 0
+
+
+def test_classes_keep_their_number_whatever_table_they_come_from():
+    labels = Labels()
+    cars = detections([[0, 0, 1, 1]] * 2, label=["car", "dog"])
+    dogs = detections([[0, 0, 1, 1]] * 2, label=["dog", "cat"])
+    assert [labels[i] for i in labels.of(cars)] == ["car", "dog"]
+    assert [labels[i] for i in labels.of(dogs)] == ["dog", "cat"]
+    strange = detections([[0, 0, 1, 1]], class_id=[9], labels=("car",))
+    assert [labels[i] for i in labels.of(strange)] == ["9"]
+
+
+def test_anchors_are_those_of_the_box_in_the_picture():
+    size = np.array([[640.0, 360.0]])
+    box = np.array([[-50.0, 300.0, 50.0, 400.0]])
+    assert anchors(box, size, "foot").tolist() == [[25.0, 359.5]]
+    assert anchors(box, size, "top").tolist() == [[25.0, 300.0]]
+    assert anchors(box, size, "left").tolist() == [[0.5, 330.0]]
+    assert anchors(box, size, "right").tolist() == [[50.0, 330.0]]
+
+
+def test_where_time_goes_back_all_of_before_is_over():
+    given = [one for source in "ab" for one in frames(4, source)]
+    for frame, pts_s in zip(given, (1, 2, 2, 0.5, 7, 8, 9, 10), strict=True):
+        frame.pts_s = pts_s
+    clocks = Clocks()
+    found = [
+        one for part in (given[:2] + given[4:6], given[2:4] + given[6:])
+        for one in rounds(Batch(part), {"a": 0, "b": 2}, PositionOptions(), Labels(), clocks)
+    ]  # fmt: skip
+    assert [one.back.tolist() for one in found] == [[False] * 2] * 3 + [[True, False]]
+    np.testing.assert_array_equal(found[2].times(3), [2, np.nan, 9])
+    np.testing.assert_array_equal(found[3].times(3), [np.inf, np.nan, 10])
+    clocks.begin(2)  # another source has the number
+    assert clocks.step(np.array([0, 2]), np.array([0.25, 0.25])).tolist() == [True, False]

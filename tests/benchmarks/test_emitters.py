@@ -1,0 +1,22 @@
+import math
+
+import pytest
+from support.broker_servers import NatsServer
+
+from benchmarks.emitters import OBJECTS, measure
+
+
+def test_it_measures_one_emitter(tmp_path):
+    found = measure("sqlite", tmp_path, 40)
+    assert found["records_per_s"] > 40 * OBJECTS / 30
+    assert found["stage_us_per_frame"] > 0
+    assert math.isnan(found["caught_up_per_s"])
+
+
+def test_it_measures_how_a_broker_is_caught_up_with_while_live_records_come(tmp_path):
+    if (why := NatsServer.missing()) is not None:
+        pytest.skip(why)
+    found = measure("nats", tmp_path, 40)
+    assert found["caught_up_per_s"] > 40 * OBJECTS / 30
+    assert found["caught_up_live_per_s"] > 40 * OBJECTS / 30
+    assert found["live_took_longer"] >= 0.9

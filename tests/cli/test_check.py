@@ -1,0 +1,94 @@
+import time
+from pathlib import Path
+
+import pytest
+
+from streamkit.batch.dataset_sinks import places
+from streamkit.cli.check import check
+from streamkit.config.checks.networks import check_networks
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parents[2]
+CARD = "task: detect\nfamily: yolox\nfile: {name}.onnx\ninput: {{size: [64, 64]}}\nlabels: [a]\nlicense: none\n"
+
+
+@pytest.fixture
+def cards(tmp_path):
+    """A folder with cards: two whose networks are not there, one of them with an address, and one with a wrong file."""
+    for name in ("one", "two", "text"):
+        (tmp_path / f"{name}.yaml").write_text(CARD.format(name=name))
+    with (tmp_path / "two.yaml").open("a") as file:
+        file.write(f"url: https://example.org/two.onnx\nsha256: {'ab' * 32}\n")
+    (tmp_path / "text.onnx").write_text("not a network")
+    return tmp_path
+
+
+def told(text, folder=ROOT):
+    with pytest.raises(ConfigError) as caught:
+        check(read_text(text, folder=folder))
+    return [str(problem).removeprefix("pipeline.yaml:") for problem in caught.value.problems]
+
+
+def test_a_graph_with_its_networks_and_tests():
+    text = (ROOT / "pipeline.yaml").read_text()
+    assert list(check(read_text(text, folder=ROOT)).nodes) == list(build(read_text(text, folder=ROOT)).nodes)
+
+
+def test_a_network_that_is_not_there_is_told_where_the_pipeline_names_its_card(cards):
+    stages = "  one: {stage: detect, model: one}\n  b:\n    stage: detect\n    model: two\n"
+    assert told(f"sources: {{a: 'test://'}}\nstages:\n{stages}", cards) == [
+        f"3:31: one: model card one ({cards}/one.yaml): its file {cards}/one.onnx is not there; put the ONNX file "
+        f"there; the card {cards}/one.yaml has no url to fetch it from",
+        f"6:12: b: model card two ({cards}/two.yaml): its file {cards}/two.onnx is not there; fetch it with: "
+        "run.py models pull two",
+    ]
+
+
+def test_a_network_that_does_not_fit_is_told_there_too(cards):
+    (found,) = told("sources: {a: 'test://'}\nstages:\n  detect: {model: text}\n", cards)
+    assert found.startswith(
+        f"3:19: detect: model card text ({cards}/text.yaml): {cards}/text.onnx is not an ONNX model"
+    )
+
+
+def test_a_card_of_several_stages_is_told_at_each(cards):
+    stages = "  x: {stage: detect, model: one}\n  y: {stage: detect, model: one}\n"
+    graph = build(read_text(f"sources: {{a: 'test://'}}\nstages:\n{stages}", folder=cards))
+    with pytest.raises(ConfigError) as caught:
+        check_networks(graph)
+    assert [problem.line for problem in caught.value.problems] == [3, 4]
+
+
+def test_networks_and_tests_are_told_at_once(cards):
+    text = (
+        "sources: {a: 'test://'}\nstages:\n  detect: {model: one}\n  draw: {}\n"
+        "tests:\n  - {name: 5, insert_at: drow, given: [{}], expect: {count: 0}}\n"
+    )
+    assert [found.split(": ")[0] for found in told(text, cards)] == ["3:19", "6:12", "6:26"]
+
+
+def test_of_a_wrong_graph_the_form_of_the_tests_is_told():
+    text = (
+        "sources: {a: 'test://'}\nstages:\n  drow: {}\n"
+        "tests:\n  - {name: 5, insert_at: drow, given: [{}], expect: {count: 0}}\n"
+    )
+    assert told(text) == [
+        "3:3: unknown stage 'drow'; did you mean 'draw'?", "5:12: name must be text, got 5",
+    ]  # fmt: skip
+
+
+def test_branches_that_meet_again_and_again_are_checked_in_a_moment(tmp_path):
+    lines, above = ["sources: {a: 'test://'}", "stages:"], "decode"
+    for i in range(40):  # 2 ** 40 ways through
+        lines += [f"  l{i}: {{stage: draw, from: {above}}}", f"  r{i}: {{stage: draw, from: {above}}}"]
+        above = f"[l{i}, r{i}]"
+    lines += [f"  video: {{path: a.mp4, encoder: copy, from: {above}}}", "  jsonl: {path: a.jsonl}"]
+    config = read_text("\n".join(lines), folder=tmp_path)
+    began = time.process_time()
+    with pytest.raises(ConfigError, match="encoder: copy takes the source's own packets, without what is drawn above"):
+        check(config)
+    graph = build(read_text("\n".join(lines).replace(", encoder: copy", ""), folder=tmp_path))
+    assert list(places(graph).nodes) == []  # sinks and what only draws
+    assert time.process_time() - began < 10

@@ -1,0 +1,89 @@
+"""What is wrong in a pipeline: `check` and `run` tell it alike, before the first frame."""
+
+from pathlib import Path
+
+import pytest
+from support.commands import PIPELINE, Here, write
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("detect: {model", "detekt: {model"), "p.yaml:5:3: unknown stage 'detekt'; did you mean 'detect'?"),
+        (("min_score", "min_scor"), "detect has no option 'min_scor'; did you mean 'min_score'?"),
+        (("model: demo", "model: dmo"), "did you mean 'demo'?"),
+        (("min_score: 0.4", "min_score: 4"), "detect.min_score must be 0 to 1"),
+        (("draw: {}", "draw: {from: nowhere}"), "there is no stage 'nowhere'"),
+    ],
+)
+def test_a_wrong_yaml_is_exit_2(root: Path, here: Here, tmp_path: Path, change: tuple[str, str], told: str) -> None:
+    text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out").replace(*change)
+    for subcommand in ("run", "check"):
+        done = here(subcommand, write(tmp_path, text), "--device", "cpu", cwd=root)
+        assert done.returncode == 2
+        assert told in done.stderr
+        assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("subcommand", ["run", "check"])
+def test_every_network_that_is_not_there_is_told_at_its_line(
+    root: Path, here: Here, tmp_path: Path, subcommand: str
+) -> None:
+    card = "task: detect\nfamily: yolox\nfile: {0}.onnx\ninput: {{size: [64, 64]}}\nlabels: [a]\nlicense: none\n"
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.yaml").write_text(card.format(name))
+    text = "sources: {a: 'test://'}\nstages:\n  one: {stage: detect, model: one}\n  two: {stage: detect, model: two}\n"
+    done = here(subcommand, write(tmp_path, text), "--device", "cpu", cwd=root)
+    assert done.returncode == 2
+    lines = done.stderr.splitlines()
+    for line, (number, name) in zip(lines, ((3, "one"), (4, "two")), strict=True):
+        assert line.startswith(f"{tmp_path}/p.yaml:{number}:31: {name}: model card {name} ")
+        assert f"its file {tmp_path}/{name}.onnx is not there" in line
+
+
+@pytest.mark.parametrize("place", ["", "sources: {a: 'test://', b: 'no/such/*.mp4'}", "sources: {b: no/such.mp4}"])
+def test_a_pattern_without_a_match_fails_alone_as_a_missing_file_does(
+    root: Path, here: Here, tmp_path: Path, place: str
+) -> None:
+    sources = place or f"sources: {{a: 'test://?frames=3', b: {tmp_path}/none}}"
+    (tmp_path / "none").mkdir()
+    path = write(tmp_path, f"{sources}\nstages: {{jsonl: {{path: '{tmp_path}/{{source}}.jsonl'}}}}\n")
+    checked = here("check", path, cwd=root)
+    assert checked.returncode == 0
+    assert checked.stderr.count("(warning)") == 1
+    assert "source b: " in checked.stderr
+    done = here(path, "--device", "cpu", "--limit", 3, cwd=root)
+    assert done.returncode == 1
+    assert "source b failed: " in done.stderr
+    assert (tmp_path / "a.jsonl").exists() == ("a: " in sources)
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("sources: {a: 'test://'}\nstages: {jsonl: {path: a.jsonl}}\n", "1 source, 1 stage (0 on the device)"),
+        (
+            "sources: {a: 'test://', b: 'test://'}\n"
+            "stages: {detect: {model: demo}, draw: {}, jsonl: {path: a.jsonl}}\n",
+            "2 sources, 3 stages (2 on the device)",
+        ),
+    ],
+)
+def test_stages_are_counted_as_the_yaml_names_them(
+    root: Path, here: Here, tmp_path: Path, text: str, counts: str
+) -> None:
+    """Not the parts that a composite stands for, which no user wrote."""
+    path = write(tmp_path, text)
+    assert here("check", path, cwd=root).stdout == f"{path}: ok, {counts}\n"
+
+
+def test_a_name_with_control_characters_does_not_act_on_the_terminal(here, tmp_path):
+    (tmp_path / "p.yaml").write_text(
+        'sources: {a: "test://"}\n'
+        "stages: {detect: {model: demo}, track: {}, zone: {polygon: [[0, 0], [9, 0], [9, 9]]}}\n"
+        'tests: [{name: "clear\\e[2J", insert_at: zone, given: [{xyxy: [], track_id: []}], expect: {events: []}}]\n'
+    )
+    done = here("test", "p.yaml", cwd=tmp_path)
+    assert "clear\\x1b[2J" in done.stdout, done.stderr
+    assert "\x1b" not in done.stdout + done.stderr

@@ -1,0 +1,212 @@
+"""What a run says on stderr where it is no terminal, and on one."""
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from streamkit.cli import progress
+from streamkit.cli.progress import Display
+
+
+def report(**changes):
+    return {
+        "frames": 1000, "seconds": 4.0, "frames_per_s": 250.0, "device": "cpu", "detections": {}, "events": {},
+        "counts": {}, "stages": {}, "latency": {}, "sources": {"a": {"frames": 1000}}, **changes,
+    }  # fmt: skip
+
+
+def told(capsys, verbose=False, **changes) -> list[str]:
+    Display().summary(report(**changes), verbose)
+    captured = capsys.readouterr()
+    assert captured.out == ""  # standard output is the pipeline's own
+    return captured.err.splitlines()
+
+
+def test_a_summary_of_little(capsys):
+    assert told(capsys) == ["1000 frames in 4.0 s, 250.0 a second, on cpu"]
+    assert told(capsys, frames=0, seconds=0.0, frames_per_s=None) == ["0 frames in 0.0 s, on cpu"]
+
+
+def test_a_summary_of_all(capsys):
+    lines = told(
+        capsys,
+        detections={"detect": 12345},
+        events={"crossed": 3},
+        counts={"frames failed": 2, "boxes removed: size": 1},
+        verbose=True,
+        stages={"detect.infer": {"frames": 10, "seconds": 1.239}, "unused": {"frames": 0, "seconds": 0.0}},
+        latency={"jsonl": {"p50_ms": 12.4, "p95_ms": 20.0, "p99_ms": 31.6}},
+        sources={"a": {"frames": 1}, "b": {"frames": 0, "error": "no such file"}, "c": {"frames": 2}},
+    )
+    assert lines[1:] == [
+        "detections: detect 12,345",
+        "events: crossed 3",
+        "counts: frames failed 2, boxes removed: size 1",
+        "seconds by stage: detect.infer 1.24",
+        "latency at jsonl: p50 12 ms, p95 20 ms, p99 32 ms",
+        "1 of 3 sources failed: b",
+    ]
+
+
+def test_what_thresholds_removed_is_for_the_verbose(capsys):
+    counts = {"frames failed": 2, "boxes removed: min_score": 8_014_295}
+    assert told(capsys, counts=counts)[1:] == ["counts: frames failed 2"]
+    assert told(capsys, counts=counts, verbose=True)[1:] == [
+        "counts: frames failed 2, boxes removed: min_score 8,014,295"
+    ]
+    assert told(capsys, counts={"boxes removed: min_score": 3})[1:] == []
+
+
+def test_the_summary_names_the_outputs(capsys):
+    assert told(capsys, outputs=["out/a.mp4", "out/a.jsonl"])[1:] == ["outputs: out/a.mp4, out/a.jsonl"]
+    many = [f"out/{n}.mp4" for n in range(12)]
+    assert told(capsys, outputs=many)[1:] == [f"outputs: {', '.join(many[:10])} and 2 more"]
+    assert told(capsys, outputs=many[:10])[1:] == [f"outputs: {', '.join(many[:10])}"]
+    assert told(capsys, outputs=[])[1:] == []
+
+
+def state(frames=3, done=False, expected=None):
+    return SimpleNamespace(frames=frames, done=done, facts={} if expected is None else {"expected_frames": expected})
+
+
+@pytest.mark.parametrize(
+    ("states", "limit", "line"),
+    [
+        ([state(expected=400)], None, "3 of 400 frames done, 0 of 1 sources ended"),
+        ([state(expected=4000)], None, "3 of 4,000 frames done, 0 of 1 sources ended"),
+        ([state(expected=400)], 100, "3 of 100 frames done, 0 of 1 sources ended"),
+        ([state(expected=50)], 100, "3 of 50 frames done, 0 of 1 sources ended"),
+        ([state()], 100, "3 of 100 frames done, 0 of 1 sources ended"),
+        ([state()], None, "3 frames done, 0 of 1 sources ended"),
+        ([state(expected=2)], None, "3 frames done, 0 of 1 sources ended"),  # an estimate that was too low
+        ([state(expected=3)], None, "3 of 3 frames done, 0 of 1 sources ended"),
+        ([state(expected=400), state()], None, "3 frames done, 0 of 2 sources ended"),
+        (
+            [state(expected=4), state(frames=7, done=True, expected=9)],
+            None,
+            "3 of 11 frames done, 1 of 2 sources ended",
+        ),
+        ([], None, "3 frames done, 0 of 0 sources ended"),
+    ],
+)
+def test_plain_lines_have_the_total_where_it_is_known(states, limit, line):
+    running = SimpleNamespace(frames=3, states=dict(enumerate(states)), limit=limit)
+    assert progress._line(running).startswith(line)
+
+
+@pytest.mark.parametrize("text", ["plain", "a [bold]tag[/bold] stays", "[red]"])
+def test_text_is_shown_as_it_is(text, capsys):
+    Display().say(text)
+    Display().error(text)
+    assert capsys.readouterr().err == f"{text}\n" * 2
+
+
+def running(frames=7):
+    states = {"a": SimpleNamespace(frames=7, done=True), "b": SimpleNamespace(frames=3, done=False)}
+    return SimpleNamespace(frames=frames, states=states, limit=None)
+
+
+def test_plain_lines_tell_how_far_it_is(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "_EVERY_S", 0.01)
+    said = ""
+    with Display().watching(running()):
+        until = time.monotonic() + 30
+        while "\n" not in said and time.monotonic() < until:
+            time.sleep(0.01)
+            said += capsys.readouterr().err
+    said += capsys.readouterr().err
+    assert set(said.splitlines()) == {"7 frames done, 1 of 2 sources ended"}
+    time.sleep(0.03)
+    assert capsys.readouterr().err == ""  # over with the run
+
+
+def test_a_short_run_says_nothing_on_the_way(capsys):
+    with Display().watching(running()):
+        pass
+    assert capsys.readouterr().err == ""
+
+
+def test_bars_on_a_terminal(capsys):
+    from rich.console import Console
+
+    display = Display()
+    display.console = Console(stderr=True, force_terminal=True, width=100, highlight=False)
+    with display.watching(running()):
+        display.say("note [x]")
+        text, until = "", time.monotonic() + 30
+        while "3 frames" not in text and time.monotonic() < until:
+            time.sleep(0.02)
+            text += capsys.readouterr().err
+    text += capsys.readouterr().err
+    assert "note [x]" in text
+    assert "7 of 7 frames" in text
+    assert "3 frames" in text
+
+
+EVIL = "car\x1b]0;x\x07\n[red]gate: fine\x9b2J\u202e"
+SEEN = r"car\x1b]0;x\x07\n[red]gate: fine\x9b2J\u202e"
+
+
+def test_labels_and_ids_neither_act_on_a_terminal_nor_make_lines_of_their_own(capsys):
+    lines = told(
+        capsys,
+        detections={EVIL: 1}, events={EVIL: 2}, counts={EVIL: 3}, stages={EVIL: {"frames": 1, "seconds": 1.0}},
+        latency={EVIL: {"p50_ms": 1.0}}, sources={EVIL: {"frames": 1, "error": "x"}},
+    )  # fmt: skip
+    assert lines[1:] == [
+        f"detections: {SEEN} 1",
+        f"events: {SEEN} 2",
+        f"counts: {SEEN} 3",
+        f"seconds by stage: {SEEN} 1.00",
+        f"latency at {SEEN}: p50 1 ms",
+        f"1 of 1 sources failed: {SEEN}",
+    ]
+
+
+@pytest.mark.parametrize("shown", ["say", "error"])
+def test_a_message_does_not_act_on_a_terminal(shown, capsys):
+    getattr(Display(), shown)("a\x1b[31m\u2066b\nc")
+    assert capsys.readouterr().err == "a\\x1b[31m\\u2066b\nc\n"
+
+
+def test_the_bars_of_a_terminal_show_ids_as_they_are_and_obey_none(monkeypatch, capsys):
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "xterm")
+    display = Display()
+    display.console._force_terminal = True
+    states = {"[red]cam\x1b[2J\n\x9b1m": SimpleNamespace(frames=7, done=True)}
+    with display.watching(SimpleNamespace(frames=7, states=states, limit=None)):
+        time.sleep(0.5)
+    found = capsys.readouterr().err
+    assert r"[red]cam\x1b[2J\n\x9b1m" in found
+    assert "\x1b[2J" not in found
+    assert "\x9b" not in found
+
+
+def test_what_takes_long_before_the_first_frame_is_shown(capsys):
+    from rich.console import Console
+
+    states = {"a": SimpleNamespace(frames=0, done=False)}
+    running = SimpleNamespace(frames=0, states=states, limit=None, opening=["track", "detect"])
+    assert progress._line(running) == "0 frames done, 0 of 1 sources ended; opening track, detect"
+    display = Display()
+    display.console = Console(stderr=True, force_terminal=True, width=100, highlight=False)
+    with display.watching(running):
+        text, until = "", time.monotonic() + 30
+        while "opening track, detect" not in text and time.monotonic() < until:
+            time.sleep(0.02)
+            text += capsys.readouterr().err
+        assert "opening track, detect" in text
+        running.opening = []
+        states["a"].frames = 7
+        capsys.readouterr()
+        text = ""
+        while "7 frames" not in text and time.monotonic() < until:
+            time.sleep(0.02)
+            text += capsys.readouterr().err
+        time.sleep(0.3)
+        capsys.readouterr()
+        time.sleep(0.3)
+        assert "opening" not in capsys.readouterr().err

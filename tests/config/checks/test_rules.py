@@ -1,0 +1,231 @@
+"""The mistakes that people make in rules, each with its place in the YAML, the reason, and the way out."""
+
+from pathlib import Path
+
+import pytest
+
+from streamkit.cli.check import check
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.errors import ConfigError
+from streamkit.testing.yaml_tests import run_tests
+
+ROOT = Path(__file__).resolve().parents[3]
+ABOVE = """\
+sources: {street: 'test://', gate: 'test://'}
+stages:
+  detect: {model: demo}
+  track: {}
+  zone: {polygon: {door: [[0,0],[99,0],[99,99]], far side: [[99,0],[109,0],[99,9]]}, labels: [car, person], max_gap: 3}
+  yard: {stage: zone, polygon: [[400, 0], [499, 0], [499, 99]]}
+  line: {stage: line_counter, line: [[0, 0], [99, 99]]}
+"""
+
+
+def told(text):
+    with pytest.raises(ConfigError) as caught:
+        check(read_text(text, folder=ROOT))
+    return [str(problem).removeprefix("pipeline.yaml:") for problem in caught.value.problems]
+
+
+def warned(text):
+    config = read_text(text, folder=ROOT)
+    check(config)
+    return [str(problem).removeprefix("pipeline.yaml:") for problem in config.warnings if "missing" not in str(problem)]
+
+
+@pytest.mark.parametrize(
+    ("when", "column", "reason"),
+    [
+        ("count(person > 5", 6, "this ( is never closed; put a ) behind its end"),
+        ("count(persn) > 5", 7, "there is neither a name nor a class 'persn'; did you mean 'person'?"),
+        ("present(truck)", 9, "there is neither a name nor a class 'truck'; did you mean 'track_id'?; classes here: "),
+        ("count('dog') > 5", 7, "no model above the rule has a class 'dog'; known: car, person, bike"),
+        ("class == 'truck'", 10, "class is never 'truck'; known: car, person, bike"),
+        ("class == 5", 7, 'class is a text and 5 is a number; write class == "5" if that text is meant'),
+        ("class > 5", 1, "class is a text; texts are compared with == and !="),
+        ("class == truck", 10, 'if it is a text, put it in quotes: "truck"'),
+        ("cnt(person) > 5", 1, "there is no function 'cnt'; did you mean 'count'?"),
+        ("count(person) > 5 for 10", 23, "for 10 needs a unit: write for 10s"),
+        ("count(person)", 1, "this is a number; compare it, as in count(person) > 0"),
+        ("count(person in zon.door) > 5", 17, "there is no stage 'zon' above the rule; did you mean 'zone'?"),
+        ("count(person in zone.dor) > 5", 17, "zone has no area 'dor'; did you mean 'zone.door'?"),
+        ("count(person in zone) > 5", 17, "which area of zone"),
+        ("in_zone(yard.door)", 9, "yard has no area 'door'; did you mean 'yard'?"),
+        ("in_zone(detect)", 9, "detect is no stage zone above the rule"),
+        ("in_zone(person > 3)", 16, "person > 3 is no area; write STAGE.AREA, such as zone.door"),
+        ("in_zone()", 1, "in_zone takes one name, as in in_zone(zone.door)"),
+        ("count(bike in zone.door) > 5", 7, "zone watches car, person only, so no bike is ever in zone.door"),
+        ("person and zone.door", 12, "zone.door is an area: write in_zone(zone.door)"),
+        ("person and line.crossed", 12, "line is a stage: write event(line.crossed)"),
+        ("event(line.croossed)", 7, "line writes no event 'croossed'; did you mean 'line.crossed'?"),
+        ("event(detect.found)", 7, "detect writes no events above the rule"),
+        ("event(lin.crossed)", 7, "there is no stage 'lin' above the rule; did you mean 'line.crossed'?"),
+        ("event(r.raised)", 7, "there is no stage 'r' above the rule"),
+        ("event()", 1, "event takes an event, and a condition on its data if you like"),
+        ("event(line.crossed, direction)  > 3", 1, "<, <=, > and >= want numbers"),
+        ("speed > 50", 1, "speed is measured by a stage speed; put one above the rule"),
+        ("direction == 'up'", 1, "direction is measured by a stage direction; put one above the rule"),
+        ("attributes.color == 'red'", 1, "objects have no attribute 'color'; put a stage classify with of: above"),
+        ("frame.weather == 'rain'", 1, "frames have no attribute 'weather'; put a stage classify without of: above"),
+        ("count(count(car)) > 5", 7, "count cannot stand within another; compare them outside"),
+        ("count(car, person) > 5", 12, "count takes one condition; put and between them"),
+        ("count(source == 'gate') > 5", 14, "count needs a condition on objects, such as count(person)"),
+        ("count(score) > 5", 7, "what count counts must be true or false, and this is a number"),
+        ("score > 5 and person.age > 3", 15, "there is no name 'person.age'"),
+    ],
+)  # fmt: skip
+def test_a_condition(when, column, reason):
+    (found,) = told(f'{ABOVE}  r: {{stage: rule, when: "{when}"}}\n')
+    assert found.startswith(f"8:{26 + column}: r.when: column {column}: ")
+    assert reason in found
+
+
+@pytest.mark.parametrize(
+    ("written", "place"),
+    [
+        ("when: present(persn)", "8:34"),
+        ("'when': 'present(persn)'", "8:37"),
+        ('when: "present(persn)"', "8:35"),
+        ("when: 'zone[''far side''] or present(persn)'", "8:27"),
+        ("when: 'source == ''a'' or present(persn)'", "8:54"),
+        ('when: "source == \\"a\\" or present(persn)"', "8:54"),
+    ],
+)
+def test_the_column_is_that_of_the_file(written, place):
+    (found,) = told(f"{ABOVE}  r: {{stage: rule, {written}}}\n")
+    assert found.startswith(f"{place}: r.when: column ")
+
+
+@pytest.mark.parametrize("style", ["|", ">", ">-", "|2"])
+def test_the_line_is_that_of_the_file(style):
+    indent = "        " if style == "|2" else "      "
+    (found,) = told(
+        f"{ABOVE}  r:\n    stage: rule\n    when: {style}\n{indent}present(person) and\n{indent}present(persn)\n"
+    )
+    assert found.startswith(f"12:{len(indent) + 9}: r.when: ")
+    assert "column" in found
+
+
+def test_several_rules_are_told_at_once_each_by_its_name():
+    rules = (
+        "    rules:\n      a: {when: present(persn)}\n      b: {when: present(car), clear: absent(cra)}\n"
+        "      c: {when: present(car)}\n      d: {when: present(car), clear: car}\n"
+        '      e: {when: "present(car) for 1s", clear: "absent(car) for 1s", clear_for: 3s}\n'
+    )
+    found = told(f"{ABOVE}  r:\n    stage: rule\n{rules}")
+    assert [one.split(": column", 1)[0] for one in found] == [
+        "11:25: r.a.when", "12:45: r.b.clear", "14:38: r.d.clear", "15:60: r.e.clear",
+    ]  # fmt: skip
+    assert "clear speaks of one object, and when of all of them" in found[2]
+    assert "write for here, or clear_for; not both" in found[3]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("", "r: needs when: CONDITION, or rules: {NAME: {when: CONDITION}}, and not both"),
+        ("when: present(car), rules: {a: {when: present(car)}}", "and not both"),
+        ("rules: {a: {when: present(car)}}, cooldown: 3s", "cooldown belong beside a rule's own when, within rules"),
+        ("rules: {a b: {when: present(car)}}", "a rule's name is made of letters, digits, _ and -, got 'a b'"),
+        ("rules: {a: {clear: present(car)}}", "r.rules.a.when is required"),
+        ("rules: {a: {whn: present(car)}}", "r.rules.a has no option 'whn'; did you mean 'when'?"),
+        ("when: present(car), cooldown: 3 weeks", "r.cooldown must be a duration such as 10s"),
+        ("when: present(car), schedule: {hours: 22-6}", "8:58: r.schedule.hours must be a beginning and an end"),
+        ("when: present(car), schedule: {zone: Europe/Berln}", "must be a time zone, such as Europe/Berlin, got"),
+        ("when: present(car), schedule: {days: [mo]}", "r.schedule.days must be weekdays, mon to sun"),
+        ("when: present(car), schedule: {day: mon}", "r.schedule has no option 'day'"),
+        ("when: 5", "r.when must be text, got 5"),
+    ],
+)
+def test_the_options(options, reason):
+    found = told(f"{ABOVE}  r: {{stage: rule{', ' if options else ''}{options}}}\n")
+    assert len([one for one in found if reason in one]) == 1
+
+
+def test_one_object_needs_a_track():
+    text = "sources: {a: 'test://'}\nstages:\n  detect: {model: demo}\n  r: {stage: rule, when: car and score > 0.8}\n"
+    assert told(text) == [
+        "4:26: r.when: column 1: this speaks of one object, which needs tracks: put track above the rule, or count "
+        "objects, as in count(score > 0.8) > 0"
+    ]
+    assert warned(text.replace("car and score > 0.8", "count(car and score > 0.8) > 0")) == []
+
+
+def test_only_the_classes_that_a_detector_keeps_can_be_meant():
+    above = ABOVE.replace("model: demo", "model: demo, labels: [car]").replace("labels: [car, person]", "labels: [car]")
+    (found,) = told(f"{above}  r: {{stage: rule, when: bike}}\n")
+    assert found.endswith("there is neither a name nor a class 'bike'; classes here: car")
+
+
+def test_a_rule_sees_only_what_stands_above_it():
+    stages = ABOVE.replace("  line:", "  r: {stage: rule, when: event(line.crossed)}\n  line:")
+    (found,) = told(stages)
+    assert "there is no stage 'line' above the rule" in found
+    (found,) = told(f"{ABOVE}  r: {{stage: rule, from: track, when: occupancy(yard) > 1}}\n")
+    assert "there is no stage 'yard' above the rule; put a stage zone above it" in found
+
+
+def test_the_form_is_told_beside_other_mistakes():
+    found = told(f"{ABOVE}  crop: {{}}\n  r: {{stage: rule, when: (present(persn)}}\n")
+    assert len(found) == 2
+    assert "unknown stage 'crop'" in found[0]
+    assert found[1] == "9:26: r.when: column 1: this ( is never closed; put a ) behind its end"
+
+
+def test_a_source_that_is_not_there_yet_is_warned_of():
+    text = f'{ABOVE}  r: {{stage: rule, when: \'source in ["gat", "street"] and present(car)\'}}\n'
+    assert warned(text) == ["8:38: r: there is no source 'gat'; did you mean 'gate'?"]
+
+
+def test_events_of_rules_have_names():
+    rules = f"{ABOVE}  r:\n    stage: rule\n    rules: {{crowd: {{when: present(car)}}, gone: {{when: absent(car)}}}}\n"
+    sink = "  record: {path: 'out/{source}-{time}.mp4', when: WHEN}\n"
+    for name in ("r", "r.raised", "r.crowd.raised", "r.gone.cleared"):
+        found = told(rules + sink.replace("WHEN", name) + "  x: {}\n")
+        assert len(found) == 1  # of x alone
+    for name, way in (("r.crowd.raied", "did you mean 'r.crowd.raised'?"), ("r.crwd.raised", "did you mean")):
+        text = rules + sink.replace("WHEN", name)
+        assert any(way in one for one in told(text))
+
+
+TESTS = """\
+  r: {{stage: rule, when: "count(person in zone.door) > 1 for 1s", clear_for: 1s{more}}}
+tests:
+  - name: two at the door
+    insert_at: zone
+    extract_from: r
+    given:
+      - {{pts_s: 0, xyxy: [[80, 10, 90, 20], [80, 10, 92, 22]], label: [person, person], track_id: [1, 2]{time}}}
+      - {{pts_s: 1, xyxy: [[80, 10, 90, 20], [80, 10, 92, 22]], label: [person, person], track_id: [1, 2]{time}}}
+      - {{pts_s: 2, xyxy: [[80, 10, 90, 20]], label: [person], track_id: [1]{time}}}
+      - {{pts_s: 5, xyxy: [[80, 10, 90, 20]], label: [person], track_id: [1]{time}}}
+      - {{pts_s: 6, xyxy: [[80, 10, 90, 20]], label: [person], track_id: [1]{time}}}
+    expect:
+      events:
+        - {{kind: entered, track_id: 1}}
+        - {{kind: entered, track_id: 2}}
+"""
+RAISED = "        - {kind: raised, stage: r, frame: 1, data: {since_s: 0.0, values: {count(person in zone.door): 2}}}\n"
+CLEARED = "        - {kind: left, track_id: 2}\n        - {kind: cleared, frame: 4, data: {lasted_s: 5.0}}\n"
+
+
+def passed(more="", time="", events=RAISED + CLEARED):
+    said = []
+    code = run_tests(read_text(ABOVE + TESTS.format(more=more, time=time) + events, folder=ROOT), said.append)
+    return code, said
+
+
+def test_a_rule_is_tested_in_the_yaml():
+    assert passed() == (0, ["ok    two at the door", "1 of 1 tests passed"])
+    code, said = passed(events=RAISED.replace("since_s: 0.0", "since_s: 0.5") + CLEARED)
+    assert code == 1
+    assert "values: {'count(person in zone.door)': 2}" in said[2]
+
+
+def test_a_schedule_is_tested_in_the_yaml():
+    night = ', schedule: {hours: "22:00-06:00", zone: Europe/Berlin}'
+    assert passed(night, ", time: '2026-03-02T22:30:00+01:00'")[0] == 0
+    left = CLEARED.splitlines(keepends=True)[0]
+    assert passed(night, ", time: '2026-03-02T11:00:00Z'", left)[0] == 0
+    with pytest.raises(ConfigError, match=r"given.time must be a day, a time and its zone"):
+        passed(night, ", time: '2026-03-02 11:00'")

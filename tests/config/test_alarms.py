@@ -1,0 +1,104 @@
+"""What `alarms:` may say, and where that is written down."""
+
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from streamkit.config.alarms import FACTS, Alarm, explained, takes_alarms
+from streamkit.config.describe import explain
+from streamkit.config.pipeline_config import read_text
+from streamkit.config.schema import json_schema
+from streamkit.core.options import options
+from streamkit.core.stage import default_registry
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "alarms.md").read_text(encoding="utf-8")
+HEAD = 'sources: {gate: "rtsp://h/x"}\nstages: {draw: {}}\nalarms: '
+
+
+def read(text):
+    config = read_text(HEAD + text)
+    return config, [str(problem) for problem in config.problems]
+
+
+def test_every_fact_and_option_is_explained_and_in_the_document():
+    text = explain(default_registry(), "alarms")
+    assert text.endswith(explained())
+    for name in FACTS:
+        assert re.search(rf"^  {name} ", text, re.MULTILINE)
+        assert f"`{name}`" in PAGE.partition("## Facts")[2].partition("\n## ")[0]
+    for option in options(Alarm):
+        assert option.help
+        assert f"| `{option.name}` |" in PAGE
+
+
+def test_the_pipeline_of_the_document_passes(monkeypatch):
+    for name in ("GATE_PASSWORD", "MAIL_USER", "MAIL_PASSWORD"):
+        monkeypatch.setenv(name, "x")
+    (text,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    config = read_text(text, folder=ROOT)
+    assert config.problems == []
+    assert [one.name for one in config.alarms][:2] == ["camera_down", "dropping"]
+    assert [one.per_source for one in config.alarms] == [True, True, True, False, False, False, False, True]
+    assert config.alarms[1].program.for_s == 60
+
+
+def test_an_editor_knows_the_key():
+    schema = json_schema(default_registry())
+    taken = jsonschema.Draft202012Validator({**schema["properties"]["alarms"], "$defs": schema["$defs"]}).is_valid
+    assert taken(yaml.safe_load("{a: down_s > 3, b: {when: down_s > 3, to: [mail], clear: 5s, cooldown: '${X}'}}"))
+    for wrong in ("{a: {wen: x}}", "{a: 3}", "{a: {when: x, clear: 5x}}", "[a]", "{a: {to: mail}}"):
+        assert not taken(yaml.safe_load(wrong)), wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "told"),
+    [
+        ("{a: 'down_s > 3 fro 5s'}", "3:25", "alarms.a.when: 'fro' cannot stand here"),
+        ('{a: "fps_in"}', "3:14", "must be true or false, and this is a number; compare it, as in fps_in > 0"),
+        ("{a: {when: cause == timeout}}", "3:29", 'put it in quotes: "timeout"'),
+        ("{a: {when: down_s > 3, clear: soon}}", "3:39", "alarms.a.clear must be a duration such as 10s"),
+        ("{a: {to: mail}}", "3:13", "alarms.a.when is required: the rule, such as"),
+        ("[down_s > 3]", "3:9", "alarms must be a mapping: a name and a rule for each"),
+        ("{a: {when: down_s > 3, text: '{sorce}'}}", "3:13", "unknown variable {sorce}; did you mean 'source'?"),
+        ("{a: {when: down_s > 3, to: []}}", "3:36", "alarms.a.to must name emitters, and names none; leave it out"),
+        ("{a: {when: down_s > 3, to: draw}}", "3:36", "got 'draw': is no emitter; put one under stages, such as email"),
+    ],
+)
+def test_mistakes_are_told_where_they_are(text, place, told):
+    _, problems = read(text)
+    assert len(problems) == 1, problems
+    assert told in problems[0]
+    assert problems[0].startswith(f"pipeline.yaml:{place}: ")
+
+
+def test_a_stage_cannot_be_called_as_the_stage_of_alarms_is():
+    config = read_text('sources: {gate: "rtsp://h/x"}\nstages: {alarms: {stage: draw}}\nalarms: {a: down_s > 3}')
+    assert "alarms is the stage of the events of alarms:" in str(config.problems[0])
+    assert not read_text('sources: {gate: "rtsp://h/x"}\nstages: {alarms: {stage: draw}}').problems
+
+
+@pytest.mark.parametrize(
+    ("stage", "warned"),
+    [
+        ("draw: {}", True), ("webhook: {url: 'http://h'}", True), ("webhook: {url: 'http://h', send: events}", False),
+        ("email: {url: 'smtp://h', mail_from: a@b.c, to: x@y.z}", False),
+        ("email: {url: 'smtp://h', mail_from: a@b.c, to: x@y.z, when: line.crossed}", True),
+    ],
+)  # fmt: skip
+def test_alarms_that_nobody_hears_are_worth_a_warning(stage, warned):
+    config = read_text(f'sources: {{gate: "rtsp://h/x"}}\nstages: {{{stage}}}\nalarms: {{a: down_s > 3}}')
+    assert config.problems == []
+    assert [str(one).startswith("pipeline.yaml:3:9: no emitter takes alarms") for one in config.warnings] == [
+        True
+    ] * warned
+
+
+def test_which_emitters_take_alarms():
+    assert takes_alarms(None)
+    assert takes_alarms("alarms")
+    assert takes_alarms(["crossing", "alarms.raised"])
+    assert not takes_alarms("crossing.crossed")

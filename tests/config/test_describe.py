@@ -1,0 +1,208 @@
+"""What `list` and `explain` say of stages."""
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from streamkit.config.describe import explain, kind_of, stage_list, stage_page, stage_table, type_text
+from streamkit.core.errors import ConfigError
+from streamkit.core.stage import Collecting, FrameStage, Registry, Sink, default_registry, options, stage
+from streamkit.core.units import Bytes, Count, Pixels, Point, Score, Seconds
+from streamkit.io.line_file import Rotate
+from streamkit.models.card_option import Model
+
+
+def registry_of(*kinds: type) -> Registry:
+    return Registry({kind.name: kind for kind in kinds})
+
+
+BUILT_IN = Registry(
+    {name: kind for name, kind in default_registry()._stages.items() if kind.__module__.startswith("streamkit.stages.")}
+)
+
+with Collecting(Registry()):  # not among the built-in stages of other tests
+
+    @stage("gate", reads=("track_id", "zone"), writes="events")
+    class Gate(FrameStage):
+        """Say who goes through a | gate.
+
+        It counts both ways,
+        one track once.
+
+        Options:
+            line: the gate's two ends.
+            wait: after this, a track counts
+                again.
+        """
+
+        line: tuple[Point, Point]
+        wait: Seconds = 2.0
+        only: list[str] | None = None
+
+    @stage("paper")
+    class Paper(Sink):
+        """Print."""
+
+
+@pytest.mark.parametrize("name", BUILT_IN.names())
+def test_every_built_in_stage_and_option_is_explained(name: str) -> None:
+    told = explain(BUILT_IN, name)
+    assert told.startswith(f"{name}: ")
+    assert "(it has no description)" not in told
+    lines = told.split("\n")
+    for number, line in enumerate(lines):
+        assert len(line) <= 110, line
+        if line.startswith("  ") and not line.startswith("   "):
+            assert lines[number + 1].startswith("      "), f"the option {line.strip()!r} has no help"
+
+
+def test_faults_are_explained_as_an_option_of_every_source() -> None:
+    told = explain(BUILT_IN, "fault")
+    assert told.startswith("fault: Let a source go wrong on purpose")
+    for name in ("fail", "freeze", "still", "corrupt", "away", "seed"):
+        assert f"\n  {name}: " in told
+    assert "away: {at: duration or list of them, every: duration, such as 10s, random: true | false, for:" in told
+    assert max(map(len, told.split("\n"))) <= 110
+    for name in ("source", "pictures", "test_pattern"):
+        assert "`explain fault` shows how" in " ".join(explain(BUILT_IN, name).split())
+    assert "`fault`" not in explain(BUILT_IN, "draw")
+
+
+def test_explain_tells_text_kind_words_and_options() -> None:
+    told = explain(registry_of(Gate), "gate").split("\n")
+    assert told[:3] == ["gate: Say who goes through a | gate.", "", "It counts both ways, one track once."]
+    assert "kind    frame: sees one source's frames in order, on the host" in told
+    assert "reads   track_id, zone" in told
+    assert "writes  events" in told
+    at = told.index("options")
+    assert told[at + 1 : at + 6] == [
+        "  line: [point [x, y], point [x, y]]; required",
+        "      the gate's two ends.",
+        "  wait: duration, such as 10s; default 2",
+        "      after this, a track counts again.",
+        "  only: list of text; default not set",
+    ]
+
+
+def test_a_stage_without_options_says_so() -> None:
+    assert "options none" in explain(registry_of(Paper), "paper")
+
+
+def test_an_unknown_stage_is_refused_with_a_hint() -> None:
+    with pytest.raises(ConfigError, match="there is no stage 'detct'; did you mean 'detect'"):
+        explain(BUILT_IN, "detct")
+    with pytest.raises(ConfigError, match=r"there is no stage 'xyzzy'; run\.py list"):
+        explain(BUILT_IN, "xyzzy")
+
+
+def test_the_list_has_a_line_a_stage_with_sources_first_and_sinks_last() -> None:
+    lines = stage_list(BUILT_IN).split("\n")
+    names = [line.split()[0] for line in lines]
+    assert sorted(names) == BUILT_IN.names()
+    kinds = [kind_of(BUILT_IN.get(name)) for name in names]  # type: ignore[arg-type]
+    assert kinds == sorted(kinds, key=["source", "composite", "batch", "stream", "frame", "sink"].index)
+    [detect] = [line for line in lines if line.startswith("detect ")]
+    assert detect.split()[1:5] == ["composite", "pixels", ">", "detections"]
+
+
+def test_the_list_of_nothing_is_empty() -> None:
+    assert stage_list(Registry()) == ""
+
+
+def test_the_table_is_markdown_whatever_a_docstring_holds() -> None:
+    head, rule, gate, paper = stage_table(registry_of(Gate, Paper)).split("\n")
+    assert rule.count("---") == head.count("|") - 1 == 5
+    assert gate == "| `gate` | frame | track_id, zone | events | Say who goes through a &#124; gate. |"
+    assert paper.count("|") == head.count("|")
+
+
+class Odd:
+    pass
+
+
+class Speed(Enum):
+    FAST = "fast"
+    SLOW = "slow"
+
+
+@dataclass
+class Pair:
+    x: int
+    speed: Speed = Speed.FAST
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (Score, "number (0..1)"),
+        (Score | dict[str, Score] | None, "number (0..1) or mapping to number (0..1)"),
+        (Seconds, "duration, such as 10s"),
+        (Bytes, "size, such as 100MB"),
+        (Pixels, "number (pixels)"),
+        (Count, "whole number from 1"),
+        (bool | Count, "true | false or whole number from 1"),
+        (Model, "model card"),
+        (Point, "point [x, y]"),
+        (list[Point], "list of point [x, y]"),
+        (tuple[str, ...], "list of text"),
+        (tuple[int, str], "[whole number, text]"),
+        (Literal["a", "b"], "a | b"),
+        (Annotated[int, "no unit"], "whole number"),
+        (Rotate, "{every: duration, such as 10s, size: size, such as 100MB}"),
+        (set[str], "list of text"),
+        (Path | None, "path"),
+        (Speed, "fast | slow"),
+        (Pair, "{x: whole number, speed: fast | slow}"),
+        (list[Pair], "list of {x: whole number, speed: fast | slow}"),
+        (Any, "anything"),
+        (Odd, "Odd"),
+    ],
+)
+def test_types_are_told_in_words_of_a_yaml(kind: Any, text: str) -> None:
+    assert type_text(kind) == text
+
+
+def test_defaults_are_told_as_a_yaml_takes_them() -> None:
+    with Collecting(Registry()) as registry:
+
+        @stage("paced")
+        class Paced(FrameStage):
+            """Have options of classes of its own."""
+
+            speed: Speed = Speed.FAST
+            pair: Pair = field(default_factory=lambda: Pair(1))
+            words: frozenset[str] = frozenset({"b", "a"})
+
+    told = explain(registry, "paced")
+    assert "  speed: fast | slow; default fast\n" in told
+    assert '  pair: {x: whole number, speed: fast | slow}; default {"x": 1, "speed": "fast"}\n' in told
+    assert '  words: list of text; default ["a", "b"]\n' in told
+
+
+@pytest.mark.parametrize("name", BUILT_IN.names())
+def test_the_page_of_a_built_in_stage_has_a_row_of_four_cells_for_each_option(name: str) -> None:
+    page = stage_page(BUILT_IN, name)
+    assert page.startswith(f"# `{name}`\n\n")
+    rows = [re.sub(r"`[^`]*`", "code", line) for line in page.splitlines() if line.startswith("| `")]
+    kind = BUILT_IN.get(name)
+    assert kind is not None
+    assert len(rows) == len(options(kind))
+    assert all(row.count("|") == 5 for row in rows)
+
+
+def test_the_page_of_a_stage() -> None:
+    assert stage_page(registry_of(Gate), "gate") == (
+        "# `gate`\n\nSay who goes through a &#124; gate.\n\nIt counts both ways, one track once.\n\n"
+        "Kind: frame, sees one source's frames in order, on the host.\n\n"
+        "Reads: `track_id`, `zone`.\n\nWrites: `events`.\n\n"
+        "## Options\n\n| option | type | default | meaning |\n| --- | --- | --- | --- |\n"
+        "| `line` | [point [x, y], point [x, y]] | required | the gate's two ends. |\n"
+        "| `wait` | duration, such as 10s | `2` | after this, a track counts again. |\n"
+        "| `only` | list of text |  |  |\n\n"
+        "Every stage also takes `stage` (its type, where its id is another word), `from` (the ids it reads from; "
+        "without it the stage above) and `run` (queue, on_error: skip &#124; stop, instances).\n"
+    )

@@ -1,0 +1,215 @@
+from pathlib import Path
+
+import pytest
+
+from streamkit import Batch, BatchStage, FrameStage, StreamStage
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.errors import ConfigError
+from streamkit.core.stage import Collecting, default_registry, stage
+
+ROOT = Path(__file__).resolve().parents[2]
+REGISTRY = default_registry()
+
+with Collecting(REGISTRY):
+
+    @stage("track", reads="detections", writes="track_id")
+    class Track(StreamStage):
+        """Number objects."""
+
+    @stage("zone", reads="track_id", writes=("events", "zone"))
+    class Zone(FrameStage):
+        """Add a column."""
+
+    @stage("dwell", reads="zone")
+    class Dwell(FrameStage):
+        """Read that column."""
+
+    @stage("blur", reads="pixels", writes="pixels")
+    class Blur(BatchStage):
+        """Change the pictures."""
+
+        def process(self, batch: Batch) -> Batch:
+            return batch
+
+    @stage("shade", reads="tensor")
+    class Shade(BatchStage):
+        """Change the tensor."""
+
+        def process(self, batch: Batch) -> Batch:
+            return batch
+
+
+@pytest.fixture(autouse=True)
+def _in_the_checkout(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def graph(*lines, sources="{a: samples/street.mp4}"):
+    text = f"sources: {sources}\nstages:\n" + "".join(f"  {line}\n" for line in lines)
+    return build(read_text(text, folder=ROOT, registry=REGISTRY))
+
+
+def told(*lines, **options):
+    with pytest.raises(ConfigError) as caught:
+        graph(*lines, **options)
+    return [str(problem).removeprefix("pipeline.yaml:") for problem in caught.value.problems]
+
+
+def wiring(made):
+    return {node.id: node.inputs for node in made.nodes.values()}
+
+
+DETECT = "detect: {model: demo}"
+
+
+def test_a_chain_in_the_order_written():
+    made = graph(DETECT, "track: {}", "draw: {}", "jsonl: {path: out/a}")
+    assert wiring(made) == {
+        "detect.preprocess": ["decode"], "detect.infer": ["detect.preprocess"], "detect.postprocess": ["detect.infer"],
+        "track": ["detect.postprocess"], "draw": ["track"], "jsonl": ["draw"],
+    }  # fmt: skip
+    assert made.outputs == ["detect.preprocess"]
+    assert made.aliases == {"detect": "detect.postprocess"}
+    assert [node.id for node in made.ends] == ["jsonl"]
+    assert made.nodes["track"].readers == ["draw"]
+    assert made.nodes["jsonl"].available == {"pixels", "outputs", "detections", "track_id"}
+    assert made.nodes["detect.infer"].table == "detect"
+
+
+def test_a_chain_goes_on_behind_a_sink():
+    made = graph(DETECT, "jsonl: {path: out/a}", "draw: {}")
+    assert made.nodes["draw"].inputs == ["jsonl"]
+    assert "detections" in made.nodes["draw"].available
+
+
+def test_branches_and_merges():
+    made = graph(
+        DETECT, "draw: {}", "faces: {stage: detect, from: decode, model: demo}",
+        "all: {stage: jsonl, from: [draw, faces, detect.infer], path: out/a}",
+    )  # fmt: skip
+    assert made.outputs == ["detect.preprocess", "faces.preprocess"]
+    assert made.nodes["all"].inputs == ["draw", "faces.postprocess", "detect.infer"]
+    assert made.nodes["faces.infer"].table == "faces"
+    assert [node.id for node in made.ends] == ["all"]
+
+
+def test_from_may_name_a_stage_below():
+    made = graph("draw: {from: detect}", "detect: {from: decode, model: demo}")
+    assert list(made.nodes) == ["detect.preprocess", "detect.infer", "detect.postprocess", "draw"]
+
+
+def test_a_stage_between_the_parts_of_a_composite():
+    made = graph(
+        "detect: {model: demo, insert: [{after: preprocess, stage: blur}, {after: postprocess, stage: track}]}",
+        "zone: {}",
+    )  # fmt: skip
+    assert wiring(made) == {
+        "detect.preprocess": ["decode"], "detect.blur": ["detect.preprocess"], "detect.infer": ["detect.blur"],
+        "detect.postprocess": ["detect.infer"], "detect.track": ["detect.postprocess"], "zone": ["detect.track"],
+    }  # fmt: skip
+    assert made.aliases == {"detect": "detect.track"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        (
+            ["track: {}"],
+            "3:10: track reads detections, which no earlier stage writes; put a detector such as detect above it",
+        ),
+        ([DETECT, "zone: {}"], "4:9: zone reads track_id, which no earlier stage writes; put a tracker above it"),
+        ([DETECT, "track: {}", "dwell: {}"], "5:10: dwell reads zone, which no earlier stage writes"),
+        (["infer: {model: demo}"], "3:10: infer reads tensor, which no earlier stage writes; put preprocess above it"),
+        (
+            ["detect: {model: demo, insert: {after: postprocess, stage: shade}}"],
+            "3:11: detect.shade reads tensor, which infer uses up; put it between preprocess and infer",
+        ),
+        ([DETECT, "track: {from: decode}"], "4:10: track reads detections, which no earlier stage writes"),
+    ],
+)
+def test_what_a_stage_reads_must_be_written_above_it(lines, text):
+    (found,) = told(*lines)
+    assert found.startswith(text)
+
+
+def test_words_come_through_every_input():
+    made = graph(DETECT, "track: {}", "zone: {from: [decode, track]}", "dwell: {}")
+    assert made.nodes["dwell"].available >= {"zone", "track_id", "events"}
+
+
+def test_one_missing_word_is_told_once_for_each_reader_and_not_where_it_is_a_consequence():
+    assert len(told(DETECT, "trak: {}", "zone: {}", "dwell: {}")) == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "path"),
+    [
+        (["draw: {from: b}", "b: {stage: blur, from: draw}"], "draw -> b -> draw"),
+        (["a: {stage: draw, from: c}", "b: {stage: blur, from: a}", "c: {stage: blur, from: b}"], "a -> b -> c -> a"),
+        (["x: {stage: draw}", "a: {stage: draw, from: [x, b]}", "b: {stage: blur, from: a}"], "a -> b -> a"),
+        (["draw: {from: detect}", "detect: {model: demo, from: draw}"],
+         "draw -> detect.preprocess -> detect.infer -> detect.postprocess -> draw"),
+    ],
+)  # fmt: skip
+def test_a_circle_is_told_once_with_its_whole_path(lines, path):
+    found = told(*lines)
+    assert len(found) == 1
+    assert found[0].split("in a circle: ")[1] == path
+
+
+def test_two_circles_are_told_both():
+    lines = [
+        "a: {stage: draw, from: b}",
+        "b: {stage: blur, from: a}",
+        "c: {stage: draw, from: d}",
+        "d: {stage: blur, from: c}",
+    ]
+    assert len(told(*lines)) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("detect.infr", "there is no stage 'detect.infr'; did you mean 'detect.infer'?"),
+        ("draw.x", "there is no stage 'draw.x'"),
+        ("dtect", "there is no stage 'dtect'; did you mean 'detect'?"),
+    ],
+)
+def test_a_from_that_leads_nowhere(name, text):
+    (found,) = told(DETECT, "draw: {}", f"x: {{stage: draw, from: {name}}}")
+    assert text in found
+    assert found[0] == "5"
+
+
+def test_outputs_of_their_own():
+    assert (
+        'write "{source}" into the path'
+        in told("video: {path: out/a.mp4}", sources="{a: samples/street.mp4, b: x.mp4}")[0]
+    )
+    assert graph('video: {path: "out/{source}.mp4"}', sources="{a: samples/street.mp4, b: x.mp4}")
+    assert graph("jsonl: {path: out/a}", sources="{a: samples/street.mp4, b: x.mp4}")
+    assert "video writes out/a.mp4 already" in told("video: {path: out/a.mp4}", "csv: {path: out/a.mp4}")[0]
+    assert graph('jsonl: {path: "-"}', 'more: {stage: jsonl, path: "-"}')
+    assert "csv: jsonl writes standard output already" in told('jsonl: {path: "-"}', 'csv: {path: "-"}')[0]
+
+
+def test_copying_packets_below_what_draws_is_refused() -> None:
+    text = "sources: {a: samples/street.mp4}\nstages:\n  draw: {}\n  video: {path: 'o/{source}.mp4', encoder: copy}\n"
+    with pytest.raises(ConfigError, match="4:44: video: encoder: copy takes the source's own packets"):
+        build(read_text(text))
+    build(read_text(text.replace("draw", "meta").replace("  meta: {}\n", "")))
+
+
+def test_two_stages_of_one_name_between_the_parts_have_ids_of_their_own():
+    one = "{after: preprocess, stage: blur}"
+    made = graph(f"detect: {{model: demo, insert: [{one}, {one}, {{after: infer, stage: blur}}]}}")
+    assert wiring(made) == {
+        "detect.preprocess": ["decode"], "detect.blur": ["detect.preprocess"], "detect.blur_2": ["detect.blur"],
+        "detect.infer": ["detect.blur_2"], "detect.blur_3": ["detect.infer"], "detect.postprocess": ["detect.blur_3"],
+    }  # fmt: skip
+
+
+def test_an_inserted_stage_leaves_a_part_its_name():
+    made = graph("detect: {model: demo, insert: {after: infer, stage: postprocess, model: demo}}")
+    assert list(made.nodes) == ["detect.preprocess", "detect.infer", "detect.postprocess_2", "detect.postprocess"]

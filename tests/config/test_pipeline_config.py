@@ -1,0 +1,265 @@
+"""A YAML as it is read: its stages and sources, what belongs to the runner, and what is added later."""
+
+import sys
+import time
+
+import pytest
+from support.configs import ROOT, SMALL, _in_the_checkout, config, problems, with_stages  # noqa: F401  a fixture
+
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read, read_source, read_text
+from streamkit.core.errors import ConfigError
+
+
+def test_a_pipeline_is_read():
+    made = config(
+        "device: cpu\nbatch: {size: 8, max_wait: 100ms}\n"
+        + SMALL.replace("{model: demo}", "{model: demo, min_score: 0.4}")
+    )
+    assert made.problems == made.warnings == []
+    assert made.device == "cpu"
+    assert (made.batch.size, made.batch.max_wait_s) == (8, pytest.approx(0.1))
+    assert [(s.id, s.type.name, s.options) for s in made.sources] == [("a", "source", {"uri": "samples/street.mp4"})]
+    detect, jsonl = made.stages
+    assert (detect.id, detect.inputs, detect.options["min_score"]) == ("detect", ["decode"], 0.4)
+    assert detect.options["model"].name == "demo"
+    assert (jsonl.inputs, jsonl.options) == (["detect"], {"path": "out/a.jsonl"})
+    assert (jsonl.run.queue, jsonl.run.on_error, jsonl.run.instances) == (4, "skip", None)
+
+
+def test_what_belongs_to_the_runner_does_not_reach_the_stage():
+    made = config(
+        with_stages("mine: {stage: draw, from: decode, run: {queue: 9, on_error: stop, instances: 2}, fill: 0.5}")
+    )
+    (stage,) = made.stages
+    assert (stage.id, stage.type.name, stage.options) == ("mine", "draw", {"fill": 0.5})
+    assert (stage.run.queue, stage.run.on_error, stage.run.instances) == (9, "stop", 2)
+
+
+def test_batch_may_be_a_number():
+    assert config("batch: 16\n" + SMALL).batch.size == 16
+    assert [config(f"batch: {{size: {n}}}\n" + SMALL).batch.size for n in (1, 1024)] == [1, 1024]
+
+
+def test_a_video_that_is_not_there_is_a_warning_only():
+    made = config("sources: {a: no/such.mp4}\nstages: {draw: {}}")
+    assert made.problems == []
+    assert [str(w) for w in made.warnings] == ["pipeline.yaml:1:14: source a: there is no file no/such.mp4"]
+
+
+def test_a_folder_of_videos_makes_a_source_of_each(tmp_path):
+    for name in ("b.mp4", "a10.mp4", "a2.mp4", "notes.txt"):
+        (tmp_path / name).write_bytes(b"x")
+    made = config(f"sources: {{cam: {tmp_path}}}\nstages: {{draw: {{}}}}")
+    assert [source.id for source in made.sources] == ["cam/a2", "cam/a10", "cam/b"]
+    assert config(f'sources: {{cam: "{tmp_path}/a*.mp4"}}\nstages: {{draw: {{}}}}').sources[1].id == "cam/a10"
+
+
+def test_a_folder_or_pattern_with_nothing_in_it_is_a_warning_only(tmp_path):
+    (tmp_path / "notes.txt").touch()
+    told = {
+        tmp_path: "the folder holds no video and no picture, among 1 files",
+        f"{tmp_path}/*.mp4": "the pattern holds no video and no picture",
+        f"{tmp_path}/%04d.jpg": "the pattern holds no video and no picture",
+    }
+    for uri, text in told.items():
+        made = config(f'sources: {{cam: {{uri: "{uri}"}}}}\nstages: {{draw: {{}}}}')
+        assert made.problems == []
+        assert [s.id for s in made.sources] == ["cam"]
+        assert [str(w) for w in made.warnings] == [f"pipeline.yaml:1:22: source cam: {uri}: {text}"]
+
+
+def test_a_folder_of_videos_and_pictures_is_a_problem(tmp_path):
+    for name in ("a.mp4", "b.jpg"):
+        (tmp_path / name).touch()
+    (found,) = problems(f"sources: {{cam: {tmp_path}}}\nstages: {{draw: {{}}}}")
+    assert found.startswith(f"1:16: source cam: {tmp_path} holds 1 videos and 1 pictures; name one kind")
+
+
+def test_a_model_card_is_no_pipeline(tmp_path):
+    (problem,) = read(ROOT / "models" / "demo.yaml").problems
+    assert problem.text == "this is a model card, not a pipeline; run.py models check demo"
+    own = tmp_path / "own.yaml"
+    own.write_text((ROOT / "models" / "demo.yaml").read_text())
+    (problem,) = read(own).problems
+    assert problem.text.endswith(f"run.py models check {own}")
+
+
+def test_cards_and_plugins_are_found_beside_the_file(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from streamkit import FrameStage, stage\n\n\n"
+        "@stage('beside')\nclass Beside(FrameStage):\n    '''Do nothing.'''\n"
+    )
+    card = (ROOT / "models" / "demo.yaml").read_text().replace("demo.onnx", str(ROOT / "models" / "demo.onnx"))
+    (tmp_path / "own.yaml").write_text(card)
+    text = "plugins: mine.py\n" + with_stages("detect: {model: own}", "beside: {}")
+    (tmp_path / "p.yaml").write_text(text)
+    made = read(tmp_path / "p.yaml")
+    assert made.problems == []
+    assert made.stages[0].options["model"].path == tmp_path / "own.yaml"
+    assert made.stages[1].type.name == "beside"
+
+
+def test_the_environment_and_its_defaults(monkeypatch):
+    monkeypatch.setenv("STREAMKIT_TEST_SCORE", "0.7")
+    monkeypatch.delenv("STREAMKIT_TEST_GONE", raising=False)
+    text = with_stages("detect:", "  model: ${STREAMKIT_TEST_GONE:-demo}", "  min_score: ${STREAMKIT_TEST_SCORE}")
+    made = config(text)
+    assert made.problems == []
+    assert made.stages[0].options["min_score"] == 0.7
+    found = problems(text.replace(":-demo", ""))
+    assert any(told.startswith("4:12: the environment variable STREAMKIT_TEST_GONE is not set") for told in found)
+
+
+# -------------------------------------------------------------------------------------------------------- faults
+
+
+def test_a_fault_belongs_to_the_runner():
+    made = config(
+        "sources:\n  a: {uri: samples/street.mp4, end: 4s, fault: {fail: 5s, seed: 7}}\n"
+        "  b: {stage: test_pattern, fault: {away: {every: 1min, for: 3s, random: true}}}\n"
+        "  c: {uri: samples/*.mp4, fault: {still: {at: [1, 2s], for: 500ms}}}\n  d: samples/street.mp4\n"
+        "stages: {draw: {}}\n"
+    )
+    assert made.problems == []
+    faults = {source.id: source.fault for source in made.sources}
+    assert made.sources[0].options == {"uri": "samples/street.mp4", "end": 4.0}
+    assert (faults["a"].fail, faults["a"].seed) == ({"at": 5.0}, 7)
+    assert faults["b"].away == {"every": 60.0, "for": 3.0, "random": True}
+    assert faults["c/street"].still == {"at": [1.0, 2.0], "for": 0.5}
+    assert faults["d"] is None
+
+
+def test_the_device_of_the_command_goes_before_the_files(tmp_path):
+    path = tmp_path / "p.yaml"
+    path.write_text("device: cuda:3\n" + SMALL)
+    assert read(path, device="cpu").device == "cpu"
+    assert read(path).device == "cuda:3"
+    assert read(path, device="cuda:0, cuda:1").device == ["cuda:0", "cuda:1"]
+    assert read(path, set_={"device": "[cpu,cuda:1]"}).device == ["cpu", "cuda:1"]
+    (problem,) = read(path, device="gpu").problems
+    assert str(problem).startswith("--device: device must be auto, cpu, cuda")
+
+
+# ------------------------------------------------------------------------------------ a source that is added later
+
+
+def test_a_source_from_plain_values():
+    config = read_text("sources: {a: 'test://'}\nstages: {jsonl: {path: out/x.jsonl}}")
+    (found,) = read_source(config, "gate", {"uri": "rtsp://host/x", "timeout": "10s"})
+    assert (found.id, found.type.name, found.options) == ("gate", "source", {"uri": "rtsp://host/x", "timeout": 10.0})
+    assert [source.id for source in config.sources] == ["a"]
+    (short,) = read_source(config, "gate", "rtsp://host/x")
+    assert short.options == {"uri": "rtsp://host/x"}
+
+
+def test_a_source_from_plain_values_reads_no_environment(monkeypatch):
+    monkeypatch.setenv("GATE_PASSWORD", "geheim")
+    config = read_text("sources: {a: 'test://'}\nstages: {jsonl: {path: out/x.jsonl}}")
+    (found,) = read_source(config, "gate", "rtsp://u:${GATE_PASSWORD}@host/x")
+    assert "geheim" not in found.options["uri"]
+
+
+def test_a_relative_path_is_beside_the_yaml_where_something_is_there(tmp_path, monkeypatch):
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there / "clips"):
+        folder.mkdir(parents=True)
+    for file in (here / "a.mp4", here / "both.mp4", there / "both.mp4", there / "b.mp4", there / "clips" / "c.mp4"):
+        file.write_bytes(b"")
+    monkeypatch.chdir(here)
+    text = (
+        "sources:\n  a: a.mp4\n  b: b.mp4\n  both: {uri: both.mp4}\n  c: clips/*.mp4\n  d: clips\n  none: none.mp4\n"
+        "  e: {stage: source, uri: b.mp4}\n"
+        f"  whole: {there}/b.mp4\n  link: rtsp://host/b.mp4\nstages: {{jsonl: {{path: '{{source}}.jsonl'}}}}\n"
+    )
+    config = read_text(text, folder=there)
+    assert config.problems == []
+    assert {one.id: one.options["uri"] for one in config.sources} == {
+        "a": "a.mp4",
+        "b": f"{there}/b.mp4",
+        "both": f"{there}/both.mp4",
+        "c/c": f"{there}/clips/c.mp4",
+        "d/c": f"{there}/clips/c.mp4",
+        "none": "none.mp4",
+        "e": f"{there}/b.mp4",
+        "whole": f"{there}/b.mp4",
+        "link": "rtsp://host/b.mp4",
+    }
+    assert [str(one) for one in config.warnings] == [
+        f"pipeline.yaml:4:15: source both: {there}/both.mp4 is taken, not both.mp4 in the working directory",
+        "pipeline.yaml:7:9: source none: there is no file none.mp4",
+    ]
+    assert read_text(text, folder=here).sources[2].options["uri"] == "both.mp4"
+    (found,) = read_source(config, "gate", "b.mp4")
+    assert found.options["uri"] == f"{there}/b.mp4"
+
+
+def test_a_number_that_is_no_file_is_a_webcam():
+    config = read_text("sources: {a: '0', b: '1234'}\nstages: {jsonl: {path: 'out/{source}.jsonl'}}")
+    assert [str(one) for one in config.warnings] == [
+        "pipeline.yaml:1:14: source a: there is no file 0; webcam 0 is the device /dev/video0",
+        "pipeline.yaml:1:22: source b: there is no file 1234",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"uri": "rtsp://host/x", "timeot": 3}, "did you mean 'timeout'"),
+        ({"uri": "rstp://host/x"}, "rtsp"),
+        ({"uri": 3}, "needs a URI as text"),
+        ({}, "needs a URI"),
+        (None, "needs a URI"),
+        ([1], "needs a URI"),
+        ({"stage": "nothing"}, "unknown stage 'nothing'"),
+    ],
+)
+def test_a_source_from_plain_values_that_is_wrong(value, words):
+    config = read_text("sources: {a: 'test://'}\nstages: {jsonl: {path: out/x.jsonl}}")
+    with pytest.raises(ConfigError, match=words):
+        read_source(config, "gate", value)
+    assert not config.problems
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{uri: rtsp://h/%d, fps: 5}",
+        "no/such/%d.mp4",
+        "${NO_SUCH_VARIABLE}",
+        "{uri: rtsp://h/%d, ever: 2}",
+        "{stage: test_pattern, uri: 'test://'}",
+    ],
+)
+def test_checking_takes_as_long_for_each_source_however_many_there_are(source, tmp_path):
+    def calls(count: int) -> int:
+        lines = [f"  cam{i}: " + (source % i if "%d" in source else source) for i in range(count)]
+        path = tmp_path / "many.yaml"
+        path.write_text("\n".join(["sources:", *lines, "stages:", "  jsonl: {path: a.jsonl}", ""]))
+        made = 0
+
+        def count_one(*_: object) -> None:
+            nonlocal made
+            made += 1
+
+        sys.setprofile(count_one)
+        try:
+            config = read(path)
+        finally:
+            sys.setprofile(None)
+        assert len(config.sources) + len(config.problems) == count
+        return made
+
+    calls(2)  # what is read once
+    few, more, many = calls(100), calls(200), calls(400)
+    assert many - more <= 2.02 * (more - few)
+    assert (many - more) / 200 < 1500
+
+
+def test_ten_thousand_sources_are_checked_in_a_moment(tmp_path):
+    path = tmp_path / "many.yaml"
+    lines = [f"  cam{i}: {{uri: rtsp://h/{i}}}" for i in range(10_000)]
+    path.write_text("\n".join(["sources:", *lines, "stages:", "  jsonl: {path: a.jsonl}", ""]))
+    began = time.process_time()
+    assert build(read(path)).sources[-1].id == "cam9999"
+    assert time.process_time() - began < 4  # 0.5 s on a quiet machine; 15 s where each source costs what its kind does

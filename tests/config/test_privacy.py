@@ -1,0 +1,56 @@
+"""What a YAML says of people and places to be hidden, as values."""
+
+import pytest
+
+from streamkit.config.privacy import hidden
+from streamkit.ops.hiding import HideSpec
+
+ZONE = ((0.0, 0.0), (0.5, 0.0), (0.5, 0.5))
+LARGE = ((0.0, 0.0), (50.0, 0.0), (50.0, 50.0))
+
+
+@pytest.mark.parametrize("smooth", [True, False])
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("all", {}),
+        (("person",), {"labels": frozenset({"person"})}),
+        (["person", "car"], {"labels": frozenset({"person", "car"})}),
+        ({"labels": ("person",), "grow": 0.5}, {"labels": frozenset({"person"}), "grow": 0.5}),
+        ({"labels": ("person",), "grow": 0.0, "cells": 4}, {"labels": frozenset({"person"}), "grow": 0.0, "cells": 4}),
+        ({"zone": LARGE}, {"objects": False, "zones": (LARGE,)}),
+        ({"zone": {"a": LARGE, "b": LARGE}}, {"objects": False, "zones": (LARGE, LARGE)}),
+        ({"zone": ZONE, "units": "share"}, {"objects": False, "zones": (ZONE,), "share": True}),
+        ({"zone": LARGE, "units": "pixels"}, {"objects": False, "zones": (LARGE,)}),
+        ({"zone": LARGE, "labels": ("car",)}, {"labels": frozenset({"car"}), "zones": (LARGE,)}),
+    ],
+)
+def test_what_is_asked_for(asked, expected, smooth):
+    assert hidden("blur", asked, smooth=smooth) == HideSpec(smooth, **expected)
+
+
+def test_what_is_hidden_where_nothing_more_is_said():
+    one = HideSpec(True)
+    assert (one.labels, one.objects, one.zones, one.share, one.cells, one.grow) == (
+        frozenset(),
+        True,
+        (),
+        False,
+        8,
+        0.2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({}, "^blur needs labels or a zone"),
+        ((), "^blur needs labels or a zone"),
+        ({"labels": ()}, "^blur needs labels or a zone"),
+        ({"labels": (), "zone": LARGE}, "^blur.labels names no class; leave it out to hide the zone itself"),
+        ({"zone": LARGE, "units": "share"}, "share"),
+    ],
+)
+def test_what_hides_nothing_is_refused(asked, text):
+    with pytest.raises(ValueError, match=text):
+        hidden("blur", asked, smooth=True)

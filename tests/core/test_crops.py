@@ -1,0 +1,83 @@
+import numpy as np
+import pytest
+
+from streamkit.core.crops import Crops, LazyRows
+from streamkit.core.data import Batch
+from streamkit.testing.kit import detections, frames
+
+
+def batch():
+    made = Batch(frames(3))
+    made.rows = np.array([0, 2, 2], np.int32)
+    made.crops = Crops(np.array([[0, 0, 8, 8], [2, 2, 9, 9], [4, 4, 6, 6]], np.int32), np.array([5, 6, 7], np.int32))
+    made.tensor = np.arange(4.0).reshape(4, 1, 1, 1)  # the last row is padding
+    made.geometry = np.ones((3, 4), np.float32)
+    made.outputs = {"y": np.arange(8.0).reshape(4, 2)}
+    made.tables["detect"] = detections([[0, 0, 9, 9]] * 3).with_columns(batch_row=np.array([0, 2, 2], np.int32))
+    return made
+
+
+def test_each_frame_takes_its_crops_along():
+    whole = batch()
+    first, second, third = (whole.take([row]) for row in range(3))
+    assert (len(first.crops), len(second.crops), len(third.crops)) == (1, 0, 2)
+    assert third.crops.row_id.tolist() == [6, 7]
+    assert third.rows.tolist() == [0, 0]
+    assert third.tensor.ravel().tolist() == [1, 2]
+    assert third.outputs["y"].tolist() == [[2, 3], [4, 5]]
+    again = Batch.join([first, second, third], whole)
+    assert again.rows.tolist() == [0, 2, 2]
+    assert again.crops.rects.tolist() == whole.crops.rects.tolist()
+    assert again.outputs["y"].tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert again.tensor.ravel().tolist() == [0, 1, 2]
+
+
+def test_frames_without_crops_have_no_outputs_to_join():
+    whole = batch()
+    parts = [whole.take([row]) for row in (1, 0)]
+    parts[0].outputs = {}
+    again = Batch.join(parts, whole)
+    assert again.outputs["y"].tolist() == [[0, 1]]
+    assert again.rows.tolist() == [1]
+
+
+def test_answers_follow_their_crops():
+    whole = batch()
+    asked = []
+    whole.crops = Crops(whole.crops.rects, whole.crops.row_id, lambda: asked.append(1) or np.eye(3, dtype=np.float32))
+    parts = [whole.take([row]) for row in range(3)]
+    assert parts[2].crops.answered().tolist() == [[0, 1, 0], [0, 0, 1]]
+    joined = Batch.join(parts, whole)
+    assert joined.crops.answered().tolist() == np.eye(3).tolist()
+    assert asked
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match=r"got \[2, 4\] and \[3\]"):
+        Crops(np.zeros((2, 4), np.int32), np.zeros(3, np.int32))
+    with pytest.raises(ValueError, match="no answers yet"):
+        Crops(np.zeros((2, 4), np.int32), np.zeros(2, np.int32)).answered()
+
+
+def test_rows_are_made_when_they_are_asked_for():
+    made = []
+
+    def make(rows):
+        made.append(rows.tolist())
+        return rows[:, None].astype(np.float32)
+
+    rows = LazyRows(make, (6, 1), np.dtype(np.float32))
+    assert len(rows) == 6
+    assert made == []
+    assert rows[2:4].ravel().tolist() == [2, 3]
+    assert rows[np.array([5, 0])].ravel().tolist() == [5, 0]
+    assert made == [[2, 3], [5, 0]]
+
+
+def test_frames_take_their_rows_out_of_what_is_not_yet_made():
+    whole = batch()
+    values, whole.tensor = whole.tensor, None
+    whole.tensor = LazyRows(lambda rows: values[rows], values.shape, values.dtype)
+    parts = [whole.take([row]) for row in range(3)]
+    assert [part.tensor.ravel().tolist() for part in parts] == [[0], [], [1, 2]]
+    assert Batch.join(parts, whole).tensor.ravel().tolist() == [0, 1, 2]

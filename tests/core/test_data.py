@@ -1,0 +1,120 @@
+import numpy as np
+import pytest
+
+from streamkit.core.counters import Counters
+from streamkit.core.data import Batch, Detections, Device, Event, Frame, array_module
+from streamkit.ops.color import rgb
+from streamkit.testing.kit import detections, frames
+
+
+def batch(n=3, **columns):
+    made = Batch(frames(n), **columns)
+    table = detections([[i, 0, i + 1, 1] for i in range(n * 2)])
+    made.tables["detect"] = table.with_columns(batch_row=np.repeat(np.arange(n, dtype=np.int32), 2))
+    return made
+
+
+def test_a_frame_has_one_table_or_all_of_several():
+    (frame,) = frames(1)
+    assert len(frame.detections) == 0
+    frame.stage = "mine"
+    frame.detections = detections([[0, 0, 1, 1]])
+    assert list(frame.tables) == ["mine"]
+    frame.detections = frame.detections[:0]
+    assert list(frame.tables) == ["mine"]
+    frame.tables["faces"] = detections([[0, 0, 2, 2]], track_id=[3])
+    frame.tables["mine"] = detections([[0, 0, 1, 1]])
+    assert len(frame.detections) == 2
+    assert frame.detections.track_id.tolist() == [-1, 3]
+    with pytest.raises(ValueError, match=r"this frame has the tables mine, faces: assign to frame.tables\[name\]"):
+        frame.detections = detections()
+
+
+def test_an_event_has_its_frames_place():
+    frame = Frame("gate", 7, 0.28, 64, 48, stage="crossing")
+    frame.emit("crossed", np.int64(5), direction="in")
+    frame.emit("opened")
+    assert frame.events == [
+        Event("crossed", "crossing", "gate", 7, 0.28, 5, {"direction": "in"}),
+        Event("opened", "crossing", "gate", 7, 0.28, None, {}),
+    ]
+    assert type(frame.events[0].track_id) is int
+
+
+def test_pixels_to_the_host_are_refused_where_there_are_none():
+    with pytest.raises(ValueError, match="frame 0 of test has no pixels"):
+        rgb(frames(1)[0])
+    (frame,) = frames(1, width=6, height=4, pixels=True)
+    frame.counters = Counters()
+    assert rgb(frame).shape == (4, 6, 3)
+
+
+def test_what_is_done_in_a_fork_is_not_seen_in_the_other():
+    first = batch()
+    first.failed = frames(1, "bad")
+    second = first.fork()
+    second.frames[0].emit("seen")
+    second.frames[0].tables["x"] = detections()
+    second.tables["faces"] = Detections.empty()
+    second.outputs["y"] = np.zeros(1)
+    second.failed[0].emit("seen")
+    second.frames.pop()
+    assert len(first) == 3
+    assert first.frames[0].events == first.failed[0].events == []
+    assert first.frames[0].tables == {}
+    assert list(first.tables) == ["detect"]
+    assert first.outputs == {}
+    assert second.tables["detect"] is first.tables["detect"]
+
+
+@pytest.mark.parametrize("rows", [[0], [1, 2], [2], []])
+def test_take_and_join(rows):
+    whole = batch(
+        tensor=np.arange(3 * 4, dtype=np.float32).reshape(3, 4), geometry=np.arange(12, dtype=np.float32).reshape(3, 4)
+    )
+    whole.outputs = {"out": np.arange(3)}
+    part = whole.take(rows)
+    assert [frame.index for frame in part.frames] == rows
+    assert part.tensor[:, 0].tolist() == [row * 4 for row in rows]
+    assert part.geometry[:, 0].tolist() == [row * 4 for row in rows]
+    assert part.outputs["out"].tolist() == rows
+    assert part.table("detect").xyxy[:, 0].tolist() == [x for row in rows for x in (row * 2, row * 2 + 1)]
+    assert part.table("detect").batch_row.tolist() == [i for i in range(len(rows)) for _ in range(2)]
+    if rows:
+        back = Batch.join([whole.take([row]) for row in rows], whole)
+        assert back.table("detect").batch_row.tolist() == part.table("detect").batch_row.tolist()
+        assert back.table("detect").row_id.tolist() == part.table("detect").row_id.tolist()
+        assert back.tensor.tolist() == part.tensor.tolist()
+
+
+def test_join_leaves_padding_behind():
+    whole = batch(2, tensor=np.arange(4, dtype=np.float32)[:, None])
+    assert Batch.join([whole.take([0]), whole.take([1])], whole).tensor.tolist() == [[0], [1]]
+
+
+def test_a_table_may_be_on_its_way():
+    made, asked = Batch(frames(1)), []
+
+    def arrive():
+        asked.append(1)
+        return detections([[0, 0, 1, 1]])
+
+    made.tables["detect"] = arrive
+    assert asked == []
+    assert len(made.table("detect")) == len(made.table("detect")) == 1
+    assert asked == [1]
+
+
+def test_repr_shows_shapes_and_never_data():
+    made = batch(2, tensor=np.zeros((2, 3, 4, 5), np.float16))
+    assert repr(made) == "Batch(2 frames, tensor=float16[2, 3, 4, 5]@host, tables=['detect'], sequence=0)"
+    (frame,) = frames(1, width=6, height=4, pixels=True)
+    assert "uint8[6, 6]@host" in repr(frame)
+    assert len(repr(frame)) < 300
+
+
+def test_devices():
+    assert str(Device()) == "cpu"
+    assert str(Device("cuda", 2)) == "cuda:2"
+    assert Device().xp is np
+    assert array_module(np.zeros(1)) is np

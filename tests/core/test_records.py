@@ -1,0 +1,308 @@
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from jsonschema import Draft202012Validator
+
+from streamkit.core.data import Batch, Detections, Event, Frame
+from streamkit.core.records import SCHEMA, batch_lines, line, lines, record, wall_clock
+from streamkit.io.formats.json_schema import record_schema
+
+JSON_SCHEMA = Draft202012Validator(record_schema())
+
+
+def table(boxes, score=None, class_id=None, labels=("person", "car", "bus"), **columns):
+    n = len(boxes)
+    return Detections(
+        np.asarray(boxes, np.float32).reshape(n, 4),
+        np.asarray(score if score is not None else [0.5] * n, np.float32),
+        np.asarray(class_id if class_id is not None else [0] * n, np.int32),
+        track_id=columns.pop("track_id", None),
+        labels=labels,
+        extra=columns,
+    )
+
+
+def frame(**kwargs):
+    return Frame(**{"source": "street", "index": 12, "pts_s": 0.48, "width": 640, "height": 360, **kwargs})
+
+
+def test_the_record_of_the_schema():
+    found = table([[10.5, 20.0, 80.25, 120.0]], [0.91], [1], track_id=np.array([7]))
+    event = Event("crossed", "crossing", "street", 12, 0.48, 7, {"direction": "in"})
+    made = record(frame(tables={"detect": found}, events=[event]))
+    assert made == {
+        "schema": "streamkit/1",
+        "source": "street",
+        "frame": 12,
+        "pts_s": 0.48,
+        "width": 640,
+        "height": 360,
+        "objects": [{"box": [10.5, 20.0, 80.25, 120.0], "score": 0.91, "class_id": 1, "label": "car", "track_id": 7}],
+        "events": [{"kind": "crossed", "stage": "crossing", "track_id": 7, "data": {"direction": "in"}}],
+    }
+    assert list(made) == ["schema", "source", "frame", "pts_s", "width", "height", "objects", "events"]
+
+
+def test_a_frame_with_nothing_has_a_record():
+    made = record(frame(tables={"detect": Detections.empty()}))
+    assert made["objects"] == []
+    assert made["events"] == []
+    assert record(frame())["objects"] == []
+
+
+def test_keys_without_a_value_are_left_out():
+    made = record(frame(tables={"detect": table([[0, 0, 1, 1]])}, events=[Event("seen", "x", "street", 1, 0.0)]))
+    assert set(made["objects"][0]) == {"box", "score", "class_id", "label"}
+    assert made["events"] == [{"kind": "seen", "stage": "x"}]
+    assert not {"time", "error", "damaged"} & set(made)
+
+
+def test_live_and_failed_frames():
+    made = record(frame(time_s=1785585600.25, error="detect failed"))
+    assert made["time"] == "2026-08-01T12:00:00.250Z"
+    assert made["error"] == "detect failed"
+    assert record(frame(damaged=True))["damaged"] is True
+    assert wall_clock(0.0) == "1970-01-01T00:00:00.000Z"
+
+
+@pytest.mark.parametrize(
+    ("box", "expected"),
+    [
+        ([-5, -5, 700, 400], [0, 0, 640, 360]),
+        ([1.234, 1.236, 2.004, 2.0051], [1.23, 1.24, 2.0, 2.01]),
+        ([-0.001, 0, 1, 1], [0, 0, 1, 1]),
+        ([math.inf, -math.inf, 10, 10], [640, 0, 10, 10]),
+    ],
+)
+def test_boxes_are_clipped_and_rounded(box, expected):
+    assert record(frame(tables={"d": table([box])}))["objects"][0]["box"] == expected
+
+
+def test_labels_and_tracks_that_are_not_there():
+    found = table([[0, 0, 1, 1]] * 3, class_id=[2, 3, -1], track_id=np.array([4, -1, 0]))
+    objects = record(frame(tables={"d": found}))["objects"]
+    assert [o.get("label") for o in objects] == ["bus", None, None]
+    assert [o.get("track_id") for o in objects] == [4, None, 0]
+    assert all("label" not in o for o in objects[1:])
+    assert "track_id" not in objects[1]
+
+
+def test_the_stage_is_named_where_several_detect():
+    one, two = table([[0, 0, 1, 1]]), table([[2, 2, 3, 3]], labels=("face",))
+    made = record(frame(tables={"detect": one, "faces": two, "none": Detections.empty()}))
+    assert [(o["stage"], o["label"]) for o in made["objects"]] == [("detect", "person"), ("faces", "face")]
+    assert "stage" not in record(frame(tables={"detect": one}))["objects"][0]
+
+
+def test_extra_columns():
+    found = table(
+        [[0, 0, 1, 1]] * 2,
+        landmarks=np.array([[[1.5, 2.25], [3, 4]], [[np.nan] * 2] * 2], np.float32),
+        blur=np.array([np.nan, 0.1], np.float32),
+        side=np.array([-1, 3], np.int32),
+        seen=np.array([True, False]),
+        plate=np.array(["AB 12", "CD 34"]),
+        box=np.array([9, 9], np.float32),
+    )
+    first, second = record(frame(tables={"d": found}))["objects"]
+    assert first["landmarks"] == [[1.5, 2.25], [3.0, 4.0]]
+    assert "landmarks" not in second
+    assert "blur" not in first
+    assert second["blur"] == 0.1, "a float32 is its shortest decimal, not 0.10000000149"
+    assert "side" not in first
+    assert second["side"] == 3
+    assert (first["seen"], second["seen"]) == (True, False)
+    assert (first["plate"], second["plate"]) == ("AB 12", "CD 34")
+    assert first["box"] == [0, 0, 1, 1], "a column cannot replace a key of the schema"
+
+
+def test_what_is_missing_of_a_column():
+    """Floats where they are NaN, integers where they are -1; of vectors all of it."""
+    found = table(
+        [[0, 0, 1, 1]] * 3,
+        celsius=np.array([-1.0, 2.0, np.nan], np.float32),
+        exact=np.array([-1.0, np.nan, 0.0]),
+        lane=np.array([-1, 0, 1]),
+        small=np.array([-1, -2, 3], np.int8),
+        shift=np.array([[-1, -1], [-1, 4], [0, 0]]),
+        move=np.array([[-1.0, -1.0], [np.nan, -1.0], [np.nan, np.nan]], np.float32),
+        what=np.array([-1, None, [-1]], object),
+    )
+    each = [
+        {"celsius": -1.0, "exact": -1.0, "move": [-1.0, -1.0], "what": -1},
+        {"celsius": 2.0, "lane": 0, "small": -2, "shift": [-1, 4], "move": [None, -1.0]},
+        {"exact": 0.0, "lane": 1, "small": 3, "shift": [0, 0], "what": [-1]},
+    ]
+    one = frame(tables={"d": found})
+    own = {"box", "score", "class_id", "label"}
+    assert [{k: v for k, v in o.items() if k not in own} for o in record(one)["objects"]] == each
+    (whole,) = batch_lines(Batch([one], tables={"d": found}))
+    assert [{k: v for k, v in o.items() if k not in own} for o in json.loads(whole)["objects"]] == each
+
+
+def test_a_table_that_lacks_a_column_has_no_values_of_it():
+    lacks, has = table([[0, 0, 1, 1]]), table([[0, 0, 1, 1]], celsius=np.array([-1.0], np.float32), lane=np.array([3]))
+    first, second = record(frame(tables={"d": Detections.concat([lacks, has])}))["objects"]
+    assert not {"celsius", "lane"} & set(first)
+    assert (second["celsius"], second["lane"]) == (-1.0, 3)
+
+
+class Odd:
+    def __str__(self):
+        return "odd"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.float32(1.5), 1.5),
+        (np.int64(3), 3),
+        (np.array([1, 2]), [1, 2]),
+        (math.nan, None),
+        (math.inf, None),
+        ({1, }, [1]),
+        ((1, 2), [1, 2]),
+        (Path("a/b"), "a/b"),
+        (2**70, str(2**70)),
+        (Odd(), "odd"),
+        ({3: "x"}, {"3": "x"}),
+        ("\udcff", "?"),
+    ],
+)  # fmt: skip
+def test_event_data_always_becomes_json(value, expected):
+    made = line(frame(events=[Event("k", "s", "street", 0, 0.0, None, {"v": value})]))
+    assert strict(made)["events"][0]["data"] == {"v": expected}
+
+
+def test_a_source_named_by_stray_bytes():
+    assert strict(line(frame(source="a\udcff")))["source"] == "a?"
+
+
+def test_lines_are_lines():
+    made = lines([frame(error="a\nb"), frame()])
+    assert [text.count(b"\n") for text in made] == [1, 1]
+    assert all(text.endswith(b"\n") for text in made)
+
+
+def strict(text):
+    """Parse by the JSON standard: NaN and Infinity are refused."""
+
+    def refuse(name):
+        raise AssertionError(f"{name} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+floats = st.floats(width=32, allow_nan=True, allow_infinity=True)
+
+
+@st.composite
+def frames(draw):
+    tables = {}
+    for name in draw(st.lists(st.sampled_from(["detect", "faces", "x"]), unique=True, max_size=3)):
+        n = draw(st.integers(0, 4))
+        tables[name] = Detections(
+            draw(hnp.arrays(np.float32, (n, 4), elements=floats)),
+            draw(hnp.arrays(np.float32, n, elements=floats)),
+            draw(hnp.arrays(np.int32, n)),
+            track_id=draw(st.none() | hnp.arrays(np.int64, n)),
+            labels=tuple(draw(st.lists(st.text(max_size=3), max_size=3))),
+            extra={"e": draw(hnp.arrays(np.float32, (n, 2), elements=floats))},
+        )
+    return Frame(
+        draw(st.text(st.characters(), max_size=5)),
+        draw(st.integers(0, 2**40)),
+        draw(st.floats()),
+        draw(st.integers(1, 8000)),
+        draw(st.integers(1, 8000)),
+        tables=tables,
+    )
+
+
+@settings(deadline=None, max_examples=150)
+@given(frames())
+def test_any_frame_gives_a_valid_record(one):
+    text = line(one)
+    made = strict(text)
+    assert orjson.loads(text) == made
+    assert [error.message for error in JSON_SCHEMA.iter_errors(made)] == []
+    assert made["schema"] == SCHEMA
+    assert made["frame"] == one.index
+    assert len(made["objects"]) == sum(map(len, one.tables.values()))
+    for found in made["objects"]:
+        assert len(found["box"]) == 4
+        for value, limit in zip(found["box"], (one.width, one.height) * 2, strict=True):
+            assert value is None or 0 <= value <= limit
+        assert ("stage" in found) == (len(one.tables) > 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    objects=st.lists(st.integers(0, 5), min_size=1, max_size=6),
+    tracked=st.booleans(),
+    faces=st.booleans(),
+    shuffled=st.booleans(),
+    seed=st.integers(0, 2**31),
+)
+def test_a_batchs_lines_are_those_of_its_frames(objects, tracked, faces, shuffled, seed):
+    rng = np.random.default_rng(seed)
+    sizes = [(int(w), int(h)) for w, h in rng.integers(8, 4000, (len(objects), 2))]
+    rows = np.repeat(np.arange(len(objects), dtype=np.int32), objects)
+    if shuffled:
+        rows = rng.permutation(rows)
+
+    def found(labels, **columns):
+        n = len(rows)
+        made = table(
+            rng.uniform(-50, 4100, (n, 4)),
+            rng.random(n),
+            rng.integers(-1, 4, n),
+            labels=labels,
+            **({"track_id": rng.integers(-1, 3, n)} if tracked else {}),
+            **columns,
+        )
+        return made.with_columns(batch_row=rows)
+
+    tables = {"detect": found(("person", "car", "bus"))}
+    if faces:
+        tables["faces"] = found((), age=rng.choice([np.nan, 1.5, 30.25], len(rows)).astype(np.float32))
+    frames = [
+        frame(source=f"s{i % 2}", index=i, width=w, height=h, events=[Event("seen", "x", "s", i, 0.0)] if i % 3 else [])
+        for i, (w, h) in enumerate(sizes)
+    ]
+    whole = batch_lines(Batch(frames, tables=dict(tables)))
+    for name, one in tables.items():
+        for each, part in zip(frames, one.split(len(frames)), strict=True):
+            each.tables[name] = part
+    assert whole == lines(frames)
+
+
+def test_a_batch_of_nothing_has_no_lines():
+    assert batch_lines(Batch([])) == []
+    assert batch_lines(Batch([], tables={"detect": Detections.empty()})) == []
+    assert [json.loads(one)["objects"] for one in batch_lines(Batch([frame(), frame()]))] == [[], []]
+
+
+def test_attributes_and_facts():
+    from streamkit.testing.kit import detections, frames
+
+    (frame,) = frames(1)
+    column = np.array([{"color": {"label": "red", "score": 0.8}}, None])
+    frame.detections = detections([[0, 0, 9, 9]] * 2, attributes=column, vector=np.ones((2, 3), np.float32))
+    frame.facts["attributes"] = {"scene": {"label": "street", "score": 0.5}}
+    frame.facts["objects"] = "not these"
+    made = record(frame)
+    assert made["attributes"] == {"scene": {"label": "street", "score": 0.5}}
+    assert list(made).index("attributes") < list(made).index("objects")
+    assert made["objects"][0]["attributes"] == {"color": {"label": "red", "score": 0.8}}
+    assert "attributes" not in made["objects"][1]
+    assert made["objects"][0]["vector"] == [1, 1, 1]
+    frame.detections = frame.detections.with_columns(private=frozenset({"vector"}))
+    assert "vector" not in record(frame)["objects"][0]

@@ -1,0 +1,258 @@
+from dataclasses import field
+from typing import Annotated, Literal
+
+import pytest
+
+from streamkit import BatchStage, Frame, FrameStage, Point, Score, Seconds, StreamStage
+from streamkit.core.errors import ConfigError
+from streamkit.core.stage import Collecting, Registry, Sink, Source, default_registry, options, stage, summary
+from streamkit.core.stage_spec import StageSpec
+
+
+@pytest.fixture
+def registry():
+    with Collecting(Registry()) as made:
+        yield made
+
+
+def make(name="probe", **words):
+    @stage(name, **words)
+    class Probe(FrameStage):
+        """Look at things.
+
+        More about it.
+
+        Options:
+            line: the line's two ends,
+                in pixels: x, then y.
+            min_score: the least score.
+            color: one of two.
+
+        After the options.
+        """
+
+        line: tuple[Point, Point]
+        min_score: Score = 0.25
+        wait: Seconds | None = None
+        color: Literal["class", "track"] = "class"
+        names: list[str] = field(default_factory=list)
+        seen: int = field(default=0, init=False)
+
+    return Probe
+
+
+def test_the_class_is_the_config(registry):
+    kind = make(reads="track_id", writes=("events", "speed"))
+    made = kind(line=((0, 0), (1, 1)), min_score=0.5)
+    assert (made.line, made.min_score, made.color, made.names, made.seen) == (((0, 0), (1, 1)), 0.5, "class", [], 0)
+    assert (kind.name, kind.spec.reads, kind.spec.writes) == ("probe", ("track_id",), ("events", "speed"))
+    assert registry.get("probe") is kind
+    with pytest.raises(TypeError, match="seen"):
+        kind(line=((0, 0), (1, 1)), seen=1)
+    with pytest.raises(TypeError, match="line"):
+        kind()
+
+
+def test_options_have_types_defaults_and_help(registry):
+    kind = make()
+    found = {option.name: option for option in options(kind)}
+    assert list(found) == ["line", "min_score", "wait", "color", "names"]
+    assert found["line"].required
+    assert found["line"].help == "the line's two ends, in pixels: x, then y."
+    assert found["min_score"].help == "the least score."
+    assert found["color"].help == "one of two."
+    assert (found["min_score"].default, found["names"].default, found["wait"].help) == (0.25, [], "")
+    assert not found["wait"].required
+    assert summary(kind) == "Look at things."
+
+
+def test_instances_do_not_share_defaults(registry):
+    kind = make()
+    a, b = kind(line=((0, 0), (1, 1))), kind(line=((0, 0), (1, 1)))
+    a.names.append("x")
+    assert b.names == []
+    assert a != b
+
+
+def test_options_of_a_base_class_are_there_too(registry):
+    @stage("child")
+    class Child(make()):
+        """Look closer.
+
+        Options:
+            depth: how close.
+        """
+
+        depth: int = 1
+
+    assert {o.name: o.help for o in options(Child)}["depth"] == "how close."
+    assert {o.name: o.help for o in options(Child)}["min_score"] == "the least score."
+
+
+def test_a_name_has_one_owner(registry):
+    make("mine")
+
+    with pytest.raises(ConfigError, match=r"two stages claim the name 'mine': .*Probe in .*; rename one of them"):
+
+        @stage("mine")
+        class Other(BatchStage):
+            """Another."""
+
+
+def test_the_same_class_may_come_again(registry):
+    make("mine")
+    second = make("mine")
+    assert registry.get("mine") is second
+
+
+def test_a_stage_must_be_of_a_kind(registry):
+    with pytest.raises(
+        TypeError, match="stage 'loose': Loose must be one of the kinds Source, BatchStage, StreamStage"
+    ):
+
+        @stage("loose")
+        class Loose:
+            """Nothing."""
+
+
+def test_a_registry_is_a_value(registry):
+    kind = make()
+    copy = registry.copy()
+    with Collecting(copy):
+        make("second")
+    assert registry.names() == ["probe"]
+    assert copy.names() == ["probe", "second"]
+    assert copy.get("probe") is kind
+    assert registry.get("second") is None
+
+
+def test_what_is_collected_does_not_reach_the_built_in_stages(registry):
+    make("only_here")
+    assert default_registry().get("only_here") is None
+
+
+def test_collecting_ends_also_when_something_raises():
+    before = default_registry().names()
+    inner = Registry()
+    with pytest.raises(RuntimeError), Collecting(inner):
+        raise RuntimeError
+    with Collecting(Registry()) as other:
+        make("after")
+    assert inner.names() == []
+    assert other.names() == ["after"]
+    assert default_registry().names() == before
+
+
+def test_the_built_in_stages_are_there():
+    assert {
+        "source", "pictures", "test_pattern", "detect", "preprocess", "infer", "postprocess", "draw", "video",
+        "jsonl", "csv",
+    } <= set(default_registry().names())  # fmt: skip
+
+
+def test_a_stage_needs_its_name_in_parentheses(registry):
+    with pytest.raises(TypeError, match=r'write @stage\("my_stage"\)'):
+
+        @stage
+        class Bare(FrameStage):
+            """Nothing."""
+
+    assert registry.names() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "why"),
+    [
+        (FrameStage, "stage", "a YAML has the key stage for the runner"),
+        (FrameStage, "run", "a YAML has the key run for the runner"),
+        (Sink, "insert", "a YAML has the key insert for the runner"),
+        (Source, "fault", "a YAML has the key fault for the runner"),
+        (FrameStage, "spec", "every FrameStage has spec for the runner"),
+        (FrameStage, "name", "every FrameStage has name for the runner"),
+        (FrameStage, "context", "every FrameStage has context for the runner"),
+        (BatchStage, "process", "every BatchStage has process for the runner"),
+        (Sink, "flush", "every Sink has flush for the runner"),
+    ],
+)
+def test_options_whose_names_mean_something_else_are_refused(registry, kind, option, why):
+    made = type("Probe", (kind,), {"__annotations__": {option: str}, option: "a"})
+    text = f"the option '{option}' of the stage probe needs another name: {why}"
+    with pytest.raises(TypeError, match=f"^{text}$"):
+        stage("probe")(made)
+    assert registry.names() == []
+
+
+def test_a_source_may_have_options_that_only_other_stages_have_as_keys(registry):
+    made = stage("probe")(type("Probe", (Source,), {"__annotations__": {"run": int}, "run": 1}))
+    assert [option.name for option in options(made)] == ["run"]
+
+
+def test_a_function_is_a_stage(registry):
+    @stage("blur_faces", reads="detections", writes="events", emits=("blurred",))
+    def blur_faces(frame: Frame, *, strength: Annotated[int, "in pixels"] = 3, labels: list[str] = []):  # noqa: B006
+        """Blur faces."""
+        frame.emit("blurred", strength=strength, labels=labels)
+
+    assert issubclass(blur_faces, FrameStage)
+    assert registry.get("blur_faces") is blur_faces
+    assert (blur_faces.spec.reads, blur_faces.spec.emits) == (("detections",), ("blurred",))
+    assert [(one.name, one.default, one.help) for one in options(blur_faces)] == [
+        ("strength", 3, "in pixels"), ("labels", [], ""),
+    ]  # fmt: skip
+    assert summary(blur_faces) == "Blur faces."
+    made, other = blur_faces(strength=5), blur_faces()
+    made.labels.append("face")
+    assert other.labels == []
+    frame = Frame("cam", 0, 0.0, 64, 48)
+    made.process(frame)
+    assert [(event.kind, event.data) for event in frame.events] == [("blurred", {"strength": 5, "labels": ["face"]})]
+
+
+def no_frame(*, strength: int): ...
+
+
+def two_frames(frame, other): ...
+
+
+def no_type(frame, *, strength=3): ...
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (no_frame, r"takes a frame and keyword-only options, as in def no_frame\(frame, \*, strength: int = 3\)"),
+        (two_frames, "takes a frame and keyword-only options"),
+        (no_type, "the option 'strength' of the stage function no_type needs a type"),
+    ],
+)
+def test_a_function_that_cannot_be_a_stage_is_refused(registry, function, why):
+    with pytest.raises(TypeError, match=why):
+        stage("probe")(function)
+    assert registry.names() == []
+
+
+def test_a_class_inherits_what_it_does_not_declare(registry):
+    class Counting(StreamStage, reads="track_id", emits=("counted",), columns={"speed": "float"}):
+        pass
+
+    class Named:
+        pass
+
+    made = stage("probe", emits=("passed",))(type("Probe", (Named, Counting), {}))
+    assert made.spec == StageSpec(name="probe", reads=("track_id",), emits=("passed",), columns={"speed": "float"})
+    assert Counting.spec.emits == ("counted",)
+
+
+@pytest.mark.parametrize("annotations", [{}, {"emits": "ClassVar[tuple[str, ...]]"}])
+def test_a_declaration_as_a_class_attribute_is_refused(annotations):
+    text = (
+        r'Probe: declare emits in the decorator, as in @stage\("my_stage", emits=...\), or in the class line of a base'
+    )
+    with pytest.raises(TypeError, match=f"^{text} class, as in class Probe\\(FrameStage, emits=...\\)$"):
+        type("Probe", (FrameStage,), {"emits": ("passed",), "__annotations__": annotations})
+
+
+def test_an_unknown_declaration_is_refused(registry):
+    with pytest.raises(TypeError, match=r"^Probe: a stage cannot declare emit; known: changeable, .*emits"):
+        stage("probe", emit=("passed",))(type("Probe", (FrameStage,), {}))
+    assert registry.names() == []

@@ -1,0 +1,55 @@
+import copy
+import gc
+
+import numpy as np
+import pytest
+
+from streamkit.core.data import Color, Frame, Surface
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        np.zeros((10, 8), np.uint8), np.zeros((12, 7), np.uint8), np.zeros((12, 8), np.float32),
+        np.zeros((12, 8, 1), np.uint8),
+    ],
+)  # fmt: skip
+def test_a_surface_refuses_what_is_no_nv12(data):
+    with pytest.raises(ValueError, match=r"Surface.data must be uint8 of shape \(height \* 3 / 2, width\)"):
+        Surface(data, Color())
+
+
+def test_a_surface_is_given_back_when_its_last_reader_lets_go():
+    back = []
+    surface = Surface(np.zeros((6, 4), np.uint8), Color(), give_back=lambda data, pending: back.append(data))
+    assert (surface.width, surface.height) == (4, 4)
+    first, second = Frame("a", 0, 0.0, 4, 4, surface), Frame("a", 1, 0.0, 4, 4, surface)
+    del surface, first
+    gc.collect()
+    assert back == []
+    del second
+    gc.collect()
+    assert len(back) == 1
+
+
+@pytest.mark.parametrize(("awaited", "told"), [(False, "event"), (True, None)])
+def test_a_surface_for_which_nobody_waited_says_so_when_it_is_given_back(awaited, told):
+    back = []
+    made = Surface(
+        np.zeros((6, 4), np.uint8), Color(), ready="event", give_back=lambda data, pending: back.append(pending)
+    )
+    made.awaited = awaited
+    del made
+    gc.collect()
+    assert back == [told]
+
+
+def test_a_copy_of_a_surface_is_the_surface():
+    """A second one of the same memory would give it back twice."""
+    back = []
+    made = Surface(np.zeros((6, 4), np.uint8), Color(), give_back=lambda data, pending: back.append(data))
+    assert copy.copy(made) is made
+    assert copy.deepcopy({"kept": [made]})["kept"][0] is made
+    del made
+    gc.collect()
+    assert len(back) == 1

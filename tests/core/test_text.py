@@ -1,0 +1,108 @@
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from streamkit.core.errors import MissingPackage
+from streamkit.core.text import DISTRIBUTION, did_you_mean, gpu_command, install_command, printable, renamed
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_in_a_checkout_the_command_installs_the_checkout(monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    assert install_command("track") == "python -m pip install -e '.[track]'"
+    assert install_command() == "python -m pip install -e '.'"
+    assert str(MissingPackage("numba", "track", "track")) == (
+        "track needs the package numba; install it with: python -m pip install -e '.[track]'"
+    )
+    assert gpu_command() == (
+        "python -m pip uninstall -y onnxruntime onnxruntime-gpu && python -m pip install -e '.[gpu]'"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert install_command("track") == f"python -m pip install -e '{ROOT}[track]'"
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert install_command("track") == f"python -m pip install -e '{ROOT}[track]'"
+
+
+def test_installed_the_command_names_the_distribution(tmp_path):
+    (tmp_path / "streamkit" / "core").mkdir(parents=True)
+    shutil.copy(ROOT / "streamkit" / "core" / "text.py", tmp_path / "streamkit" / "core")
+    for folder in ("streamkit", "streamkit/core"):
+        (tmp_path / folder / "__init__.py").write_text("")
+    code = "from streamkit.core.text import install_command as f; print(f('track')); print(f())"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [
+        "python -m pip install 'streamkit-video[track]'",
+        "python -m pip install 'streamkit-video'",
+    ]
+
+
+def test_the_distribution_is_that_of_the_project_file_and_never_the_other_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["name"] == DISTRIBUTION != "streamkit"
+    needed = [one for extra in project["optional-dependencies"].values() for one in extra]
+    assert [one for one in needed if one.startswith("streamkit[")] == []
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "streamkit").rglob("*.py")]
+    assert [page for page in pages if "streamkit[" in page.read_text(encoding="utf-8")] == []
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "all_if_few", "text"),
+    [
+        ("min_scor", ["min_score", "iou"], False, "; did you mean 'min_score'?"),
+        ("zebra", ["min_score", "iou"], False, ""),
+        ("zebra", ["min_score", "iou"], True, "; known: min_score, iou"),
+        ("x", [], True, ""),
+    ],
+)
+def test_did_you_mean(word, known, all_if_few, text):
+    assert did_you_mean(word, known, all_if_few) == text
+
+
+OBEYED = [
+    *range(0x20), 0x7F, *range(0x80, 0xA0), 0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A),
+    0xD800, 0xDBFF, 0xDC00, 0xDFFF,
+]  # fmt: skip
+SHOWN = [0x20, 0x7E, 0xA0, 0xE9, 0x61B, 0x61D, 0x200D, 0x2010, 0x2027, 0x202F, 0x2065, 0x206A, 0xD7FF, 0xE000, 0x1F600]
+
+
+@pytest.mark.parametrize("code", OBEYED)
+def test_what_a_terminal_would_obey_becomes_an_escape(code):
+    found = printable(f"a{chr(code)}b", one_line=True)
+    assert found == f"a{chr(code).encode('unicode_escape').decode()}b"
+    assert found.isascii()
+    assert found.isprintable()
+
+
+@pytest.mark.parametrize("code", SHOWN)
+def test_what_it_shows_stays(code):
+    text = f"a{chr(code)}b"
+    assert printable(text) == printable(text, one_line=True) == text
+
+
+def test_lines_and_tabs_stay_where_a_text_may_have_several():
+    assert printable("a\n\tb\r\n") == "a\n\tb\\r\n"
+
+
+def test_a_former_name_leads_to_the_present_one_where_there_is_such_an_option():
+    assert renamed("forget", ["every", "track_ttl"]) == "; it is now 'track_ttl'"
+    assert renamed("forget", ["every", "decay"]) == "; it is now 'decay'"
+    assert renamed("forget", ["every"]) == ""
+    assert renamed("every", ["every"]) == ""

@@ -1,0 +1,156 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from streamkit.core.units import Bytes, Count, Pixels, Point, Score, Seconds, seconds, size_bytes, wall_clock
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("10s", 10.0),
+        ("200ms", 0.2),
+        ("5min", 300.0),
+        ("1h", 3600.0),
+        ("2d", 172800.0),
+        ("1.5 s", 1.5),
+        (" 3s ", 3.0),
+        ("1e2ms", 0.1),
+        (7, 7.0),
+        (0.25, 0.25),
+        (0, 0.0),
+        ("0s", 0.0),
+    ],
+)
+def test_seconds(text, value):
+    assert seconds(text) == pytest.approx(value)
+    assert isinstance(seconds(text), float)
+
+
+@pytest.mark.parametrize(
+    "text", ["10", "s", "10 sec", "10S", "-5s", -1, True, None, [1], "1:30", "nan", "1..5s", "", "5m"]
+)
+def test_what_is_no_duration(text):
+    with pytest.raises(ValueError, match=r"must be a duration such as 10s, 200ms or 5min \(a bare number is seconds\)"):
+        seconds(text)
+
+
+@pytest.mark.parametrize("value", [1e308, 10**30, "1e300d", "73001d", 6_307_200_001, "6307200000001ms"])
+def test_a_duration_is_200_years_at_most(value):
+    with pytest.raises(ValueError, match=r"^must be at most 73000d, which is 200 years, got "):
+        seconds(value)
+    assert seconds("73000d") == seconds(6_307_200_000) == 6_307_200_000.0
+
+
+@pytest.mark.parametrize("value", [1e308, 10**18 + 1000, 10**30, "1000001TB", "1e300B"])
+def test_a_size_is_a_million_terabytes_at_most(value):
+    with pytest.raises(ValueError, match=r"^must be at most 1000000TB, got "):
+        size_bytes(value)
+    assert size_bytes("1000000TB") == size_bytes(10**18) == 10**18
+
+
+@pytest.mark.parametrize("value", [1e308, float("nan"), float("inf"), -1, 253_402_300_800])
+def test_a_wall_clock_ends_with_the_year_9999(value):
+    with pytest.raises(ValueError, match=r"^must be seconds since 1970, from 0 to 253402300799, "):
+        wall_clock(value)
+    assert wall_clock(253_402_300_799) == 253_402_300_799.0
+    assert wall_clock(0) == 0.0
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "1e999s"])
+def test_no_duration_is_endless(value):
+    with pytest.raises(ValueError, match="must be a duration"):
+        seconds(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("100MB", 100_000_000),
+        ("2GiB", 2 * 1024**3),
+        ("1KiB", 1024),
+        ("5B", 5),
+        ("1.5KB", 1500),
+        (42, 42),
+        ("1TB", 10**12),
+    ],
+)
+def test_bytes(text, value):
+    assert size_bytes(text) == value
+    assert isinstance(size_bytes(text), int)
+
+
+@pytest.mark.parametrize("text", ["100", "100mb", "MB", -1, False, None, "1 PB"])
+def test_what_is_no_size(text):
+    with pytest.raises(ValueError, match="must be a size such as 100MB"):
+        size_bytes(text)
+
+
+@given(st.floats(0, 1e6), st.sampled_from([("ms", 1e-3), ("s", 1), ("min", 60), ("h", 3600)]))
+def test_a_unit_multiplies(number, unit):
+    assert seconds(f"{number!r}{unit[0]}") == pytest.approx(number * unit[1])
+
+
+def check(kind, text):
+    return TypeAdapter(kind).validate_json(text, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (Score, "0", 0.0),
+        (Score, "1", 1.0),
+        (Score, "0.4", 0.4),
+        (Seconds, '"5min"', 300.0),
+        (Seconds, "2", 2.0),
+        (Bytes, '"1KB"', 1000),
+        (Pixels, "0", 0.0),
+        (Count, "1", 1),
+        (Point, "[1, 2.5]", (1.0, 2.5)),
+        (Score | None, "null", None),
+        (Seconds | None, '"1s"', 1.0),
+    ],
+)
+def test_options_take(kind, text, value):
+    assert check(kind, text) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        (Score, "1.5", "must be 0 to 1, got 1.5"),
+        (Score, "-0.1", "must be 0 to 1, got -0.1"),
+        (Score, '"0.4"', "valid number"),
+        (Score, "NaN", "must be 0 to 1, got nan"),
+        (Score, "true", "valid number"),
+        (Pixels, "-1", "must be at least 0, got -1"),
+        (Count, "0", "must be at least 1, got 0"),
+        (Count, "2.5", "valid integer"),
+        (Count, "true", "valid integer"),
+        (Seconds, '"soon"', "must be a duration"),
+        (Seconds, "-1", "must be a duration"),
+        (Bytes, '"big"', "must be a size"),
+        (Point, "[1]", "required"),
+        (Point, "[1, 2, 3]", "at most 2 items"),
+        (Point, '"1,2"', "valid array"),
+    ],
+)
+def test_options_refuse(kind, text, message):
+    with pytest.raises(ValidationError) as caught:
+        check(kind, text)
+    assert message in str(caught.value)
+
+
+def test_the_schema_says_unit_and_bounds():
+    score = TypeAdapter(Score).json_schema()
+    assert (score["type"], score["minimum"], score["maximum"]) == ("number", 0, 1)
+    texts = [one for one in TypeAdapter(Seconds).json_schema()["anyOf"] if one["type"] == "string"]
+    import re
+
+    assert re.match(texts[0]["pattern"], "1.5min")
+    assert not re.match(texts[0]["pattern"], "soon")
+    pattern = TypeAdapter(Bytes).json_schema()["anyOf"][1]["pattern"]
+    assert re.match(pattern, "100MB")
+    assert re.match(pattern, "2GiB")
+    assert re.match(pattern, "5B")

@@ -1,0 +1,259 @@
+"""What `run.py doctor` finds, on this machine and on machines made up."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamkit.core.errors import DeviceError
+from streamkit.core.text import install_command
+from streamkit.doctor import finding
+from streamkit.doctor import gpu as doctor_gpu
+from streamkit.doctor import machine as doctor
+from streamkit.doctor.finding import Finding
+from streamkit.runtime.execution import device as runtime_device
+
+ROOT_INSTALL = r"python -m pip install -e '[^']*{}'"
+
+
+def told(findings: Iterator[Finding]) -> list[str]:
+    return [str(one) for one in findings]
+
+
+def versions(monkeypatch: pytest.MonkeyPatch, **known: str | None) -> None:
+    """Let packages be of these versions, or missing; `_` stands for `-`."""
+    fake = {name.replace("_", "-"): version for name, version in known.items()}
+
+    def installed(name: str) -> str | None:
+        return fake[name] if name in fake else finding.installed(name)
+
+    for module in (doctor, doctor_gpu):
+        monkeypatch.setattr(module, "installed", installed)
+
+
+def machine(monkeypatch: pytest.MonkeyPatch, cuda: tuple[int, int] | None, text: str) -> None:
+    for module in (doctor, doctor_gpu):
+        monkeypatch.setattr(module, "driver", lambda: (cuda, text))
+
+
+# ---------------------------------------------------------------------------------------------------- this machine
+
+
+def test_this_machine_runs_pipelines_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, None, "there is no NVIDIA driver")
+    lines: list[str] = []
+    assert doctor.examine(lines.append) == 0, lines
+    for line in lines[:-1]:
+        assert re.match(r"(ok  |warn)  [\w.:-]+: \S", line), line
+    for topic in ("python", "av", "numpy", "opencv-python-headless", "pydantic", "FFmpeg", "memory", "disk", "GPU"):
+        assert any(line.split()[1] == f"{topic}:" for line in lines), topic
+    assert any("the network runs on the CPU" in line for line in lines)
+    assert any("the video decodes on the CPU, 640x360" in line for line in lines)
+    assert "ok    GPU: none: there is no NVIDIA driver; device: auto runs on the CPU" in lines
+
+
+def test_a_broken_thing_is_exit_1_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, None, "there is no NVIDIA driver")
+    monkeypatch.setattr(doctor, "_BASE", ("no-such-package", "numpy"))
+    lines: list[str] = []
+    assert doctor.examine(lines.append) == 1
+    assert re.match(r"1 broken, \d+ to know of", lines[-1])
+
+
+def test_a_look_that_fails_keeps_the_others_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def host() -> Iterator[Finding]:
+        yield Finding("ok", "cores", "2")
+        raise OSError("no such thing as /proc")
+
+    assert told(doctor._guarded(host)) == [
+        "ok    cores: 2",
+        "warn  host: could not be checked: OSError: no such thing as /proc",
+    ]
+
+
+@pytest.mark.gpu
+def test_a_gpu_machine_is_told_in_full() -> None:
+    lines: list[str] = []
+    doctor.examine(lines.append)
+    broken = [line for line in lines if line.startswith("fail") and "both installed" not in line]
+    assert not broken  # a machine may have both builds of ONNX Runtime in two folders, which is said
+    text = "\n".join(lines)
+    assert re.search(r"ok {4}driver: \d+\.\d+.*, up to CUDA 1[3-9]\.", text)
+    assert re.search(r"ok {4}cuda:0: .+, compute \d+\.\d, [\d.]+ of [\d.]+ GiB free, CUDA runtime 1[3-9]\.", text)
+    assert "ok    cuda:0: kernels compile" in text
+    assert re.search(r"CUDA provider runs the demo network \(.*\d+ nodes on CUDAExecutionProvider", text)
+    assert re.search(r"NVDEC decodes h264 8 bit up to \d+x\d+", text)
+    assert re.search(r"cuda:0: (NVENC encodes|no NVENC for) h264", text)
+
+
+# -------------------------------------------------------------------------------------------------------- packages
+
+
+@pytest.mark.parametrize(
+    ("version", "spec", "is_outside"),
+    [
+        ("18.1.0", "<20,>=16", False),
+        ("16", ">=16,<20", False),
+        ("15.9.1", ">=16,<20", True),
+        ("20.0.0", ">=16,<20", True),
+        ("5.0.0.93", ">=4.10,<6", False),
+        ("4.9", ">=4.10,<6", True),
+        ("1.0", "", False),
+    ],
+)
+def test_versions_are_compared_by_number(version: str, spec: str, is_outside: bool) -> None:
+    assert doctor.outside(version, spec) is is_outside
+
+
+def test_the_packages_looked_at_are_those_of_pyproject(root: Path) -> None:
+    asked = tomllib.loads((root / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert sorted(doctor._BASE) == sorted(re.match(r"[\w.-]+", line)[0] for line in asked)  # type: ignore[index]
+
+
+def test_the_versions_asked_for_are_those_of_the_installed_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["av<20,>=16", "PyYAML>=6", "onnxruntime-gpu[cuda,cudnn]<2,>=1.27; extra == 'gpu'"]
+    monkeypatch.setattr(doctor.metadata, "requires", lambda name: lines)
+    assert doctor.requirements() == {"av": "<20,>=16", "pyyaml": ">=6", "onnxruntime-gpu": "<2,>=1.27"}
+
+
+def test_a_missing_package_and_an_old_one_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_BASE", ("av", "numpy"))
+    monkeypatch.setattr(doctor, "requirements", lambda: {"av": ">=16,<20", "numpy": ">=2,<3"})
+    versions(monkeypatch, av=None, numpy="1.26.4")
+    missing, old = told(doctor.packages())
+    assert re.fullmatch(r"fail  av: is not installed; to mend it: " + ROOT_INSTALL.format(""), missing)
+    assert old == "warn  numpy: 1.26.4 is not >=2,<3; to mend it: python -m pip install 'numpy>=2,<3'"
+
+
+def test_a_package_that_cannot_be_imported_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_BASE", ("av",))
+    versions(monkeypatch, av="18.1.0")
+    monkeypatch.setitem(doctor._IMPORTS, "av", "no_such_module_at_all")
+    [line] = told(doctor.packages())
+    assert line.startswith("fail  av: 18.1.0 cannot be imported: ModuleNotFoundError: No module named 'no_such")
+    assert "python -m pip install --force-reinstall 'av" in line
+
+
+@pytest.mark.parametrize(("cuda", "extra"), [(None, "cpu"), ((13, 0), "gpu")])
+def test_two_onnx_runtimes_are_refused_with_the_way_out(
+    monkeypatch: pytest.MonkeyPatch, cuda: tuple[int, int] | None, extra: str
+) -> None:
+    machine(monkeypatch, cuda, "580.1")
+    versions(monkeypatch, onnxruntime="1.31.1", onnxruntime_gpu="1.31.1")
+    [line] = told(doctor.onnxruntimes())
+    way = r"python -m pip uninstall -y onnxruntime onnxruntime-gpu && " + ROOT_INSTALL.format(rf"\[{extra}\]")
+    assert re.fullmatch(
+        r"fail  onnxruntime: .* both installed and overwrite each other's files; to mend it: " + way, line
+    )
+
+
+def test_no_onnx_runtime_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, None, "")
+    versions(monkeypatch, onnxruntime=None, onnxruntime_gpu=None)
+    [line] = told(doctor.onnxruntimes())
+    assert re.fullmatch(r"fail  onnxruntime: is not installed; to mend it: " + ROOT_INSTALL.format(r"\[cpu\]"), line)
+
+
+def test_what_ships_may_be_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    from streamkit.models import card
+
+    monkeypatch.setattr(card, "shipped_models", lambda: tmp_path / "models")
+    network, video = told(doctor.demo())
+    assert network.startswith("warn  demo: the network that ships is not in")
+    assert video.startswith("warn  demo: the video that ships is not at")
+    assert network.endswith("to mend it: git checkout -- models samples")
+
+
+def test_a_network_that_is_broken_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, root: Any) -> None:
+    from streamkit.models import card
+
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "demo.yaml").write_text((root / "models" / "demo.yaml").read_text())
+    (folder / "demo.onnx").write_bytes(b"not a network")
+    monkeypatch.setattr(card, "shipped_models", lambda: folder)
+    assert next(doctor.demo()).level == "fail"
+
+
+# ------------------------------------------------------------------------------------------------------------- GPUs
+
+
+def test_an_old_driver_says_which_one_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, (12, 2), "535.104")
+    last = told(doctor_gpu.gpus())[-1]
+    assert last == (
+        "warn  driver: the driver 535.104 goes up to CUDA 12.2, streamkit's packages need 13.0; "
+        "to mend it: install NVIDIA's driver 580 or a newer one"
+    )
+
+
+@pytest.mark.parametrize(("cupy", "level"), [(None, "warn"), ("14.2.0", "fail")])
+def test_a_gpu_that_cannot_be_used_is_broken_only_where_its_packages_are(
+    monkeypatch: pytest.MonkeyPatch, cupy: str | None, level: str
+) -> None:
+    machine(monkeypatch, (13, 0), "580.65")
+    versions(monkeypatch, cupy_cuda13x=cupy, PyNvVideoCodec=None)
+    monkeypatch.setattr(runtime_device, "gpu_trouble", lambda: "the onnxruntime installed has no CUDA provider; pip x")
+    last = told(doctor_gpu.gpus())[-1]
+    assert last.startswith(
+        f"{level}  GPU: cannot be used: the onnxruntime installed has no CUDA provider; to mend it: "
+    )
+    assert re.search(ROOT_INSTALL.format(r"\[gpu\]") + "$", last)
+
+
+def test_a_gpu_s_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    from streamkit.media import nv_caps, nvenc
+
+    gib = 2**30
+    machine(monkeypatch, (13, 0), "580.65")
+    versions(monkeypatch, cupy_cuda13x="14.2.0", PyNvVideoCodec="2.2.4")
+    monkeypatch.setattr(runtime_device, "gpu_trouble", lambda: None)
+    monkeypatch.setattr(runtime_device, "gpu_count", lambda: 1)
+    gpu = {
+        "name": "NVIDIA X",
+        "compute": "9.0",
+        "free": 100 * gib,
+        "total": 141 * gib,
+        "driver": (13, 0),
+        "runtime": (13, 0),
+    }
+    monkeypatch.setattr(runtime_device, "describe_gpu", lambda index: gpu)
+    monkeypatch.setattr(doctor_gpu, "_work", lambda index, name: iter([Finding("ok", name, "kernels compile")]))
+    monkeypatch.setattr(nv_caps, "nv_module", lambda: object())
+
+    def capabilities(index: int, codec: str, bits: int) -> dict[str, int]:
+        known = codec in ("h264", "hevc")
+        return {"supported": int(known), "num_decoder_engines": 7, "width_max": 8192, "height_max": 4096}
+
+    def check_nvenc(codec: str, index: int) -> None:
+        raise DeviceError(f"the GPU cuda:{index} cannot encode {codec} (error 2); set encoder: cpu")
+
+    monkeypatch.setattr(nv_caps, "capabilities", capabilities)
+    monkeypatch.setattr(nvenc, "check_nvenc", check_nvenc)
+    assert told(doctor_gpu.gpus()) == [
+        "ok    cupy-cuda13x: 14.2.0",
+        "ok    PyNvVideoCodec: 2.2.4",
+        "ok    driver: 580.65, up to CUDA 13.0",
+        "ok    cuda:0: NVIDIA X, compute 9.0, 100.0 of 141.0 GiB free, CUDA runtime 13.0",
+        "ok    cuda:0: kernels compile",
+        "ok    cuda:0: NVDEC decodes h264 8 bit up to 8192x4096 on 7 engines, hevc 8 bit up to 8192x4096 on 7 engines, "
+        "hevc 10 bit up to 8192x4096 on 7 engines",
+        "ok    cuda:0: NVDEC has no av1 8 bit, av1 10 bit, vp9 8 bit, vp8 8 bit, mpeg4 8 bit: decoded on the CPU and "
+        "copied over",
+        "ok    cuda:0: no NVENC for h264, encoder: auto takes the CPU (the GPU cuda:0 cannot encode h264 (error 2))",
+        "ok    cuda:0: no NVENC for hevc, encoder: auto takes the CPU (the GPU cuda:0 cannot encode hevc (error 2))",
+    ]
+
+
+def test_no_decoder_package_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from streamkit.media import nv_caps
+
+    monkeypatch.setattr(nv_caps, "nv_module", lambda: "PyNvVideoCodec does not load: no driver; pip x")
+    [line] = told(doctor_gpu._decoders(0, "cuda:0"))
+    assert line.startswith(
+        "warn  cuda:0: no NVDEC, pictures are decoded on the CPU and copied over: PyNvVideoCodec does"
+    )
+    assert line.endswith(install_command("gpu"))

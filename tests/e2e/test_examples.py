@@ -1,0 +1,261 @@
+"""Every example, and the pipeline that ships: passes `check`, runs on what ships, and does what it says."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from support.example_runs import LIMIT, ROOT, command, folder_fixture, hits, iou, pictures, records, run, street  # noqa: F401  a fixture
+
+EXAMPLES = [ROOT / "pipeline.yaml", *sorted((ROOT / "examples").glob("*.yaml"))]
+
+
+def test_there_is_an_example_for_each_idea():
+    assert {path.stem for path in EXAMPLES} == {
+        "pipeline", "detect", "annotated_video", "several_sources", "branches", "plugin", "line_counter",
+        "csv", "insert", "colors", "small_objects", "region", "count_people", "cars", "queue", "loitering", "blurred",
+        "shown", "track_every_third", "snapshots", "kafka_avro", "alarm_mail", "rules",
+        "home_assistant", "postgres_grafana",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_it_passes_check_without_a_warning(path, monkeypatch):
+    from streamkit.config.graph import build
+    from streamkit.config.pipeline_config import read
+
+    monkeypatch.chdir(ROOT)
+    config = read(path)
+    assert config.problems == []
+    assert config.warnings == []
+    assert build(config).ends
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_it_begins_with_words_for_who_reads_it(path):
+    text = path.read_text()
+    assert text.startswith("# ")
+    assert len(text.partition("\ntests:\n")[0].splitlines()) <= 60
+
+
+def test_check_as_a_command(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    done = command("check", "pipeline.yaml")
+    assert done.stdout == "pipeline.yaml: ok, 1 source, 4 stages (2 on the device)\n"
+
+
+def test_the_pipeline_that_ships(folder):
+    run("pipeline.yaml", folder)
+    assert sorted(os.listdir("out")) == ["street.jsonl", "street.mp4"]
+    found = records(folder / "out" / "street.jsonl")
+    assert [record["frame"] for record in found] == list(range(LIMIT))
+    assert {(record["schema"], record["source"], record["width"], record["height"]) for record in found} == {
+        ("streamkit/1", "street", 640, 360)
+    }
+    assert hits(found) > 0.9
+    drawn, times = pictures(folder / "out" / "street.mp4")
+    source, source_times = street()
+    assert times == pytest.approx(source_times, abs=1e-4)
+    # Where a car was found there is a frame around it, and where nothing was found the picture is the source's.
+    changed = np.abs(drawn - source) > 60
+    boxes = np.zeros_like(changed)
+    for mask, record in zip(boxes, found, strict=True):
+        for one in record["objects"]:
+            x1, y1, x2, y2 = map(round, one["box"])
+            # a label stands above its box, or beside it where another is in the way
+            mask[max(0, y1 - 24) : y2 + 24, max(0, x1 - 90) : max(x2 + 6, x1 + 90)] = True
+    assert changed[boxes].mean() > 0.02
+    assert changed[~boxes].mean() < 0.001
+    report = json.loads((folder / "report.json").read_text())
+    assert report["frames"] == LIMIT
+    assert report["exit_code"] == 0
+    assert report["detections"] == {"detect": sum(len(record["objects"]) for record in found)}
+
+
+def test_detect_prints_records_and_nothing_else(folder):
+    done = run("examples/detect.yaml", folder)
+    found = [json.loads(text) for text in done.stdout.splitlines()]
+    assert [record["frame"] for record in found] == list(range(LIMIT))
+    assert min(one["score"] for record in found for one in record["objects"]) >= 0.5
+    assert hits(found) > 0.9
+    assert "20 frames" in done.stderr
+    assert not (folder / "out").exists()
+
+
+def test_set_replaces_a_value(folder):
+    done = run("examples/detect.yaml", folder, "--set", "stages.detect.min_score=0.9")
+    scores = [one["score"] for text in done.stdout.splitlines() for one in json.loads(text)["objects"]]
+    assert scores
+    assert min(scores) >= 0.9
+
+
+def test_annotated_video(folder):
+    run("examples/annotated_video.yaml", folder)
+    drawn, times = pictures(folder / "out" / "street-annotated.mp4")
+    source, source_times = street()
+    assert times == pytest.approx(source_times, abs=1e-4)
+    assert (np.abs(drawn - source) > 60).mean() > 0.005
+    assert os.listdir("out") == ["street-annotated.mp4"]
+
+
+def test_several_sources(folder):
+    run("examples/several_sources.yaml", folder)
+    assert sorted(os.listdir("out")) == ["all.jsonl", "pattern.jsonl", "street.jsonl", "thinned.jsonl"]
+    by_source = {name: records(folder / "out" / f"{name}.jsonl") for name in ("street", "thinned", "pattern")}
+    assert [r["frame"] for r in by_source["street"]] == list(range(LIMIT))
+    assert [r["frame"] for r in by_source["thinned"]] == list(range(0, LIMIT * 5, 5))
+    assert [r["frame"] for r in by_source["pattern"]] == list(range(LIMIT))
+    assert {(r["width"], r["height"]) for r in by_source["pattern"]} == {(320, 240)}
+    # The same picture has the same objects, whichever source and batch it came in.
+    assert by_source["thinned"][2]["objects"] == by_source["street"][10]["objects"]
+    together = records(folder / "out" / "all.jsonl")
+    for name, found in by_source.items():
+        assert [r for r in together if r["source"] == name] == found
+
+
+def test_branches(folder):
+    run("examples/branches.yaml", folder)
+    assert sorted(os.listdir("out")) == ["street-all.jsonl", "street-cars.mp4", "street-clean.mp4"]
+    found = records(folder / "out" / "street-all.jsonl")
+    assert len(found) == LIMIT
+    assert {(one["stage"], one["label"]) for record in found for one in record["objects"]} == {
+        ("cars", "car"), ("cars", "bike"), ("walkers", "person"),
+    }  # fmt: skip
+    assert hits(found) > 0.9
+    source, _ = street()
+    drawn, _ = pictures(folder / "out" / "street-cars.mp4")
+    clean, _ = pictures(folder / "out" / "street-clean.mp4")
+    assert (np.abs(drawn - source) > 60).mean() > 0.005
+    assert (np.abs(clean - source) > 60).mean() < 1e-4  # what one branch draws is not seen in another
+
+
+def test_plugin(folder):
+    run("examples/plugin.yaml", folder)
+    found = records(folder / "out" / "street-busy.jsonl")
+    events = [(record["frame"], event) for record in found for event in record["events"]]
+    assert events
+    assert {event["stage"] for _, event in events} == {"busy"}
+    for frame, event in events:
+        people = sum(one["label"] == "person" for one in found[frame]["objects"])
+        assert event["data"]["count"] == people
+        assert (people > 6) == (event["kind"] == "crowded")
+    assert json.loads((folder / "report.json").read_text())["events"]["crowded"] >= 1
+
+
+TESTED = {"plugin": 2, "line_counter": 2, "count_people": 1, "cars": 1, "queue": 1, "loitering": 1, "rules": 3}
+
+
+@pytest.mark.parametrize(("name", "tests"), TESTED.items())
+def test_the_tests_in_an_example_pass(name, tests, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    done = command("test", f"examples/{name}.yaml")
+    assert done.stdout.splitlines()[-1] == f"{tests} of {tests} tests passed"
+
+
+def test_a_pipeline_without_tests_says_so(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    done = command("test", "pipeline.yaml", expect=2)
+    assert "pipeline.yaml has no tests" in done.stderr
+
+
+def test_csv(folder):
+    import csv
+
+    run("examples/csv.yaml", folder)
+    rows = list(csv.DictReader((folder / "out" / "street.csv").read_text().splitlines()))
+    times = [float(row["pts_s"]) for row in rows]
+    assert sorted(set(times)) == pytest.approx([i / 5 for i in range(LIMIT)], abs=0.03)
+    for row in rows:
+        if row["label"]:
+            width, height = float(row["x2"]) - float(row["x1"]), float(row["y2"]) - float(row["y1"])
+            assert min(width, height) >= 7.9
+            assert float(row["score"]) >= (0.5 if row["label"] == "person" else 0.35)
+    assert {"car", "person"} <= {row["label"] for row in rows}
+
+
+def test_insert(folder):
+    run("examples/insert.yaml", folder)
+    found = records(folder / "out" / "street-hidden.jsonl")
+    assert hits(found) < 0.95
+    boxes = [one["box"] for record in found for one in record["objects"]]
+    assert boxes
+    assert min(box[3] for box in boxes) > 120  # nothing lies wholly in the part that is painted over
+    run("pipeline.yaml", folder)
+    plain = [one["box"] for record in records(folder / "out" / "street.jsonl") for one in record["objects"]]
+    assert sum(box[3] <= 110 for box in plain) > LIMIT
+
+
+def test_colors(folder):
+    run("examples/colors.yaml", folder)
+    found = records(folder / "out" / "street-colors.jsonl")
+    cars = [one for record in found for one in record["objects"] if one["label"] == "car"]
+    colors = [one["attributes"]["color"] for one in cars if "attributes" in one]
+    assert len(colors) > len(cars) / 2
+    from streamkit.models.card import find_card, load_card
+
+    assert {color["label"] for color in colors} <= set(load_card(find_card("color")).labels)
+    assert min(color["score"] for color in colors) >= 0.3
+    assert not any("attributes" in one for record in found for one in record["objects"] if one["label"] != "car")
+    # Below 20 pixels there is no answer, and the report says how many that were.
+    small = [one for one in cars if min(np.diff(np.reshape(one["box"], (2, 2)), axis=0)[0]) < 19.9]
+    assert not any("attributes" in one for one in small)
+    counts = json.loads((folder / "report.json").read_text())["counts"]
+    assert counts["objects asked about"] + counts.get("objects not asked about: too small", 0) == len(cars)
+    assert len(pictures(folder / "out" / "street-colors.mp4")[0]) == LIMIT
+
+
+def test_small_objects(folder):
+    run("examples/small_objects.yaml", folder)
+    tiled = records(folder / "out" / "street-small.jsonl")
+    assert hits(tiled) == 1
+    assert len(pictures(folder / "out" / "street-small.mp4")[0]) == LIMIT
+    counts = json.loads((folder / "report.json").read_text())["counts"]
+    assert counts["views seen"] == 5 * LIMIT
+    run("examples/small_objects.yaml", folder, "--set", "stages.detect.tiles.size=[640, 360]")
+    whole = records(folder / "out" / "street-small.jsonl")
+    assert small(tiled) > small(whole)
+
+
+def small(found, n=LIMIT):
+    """How many objects of the ground truth that are well in sight and under 20 pixels were found."""
+    truth = records(ROOT / "samples" / "street.truth.jsonl")[:n]
+    hit = 0
+    for true, record in zip(truth, found, strict=True):
+        for one in true["objects"]:
+            x1, y1, x2, y2 = one["box"]
+            if one["visible"] > 0.9 and (x2 - x1) * (y2 - y1) < 400:
+                hit += any(iou(o["box"], one["box"]) > 0.5 for o in record["objects"])
+    return hit
+
+
+def test_region(folder):
+    run("examples/region.yaml", folder)
+    feet = [one["box"][3] for record in records(folder / "out" / "street-region.jsonl") for one in record["objects"]]
+    assert len(feet) > LIMIT
+    assert min(feet) >= 0.45 * 360
+    assert max(feet) <= 0.8 * 360
+    assert json.loads((folder / "report.json").read_text())["counts"]["views seen"] == LIMIT
+
+
+def test_blurred(folder):
+    run("examples/blurred.yaml", folder, "--set", "stages.draw.only=[nothing]")
+    run("examples/detect.yaml", folder, "--set", "stages.jsonl.path=out/found.jsonl")
+    found = records(folder / "out" / "found.jsonl")
+    blurred, _ = pictures(folder / "out" / "street-blurred.mp4")
+    source, _ = street()
+
+    def detail(picture, x1, y1, x2, y2):
+        part = picture[y1:y2, x1:x2]
+        return np.abs(np.diff(part, axis=0)).mean() + np.abs(np.diff(part, axis=1)).mean()
+
+    shares = []
+    for before, after, record in zip(source, blurred, found, strict=True):
+        for one in record["objects"]:
+            box = [round(value) for value in one["box"]]
+            if one["label"] == "person" and box[3] - box[1] > 30:
+                shares.append(detail(after, *box) / detail(before, *box))
+    assert len(shares) > LIMIT
+    assert np.median(shares) < 0.25
+    assert max(shares) < 0.6
+    assert detail(blurred[5], 0, 0, 204, 92) < 0.4 * detail(source[5], 0, 0, 204, 92)
+    assert detail(blurred[5], 220, 0, 640, 90) > 0.8 * detail(source[5], 220, 0, 640, 90)

@@ -1,0 +1,109 @@
+"""The example that sends Avro to Kafka, and what a consumer with the checked-in schemas reads of it."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+import fastavro
+import pytest
+from emit.test_emitter import run
+from support.broker_servers import KafkaServer
+from support.brokers import free_port
+from support.example_runs import ROOT, SCHEMA
+
+from streamkit.io.formats import avro, protobuf
+
+TEN = {"stage": "ten_objects"}
+
+
+def consumed(port, topics, count):
+    """The first `count` messages of some topics: topic, value and headers."""
+    import confluent_kafka
+
+    consumer = confluent_kafka.Consumer({
+        "bootstrap.servers": f"127.0.0.1:{port}", "group.id": "all", "auto.offset.reset": "earliest",
+        "log_level": 0, "allow.auto.create.topics": True,
+    })  # fmt: skip
+    known = [(topic, n) for topic in topics for n in consumer.list_topics(topic, timeout=10).topics[topic].partitions]
+    consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for topic, number in known])
+    found = []
+    while len(found) < count and (messages := consumer.consume(count - len(found), 20)):
+        found += [(one.topic(), one.value(), dict(one.headers())) for one in messages if one.error() is None]
+    consumer.close()
+    return found
+
+
+def read(value, send):
+    """As a consumer reads single-object encoding who has the .avsc."""
+    schema = fastavro.schema.load_schema(str(ROOT / "docs" / "schema" / f"streamkit-1.{send}.avsc"))
+    assert value[:10] == avro.single_object_prefix(send)
+    return fastavro.schemaless_reader(io.BytesIO(value[10:]), schema, None)
+
+
+@pytest.fixture
+def broker(tmp_path, monkeypatch):
+    if (why := KafkaServer.missing()) is not None:
+        pytest.skip(why)
+    (tmp_path / "samples").symlink_to(ROOT / "samples")
+    monkeypatch.chdir(tmp_path)
+    made = KafkaServer(tmp_path / "broker")
+    made.start()
+    yield made
+    made.kill()
+
+
+def test_kafka_avro(broker, tmp_path):
+    done = subprocess.run(
+        [sys.executable, ROOT / "run.py", "run", ROOT / "examples" / "kafka_avro.yaml", "--device", "cpu",
+         "--limit", "30", "--report", "report.json"],
+        env={**os.environ, "KAFKA": f"127.0.0.1:{broker.port}"}, capture_output=True, text=True, timeout=150,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    sent = json.loads((tmp_path / "report.json").read_text())["counts"]["records sent"]
+    found = consumed(broker.port, ["streamkit.objects", "streamkit.events"], sent)
+    assert len(found) == sent
+    objects = [(value, headers) for topic, value, headers in found if topic == "streamkit.objects"]
+    events = [value for topic, value, _ in found if topic == "streamkit.events"]
+    assert len(objects) > 20
+    for value, headers in objects:
+        one = read(value, "objects")
+        assert headers["id"].decode() == one["id"]
+        assert one["object"]["label"] in ("car", "person")
+        assert 0 <= one["object"]["box"]["x1"] <= one["object"]["box"]["x2"] <= one["width"] == 640
+        assert one["extra"] is one["object"]["extra"] is None, "all that it says has a field"
+        assert [error.message for error in SCHEMA.iter_errors(avro.decoder("objects")(value[10:]))] == []
+    assert events
+    for value in events:
+        event = read(value, "events")["event"]
+        assert (event["kind"], event["stage"]) == ("crossed", "road")
+        assert json.loads(event["data"])["direction"] in ("in", "out")
+
+
+@pytest.mark.parametrize("format_", ["avro", "protobuf", "json"])
+def test_a_schema_s_number_goes_before_each_record(format_, broker, tmp_path):
+    options = {"url": f"kafka://127.0.0.1:{broker.port}", "format": format_, "schema_id": 42}
+    code, counts, _ = run({"stage": "kafka", **options, "spool": {"path": str(tmp_path / "s")}}, count=3)
+    assert (code, counts["records sent"]) == (0, 6)
+    index = b"\0" if format_ == "protobuf" else b""
+    decode = {"avro": avro.decoder, "protobuf": protobuf.decoder}.get(format_, lambda send: json.loads)("frames")
+    for _, value, headers in consumed(broker.port, ["streamkit"], 6):
+        assert value.startswith(b"\0\0\0\0\x2a" + index)
+        record = decode(value[5 + len(index) :])
+        assert record["id"] == headers["id"].decode()
+        assert record["source"] in ("gate", "yard")
+        assert [error.message for error in SCHEMA.iter_errors(record)] == []
+
+
+def test_what_an_earlier_run_left_of_another_kind_is_given_up_alone_and_told(broker, tmp_path):
+    there = {"stage": "kafka", "url": f"kafka://127.0.0.1:{broker.port}", "spool": {"path": str(tmp_path / "s")}}
+    away = {**there, "url": f"kafka://127.0.0.1:{free_port()}", "drain_timeout": 0.1, "timeout": 0.1}
+    run(away, count=2, sources=("gate",))
+    code, counts, said = run({**there, "send": "objects", "format": "avro"}, count=2, sources=("yard",), above=TEN)
+    assert code == 1
+    assert counts["records given up: refused by the broker"] == 2
+    assert counts["records sent"] == len(consumed(broker.port, ["streamkit"], 20)) == 20
+    (told,) = {text for text in said if "refuses" in text}
+    assert "it cannot be put into the format: ObjectRecord must have object" in told

@@ -1,0 +1,153 @@
+"""The examples that send elsewhere, each with the real broker or database that it is for."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from support.broker_servers import MosquittoServer
+from support.brokers import place  # noqa: F401  a fixture
+from support.example_runs import ROOT
+from support.listener import Listener
+
+
+@pytest.fixture
+def example(tmp_path):
+    """Run an example in a folder of its own, with these words in its environment."""
+    (tmp_path / "samples").symlink_to(ROOT / "samples")
+
+    def run(name, limit, **words):
+        done = subprocess.run(
+            [sys.executable, ROOT / "run.py", ROOT / "examples" / name, "--device", "cpu", "--limit", str(limit)],
+            cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False, env={**os.environ, **words},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "records are left" not in done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture
+def mosquitto():
+    if (why := MosquittoServer.missing()) is not None:
+        pytest.skip(why)
+    with tempfile.TemporaryDirectory(prefix="streamkit-mqtt-") as folder:
+        Path(folder).chmod(0o755)  # it does not run as root
+        made = MosquittoServer(Path(folder) / "broker")
+        made.start()
+        yield made
+        made.kill()
+
+
+def value(config, payload):
+    """What Home Assistant makes of a payload, by the value template that it was given."""
+    jinja2 = pytest.importorskip("jinja2")
+    return jinja2.Environment().from_string(config["value_template"]).render(value_json=json.loads(payload))
+
+
+def test_home_assistant(example, mosquitto):
+    before = Listener(mosquitto)
+    before.listen(lambda: before.there, "it listens")
+    user = f"streamkit:{quote(mosquitto.password, safe='')}"
+    example("home_assistant.yaml", 120, MQTT=f"{user}@127.0.0.1:{mosquitto.port}")
+    gone = ("streamkit/status", "streamkit/events/status")
+    before.listen(lambda: {topic for topic, text in before.passed if text == "offline"} == set(gone), "it has gone")
+    for topic in gone:
+        assert [text for name, text in before.passed if name == topic] == ["online", "offline"]
+
+    later = Listener(mosquitto)  # Home Assistant, which starts afterwards
+    later.listen(lambda: len(later.kept) >= 6, later.kept)
+    configs = {topic: json.loads(text) for topic, text in later.kept.items() if topic.startswith("homeassistant/")}
+    assert configs.keys() == {
+        "homeassistant/sensor/streamkit_street/person/config",
+        "homeassistant/sensor/streamkit_street/car/config",
+        "homeassistant/event/streamkit_events_street/events/config",
+    }
+    assert len({one["unique_id"] for one in configs.values()}) == 3
+    for topic, one in configs.items():
+        assert re.fullmatch(r"homeassistant/(sensor|event)/[a-zA-Z0-9_-]+/[a-zA-Z0-9_-]+/config", topic)
+        assert one["device"]["name"] == "street"
+        assert one["device"]["identifiers"]
+        assert one["origin"]["name"] == "streamkit"
+        assert later.kept[one["availability"][0]["topic"]] == "offline"
+
+    sent = [text for topic, text in before.passed if topic == "streamkit/street"]
+    assert later.kept["streamkit/street"] == sent[-1], "the last numbers are kept"
+    assert len(sent) > 2
+    for label in ("person", "car"):
+        config = configs[f"homeassistant/sensor/streamkit_street/{label}/config"]
+        assert config["state_topic"] == "streamkit/street"
+        assert (config["state_class"], config["expire_after"]) == ("measurement", 180)
+        counted = [sum(one["label"] == label for one in json.loads(text)["objects"]) for text in sent]
+        assert [int(value(config, text)) for text in sent] == counted
+        assert max(counted) > 0
+
+    config = configs["homeassistant/event/streamkit_events_street/events/config"]
+    events = [text for topic, text in before.passed if topic == config["state_topic"]]
+    assert len(events) >= 1
+    for text in events:
+        told = json.loads(value(config, text))
+        assert told["event_type"] in config["event_types"] == ["crossing.crossed"]
+        assert told["data"]["direction"] in ("in", "out")
+        assert told["track_id"] == json.loads(text)["event"]["track_id"]
+    for one in (before, later):
+        one.close()
+
+
+def as_grafana_asks(text, span):
+    """The SQL with Grafana's macros filled in, as its data source for PostgreSQL does."""
+    seconds = {"10s": 10, "1m": 60}
+    text = re.sub(r"\$__timeFilter\(([^)]*)\)", rf"\1 BETWEEN '{span[0]}' AND '{span[1]}'", text)
+    text = re.sub(
+        r"\$__timeGroupAlias\(([^)]*),\s*'(\w+)'\)",
+        lambda found: f'floor(extract(epoch from {found[1]})/{seconds[found[2]]})*{seconds[found[2]]} AS "time"',
+        text,
+    )
+    assert "$__" not in text
+    return text
+
+
+def test_postgres_grafana(example, place):  # noqa: F811
+    import psycopg
+
+    there = place("postgres")
+    password = quote(there.broker.password, safe="")
+    example("postgres_grafana.yaml", 150, POSTGRES=f"streamkit:{password}@127.0.0.1:{there.broker.port}/postgres")
+    dashboard = json.loads((ROOT / "examples" / "grafana_dashboard.json").read_text())
+    assert dashboard["__inputs"][0]["name"] == "DS_POSTGRES"
+    found = {}
+    at = {"host": "127.0.0.1", "port": there.broker.port, "user": "streamkit", "password": there.broker.password}
+    with psycopg.connect(**at, dbname="postgres") as connection:
+        for panel in dashboard["panels"]:
+            (target,) = panel["targets"]
+            assert panel["datasource"]["uid"] == target["datasource"]["uid"] == "${DS_POSTGRES}"
+            asked = as_grafana_asks(target["rawSql"], ("1970-01-01T00:00:00Z", "1970-01-01T00:00:30Z"))
+            cursor = connection.execute(asked)
+            found[panel["title"]] = [
+                dict(zip([one.name for one in cursor.description], row, strict=True)) for row in cursor
+            ]
+            later = as_grafana_asks(target["rawSql"], ("2001-01-01T00:00:00Z", "2001-01-01T01:00:00Z"))
+            assert connection.execute(later).fetchall() == [], "only what is asked for"
+        rows = connection.execute("SELECT pts_s, label, track_id FROM objects").fetchall()
+        events = connection.execute("SELECT record -> 'event', track_id FROM events ORDER BY pts_s DESC").fetchall()
+
+    plotted = {(row["time"], row["metric"]): row["value"] for row in found["Objects in sight, by label"]}
+    slots = {(pts_s // 10 * 10, f"street {label}") for pts_s, label, _ in rows}
+    assert plotted.keys() == slots
+    for (time_s, metric), count in plotted.items():
+        seen = {track for pts_s, label, track in rows if pts_s // 10 * 10 == time_s and metric == f"street {label}"}
+        assert count == len(seen - {None})
+    assert [row["time"] for row in found["Objects in sight, by label"]] == sorted(time_s for time_s, _ in plotted)
+    assert {row["label"]: row["tracks"] for row in found["Tracks, by label"]}.keys() == {label for _, label, _ in rows}
+    crossings = found["Crossings a minute, by direction"]
+    assert sum(row["value"] for row in crossings) == len(events) > 0
+    assert {row["metric"] for row in crossings} == {f"street {one['data']['direction']}" for one, _ in events}
+    last = found["Last events"]
+    assert [row["track_id"] for row in last] == [track for _, track in events]
+    assert {row["kind"] for row in last} == {"crossed"}

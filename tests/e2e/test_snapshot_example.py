@@ -1,0 +1,115 @@
+"""examples/snapshots.yaml on the video that ships: each picture is the part of the frame that its event says."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+from base64 import b64decode
+from contextlib import closing
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 60
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The outputs of a run."""
+    made = tmp_path_factory.mktemp("snapshots")
+    (made / "samples").symlink_to(ROOT / "samples")
+    command = [sys.executable, ROOT / "run.py", ROOT / "examples" / "snapshots.yaml", "--device", "cpu"]
+    more = ["--limit", str(LIMIT), "--report", "report.json"]
+    done = subprocess.run([*command, *more], cwd=made, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+@pytest.fixture(scope="module")
+def records(folder):
+    return [json.loads(line) for line in (folder / "out" / "street-snapshots.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def video():
+    with av.open(str(ROOT / "samples" / "street.mp4")) as file:
+        return [frame.to_ndarray(format="bgr24") for _, frame in zip(range(LIMIT), file.decode(video=0), strict=False)]
+
+
+def events(records, kind, stage):
+    return [(one, e) for one in records for e in one["events"] if (e["kind"], e["stage"]) == (kind, stage)]
+
+
+def apart(picture, other):
+    """How far two pictures of one size are from each other, in levels."""
+    return np.abs(picture.astype(float) - other).mean()
+
+
+def cut(picture, box, pad=0.1):
+    x1, y1, x2, y2 = box
+    px, py = pad * (x2 - x1), pad * (y2 - y1)
+    left, top = (int(max(0, np.floor(value))) // 2 * 2 for value in (x1 - px, y1 - py))
+    return picture[top : int(np.ceil(y2 + py)), left : int(np.ceil(x2 + px))]
+
+
+def test_each_snapshot_is_the_object_as_it_was_seen_best(folder, records, video):
+    found = events(records, "saved", "snapshot")
+    assert found
+    for record, event in found:
+        data = event["data"]
+        shown = records[data["frame"]]
+        (own,) = [one for one in shown["objects"] if one.get("track_id") == event["track_id"]]
+        assert (own["box"], own["label"]) == (data["box"], data["label"])
+        picture = cv2.imread(str(folder / data["path"]))
+        expected = cut(video[data["frame"]], data["box"])
+        assert picture.shape == expected.shape
+        assert apart(picture, expected) < 5
+        crossed = records[data["of"]["frame"]]
+        assert any((e["kind"], e["track_id"]) == ("crossed", event["track_id"]) for e in crossed["events"])
+        assert record["pts_s"] - crossed["pts_s"] == pytest.approx(1.0, abs=0.05)
+        assert shown["pts_s"] <= record["pts_s"]
+        # nothing much larger was seen meanwhile: sharpness decides among views of about one size
+        seen = [
+            (one["box"][2] - one["box"][0]) * (one["box"][3] - one["box"][1])
+            for other in records[: record["frame"] + 1]
+            for one in other["objects"]
+            if one.get("track_id") == event["track_id"]
+        ]
+        assert (own["box"][2] - own["box"][0]) * (own["box"][3] - own["box"][1]) > 0.3 * max(seen)
+
+
+def test_the_frames_are_those_of_the_events_with_boxes_on_them(folder, records, video):
+    crossed = {record["pts_s"]: record["frame"] for record, _ in events(records, "crossed", "crossing")}
+    names = sorted(path.name for path in (folder / "out" / "frames" / "street").iterdir())
+    stems = {name[: len("000000.000s")] for name in names}
+    assert stems == {f"{pts_s:010.3f}s" for pts_s in crossed}
+    for pts_s, index in crossed.items():
+        picture = cv2.imread(str(folder / "out" / "frames" / "street" / f"{pts_s:010.3f}s.jpg"))
+        assert picture.shape == (360, 640, 3)
+        assert 0.5 < apart(picture, video[index]) < 30, "the frame, and something is drawn on it"
+        assert apart(picture, video[index]) < apart(picture, video[index - 20])
+
+
+def test_the_database_has_the_pictures_of_the_objects(folder, records, video):
+    with closing(sqlite3.connect(folder / "out" / "crossings.db")) as database:
+        rows = [json.loads(row[0]) for row in database.execute("select record from events order by rowid")]
+    assert [one["frame"] for one in rows] == [record["frame"] for record, _ in events(records, "crossed", "crossing")]
+    for one in rows:
+        jpeg = b64decode(one["event"]["crop"], validate=True)
+        picture = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+        shown = records[one["frame"]]["objects"]
+        (box,) = [o["box"] for o in shown if o.get("track_id") == one["event"]["track_id"]]
+        assert max(picture.shape) <= 128
+        expected = cut(video[one["frame"]], box)
+        assert apart(picture, cv2.resize(expected, picture.shape[1::-1], interpolation=cv2.INTER_AREA)) < 8
+
+
+def test_what_was_written_is_counted(folder, records):
+    counts = json.loads((folder / "report.json").read_text())["counts"]
+    files = len(list((folder / "out").rglob("*.jpg")))
+    assert counts["snapshots written"] == files
+    assert counts["crops sent"] == len(events(records, "crossed", "crossing"))

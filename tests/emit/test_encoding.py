@@ -1,0 +1,89 @@
+"""Records in another format, with a client that does what it is told; real brokers are in test_examples_kafka.py."""
+
+import pytest
+
+from streamkit.emit.client import Client, Lost, Message, RecordRejected
+from streamkit.emit.encoding import EncodingClient
+
+
+class Scripted(Client):
+    where, secrets = "kafka://broker:9092", ("hunter2",)
+
+    def __init__(self, answer=None):
+        self.got, self.answer, self.idled, self.closed = [], answer, 0, 0
+
+    def connect(self):
+        self.as_connected = (self.timeout_s, self.over(), self.say)
+
+    def deliver(self, messages):
+        self.got += messages
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def idle(self):
+        self.idled += 1
+
+    def close(self):
+        self.closed += 1
+
+
+def encode(body):
+    if body == b"odd":
+        raise ValueError("it is odd")
+    return b"<" + body + b">"
+
+
+def messages(*bodies):
+    return [Message(f"s-{n}", "t", "k", body) for n, body in enumerate(bodies)]
+
+
+def test_bodies_are_encoded_and_nothing_else_is():
+    inner = Scripted()
+    assert EncodingClient(inner, encode).deliver(messages(b"a", b"b")) == {}
+    assert inner.got == messages(b"<a>", b"<b>")
+
+
+def test_what_has_no_such_form_is_refused_alone_and_places_are_those_of_what_was_given():
+    inner = Scripted({0: "too large", 1: "also"})
+    found = EncodingClient(inner, encode).deliver(messages(b"odd", b"a", b"odd", b"b", b"c"))
+    assert [one.body for one in inner.got] == [b"<a>", b"<b>", b"<c>"]
+    odd = "it cannot be put into the format: it is odd"
+    assert found == {0: odd, 1: "too large", 2: odd, 3: "also"}
+
+
+def test_where_nothing_is_left_nothing_is_sent():
+    inner = Scripted(Lost("away"))
+    assert list(EncodingClient(inner, encode).deliver(messages(b"odd"))) == [0]
+
+
+@pytest.mark.parametrize("kind", [Lost, RecordRejected])
+@pytest.mark.parametrize(
+    ("bodies", "done", "expected"),
+    [
+        ([b"a", b"b", b"c"], 2, 2),
+        ([b"a", b"b"], 2, 2),
+        ([b"a", b"odd", b"b", b"c"], 1, 1),
+        ([b"odd", b"a", b"b"], 1, 0),
+        ([b"a", b"b", b"odd"], 2, 2),
+    ],
+)
+def test_how_many_have_arrived_is_never_too_many(bodies, done, expected, kind):
+    """What has no form must be given up before what comes behind it counts as arrived."""
+    with pytest.raises(kind) as caught:
+        EncodingClient(Scripted(kind("cut", done)), encode).deliver(messages(*bodies))
+    assert caught.value.done == expected
+
+
+def test_the_client_behind_it_has_what_the_sender_gives():
+    inner = Scripted()
+    made = EncodingClient(inner, encode)
+    said = []
+    made.timeout_s, made.over, made.say = 3.0, lambda: True, said.append
+    made.connect()
+    assert inner.as_connected == (3.0, True, said.append)
+    assert made.where == "kafka://broker:9092"
+    assert made.hide("a hunter2 b") == "a *** b"
+    made.idle()
+    made.close()
+    assert (inner.idled, inner.closed) == (1, 1)

@@ -1,0 +1,234 @@
+"""Ids that no two records have, whatever a power cut has taken of a spool."""
+
+import errno
+import os
+import sqlite3
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.spooled import MB, bodies, drain, records
+
+from streamkit.core.counters import Counters
+from streamkit.core.errors import OutputError
+from streamkit.emit import offset_store, segment_file
+from streamkit.emit.offset_store import NAME_CHARS
+from streamkit.emit.segment_file import SpoolRecord
+from streamkit.emit.sender import Sender
+from streamkit.emit.spool import Spool
+from streamkit.emit.sqlite import SqliteClient
+
+
+def listed(folder):
+    return (folder / "name").read_text().partition("\n\n")[0].splitlines()
+
+
+def ids(spool, taken):
+    return [spool.id(one.number) for one in taken]
+
+
+def test_ids_are_the_spool_s_what_the_run_adds_and_a_number_that_rises(tmp_path):
+    seen = []
+    for n in range(3):
+        spool = Spool(tmp_path / "s")
+        spool.append(records(n))
+        (one,) = spool.take(1)
+        spool.acknowledge(1)
+        assert one.number == n + 1
+        seen.append(spool.id(one.number))
+        spool.close()
+    assert len({one.partition("-")[0] for one in seen}) == 3
+    assert len({one[:NAME_CHARS] for one in seen}) == 1
+
+
+def test_records_that_wait_keep_their_ids_from_run_to_run(tmp_path):
+    given: list[str] = []
+    for n in range(3):
+        spool = Spool(tmp_path / "s")
+        spool.append(records(2 * n, 2 * n + 1))
+        given += [spool.id(2 * n + 1), spool.id(2 * n + 2)]
+        assert ids(spool, spool.take(10)) == given
+        spool.close()
+    spool = Spool(tmp_path / "s")
+    assert ids(spool, spool.take(3)) == given[:3]
+    spool.acknowledge(3)
+    spool.close()
+    spool = Spool(tmp_path / "s")
+    assert ids(spool, drain(spool)) == given[3:]
+    spool.close()
+
+
+def test_a_spool_of_an_earlier_version_goes_on(tmp_path):
+    spool = Spool(tmp_path / "s")
+    spool.append(records(0, 1))
+    spool.close()
+    (tmp_path / "s" / "name").write_text("0123456789ab")
+    again = Spool(tmp_path / "s")
+    again.append(records(2))
+    found = ids(again, drain(again))
+    assert found[:2] == ["0123456789ab-1", "0123456789ab-2"]
+    assert found[2].startswith("0123456789ab")
+    assert len(found[2]) > len("0123456789ab-3")
+    again.close()
+
+
+@pytest.mark.parametrize("left", [b"", b"\xff\xfe\0", b"short\n1 ab"])
+def test_a_name_that_a_crash_has_taken_is_made_anew_and_nothing_is_lost(left, tmp_path):
+    spool = Spool(tmp_path / "s")
+    spool.append(records(0, 1))
+    before = spool.id(1)
+    spool.close()
+    (tmp_path / "s" / "name").write_bytes(left)
+    again = Spool(tmp_path / "s")
+    assert before not in ids(again, again.take(10))
+    assert bodies(drain(again)) == []
+    again.release()
+    assert bodies(drain(again)) == [0, 1]
+    again.close()
+
+
+def test_runs_of_which_nothing_waits_are_forgotten(tmp_path):
+    for n in range(30):
+        spool = Spool(tmp_path / "s")
+        if n in (0, 10):
+            spool.append(records(n))
+        spool.close()
+    assert len(listed(tmp_path / "s")) == 4, "the name, two runs and this one"
+    spool = Spool(tmp_path / "s")
+    drain(spool)
+    spool.close()
+    Spool(tmp_path / "s").close()
+    assert len(listed(tmp_path / "s")) == 2
+
+
+def test_on_a_full_disk_a_spool_that_is_there_is_opened_and_sent(tmp_path, monkeypatch):
+    spool = Spool(tmp_path / "s")
+    spool.append(records(0, 1))
+    before = [spool.id(1), spool.id(2)]
+    spool.close()
+
+    def full(path, flags):
+        if not path.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return segment_file.private(path, flags)
+
+    monkeypatch.setattr(offset_store, "private", full)
+    again = Spool(tmp_path / "s")
+    assert ids(again, drain(again)) == before
+    again.close()
+
+
+def test_what_a_power_cut_takes_of_the_acknowledged_costs_no_row(tmp_path):
+    def send(first):
+        spool = Spool(tmp_path / "s")
+        body = b'{"source":"gate","frame":%d,"pts_s":0.0}'
+        spool.append([SpoolRecord(b"", b"", body % frame) for frame in range(first, first + 30)])
+        client = SqliteClient(str(tmp_path / "rows.db"), "frames", "frames")
+        Sender(spool, client, 1.0, Counters(), print).run(lambda: not spool.waiting)
+        spool.close()
+
+    send(0)
+    kept = (tmp_path / "s" / "acknowledged").read_bytes()
+    send(30)
+    (tmp_path / "s" / "acknowledged").write_bytes(kept)
+    send(60)
+    rows = sqlite3.connect(tmp_path / "rows.db").execute("SELECT frame FROM frames ORDER BY rowid").fetchall()
+    assert [frame for (frame,) in rows] == list(range(90))
+
+
+def synced(monkeypatch, folder):
+    """The files that are made to be on the disk, in order, each with what it held at that moment."""
+    found, real = [], os.fsync
+
+    def fsync(handle):
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        found.append((path, path.read_bytes() if path.is_file() else sorted(one.name for one in path.iterdir())))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return found
+
+
+def test_a_run_begins_with_what_was_acknowledged_its_name_and_the_folder_on_the_disk_in_this_order(
+    tmp_path, monkeypatch
+):  # fmt: skip
+    """The first decides which runs are forgotten, the second which ids there are, the third that both are found."""
+    folder = tmp_path / "s"
+    for waiting in (0, 2):
+        found = synced(monkeypatch, folder)
+        spool = Spool(folder)
+        name = (folder / "name").read_bytes()
+        assert [path for path, _ in found] == [folder / "acknowledged", folder / "name", folder]
+        (_, acknowledged), (_, named), (_, names) = found
+        assert acknowledged == (folder / "acknowledged").read_bytes()
+        assert len(acknowledged) == 12
+        assert named == name
+        assert named.startswith(spool.id(1)[:NAME_CHARS].encode())
+        assert {"acknowledged", "lock", "name"} <= set(names)
+        spool.append(records(0, 1, 2))
+        drain_to = 3 - waiting
+        spool.take(3)
+        spool.acknowledge(drain_to)
+        spool.close()
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_disk_that_cannot_keep_one_of_them_is_an_error_and_leaves_the_spool_free(which, tmp_path, monkeypatch):
+    calls, real = [], os.fsync
+
+    def fsync(handle):
+        calls.append(handle)
+        if len(calls) == which + 1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OutputError, match=f"cannot write {tmp_path}/s: Input/output error"):
+        Spool(tmp_path / "s")
+    monkeypatch.undo()
+    Spool(tmp_path / "s").close()
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(st.sampled_from("atkrc"), st.integers(1, 30)), max_size=40), st.randoms(use_true_random=False)
+)
+def test_an_id_stands_for_one_record_whatever_a_power_cut_leaves(steps, chance):
+    """`a` appends, `t` takes, `k` acknowledges, `r` restarts, `c` cuts: each file is as it was some time before."""
+    stands_for: dict[str, int] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder, states, written = Path(name), list[dict[str, bytes]](), 0
+        spool, under_way = Spool(folder, MB), 0
+        for step, n in [*steps, ("t", 100)]:
+            if step == "a":
+                spool.append(records(*range(written, written + n), size=3000))
+                written += n
+            elif step == "t":
+                taken = spool.take(n)
+                under_way += len(taken)
+                for one, body in zip(taken, bodies(taken), strict=True):
+                    assert stands_for.setdefault(spool.id(one.number), body) == body
+            elif step == "k":
+                spool.acknowledge(min(n, under_way))
+                under_way -= min(n, under_way)
+            else:
+                spool.close()
+                if step == "c":
+                    cut(folder, states, chance)
+                spool, under_way = Spool(folder, MB), 0
+                states.clear()  # all of it was written before the machine started again
+            states.append({path.name: path.read_bytes() for path in folder.iterdir()})
+        spool.close()
+
+
+def cut(folder, states, chance):
+    """Leave of a spool's files what the disk may have, but for those that were synced."""
+    for file in {name for state in states for name in state} - {"name", "lock"}:
+        data = chance.choice(states).get(file)
+        if data is None:
+            (folder / file).unlink(missing_ok=True)
+        else:
+            (folder / file).write_bytes(data[: chance.choice([len(data), chance.randint(0, len(data))])])

@@ -1,0 +1,75 @@
+"""How many mails an hour may go out."""
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from streamkit.emit.rate_limit import HOUR_S, OTHERS, RateLimit
+
+
+# two mails, a restart within their hour, a third that has to wait, a restart, and the moment at which the first is over
+@example(steps=[0.0, 10.0, 10.0, HOUR_S - 21.0, 1.0, 9.0, 1.0], limit=2, restarts={2, 3, 4})
+@example(steps=[0.0] * 9, limit=7, restarts=set(range(9)))
+@given(st.lists(st.floats(0, 2 * HOUR_S), max_size=80), st.integers(1, 7), st.sets(st.integers(0, 79)))
+def test_there_are_never_more_in_any_hour_and_every_restart_knows_it(steps, limit, restarts):
+    now, sent = 1e9, []
+    with TemporaryDirectory() as folder:
+        quota = RateLimit(limit, Path(folder) / "mails")
+        for n, step in enumerate(steps):
+            now += step
+            if n in restarts:
+                quota = RateLimit(limit, Path(folder) / "mails")
+            if quota.left(now) > 0:
+                quota.sent(now)
+                sent.append(now)
+            assert sum(now - HOUR_S < one for one in sent) <= limit
+            assert quota.left(now) == limit - sum(now - HOUR_S < one for one in sent)
+
+
+def test_mails_of_an_earlier_run_count_until_their_hour_is_over(tmp_path):
+    def again():
+        return RateLimit(3, tmp_path / "mails")
+
+    for at_s in (1000.0, 1500.0, 2000.0):
+        quota = again()
+        assert quota.left(at_s) == 3 - round((at_s - 1000) / 500)
+        assert quota.free_s(at_s) == at_s
+        quota.sent(at_s)
+    assert json.loads((tmp_path / "mails").read_text())["sent"] == [1000.0, 1500.0, 2000.0]
+    for at_s, left in ((2000.0, 0), (4599.9, 0), (4600.0, 1), (5099.9, 1), (5100.0, 2), (5599.9, 2), (5600.0, 3)):
+        assert again().left(at_s) == left, at_s
+    assert again().free_s(2000.0) == 1000.0 + HOUR_S
+    assert again().free_s(4600.0) == 4600.0
+    quota = again()
+    quota.sent(4600.0)
+    assert again().left(4600.0) == 0, "one is over, and another has taken its place"
+    assert again().free_s(4600.0) == 1500.0 + HOUR_S
+    assert RateLimit(1, tmp_path / "mails").free_s(4600.0) == 4600.0 + HOUR_S, "of a lower limit the newest count"
+    assert (tmp_path / "mails").stat().st_mode & 0o077 == 0
+
+
+def test_what_was_left_out_is_known_until_it_is_told(tmp_path):
+    quota = RateLimit(1, tmp_path / "mails")
+    quota.sent(1000.0)
+    quota.leave_out(["a", "b", "a"])
+    again = RateLimit(1, tmp_path / "mails")
+    assert again.left_out == {"a": 2, "b": 1}
+    again.leave_out(f"title {n}" for n in range(200))
+    assert len(again.left_out) <= 101
+    assert again.left_out[OTHERS] == 102
+    again.sent(6000.0)
+    assert RateLimit(1, tmp_path / "mails").left_out == {}
+    assert json.loads((tmp_path / "mails").read_text())["sent"][-1] == 6000.0
+
+
+def test_a_file_that_cannot_be_read_or_a_clock_that_is_set_back_stops_no_mail(tmp_path):
+    (tmp_path / "mails").write_text('{"sent": 3')
+    quota = RateLimit(2, tmp_path / "mails")
+    quota.sent(5000.0)
+    quota.sent(5001.0)
+    assert quota.left(5002.0) == 0
+    assert quota.left(1000.0) == 2
+    RateLimit(2, tmp_path / "no" / "folder").sent(1.0)

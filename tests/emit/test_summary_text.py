@@ -1,0 +1,47 @@
+"""Records in words."""
+
+import re
+
+import pytest
+
+from streamkit.emit.summary_text import title, told, when
+
+CAR = {"label": "car", "class_id": 2}
+HEAD = {"source": "gate", "frame": 3, "pts_s": 1.234}
+
+
+@pytest.mark.parametrize(
+    ("record", "text", "titled"),
+    [
+        ({"event": {"kind": "crossed", "stage": "line"}}, "crossed at gate (line)", "crossed at gate"),
+        (
+            {"event": {"kind": "reconnected", "stage": "decode", "data": {"cause": "timeout", "away_s": 4.25}}},
+            "reconnected at gate (decode, cause timeout, away_s 4.25)", "reconnected at gate",
+        ),
+        (
+            {"event": {"kind": "saved", "stage": "s", "track_id": 8, "data": {"label": "car", "of": {}, "box": []}}},
+            "saved at gate (s, track 8, label car)", "saved at gate",
+        ),
+        (
+            {"event": {"kind": "raised", "stage": "alarms", "data": {"alarm": "dark", "text": "the camera\n is dark"}}},
+            "the camera is dark", "dark raised at gate",
+        ),
+        (
+            {"event": {"kind": "said", "stage": "s", "data": {"what": "a \n b" + "c" * 300, "text": ""}}},
+            f"said at gate (s, what a b{'c' * 197}, text )", "said at gate",
+        ),
+        ({"object": {**CAR, "score": 0.987}}, "car at gate (score 0.99)", "car at gate"),
+        ({"object": {**CAR, "score": None, "track_id": 7}}, "car at gate (track 7)", "car at gate"),
+        ({"object": {**CAR, "score": None}}, "car at gate", "car at gate"),
+        ({"objects": [CAR, {"class_id": 7}, CAR]}, "2 car, 1 7 at gate", "frames of gate"),
+        ({"objects": []}, "nothing at gate", "frames of gate"),
+        ({"objects": [], "error": "detect\n failed"}, "gate: detect failed", "frames of gate"),
+    ],
+)  # fmt: skip
+def test_a_record_in_one_line(record, text, titled):
+    assert (told({**HEAD, **record}), title({**HEAD, **record})) == (text, titled)
+
+
+def test_the_time_is_that_of_the_clock_or_the_place_in_a_recording():
+    assert when(HEAD) == "1.23 s"
+    assert re.fullmatch(r"2026-08-0[12] \d\d:00:00", when({**HEAD, "time": "2026-08-01T12:00:00.250Z"}))

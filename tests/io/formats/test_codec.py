@@ -1,0 +1,110 @@
+"""What goes before a record: Confluent's wire format, and Avro's single-object encoding, byte for byte."""
+
+import json
+import struct
+
+import orjson
+import pytest
+from support.given import GOOD, HEAD, ROOT
+
+from streamkit.core.errors import MissingPackage
+from streamkit.io.formats import avro, protobuf
+from streamkit.io.formats.codec import codec
+
+RECORDS = {"frames": "the one of the design", "objects": "an object", "events": "an event"}
+
+
+def body(send):
+    return orjson.dumps(GOOD[RECORDS[send]])
+
+
+def test_json_is_as_it_was():
+    assert codec("json", "frames") is None
+    assert codec("json", "frames", 7)(b"{}") == b"\0\0\0\0\7{}"
+
+
+@pytest.mark.parametrize("send", RECORDS)
+def test_avro_with_a_schema_s_number(send):
+    made = codec("avro", send, 0x01020304)(body(send))
+    assert made[:5] == b"\0\1\2\3\4"
+    assert avro.decoder(send)(made[5:]) == GOOD[RECORDS[send]]
+
+
+def crc_64_avro(data):
+    """The fingerprint as the specification's own lines compute it."""
+    empty = 0xC15D213AA4D7A795
+    table = []
+    for i in range(256):
+        value = i
+        for _ in range(8):
+            value = (value >> 1) ^ (empty & -(value & 1) & (2**64 - 1))
+        table.append(value)
+    found = empty
+    for one in data:
+        found = (found >> 8) ^ table[(found ^ one) & 0xFF]
+    return found
+
+
+def canonical(schema, space=""):
+    """Parsing Canonical Form, as far as our schemas go."""
+    if isinstance(schema, str):
+        primitive = schema in ("null", "boolean", "int", "long", "double", "bytes", "string")
+        return json.dumps(schema if primitive or "." in schema else f"{space}.{schema}")
+    if isinstance(schema, list):
+        return "[" + ",".join(canonical(one, space) for one in schema) + "]"
+    match schema["type"]:
+        case "record":
+            space = schema.get("namespace", space)
+            fields = ",".join(
+                f'{{"name":"{one["name"]}","type":{canonical(one["type"], space)}}}' for one in schema["fields"]
+            )
+            return f'{{"name":"{space}.{schema["name"]}","type":"record","fields":[{fields}]}}'
+        case "array":
+            return f'{{"type":"array","items":{canonical(schema["items"], space)}}}'
+        case "map":
+            return f'{{"type":"map","values":{canonical(schema["values"], space)}}}'
+        case simple:
+            return json.dumps(simple)
+
+
+def test_the_specification_s_own_fingerprint():
+    assert crc_64_avro(b'"null"') == 0x63DD24E7CC258F8A
+
+
+@pytest.mark.parametrize("send", RECORDS)
+def test_avro_in_single_object_encoding(send):
+    made = codec("avro", send)(body(send))
+    schema = json.loads((ROOT / "docs" / "schema" / f"streamkit-1.{send}.avsc").read_text())
+    assert made[:2] == b"\xc3\x01"
+    assert struct.unpack("<Q", made[2:10]) == (crc_64_avro(canonical(schema).encode()),)
+    assert avro.decoder(send)(made[10:]) == GOOD[RECORDS[send]]
+
+
+@pytest.mark.parametrize(("send", "index"), [("frames", b"\0"), ("objects", b"\2\2"), ("events", b"\2\4")])
+def test_protobuf_with_a_schema_s_number_and_which_message_it_is(send, index):
+    """Lists are as long as they say, in zigzag; [0] is one zero byte."""
+    made = codec("protobuf", send, 9)(body(send))
+    assert made[: 5 + len(index)] == b"\0\0\0\0\x09" + index
+    assert protobuf.decoder(send)(made[5 + len(index) :]) == GOOD[RECORDS[send]]
+    names = [message.name for message in protobuf.file_descriptor().message_type]
+    assert names[[b"\0", b"\2\2", b"\2\4"].index(index)] == protobuf.message_class(send).DESCRIPTOR.name
+
+
+def test_protobuf_alone():
+    assert protobuf.decoder("objects")(codec("protobuf", "objects")(body("objects"))) == GOOD["an object"]
+
+
+@pytest.mark.parametrize("format_", ["avro", "protobuf"])
+def test_what_is_no_record_is_a_value_error(format_):
+    for text in (b"no json", b"[1]", orjson.dumps(HEAD)):
+        with pytest.raises(ValueError, match=r"invalid literal|must be an object|must have"):
+            codec(format_, "objects")(text)
+
+
+@pytest.mark.parametrize(("format_", "package"), [("avro", "fastavro"), ("protobuf", "google.protobuf")])
+def test_a_missing_package_is_told_with_its_extra(format_, package, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingPackage, match=rf"format: {format_} needs .* pip install -e '.*\[{format_}\]'"):
+        codec(format_, "frames")

@@ -1,0 +1,48 @@
+"""Records as rows: a column for each key."""
+
+import orjson
+from support.given import GOOD, HEAD
+
+from streamkit.io.formats.columns import ArrowTableBuilder, arrow_schema, columns
+
+
+def test_every_key_has_its_column_and_what_has_parts_is_json():
+    record = GOOD["all that our stages say of an object"]
+    (row,) = ArrowTableBuilder("objects").table([orjson.dumps(record)]).to_pylist()
+    one = record["object"]
+    assert [row[name] for name in ("x1", "y1", "x2", "y2")] == one["box"]
+    for name in ("score", "class_id", "label", "track_id", "stage", "predicted", "speed_kmh", "heading_deg"):
+        assert row[name] == one[name]
+    for name in ("attributes", "keypoints", "mask", "embedding"):
+        assert orjson.loads(row[name]) == one[name]
+    assert row["crop"].startswith(b"\xff\xd8\xff")
+    assert row["extra"] is None
+    (row,) = ArrowTableBuilder("events").table([orjson.dumps(GOOD["an event"])]).to_pylist()
+    assert (row["kind"], row["stage"], orjson.loads(row["data"])) == ("crossed", "crossing", {"direction": "in"})
+    (row,) = ArrowTableBuilder("frames").table([orjson.dumps(GOOD["one that failed, of a camera"])]).to_pylist()
+    assert row["time"].isoformat() == "2026-08-01T12:00:00.250000+00:00"
+    assert row["error"] == "detect failed"
+
+
+def test_what_has_no_column_is_in_extra():
+    odd = {**HEAD, "object": {**GOOD["an object"]["object"], "track_id": "seven", "height_m": 1.8}}
+    first, second = (
+        ArrowTableBuilder("objects").table([orjson.dumps(one) for one in (odd, GOOD["an event"])]).to_pylist()
+    )
+    assert orjson.loads(first["extra"]) == {"track_id": "seven", "height_m": 1.8}
+    assert first["x1"] == 10.5
+    assert orjson.loads(second["extra"]) == {"event": GOOD["an event"]["event"]}, "one that an earlier run has left"
+    assert second["source"] == "street"
+
+
+def test_what_the_frame_and_the_object_have_besides_stands_together():
+    odd = {**HEAD, "site": "north", "object": {**GOOD["an object"]["object"], "height_m": 1.8}}
+    (row,) = ArrowTableBuilder("objects").table([orjson.dumps(odd)]).to_pylist()
+    assert orjson.loads(row["extra"]) == {"site": "north", "height_m": 1.8}
+
+
+def test_the_columns_are_described():
+    for send in ("frames", "objects", "events"):
+        schema = arrow_schema(send)
+        assert schema.names == list(columns(send))
+        assert all(schema.field(name).metadata[b"description"] for name in schema.names)

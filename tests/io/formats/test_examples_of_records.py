@@ -1,0 +1,144 @@
+"""The records in docs/schema.md: those of real runs, and as every form of the schema has them."""
+
+import importlib.util
+import json
+import re
+
+import jsonschema
+import pytest
+from support.given import ROOT
+
+from streamkit.core.stage import default_registry, ships
+from streamkit.io.formats import avro, json_schema, protobuf
+
+SPEC = importlib.util.spec_from_file_location("docs_schema_examples", ROOT / "docs" / "schema" / "examples.py")
+examples = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(examples)
+PAGE = examples.PAGE.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def complete():
+    return examples.complete()
+
+
+def kind(record):
+    return "frames" if "objects" in record else "objects" if "object" in record else "events"
+
+
+# how far a number may be from what the page shows, which another processor made: a share of it, or in its own unit
+NEAR = {
+    "box": (0.0, 1.0), "keypoints": (0.0, 2.0), "score": (0.0, 0.02), "embedding": (0.0, 0.01),
+    "speed_kmh": (0.02, 0.1), "heading_deg": (0.0, 2.0), "other": (0.01, 0.01),
+}  # fmt: skip
+CODED = {"crop", "counts"}  # of pictures, each pixel of which may be otherwise
+
+
+def alike(shown, made, key="other"):
+    """Whether two records say the same: keys, their order, texts and whole numbers exactly, and others as in `NEAR`."""
+    if type(shown) is not type(made):
+        return False
+    if isinstance(shown, dict):
+        inner = [(name, name if key not in NEAR or key == "other" else key) for name in shown]
+        return list(shown) == list(made) and all(alike(shown[name], made[name], near) for name, near in inner)
+    if isinstance(shown, list):
+        return len(shown) == len(made) and all(alike(one, other, key) for one, other in zip(shown, made, strict=True))
+    if isinstance(shown, float):
+        share, unit = NEAR.get(key, NEAR["other"])
+        return made == pytest.approx(shown, rel=share, abs=unit)
+    if isinstance(shown, str) and key == "id":
+        return re.sub(r"-\d+$", "", shown) == re.sub(r"-\d+$", "", made) != shown
+    if isinstance(shown, str) and key in CODED:
+        return len(shown) == len(made) and shown[-1] == made[-1] == "…"
+    return shown == made
+
+
+def changed(value, key="other"):
+    """The value with one thing otherwise, for each thing that a reader would see."""
+    if isinstance(value, dict):
+        for name in value:
+            yield {other: one for other, one in value.items() if other != name}
+            yield {f"{other}_" if other == name else other: one for other, one in value.items()}
+            for one in changed(value[name], name if key not in NEAR or key == "other" else key):
+                yield {**value, name: one}
+        if len(value) > 1:
+            yield dict(reversed(value.items()))
+        yield {**value, "more": 1}
+    elif isinstance(value, list):
+        yield [*value, 1]
+        for place in range(len(value)):
+            yield value[:place] + value[place + 1 :]
+            yield from ([*value[:place], one, *value[place + 1 :]] for one in changed(value[place], key))
+    elif isinstance(value, bool) or value is None:
+        yield not value
+    elif isinstance(value, int):
+        yield from (value + 1, value - 1, float(value), str(value))
+    elif isinstance(value, float):
+        share, unit = NEAR.get(key, NEAR["other"])
+        step = 1.05 * max(share * abs(value), unit) + 1e-9
+        yield from (value + step, value - step, str(value), None)
+    else:
+        yield from ("", f"{value}x", None)
+
+
+@pytest.mark.parametrize("name", examples.EXAMPLES)
+def test_whatever_is_otherwise_on_the_page_shows(name):
+    shown = on_page()[name]
+    assert alike(shown, json.loads(json.dumps(shown)))
+    others = list(changed(shown))
+    assert len(others) > 30
+    assert [other for other in others if alike(shown, other)] == []
+
+
+def on_page():
+    """The records that the page shows, by the names of the examples."""
+    found = {match[1]: match[0] for match in examples.BLOCK.finditer(PAGE)}
+    return {name: json.loads(text.split("```")[1].removeprefix("json")) for name, text in found.items()}
+
+
+def test_the_page_shows_what_is_written_now(complete):
+    shown = on_page()
+    assert sorted(shown) == sorted(examples.EXAMPLES)
+    assert len(examples.BLOCK.findall(PAGE)) == len(examples.EXAMPLES), "each once"
+    made_here = [name for name, (pipeline, *_) in examples.EXAMPLES.items() if pipeline is examples.STREET]
+    assert len(made_here) > 20
+    assert set(made_here) <= set(complete), "all that the models which ship can make"
+    stale = [name for name, record in complete.items() if not alike(shown[name], examples.shortened(record))]
+    assert stale == [], "run: python docs/schema/examples.py"
+
+
+def test_every_one_is_what_the_json_schema_says(complete):
+    validator = jsonschema.Draft202012Validator(json_schema.record_schema())
+    for name, record in complete.items():
+        assert [f"{name}: {error.message}" for error in validator.iter_errors(record)] == []
+
+
+@pytest.mark.parametrize("format_", [avro, protobuf])
+def test_every_one_comes_back(complete, format_):
+    for record in complete.values():
+        send = kind(record)
+        assert format_.decoder(send)(format_.encoder(send)(record)) == record
+
+
+def test_all_that_our_stages_write_has_a_field(complete):
+    from streamkit.io.formats.description import RECORDS
+    from streamkit.io.formats.shaping import shaper
+
+    for name, record in complete.items():
+        shaped = shaper(RECORDS[kind(record)])(record)
+        inner = [shaped, *(shaped.get(key, {}) for key in ("object", "event")), *shaped.get("objects", ())]
+        assert [f"{name}: {one['extra']}" for one in inner if "extra" in one] == []
+
+
+def test_every_column_and_event_of_our_stages_is_on_the_page():
+    registry = default_registry()
+    ours = [kind for name in registry.names() if (kind := registry.get(name)) is not None and ships(kind)]
+    within = {"pixels", "tensor", "outputs", "detections", "events"}  # what records do not have, or under other names
+    columns = {word for one in ours for word in one.spec.writes} - within
+    assert {word for word in columns if f'"{word}": ' not in PAGE} == set()
+    assert len(columns) >= 7
+    kinds = {event for one in ours if "events" in one.spec.writes for event in one.spec.emits} - {
+        "manual"
+    }  # as any with a clip
+    assert {event for event in kinds if f'"{event}"' not in PAGE and f"`{event}`" not in PAGE} == set()
+    assert len(kinds) > 15

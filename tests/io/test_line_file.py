@@ -1,0 +1,258 @@
+import os
+import time
+
+import pytest
+from support.full_disk import FullDisk
+
+from streamkit.core.counters import Counters
+from streamkit.core.errors import OutputError
+from streamkit.io.line_file import LineFile
+
+HEADER = b"n\n"
+NOON = 1785585600.0  # 2026-08-01T12:00:00Z
+
+
+def write_thrice(out):
+    for _ in range(3):
+        out.write(b"1\n")
+        out.flush()
+
+
+def names(folder):
+    return sorted(os.listdir(folder))
+
+
+def test_a_file_is_whole_at_close(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"old\n")
+    out = LineFile(str(path))
+    out.open()
+    out.write(b"1\n")
+    out.flush()
+    assert path.read_bytes() == b"old\n"
+    out.write(b"2\n")
+    out.close()
+    assert path.read_bytes() == b"1\n2\n"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_a_camera_appends_and_is_readable_at_once(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"n\nold\n")
+    out = LineFile(str(path), header=HEADER)
+    out.open()
+    out.write(b"1\n", NOON)
+    out.flush()
+    assert path.read_bytes() == b"n\nold\n1\n"
+    assert names(tmp_path) == ["a.txt"]
+    out.close()
+    assert path.read_bytes() == b"n\nold\n1\n"
+
+
+@pytest.mark.parametrize(
+    ("if_exists", "time_s", "expected"),
+    [
+        (None, None, b"new\n"),
+        (None, NOON, b"old\nnew\n"),
+        ("overwrite", None, b"new\n"),
+        ("overwrite", NOON, b"new\n"),
+        ("append", None, b"old\nnew\n"),
+        ("append", NOON, b"old\nnew\n"),
+    ],
+)
+def test_if_exists(tmp_path, if_exists, time_s, expected):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"old\n")
+    out = LineFile(str(path), if_exists=if_exists)
+    out.open()
+    out.write(b"new\n", time_s)
+    out.close()
+    assert path.read_bytes() == expected
+
+
+def test_fail_is_said_at_open(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"old\n")
+    with pytest.raises(OutputError, match="it exists"):
+        LineFile(str(path), if_exists="fail").open()
+    for time_s in (None, NOON):
+        out = LineFile(str(tmp_path / f"{time_s}.txt"), if_exists="fail")
+        out.open()
+        out.write(b"1\n", time_s)
+        out.close()
+        assert (tmp_path / f"{time_s}.txt").read_bytes() == b"1\n"
+
+
+def test_no_line_at_all(tmp_path):
+    new, kept, emptied = (tmp_path / name for name in ("new", "kept", "emptied"))
+    kept.write_bytes(b"old\n")
+    emptied.write_bytes(b"old\n")
+    said = []
+    for path, if_exists in ((new, None), (kept, None), (emptied, "overwrite")):
+        out = LineFile(str(path), header=HEADER, if_exists=if_exists, say=said.append)
+        out.open()
+        out.close()
+    assert new.read_bytes() == HEADER
+    assert kept.read_bytes() == b"old\n"
+    assert emptied.read_bytes() == HEADER
+    assert len(said) == 1
+    assert "kept" in said[0]
+    assert names(tmp_path) == ["emptied", "kept", "new"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "torn"),
+    [
+        (b"", b"n\nnew\n", 0),
+        (b"n\none\n", b"n\none\nnew\n", 0),
+        (b"n\none\ntw", b"n\none\nnew\n", 1),
+        (b"n\none\nwhole", b"n\none\nwhole\nnew\n", 0),
+        (b"n\n" + b"x" * 200_000, b"n\nnew\n", 1),
+    ],
+)
+def test_a_torn_line_is_mended_before_appending(tmp_path, before, after, torn):
+    path, counters = tmp_path / "a.txt", Counters()
+    path.write_bytes(before)
+    out = LineFile(
+        str(path), header=HEADER, if_exists="append", is_whole=lambda line: line == b"whole", counters=counters
+    )
+    out.open()
+    out.write(b"new\n")
+    out.close()
+    assert path.read_bytes() == after
+    assert counters["torn lines removed"] == torn
+
+
+def test_another_header_is_not_appended_to(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"other\n1\n")
+    with pytest.raises(OutputError, match="header"):
+        LineFile(str(path), header=HEADER, if_exists="append").open()
+
+
+def test_rotation_by_size_numbers_a_videos_files(tmp_path):
+    out = LineFile(str(tmp_path / "a.txt"), header=HEADER, rotate={"size": 10})
+    out.open()
+    for i in range(1, 6):
+        out.write(b"%03d\n" % i)
+    out.close()
+    assert names(tmp_path) == ["a-2.txt", "a-3.txt", "a.txt"]
+    parts = [(tmp_path / name).read_bytes() for name in ("a.txt", "a-2.txt", "a-3.txt")]
+    assert parts == [b"n\n001\n002\n", b"n\n003\n004\n", b"n\n005\n"]
+
+
+def test_a_line_longer_than_the_size_is_a_file_of_its_own(tmp_path):
+    out = LineFile(str(tmp_path / "a.txt"), rotate={"size": 4})
+    out.open()
+    for line in (b"123456789\n", b"1\n"):
+        out.write(line)
+    out.close()
+    assert (tmp_path / "a.txt").read_bytes() == b"123456789\n"
+    assert (tmp_path / "a-2.txt").read_bytes() == b"1\n"
+
+
+def test_rotation_by_the_clock_puts_a_cameras_file_aside(tmp_path):
+    out = LineFile(str(tmp_path / "a.txt"), header=HEADER, rotate={"every": 3600})
+    out.open()
+    for second, text in ((0, b"a\n"), (3599.5, b"b\n"), (3600, b"c\n"), (9000, b"d\n")):
+        out.write(text, NOON + second)
+    out.close()
+    assert names(tmp_path) == ["a-20260801T120000Z.txt", "a-20260801T130000Z.txt", "a.txt"]
+    assert (tmp_path / "a-20260801T120000Z.txt").read_bytes() == b"n\na\nb\n"
+    assert (tmp_path / "a-20260801T130000Z.txt").read_bytes() == b"n\nc\n"
+    assert (tmp_path / "a.txt").read_bytes() == b"n\nd\n"
+
+
+def test_a_file_of_the_hour_before_is_put_aside_after_a_restart(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"old\n")
+    os.utime(path, (NOON - 10, NOON - 10))
+    out = LineFile(str(path), rotate={"every": 3600})
+    out.open()
+    out.write(b"new\n", NOON)
+    out.close()
+    assert (tmp_path / "a-20260801T115950Z.txt").read_bytes() == b"old\n"
+    assert path.read_bytes() == b"new\n"
+
+
+def test_rotated_files_never_replace_one(tmp_path):
+    out = LineFile(str(tmp_path / "a.txt"), rotate={"size": 2})
+    out.open()
+    for text in (b"a\n", b"b\n", b"c\n"):
+        out.write(text, NOON)
+    out.close()
+    assert names(tmp_path) == ["a-20260801T120000Z-2.txt", "a-20260801T120000Z.txt", "a.txt"]
+
+
+def test_standard_output(capfdbinary):
+    out = LineFile("-", header=HEADER)
+    out.open()
+    out.write(b"1\n")
+    out.close()
+    assert capfdbinary.readouterr().out == b"n\n1\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_full_device(tmp_path):
+    counters = Counters()
+    out = LineFile("/dev/full", counters=counters)
+    out.open()
+    with pytest.raises(OutputError, match="cannot write /dev/full: the disk is full"):
+        write_thrice(out)
+    with pytest.raises(OutputError, match="the disk is full"):
+        out.write(b"2\n")
+    out.close()
+    assert counters["lines lost"] == 1
+
+
+def test_a_full_disk_leaves_no_file_of_a_video(tmp_path):
+    out = LineFile(str(tmp_path / "a.txt"))
+    out.open()
+    out._out = FullDisk(out._out, 5)
+    out.write(b"abc\n")
+    out.write(b"def\n")
+    with pytest.raises(OutputError, match=r"a\.txt: the disk is full"):
+        out.flush()
+    out.close()
+    assert names(tmp_path) == []
+
+
+def test_a_full_disk_leaves_whole_lines_of_a_camera_which_go_on_later(tmp_path):
+    counters = Counters()
+    out = LineFile(str(tmp_path / "a.txt"), counters=counters)
+    out.open()
+    out.write(b"abc\n", NOON)
+    out.flush()
+    out._out = full = FullDisk(out._out, 6)
+    for text in (b"def\n", b"ghi\n", b"jkl\n"):
+        out._waiting += text
+    with pytest.raises(OutputError, match="the disk is full"):
+        out.flush()
+    assert (tmp_path / "a.txt").read_bytes() == b"abc\ndef\n"
+    assert counters["lines lost"] == 2
+    full.room = 100
+    out.write(b"mno\n", NOON)
+    out.close()
+    assert (tmp_path / "a.txt").read_bytes() == b"abc\ndef\nmno\n"
+
+
+def test_a_reader_who_goes_away():
+    read, write = os.pipe()
+    os.close(read)
+    out = LineFile(f"/dev/fd/{write}")
+    out.open()
+    with pytest.raises(OutputError, match="its reader has gone away"):
+        write_thrice(out)
+    out.close()
+    os.close(write)
+
+
+def test_lines_come_out_while_they_keep_coming(tmp_path):
+    out = LineFile(str(tmp_path / "a.txt"))
+    out.open()
+    out.write(b"1\n", NOON)
+    out.write(b"2\n", NOON)
+    time.sleep(0.3)
+    out.write(b"3\n", NOON)
+    assert (tmp_path / "a.txt").read_bytes() == b"1\n2\n3\n"
+    out.close()

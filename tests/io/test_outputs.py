@@ -1,0 +1,445 @@
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from streamkit.core.errors import OutputError
+from streamkit.io import outputs
+from streamkit.io.outputs import (
+    PartFile,
+    WholeFile,
+    beside,
+    check_path,
+    discard_all,
+    fill_path,
+    fresh,
+    lock,
+    output_error,
+    report_file,
+    settle,
+    sweep,
+    written,
+)
+
+
+@pytest.mark.parametrize("path", ["a.jsonl", "out/{source}.mp4", "-", "/tmp/x"])
+def test_good_paths(path):
+    check_path(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("", "must name a file"),
+        ("out/", "must name a file"),
+        ("out/{sorce}.mp4", "{sorce}"),
+        ("{}.csv", "{}"),
+        ("a\0b", "a zero character"),
+    ],
+)
+def test_bad_paths(path, said):
+    with pytest.raises(ValueError, match=said):
+        check_path(path)
+
+
+def test_a_source_id_may_be_a_folder_but_not_lead_out():
+    assert fill_path("out/{source}.mp4", "cam/street") == "out/cam/street.mp4"
+    assert fill_path("out/all.jsonl", "../x") == "out/all.jsonl"
+    for id_ in ("../x", "/etc/x", "a/../../x"):
+        with pytest.raises(OutputError, match="leads out"):
+            fill_path("out/{source}.mp4", id_)
+
+
+def test_names_beside():
+    assert beside(Path("out/gate.mp4"), "2") == Path("out/gate-2.mp4")
+
+
+def test_fresh_names(tmp_path):
+    path = tmp_path / "a.jsonl"
+    assert fresh(path) == path
+    path.touch()
+    (tmp_path / "a-2.jsonl").touch()
+    assert fresh(path) == tmp_path / "a-3.jsonl"
+    assert fresh(path, "x") == tmp_path / "a-x.jsonl"
+
+
+def test_a_name_that_no_disk_takes_is_told(tmp_path):
+    with pytest.raises(OutputError, match=r"^cannot write .*x\.jsonl: the name is too long$"):
+        fresh(tmp_path / f"{'x' * 300}.jsonl")
+
+
+def test_a_part_file_that_the_disk_keeps_ends_nothing(tmp_path, monkeypatch):
+    file = WholeFile(tmp_path / "a.jsonl")
+    file.begin()
+
+    def stale(self):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", stale)
+        file.discard()
+    WholeFile(tmp_path / "a.jsonl").begin()  # the name is free for another
+
+
+def test_a_whole_file_appears_when_finished(tmp_path):
+    path = tmp_path / "deep" / "er" / "a.txt"
+    file = WholeFile(path)
+    file.begin().write_bytes(b"half")
+    assert not path.exists()
+    file.part.write_bytes(b"whole")
+    file.finish()
+    assert path.read_bytes() == b"whole"
+    assert os.listdir(path.parent) == ["a.txt"]
+
+
+@pytest.mark.parametrize("name", [None, "b.txt"])
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch, name):
+    """After a power cut a file that has its name must have its bytes, too."""
+    calls, fsync, replace = [], os.fsync, os.replace
+    synced = lambda handle: (calls.append(("fsync", os.readlink(f"/proc/self/fd/{handle}"))), fsync(handle))  # noqa: E731
+    renamed = lambda part, path: (calls.append(("replace", str(path))), replace(part, path))  # noqa: E731
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", renamed)
+    file = WholeFile(tmp_path / "a.txt")
+    file.begin().write_bytes(b"whole")
+    file.finish(name)
+    final = str(tmp_path / (name or "a.txt"))
+    assert calls == [("fsync", str(file.part)), ("replace", final)]
+    assert os.listdir(tmp_path) == [name or "a.txt"]
+
+
+def test_the_names_in_a_folder_are_synced(tmp_path, monkeypatch):
+    synced, fsync, opened = [], os.fsync, len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: (synced.append(os.readlink(f"/proc/self/fd/{handle}")), fsync(handle))
+    )
+    folders = [tmp_path / name for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir()
+    settle(folders)
+    assert synced == [str(folder) for folder in folders]
+    assert len(os.listdir("/proc/self/fd")) == opened, "every handle is closed"
+    (tmp_path / "file").touch()
+    for wrong in (tmp_path / "none", tmp_path / "file"):
+        with pytest.raises(OutputError, match=f"cannot write {wrong}"):
+            settle([wrong])
+
+
+def test_a_discarded_file_leaves_the_old_one(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"old")
+    file = WholeFile(path)
+    file.begin()
+    file.discard()
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_two_outputs_cannot_have_one_name(tmp_path):
+    first = WholeFile(tmp_path / "a.txt")
+    first.begin()
+    with pytest.raises(OutputError, match="another output"):
+        WholeFile(tmp_path / "a.txt").begin()
+    assert fresh(tmp_path / "a.txt") == tmp_path / "a-2.txt"
+    first.finish()
+    WholeFile(tmp_path / "a.txt").begin()
+
+
+WRITING = """
+import os, sys
+from streamkit.io.outputs import WholeFile
+
+file = WholeFile(sys.argv[1])
+file.begin().write_text("theirs")
+if "fork" in sys.argv and os.fork():
+    os._exit(0)
+print("begun", flush=True)
+sys.stdin.read()
+"fork" in sys.argv or file.finish()
+"""
+
+
+@contextmanager
+def another_run(path: Path, *how: str) -> Iterator[subprocess.Popen[str]]:
+    """A run that writes `path`, until its standard input is closed."""
+    line = [sys.executable, "-c", WRITING, str(path), *how]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "begun\n"
+        yield running
+        running.kill()
+
+
+def test_what_another_run_is_writing_is_refused_and_left_alone(tmp_path):
+    path = tmp_path / "a.txt"
+    with another_run(path) as running:
+        mine = WholeFile(path)
+        with pytest.raises(
+            OutputError, match=r"a\.txt: another run is writing it; wait for its end, or give this one an"
+        ):
+            mine.begin()
+        mine.discard()
+        discard_all()
+        assert mine.part.read_text() == "theirs"
+        running.communicate(timeout=20)
+    assert path.read_text() == "theirs"
+    mine.begin()  # it has come to its end
+    mine.discard()
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_what_a_run_that_is_dead_has_left_is_taken_over(tmp_path):
+    with another_run(tmp_path / "a.txt") as running:
+        running.kill()
+        running.wait()
+        mine = WholeFile(tmp_path / "a.txt")
+        assert mine.part.read_text() == "theirs"
+        assert mine.begin().read_bytes() == b""
+        mine.discard()
+
+
+def test_a_process_that_was_forked_does_not_keep_it(tmp_path):
+    with another_run(tmp_path / "a.txt", "fork") as running:
+        running.wait()
+        mine = WholeFile(tmp_path / "a.txt")
+        mine.begin()
+        mine.finish()
+        assert running.stdin is not None
+        running.stdin.close()  # and so the child ends
+
+
+def test_a_part_is_swept_when_its_run_is_dead_however_young_it_is(tmp_path):
+    part = tmp_path / ".a.txt.part"
+    with another_run(tmp_path / "a.txt") as running:
+        os.utime(part, (1, 1))
+        assert not sweep(part)
+        assert part.read_text() == "theirs"
+        running.kill()
+        running.wait()
+        part.touch()
+        assert sweep(part)
+    assert os.listdir(tmp_path) == []
+    assert not sweep(part)  # it is gone
+
+
+def test_a_part_of_this_run_is_not_swept(tmp_path):
+    mine = WholeFile(tmp_path / "a.txt")
+    mine.begin().write_text("mine")
+    assert not sweep(mine.part)
+    mine.finish()
+    assert (tmp_path / "a.txt").read_text() == "mine"
+
+
+def test_a_part_that_is_begun_while_another_is_looked_at_is_not_swept(tmp_path, monkeypatch):
+    """Between opening a part and locking it, its run may finish it, and the next one begin."""
+    part, locks = tmp_path / ".a.txt.part", outputs.lock
+    part.write_text("first")
+
+    def slow(handle):
+        os.replace(part, tmp_path / "a.txt")
+        part.write_text("second")
+        return locks(handle)
+
+    monkeypatch.setattr(outputs, "lock", slow)
+    assert not sweep(part)
+    assert (part.read_text(), (tmp_path / "a.txt").read_text()) == ("second", "first")
+
+
+def test_a_part_that_cannot_be_removed_is_an_error(tmp_path):
+    (tmp_path / ".a.txt.part").mkdir()
+    with pytest.raises(IsADirectoryError):
+        sweep(tmp_path / ".a.txt.part")
+
+
+@pytest.mark.parametrize("lacks", ["file system", "system"])
+@pytest.mark.parametrize(("age_s", "goes"), [(0.0, False), (50.0, False), (70.0, True)])
+def test_where_nothing_can_be_locked_only_what_is_old_is_swept(tmp_path, monkeypatch, lacks, age_s, goes):
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    if lacks == "system":
+        monkeypatch.delattr(fcntl, "F_OFD_SETLK")
+    else:
+        monkeypatch.setattr(fcntl, "fcntl", refuse)
+    part = tmp_path / ".a.txt.part"
+    part.touch()
+    os.utime(part, (time.time() - age_s,) * 2)
+    assert sweep(part) is goes
+    assert part.exists() is not goes
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EACCES])
+def test_what_a_system_says_of_a_file_that_is_locked(tmp_path, monkeypatch, number):
+    def refuse(*_: object) -> None:
+        raise OSError(number, "locked")
+
+    with (tmp_path / "a").open("w") as file:
+        assert lock(file.fileno())
+        monkeypatch.setattr(fcntl, "fcntl", refuse)
+        with pytest.raises(BlockingIOError):
+            lock(file.fileno())
+
+
+@pytest.mark.parametrize("lacks", ["file system", "system"])
+def test_where_nothing_can_be_locked_files_are_written_all_the_same(tmp_path, monkeypatch, lacks):
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    if lacks == "system":
+        monkeypatch.delattr(fcntl, "F_OFD_SETLK")
+    else:
+        monkeypatch.setattr(fcntl, "fcntl", refuse)
+    with another_run(tmp_path / "a.txt"):
+        mine = WholeFile(tmp_path / "a.txt")
+        mine.begin().write_text("mine")
+        mine.finish()
+    assert (tmp_path / "a.txt").read_text() == "mine"
+
+
+def test_must_be_new(tmp_path):
+    (tmp_path / "a.txt").touch()
+    with pytest.raises(OutputError, match="it exists, and if_exists is fail"):
+        WholeFile(tmp_path / "a.txt", must_be_new=True).begin()
+    WholeFile(tmp_path / "b.txt", must_be_new=True).begin()
+
+
+def test_a_report_is_probed_and_then_whole(tmp_path):
+    path = tmp_path / "deep" / "r.json"
+    write = report_file(path)
+    assert os.listdir(path.parent) == [".r.json.part"]
+    with pytest.raises(OutputError, match="another output"):
+        WholeFile(path).begin()
+    write("{}\n")
+    assert path.read_text() == "{}\n"
+    assert os.listdir(path.parent) == ["r.json"]
+    with pytest.raises(OutputError, match=r"deep: it is a folder"):
+        report_file(path.parent)
+    assert report_file(Path("/dev/null"))("x") is None
+
+
+def test_a_report_that_grows_is_whole_at_any_moment(tmp_path):
+    path = tmp_path / "r.json"
+    write = report_file(path)
+    for number in range(3):
+        write(f"{number}\n", last=False)
+        assert path.read_text() == f"{number}\n"
+        with pytest.raises(OutputError, match="another output"):  # it is still this one's
+            WholeFile(path).begin()
+    write("all\n")
+    assert path.read_text() == "all\n"
+    assert os.listdir(tmp_path) == ["r.json"]
+    WholeFile(path).begin()
+
+
+def test_a_pipe_gets_a_report_once(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    found = []
+    reader = threading.Thread(target=lambda: found.append(pipe.read_text()))
+    reader.start()
+    write = report_file(pipe)
+    write("some\n", last=False)
+    write("all\n")
+    reader.join(10)
+    assert found == ["all\n"]
+
+
+def test_a_report_that_cannot_be_written_later_leaves_the_old_one(tmp_path):
+    path = tmp_path / "r.json"
+    path.write_text("old")
+    write = report_file(path)
+    (tmp_path / ".r.json.part").unlink()
+    (tmp_path / ".r.json.part").mkdir()
+    with pytest.raises(OutputError, match=r"cannot write .*r\.json: it is a folder"):
+        write("new")
+    assert path.read_text() == "old"
+
+
+def test_at_an_end_at_once_no_part_file_is_left(tmp_path):
+    whole, other, gone = (WholeFile(tmp_path / name) for name in ("a.txt", "b.txt", "c.txt"))
+    for file in (whole, other, gone):
+        file.begin()
+    whole.finish()
+    gone.part.unlink()
+    discard_all()
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_paths_that_cannot_be(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OutputError, match=r"file/a\.txt: a part of the path is a file"):
+        WholeFile(tmp_path / "file" / "a.txt").begin()
+    with pytest.raises(OutputError, match=r"folder: it is a folder"):
+        WholeFile(tmp_path / "folder").begin()
+    with pytest.raises(OutputError, match=r"cannot write /proc/nothing/a\.txt: "):
+        WholeFile("/proc/nothing/a.txt").begin()
+
+
+def test_errors_say_the_path_and_the_reason():
+    assert str(output_error("a/b", OSError(errno.ENOSPC, "No space"))) == "cannot write a/b: the disk is full"
+    assert str(output_error("a/b", OSError(errno.EIO, "Input/output error"))) == "cannot write a/b: Input/output error"
+    assert str(output_error("a/b", ValueError("two\nlines"))) == "cannot write a/b: two lines"
+
+
+def test_a_file_may_get_its_name_at_its_end(tmp_path):
+    file = PartFile(tmp_path / "from-1.txt")
+    file.begin().write_text("x")
+    file.finish("from-1-to-9.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["from-1-to-9.txt"]
+    WholeFile(tmp_path / "from-1.txt").begin()  # nobody claims the first name any more
+
+
+def test_two_processes_may_write_one_part_file_each(tmp_path):
+    one, other = PartFile(tmp_path / "a.txt"), PartFile(tmp_path / "a.txt")
+    assert one.part != other.part
+    assert one.path == other.path
+
+
+def test_outputs_that_are_there_are_named_once_in_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for file in ("out/a.mp4", "out/clips/x.mp4", "all.jsonl"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    clips = "out/clips/{source}-{time}.mp4"
+    templates = ["out/{source}.mp4", "all.jsonl", clips, "no/{time}.jpg", "{time}.jpg", "all.jsonl"]
+    assert written(templates, ["a", "b"]) == ["out/a.mp4", "all.jsonl", "out/clips", "."]
+    assert written(["out/{source}/{time}.mp4"], ["clips"]) == ["out/clips"]
+    assert written([], ["a"]) == written(["out/{source}.mp4"], []) == []
+
+
+def test_a_file_has_the_rights_that_the_user_gives_to_new_files(tmp_path):
+    before = os.umask(0)
+    try:
+        file = WholeFile(tmp_path / "a.txt")
+        file.begin()
+        file.finish()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o666
+
+
+def test_what_is_locked_is_far_behind_all_data(tmp_path):
+    """Where locks are mandatory, as on SMB, what is locked cannot be written through another handle."""
+    file = WholeFile(tmp_path / "a.txt")
+    with file.begin().open("r+b") as other:
+        fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB, 1 << 60, 0)
+        with pytest.raises(BlockingIOError):
+            fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB, 0, 0)  # to the end of all files
+    file.discard()
+
+
+def test_a_placeholder_that_is_not_known_is_named_with_those_that_are():
+    with pytest.raises(ValueError, match=r"^path knows the placeholder \{source\} only, got \{x\} in 'a\{x\}'$"):
+        check_path("a{x}")
+    with pytest.raises(ValueError, match=r"^path knows the placeholders \{a\}, \{b\}, got \{source\} in "):
+        check_path("{a}/{source}", ("a", "b"))
+    check_path("{a}/{b}", ("a", "b"))

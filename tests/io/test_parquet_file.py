@@ -1,0 +1,69 @@
+"""Parquet files: whole or not there, in row groups, under a name that may be known at the end only."""
+
+import os
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streamkit.core.errors import MissingPackage, OutputError
+from streamkit.io.parquet_file import TableFile, arrow
+
+SCHEMA = pa.schema([("source", pa.string()), ("n", pa.int64())])
+
+
+def rows(*numbers):
+    return pa.table({"source": ["gate"] * len(numbers), "n": numbers}, SCHEMA)
+
+
+def test_it_appears_when_it_is_whole(tmp_path):
+    file = TableFile(tmp_path / "a.parquet", SCHEMA)
+    assert file.size_bytes == 0
+    file.write(rows(1, 2))
+    assert [path.suffix for path in tmp_path.iterdir()] == [".part"]
+    assert file.size_bytes > 0
+    file.write(rows(3))
+    file.finish()
+    assert os.listdir(tmp_path) == ["a.parquet"]
+    found = pq.ParquetFile(tmp_path / "a.parquet")
+    assert found.num_row_groups == 2
+    assert found.read().column("n").to_pylist() == [1, 2, 3]
+
+
+def test_it_may_get_another_name(tmp_path):
+    file = TableFile(tmp_path / "1.parquet", SCHEMA)
+    file.write(rows(1))
+    file.finish("1-9.parquet")
+    assert os.listdir(tmp_path) == ["1-9.parquet"]
+
+
+def test_nothing_is_left_of_one_that_is_given_up(tmp_path):
+    def given_up():
+        with TableFile(tmp_path / "a.parquet", SCHEMA) as file:
+            file.write(rows(1))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        given_up()
+    assert os.listdir(tmp_path) == []
+
+
+def test_one_without_rows_is_not_made(tmp_path):
+    with TableFile(tmp_path / "a.parquet", SCHEMA):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_cannot_be_written_is_told_each_time(tmp_path):
+    (tmp_path / "a").write_text("a file")
+    file = TableFile(tmp_path / "a" / "b.parquet", SCHEMA)
+    with pytest.raises(OutputError, match=r"b\.parquet: a part of the path is a file where a folder is needed"):
+        file.write(rows(1))
+    file.discard()
+
+
+def test_without_pyarrow_it_is_said_who_needs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingPackage, match=r"stage: parquet needs the package pyarrow"):
+        arrow("stage: parquet")

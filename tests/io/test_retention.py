@@ -1,0 +1,324 @@
+import errno
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from streamkit.core.counters import Counters
+from streamkit.core.errors import OutputError
+from streamkit.io import outputs
+from streamkit.io.retention import FileRetention, removable
+
+NOON = 1785585600.25  # 2026-08-01T12:00:00.250Z
+TEMPLATE = "clips/{source}/{time}-{kind}.mp4"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def shelf(keep=None, min_free=None, template=TEMPLATE):
+    made = FileRetention(template, keep, min_free, Counters(), lambda text: made.said.append(text))
+    made.said, made.counts = [], made._counters
+    return made
+
+
+def clip(source="gate", days=0.0, size=100, kind="crossed"):
+    path = shelf().path(source, "crossing", kind, NOON - days * 86400, 0.0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x" * size)
+    at = time.time() - days * 86400
+    os.utime(path, (at, at))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("template", "about", "path"),
+    [
+        (TEMPLATE, ("gate", "crossing", "crossed", NOON, 3.0), "clips/gate/20260801T120000.250Z-crossed.mp4"),
+        (TEMPLATE, ("yard/n", "a", "in out/../x", None, 83.24), "clips/yard/n/000083.240s-in_out_.._x.mp4"),
+        ("{stage}-{kind}.mkv", ("gate", "detect.post", "", None, 0), "detect.post-_.mkv"),
+        (TEMPLATE, ("gate", "x", "y", None, -1.0), "clips/gate/000000.000s-y.mp4"),
+    ],
+)
+def test_names(template, about, path):
+    assert str(shelf(template=template).path(*about)) == path
+
+
+def test_a_name_that_is_taken_gets_a_number():
+    assert [clip().name for _ in range(3)] == [f"20260801T120000.250Z-crossed{n}.mp4" for n in ("", "-2", "-3")]
+
+
+def test_old_clips_go():
+    old, new = clip(days=8), clip("other", days=6)
+    made = shelf({"age": 7 * 86400})
+    made.tidy(0.0)
+    assert (old.exists(), new.exists()) == (False, True)
+    assert made.counts.values == {"clips removed: over age": 1}
+
+
+def test_the_oldest_go_where_all_are_too_large():
+    clips = [clip(f"s{n}", days=4 - n, size=100) for n in range(4)]
+    made = shelf({"size": 250})
+    made.tidy(0.0)
+    assert [path.exists() for path in clips] == [False, False, True, True]
+    assert made.counts.values == {"clips removed: over size": 2}
+
+
+@pytest.mark.parametrize(("size", "left"), [(400, 4), (399, 3), (301, 3), (300, 3), (299, 2), (100, 1), (99, 0)])
+def test_what_is_kept_at_exactly_its_size(size, left):
+    clips = [clip(f"s{n}", days=4 - n, size=100) for n in range(4)]
+    made = shelf({"size": size})
+    made.tidy(0.0)
+    assert [path.exists() for path in clips] == [False] * (4 - left) + [True] * left
+    assert made.counts["clips removed: over size"] == 4 - left
+
+
+@pytest.mark.parametrize(("older_s", "stays"), [(-0.5, True), (0.0, True), (0.5, False)])
+def test_what_is_kept_at_exactly_its_age(monkeypatch, older_s, stays):
+    path = clip()
+    os.utime(path, (1_000_000.0 - older_s,) * 2)
+    monkeypatch.setattr(time, "time", lambda: 1_003_600.0)
+    shelf({"age": 3600.0}).tidy(0.0)
+    assert path.exists() is stays
+
+
+def test_what_is_too_old_counts_no_more_towards_the_size():
+    old, clips = clip("old", days=9, size=1000), [clip(f"s{n}", days=4 - n, size=100) for n in range(2)]
+    made = shelf({"age": 7 * 86400, "size": 200})
+    made.tidy(0.0)
+    assert [path.exists() for path in (old, *clips)] == [False, True, True]
+    assert made.counts.values == {"clips removed: over age": 1}
+
+
+def test_of_files_of_one_moment_the_first_by_name_goes():
+    clips = [clip(f"s{n}", size=100) for n in (2, 0, 1)]
+    for path in clips:
+        os.utime(path, (1000, 1000))
+    shelf({"size": 200}).tidy(0.0)
+    assert [path.exists() for path in clips] == [True, False, True]
+
+
+@pytest.mark.parametrize(("free", "there"), [(799, False), (800, True), (801, True)])
+def test_room_at_exactly_what_has_to_be_free(monkeypatch, free, there):
+    usage = shutil.disk_usage(".")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free))
+    assert shelf(min_free=800).room() is there
+
+
+@pytest.mark.parametrize(("free", "there"), [(99_999_999, False), (100_000_000, True)])
+def test_without_min_free_100_mb_have_to_be_free(monkeypatch, free, there):
+    path, usage = clip(days=9), shutil.disk_usage(".")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free))
+    assert shelf().room() is there
+    assert path.exists()
+
+
+def test_room_ends_as_soon_as_there_is_enough(monkeypatch):
+    clips = [clip(f"s{n}", days=4 - n) for n in range(4)]
+    usage = shutil.disk_usage(".")
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: usage._replace(free=400 - 100 * sum(one.exists() for one in clips))
+    )
+    assert shelf(min_free=100).room()
+    assert [path.exists() for path in clips] == [False, True, True, True]
+
+
+def test_it_looks_once_a_minute_or_when_there_is_a_new_clip():
+    made = shelf({"size": 50})
+    made.tidy(0.0)
+    path = clip()
+    made.tidy(59.0)
+    assert path.exists()
+    made.tidy(60.0)
+    assert not path.exists()
+    path = clip()
+    made.tidy_soon()
+    made.tidy(61.0)
+    assert not path.exists()
+
+
+def test_nothing_else_ever_goes():
+    ours = clip(days=9)
+    folder = ours.parent
+    others = [
+        folder / "notes.txt", folder / "best.mp4", folder / "20260801T120000.250Z-crossed.mkv",
+        folder / ".20260801T120000.250Z-crossed.mp4.part", Path("20260801T120000.250Z-crossed.mp4"),
+        folder.parent / "20260801T120000.250Z-crossed.mp4",
+    ]  # fmt: skip
+    for path in others:
+        path.touch()
+        os.utime(path, (0, 0))
+    shelf({"age": 86400, "size": 1}, min_free=1).tidy(0.0)
+    assert not ours.exists()
+    assert all(path.exists() for path in others)
+
+
+def test_without_keep_nothing_goes():
+    path = clip(days=9999)
+    shelf().tidy(0.0)
+    assert path.exists()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_room_is_made_where_it_may_be(monkeypatch, there):
+    clips = [clip(f"s{n}", days=4 - n) for n in range(4)]
+    usage = shutil.disk_usage(".")
+
+    def free(path):
+        return usage._replace(free=1000 - 100 * sum(one.exists() for one in clips) - (0 if there else 5000))
+
+    monkeypatch.setattr(shutil, "disk_usage", free)
+    made = shelf(min_free=800)
+    assert made.room() is there
+    assert [path.exists() for path in clips] == ([False, False, True, True] if there else [False] * 4)
+    assert made.counts["clips removed: disk full"] == (2 if there else 4)
+    assert "it goes on when there is room" in made.full()
+
+
+def test_room_is_never_made_where_nobody_asked_for_it(monkeypatch):
+    path = clip(days=9)
+    usage = shutil.disk_usage(".")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1))
+    assert not shelf({"age": 1}).room()
+    assert path.exists()
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES])
+def test_a_share_that_does_not_answer_is_told_where_a_file_is_written(number, monkeypatch):
+    made = shelf(keep={"age": 3600.0}, min_free=1000)
+    clip(days=1)
+
+    def broken(*args, **how):
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", broken)
+        patched.setattr(shutil, "disk_usage", broken)
+        assert made.room()
+        made.tidy(1e9)
+        with pytest.raises(OutputError, match=r"^cannot write clips/gate/"):
+            made.path("gate", "crossing", "crossed", NOON, 0.0)
+    assert dict(made.counts.values) == {}
+
+
+def test_parts_of_clips():
+    folder = clip().parent
+    part = folder / ".20260801T120000.250Z-crossed-2.mp4.part"
+    for path in (part, folder / ".x.mp4.part", folder / "20260801T120000.250Z-crossed-2.mp4.part"):
+        path.touch()
+    assert [path.resolve() for path in shelf().parts()] == [part.resolve()]
+    made = shelf()
+    made.sweep()
+    assert not part.exists()
+    assert made.counts.values == {"unfinished clips removed": 1}
+    assert len([name for name in os.listdir(folder) if name.endswith(".part")]) == 2
+
+
+def test_a_part_that_cannot_be_swept_is_said_and_ends_nothing(monkeypatch):
+    folder = clip().parent
+    parts = [folder / f".20260801T120000.250Z-crossed-{n}.mp4.part" for n in (2, 3)]
+    for part in parts:
+        part.touch()
+
+    def first_refused(part):
+        if part.resolve() == parts[0].resolve():
+            raise PermissionError(13, "Permission denied")
+        return outputs.sweep(part)
+
+    monkeypatch.setattr("streamkit.io.retention.sweep", first_refused)
+    made = shelf()
+    made.sweep()
+    assert made.counts.values == {
+        "unfinished clips removed": 1,
+        "unfinished clips not removed": 1,
+    }
+    assert made.said == [f"cannot remove {parts[0]}: Permission denied"]
+
+
+@pytest.mark.parametrize(
+    ("template", "may"),
+    [(TEMPLATE, True), ("/data/{time}.mp4", True), ("{source}/{time}.mp4", False), ("./{time}.mp4", False),
+     ("clips/{kind}.mp4", False)],
+)  # fmt: skip
+def test_which_templates_can_be_tidied(template, may):
+    assert removable(template) is may
+
+
+def test_a_clip_that_cannot_be_removed_is_said(monkeypatch):
+    clip(days=9)
+    made = shelf({"age": 1})
+
+    def refuse(self, missing_ok=False):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    made.tidy(0.0)
+    assert made.counts.values == {"clips not removed": 1}
+    assert "Permission denied" in made.said[0]
+
+
+DATED = "snaps/{source}/{date}/{time}_{label}_{track_id}.jpg"
+
+
+def picture(label="person", track="7", time_s=NOON, source="gate"):
+    return shelf(template=DATED).path(source, "door", "crossed", time_s, 83.24, label=label, track_id=track)
+
+
+def test_snapshots_have_more_in_their_names():
+    assert str(picture()) == "snaps/gate/2026-08-01/20260801T120000.250Z_person_7.jpg"
+    assert str(picture("a/../{source}", "none", None)) == "snaps/gate/video/000083.240s_a_..__source__none.jpg"
+    assert str(picture(source="yard/{date}")) == "snaps/yard/{date}/2026-08-01/20260801T120000.250Z_person_7.jpg"
+
+
+def test_a_folder_goes_with_its_last_picture():
+    old, other = picture(), picture(time_s=NOON + 86400)
+    mine = [old, old.with_name("20260801T120001.250Z_person_8.jpg"), other, other.with_name("notes.txt")]
+    for path in mine:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+        os.utime(path, (1, 1))
+    kept = shelf({"age": 3600.0}, template=DATED)
+    kept._what = "snapshots"
+    kept.tidy(0.0)
+    assert [path.exists() for path in mine] == [False, False, False, True]
+    assert not old.parent.exists()
+    assert other.parent.exists()
+    assert kept.counts["snapshots removed: over age"] == 3
+
+
+def test_the_folder_of_all_files_stays_without_one():
+    """A share may be mounted there."""
+    kept = shelf({"age": 3600.0}, template="clips/{time}.mp4")
+    path = kept.path("gate", "door", "crossed", NOON, 0.0)
+    path.parent.mkdir()
+    path.touch()
+    os.utime(path, (1, 1))
+    kept.tidy(0.0)
+    assert not path.exists()
+    assert path.parent.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("what", "min_free", "text"),
+    [
+        ("clips", 1_600_000, "recording stops: less than 2 MB are free under clips; it goes on when there is room"),
+        ("snapshots", None, "no snapshots are written: less than 100 MB are free under clips; it goes on when there"),
+        ("clips", 5_000_000_000, "recording stops: less than 5,000 MB are free under clips; it goes on when there"),
+    ],
+)
+def test_the_message_that_there_is_no_room(what, min_free, text):
+    assert FileRetention(TEMPLATE, None, min_free, Counters(), print, what).full().startswith(text)
+
+
+def test_the_disk_is_asked_where_the_folder_will_be(monkeypatch):
+    asked, usage = [], shutil.disk_usage(".")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: asked.append(str(path)) or usage._replace(free=10**12))
+    assert shelf(template="deep/er/{time}.mp4").room()
+    Path("deep").mkdir()
+    assert shelf(template="deep/er/{time}.mp4").room()
+    assert asked == [".", "deep"]

@@ -1,0 +1,103 @@
+"""Which frames of a source are taken."""
+
+import itertools
+import math
+
+import pytest
+
+from streamkit.media.frame_sampling import FrameSampler, check_part, nothing_taken, numbers, sample_frames
+
+RATE = 25
+
+
+def taken(times, *, every=1, fps=None):
+    thinning = FrameSampler(every, fps)
+    return [n for n, pts_s in enumerate(times) if thinning.takes(n, pts_s)]
+
+
+def test_every_nth_and_so_many_a_second():
+    times = [n / RATE for n in range(50)]
+    assert taken(times) == list(range(50))
+    assert taken(times, every=20) == [0, 20, 40]
+    assert taken(times, fps=5) == list(range(0, 50, 5))
+    assert taken(times, fps=5, every=4) == [0, 8, 12, 16, 20, 28, 32, 36, 40, 48]  # 8 is the first one due behind 0.2 s
+    assert taken([100 + pts_s for pts_s in times], fps=5) == list(range(0, 50, 5))
+    assert taken(times, fps=60) == list(range(50))
+    assert taken([0, 0, 0.2, 0.2, 0.4], fps=5) == [0, 2, 4]
+
+
+def test_a_frame_taken_late_does_not_shift_those_behind_it():
+    assert taken([0, 0.19, 0.39, 0.41, 0.6], fps=5) == [0, 2, 3, 4]
+
+
+@pytest.mark.parametrize("back_s", [1.5, 40.0, 2**33 / 90_000, 1e9])
+def test_times_that_jump_back_go_on_in_step(back_s):
+    """A second client at an RTSP mount, a counter that wraps: what is taken stays even, to a frame."""
+    times = [n / RATE - (back_s if n >= 52 else 0.0) for n in range(150)]
+    assert taken(times, fps=5) == [*range(0, 51, 5), *range(56, 150, 5)]
+
+
+def test_a_clock_that_is_set_back_again_and_again_stops_nothing():
+    times = [n / RATE - 2.0 * (n // 30) for n in range(600)]
+    found = taken(times, fps=5)
+    assert {b - a for a, b in itertools.pairwise(found)} == {5, 6}
+    sinking = [-0.3 * n for n in range(100)]  # by less than a second each
+    climbing = [*sinking, *(-29.7 + n / RATE for n in range(50))]
+    assert len([n for n in taken(climbing, fps=5) if n >= 100]) >= 5  # a second at most is waited out
+
+
+def test_jitter_is_no_jump():
+    """Times that fall back by less than a second are waited for: the rate never rises by them."""
+    times = [n / RATE + (0.9 if n % 10 == 3 else 0.0) for n in range(250)]
+    assert taken(times, fps=5) == [0, *range(3, 250, 10)]
+    slightly = [n / RATE - (1.0 if n >= 50 else 0.0) for n in range(100)]  # to 1.0 from 1.96: within it
+    assert taken(slightly, fps=5) == [*range(0, 50, 5), 75, 80, 85, 90, 95]
+
+
+@pytest.mark.parametrize("ahead_s", [3.0, 90_000.0])
+def test_times_that_jump_ahead_and_back(ahead_s):
+    times = [n / RATE + (ahead_s if 50 <= n < 53 else 0.0) for n in range(150)]
+    assert taken(times, fps=5) == [*range(0, 51, 5), *range(56, 150, 5)]
+
+
+def test_thinned_is_a_thinning():
+    found = sample_frames(((n, f"p{n}", n / RATE) for n in range(20)), 2, 5)
+    assert list(found) == [(n, f"p{n}", n / RATE) for n in (0, 6, 10, 16)]
+
+
+def test_parts_of_numbered_frames():
+    assert numbers(100, 25, 0.0, None) == range(100)
+    assert numbers(100, 25, 1.0, 2.0) == range(25, 50)
+    assert numbers(100, 25, 1.01, 2.01) == range(26, 51)
+    assert numbers(100, 25, 3.0, 9.0) == range(75, 100)
+    assert numbers(None, 10, 0.5, None)[0] == 5
+    assert numbers(None, 10, 0.5, 1.0) == range(5, 10)
+    with pytest.raises(ValueError, match="start 2 s and end 2 s"):
+        check_part(2.0, 2.0)
+    check_part(2.0, math.inf)
+    check_part(2.0, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "more", "text", "cause"),
+    [
+        ((4.0, 0.0, None, 1), {}, "it ended before its first picture", None),
+        ((4.0, 0.0, None, 1), {"keyframes": True}, "none of its pictures can be decoded without others", "codec"),
+        ((4.0, 5.0, None, 1), {}, "no picture between start 5 s and end; the video is 4 s long", None),
+        ((None, 5.0, 6.5, 1), {}, "no picture between start 5 s and end 6.5 s", None),
+        (
+            (4.004, 0.0, 1.0, 1), {"keyframes": True},
+            "no keyframe between start 0 s and end 1 s; the video is 4 s long", None,
+        ),
+        (
+            (1.25, 0.5, None, 2), {},
+            "no picture whose number is a multiple of every, 2, between start 0.5 s and end; the video is 1.25 s long",
+            None,
+        ),
+    ],
+)  # fmt: skip
+def test_why_no_frame_was_taken(given, more, text, cause):
+    length_s, start_s, end_s, every = given
+    error = nothing_taken("a.mp4", "the video", length_s, start_s, end_s, every, **more)
+    assert str(error) == f"a.mp4: {text}"
+    assert error.cause == cause

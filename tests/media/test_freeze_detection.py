@@ -1,0 +1,59 @@
+import numpy as np
+import pytest
+
+from streamkit.core.data import Color, Surface
+from streamkit.media.freeze_detection import FreezeDetector
+
+
+def surface(value, xp=np):
+    data = xp.zeros((96, 64), np.uint8)
+    data[8, 16] = value
+    if xp is not np:
+        xp.cuda.get_current_stream().synchronize()  # it has no event to wait for
+    return Surface(data, Color())
+
+
+def when(still, values, xp=np):
+    """The seconds at which it says so, where a picture comes each second."""
+    return [now for now, value in enumerate(values) if still(surface(value, xp), float(now))]
+
+
+def test_a_picture_that_stays():
+    assert when(FreezeDetector(4.0), [1] * 10) == [4]
+    assert when(FreezeDetector(4.0), [1, 2, 2, 2, 2, 2, 2]) == [5]
+    assert when(FreezeDetector(4.0), list(range(50))) == []
+    assert when(FreezeDetector(4.0), [1, 1, 1, 2] * 5) == []
+
+
+def test_a_still_scene_is_left_alone_for_longer_each_time():
+    still = FreezeDetector(4.0)
+    assert when(still, [1] * 6) == [4]
+    still.begin()  # connected again: the same scene, decoded a little differently
+    assert when(still, [2] * 18) == [16]
+    still.begin()
+    assert when(still, [3] * 60) == []
+    assert when(FreezeDetector(4.0), [1] * 6) == [4]
+
+
+def test_what_moves_again_is_watched_as_before():
+    still = FreezeDetector(4.0)
+    when(still, [1] * 6)
+    still.begin()
+    assert when(still, [2, 3, 3, 3, 3, 3, 3]) == [5]
+
+
+def test_it_looks_once_a_second():
+    still, seen = FreezeDetector(60.0), []
+    for n in range(100):
+        picture = surface(n)
+        still._fingerprint = lambda one: seen.append(one) or 0
+        still(picture, n * 0.04)
+    assert 4 <= len(seen) <= 5
+
+
+@pytest.mark.gpu
+def test_on_a_device():
+    import cupy
+
+    assert when(FreezeDetector(4.0), [1] * 6, cupy) == [4]
+    assert when(FreezeDetector(4.0), list(range(12)), cupy) == []

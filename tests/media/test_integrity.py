@@ -1,0 +1,96 @@
+"""A file that was cut is told, in every container, also where its times do not begin at 0; a whole one is not."""
+
+from contextlib import closing
+
+import av
+import pytest
+from support.clips import shifted, write
+
+from streamkit.core.counters import Counters
+from streamkit.core.data import Device
+from streamkit.core.errors import SourceError
+from streamkit.media.reader import VideoReader
+from streamkit.media.surfaces import SurfacePool
+
+
+def count(path):
+    with closing(VideoReader(str(path), Device(), SurfacePool(Device()), Counters(), print)) as reader:
+        return sum(1 for _ in reader.pictures())
+
+
+@pytest.mark.parametrize("shift_s", [0.0, 2.0, 3600.0])
+@pytest.mark.parametrize(
+    ("name", "codec", "options"),
+    [
+        ("a.mkv", "libx264", {}),
+        ("a.webm", "libvpx-vp9", {}),
+        ("a.flv", "libx264", {}),
+        ("a.mp4", "libx264", {"movflags": "faststart"}),
+        ("a.mov", "mjpeg", {"movflags": "faststart"}),
+    ],
+)
+def test_a_file_that_was_cut_is_told_and_a_whole_one_is_not(tmp_path, name, codec, options, shift_s):
+    pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+    first = write(tmp_path / "first.nut", frames=100, codec=codec, pix_fmt=pix_fmt, options={"bf": "0"})
+    path = shifted(tmp_path / name, first, shift_s, **options)
+    assert count(path) == 100
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) * 6 // 10])
+    with pytest.raises(SourceError, match=r"ends early: .*of 4\.[01] s could be read") as caught:
+        count(path)
+    assert caught.value.cause == "truncated"
+
+
+@pytest.mark.parametrize("shift_s", [0.0, 2.0])
+def test_avi_that_was_cut_is_told_also_where_places_are_empty(tmp_path, shift_s):
+    first = write(tmp_path / "first.nut", frames=100, codec="mpeg4")
+    path = shifted(tmp_path / "a.avi", first, shift_s)
+    assert count(path) == 100
+    whole = path.read_bytes()
+    path.write_bytes(whole[: whole.index(b"idx1") * 6 // 10])
+    with pytest.raises(SourceError, match="ends early") as caught:
+        count(path)
+    assert caught.value.cause == "truncated"
+
+
+def cut_behind(path, packets):
+    """Cut an mp4 whose index is at its beginning, behind so many packets."""
+    with av.open(str(path)) as given:
+        places = [packet.pos for packet in given.demux(video=0) if packet.size]
+    path.write_bytes(path.read_bytes()[: places[packets]])
+
+
+@pytest.mark.parametrize(
+    ("frames", "left", "whole"),
+    [
+        # of what the header promises 2 % and 3 more may be missing, and half a second: it may have been written early
+        (100, 99, True), (100, 95, True), (100, 94, False), (100, 75, False),
+        (500, 488, True), (500, 487, True), (500, 486, False),
+    ],
+)  # fmt: skip
+def test_how_much_may_be_missing(tmp_path, frames, left, whole):
+    path = write(tmp_path / "a.mp4", frames=frames, rate=100, options={"bf": "0", "movflags": "faststart"})
+    moved = shifted(tmp_path / "b.mp4", path, 0.0, movflags="faststart")
+    cut_behind(moved, left)
+    if whole:
+        assert count(moved) == left
+        return
+    with pytest.raises(SourceError) as caught:
+        count(moved)
+    assert caught.value.cause == "truncated"
+    said = f"{left} of {frames} pictures, {left / 100:.1f} of {frames / 100:.1f} s could be read"
+    assert str(caught.value) == f"{moved} ends early: {said}; the file was cut short"
+
+
+@pytest.mark.parametrize(("left", "whole"), [(88, True), (87, False)])
+def test_how_much_time_may_be_missing_where_frames_are_not_promised(tmp_path, left, whole):
+    first = write(tmp_path / "a.mp4", frames=100, options={"bf": "0", "movflags": "faststart"})
+    path = shifted(tmp_path / "b.mkv", first, 0.0)
+    with av.open(str(path)) as given:
+        places = [packet.pos for packet in given.demux(video=0) if packet.size]
+    path.write_bytes(path.read_bytes()[: places[left]])
+    if whole:
+        assert count(path) == left
+    else:
+        with pytest.raises(SourceError, match=r"ends early: 3\.5 of 4\.0 s could be read"):
+            count(path)

@@ -1,0 +1,145 @@
+"""Times that only rise: over loops, clocks that are set, B pictures, and decoding times that are missing or wrong."""
+
+import threading
+import time
+from contextlib import closing
+from fractions import Fraction
+from itertools import pairwise
+
+import av
+import pytest
+from support.clips import write
+
+from streamkit.media.clip import Clip
+from streamkit.media.demux import Demuxer
+from streamkit.media.monotonic_timestamps import TICKS_PER_S, MonotonicTimestamps
+from streamkit.media.ring import PacketRing
+
+RATE, TICK = 10, 9000  # pictures a second, and ticks of 90 kHz from one to the next
+STEP = TICKS_PER_S // RATE
+# the order in which pictures are decoded: without B pictures, with some between two others, and with B pictures of B
+ORDERS = {
+    "none": [0, 1, 2, 3, 4, 5, 6, 7],
+    "some": [0, 3, 1, 2, 6, 4, 5, 7],
+    "pyramid": [0, 4, 2, 1, 3, 7, 6, 5],
+}
+DEPTH = {"none": 0, "some": 1, "pyramid": 2}
+JUMPS = {"back": -3_000_000_000, "a little back": -6 * TICK, "ahead": 3600 * 90_000, "beyond a day": 90_000 * 100_000}
+
+
+def packets(order, told, groups=4, first=5_000_000_000):
+    """Times of showing and decoding, and whether it is a keyframe; `told` says how the second are."""
+    for group in range(groups):
+        for place, number in enumerate(order):
+            at = group * len(order) + place
+            pts = first + (group * len(order) + number) * TICK
+            own = first + (at - DEPTH[next(name for name, one in ORDERS.items() if one is order)]) * TICK
+            yield pts, {"right": own, "as shown": pts, "missing": None}[told], place == 0
+
+
+def clock(live=True):
+    made = MonotonicTimestamps()
+    made.begin(Fraction(1, 90_000), Fraction(RATE), live=live)
+    return made
+
+
+def holds(times):
+    assert all(dts <= pts for pts, dts in times)
+    assert all(b[1] - a[1] >= TICKS_PER_S // 1000 for a, b in pairwise(times))
+
+
+@pytest.mark.parametrize("told", ["right", "as shown", "missing"])
+@pytest.mark.parametrize("jump", JUMPS)
+@pytest.mark.parametrize("name", ORDERS)
+def test_a_clock_that_is_set_goes_on_with_all_pictures_at_their_distances(name, jump, told):
+    made, order = clock(), ORDERS[name]
+    before = [made.times(*one[:2], keyframe=one[2]) for one in packets(order, "right")]
+    behind = packets(order, told, first=5_000_000_000 + 4 * 8 * TICK + JUMPS[jump])
+    behind = [made.times(*one[:2], keyframe=one[2]) for one in behind]
+    holds(before + behind)
+    for times in (before, behind):
+        assert [pts - times[0][0] for pts, _ in times] == [(group * 8 + n) * STEP for group in range(4) for n in order]
+    gap = behind[0][0] - max(pts for pts, _ in before)
+    assert STEP <= gap <= 2 * STEP, "the first picture behind is shown after the last one before, and soon"
+
+
+def test_times_of_decoding_that_are_right_are_kept():
+    made = clock()
+    given = list(packets(ORDERS["pyramid"], "right"))
+    times = [made.times(pts, dts, keyframe=key) for pts, dts, key in given]
+    assert [dts for _, dts in times] == [(dts - given[0][1]) * TICKS_PER_S // 90_000 for _, dts, _ in given]
+
+
+def test_pictures_without_any_time_come_one_frame_time_apart():
+    made = clock(live=False)
+    times = [made.times(None, None, keyframe=number == 0) for number in range(5)]
+    assert [b[0] - a[0] for a, b in pairwise(times)] == [STEP] * 4
+    holds(times)
+
+
+def test_a_live_clock_that_is_set_has_the_gap_of_the_time_that_passed(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    made = clock()
+    before = [made.times(*one[:2], keyframe=one[2]) for one in packets(ORDERS["some"], "right")]
+    now[0] += 7
+    behind = made.times(0, 0, keyframe=True)
+    assert behind[1] - before[-1][1] == 7 * TICKS_PER_S
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+@pytest.mark.parametrize("bf", ["0", "2", "3"])
+@pytest.mark.parametrize("jump_s", [-3600, 3600])
+def test_clips_over_and_after_a_jump_show_every_picture_at_its_distance(tmp_path, bf, suffix, jump_s):
+    """FFmpeg's decoding times are those of showing from there on."""
+    options = {"g": "10", "bf": bf, "b_strategy": "0", "b-pyramid": "normal", "sc_threshold": "0"}
+    path = write(tmp_path / "a.mp4", frames=60, options=options)
+    ring = PacketRing(("record",), limit_bytes=1 << 30, guard=threading.Lock())
+    with av.open(str(path)) as source:
+        stream = source.streams.video[0]
+        ring.begin(stream, live=True)
+        for number, packet in enumerate(p for p in source.demux(stream) if p.size):
+            if number >= 30:
+                packet.pts = packet.dts = packet.pts + round((jump_s + 7200) / packet.time_base)
+            else:
+                shift = round(7200 / packet.time_base)
+                packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
+            ring.put(packet)
+    for first in (10, 30, 40):
+        taken = ring.take(first, 99)
+        clip = Clip(tmp_path / f"{first}.{suffix}", taken[0], {})
+        assert all(clip.write(kept) for kept in taken)
+        clip.finish()
+        with av.open(str(clip.path)) as back:
+            frames = [float(frame.time) for frame in back.decode(video=0)]
+        steps = [b - a for a, b in pairwise(frames)]
+        assert len(frames) == 60 - first
+        over = [steps.pop(30 - first - 1)] if first < 30 else []
+        assert steps == pytest.approx([0.04] * len(steps), abs=0.002)
+        assert all(step > 0.038 and step < 0.3 for step in over)
+
+
+def test_a_camera_that_sets_its_clock_for_another_client_has_clips_from_there_on(rtsp, tmp_path):
+    options = {"g": "10", "bf": "2", "b_strategy": "0", "sc_threshold": "0"}
+    uri = rtsp({"a": write(tmp_path / "a.mp4", frames=250, options=options)}).url("a")
+    ring, given, set_at = PacketRing(("record",), limit_bytes=1 << 30, guard=threading.Lock()), [], None
+    with closing(Demuxer(uri)) as demuxer:
+        ring.begin(demuxer.stream, live=True)
+        for packet in demuxer.packets():
+            ring.put(packet)
+            given.append(packet.pts)
+            if len(given) == 60:
+                with closing(Demuxer(uri)) as other:
+                    next(other.packets())
+            if set_at is None and len(given) > 60 and packet.pts is not None and packet.pts < max(given[1:60]) - 90_000:
+                set_at = len(given) - 1
+            if set_at is not None and len(given) > set_at + 50:
+                break
+            assert len(given) < 200, "its clock was not set"
+    first = next(kept for kept in ring.take(set_at, 999) if kept.keyframe)
+    clip = Clip(tmp_path / "b.mp4", first, {})
+    assert all(clip.write(kept) for kept in ring.take(first.number, first.number + 29))
+    clip.finish()
+    with av.open(str(clip.path)) as back:
+        frames = [float(frame.time) for frame in back.decode(video=0)]
+    assert [b - a for a, b in pairwise(frames)] == pytest.approx([0.04] * 29, abs=0.002)

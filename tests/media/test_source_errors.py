@@ -1,0 +1,170 @@
+import os
+
+import av
+import numpy as np
+import pytest
+from support.clips import write
+from support.rights import without_rights
+
+from streamkit.core.counters import Counters
+from streamkit.core.data import Device
+from streamkit.core.errors import SourceError
+from streamkit.media.link import ConnectionOptions
+from streamkit.media.reader import VideoReader
+from streamkit.media.source_errors import check_file
+from streamkit.media.surfaces import SurfacePool
+
+
+def failure(uri, device=Device()):  # noqa: B008  # a frozen value
+    """How many pictures came, and the error."""
+    count, counters = 0, Counters()
+    with pytest.raises(SourceError) as caught:  # noqa: PT012  # pictures come before the error
+        reader = VideoReader(str(uri), device, SurfacePool(device), counters, print, link=ConnectionOptions(2))
+        try:
+            for _ in reader.pictures():
+                count += 1
+        finally:
+            reader.close()
+    assert "\n" not in str(caught.value)
+    return count, str(caught.value), counters
+
+
+def test_nothing_there(tmp_path):
+    assert failure(tmp_path / "a.mp4")[:2] == (0, f"{tmp_path}/a.mp4: there is no such file")
+
+
+def test_a_folder(tmp_path):
+    assert failure(tmp_path)[1] == f"{tmp_path}: the folder holds no video and no picture"
+    assert failure(f"{tmp_path}/*.mp4")[1] == f"{tmp_path}/*.mp4: the pattern holds no video and no picture"
+    (tmp_path / "a.mp4").touch()
+    assert "this is a folder" in failure(tmp_path)[1]
+
+
+def test_empty_and_text(tmp_path):
+    (tmp_path / "empty.mp4").touch()
+    (tmp_path / "text.mp4").write_text("Grüße, this is not a video\n" * 300)
+    assert "the file is empty" in failure(tmp_path / "empty.mp4")[1]
+    assert "not a video but a text" in failure(tmp_path / "text.mp4")[1]
+
+
+def test_bytes_of_no_kind(tmp_path):
+    (tmp_path / "a.mp4").write_bytes(bytes(range(256)) * 50)
+    assert "not a video that FFmpeg can read" in failure(tmp_path / "a.mp4")[1]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_no_permission(tmp_path):
+    path = write(tmp_path / "a.mp4")
+    path.chmod(0)
+    assert "no permission" in failure(path)[1]
+
+
+def test_no_permission_in_a_word_of_a_file_a_folder_and_what_is_in_it(tmp_path):
+    (tmp_path / "shut").mkdir()
+    for name in ("a.mp4", "shut/b.mp4"):
+        write(tmp_path / name, frames=2)
+    for name in ("a.mp4", "shut"):
+        (tmp_path / name).chmod(0)
+    code = (
+        "import sys; from streamkit.media.source_errors import cannot_open\n"
+        "for path in sys.argv[1:]: error = cannot_open(path, OSError(5, 'x')); print(error.cause, str(error))"
+    )
+    paths = [str(tmp_path / name) for name in ("a.mp4", "shut", "shut/b.mp4")]
+    told = without_rights("-c", code, *paths)
+    (tmp_path / "shut").chmod(0o755)
+    words = ("read it", "look into this folder", "read it")
+    assert told.stdout.splitlines() == [
+        f"permission {path}: no permission to {word}" for path, word in zip(paths, words, strict=True)
+    ]
+
+
+def test_what_is_no_file_is_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe.mp4")
+    (tmp_path / "link.mp4").symlink_to("/dev/zero")
+    for name, what in (("pipe.mp4", "named pipe"), ("link.mp4", "device")):
+        with pytest.raises(SourceError, match=f"{name}: this is a {what}, not a video file") as caught:
+            check_file(str(tmp_path / name))
+        assert caught.value.cause == "no_video"
+    check_file(str(tmp_path))
+    check_file(str(tmp_path / "gone.mp4"))
+
+
+def test_no_video_stream(tmp_path):
+    path = tmp_path / "sound.mp4"
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("aac", rate=44100)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        frame.sample_rate = 44100
+        output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    assert failure(path)[1].endswith("has no video stream")
+
+
+def test_the_index_is_missing(tmp_path):
+    whole = write(tmp_path / "a.mp4", frames=50).read_bytes()
+    (tmp_path / "b.mp4").write_bytes(whole[: len(whole) // 2])
+    assert "index is missing (moov atom not found)" in failure(tmp_path / "b.mp4")[1]
+
+
+@pytest.mark.parametrize(("name", "counted"), [("a.mp4", True), ("a.mkv", False)])
+def test_cut_in_the_middle(tmp_path, name, counted):
+    options = {"bf": "0"}
+    path = tmp_path / name
+    if counted:
+        made = write(tmp_path / "made.mkv", frames=100, options=options)
+        with av.open(str(made)) as given, av.open(str(path), "w", options={"movflags": "faststart"}) as output:
+            stream = output.add_stream_from_template(given.streams.video[0])
+            for packet in given.demux(video=0):
+                if packet.size:
+                    packet.stream = stream
+                    output.mux(packet)
+    else:
+        write(path, frames=100, options=options)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) * 6 // 10])
+    count, text, _ = failure(path)
+    assert 20 < count < 95
+    assert "ends early" in text
+    assert "of 4.0 s could be read" in text
+    assert (f"{count} of 100 pictures" in text) == counted
+
+
+@pytest.mark.parametrize("device", [Device(), pytest.param(Device("cuda"), marks=pytest.mark.gpu)], ids=str)
+def test_flipped_bytes(test_data, tmp_path, device):
+    data = bytearray((test_data / "videos" / "vtest_480x360.mp4").read_bytes())
+    start = data.find(b"mdat") + 100
+    for i in range(start, len(data), 9973):
+        data[i] ^= 0xFF
+    path = tmp_path / "flip.mp4"
+    path.write_bytes(data)
+    count, text, counters = failure(path, device)
+    assert count > 700
+    assert "is damaged" in text
+    assert counters["decode errors concealed"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("gone.mp4", "missing"),
+        ("link.mp4", "missing"),
+        ("", "no_video"),
+        ("empty.mp4", "empty"),
+        ("text.mp4", "no_video"),
+    ],
+)  # fmt: skip
+def test_a_files_trouble_in_a_word(tmp_path, name, cause):
+    (tmp_path / "empty.mp4").touch()
+    (tmp_path / "text.mp4").write_text("no video")
+    (tmp_path / "link.mp4").symlink_to("nowhere")
+    with pytest.raises(SourceError) as caught:
+        VideoReader(str(tmp_path / name), Device(), SurfacePool(Device()), Counters(), print)
+    assert caught.value.cause == cause
+    if name == "link.mp4":
+        assert str(caught.value).endswith("there is no such file: the link leads to nowhere, which is not there")
+
+
+def test_refused_and_masked():
+    text = failure("http://user:secret@127.0.0.1:9/a.mp4")[1]
+    assert text.startswith("http://user:***@127.0.0.1:9/a.mp4: connection refused")
+    assert "secret" not in text

@@ -1,0 +1,90 @@
+"""The commands of justfile, workflows and commit hooks exist and agree with pyproject.toml."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+JUSTFILE = (ROOT / "justfile").read_text()
+RECIPES = set(re.findall(r"^([\w-]+)(?: .*)?:$", JUSTFILE, re.MULTILINE))
+WORKFLOWS = {path.name: yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "workflows").glob("*.yml")}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+
+
+def commands(workflow: str) -> list[str]:
+    """Every command line of a workflow's steps."""
+    jobs = WORKFLOWS[workflow]["jobs"].values()
+    return [line for job in jobs for step in job["steps"] for line in step.get("run", "").splitlines()]
+
+
+def matrix(workflow: str, job: str, axis: str) -> list[str]:
+    return WORKFLOWS[workflow]["jobs"][job]["strategy"]["matrix"][axis]
+
+
+def named(extra: str) -> set[str]:
+    return {re.match(r"[\w-]+", requirement)[0] for requirement in EXTRAS[extra]}
+
+
+def test_the_recipes_that_newcomers_expect_are_there():
+    assert {"setup", "test", "lint", "docs", "bench", "soak", "mutants"} <= RECIPES
+
+
+@pytest.mark.parametrize("file", re.findall(r"\b((?:tests|docs|\.ci)/[\w/]*\w+(?:\.py)?)(?=\s|$)", JUSTFILE))
+def test_every_file_that_a_recipe_runs_exists(file):
+    assert (ROOT / file).is_file()
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS)
+def test_workflows_only_install_run_recipes_and_the_gate(workflow):
+    assert commands(workflow)
+    for line in commands(workflow):
+        program, *words = line.split()
+        if program == "just":
+            assert words[0] in RECIPES, line
+        elif program == "python":
+            extras = re.search(r"pip install -e '\.\[([\w,]+)\]'$", line)
+            assert extras, line
+            assert set(extras[1].split(",")) <= set(EXTRAS), line
+        else:
+            assert line == ".ci/run"
+
+
+def test_the_gate_checks_style_types_and_docs_by_the_same_recipes():
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert {"just lint", "just docs"} <= set(lines)
+
+
+def test_continuous_integration_covers_every_python_version():
+    low, end = map(int, re.fullmatch(r">=3\.(\d+),<3\.(\d+)", PROJECT["requires-python"]).groups())
+    assert matrix("ci.yml", "gate", "python") == [f"3.{minor}" for minor in range(low, end)]
+
+
+def test_the_nightly_mutants_are_of_packages():
+    packages = matrix("nightly.yml", "mutants", "package")
+    assert len(packages) > 10
+    assert [name for name in packages if not (ROOT / "streamkit" / name / "__init__.py").is_file()] == []
+    assert [name for name in packages if not (ROOT / "tests" / name).is_dir()] == []
+
+
+def test_the_extra_dev_is_all_that_a_contributor_needs():
+    assert named("dev") == {PROJECT["name"], "rust-just"}
+    assert "streamkit-video[docs,lint,test]" in EXTRAS["dev"]
+    assert {"pytest", "hypothesis"} <= named("test")
+    assert {"mypy", "pre-commit", "ruff"} <= named("lint")
+    assert {"mkdocs-material", "mkdocstrings"} <= named("docs")
+
+
+def test_commit_hooks_use_the_tools_of_the_extra_lint():
+    repos = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    local = next(repo["hooks"] for repo in repos if repo["repo"] == "local")
+    assert {hook["entry"].split()[0] for hook in local} == {"ruff", "mypy"} <= named("lint")
+    assert all(hook["language"] == "system" for hook in local)
+    assert all(re.fullmatch(r"v\d+\.\d+\.\d+", repo["rev"]) for repo in repos if repo["repo"] != "local")
+
+
+def test_type_checkers_find_the_marker_of_typed_packages():
+    assert (ROOT / "streamkit" / "py.typed").is_file()

@@ -1,0 +1,191 @@
+"""Every Markdown page: links and anchors resolve, pipelines pass `check`, Python compiles, options are listed."""
+
+import importlib.util
+import re
+import textwrap
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
+
+import pytest
+import yaml
+
+from streamkit.cli.check import check
+from streamkit.config.pipeline_config import read
+from streamkit.core.options import options
+from streamkit.core.stage import default_registry
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = (".github", "docs", "examples", "models", "plugins", "samples", "tests")
+PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
+NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
+
+FENCE = re.compile(r"^( *)(```+|~~~+)([\w-]*).*?\n(.*?)^ *\2 *$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(\s*<?([^()\s<>]+)>?(?:\s+\"[^\"]*\")?\s*\)|^\[[^\]]+\]:\s*(\S+)", re.MULTILINE)
+HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
+ANCHOR = re.compile(r"<\w+[^>]* (?:id|name)=\"([^\"]+)\"")
+VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+
+class Snippet(NamedTuple):
+    """A block of code: the page, the line it begins on, its language and its text."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+@cache
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def prose(name: str) -> str:
+    """A page without its code."""
+    return re.sub(r"`[^`\n]*`", "``", FENCE.sub("", text_of(name)))
+
+
+def snippets(name: str) -> list[Snippet]:
+    text = text_of(name)
+    return [
+        Snippet(name, text[: found.start()].count("\n") + 1, found[3], textwrap.dedent(found[4]))
+        for found in FENCE.finditer(text)
+    ]
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub, and the site, give a heading."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+@cache
+def anchors(name: str) -> set[str]:
+    text, seen, found = FENCE.sub("", text_of(name)), Counter(), set()
+    for heading in HEADING.findall(text):
+        one = slug(heading)
+        found.add(f"{one}-{seen[one]}" if seen[one] else one)
+        seen[one] += 1
+    return found | set(ANCHOR.findall(text))
+
+
+@cache
+def generated() -> frozenset[Path]:
+    """Pages that only the built site has, by the place that a page in docs/ names them by."""
+    spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "docs" / "site_hooks.py")
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    return frozenset(ROOT / "docs" / place for place in hooks.generated())
+
+
+def broken(name: str) -> list[str]:
+    """The links of a page that lead nowhere."""
+    wrong, page = [], ROOT / name
+    for link in (one or other for one, other in LINK.findall(prose(name))):
+        path, _, anchor = unquote(link).partition("#")
+        if re.match(r"[a-z][a-z0-9+.-]*:", link):
+            continue
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists():
+            if not (name.startswith("docs/") and target in generated()):
+                wrong.append(link)
+        elif anchor and target.suffix == ".md" and anchor not in anchors(target.relative_to(ROOT).as_posix()):
+            wrong.append(link)
+    return wrong
+
+
+ALL = [one for name in NAMES for one in snippets(name)]
+YAML = [one for one in ALL if one.language in ("yaml", "yml")]
+PIPELINES = [one for one in YAML if re.search(r"^sources:", one.text, re.MULTILINE)]
+PYTHON = [one for one in ALL if one.language in ("python", "py")]
+
+
+OPTIONS_OF = {  # the pages that have every option of a stage
+    "line_counter": ["analytics.md"],
+    "zone": ["analytics.md"],
+    "direction": ["motion.md", "analytics.md"],
+    "speed": ["motion.md", "analytics.md"],
+    "proximity": ["motion.md", "analytics.md"],
+    "heatmap": ["motion.md", "analytics.md"],
+    "draw": ["drawing.md"],
+    "track": ["tracking.md"],
+    "classify": ["objects.md"],
+    "embed": ["objects.md"],
+    "detect": ["tasks.md"],
+    "segment": ["tasks.md"],
+    "pose": ["tasks.md"],
+    "email": ["email.md"],
+}
+SHARED = {  # with other emitters: emitters.md has them
+    "email": {
+        "send", "labels", "every", "on_change", "when", "crops", "spool", "required", "timeout", "drain",
+        "drain_timeout",
+    },
+}  # fmt: skip
+
+
+def test_pages_and_snippets_are_found():
+    assert {"README.md", "CONTRIBUTING.md", "docs/index.md", "docs/rules.md"} <= set(NAMES)
+    assert len(PIPELINES) > 5
+    assert len(YAML) > 20
+    assert PYTHON
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_link_and_anchor_resolves(name):
+    assert broken(name) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_block_of_code_ends(name):
+    rest = FENCE.sub("", text_of(name))
+    assert "```" not in rest
+    assert "~~~" not in rest
+
+
+@pytest.mark.parametrize("snippet", PIPELINES, ids=str)
+def test_every_pipeline_passes_check(snippet, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for variable in VARIABLE.findall(snippet.text):
+        monkeypatch.setenv(variable, "given")
+    for other in snippets(snippet.page):  # files that the page itself shows, such as a plugin
+        if named := re.match(r"# ((?:plugins|models)/[\w/-]+\.(?:py|yaml))\n", other.text):
+            (tmp_path / named[1]).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / named[1]).write_text(other.text, encoding="utf-8")
+    path, text = tmp_path / "pipeline.yaml", snippet.text
+    if not re.search(r"^stages:", text, re.MULTILINE):
+        text += "\nstages:\n  jsonl: {path: 'out/{source}.jsonl'}\n"
+    path.write_text(text, encoding="utf-8")
+    config = read(path)
+    assert check(config).sources
+    assert config.warnings == []
+
+
+@pytest.mark.parametrize("snippet", YAML, ids=str)
+def test_all_yaml_parses(snippet):
+    assert yaml.safe_load(snippet.text)
+
+
+@pytest.mark.parametrize("snippet", PYTHON, ids=str)
+def test_all_python_compiles(snippet):
+    compile(snippet.text, str(snippet), "exec")
+
+
+def test_headings_have_the_anchors_that_github_gives_them(monkeypatch):
+    page = '# A & B\n\n## `of:` objects, *when*\n\n## Same\n## Same\n```sh\n# no heading\n```\n<a id="by-hand"></a>\n'
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: page)
+    assert anchors("tests/no-page.md") == {"a--b", "of-objects-when", "same", "same-1", "by-hand"}
+
+
+@pytest.mark.parametrize("stage", OPTIONS_OF)
+def test_every_option_is_on_the_stage_s_pages(stage):
+    text = "".join(text_of(f"docs/{page}") for page in OPTIONS_OF[stage])
+    named = set(re.findall(r"`([a-z_]+)`", "\n".join(re.findall(r"^\| (.*?) \|", text, re.MULTILINE))))
+    kind = default_registry().get(stage)
+    assert {option.name for option in options(kind)} - named - SHARED.get(stage, set()) == set()

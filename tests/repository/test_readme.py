@@ -1,0 +1,241 @@
+"""The README and the guides: the table of stages is fresh, pipelines pass check, commands exist, code runs."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+
+from streamkit import Batch
+from streamkit.cli import cli
+from streamkit.config.describe import stage_table
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read
+from streamkit.core.stage import Registry, default_registry
+from streamkit.testing.kit import detections, frames, plugin_stages, run_stage
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+STAGES = ROOT / "docs" / "pipeline.md"
+TUTORIAL = ("README.md", "docs/plugins.md")  # their Python blocks are files, which their pipelines name
+GUIDES = (
+    "README.md",
+    "docs/archive-tables.md",
+    "docs/archives.md",
+    "docs/cameras.md",
+    "docs/emitters.md",
+    "docs/gpu-report.md",
+    "docs/performance.md",
+    "docs/performance-cpu.md",
+    "docs/pipeline.md",
+    "docs/plugins.md",
+    "docs/recording.md",
+    "docs/serving.md",
+    "docs/snapshots.md",
+)
+LINKED = (*GUIDES, "ARCHITECTURE.md", "CHANGELOG.md")
+BEGIN, END = "<!-- stages -->\n", "<!-- /stages -->\n"
+PLACES = ("out/", "/", "@")  # of words in commands that name no file of the repository
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def blocks(language: str, page: str = "README.md") -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text_of(page), re.MULTILINE | re.DOTALL)
+
+
+def pipelines(page: str) -> list[str]:
+    """The YAML blocks of a page that are whole pipelines; others show a part."""
+    return [
+        block for block in blocks("yaml", page) if {"sources:", "stages:"} <= set(re.findall(r"^\w+:", block, re.M))
+    ]
+
+
+def commands(page: str) -> list[str]:
+    """Every command line of a page: of its shell blocks, and in the text."""
+    lines = [line.partition(" #")[0] for block in blocks("sh", page) for line in block.splitlines()]
+    prose = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.MULTILINE | re.DOTALL)
+    lines += re.findall(r"`(python [^`]+)`", prose)
+    lines = [" ".join(line.split()) for line in lines]
+    return [one.strip() for line in lines for one in line.split("&&")]
+
+
+def named(page: str) -> set[str]:
+    """The files that a page tells the reader to save: the first lines of its blocks say which."""
+    found = [re.match(r"# (\S+\.(?:py|yaml))\n", block) for kind in ("python", "yaml") for block in blocks(kind, page)]
+    return {match[1] for match in found if match}
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading: its words in small letters, joined by dashes."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder as a reader would have it who saved the pages' Python blocks where their first lines say."""
+    (tmp_path / "plugins").mkdir()  # the reader's own: those of the repository are not needed
+    for page in TUTORIAL:
+        for block in blocks("python", page):
+            name = re.match(r"# (\S+\.py)\n", block)
+            assert name, f"a Python block begins with its file's name, as in # plugins/mine.py:\n{block}"
+            (tmp_path / name[1]).write_text(block, encoding="utf-8")
+    return tmp_path
+
+
+def test_the_stage_table_is_fresh() -> None:
+    known = default_registry()
+    kinds = {name: kind for name in known.names() if (kind := known.get(name)) is not None}
+    ships = {name: kind for name, kind in kinds.items() if kind.__module__.startswith("streamkit.stages.")}
+    text = STAGES.read_text(encoding="utf-8")
+    assert text.count(BEGIN) == text.count(END) == 1
+    found = text.partition(BEGIN)[2].partition(END)[0].strip()
+    table = stage_table(Registry(ships))
+    assert found == table, f"put this between the markers of {STAGES}:\n\n{table}\n"
+
+
+@pytest.mark.parametrize(
+    ("page", "number"), [(page, number) for page in GUIDES for number in range(len(pipelines(page)))]
+)
+def test_every_pipeline_passes_check(page: str, number: int, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # sources are relative to the working folder
+    text = pipelines(page)[number]
+    for name in re.findall(r"\$\{(\w+)\}", text):
+        monkeypatch.setenv(name, "secret")
+    path = checkout / "pipeline.yaml"
+    path.write_text(text, encoding="utf-8")
+    config = read(path)
+    graph = build(config)
+    assert graph.nodes
+    assert config.warnings == []
+
+
+def test_the_guides_have_pipelines() -> None:
+    """Each guide to a task begins with one that runs."""
+    tasks = ("cameras", "emitters", "pipeline", "plugins", "recording", "snapshots")
+    assert [page for page in ("README.md", *(f"docs/{name}.md" for name in tasks)) if not pipelines(page)] == []
+
+
+def test_the_tutorial_s_test_passes(checkout: Path) -> None:
+    assert (checkout / "test_doorway.py").is_file()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_doorway.py"],
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+
+
+def test_the_tutorial_s_stages_work(checkout: Path) -> None:
+    """Each stage that a page shows does what its text says."""
+    found = plugin_stages(checkout / "plugins")
+    assert sorted(found) == ["age", "blank", "busy", "count_log", "crowd", "doorway", "gain"]
+    given = frames(2)
+    for frame in given:
+        frame.detections = detections([[0, 0, 9, 9]] * 2, label=["person"] * 2, track_id=[7, -1])
+    crowded = run_stage(found["crowd"](more_than=1), given)
+    assert [event.data for frame in crowded for event in frame.events] == [{"count": 2}] * 2
+    ages = run_stage(found["age"](), given)
+    assert ages[1].detections.extra["age_s"].tolist() == [pytest.approx(0.04), 0]
+    run_stage(found["count_log"](path=str(checkout / "{source}.txt")), given)
+    assert (checkout / "test.txt").read_text() == "0 2\n1 2\n"
+    made = run_stage(found["blank"](count=3))
+    assert [(frame.index, frame.width, frame.height) for frame in made] == [(0, 640, 360), (1, 640, 360), (2, 640, 360)]
+    batch = Batch(frames(1), tensor=np.ones((1, 3, 4, 4), np.float32))
+    assert (found["gain"](factor=1.5).process(batch).tensor == 1.5).all()
+
+
+@pytest.mark.parametrize("name", ["crowd", "doorway"])
+def test_the_tutorial_s_stage_is_about_fifteen_lines(name: str, checkout: Path) -> None:
+    text = (checkout / "plugins" / f"{name}.py").read_text()
+    code = re.sub(r'""".*?"""', "", text, flags=re.DOTALL)
+    assert len([line for line in code.splitlines() if line.strip() and not line.startswith("#")]) <= 18
+
+
+@pytest.mark.parametrize(
+    ("page", "line"), [(page, line) for page in GUIDES for line in commands(page) if "run.py" in line]
+)
+def test_every_command_there_is(page: str, line: str) -> None:
+    python, script, *words = shlex.split(line.partition(">")[0])
+    assert (python, script) == ("python", "run.py")
+    assert (ROOT / script).is_file()
+    if words[0].endswith(".yaml"):
+        words = ["run", *words]
+    files = [word for word in words if word.endswith(".yaml") and "/" not in word]
+    assert [name for name in files if name not in named(page) | {"load.yaml"} and not (ROOT / name).is_file()] == []
+    command: click.Command = cli
+    while isinstance(command, click.Group):
+        assert words[0] in command.commands, f"{line}: there is no {words[0]!r}"
+        command, words = command.commands[words[0]], words[1:]
+    known = {option for parameter in command.params for option in parameter.opts}
+    assert [word for word in words if word.startswith("--") and word not in known] == []
+    paths = [word for word in words if "/" in word and "://" not in word and not word.startswith(PLACES)]
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_two_commands_are_all_the_set_up() -> None:
+    first, second = blocks("sh")[:2]
+    assert first.split("&&")[1].split() == ["python", "run.py", "pipeline.yaml"]
+    assert second.split("&&")[-1].split() == ["python", "-m", "pytest"]
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    assert extras_of("README.md") == {"cpu", "dev", "gpu", "track"}
+    assert set().union(*map(extras_of, GUIDES)) <= extras
+
+
+def extras_of(page: str) -> set[str]:
+    """The extras that a page's commands install."""
+    found = re.findall(r"pip install -e '\.\[([\w,]+)\]'", text_of(page))
+    return {extra for part in found for extra in part.split(",")}
+
+
+def test_the_readme_fits_on_two_screens() -> None:
+    assert len(README.splitlines()) <= 130
+
+
+def test_the_test_command_installs_all_that_tests_skip_without() -> None:
+    """A package that a test skips without is in the extra `dev`, or in the README's command itself."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["cpu"], *extras["dev"]]
+    installed = set(re.findall(r"--no-deps '([\w-]+)", blocks("sh")[1]))
+    for requirement in wanted:  # grows with the extras that an extra names
+        name, more = re.match(r"([\w-]+)(?:\[([\w,]+)\])?", requirement).groups()  # type: ignore[union-attr]
+        if name == project["name"]:
+            wanted.extend(one for extra in more.split(",") for one in extras[extra])
+        installed.add(name)
+    distribution = {"cv2": "opencv-python-headless", "nkeys": "nats-py", "xdist": "pytest-xdist"}
+    skipped = {
+        name.split(".")[0]
+        for path in (ROOT / "tests").rglob("*.py")
+        for name in re.findall(r'importorskip\("([\w.]+)"', path.read_text(encoding="utf-8"))
+    }
+    assert skipped
+    assert {distribution.get(name, name.replace("_", "-")) for name in skipped} - installed == set()
+
+
+@pytest.mark.parametrize("page", LINKED)
+def test_every_file_and_heading_that_is_linked_is_there(page: str) -> None:
+    """A link into another guide names one of its headings."""
+    folder, wrong = (ROOT / page).parent, []
+    for link in re.findall(r"\]\(([^)]+)\)", text_of(page)):
+        file, _, anchor = link.partition("#")
+        path = folder / file if file else ROOT / page
+        if "://" in link:
+            continue
+        text = path.read_text(encoding="utf-8") if anchor and path.is_file() else ""
+        headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        if not path.exists() or (anchor and anchor not in map(slug, headings)):
+            wrong.append(link)
+    assert wrong == []

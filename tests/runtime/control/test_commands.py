@@ -1,0 +1,262 @@
+"""Sources that come, go and pause while others run; settings that change; those who listen."""
+
+import gc
+import json
+import os
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+from support.cameras import HOLD, WRITTEN, going, pipeline, source, until
+
+from streamkit.core.errors import ConfigError
+
+TWO = "sources: {a: {stage: camera}, b: {stage: camera}}\nstages: {slow: {}, note: {}}"
+
+
+@pytest.fixture(autouse=True)
+def _clean():
+    WRITTEN.clear()
+    HOLD.clear()
+    before = set(threading.enumerate())
+    yield
+    HOLD.set()
+    until(lambda: not set(threading.enumerate()) - before)
+
+
+def balanced(report) -> bool:
+    return all(s["frames"] == s["out"] + sum(s["dropped"].values()) for s in report["sources"].values())
+
+
+def test_a_source_is_added_and_removed_while_others_run():
+    running, said = pipeline(TWO)
+    with going(running) as codes:
+        until(lambda: len(WRITTEN.get("a", [])) > 5)
+        running.add(source(running, "c"))
+        assert list(running.states) == ["a", "b", "c"]
+        until(lambda: len(WRITTEN.get("c", [])) > 5)
+        running.remove("a")
+        assert list(running.states) == ["b", "c"]
+        assert [one.id for one in running.graph.sources] == ["b", "c"]
+        until(lambda: running.sources.removed.sources == 1)
+        gone = len(WRITTEN.get("a", []))
+        so_far = len(WRITTEN.get("b", []))
+        until(lambda: len(WRITTEN["b"]) > so_far + 10)
+        assert len(WRITTEN["a"]) == gone
+    report = running.report(codes[0])
+    assert codes == [130]
+    assert WRITTEN["a"] == list(range(gone))
+    assert report["removed"]["sources"] == 1
+    assert report["removed"]["frames"] == report["removed"]["out"] == gone
+    assert balanced(report)
+    assert {name: report["sources"][name]["out"] for name in "bc"} == {name: len(WRITTEN[name]) for name in "bc"}
+    assert said == []
+
+
+def test_a_source_changes_place_under_its_id():
+    """The new one's frames come behind the old one's, and stages have begun anew."""
+    running, _ = pipeline("sources: {a: {stage: camera}}\nstages: {note: {}}")
+    with going(running):
+        for _ in range(5):
+            so_far = len(WRITTEN.get("a", []))
+            until(lambda n=so_far: len(WRITTEN.get("a", [])) > n + 3)
+            running.change(source(running, "a"))
+        until(lambda: running.sources.removed.sources == 5)
+    starts = [i for i, index in enumerate(WRITTEN["a"]) if index == 0]
+    assert len(starts) >= 5
+    runs = [WRITTEN["a"][i:j] for i, j in zip(starts, [*starts[1:], None], strict=True)]
+    assert all(run == list(range(len(run))) for run in runs)
+
+
+def test_what_cannot_be_done_is_refused_and_changes_nothing(tmp_path):
+    running, _ = pipeline(f"sources: {{a: {{stage: camera}}}}\nstages: {{video: {{path: {tmp_path}/one.mp4}}}}")
+    config = source(running, "a")
+    with going(running):
+        with pytest.raises(ConfigError, match="there is a source 'a' already"):
+            running.add(config)
+        with pytest.raises(ConfigError, match=r"2 sources into the one file .*write \"\{source\}\""):
+            running.add(source(running, "b"))
+        for call in (running.remove, running.pause, running.resume):
+            with pytest.raises(ConfigError, match="there is no source 'aa'; did you mean 'a'"):
+                call("aa")
+        assert list(running.states) == [one.id for one in running.graph.sources] == ["a"]
+    with pytest.raises(ConfigError, match="source b comes too late: the run is over"):
+        running.sources.add(source(running, "b"))
+
+
+def test_a_pipeline_that_waits_for_sources_goes_on_without_any():
+    running, _ = pipeline("sources: {a: 'test://?width=32&height=32&frames=5'}\nstages: {note: {}}")
+    with going(running) as codes:
+        until(lambda: running.states["a"].done and len(WRITTEN.get("a", [])) == 5)
+        running.remove("a")
+        assert running.states == {}
+        running.add(source(running, "b", uri="test://?width=32&height=32&frames=4"))
+        until(lambda: len(WRITTEN.get("b", [])) == 4)
+        assert codes == []
+    assert codes == [130]
+    assert running.report(130)["sources"] == {"b": {"frames": 4}}
+
+
+@pytest.mark.parametrize("camera", [True, False])
+def test_pause_and_resume(camera):
+    text = "{stage: camera}" if camera else "'test://?width=32&height=32&frames=100000'"
+    running, _ = pipeline(f"sources: {{a: {text}}}\nstages: {{slow: {{pause_s: 0.01}}, note: {{}}}}")
+    with going(running):
+        until(lambda: len(WRITTEN.get("a", [])) > 5)
+        running.pause("a")
+        assert running.states["a"].state == "paused"
+        until(lambda: running.queues()["batcher"] == 0 and running.states["a"].frames == len(WRITTEN.get("a", [])))
+        so_far = len(WRITTEN["a"])
+        until(lambda: sum(running.queues().values()) == 0)
+        running.resume("a")
+        until(lambda: len(WRITTEN["a"]) > so_far + 5)
+        assert running.states["a"].state == "running"
+        running.pause("a")
+    assert running.states["a"].state == "ended"
+    assert WRITTEN["a"] == sorted(set(WRITTEN["a"]))  # on rising, also where the camera was opened again
+    if not camera:
+        assert WRITTEN["a"] == list(range(len(WRITTEN["a"])))  # a file stands still
+
+
+def test_a_camera_that_is_slow_to_close_goes_on_after_a_short_pause():
+    running, _ = pipeline("sources: {a: {stage: camera, stop_s: 0.5}}\nstages: {note: {}}")
+    with going(running):
+        until(lambda: len(WRITTEN.get("a", [])) > 5)
+        running.pause("a")
+        running.resume("a")  # it has not heard of the pause yet
+        so_far = len(WRITTEN["a"])
+        until(lambda: len(WRITTEN["a"]) > so_far + 5)
+        assert running.states["a"].state == "running"
+
+
+def test_a_camera_that_hangs_or_fails_costs_the_others_nothing():
+    text = "sources: {a: {stage: camera}, stuck: {stage: camera, hangs: true}, gone: {stage: camera, fails: true}}"
+    running, said = pipeline(f"{text}\nstages: {{note: {{}}}}")
+    with going(running):
+        until(lambda: len(WRITTEN.get("a", [])) > 20)
+        assert running.states["stuck"].state == "connecting"
+        assert (running.states["gone"].state, running.states["gone"].error) == ("failed", "there is no such camera")
+        running.remove("stuck")  # returns at once, though its thread hangs
+        running.add(source(running, "stuck"))
+        until(lambda: len(WRITTEN.get("stuck", [])) > 5)
+        HOLD.set()
+    assert said == ["source gone failed: there is no such camera"]
+
+
+def test_additions_and_removals_leave_nothing_behind(tmp_path):
+    """As many as show what is kept of each; tests/soak has two thousand, and the bars for a day."""
+    running, _ = pipeline(
+        "sources: {a: {stage: camera}}\n"
+        f"stages: {{slow: {{}}, note: {{}}, jsonl: {{path: '{tmp_path}/{{source}}.jsonl'}}}}"
+    )
+    me = psutil.Process()
+
+    def turn(number: int) -> None:
+        id_ = f"s{number}" if number % 2 else "same"
+        file = "test://?width=32&height=32&frames=2"
+        kind = {"stage": "camera", "rate": 500.0} if number % 3 else {"uri": file}
+        running.add(source(running, id_, **kind))
+        until(lambda: running.states[id_].frames > 0 or number % 5 == 0)
+        running.remove(id_)
+        WRITTEN.pop(id_, None)
+
+    def settled(number: int) -> None:
+        until(lambda: running.sources.removed.sources == number)
+        until(lambda: len(running.sources.threads) == 1)
+        for path in Path(tmp_path).glob("s*.jsonl"):
+            path.unlink()
+        gc.collect()
+
+    with going(running) as codes:
+        for number in range(60):
+            turn(number)
+        settled(60)
+        memory, files, threads = me.memory_info().rss, me.num_fds(), me.num_threads()
+        for number in range(60, 240):
+            turn(number)
+        settled(240)
+        assert me.memory_info().rss - memory < 20 << 20
+        assert me.num_fds() <= files + 2
+        assert me.num_threads() <= threads + 1
+        assert list(running.states) == ["a"]
+        so_far = len(WRITTEN["a"])
+        until(lambda: len(WRITTEN["a"]) > so_far + 5)
+    removed = running.report(codes[0])["removed"]
+    assert removed["sources"] == 240
+    assert removed["frames"] == removed["out"] + sum(removed["dropped"].values())
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
+
+
+def test_a_change_that_a_stage_refuses_is_taken_back(tmp_path):
+    text = f"state: {tmp_path}/state.db\n{TWO}"
+    running, said = pipeline(text)
+    with going(running):
+        until(lambda: len(WRITTEN.get("a", [])) > 2)
+        running.set("slow", {"pause_s": -1.0})
+        until(lambda: running.changeable("slow") == {"pause_s": 0.0})
+        so_far = {name: len(WRITTEN[name]) for name in "ab"}
+        until(lambda: all(len(WRITTEN[name]) > so_far[name] + 2 for name in "ab"))
+        running.set("slow", {"pause_s": 0.002})
+        (stage,) = {node.id: one for node, one in running._runners}["slow"].instances()
+        until(lambda: stage.pause_s == 0.002)
+    told = "slow failed as pause_s changed, and keeps what was: ArithmeticError: time does not go back"
+    assert any(text.startswith(told) for text in said), said
+    again, _ = pipeline(text)
+    assert again.graph.nodes["slow"].options == {"pause_s": 0.002}
+
+
+def test_settings_change_from_the_next_batch_on():
+    running, _ = pipeline(
+        "sources: {a: 'test://?width=64&height=48&frames=1000000'}\nstages: {detect: {model: demo}, slow: {}, note: {}}"
+    )
+    with going(running):
+        until(lambda: len(WRITTEN.get("a", [])) > 5)
+        assert running.changeable("slow") == {"pause_s": 0.0}
+        assert running.changeable("detect")["min_score"] is None
+        running.set("detect", {"min_score": 1.0, "labels": ["car"]})
+        running.set("slow", {"pause_s": 0.001})
+        assert running.changeable("slow") == {"pause_s": 0.001}
+        assert running.changeable("detect.postprocess")["labels"] == ["car"]
+        so_far = len(WRITTEN["a"])
+        until(lambda: len(WRITTEN["a"]) > so_far + 60)
+        stages = {node.id: one for node, one in running._runners}
+        assert next(iter(stages["slow"].instances())).pause_s == 0.001
+        read = next(iter(stages["detect.postprocess"].instances()))._read
+        assert sorted(set(read.min_score.tolist())) == [1.0, float("inf")]
+        for id_, values, told in (
+            ("slow", {"hangs": True}, "slow: hangs cannot change while the pipeline runs; pause_s may"),
+            ("slow", {"pause_s": "fast"}, "slow: pause_s must be a number, got 'fast'"),
+            ("detect", {"min_score": 1.5, "iou": 0.5}, "detect: min_score must be"),
+            ("detect", {"labels": ["bus?"]}, "no class 'bus?'"),
+            ("detekt", {}, "there is no stage 'detekt'; did you mean 'detect'"),
+        ):
+            with pytest.raises(ConfigError) as caught:
+                running.set(id_, values)
+            assert told in str(caught.value)
+        assert running.changeable("detect")["iou"] is None  # all or none
+
+
+def test_listeners_see_every_frame_once_with_its_events():
+    text = "sources: {a: 'test://?width=64&height=48&frames=40', b: 'test://?width=64&height=48&frames=30'}"
+    running, said = pipeline(
+        f"{text}\nstages: {{detect: {{model: demo}}, note: {{}}, more: {{stage: note, from: decode}}}}"
+    )
+    seen: list[tuple[str, int, bool, list[str]]] = []
+
+    def broken(shown: object) -> None:
+        raise ValueError("no more")
+
+    stop = running.listen(
+        lambda shown: seen.extend((f.source, f.index, f.surface is None, list(f.tables)) for f, _ in shown)
+    )
+    running.listen(broken)
+    with going(running):
+        until(lambda: len(seen) == 70)
+        stop()
+        running.add(source(running, "c", uri="test://?width=64&height=48&frames=5"))
+        until(lambda: running.states["c"].out == 5)
+    assert sorted(s[:2] for s in seen) == [("a", i) for i in range(40)] + [("b", i) for i in range(30)]
+    assert all(s[2] for s in seen)
+    assert said == ["a listener failed and is not called any more: ValueError: no more"]
+    assert json.dumps(running.report(0))

@@ -1,0 +1,121 @@
+"""What was changed while a pipeline ran is there after a restart."""
+
+import sqlite3
+import stat
+
+import pytest
+from support.cameras import WRITTEN, going, pipeline, source, until
+
+from streamkit.core.errors import OutputError
+from streamkit.runtime.control.state_store import StateStore
+
+YAML = """
+state: {path}
+sources: {{a: {{stage: camera}}, b: {{stage: camera}}, c: {{stage: camera, rate: 10}}}}
+stages: {{slow: {{}}, detect: {{model: demo}}, note: {{}}}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _clean():
+    WRITTEN.clear()
+
+
+def test_changes_are_there_after_a_restart(tmp_path):
+    path = tmp_path / "deep" / "state.db"
+    running, _ = pipeline(YAML.format(path=path))
+    with going(running):
+        running.add(source(running, "d", uri="rtsp://user:secret@127.0.0.1:1/x", timeout="3s"))
+        running.remove("a")
+        running.pause("b")
+        running.change(source(running, "c", stage="camera", rate=20.0))
+        running.set("slow", {"pause_s": 0.001})
+        running.set("detect", {"min_score": 0.5})
+        running.set("detect", {"iou": 0.3})
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+    again, said = pipeline(YAML.format(path=path))
+    assert said == []
+    assert {one.id: one.options for one in again.graph.sources} == {
+        "b": {}, "c": {"rate": 20.0}, "d": {"uri": "rtsp://user:secret@127.0.0.1:1/x", "timeout": 3.0},
+    }  # fmt: skip
+    assert again.changeable("slow") == {"pause_s": 0.001}
+    assert (again.changeable("detect")["min_score"], again.changeable("detect")["iou"]) == (0.5, 0.3)
+    with going(again):
+        assert again.states["b"].state == "paused"
+        until(lambda: again.states["c"].frames > 3)
+        assert again.states["b"].frames == 0
+        again.resume("b")
+        until(lambda: again.states["b"].frames > 3)
+        again.remove("d")
+
+    third, _ = pipeline(YAML.format(path=path))
+    assert [one.id for one in third.graph.sources] == ["b", "c"]
+    assert third.states["b"].state == "connecting"
+
+
+def test_what_the_yaml_says_now_holds(tmp_path):
+    path = tmp_path / "state.db"
+    running, _ = pipeline(YAML.format(path=path))
+    with going(running):
+        running.remove("a")
+        running.add(source(running, "a", stage="camera", rate=5.0), from_yaml=True)
+        running.remove("c", from_yaml=True)
+    again, _ = pipeline(YAML.format(path=path))
+    assert {one.id: one.options for one in again.graph.sources} == {"a": {}, "b": {}, "c": {"rate": 10.0}}
+
+
+def test_a_pause_is_forgotten_with_its_source_and_a_setting_with_its_name(tmp_path):
+    running, said = pipeline(
+        "sources: {a: {stage: camera}, b: {stage: camera}}\nstages: {slow: {}, detect: {model: demo}}"
+    )
+    store = StateStore(tmp_path / "state.db")
+
+    def restored():
+        paused = store.restore(running.graph, said.append)
+        return paused, [one.id for one in running.graph.sources]
+
+    for id_ in ("a", "b", "c"):
+        store.paused(id_, True)
+    assert restored() == ({"a", "b", "c"}, ["a", "b"])
+    store.paused("a", False)
+    store.added(source(running, "c", stage="camera"))
+    assert restored() == ({"b"}, ["a", "b", "c"])
+    store.paused("c", True)
+    store.removed("b")
+    assert restored() == ({"c"}, ["a", "c"])
+    store.forget("c")
+    assert restored() == (set(), ["a", "c"])
+    store.changed("detect", {"min_score": 0.5})
+    store.changed("detect", {"iou": 0.3})
+    store.forget_settings("detect", ["iou", "nothing"])
+    assert store._rows("stage") == [("detect", {"min_score": 0.5})]
+    store.forget_settings("detect", ["min_score"])
+    store.forget_settings("slow", ["pause_s"])
+    assert store._rows("stage") == []
+    assert said == []
+
+
+def test_what_does_not_fit_any_more_is_said(tmp_path):
+    path = tmp_path / "state.db"
+    store = StateStore(path)
+    store.changed("gone", {"x": 1})
+    connection = sqlite3.connect(path)
+    connection.execute("INSERT INTO changes VALUES ('source', 'e', '{\"uri\": \"rtsp://u:secret@h/x\", \"old\": 1}')")
+    connection.commit()
+    connection.close()
+    running, said = pipeline(YAML.format(path=path))
+    assert list(running.states) == ["a", "b", "c"]
+    assert len(said) == 2
+    assert "source e is left out" in said[0]
+    assert "the settings of gone are left out: " in said[1]
+    assert not any("secret" in text for text in said)
+
+
+def test_a_file_that_cannot_be_used_is_said(tmp_path):
+    (tmp_path / "no.db").write_text("this is no database, but it is long enough to be taken for one" * 20)
+    with pytest.raises(OutputError, match=r"cannot use the state .*no\.db: .*mend or remove the file"):
+        pipeline(YAML.format(path=tmp_path / "no.db"))
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OutputError, match=r"cannot write the state .*folder: Is a directory"):
+        StateStore(tmp_path / "folder")

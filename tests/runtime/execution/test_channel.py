@@ -1,0 +1,292 @@
+"""Channels and outlets: bounded, in order whoever comes first, closed once, and never stuck when given up."""
+
+import contextlib
+import random
+import threading
+import time
+
+import pytest
+
+from streamkit.core.data import Batch, Event, Frame
+from streamkit.runtime.execution.channel import Aborted, Channel, Outlet
+from streamkit.testing.kit import detections
+
+
+def batch(sequence: int) -> Batch:
+    return Batch([Frame("a", sequence, 0.0, 64, 48)], sequence=sequence)
+
+
+def in_thread(target) -> threading.Thread:
+    thread = threading.Thread(target=target, daemon=True)
+    thread.start()
+    return thread
+
+
+def drain(channel: Channel) -> list[Batch]:
+    found = []
+    while (item := channel.get()) is not None:
+        found.append(item)
+    return found
+
+
+def test_first_in_first_out_and_none_behind_the_last():
+    channel = Channel(4)
+    for sequence in range(3):
+        channel.put(batch(sequence))
+    channel.close()
+    assert [one.sequence for one in drain(channel)] == [0, 1, 2]
+    assert channel.get() is None
+
+
+def test_a_full_channel_makes_the_writer_wait():
+    channel = Channel(2)
+    done: list[int] = []
+
+    def write() -> None:
+        for sequence in range(3):
+            channel.put(batch(sequence))
+            done.append(sequence)
+
+    thread = in_thread(write)
+    time.sleep(0.05)
+    assert done == [0, 1]
+    assert channel.get().sequence == 0
+    thread.join(5)
+    assert done == [0, 1, 2]
+
+
+def test_close_wakes_the_reader():
+    channel, found = Channel(2), []
+    thread = in_thread(lambda: found.append(channel.get()))
+    time.sleep(0.02)
+    assert thread.is_alive()
+    channel.close()
+    thread.join(5)
+    assert found == [None]
+
+
+def test_abort_wakes_reader_and_writer_and_drops_what_is_queued():
+    empty, full, raised = Channel(1), Channel(1), []
+    full.put(batch(0))
+
+    def expect(call) -> None:
+        try:
+            call()
+        except Aborted:
+            raised.append(True)
+
+    threads = [in_thread(lambda: expect(empty.get)), in_thread(lambda: expect(lambda: full.put(batch(1))))]
+    time.sleep(0.05)
+    assert all(thread.is_alive() for thread in threads)
+    empty.abort()
+    full.abort()
+    for thread in threads:
+        thread.join(5)
+    assert raised == [True, True]
+    with pytest.raises(Aborted):
+        full.get()
+
+
+def test_the_order_is_restored_at_once_where_it_can_be():
+    reader = Channel(10)
+    outlet = Outlet([reader], workers=2)
+    outlet.put(batch(2))
+    outlet.put(batch(1))
+    assert not reader._items
+    outlet.put(batch(0))
+    assert [one.sequence for one in reader._items] == [0, 1, 2]
+    outlet.put(batch(3))
+    outlet.close()
+    outlet.close()
+    assert [one.sequence for one in drain(reader)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_workers_at_random_paces_give_every_batch_in_order(seed):
+    first, second = Channel(2), Channel(3)
+    outlet = Outlet([first, second], workers=4)
+    left, lock = iter(range(120)), threading.Lock()
+
+    def work(own: random.Random) -> None:
+        while True:
+            with lock:
+                sequence = next(left, None)
+            if sequence is None:
+                break
+            time.sleep(own.random() * 0.002)
+            outlet.put(batch(sequence))
+        outlet.close()
+
+    for number in range(4):
+        in_thread(lambda n=number: work(random.Random(seed * 10 + n)))
+    found: list[list[int]] = [[], []]
+    readers = [
+        in_thread(lambda c=channel, f=f: f.extend(one.sequence for one in drain(c)))
+        for channel, f in zip([first, second], found, strict=True)
+    ]
+    for reader in readers:
+        reader.join(20)
+        assert not reader.is_alive()
+    assert found == [list(range(120))] * 2
+
+
+def test_the_readers_are_told_when_the_last_worker_is_done():
+    reader = Channel(1)
+    outlet = Outlet([reader], workers=2)
+    outlet.close()
+    outlet.put(batch(0))
+    assert reader.get().sequence == 0
+    outlet.close()
+    assert reader.get() is None
+
+
+def test_abort_of_a_reader_reaches_the_worker_that_waits_on_it():
+    reader, raised = Channel(1), []
+    outlet = Outlet([reader], workers=1)
+    outlet.put(batch(0))
+
+    def put() -> None:
+        try:
+            outlet.put(batch(1))
+        except Aborted:
+            raised.append(True)
+
+    thread = in_thread(put)
+    time.sleep(0.02)
+    reader.abort()
+    thread.join(5)
+    assert raised == [True]
+    outlet.close()  # does not wait for the lock
+
+
+def test_what_one_branch_does_another_does_not_see():
+    channels = [Channel(1) for _ in range(3)]
+    given = batch(0)
+    given.tables["detect"] = detections([[0, 0, 4, 4]])
+    given.frames[0].tables["detect"] = given.table("detect")
+    given.failed = [Frame("a", 9, 0.0, 64, 48, error="bad")]
+    given.outputs["scores"] = detections([[0, 0, 4, 4]]).score
+    Outlet(channels, workers=1).put(given)
+    one, *others = (channel.get() for channel in channels)
+    assert one is given  # the first reader's is not copied
+    before = one.frames[0].surface
+    one.frames[0].events.append(Event("moved", "s", "a", 0, 0.0))
+    one.frames[0].surface = object()
+    one.frames[0].error = "broken"
+    one.frames[0].tables.clear()
+    one.tables.clear()
+    one.outputs.clear()
+    one.failed[0].events.append(Event("moved", "s", "a", 9, 0.0))
+    one.failed.clear()
+    one.frames.clear()
+    for other in others:
+        (frame,) = other.frames
+        assert (frame.events, frame.error, frame.surface) == ([], None, before)
+        assert list(frame.tables) == list(other.tables) == ["detect"]
+        assert list(other.outputs) == ["scores"]
+        assert [(lost.index, lost.events) for lost in other.failed] == [(9, [])]
+    assert others[0].frames[0] is not others[1].frames[0]
+    assert others[0].table("detect") is others[1].table("detect")  # what nobody changes is not copied
+
+
+def test_a_worker_far_ahead_of_a_slow_one_waits() -> None:
+    channel = Channel(100)
+    outlet = Outlet([channel], 1)
+    done: list[int] = []
+
+    def ahead() -> None:
+        for number in range(1, 9):
+            outlet.put(Batch([], sequence=number))
+            done.append(number)
+
+    thread = threading.Thread(target=ahead, daemon=True)
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive()
+    assert done == [1, 2, 3, 4]
+    outlet.put(Batch([], sequence=0))
+    thread.join(5)
+    assert [taken.sequence for taken in (channel.get() for _ in range(9)) if taken is not None] == list(range(9))
+
+
+def test_abort_wakes_a_worker_that_waits_for_its_turn() -> None:
+    outlet = Outlet([Channel(100)], 1)
+    for number in range(1, 5):
+        outlet.put(Batch([], sequence=number))
+    threading.Timer(0.1, outlet.abort).start()
+    with pytest.raises(Aborted):
+        outlet.put(Batch([], sequence=9))
+
+
+def test_room_that_is_empty_is_that_of_a_reader_that_waits():
+    """A batch of live frames is made when somebody takes it at once: until then newer frames may go into it."""
+    channel, passed = Channel(4, sole=True), []
+    outlet = Outlet([channel], 1)
+
+    def ask(empty: bool) -> threading.Thread:
+        def wait() -> None:
+            with contextlib.suppress(Aborted):
+                outlet.wait_for_room(empty)
+                passed.append(empty)
+
+        return in_thread(wait)
+
+    ask(False).join(5)
+    assert passed == [False]
+    waiting = ask(True)
+    waiting.join(0.1)
+    assert waiting.is_alive()  # nothing is queued, and nobody waits for it
+    taken = []
+    reader = threading.Thread(target=lambda: taken.append(channel.get()), daemon=True)
+    reader.start()
+    waiting.join(5)
+    assert passed == [False, True]
+    channel.put(batch(0))
+    reader.join(5)
+    assert [one.sequence for one in taken] == [0]
+    again = ask(True)
+    again.join(0.1)
+    assert again.is_alive()  # it is at work
+    channel.abort()
+    again.join(5)
+    assert not again.is_alive()
+
+
+@pytest.mark.parametrize("sole", [True, False])
+def test_one_of_several_readers_holds_up_nobody_for_long(sole):
+    """With several, or one that reads other channels too, an empty queue is enough."""
+    readers = [Channel(4, sole=sole) for _ in range(2 if sole else 1)]
+    outlet = Outlet(readers, 1)
+    outlet.wait_for_room(True)
+    readers[-1].put(batch(0))
+    waiting = threading.Thread(target=lambda: outlet.wait_for_room(True), daemon=True)
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    assert readers[-1].get().sequence == 0
+    waiting.join(5)
+    assert not waiting.is_alive()
+
+
+def test_as_many_are_taken_at_once_as_readers_wait():
+    channel = Channel(4, sole=True)
+    threads = [threading.Thread(target=channel.get, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    Outlet([channel], 1).wait_for_room(True)
+    channel.put(batch(0))
+    Outlet([channel], 1).wait_for_room(True)
+    channel.put(batch(1))
+    for thread in threads:
+        thread.join(5)
+    channel.abort()
+    with pytest.raises(Aborted):
+        channel.wait_for_room()
+
+
+def test_what_is_queued_is_let_go_when_the_run_is_given_up():
+    channel = Channel(4)
+    for sequence in range(3):
+        channel.put(batch(sequence))
+    channel.abort()
+    assert channel.waiting == 0

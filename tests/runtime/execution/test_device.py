@@ -1,0 +1,258 @@
+"""Which device is chosen and why, and the hand-over between CUDA streams, shown with a stand-in for CuPy."""
+
+import contextlib
+import sys
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+from streamkit.core.data import Batch, Color, Device, Frame, Surface
+from streamkit.core.errors import ConfigError, DeviceError
+from streamkit.core.text import install_command
+from streamkit.runtime.execution import device as devices
+from streamkit.runtime.execution.device import CudaLane, HostLane, LaneDevice, choose, gpu_trouble, lane_device
+
+
+def test_the_cpu_needs_nothing_and_says_nothing():
+    said = []
+    assert choose("cpu", said.append) == choose(["cpu"], said.append) == Device("cpu")
+    assert said == []
+
+
+@pytest.mark.parametrize("wanted", [["cuda:0", "cuda:1"], ["cpu", "cuda"], []])
+def test_one_pipeline_one_device(wanted):
+    with pytest.raises(ConfigError, match="one device; name one"):
+        choose(wanted, print)
+
+
+def test_auto_takes_the_cpu_and_says_why(monkeypatch):
+    monkeypatch.setattr(devices, "gpu_trouble", lambda index: "the fan is off")
+    said = []
+    assert choose("auto", said.append) == Device("cpu")
+    assert said == ["running on the CPU: the fan is off"]
+
+
+@pytest.mark.parametrize(("wanted", "index"), [("auto", 0), ("cuda", 0), ("cuda:0", 0), ("cuda:3", 3), (["cuda:1"], 1)])
+def test_a_gpu_without_trouble_is_taken(wanted, index, monkeypatch):
+    asked = []
+    monkeypatch.setattr(devices, "gpu_trouble", asked.append)
+    assert choose(wanted, print) == Device("cuda", index)
+    assert asked == [index]
+
+
+def test_a_gpu_asked_for_is_had_or_refused(monkeypatch):
+    monkeypatch.setattr(devices, "gpu_trouble", lambda index: f"there is no GPU {index}, only 1")
+    with pytest.raises(DeviceError, match=r"device cuda:4 cannot be used: there is no GPU 4, only 1; run\.py doctor"):
+        choose("cuda:4", print)
+
+
+def module(name: str, **parts) -> ModuleType:
+    made = ModuleType(name)
+    made.__dict__.update(parts)
+    return made
+
+
+def cupy_with(count) -> ModuleType:
+    return module("cupy", cuda=SimpleNamespace(runtime=SimpleNamespace(getDeviceCount=count)))
+
+
+def no_driver() -> int:
+    raise RuntimeError("cudaErrorNoDevice:\n no CUDA-capable device")
+
+
+@pytest.mark.parametrize(
+    ("cupy", "ort", "index", "trouble"),
+    [
+        (None, None, 0, ("the package cupy is missing; python -m pip uninstall -y onnx", "there is no NVIDIA driver")),
+        (no_driver, None, 0, "no NVIDIA GPU or driver (cudaErrorNoDevice: no CUDA-capable device)"),
+        (lambda: 2, ["CUDAExecutionProvider"], 2, "there is no GPU 2, only 2"),
+        (lambda: 2, None, 1, "the package onnxruntime-gpu is missing; python -m pip uninstall -y onnxruntime"),
+        (
+            lambda: 1,
+            ["CPUExecutionProvider"],
+            0,
+            "the onnxruntime installed has no CUDA provider; python -m pip uninst",
+        ),
+        (lambda: 1, ["CUDAExecutionProvider", "CPUExecutionProvider"], 0, None),
+    ],
+)
+def test_each_thing_that_is_missing_is_named(cupy, ort, index, trouble, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None if cupy is None else cupy_with(cupy))
+    providers = None if ort is None else module("onnxruntime", get_available_providers=lambda: ort)
+    monkeypatch.setitem(sys.modules, "onnxruntime", providers)
+    found = gpu_trouble(index)
+    assert found is None if trouble is None else found.startswith(trouble)
+    if found is not None and "pip" in found:
+        assert found.endswith(f"; python -m pip uninstall -y onnxruntime onnxruntime-gpu && {install_command('gpu')}")
+
+
+def test_the_way_to_the_device_by_lane():
+    assert type(lane_device(Device("cpu"), True)) is type(lane_device(Device("cpu"), False)) is LaneDevice
+    assert type(lane_device(Device("cuda"), False)) is HostLane
+
+
+def test_on_the_cpu_hand_over_does_nothing():
+    lane, batch = LaneDevice(), Batch([])
+    with lane.enter():
+        lane.receive(batch)
+        lane.hand_on(batch)
+        lane.settle()
+    assert batch.ready is None
+
+
+# --------------------------------------------------------------------------------------------------- CUDA, pretended
+
+
+class Event:
+    """An event that is done when the test says so."""
+
+    def __init__(self, log, disable_timing=False):
+        self.log, self.done, self.number = log, False, None
+
+    def record(self, stream):
+        self.number = sum(entry[0] == "record" for entry in self.log)
+        self.log.append(("record", self.number))
+
+    def synchronize(self):
+        self.done = True
+        self.log.append(("synchronize", self.number))
+
+
+class Stream(contextlib.AbstractContextManager):
+    def __init__(self, log, non_blocking=False):
+        assert non_blocking  # or it would wait for the null stream, and that for it
+        self.log = log
+
+    def __exit__(self, *error):
+        self.log.append(("leave stream",))
+
+    def wait_event(self, event):
+        self.log.append(("wait", event))
+
+    def synchronize(self):
+        self.log.append(("settle",))
+
+
+@pytest.fixture
+def log():
+    return []
+
+
+@pytest.fixture
+def lane(log, monkeypatch):
+    cuda = SimpleNamespace(
+        Device=contextlib.nullcontext,
+        Stream=lambda non_blocking: Stream(log, non_blocking),
+        Event=lambda block, disable_timing: Event(log, disable_timing),
+    )
+    monkeypatch.setitem(sys.modules, "cupy", module("cupy", cuda=cuda, ndarray=type("ndarray", (), {})))
+    made = lane_device(Device("cuda"), True)
+    assert isinstance(made, CudaLane)
+    return made
+
+
+def given(*ready) -> Batch:
+    surfaces = [Surface(np.zeros((6, 4), np.uint8), Color(), ready=event) for event in ready]
+    return Batch([Frame("a", i, 0.0, 4, 4, surface) for i, surface in enumerate(surfaces)])
+
+
+def test_a_device_lane_waits_on_its_stream_for_the_batch_and_the_decoders(lane, log):
+    with lane.enter():
+        batch = given("decoded 0", None, "decoded 2")
+        batch.frames.append(Frame("b", 0, 0.0, 4, 4))  # one without pixels
+        batch.ready = "lane before"
+        lane.receive(batch)
+    assert log == [("wait", "lane before"), ("wait", "decoded 0"), ("wait", "decoded 2"), ("leave stream",)]
+
+
+def test_a_batch_is_handed_on_with_an_event_behind_the_work(lane, log):
+    with lane.enter():
+        batch = given(None)
+        lane.receive(batch)
+        lane.hand_on(batch)
+        assert isinstance(batch.ready, Event)
+        assert log == [("record", 0)]
+
+
+def test_what_a_lane_has_read_is_kept_until_the_gpu_is_past_it(lane, log):
+    import weakref
+
+    with lane.enter():
+        batch = given(None)
+        read = weakref.ref(batch.frames[0].surface)
+        lane.receive(batch)
+        batch.frames[0].surface = Surface(np.zeros((6, 4), np.uint8), Color())  # drawn anew
+        lane.hand_on(batch)
+        first = batch.ready
+        assert read() is not None
+        follow = given(None)
+        lane.receive(follow)
+        lane.hand_on(follow)
+        assert read() is not None  # the event has not come yet
+        first.done = True
+        lane.hand_on(follow)
+        assert read() is None
+        lane.settle()
+        assert ("settle",) in log
+        assert not lane._kept
+
+
+def test_a_lane_runs_no_further_ahead_than_a_few_batches(lane, log):
+    with lane.enter():
+        for _ in range(10):
+            batch = given(None)
+            lane.receive(batch)
+            lane.hand_on(batch)
+            assert len(lane._kept) <= devices._IN_FLIGHT
+    waited = [number for name, *rest in log if name == "synchronize" for number in rest]
+    assert waited == list(range(10 - devices._IN_FLIGHT))
+
+
+def test_settling_a_lane_that_never_began_does_no_harm(lane):
+    lane.settle()
+
+
+def test_a_host_lane_waits_on_its_thread_once(log):
+    host = HostLane()
+    batch = given(None)
+    batch.ready = Event(log)
+    host.receive(batch)
+    host.receive(batch)
+    assert [entry[0] for entry in log] == ["synchronize"]
+    assert batch.ready is None
+
+
+@pytest.mark.gpu
+def test_a_real_gpu():
+    assert gpu_trouble(0) is None
+    assert devices.gpu_count() >= 1
+    assert choose("auto", print) == Device("cuda", 0)
+    found = devices.describe_gpu(0)
+    assert found["total"] >= found["free"] > 0
+    assert found["name"]
+    assert f"GPU {devices.gpu_count()}" in gpu_trouble(devices.gpu_count())
+
+
+@pytest.mark.gpu
+def test_a_real_hand_over_between_streams():
+    import cupy
+
+    first, second = CudaLane(Device("cuda")), CudaLane(Device("cuda"))
+    with first.enter():
+        batch = Batch([], cupy)
+        first.receive(batch)
+        work = cupy.ones((2048, 2048), np.float32)
+        for _ in range(20):
+            work = work @ work / 2048
+        batch.tensor = work + 1
+        first.hand_on(batch)
+    with second.enter():
+        second.receive(batch)
+        total = batch.tensor.sum()
+        second.hand_on(batch)
+        HostLane().receive(batch)
+        assert batch.ready is None
+        np.testing.assert_allclose(float(total), 2 * 2048**2, rtol=1e-3)
+        second.settle()
+    first.settle()

@@ -1,0 +1,125 @@
+import ctypes
+import os
+import subprocess
+import sys
+
+import cv2
+import pytest
+
+from streamkit.core.data import Device
+from streamkit.runtime.execution.host import HeapTrimmer, confine, settle, share_cores
+from streamkit.runtime.execution.sizes import cores
+
+
+def test_opencv_starts_no_threads_and_pyav_is_loaded():
+    before = cv2.getNumThreads()
+    try:
+        cv2.setNumThreads(2)
+        settle()
+        assert cv2.getNumThreads() == 1
+        assert "av" in sys.modules
+    finally:
+        cv2.setNumThreads(before)
+
+
+HEAPS = """
+import ctypes, sys, threading
+from streamkit.runtime.execution.host import share_heaps
+share_heaps()
+there, told = threading.Barrier(13), threading.Event()
+def live():
+    kept = [bytes(1000 + n) for n in range(1000)]
+    there.wait()
+    told.wait()
+threads = [threading.Thread(target=live) for _ in range(12)]
+for one in threads: one.start()
+there.wait()
+ctypes.CDLL(None).malloc_stats()
+told.set()
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_stats"), reason="needs glibc")
+@pytest.mark.parametrize(("asked", "heaps"), [(None, max(2, cores())), ("1", 1), ("5", 5)])
+def test_threads_share_heaps(asked, heaps):
+    env = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
+    env |= {"MALLOC_ARENA_MAX": asked} if asked else {}
+    done = subprocess.run([sys.executable, "-c", HEAPS], env=env, capture_output=True, text=True, check=True)
+    assert done.stderr.count("Arena ") == heaps
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux's affinity")
+@pytest.mark.parametrize(
+    ("device", "asked", "cores", "left"),
+    [
+        (Device("cuda", 0), "2", range(16), {0, 1}),
+        (Device("cuda", 1), "2", range(16), {2, 3}),
+        (Device("cuda", 3), "4", range(16), {12, 13, 14, 15}),
+        (Device("cuda", 0), "2", range(7), None),  # too few: what decodes on the CPU needs them too
+        (Device("cuda", 0), "0", range(16), None),
+        (Device("cpu"), "2", range(16), None),
+        (Device("cuda", 0), "", range(16), {0, 1, 2, 3}),
+        (Device("cuda", 0), "", range(5), {0}),
+        (Device("cuda", 0), "", range(3), None),
+    ],
+)
+def test_threads_that_feed_a_gpu_share_a_few_cores(monkeypatch, device, asked, cores, left):
+    kept = []
+    monkeypatch.setenv("STREAMKIT_SOURCE_CORES", asked)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(cores))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.append((thread, set(chosen))))
+    share_cores(device)
+    assert kept == ([] if left is None else [(0, left)])
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux's affinity")
+@pytest.mark.parametrize(
+    ("device", "number", "of", "left"),
+    [
+        (Device("cuda", 0), 0, 3, [0, 1, 2, 3, 4]),
+        (Device("cuda", 1), 2, 3, [10, 11, 12, 13, 14]),
+        (Device("cuda", 0), 1, 20, None),  # more processes than cores
+        (Device("cpu"), 0, 2, None),
+    ],
+)
+def test_processes_that_feed_gpus_have_cores_of_their_own(monkeypatch, device, number, of, left):
+    kept = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(range(16)))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.append(list(chosen)))
+    confine(device, number, of)
+    assert kept == ([] if left is None else [left])
+
+
+def test_heaps_are_trimmed_after_something_was_closed_and_not_too_often():
+    trimmer, calls = HeapTrimmer(every_s=5.0), []
+    trimmer._trim = calls.append
+    assert not trimmer.look(100.0)
+    trimmer.closed()
+    assert [trimmer.look(now_s) for now_s in (100.0, 101.0)] == [True, False]
+    trimmer.closed()
+    assert [trimmer.look(now_s) for now_s in (104.9, 105.0, 111.0)] == [False, True, False]
+    assert calls == [0, 0]
+
+
+TRIMMED = """
+from streamkit.runtime.execution.host import HeapTrimmer
+def free_mib():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 / 2**20
+kept = [b"x" * 100_000 for _ in range(1000)]
+last = kept[-1]  # keeps the top of the heap
+before = free_mib()
+del kept
+trimmer = HeapTrimmer()
+trimmer.closed()
+held = free_mib()
+assert trimmer.look(0.0)
+print(before - held, held - free_mib())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's heaps")
+def test_trimming_returns_memory_to_the_system():
+    done = subprocess.run([sys.executable, "-c", TRIMMED], capture_output=True, text=True, check=True)
+    kept, returned = map(float, done.stdout.split())
+    assert kept < 20
+    assert returned > 70

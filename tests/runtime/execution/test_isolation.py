@@ -1,0 +1,307 @@
+"""What a plugin's stage does wrong stays its own: tables, pictures, states, and the same records whatever the batch."""
+
+import re
+import weakref
+
+import numpy as np
+import pytest
+
+from streamkit.core.data import Batch, Frame
+from streamkit.core.errors import StreamkitError
+from streamkit.core.stage import BatchStage, Collecting, FrameStage, Registry, Sink, StreamStage, stage
+from streamkit.testing.kit import detections
+
+OWN = Registry()
+
+with Collecting(OWN):
+
+    @stage("boxes", writes="detections")
+    class Boxes(BatchStage):
+        """Two objects on each frame."""
+
+        def process(self, batch: Batch) -> Batch:
+            n = len(batch.frames)
+            boxes = [(0, 0, 9, 9), (9, 9, 20, 20)] * n
+            table = detections(boxes, [0.9] * len(boxes), label=["car", "person"] * n)
+            batch.tables["boxes"] = table.with_columns(batch_row=np.repeat(np.arange(n, dtype=np.int32), 2))
+            return batch
+
+    @stage("clumsy_frame", reads="detections", writes="events")
+    class ClumsyFrame(FrameStage):
+        """Does what `does` says."""
+
+        does: str
+        at: int = -1
+
+        def open(self) -> None:
+            self.seen = 0
+            if self.does == "open":
+                raise RuntimeError("cannot open")
+
+        def process(self, frame: Frame) -> None:
+            self.seen += 1
+            frame.emit("seen", n=self.seen)
+            getattr(self, f"do_{self.does}", lambda frame: None)(frame)
+
+        def do_raise(self, frame: Frame) -> None:
+            if frame.index == self.at:
+                frame.detections = frame.detections[:0]
+                raise KeyError("foo")
+
+        def do_labels(self, frame: Frame) -> None:
+            names = [["car"], ["person", "bike"], ["bike"], ["car", "person"]][frame.index % 4]
+            frame.detections = detections([(0, 0, 9, 9)] * len(names), label=names)
+
+        def do_sometimes(self, frame: Frame) -> None:
+            if frame.index % 2:
+                frame.detections = frame.detections.with_columns(looked=np.array([True, False]))
+
+        def do_kinds(self, frame: Frame) -> None:
+            column = np.array([1, 2]) if frame.index % 2 else np.array(["a", "b"])
+            frame.detections = frame.detections.with_columns(foo=column)
+
+        def do_shapes(self, frame: Frame) -> None:
+            frame.detections = frame.detections.with_columns(vec=np.ones((2, 1 + frame.index % 3)))
+
+        def do_in_place(self, frame: Frame) -> None:
+            score = np.full(2, 0.25, np.float32)
+            frame.detections = frame.detections.with_columns(score=score, foo=np.array([5, 6]))
+
+        def do_short(self, frame: Frame) -> None:
+            frame.detections = frame.detections.with_columns(foo=np.array([5]))
+
+        def do_none(self, frame: Frame) -> None:
+            frame.detections = None
+
+        def do_wrong(self, frame: Frame) -> None:
+            frame.tables["boxes"] = {"a": 1}
+
+        def do_paint(self, frame: Frame) -> None:
+            frame.surface.data[:] = 0
+
+        def do_exit(self, frame: Frame) -> None:
+            raise SystemExit(3)
+
+        def close(self) -> None:
+            if self.does == "close":
+                raise RuntimeError("cannot close")
+
+    @stage("clumsy_stream", writes="events")
+    class ClumsyStream(StreamStage):
+        """Counts frames, and raises at one."""
+
+        does: str = ""
+        at: int = -1
+
+        def new_state(self, source: str) -> dict[str, int]:
+            return {"n": 0}
+
+        def process(self, batch: Batch, states: dict[str, dict[str, int]]) -> Batch:
+            for frame in batch.frames:
+                states[frame.source]["n"] += 1
+                frame.emit("counted", n=states[frame.source]["n"])
+                if frame.index == self.at:
+                    raise ValueError("no")
+            return batch
+
+        def end(self, source: str, state: object) -> None:
+            if self.does == "end":
+                raise RuntimeError("cannot end")
+
+    @stage("clumsy_batch")
+    class ClumsyBatch(BatchStage):
+        """Gives back what `does` says."""
+
+        does: str
+
+        def process(self, batch: Batch) -> Batch:
+            if self.does == "drop":
+                well = [row for row, frame in enumerate(batch.frames) if frame.index % 3]
+                return batch.take(well) if well else Batch([])
+            if self.does == "none":
+                batch.tables["boxes"] = None
+            if self.does == "far":
+                table = batch.table("boxes")
+                batch.tables["boxes"] = table.with_columns(batch_row=table.batch_row + np.int32(99))
+            return batch
+
+    @stage("clumsy_sink")
+    class ClumsySink(Sink):
+        """Raises where `does` says."""
+
+        does: str
+        path: str = "{source}"
+
+        def write(self, frame: Frame) -> None:
+            """Nothing is written."""
+
+        def flush(self) -> None:
+            if self.does == "flush":
+                raise KeyError("flush")
+
+        def end(self, source: str) -> None:
+            if self.does == "end":
+                raise KeyError("end")
+
+        def close(self) -> None:
+            if self.does == "close":
+                raise KeyError("close")
+
+
+@pytest.fixture
+def run(run_pipeline):
+    """Run a stage behind two objects a frame, on sources of 9 and 30 frames; the records of `long` beside it all."""
+
+    def call(text: str, size: int = 8):
+        return run_pipeline(
+            f"""
+            batch: {{size: {size}, max_wait: 1s}}
+            sources: {{short: "test://?width=64&height=48&frames=9", long: "test://?width=64&height=48&frames=30"}}
+            stages: {{boxes: {{}}, bad: {text}, collect: {{}}}}
+            """,
+            extra=[OWN.get(name) for name in OWN.names()],
+        )
+
+    return call
+
+
+def without_numbers(outcome):
+    """The records without the classes' numbers, which are those of the labels that a batch has."""
+    return {
+        source: [{**one, "objects": [{**o, "class_id": 0} for o in one["objects"]]} for one in found]
+        for source, found in outcome.records.items()
+    }
+
+
+@pytest.mark.parametrize("does", ["labels", "sometimes", "kinds", "shapes", "in_place"])
+def test_records_are_the_same_whatever_the_batch(run, does):
+    text = f"{{stage: clumsy_frame, does: {does}}}"
+    alone, together = run(text, size=1), run(text, size=8)
+    assert (alone.code, together.code) == (0, 0)
+    assert without_numbers(alone) == without_numbers(together)
+    assert len(alone.records["long"]) == 30
+
+
+def test_what_is_changed_in_place_counts_and_what_is_missing_is_missing(run):
+    objects = run("{stage: clumsy_frame, does: in_place}").records["long"][3]["objects"]
+    assert [(one["score"], one["foo"]) for one in objects] == [(0.25, 5), (0.25, 6)]
+    records = run("{stage: clumsy_frame, does: sometimes}").records["long"]
+    assert ["looked" in one["objects"][0] for one in records[:4]] == [False, True, False, True]
+    labels = [[one["label"] for one in record["objects"]] for record in run(
+        "{stage: clumsy_frame, does: labels}").records["short"][:4]]  # fmt: skip
+    assert labels == [["car"], ["person", "bike"], ["bike"], ["car", "person"]]
+
+
+@pytest.mark.parametrize("size", [1, 8])
+@pytest.mark.parametrize(
+    "text", ["{stage: clumsy_frame, does: raise, at: 5}", "{stage: clumsy_stream, at: 5}"], ids=["frame", "stream"]
+)
+def test_a_frame_that_fails_leaves_events_and_states_of_the_others_alone(run, text, size):
+    outcome = run(text, size)
+    assert outcome.code == 1
+    for source, length in (("short", 9), ("long", 30)):
+        counts = [[event["data"]["n"] for event in one["events"]] for one in outcome.records[source]]
+        assert counts == [[n + 1] for n in range(length)]
+        assert [bool(one.get("error")) for one in outcome.records[source]] == [i == 5 for i in range(length)]
+        failed = outcome.records[source][5]
+        assert "stream" in text or [one["score"] for one in failed["objects"]] == [0.9, 0.9]
+
+
+@pytest.mark.parametrize(
+    ("does", "told"),
+    [
+        ("short", r"Detections.extra\['foo'\] must have 2 rows to match xyxy, got 1"),
+        ("none", "frame.detections must be a Detections, got NoneType"),
+        ("wrong", r"tables\['boxes'\] must be a Detections, got dict"),
+        ("paint", "read-only"),
+        ("exit", "SystemExit: 3"),
+        ("open", "cannot open"),
+    ],
+)
+def test_a_frame_stage_that_breaks_its_frames_still_gives_records(run, does, told):
+    outcome = run(f"{{stage: clumsy_frame, does: {does}}}")
+    assert outcome.code == 1
+    assert [len(outcome.records[source]) for source in ("short", "long")] == [9, 30]
+    for one in outcome.records["long"]:
+        assert len(one["objects"]) == 2
+        assert one["error"].startswith("bad failed on long frame ")
+        assert re.search(told, one["error"])
+        assert "(test_isolation.py:" in one["error"] or does in ("short", "none", "wrong")
+
+
+@pytest.mark.parametrize(
+    ("does", "told", "lost"),
+    [
+        ("drop", "must return every frame that it is given, got 0 of 1", [0, 3, 6]),
+        ("none", r"tables['boxes'] must be a Detections, got NoneType", range(9)),
+        ("far", "batch_row must be from 0 to 0, a frame's place in the batch; got 99 to 99", range(9)),
+    ],
+)
+def test_a_batch_stage_that_gives_back_nonsense_still_gives_records(run, does, told, lost):
+    outcome = run(f"{{stage: clumsy_batch, does: {does}}}")
+    assert outcome.code == 1
+    records = outcome.records["short"]
+    assert [i for i, one in enumerate(records) if one.get("error")] == list(lost)
+    assert all(told in records[i]["error"] for i in lost)
+    assert [len(outcome.records[source]) for source in ("short", "long")] == [9, 30]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{stage: clumsy_frame, does: close}", "bad failed as the source short ended: RuntimeError: cannot close"),
+        ("{stage: clumsy_stream, does: end}", "bad failed as the source short ended: RuntimeError: cannot end"),
+        ("{stage: clumsy_sink, path: '{source}', does: end}", "bad failed as the source short ended: KeyError: 'end'"),
+        (
+            "{stage: clumsy_sink, path: '{source}', does: close}",
+            "bad failed as the source short ended: KeyError: 'close'",
+        ),
+        ("{stage: clumsy_sink, does: flush}", "bad failed as it wrote what a batch had left: KeyError: 'flush'"),
+    ],
+)
+def test_what_raises_beside_frames_costs_none(run, text, told):
+    outcome = run(text)
+    assert outcome.code == 1
+    assert any(line.startswith(told) and "(test_isolation.py:" in line for line in outcome.said), outcome.said
+    assert [len(outcome.records[source]) for source in ("short", "long")] == [9, 30]
+    assert outcome.report["counts"]["errors beside frames"] >= 2
+
+
+def test_an_instance_that_cannot_be_opened_is_tried_once_and_keeps_no_frame(run_pipeline):
+    alive: list[weakref.ref] = []
+    opened: list[str] = []
+    most = 0
+
+    with Collecting(Registry()):
+
+        @stage("shut")
+        class Shut(FrameStage):
+            """Cannot be opened."""
+
+            def open(self) -> None:
+                opened.append("")
+                raise RuntimeError("cannot open")
+
+        @stage("watched", writes="detections")
+        class Watched(BatchStage):
+            """Watches the pictures."""
+
+            def process(self, batch: Batch) -> Batch:
+                nonlocal most
+                alive.extend(weakref.ref(frame.surface) for frame in batch.frames)
+                most = max(most, sum(one() is not None for one in alive))
+                return batch
+
+    text = 'sources: {a: "test://?width=64&height=48&frames=600"}\nstages: {watched: {}, shut: {}, collect: {}}'
+    outcome = run_pipeline(text, extra=[Shut, Watched])
+    assert len(opened) == 1
+    errors = [one["error"] for one in outcome.records["a"]]
+    assert len(errors) == 600
+    assert all(re.search(r"RuntimeError: cannot open \(test_isolation\.py:\d+\)", error) for error in errors)
+    assert len(alive) == 600
+    assert most < 300, "an error that is raised again and again would keep every frame"
+
+
+def test_with_stop_it_ends_the_run(run):
+    with pytest.raises(StreamkitError, match="bad failed as the source short ended"):
+        run("{stage: clumsy_frame, does: close, run: {on_error: stop}}")

@@ -1,0 +1,79 @@
+import math
+
+import numpy as np
+import pytest
+
+from streamkit.runtime.execution.meters import Histogram, StageMeter
+
+
+@pytest.mark.parametrize("seconds", [2e-5, 1e-3, 0.04, 1.0, 900.0])
+def test_one_duration_within_two_percent(seconds):
+    histogram = Histogram()
+    histogram.add(seconds)
+    for share in (0.0, 0.5, 1.0):
+        assert histogram.quantile(share) == pytest.approx(seconds, rel=0.02)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.95, 0.99, 1.0])
+def test_quantiles_of_many(share):
+    values = np.random.default_rng(1).lognormal(-4, 1.2, 5000)
+    histogram = Histogram()
+    for value in values:
+        histogram.add(value)
+    wanted = float(np.sort(values)[max(0, math.ceil(share * len(values)) - 1)])
+    assert histogram.quantile(share) == pytest.approx(wanted, rel=0.02)
+
+
+def test_what_is_out_of_range_is_counted_at_its_ends():
+    histogram = Histogram()
+    for value in (-1.0, 0.0, 1e-9, 1e9):
+        histogram.add(value)
+    assert histogram.counts.sum() == 4
+    assert histogram.counts[0] == 3
+    assert histogram.counts[-1] == 1
+    assert 900 < histogram.quantile(1.0) < 1100
+
+
+def test_none_is_nan_and_the_memory_stays():
+    histogram = Histogram()
+    size = histogram.counts.nbytes
+    assert math.isnan(histogram.quantile(0.5))
+    for _ in range(1000):
+        histogram.add(0.01)
+    assert histogram.counts.nbytes == size
+
+
+def test_the_summary_is_in_milliseconds():
+    histogram = Histogram()
+    for value in [0.010] * 98 + [0.5] * 2:
+        histogram.add(value)
+    found = histogram.summary()
+    assert list(found) == ["p50_ms", "p95_ms", "p99_ms"]
+    assert found["p50_ms"] == found["p95_ms"] == pytest.approx(10, rel=0.02)
+    assert found["p99_ms"] == pytest.approx(500, rel=0.02)
+
+
+def test_the_total_of_a_stages_instances():
+    one, other = StageMeter(), StageMeter()
+    one.frames, one.batches, one.seconds = 30, 3, 0.5
+    other.frames, other.seconds = 10, 0.3
+    assert StageMeter.total([one, other]) == {
+        "frames": 40,
+        "instances": 2,
+        "seconds": 0.8,
+        "us_per_frame": 20_000.0,
+    }
+    other.failed = 2
+    assert StageMeter.total([one, other])["failed"] == 2
+    assert StageMeter.total([StageMeter()])["us_per_frame"] is None
+
+
+def test_counts_up_to_bounds_and_the_sum():
+    histogram = Histogram()
+    for seconds in (0.001, 0.02, 0.02, 0.4, 30.0):
+        histogram.add(seconds)
+    assert histogram.up_to([0.0005, 0.005, 0.1, 1.0, 1e6]) == [0, 1, 3, 4, 5]
+    assert histogram.up_to([0.0, 1e-5]) == [0, 0]
+    assert histogram.total_s() == pytest.approx(30.441, rel=0.01)
+    assert Histogram().up_to([1.0]) == [0]
+    assert Histogram().total_s() == 0

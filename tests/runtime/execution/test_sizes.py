@@ -1,0 +1,68 @@
+import os
+
+import pytest
+
+from streamkit.config.plan import Node, RunOptions
+from streamkit.core.data import Device
+from streamkit.core.stage import BatchStage, FrameStage, Sink, StreamStage
+from streamkit.runtime.execution import sizes
+
+CPU, GPU = Device("cpu"), Device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("largest", "device", "wanted"),
+    [
+        (None, CPU, tuple(range(1, sizes._CPU_BATCH + 1))),
+        (1, CPU, (1,)),
+        (5, CPU, (1, 2, 3, 4, 5)),
+        (None, GPU, (16, 64)),
+        (64, GPU, (16, 64)),
+        (16, GPU, (4, 16)),
+        (15, GPU, (15,)),
+        (1, GPU, (1,)),
+    ],
+)
+def test_batch_sizes(largest, device, wanted):
+    found = sizes.batch_sizes(largest, device)
+    assert found == wanted
+    assert found[-1] == (largest or found[-1])
+
+
+def node(kind, instances=None):
+    return Node("n", kind, {}, [], RunOptions(instances=instances), None)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "device", "wanted"),
+    [
+        ([(BatchStage, None)], CPU, 5),
+        ([(BatchStage, None)], GPU, 1),
+        ([(BatchStage, 2), (BatchStage, None)], CPU, 2),
+        ([(BatchStage, 2), (BatchStage, 3)], GPU, 3),
+        ([(StreamStage, None)], CPU, 1),
+        ([(FrameStage, None)], CPU, 1),
+        ([(Sink, None)], GPU, 1),
+        ([(FrameStage, 4)], CPU, 1),  # a frame stage sees each source in order: one thread, whatever is asked
+    ],
+)
+def test_instances(kinds, device, wanted, monkeypatch):
+    monkeypatch.setattr(sizes, "cores", lambda: 5)
+    assert sizes.instances([node(*one) for one in kinds], device) == wanted
+
+
+def test_cores_are_those_this_process_may_use(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2, 5}, raising=False)
+    assert sizes.cores() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    assert sizes.cores() == 7
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert sizes.cores() == 1
+
+
+def test_a_pipeline_that_has_its_own_share_of_the_cores(monkeypatch):
+    monkeypatch.setattr(sizes, "cores", lambda: 8)
+    assert sizes.instances([node(BatchStage)], CPU, 2) == 2
+    assert sizes.instances([node(BatchStage, 3)], CPU, 2) == 3
+    assert sizes.instances([node(BatchStage)], GPU, 2) == 1

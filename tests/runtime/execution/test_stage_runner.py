@@ -1,0 +1,259 @@
+"""One stage at a time: what it raises, whose state it keeps, when it is opened and closed."""
+
+import re
+
+import numpy as np
+import pytest
+from support.one_stage import Log, Numbers, OneEach, Picky, Rig, batch, key
+
+from streamkit.core.data import Batch, Frame
+from streamkit.core.errors import SourceError, StageError
+from streamkit.core.stage import BatchStage, StreamStage
+
+# ------------------------------------------------------------------------------------------------ batches that raise
+
+
+def test_a_good_batch_goes_through_in_one_call():
+    rig = Rig(Picky)
+    given = batch("a0 b0 a1")
+    found = rig(given)
+    assert (found.frames, found.sequence) == (given.frames, given.sequence)
+    assert all(mine is theirs for mine, theirs in zip(found.frames, given.frames, strict=True))
+    assert rig.runner.stage.calls == ["a0 b0 a1"]
+    assert (rig.runner.meter.frames, rig.runner.meter.batches, rig.runner.meter.failed) == (3, 1, 0)
+    assert rig.runner.meter.seconds > 0
+
+
+def test_a_batch_that_raises_is_tried_frame_by_frame_and_joined():
+    rig = Rig(Picky, most=1)
+    given = batch("a0 b0 a1", ended="b", rows=(2, 0, 3))
+    lost = Frame("b", 7, 0.0, 64, 48, error="before", position=3)
+    given.failed = [lost]
+    found = rig(given)
+    assert rig.runner.stage.calls == ["a0 b0 a1", "a0", "b0", "a1"]
+    assert found.frames == given.frames
+    assert (found.sequence, found.ended, found.failed) == (5, ("b",), [lost])
+    np.testing.assert_array_equal(found.tensor, given.tensor[:3])
+    np.testing.assert_array_equal(found.geometry, given.geometry)
+    np.testing.assert_array_equal(found.outputs["scores"], [0, 10, 20])
+    np.testing.assert_array_equal(found.outputs["sum"], [0, 3, 6])
+    for name, factor in (("detect", 1), ("twice", 2)):
+        table, before = found.table(name), given.table("detect")
+        np.testing.assert_array_equal(table.batch_row, [0, 0, 2, 2, 2])
+        np.testing.assert_array_equal(table.xyxy, before.xyxy)
+        np.testing.assert_array_equal(table.score, before.score * factor)
+        np.testing.assert_array_equal(table.row_id, before.row_id)
+    assert rig.said == []
+
+
+class Anew(BatchStage):
+    """Makes a batch of its own, with frames of its own that failed."""
+
+    bad: int = 0
+    keeps: bool = False
+
+    def process(self, batch):
+        well, bad = batch.frames[self.bad :], batch.frames[: self.bad]
+        for frame in bad:
+            frame.error = "it"
+        return Batch(list(well), failed=[*(batch.failed if self.keeps else []), *bad])
+
+
+@pytest.mark.parametrize("bad", [0, 1])
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_stage_that_makes_a_batch_anew_loses_no_frame_that_failed_before(bad, keeps):
+    rig = Rig(Anew)
+    rig.runner.apart = False  # as a stage of streamkit's own
+    rig.runner.stage.bad, rig.runner.stage.keeps = bad, keeps
+    given = batch("a0 b0 a1", ended="b")
+    before = [Frame("b", 7, 0.0, 64, 48, error="before", position=3), Frame("a", 8, 0.0, 64, 48, error="too")]
+    given.failed = list(before)
+    frames = list(given.frames)
+    found = rig(given)
+    assert [id(frame) for frame in found.frames] == [id(frame) for frame in frames[bad:]]
+    assert [id(frame) for frame in found.failed] == [id(frame) for frame in [*before, *frames[:bad]]]
+    assert (found.sequence, found.ended) == (5, ("b",))
+
+
+@pytest.mark.parametrize(
+    ("bad", "left", "rows"),
+    [(["b0"], "a0 a1", [0, 0, 1, 1, 1]), (["a0"], "b0 a1", [0, 1, 1, 1]), (["a1", "a0"], "b0", [0])]
+)  # fmt: skip
+def test_frames_that_raise_leave_the_rows(bad, left, rows):
+    rig = Rig(Picky, bad=tuple(bad))
+    given = batch("a0 b0 a1", ended="a", rows=(2, 1, 3))
+    scores = {
+        key([f]): given.table("detect").score[given.table("detect").batch_row == i] for i, f in enumerate(given.frames)
+    }
+    positions = {key([f]): i for i, f in enumerate(given.frames)}
+    found = rig(given)
+    assert key(found.frames) == left
+    assert sorted(key([f]) for f in found.failed) == sorted(bad)
+    assert {key([f]): f.position for f in [*found.frames, *found.failed]} == positions
+    assert (found.sequence, found.ended) == (5, ("a",))
+    kept = [positions[name] for name in left.split()]
+    np.testing.assert_array_equal(found.tensor[: len(kept)], given.tensor[kept])
+    np.testing.assert_array_equal(found.geometry, given.geometry[kept])
+    np.testing.assert_array_equal(found.outputs["scores"], np.array(kept) * 10)
+    np.testing.assert_array_equal(found.table("twice").batch_row, rows)
+    np.testing.assert_array_equal(found.table("twice").score, np.concatenate([scores[n] * 2 for n in left.split()]))
+    for frame in found.failed:
+        place = f"{frame.source} frame {frame.index} ({frame.pts_s:.2f} s)"
+        assert re.fullmatch(
+            re.escape(f"it failed on {place}: ZeroDivisionError: no") + r" \(one_stage\.py:\d+\)", frame.error
+        )
+    assert (rig.runner.meter.failed, rig.runner.counters["frames failed"]) == (len(bad), len(bad))
+    assert sorted(rig.said) == sorted(frame.error for frame in found.failed)
+    assert rig.failures == []
+
+
+def test_when_every_frame_fails_the_batch_goes_on_empty():
+    rig = Rig(Picky, bad=("a0", "b0"))
+    found = rig(batch("a0 b0", ended="a"))
+    assert (found.frames, key(found.failed), found.ended, found.sequence) == ([], "a0 b0", ("a",), 5)
+    assert rig(found) is found  # and later stages pass it by
+    assert rig.runner.stage.calls == ["a0 b0", "a0", "b0"]
+
+
+@pytest.mark.parametrize("bad", [("a0",), ("b0",), ("a1", "b0"), ("a0", "b0", "a1")])
+def test_a_frame_that_fails_stands_beside_those_that_failed_before(bad):
+    rig = Rig(Picky, bad=bad)
+    given = batch("a0 b0 a1", ended="b")
+    given.failed = [Frame("b", 7, 0.0, 64, 48, error="before", position=3)]
+    found = rig(given)
+    assert [key([frame]) for frame in found.failed] == ["b7", *sorted(bad, key="a0 b0 a1".index)]
+    assert len(found.frames) == 3 - len(bad)
+    assert (found.failed[0].error, found.ended, rig.runner.counters["frames failed"]) == ("before", ("b",), len(bad))
+
+
+def test_on_error_stop_ends_the_run_with_stage_source_and_frame():
+    rig = Rig(Picky, bad=("b3",), on_error="stop")
+    found = rig(batch("a0 b3"))
+    (error,) = rig.failures
+    assert isinstance(error, StageError)
+    assert str(error).startswith("it failed on b frame 3 (0.30 s): ZeroDivisionError: no (one_stage.py:")
+    assert isinstance(error.__cause__, ZeroDivisionError)
+    assert (key(found.frames), key(found.failed)) == ("a0", "b3")  # what went well goes on to the outputs
+
+
+def test_a_stage_that_always_fails_is_told_a_few_times():
+    rig = Rig(Picky, bad=tuple(f"a{i}" for i in range(30)))
+    for i in range(30):
+        rig(batch(f"a{i}"))
+    assert len(rig.said) == 21
+    assert rig.said[-1] == "it: further frames fail; the report counts them"
+    assert rig.runner.meter.failed == 30
+
+
+@pytest.mark.parametrize("kind", [Picky, OneEach])
+def test_errors_of_the_program_itself_are_no_frames_fault(kind):
+    options = {"raises": SourceError} if kind is Picky else {"log": []}
+    rig = Rig(kind, bad=("a0",), **options)
+    if kind is OneEach:
+        rig(batch("a0"))
+        assert rig.runner.meter.failed == 1
+    else:
+        with pytest.raises(SourceError):
+            rig(batch("a0 b0"))
+        assert rig.runner.stage.calls == ["a0 b0"]
+
+
+# -------------------------------------------------------------------------------------------------- frame by frame
+
+
+def test_a_frame_stage_has_an_instance_a_source_closed_at_its_end():
+    log: Log = []
+    rig = Rig(OneEach, log=log)
+    assert log == []  # made when the first frame comes
+    rig(batch("a0 b0 a1"))
+    calls = [entry for entry in log if isinstance(entry, tuple)]
+    assert [entry[1:] for entry in calls] == [("a", 0, 1), ("b", 0, 1), ("a", 1, 2)]
+    assert len({entry[0] for entry in calls}) == 2
+    assert log.count("open") == 2
+    rig(batch("a2", ended="a"))
+    assert log[-1] == "close after 3"
+    assert not any(entry == "close after 1" for entry in log)
+    rig.runner.close()
+    assert [entry for entry in log if str(entry).startswith("close")] == ["close after 3", "close after 1"]
+    rig.runner.close()
+    assert sum(str(entry).startswith("close") for entry in log) == 2
+
+
+def test_what_a_frame_stage_changes_becomes_the_batchs_table():
+    rig = Rig(OneEach, log=[], least=0.1)
+    given = batch("a0 b0 a1", rows=(2, 0, 2))
+    found = rig(given)
+    np.testing.assert_allclose(found.table("detect").score, [0.1, 2.0, 2.1])
+    np.testing.assert_array_equal(found.table("detect").batch_row, [0, 2, 2])
+    np.testing.assert_array_equal(found.table("detect").row_id, [1, 0, 1])
+
+
+def test_a_table_that_nothing_changes_stays_as_it_is():
+    rig = Rig(OneEach, log=[])
+    given = batch("a0 b0")
+    table = given.table("detect")
+    found = rig(given).table("detect")
+    for name in ("xyxy", "score", "class_id", "batch_row", "row_id"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(table, name))
+
+
+def test_a_frame_that_fails_in_a_frame_stage_costs_the_others_nothing():
+    log: Log = []
+    rig = Rig(OneEach, log=log, bad=("b0",), least=0.0)
+    found = rig(batch("a0 b0 a1", rows=(1, 2, 3)))
+    assert [entry[1:3] for entry in log if isinstance(entry, tuple)] == [("a", 0), ("b", 0), ("a", 1)]  # no second try
+    assert (key(found.frames), key(found.failed)) == ("a0 a1", "b0")
+    np.testing.assert_array_equal(found.table("detect").batch_row, [0, 1, 1, 1])
+    stopping = Rig(OneEach, log=[], bad=("b0",), on_error="stop")
+    stopping(batch("a0 b0"))
+    assert ["bad picture" in str(error) for error in stopping.failures] == [True]
+
+
+def test_a_stream_stages_state_is_made_once_and_dropped_with_its_source():
+    log: Log = []
+    rig = Rig(Numbers, log=log)
+    first = rig(batch("a0 b0 a1"))
+    assert [frame.events[0].data["n"] for frame in first.frames] == [1, 1, 2]
+    second = rig(batch("a2", ended="a"))
+    assert second.frames[0].events[0].data["n"] == 3
+    rig(batch("b1", ended="ab"))  # told twice: no harm
+    assert sorted(rig.runner.states) == []
+    rig(batch("a9"))  # a source of that name again begins anew
+    assert log == ["new a", "new b", ["a", "b"], ["a", "b"], ["b"], "new a", ["a"]]
+    rig.runner.close()
+    assert log[-1] == "close"
+
+
+class Ending(StreamStage):
+    """Notes the sources that end, with what it kept of each."""
+
+    def new_state(self, source):
+        return [source]
+
+    def process(self, batch, states):
+        return batch
+
+    def end(self, source, state):
+        self.ended = [*getattr(self, "ended", []), (source, state)]
+
+
+def test_a_stream_stage_is_told_of_a_source_that_ends_once_with_its_state():
+    rig = Rig(Ending)
+    rig(batch("a0 b0", ended="b"))
+    rig(batch("a1", ended="a"))
+    assert rig.runner.stage.ended == [("b", ["b"]), ("a", ["a"])]
+    assert rig.runner.states == {}
+
+
+def test_a_frame_that_fails_in_a_stage_of_streamkit_s_own_keeps_the_table_that_it_came_with():
+    class Halving(OneEach):
+        def process(self, frame):
+            frame.detections = frame.detections[:0]
+            super().process(frame)
+
+    rig = Rig(Halving, log=[], bad=("b0",))
+    rig.runner.apart = False
+    given = batch("a0 b0 a1", rows=(1, 2, 1))
+    failed = given.frames[1]
+    rig(given)
+    assert len(failed.tables["detect"]) == 2

@@ -1,0 +1,244 @@
+"""Batches of live sources: what is too old is dropped and counted, and what a source has told outlives it."""
+
+import time
+from collections import Counter
+from functools import partial
+
+import numpy as np
+import pytest
+from support.batches import LONG_S, frame, in_thread, names
+
+from streamkit.core.data import Batch, Event, Frame
+from streamkit.runtime.ingest.batcher import QUEUE_FULL, TOO_OLD, Batcher
+
+
+def live(source: str, index: int, age_s: float = 0.0) -> Frame:
+    made = frame(source, index)
+    made.due_s = time.monotonic() - age_s
+    return made
+
+
+def test_live_frames_that_are_too_old_are_dropped_and_counted():
+    batcher = Batcher(4, LONG_S, np, 2, 0.5)
+    batcher.expect(2)
+    inlets = [batcher.begin(source) for source in "ab"]
+    for index, age_s in enumerate([9.0, 3.0, 0.6, 0.0]):
+        inlets[0].put(live("a", index, age_s))
+    for index in range(2):
+        inlets[1].put(frame("b", index))  # a file's frames have no age
+    batch = batcher.next()
+    assert [(one.source, one.index) for one in batch.frames] == [("a", 3), ("b", 0), ("b", 1)]
+    assert [one.position for one in batch.frames] == [0, 1, 2]
+    assert [one.ordinal for one in batch.frames] == [0, 0, 1]  # of each source, dropped ones not counted
+    assert (dict(inlets[0].drops.values), dict(inlets[1].drops.values)) == ({TOO_OLD: 3}, {})
+
+
+def test_a_batch_of_old_frames_alone_does_not_leave_and_ends_nothing():
+    batcher = Batcher(2, LONG_S, np, 2, 0.1)
+    batcher.expect(1)
+    inlet = batcher.begin("a")
+    for index in range(2):
+        inlet.put(live("a", index, 5.0))
+    found: list[Batch | None] = []
+    reader = in_thread(lambda: found.extend([batcher.next(), batcher.next()]))
+    reader.join(0.2)
+    assert reader.is_alive()
+    inlet.put(live("a", 2))
+    inlet.end()
+    reader.join(5)
+    assert [one.index for one in found[0].frames] == [2]
+    assert found[1] is None or found[1].ended == ("a",)
+    assert inlet.drops[TOO_OLD] == 2
+
+
+def test_a_live_source_never_waits_and_loses_its_oldest():
+    batcher = Batcher(4, LONG_S, np, 1, LONG_S)
+    batcher.expect(2)
+    inlet, other = batcher.begin("a"), batcher.begin("b")
+    begun = time.monotonic()
+    for index in range(100):
+        inlet.put(live("a", index))
+    assert time.monotonic() - begun < 5
+    other.put(frame("b"))
+    assert batcher.waiting == 5
+    other.put(frame("b", 1))
+    batch = batcher.next()
+    assert [(one.source, one.index) for one in batch.frames] == [("a", 96), ("a", 97), ("a", 98), ("a", 99)]
+    assert (inlet.drops[QUEUE_FULL], other.drops[QUEUE_FULL]) == (96, 0)
+
+
+@pytest.mark.parametrize(("age_s", "count", "cause"), [(5.0, 4, TOO_OLD), (0.0, 6, QUEUE_FULL)])
+def test_what_a_source_has_told_with_a_frame_outlives_it(age_s, count, cause):
+    batcher = Batcher(4, LONG_S, np, 1, 1.0)
+    batcher.expect(1)
+    inlet = batcher.begin("a")
+    for index in range(2):
+        dropped = live("a", index, age_s)
+        dropped.events.append(Event(f"told{index}", "decode", "a", index, 0.0))
+        inlet.put(dropped)
+    for index in range(2, count):
+        inlet.put(live("a", index))
+    inlet.end()
+    first, *others = batcher.next().frames
+    assert inlet.drops[cause] == 2
+    assert [event.kind for event in first.events] == ["told0", "told1"]
+    assert not any(one.events for one in others)
+
+
+def test_in_is_out_and_dropped_with_a_slow_reader_and_unlike_rates():
+    batcher = Batcher(4, 0.005, np, 2, 0.05)
+    rates = {"quick": 0.0005, "other": 0.002, "file": 0.0}
+    counts = {"quick": 600, "other": 150, "file": 200}
+    batcher.expect(3)
+    inlets = {source: batcher.begin(source) for source in rates}
+
+    def run(source: str) -> None:
+        for index in range(counts[source]):
+            inlets[source].put(frame(source, index) if source == "file" else live(source, index))
+            time.sleep(rates[source])
+        inlets[source].end()
+
+    threads = [in_thread(partial(run, source)) for source in rates]
+    out = Counter[str]()
+    while (batch := batcher.next()) is not None:
+        out.update(names(batch))
+        time.sleep(0.01)
+    for thread in threads:
+        thread.join(5)
+    for source, inlet in inlets.items():
+        assert counts[source] == out[source] + inlet.drops.values.total(), source
+    assert inlets["quick"].drops.values.total() > 0  # the reader was slow
+    assert inlets["file"].drops.values.total() == 0
+    assert min(out.values()) > 0.2 * max(out.values())  # nobody starves
+
+
+def test_what_the_way_to_the_end_takes_is_taken_off_the_age_allowed():
+    batcher = Batcher(1, 0.01, np, max_latency_s=1.0)
+    batcher.expect(1)
+    inlet = batcher.begin("a")
+
+    def left_with(ages_s):
+        """Which of frames of these ages leave."""
+        now_s = time.monotonic()
+        for index, age_s in enumerate(ages_s):
+            made = frame("a", index)
+            made.due_s = now_s - age_s
+            inlet.put(made)
+        batch = batcher.next()
+        return batch.frames[0].index, batch.sequence
+
+    index, sequence = left_with([0.6])
+    assert index == 0, "nothing is known of the way yet"
+    time.sleep(0.5)
+    batcher.through(sequence)
+    index, sequence = left_with([0.6, 0.1])
+    assert index == 1
+    assert inlet.drops["frames dropped: over age"] == 1
+    for _ in range(40):  # the way gets short again, and is believed to slowly
+        batcher.through(sequence)
+        index, sequence = left_with([0.0])
+    batcher.through(sequence)
+    assert left_with([0.6])[0] == 0
+    batcher.through(12_345)  # of a batch that was never made here: no harm
+
+
+def test_a_way_that_takes_longer_than_is_allowed_leaves_new_frames_a_chance():
+    batcher = Batcher(1, 0.01, np, max_latency_s=0.2)
+    batcher.expect(1)
+    inlet = batcher.begin("a")
+    for _ in range(2):
+        made = frame("a", 0)
+        made.due_s = time.monotonic()
+        inlet.put(made)
+        batch = batcher.next()
+        assert len(batch.frames) == 1
+        time.sleep(0.3)
+        batcher.through(batch.sequence)
+    assert not inlet.drops.values
+
+
+def test_live_frames_go_before_those_of_files():
+    """A file waits without harm, and a camera does not: what a file has ready never takes a live frame's place."""
+    batcher = Batcher(4, LONG_S, np, 4, LONG_S)
+    batcher.expect(4)
+    film, gate, other, yard = (batcher.begin(source) for source in ("film", "gate", "other", "yard"))
+    for index in range(3):
+        film.put(frame("film", index))
+    other.put(frame("other"))
+    gate.put(live("gate", 0))
+    gate.put(live("gate", 1))
+    yard.put(live("yard", 0))
+    assert [(one.source, one.index) for one in batcher.next().frames] == [
+        ("gate", 0), ("yard", 0), ("gate", 1), ("film", 0)
+    ]  # fmt: skip
+    yard.put(live("yard", 1))
+    assert [(one.source, one.index) for one in batcher.next().frames] == [
+        ("yard", 1), ("other", 0), ("film", 1), ("film", 2)
+    ]  # fmt: skip
+    assert not gate.drops.values
+    assert batcher.waiting == 0
+
+
+def test_a_file_that_fills_every_batch_costs_a_camera_no_frame():
+    """Three frames in ten milliseconds is what goes through; the file alone would take all of that."""
+    batcher = Batcher(3, 0.005, np, 2, 0.5)
+    batcher.expect(2)
+    film, gate = batcher.begin("film"), batcher.begin("gate")
+    over = False
+
+    def fill() -> None:
+        index = 0
+        while not over:
+            film.put(frame("film", index))
+            index += 1
+        film.end()
+
+    def show() -> None:
+        for index in range(60):
+            gate.put(live("gate", index))
+            time.sleep(0.005)
+        gate.end()
+
+    threads = [in_thread(fill), in_thread(show)]
+    out = Counter[str]()
+    while (batch := batcher.next()) is not None:
+        out.update(names(batch))
+        if out["gate"]:
+            behind = [one.source for one in batch.frames]
+            assert sorted(behind, key=lambda source: source == "film") == behind
+        time.sleep(0.01)
+        over = over or "gate" in batch.ended
+    for thread in threads:
+        thread.join(5)
+    assert (out["gate"], dict(gate.drops.values)) == (60, {})
+    assert out["film"] > 30
+
+
+def test_whether_any_source_is_live():
+    batcher = Batcher(8, 0.01, np)
+    batcher.expect(2)
+    film, gate = batcher.begin("film"), batcher.begin("gate")
+    film.put(frame("film"))
+    assert not batcher.live
+    gate.put(live("gate", 0))
+    film.put(frame("film", 1))  # the last frame that came is a file's
+    assert batcher.live
+    batcher.next()
+    assert batcher.live
+    gate.end()
+    assert batcher.next().ended == ("gate",)
+    assert not batcher.live
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("first_live", [False, True])
+def test_the_wait_counts_from_the_oldest_frame_whichever_kind_it_is(first_live):
+    batcher = Batcher(8, 1.0, np, 2, LONG_S)
+    batcher.expect(3)
+    film, gate, _ = (batcher.begin(source) for source in ("film", "gate", "idle"))
+    begun_s = time.monotonic()
+    gate.put(live("gate", 0)) if first_live else film.put(frame("film"))
+    time.sleep(0.6)
+    film.put(frame("film", 1)) if first_live else gate.put(live("gate", 0))
+    assert sorted(names(batcher.next())) == ["film", "gate"]
+    assert 0.99 < time.monotonic() - begun_s < 1.5

@@ -1,0 +1,341 @@
+"""Sources that come back by themselves: against faults on purpose, without a network."""
+
+import itertools
+import threading
+import time
+
+import pytest
+from support.clips import write
+from support.returning import Camera
+from support.rtsp import free_port, wait_until
+
+from streamkit.core.counters import Counters
+from streamkit.core.data import Frame
+from streamkit.core.errors import SourceError
+from streamkit.core.retry import Retry
+from streamkit.core.stage import Context, Source
+from streamkit.runtime.ingest import reconnect
+from streamkit.runtime.ingest.reconnect import ReconnectingSource, reconnecting
+from streamkit.stages.sources.source import VideoSource
+from streamkit.testing.kit import gray
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    """75 pictures, 25 a second."""
+    return write(tmp_path_factory.mktemp("clips") / "a.mp4", frames=75, options={"g": "10"})
+
+
+def test_a_file_is_left_closed_unless_asked(clip):
+    assert isinstance(reconnecting(VideoSource(uri=str(clip))), VideoSource)
+    assert isinstance(reconnecting(VideoSource(uri=str(clip), pace="realtime")), VideoSource)
+    assert isinstance(reconnecting(VideoSource(uri=str(clip), reconnect=True)), ReconnectingSource)
+    assert isinstance(reconnecting(VideoSource(uri="rtsp://host/a")), ReconnectingSource)
+    assert isinstance(reconnecting(VideoSource(uri="rtsp://host/a", reconnect=False)), VideoSource)
+
+
+def test_a_file_that_is_away_comes_back(clip):
+    fault = {"away": {"at": 1.6, "for": 0.8}}
+    camera = Camera(clip, fault=fault, pace="realtime", loop=True, reconnect={"max_wait": 0.2})
+    with camera:
+        wait_until(lambda: camera.counters["reconnects"] or camera.error)
+        camera.wait_for_frames()
+    camera.check_order()
+    frames = [frame for frame, _ in camera.frames]
+    gaps = [b.pts_s - a.pts_s for a, b in itertools.pairwise(frames)]
+    assert max(gaps) > 0.5  # the time that it was away is in its times
+    assert {b.index - a.index for a, b in itertools.pairwise(frames)} == {1}
+    assert camera.counters["reconnects: refused"] == 1
+    assert camera.counters["connection attempts failed"] >= 1
+    assert list(dict.fromkeys(camera.states)) == [
+        ("connecting", None), ("running", None), ("reconnecting", "lost"), ("reconnecting", "refused"),
+    ]  # fmt: skip
+    assert camera.state == ("running", None)
+    assert "source cam is lost at" in camera.said[0]
+    assert "is back at" in camera.said[-1]
+
+
+def test_the_end_of_a_file_is_its_end(clip):
+    with Camera(clip, reconnect=True) as camera:
+        camera.join()
+    assert len(camera.frames) == 75
+    assert camera.error is None
+
+
+def test_it_is_given_up_when_asked(clip):
+    fault = {"away": {"at": 0.2, "for": 60.0}}
+    with Camera(clip, fault=fault, pace="realtime", reconnect={"max_wait": 0.05, "attempts": 3}) as camera:
+        camera.join()
+    assert camera.error.cause == "refused"
+    assert "given up after 3 attempts" in str(camera.error)
+    with Camera(clip, fault=fault, pace="realtime", reconnect={"max_wait": 0.05, "give_up": 0.5}) as camera:
+        camera.join()
+    assert "without a picture" in str(camera.error)
+
+
+def test_a_still_picture_is_noticed_and_a_still_scene_left_alone(clip):
+    fault = {"still": {"at": 0.4, "for": 600.0}}
+    with Camera(clip, fault=fault, pace="realtime", loop=True, reconnect={"max_wait": 0.1}, frozen=0.4) as camera:
+        wait_until(lambda: camera.counters["reconnects: frozen"] >= 2 or camera.error)
+        first, second = (i for i, (_, cause) in enumerate(camera.states) if cause == "frozen")
+        assert first < second
+        at_s = [b for (_, a), (_, b) in itertools.pairwise(camera.frames) if b - a > 0.045]
+        assert at_s
+    camera.check_order()
+
+
+def test_a_log_is_not_filled(clip):
+    fault = {"fail": {"every": 0.1}}
+    with Camera(clip, fault=fault, pace="realtime", loop=True, reconnect={"max_wait": 0.02}) as camera:
+        wait_until(lambda: camera.counters["reconnects"] > 15 or camera.error)
+    lost = [text for text in camera.said if "is lost" in text]
+    assert len(lost) == 6
+    assert sum("is back" in text for text in camera.said) == 6
+
+
+def test_a_refused_address_is_tried_until_it_is_stopped():
+    with Camera(f"rtsp://u:secret@127.0.0.1:{free_port()}/a", reconnect={"max_wait": 5.0}) as camera:
+        camera.wait_for_state("reconnecting", "refused")
+        wait_until(lambda: camera.counters["connection attempts failed"] >= 2)
+        begun_s = time.monotonic()
+    assert time.monotonic() - begun_s < 4.0
+    assert camera.error is None
+    assert "secret" not in " ".join(camera.said)
+    assert "cannot be reached" in camera.said[0]
+
+
+def test_what_never_passes_is_not_tried_again():
+    with Camera("v4l2:///dev/video97?width=640") as camera:
+        camera.join()
+    assert "a device has the options" in str(camera.error)
+
+
+def test_a_device_may_be_plugged_in_later():
+    with Camera("/dev/video97") as camera:
+        camera.wait_for_state("reconnecting", "not_found")
+    assert "there is no such device" in camera.said[0]
+
+
+class Ticking(Source):
+    """Frames of a live source as fast as they are taken; each connection begins with times of its own."""
+
+    retry = Retry(max_wait_s=0.01)
+
+    def __init__(self, connections):
+        self._connections = iter(connections)
+
+    def frames(self):
+        for index, pts_s in enumerate(next(self._connections)):
+            yield Frame("cam", index, pts_s, 64, 48, time_s=time.time(), due_s=time.monotonic())
+
+
+def test_times_of_a_peer_whose_clock_jumps():
+    source = reconnecting(Ticking([[5.0, 5.1, 3.0, 3.1, 90_000.0, 90_000.1], [0.0, 0.1], [7.0, 6.9]]))
+    source.context = Context("cam", counters=Counters())
+    found = list(itertools.islice(source.frames(), 10))
+    assert [frame.index for frame in found] == list(range(10))
+    gaps = [b.pts_s - a.pts_s for a, b in itertools.pairwise(found)]
+    assert all(0 < gap < 2 for gap in gaps)
+    assert [gaps[0], gaps[2], gaps[4]] == pytest.approx([0.1, 0.1, 0.1])
+    assert source.context.counters["jumps in time put right"] == 3
+    assert source.context.counters["reconnects: lost"] == 2
+
+
+def test_a_stream_that_becomes_a_recording_has_ended():
+    class Ending(Ticking):
+        def frames(self):
+            live = next(self._connections)
+            for frame in range(3):
+                yield Frame("cam", frame, frame / 25, 64, 48, time_s=time.time() if live else None)
+
+    source = reconnecting(Ending([True, False]))
+    source.context = Context("cam", counters=Counters())
+    assert len(list(source.frames())) == 3
+
+
+def test_a_picture_that_its_reader_holds_in_a_pause_is_not_frozen():
+    """The times and the patience of a source count while it is read, not while nobody asks it for a frame."""
+
+    class Scene(Source):
+        retry = Retry(max_wait_s=0.01, frozen_s=0.2, give_up_s=0.3, files=True)
+        openings = 0
+
+        def frames(self):
+            self.openings += 1
+            for index in range(4):
+                yield Frame("cam", index, index / 10, 16, 16, gray(16, 16), due_s=time.monotonic())
+            if self.openings == 1:
+                raise SourceError("cannot be read on")
+
+    inner = Scene()
+    source = reconnecting(inner)
+    source.context = Context("cam", counters=Counters())
+    frames = source.frames()
+    found = []
+    for frame in frames:
+        found.append(frame)
+        if frame.index in (0, 3):
+            time.sleep(0.4)
+    assert inner.openings == 2
+    assert source.context.counters["reconnects: frozen"] == 0
+    assert len(found) == 8
+    assert found[4].pts_s - found[3].pts_s < 0.3
+
+
+class Clock:
+    """The monotonic clock and the waits of a source that comes back, both made up."""
+
+    def __init__(self, monkeypatch):
+        self.now_s, self.asked = 1000.0, []
+        monkeypatch.setattr(reconnect.time, "monotonic", lambda: self.now_s)
+        monkeypatch.setattr(reconnect.random, "uniform", lambda low, high: self.asked.append((low, high)) or high)
+
+
+def returning(**given):
+    source = ReconnectingSource(Ticking([]), Retry(**given))
+    source.context = Context("cam", counters=Counters())
+    return source
+
+
+def failing(source, clock, *, came=False, connected_s=0.0):
+    """A connection fails, `connected_s` after it was opened; the range that the wait is drawn from."""
+    opened_s = clock.now_s
+    clock.now_s += connected_s
+    if came:
+        source._last = (0, 0.0)
+        source._live = True
+    assert source._may_try(SourceError("away", cause="refused"), came, opened_s, opened_s)
+    source._pause_s()
+    return clock.asked[-1]
+
+
+def test_waits_double_up_to_the_longest(monkeypatch):
+    clock, source = Clock(monkeypatch), returning(max_wait_s=3.0)
+    found = [failing(source, clock) for _ in range(6)]
+    assert found == [(0.125, 0.25), (0.25, 0.5), (0.5, 1.0), (1.0, 2.0), (1.5, 3.0), (1.5, 3.0)]
+    assert source.context.counters["connection attempts failed"] == 6
+    source = returning(max_wait_s=100.0)
+    assert [failing(source, clock)[1] for _ in range(10)] == [0.25 * 2**n for n in range(9)] + [100.0]
+    source = returning(max_wait_s=0.1)
+    assert failing(source, clock) == (0.05, 0.1)
+    for _ in range(2000):  # a night: 2 to that power is no float
+        failing(source, clock)
+    assert clock.asked[-1] == (0.05, 0.1)
+
+
+def test_each_wait_is_drawn_anew_and_never_shorter_than_half(monkeypatch):
+    waits = []
+    for _ in range(300):  # cameras that one switch took away together
+        source = returning(max_wait_s=8.0)
+        source._level = 3
+        waits.append(source._pause_s())
+    assert 1.0 <= min(waits) < 1.1
+    assert 1.9 < max(waits) <= 2.0
+    assert len(set(waits)) > 290
+    assert 1.4 < sum(waits) / len(waits) < 1.6
+
+
+def test_waits_begin_anew_behind_a_connection_that_held(monkeypatch):
+    clock, source = Clock(monkeypatch), returning(max_wait_s=3.0)
+    for _ in range(5):
+        failing(source, clock)
+    # one that showed a frame, but no longer than the longest wait, is a camera that flaps: waits go on growing
+    assert failing(source, clock, came=True, connected_s=3.0) == (1.5, 3.0)
+    assert source._failed == 0
+    assert failing(source, clock, came=False, connected_s=60.0) == (1.5, 3.0)  # a minute without a frame is no success
+    assert source._failed == 1
+    assert failing(source, clock, came=True, connected_s=3.1) == (0.125, 0.25)
+    assert failing(source, clock) == (0.25, 0.5)
+
+
+def test_it_is_given_up_after_so_many_tries_in_a_row_or_so_long(monkeypatch):
+    clock, source = Clock(monkeypatch), returning(attempts=3)
+    for _ in range(2):
+        failing(source, clock)
+    failing(source, clock, came=True)  # a frame came: they are counted anew
+    for _ in range(2):
+        failing(source, clock)
+    with pytest.raises(SourceError, match="away; given up after 3 attempts") as raised:
+        failing(source, clock)
+    assert raised.value.cause == "refused"
+    source = returning(give_up_s=10.0)
+    error = SourceError("away", cause="refused")
+    assert source._may_try(error, False, clock.now_s, clock.now_s - 9.9)
+    with pytest.raises(SourceError, match="given up after 10 s without a picture"):
+        source._may_try(error, False, clock.now_s, clock.now_s - 10.0)
+
+
+def test_what_is_not_tried_again(monkeypatch):
+    clock = Clock(monkeypatch)
+    known, unknown = SourceError("away", cause="refused"), SourceError("no such protocol")
+
+    def tried(error, source, live=False):
+        source._live, source._last = live, (0, 0.0) if live else None
+        return source._may_try(error, live, clock.now_s, clock.now_s)
+
+    assert tried(known, returning())
+    assert not tried(unknown, returning())
+    assert not tried(known, returning(first=False))
+    assert tried(unknown, returning(first=False), live=True)
+    assert tried(unknown, returning(first=False, files=True))
+
+
+def test_the_wait_is_waited_before_the_next_try(monkeypatch):
+    """The source sleeps what was drawn, and wakes at once when it is stopped."""
+
+    tried_s = []
+
+    class Away(Source):
+        retry = Retry(max_wait_s=0.5)
+
+        def frames(self):
+            tried_s.append(time.monotonic())
+            raise SourceError("away", cause="refused")
+
+    monkeypatch.setattr(reconnect.random, "uniform", lambda low, high: high)
+    source = reconnecting(Away())
+    source.context = Context("cam", counters=Counters())
+    thread = threading.Thread(target=lambda: list(source.frames()))
+    thread.start()
+    wait_until(lambda: len(tried_s) >= 4)
+    gaps_s = [b - a for a, b in itertools.pairwise(tried_s[:4])]
+    assert all(gap >= least for gap, least in zip(gaps_s, (0.25, 0.5, 0.5), strict=True))
+    assert sum(gaps_s) < 1.25 + 3.0
+    source.stop()
+    thread.join(0.4)
+    assert not thread.is_alive()
+
+
+def test_what_a_yaml_may_say_of_it():
+    assert Retry() == Retry(max_wait_s=3.0, attempts=None, give_up_s=None, frozen_s=None, first=True, files=False)
+    assert VideoSource(uri="rtsp://host/a").retry == Retry(frozen_s=60.0)
+    given = {"max_wait": 9.0, "attempts": 4, "give_up": 60.0}
+    assert VideoSource(uri="rtsp://host/a", reconnect=given, frozen=5.0).retry == Retry(9.0, 4, 60.0, 5.0, True, True)
+    assert VideoSource(uri="a.mp4", reconnect=True, frozen=0.0).retry == Retry(files=True)
+    assert VideoSource(uri="http://host/a.mp4").retry == Retry(frozen_s=60.0, first=False)
+    assert VideoSource(uri="rtsp://host/a", reconnect=False).retry is None
+    assert VideoSource(uri="a.mp4").retry is None
+
+
+def test_frames_and_times_go_on_by_the_clock(monkeypatch):
+    """A second connection begins where the clock is; a jump of 10 s and more ahead of it is none of the scene's."""
+    clock, source = Clock(monkeypatch), returning()
+    source._last, source._last_s, source._live = (7, 50.0), 1000.0, True
+
+    def kept(pts_s, later_s):
+        clock.now_s += later_s
+        frame = Frame("cam", 0, pts_s, 64, 48, time_s=0.0)
+        source._keep_rising(frame)
+        source._last, source._last_s = (0, pts_s + source._shift_s), clock.now_s
+        return round(source._last[1], 6)
+
+    assert kept(50.04, 0.04) == 50.04
+    assert kept(60.0, 0.1) == 60.0  # 9.86 s ahead
+    assert kept(70.2, 0.1) == 60.1  # 10.1 s ahead: put right
+    assert kept(70.24, 0.04) == 60.14  # and those behind it with it
+    assert kept(70.24, 0.02) == 60.16  # standing still is no time
+    assert kept(1.0, 0.0) == 60.161  # a millisecond at least
+    assert source.context.counters["jumps in time put right"] == 3
+    clock.now_s += 2.0
+    source._begin(Frame("cam", 0, 5.0, 64, 48))
+    assert (source._index, round(source._shift_s + 5.0, 6)) == (1, 62.161)

@@ -1,0 +1,124 @@
+"""One source read on a thread: what a pause does to each kind, and what it may not yield."""
+
+import itertools
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.cameras import OWN, WRITTEN, going, pipeline, until  # the paths are set just above
+from support.clips import write
+
+from streamkit.core.data import Frame
+from streamkit.core.stage import Collecting, Source, stage
+from streamkit.testing.kit import gray
+
+RATE, FRAMES, PAUSE_S = 50, 60, 0.6
+
+with Collecting(OWN):
+
+    @stage("wrong", writes="pixels")
+    class Wrong(Source):
+        """Yields three frames as it should, and then what it must not."""
+
+        what: str
+
+        def frames(self) -> Iterator[Any]:
+            for index in range(3):
+                frame = Frame(self.context.id, index, index / 25, 16, 16, gray(16, 16))
+                yield frame
+            if self.what == "again":
+                yield frame
+            elif self.what == "foreign":
+                yield Frame("b", 3, 0.12, 16, 16, gray(16, 16))
+            else:
+                yield gray(16, 16)
+
+
+@pytest.fixture(autouse=True)
+def _clean():
+    WRITTEN.clear()
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("clips") / "a.mp4", frames=FRAMES)
+
+
+@pytest.fixture(scope="module")
+def shots(tmp_path_factory):
+    import cv2
+
+    folder = tmp_path_factory.mktemp("shots")
+    for number in range(FRAMES):
+        cv2.imwrite(str(folder / f"{number:03}.png"), gray(16, 16).data)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "uri: 'test://?width=32&height=32&frames=60'", "stage: pictures, uri: SHOTS", "uri: CLIP",
+        "uri: CLIP, reconnect: true", "uri: CLIP, reconnect: true, fault: {fail: 1h}", "uri: CLIP, fault: {fail: 1h}",
+    ],
+)  # fmt: skip
+def test_a_file_with_a_pace_stands_still_in_a_pause_and_its_pace_with_it(clip, shots, more):
+    text = more.replace("CLIP", str(clip)).replace("SHOTS", str(shots))
+    running, said = pipeline(
+        f"sources: {{a: {{{text}, pace: {RATE}, phase: 0}}}}\nbatch: {{max_latency: 1min}}\nstages: {{note: {{}}}}"
+    )
+    seen: list[tuple[int, float]] = []
+    running.listen(lambda shown: seen.extend((frame.index, frame.due_s or 0.0) for frame, _ in shown))
+    with going(running):
+        until(lambda: len(WRITTEN.get("a", [])) > 10)
+        running.pause("a")
+        until(lambda: sum(running.queues().values()) == 0)
+        at = running.states["a"].frames
+        time.sleep(PAUSE_S)
+        assert running.states["a"].frames <= at + 1
+        running.resume("a")
+        until(lambda: running.states["a"].done)
+    assert running.states["a"].frames == FRAMES  # a file that began anew would have given more
+    assert WRITTEN["a"] == sorted(set(WRITTEN["a"]))
+    late_s = [b[1] - a[1] - (b[0] - a[0]) / RATE for a, b in itertools.pairwise(seen)]
+    *others, pause_s = sorted(late_s)
+    assert pause_s > PAUSE_S - 2 / RATE
+    assert max(map(abs, others)) < 1e-6
+    assert not [text for text in said if "faults happen on purpose" not in text]
+
+
+@pytest.mark.parametrize("uri", ["test://?width=32&height=32&frames=0", "CLIP"])
+def test_a_file_without_an_end_stands_still_too(clip, uri):
+    loop = ", loop: true" if uri == "CLIP" else ""
+    text = f"{{uri: '{uri.replace('CLIP', str(clip))}'{loop}}}"
+    running, _ = pipeline(f"sources: {{a: {text}}}\nstages: {{slow: {{pause_s: 0.01}}, note: {{}}}}")
+    seen: list[float] = []
+    running.listen(lambda shown: seen.extend(frame.pts_s for frame, _ in shown))
+    with going(running):
+        for _ in range(3):
+            so_far = len(seen)
+            until(lambda n=so_far: len(seen) > n + 5)
+            running.pause("a")
+            until(lambda: sum(running.queues().values()) == 0)
+            running.resume("a")
+    assert seen == pytest.approx([index / 25 for index in range(len(seen))])  # no time passed for it
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("again", "wrong yields the same Frame twice; yield a new Frame for each picture"),
+        ("foreign", "wrong yields a frame of the source 'b'; make each one as Frame(self.context.id, ...)"),
+        ("surface", "wrong yields Surface, not a Frame; yield a Frame for each picture"),
+    ],
+)
+def test_what_a_source_may_not_yield_is_its_failure(what, told):
+    running, said = pipeline(
+        f"sources: {{a: {{stage: wrong, what: {what}}}, b: 'test://?width=16&height=16&frames=20'}}\n"
+        "stages: {note: {}}"
+    )
+    with going(running):
+        until(lambda: running.states["a"].settled and running.states["b"].settled)
+    assert said == [f"source a failed: {told}"]
+    assert running.states["a"].state == "failed"
+    assert {"a": [0, 1, 2], "b": list(range(20))} == WRITTEN

@@ -1,0 +1,176 @@
+"""Files that wait for their turn: one that is paused keeps no other from beginning."""
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from support.cameras import OWN, WRITTEN, going, pipeline, registry, until
+
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Frame
+from streamkit.core.stage import Collecting, Source, stage
+from streamkit.runtime.ingest.sources import in_realtime
+
+NICE: dict[str, int] = {}  # of the thread that reads a source, as the system counts it
+BEGUN: list[str] = []
+
+with Collecting(OWN):
+
+    @stage("noted")
+    class Noted(Source):
+        """One frame; notes in what order sources begin, and how nice their threads are."""
+
+        camera: bool = False
+
+        @property
+        def unbounded(self) -> bool:
+            return self.camera
+
+        def frames(self):
+            BEGUN.append(self.context.id)
+            NICE[self.context.id] = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+            yield Frame(self.context.id, 0, 0.0, 16, 16)
+
+
+FILE, LONG = (f"'test://?width=16&height=16&frames={count}'" for count in (5, 1_000_000))
+
+
+@pytest.fixture(autouse=True)
+def _clean():
+    WRITTEN.clear()
+    BEGUN.clear()
+    NICE.clear()
+
+
+def files(*uris: str) -> str:
+    return "sources:\n" + "".join(f"  f{n}: {uri}\n" for n, uri in enumerate(uris)) + "stages: {slow: {}, note: {}}"
+
+
+def test_files_that_are_paused_before_their_turn_leave_it_to_the_others():
+    running, _ = pipeline(files(*[FILE] * 6), at_once=2)
+    for id_ in ("f0", "f1", "f2", "f4"):
+        running.pause(id_)
+    with going(running) as codes:
+        until(lambda: running.states["f3"].done and running.states["f5"].done)
+        assert [running.states[f"f{n}"].state for n in (0, 1, 2, 4)] == ["paused"] * 4
+        assert not any(running.states[f"f{n}"].begun for n in (0, 1, 2, 4))
+        until(lambda: not running.sources.threads)
+        running.resume("f2")
+        running.resume("f0")
+        until(lambda: running.states["f0"].done and running.states["f2"].done)
+        running.remove("f1")
+        assert codes == []
+    assert running.states["f4"].state == "ended"
+    assert {id_: len(indices) for id_, indices in WRITTEN.items()} == {"f0": 5, "f2": 5, "f3": 5, "f5": 5}
+
+
+def test_files_that_are_paused_on_the_way_make_room():
+    running, _ = pipeline(files(LONG, FILE, LONG, FILE), at_once=1)
+    with going(running):
+        until(lambda: WRITTEN.get("f0"))
+        assert not running.states["f1"].begun
+        running.pause("f0")
+        until(lambda: running.states["f1"].done and WRITTEN.get("f2"))
+        assert not running.states["f3"].begun
+        running.resume("f0")  # two are read for now: nobody is sent away
+        so_far = len(WRITTEN["f0"])
+        until(lambda: len(WRITTEN["f0"]) > so_far + 5)
+        running.pause("f2")
+        assert not running.states["f3"].begun
+        running.remove("f0")
+        until(lambda: running.states["f3"].done)
+        running.pause("f2")
+        assert len(running.sources.threads) == 1
+    assert all(indices == list(range(len(indices))) for indices in WRITTEN.values())
+
+
+def noted(**sources: bool) -> str:
+    lines = (f"  {id_}: {{stage: noted, camera: {str(camera).lower()}}}\n" for id_, camera in sources.items())
+    return "sources:\n" + "".join(lines) + "stages: {note: {}}"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a thread has no niceness of its own")
+@pytest.mark.parametrize("keep_running", [False, True])
+def test_files_beside_cameras_are_decoded_on_what_these_leave(keep_running):
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    running, _ = pipeline(noted(film=False, gate=True), keep_running=keep_running)
+    with going(running):
+        until(lambda: running.states["film"].done and running.states["gate"].done)
+    assert (NICE["film"], NICE["gate"]) == (max(10, own), own)
+    assert os.getpriority(os.PRIO_PROCESS, 0) == own
+
+
+def test_files_alone_have_all_the_cores():
+    running, _ = pipeline(noted(film=False, other=False), keep_running=False)
+    with going(running):
+        until(lambda: running.states["film"].done and running.states["other"].done)
+    assert set(NICE.values()) == {os.getpriority(os.PRIO_PROCESS, 0)}
+
+
+def test_cameras_begin_before_files():
+    running, _ = pipeline(noted(a=False, b=False, gate=True, c=False), at_once=1)
+    with going(running):
+        until(lambda: len(BEGUN) == 4)
+        assert [id_ for id_ in BEGUN if id_ != "gate"] == ["a", "b", "c"]
+    assert list(running.states) == ["a", "b", "gate", "c"]
+
+
+@pytest.mark.parametrize(
+    ("given", "pace"),
+    [
+        ("clip.mp4", "realtime"),
+        ("{uri: clip.mp4, loop: true, fps: 2}", "realtime"),
+        ("{uri: clip.mp4, pace: unpaced}", "unpaced"),
+        ("{uri: clip.mp4, pace: 5}", 5.0),
+        ("{uri: clip.mp4, decoders: 2}", None),
+        ("{uri: clip.mp4, decoders: auto}", "realtime"),
+        ("'rtsp://host/a'", "realtime"),  # which does nothing to what is live
+        ("'test://?frames=5'", "realtime"),
+        ("{stage: camera}", None),
+    ],
+)
+def test_where_recordings_play_in_real_time(given, pace):
+    config = read_text(f"sources: {{a: {given}}}\nstages: {{note: {{}}}}", folder=Path(), registry=registry())
+    (source,) = config.sources
+    changed = in_realtime(source)
+    assert changed.options.get("pace") == pace
+    assert {**changed.options, "pace": None} == {**source.options, "pace": None}
+    changed.type(**changed.options)  # goes with its other options
+
+
+def test_a_pipeline_in_real_time_paces_what_is_added_too():
+    running, _ = pipeline("sources: {a: 'test://?fps=10&frames=3'}\nstages: {note: {}}", realtime=True)
+    with going(running):
+        running.add(read_text("sources: {b: 'test://?fps=10&frames=3'}\nstages: {note: {}}").sources[0])
+        until(lambda: running.states["a"].done and running.states["b"].done)
+        assert running.states["a"].live
+        assert running.states["b"].live
+    assert "pace" not in running.graph.sources[0].options
+
+
+def test_latency_counts_from_the_due_time_to_the_end_of_the_graph():
+    """Frames that were due three seconds ago are three seconds late, for the source, for the end, and in the report."""
+    running, _ = pipeline("sources: {a: {stage: camera, late_s: 3}}\nbatch: {max_latency: 1min}\nstages: {note: {}}")
+    with going(running):
+        until(lambda: running.states["a"].out >= 50)
+    report = running.report(0)
+    for found in (report["latency"]["note"], running.states["a"].latency.summary()):
+        assert 2.95 <= found["p50_ms"] / 1e3 < 4.4
+        assert 2.95 <= found["p50_ms"] / 1e3 <= found["p95_ms"] / 1e3 <= found["p99_ms"] / 1e3
+    counts = running.states["a"].latency.counts.sum()
+    assert counts == running.states["a"].out == running.latency["note"].counts.sum()
+
+
+def test_latency_to_the_millisecond():
+    """What is counted for a source is the time at its end less the time it was due, both given."""
+    running, _ = pipeline("sources: {a: {stage: camera}}\nstages: {note: {}}")
+    state = running.states["a"]
+    frames = [Frame("a", n, n / 10, 16, 16, due_s=100.0 + n) for n in range(3)]
+    for frame in [*frames, other := Frame("a", 3, 0.3, 16, 16)]:
+        frame.account = state
+    running.sources.count([*frames, other], (), 104.0)
+    assert (state.out, state.pts_s, int(state.latency.counts.sum())) == (4, 0.3, 3)
+    for share, wanted_s in ((0.1, 2.0), (0.5, 3.0), (1.0, 4.0)):
+        assert state.latency.quantile(share) == pytest.approx(wanted_s, rel=0.02)

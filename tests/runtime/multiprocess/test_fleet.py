@@ -1,0 +1,222 @@
+"""Several devices, shown on the CPU twice: the same results and report as one, and which of them are taken."""
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import av
+import pytest
+from support.fleets import BOTH, OUTPUTS, PATTERN, Runs, runs_fixture, shares_of, source_of, until  # noqa: F401  a fixture
+
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.runtime.multiprocess.fleet import WorkerFleet
+from streamkit.runtime.multiprocess.partition import share_out
+
+# ------------------------------------------------------------------------------------------------------ the results
+
+WHOLE = """
+sources:
+  a: samples/street.mp4
+  b: {uri: samples/street.mp4, start: 3s}
+  c/d: "test://?width=320&height=240&fps=10&frames=25"
+  gone: nowhere.mp4
+stages:
+  detect: {model: demo, min_score: 0.4}
+  all: {stage: jsonl, path: OUT/all.jsonl}
+  odd: {}
+  track: {}
+  moving: {stage: rule, rules: {wide: {when: "car and width > 60"}, many: {when: "count(car) > 1 for 200ms"}}}
+  late: {stage: jsonl, path: OUT/late.jsonl}
+  rows: {stage: csv, path: OUT/rows.csv}
+  one: {stage: jsonl, path: "OUT/{source}.jsonl"}
+  draw: {}
+  video: {path: "OUT/{source}.mp4"}
+"""
+
+
+def test_two_processes_give_what_one_gives(runs: Runs, tmp_path: Path) -> None:
+    done = {}
+    for device in ("cpu", "cpu,cpu"):
+        runs.out = tmp_path / device.replace(",", "-")
+        done[device] = runs.run(WHOLE, "--limit", 30, device=device)
+        done[device].report = runs.report  # type: ignore[attr-defined]
+    one, two = tmp_path / "cpu", tmp_path / "cpu-cpu"
+    names = sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file())
+    assert names == sorted(path.relative_to(two) for path in two.rglob("*") if path.is_file())
+    assert len(names) == 9
+    for source in ("a", "b", "c/d"):
+        assert (one / f"{source}.jsonl").read_bytes() == (two / f"{source}.jsonl").read_bytes()
+    for shared in ("all", "late"):
+        whole = [(folder / f"{shared}.jsonl").read_bytes().splitlines() for folder in (one, two)]
+        assert sorted(whole[0]) == sorted(whole[1])
+        for source in ("a", "b", "c/d"):
+            first, second = ([line for line in lines if source_of(line) == source] for lines in whole)
+            assert first == second
+    assert b'"own":"my own"' in (two / "late.jsonl").read_bytes()
+    assert b'"events":[{' not in (two / "all.jsonl").read_bytes()  # what a later stage adds is not seen above it
+    assert b"no such luck" in (two / "late.jsonl").read_bytes()
+    for rule in (b"wide", b"many"):
+        raised = [line for line in (two / "late.jsonl").read_bytes().splitlines() if b'"rule":"%b"' % rule in line]
+        assert {source_of(line) for line in raised} == {"a", "b"}
+    rows = [list(csv.reader((folder / "rows.csv").read_text().splitlines())) for folder in (one, two)]
+    assert rows[0][0] == rows[1][0]
+    assert sorted(rows[0]) == sorted(rows[1])
+    with av.open(str(two / "b.mp4")) as container:
+        assert sum(1 for _ in container.decode(video=0)) == 26  # four frames failed
+    assert [d.returncode for d in done.values()] == [1, 1]
+    reports = [d.report for d in done.values()]  # type: ignore[attr-defined]
+    for key in ("exit_code", "frames", "detections", "events", "counts", "sources"):
+        assert reports[0][key] == reports[1][key]
+    assert list(reports[0]["stages"]) == list(reports[1]["stages"])
+    for id_, stage in reports[0]["stages"].items():
+        for key in ("frames", "failed"):
+            assert stage.get(key) == reports[1]["stages"][id_].get(key)
+    devices = reports[1]["devices"]
+    assert [(d["device"], d["sources"]) for d in devices] == [("cpu", ["a", "c/d"]), ("cpu", ["b", "gone"])]
+    assert sum(d["frames"] for d in devices) == reports[1]["frames"] == 85
+    for told in (d.stderr for d in done.values()):
+        assert told.count("source gone failed:") == 1
+        assert told.count("odd failed on a frame 3 ") == 1
+        assert "1 of 4 sources failed: gone" in told
+
+
+def test_what_is_said_for_the_first_time_is_heard_after_months(tmp_path: Path) -> None:
+    """Messages of cameras that come and go carry the time, so that each is a new one."""
+    graph = build(
+        read_text("device: [cpu, cpu]\nsources: {a: 'test://', b: 'test://'}\nstages: {jsonl: {path: all.jsonl}}")
+    )
+    said: list[str] = []
+    fleet = WorkerFleet(graph, share_out(graph), tmp_path / "p.yaml", {}, None, said.append)
+    for second in range(12_000):
+        fleet.say(f"source a is lost at {second}: trying again")
+    fleet.say("the disk is full")
+    fleet.say("the disk is full")
+    assert len(said) == 12_001
+    assert said[-1] == "the disk is full"
+
+
+def test_standard_output_has_the_records_alone(runs: Runs) -> None:
+    sources = "".join(f"  s{i}: '{PATTERN.format(frames=40)}'\n" for i in range(3))
+    done = runs.run(f"sources:\n{sources}stages:\n  jsonl: {{path: '-'}}\n")
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    for i in range(3):
+        assert [r["frame"] for r in records if r["source"] == f"s{i}"] == list(range(40))
+
+
+def test_latency_and_progress_are_of_all_processes(runs: Runs) -> None:
+    paced = "{uri: 'test://?width=96&height=64&fps=20&frames=120', pace: realtime}"
+    done = runs.run(f"sources:\n  a: {paced}\n  b: {paced}\nstages:\n  jsonl: {{path: OUT/all.jsonl}}\n")
+    assert done.returncode == 0, done.stderr
+    assert 0 < runs.report["latency"]["jsonl"]["p50_ms"] < 2000
+    assert "0 of 2 sources ended" in done.stderr
+    dropped = sum(
+        n for what, n in runs.report["counts"].items() if what.startswith("frames dropped")
+    )  # on a busy machine
+    assert f"{240 - dropped} frames in" in done.stderr
+
+
+def test_a_slow_shared_sink_makes_the_sources_wait(runs: Runs) -> None:
+    sources = "".join(f"  s{i}: '{PATTERN.format(frames=3000)}'\n" for i in range(2))
+    running = runs.start(f"sources:\n{sources}stages:\n  slow: {{}}\n")
+    until(lambda: len(shares_of(running)) == 2)
+    time.sleep(4)
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == 130, told
+    report = runs.report
+    read = sum(source["frames"] for source in report["sources"].values())
+    assert read == report["frames"] == report["stages"]["slow"]["frames"] < 1500  # of 6000
+
+
+# ------------------------------------------------------------------------------------------------ choice of devices
+
+
+def test_devices_without_a_source_are_said_and_not_used(runs: Runs) -> None:
+    text = f"sources: {{a: '{PATTERN.format(frames=5)}'}}\nstages:\n  jsonl: {{path: OUT/all.jsonl}}\n"
+    done = runs.run(text, device="cpu,cuda:9")
+    assert done.returncode == 0, done.stderr
+    assert "cuda:9 is not used: there are more devices than sources" in done.stderr
+    assert runs.report["device"] == "cpu"
+
+
+def test_a_device_that_is_not_there_is_exit_2(runs: Runs) -> None:
+    sources = "".join(f"  s{i}: '{PATTERN.format(frames=5)}'\n" for i in range(2))
+    done = runs.run(f"device: [cpu, cuda:7]\nsources:\n{sources}stages:\n  jsonl: {{path: OUT/a.jsonl}}\n",
+                    device="cpu,cuda:7")  # fmt: skip
+    assert done.returncode == 2
+    assert "device cuda:7 cannot be used" in done.stderr
+    assert not runs.out.exists()
+
+
+def test_a_shared_sink_that_needs_pixels_is_refused(runs: Runs, root: Path) -> None:
+    sources = "".join(f"  s{i}: '{PATTERN.format(frames=5)}'\n" for i in range(2))
+    done = runs.run(f"sources:\n{sources}stages:\n  shots: {{}}\n")
+    assert done.returncode == 2
+    assert "p.yaml:6:10: shots reads pixels of sources on several devices" in done.stderr
+    for command in ("check", "graph"):
+        line = [sys.executable, root / "run.py", command, runs.folder / "p.yaml", "--device", "cpu,cpu"]
+        told = subprocess.run(line, capture_output=True, text=True, cwd=root)
+        assert (told.returncode, "shots reads pixels" in told.stderr) == (2, True)
+
+
+def test_state_is_of_one_device(runs: Runs, root: Path) -> None:
+    sources = "".join(f"  s{i}: '{PATTERN.format(frames=5)}'\n" for i in range(2))
+    done = runs.run(f"state: {runs.folder}/state.db\nsources:\n{sources}stages:\n{OUTPUTS}")
+    line = [sys.executable, root / "run.py", "check", runs.folder / "p.yaml", "--device", "cpu,cpu"]
+    checked = subprocess.run(line, capture_output=True, text=True, cwd=root)
+    for code, told in ((done.returncode, done.stderr), (checked.returncode, checked.stderr)):
+        assert (code, "state keeps the changes of one process" in told) == (2, True), told
+
+
+def test_a_timeline_is_of_one_device(runs: Runs) -> None:
+    done = runs.run(BOTH + OUTPUTS, "--profile", runs.folder / "profile.json")
+    assert done.returncode == 2
+    assert "--profile shows one process, and each device has its own; name one" in done.stderr
+
+
+def test_the_graph_says_which_process_has_which_sources(runs: Runs, root: Path) -> None:
+    (runs.folder / "g.yaml").write_text(WHOLE.replace("OUT", "out").replace("  odd: {}\n", ""))
+    line = [sys.executable, root / "run.py", "graph", runs.folder / "g.yaml", "--device", "cpu,cpu"]
+    told = subprocess.run(line, capture_output=True, text=True, cwd=root)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.splitlines()[-2:] == ["process on cpu: a, c/d", "process on cpu: b, gone"]
+    assert "crossing" not in told.stdout
+
+
+# --------------------------------------------------------------------------------------------------------------- GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", ["cuda:0,cuda:0", "cuda:0,cuda:1"])
+def test_gpus_share_the_sources(root: Path, tmp_path: Path, device: str) -> None:
+    import cupy
+
+    if "1" in device and cupy.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("there is one GPU only")
+    found = {}
+    for name in ("cuda:0", device):
+        out = tmp_path / name.replace(",", "-")
+        path = tmp_path / "p.yaml"
+        path.write_text(WHOLE.replace("OUT", str(out)).replace("  odd: {}\n", "").replace("  gone: nowhere.mp4\n", ""))
+        line = [sys.executable, root / "run.py", path, "--device", name, "--limit", "100", "--report", out / "r.json"]
+        done = subprocess.run(line, capture_output=True, text=True, cwd=root, timeout=170)
+        assert done.returncode == 0, done.stderr
+        lines = (out / "all.jsonl").read_text().splitlines()
+        records: dict[str, list[tuple[int, int]]] = {}
+        for one in map(json.loads, lines):
+            records.setdefault(one["source"], []).append((one["frame"], len(one["objects"])))
+        found[name] = records, json.loads((out / "r.json").read_text())
+    (one_records, one), (many_records, many) = found.values()
+    assert {id_: [frame for frame, _ in rows] for id_, rows in one_records.items()} == {
+        id_: [frame for frame, _ in rows] for id_, rows in many_records.items()
+    }
+    counts = [sum(n for rows in records.values() for _, n in rows) for records in (one_records, many_records)]
+    assert counts[0] == pytest.approx(counts[1], rel=0.02)
+    assert one["frames"] == many["frames"]
+    assert [d["device"] for d in many["devices"]] == device.split(",")

@@ -1,0 +1,135 @@
+"""How several processes end: one that fails or is killed, an output that cannot be written, and signals."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from support.fleets import BOTH, OUTPUTS, PATTERN, Runs, children_of, runs_fixture, shares_of, size, until  # noqa: F401  a fixture
+
+# ---------------------------------------------------------------------------------------------------------- failures
+
+
+def test_a_process_that_cannot_begin_stops_the_others(runs: Runs) -> None:
+    done = runs.run(f"{BOTH}  once: {{file: {runs.folder}/once, what: refuse}}\n{OUTPUTS}")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("this process is not to be") == 1
+    assert not runs.out.exists()
+    assert runs.report["frames"] == 0
+
+
+def test_a_process_that_dies_before_the_start_fails_its_sources(runs: Runs) -> None:
+    sources = "".join(f"  s{i}: '{PATTERN.format(frames=20)}'\n" for i in range(2))
+    text = f"sources:\n{sources}stages:\n  once: {{file: {runs.folder}/once, what: die}}\n{OUTPUTS}"
+    done = runs.run(text)
+    assert done.returncode == 1, done.stderr
+    assert "failed: its process on cpu was killed by SIGABRT" in done.stderr
+    (well,) = (id_ for id_, source in runs.report["sources"].items() if "error" not in source)
+    assert [r["frame"] for r in runs.records(well)] == list(range(20))
+    assert [(r["source"], r["frame"]) for r in runs.records("all")] == [(well, i) for i in range(20)]
+
+
+def test_a_process_that_is_killed_fails_its_sources_alone(runs: Runs) -> None:
+    short, long = (f"{{uri: 'test://?width=96&height=64&fps=20&frames={n}', pace: realtime}}" for n in (20, 120))
+    sources = f"sources:\n  a: {long}\n  b: {long}\n  early: {short}\n"
+    running = runs.start(f"{sources}stages:\n{OUTPUTS}  video: {{path: 'OUT/{{source}}.mp4'}}\n")
+    until(lambda: (runs.out / "early.mp4").exists())  # whole, in the process that is killed
+    until(lambda: (runs.out / ".all.jsonl.part").read_bytes().count(b'"source":"a"') > 21)
+    shares_of(running)[0].kill()
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == 1, told
+    assert "Traceback" not in told
+    assert "source a failed: its process on cpu was killed by SIGKILL" in told
+    sources_ = runs.report["sources"]
+    assert [id_ for id_, source in sources_.items() if "error" in source] == ["a"]
+    assert runs.report["devices"][0]["error"] == "its process on cpu was killed by SIGKILL"
+    dropped = sum(runs.report["sources"]["b"]["dropped"].values())  # on a busy machine
+    b = [r["frame"] for r in runs.records("b")]
+    assert b == sorted(set(b))
+    assert len(b) == 120 - dropped
+    shared = runs.records("all")
+    assert [r["frame"] for r in shared if r["source"] == "b"] == b
+    a = [r["frame"] for r in shared if r["source"] == "a"]
+    assert a == sorted(set(a))
+    assert 20 < len(a) < 120
+    assert sorted(path.name for path in runs.out.glob("[!.]*")) == [
+        "all.jsonl", "b.jsonl", "b.mp4", "early.jsonl", "early.mp4",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("where", ["b.jsonl", "all.jsonl"])
+def test_an_output_that_cannot_be_written_ends_the_run(runs: Runs, where: str) -> None:
+    (runs.out / where).mkdir(parents=True)
+    done = runs.run(BOTH + OUTPUTS)
+    assert done.returncode == 1, done.stderr
+    assert f"cannot write {runs.out}/{where}: it is a folder" in done.stderr
+    if where == "b.jsonl":  # the other source's file is whole
+        begun = (runs.out / "a.jsonl").exists()  # it may have been stopped before its first frame
+        frames = [r["frame"] for r in runs.records("a")] if begun else []
+        assert frames == list(range(runs.report["sources"]["a"]["frames"]))
+
+
+def test_on_error_stop_ends_all_processes(runs: Runs) -> None:
+    text = f"{BOTH}  raising: {{source: b, run: {{on_error: stop}}}}\n{OUTPUTS}"
+    done = runs.run(text)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("raising failed on b frame 3 (0.15 s): ValueError: no such luck") == 1
+    for source in ("a", "b"):
+        assert [r["frame"] for r in runs.records(source)][:4] == list(range(len(runs.records(source))))[:4]
+    everything = [r["frame"] for r in runs.records("all") if r["source"] == "b"]
+    assert everything[:4] == [0, 1, 2, 3]
+
+
+# ----------------------------------------------------------------------------------------------------------- signals
+
+
+def begun(runs: Runs, running: subprocess.Popen[str]) -> None:
+    until(lambda: all(size(runs.out / f".{name}.jsonl.part") for name in ("a", "b", "all")) or running.poll())
+    assert running.poll() is None, running.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_drains_and_closes_in_all_processes(runs: Runs, number: int) -> None:
+    running = runs.start(BOTH + OUTPUTS)
+    begun(runs, running)
+    os.killpg(running.pid, number)  # as a terminal does: every process gets it
+    _, told = running.communicate(timeout=30)
+    assert running.returncode == 130, told
+    assert "Traceback" not in told
+    assert told.count("stopping: what is decoded is finished") == 1
+    report = runs.report
+    shared = runs.records("all")
+    for source in ("a", "b"):
+        frames = list(range(report["sources"][source]["frames"]))
+        assert [r["frame"] for r in runs.records(source)] == frames
+        assert [r["frame"] for r in shared if r["source"] == source] == frames
+    assert report["frames"] == len(shared) > 0
+    until(lambda: not children_of(running.pid), 5)
+
+
+@pytest.mark.alone
+def test_a_second_signal_leaves_no_process_and_no_half_file(runs: Runs) -> None:
+    sources = "".join(f"  {name}: '{PATTERN.format(frames=3000)}'\n" for name in "ab")
+    running = runs.start(f"sources:\n{sources}stages:\n{OUTPUTS}  slow: {{}}\n")
+    begun(runs, running)
+    running.send_signal(signal.SIGINT)
+    assert running.stderr is not None
+    while not (line := running.stderr.readline()).startswith("stopping: "):
+        assert line, "it ended"
+    running.send_signal(signal.SIGINT)
+    asked = time.monotonic()
+    running.wait(timeout=10)
+    assert running.returncode == 130
+    assert time.monotonic() - asked < 6  # the rest of the queue takes half a minute
+    until(lambda: not children_of(running.pid), 5)
+    assert not list(runs.out.glob(".*"))  # what is there is whole
+
+
+def test_processes_end_when_their_parent_is_killed(runs: Runs) -> None:
+    running = runs.start(BOTH + OUTPUTS)
+    begun(runs, running)
+    assert len(shares_of(running)) == 2
+    running.kill()
+    until(lambda: not children_of(running.pid), 10)
+    assert [path.name for path in runs.out.iterdir()] == [".all.jsonl.part"]  # that of the one that was killed

@@ -1,0 +1,248 @@
+"""Frames on their way to a sink in another process: whole, in order, bounded, none lost unless the run is given up."""
+
+import re
+import threading
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from multiprocessing import Pipe
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Color, Detections, Event, Frame, Surface
+from streamkit.core.errors import OutputError
+from streamkit.core.records import line
+from streamkit.core.stage import Collecting, Sink, default_registry, stage
+from streamkit.runtime.multiprocess.frame_ipc import RelaySink, SharedSinks, Uplink, pack, unpack
+
+
+def table(rows: int) -> Detections:
+    boxes = np.arange(rows * 4, dtype=np.float32).reshape(-1, 4)
+    found = Detections(boxes, np.full(rows, 0.5, np.float32), np.zeros(rows, np.int32), labels=("car",))
+    return found.with_columns(track_id=np.arange(rows, dtype=np.int64), speed=np.full(rows, 1.5, np.float32))
+
+
+def frame(index: int, source: str = "a", error: str | None = None) -> Frame:
+    made = Frame(source, index, index / 10, 64, 48, time_s=1e9, due_s=1.0, error=error, position=3)
+    made.surface = Surface(np.zeros((72, 64), np.uint8), Color())
+    made.counters = threading.Lock()  # nothing that another process could have
+    made.tables = {"detect": table(2)}
+    return made
+
+
+def test_a_frame_keeps_all_but_its_pixels() -> None:
+    first = frame(7, error="no luck")
+    first.events.append(Event("seen", "x", "a", 7, 0.7, 3, {"n": 1}))
+    second = unpack(pack(first))
+    assert second.surface is None
+    assert first.surface is not None
+    assert (second.source, second.index, second.pts_s, second.due_s, second.error) == ("a", 7, 0.7, 1.0, "no luck")
+    assert second.events == first.events
+    assert line(second) == line(first)
+    assert second.tables["detect"].track_id.tolist() == [0, 1]
+    assert second.tables["detect"].extra["speed"].dtype == np.float32
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@dataclass
+class Size:
+    width: int
+
+
+class Other:
+    def __str__(self) -> str:
+        return "other"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        1, 2.5, "é", None, True, float("nan"), [1, (2, 3)], {"a": {"b": [1]}}, np.float32(0.1), np.arange(3),
+        datetime(2026, 1, 2, tzinfo=UTC), Colour.RED, Size(3), [Size(3), {"c": Colour.RED}], Other(), {1, 2}, {5: 6},
+        lambda: 0, 2**70, np.array([Other(), 1], object),
+    ],
+    ids=lambda value: re.sub(" at 0x[0-9a-f]+", "", repr(value)),  # the same in every process
+)  # fmt: skip
+def test_event_data_of_any_kind_gives_the_same_record(value: object) -> None:
+    first = frame(0)
+    first.events.append(Event("seen", "x", "a", 0, 0.0, None, {"value": value}))
+    packed = pack(first)
+    for own in (b"Colour", b"Size", b"Other"):
+        assert own not in packed  # nothing that needs the plugin's class
+    assert line(unpack(packed)) == line(first)
+
+
+def test_an_uplink_sends_in_order_and_waits_when_it_is_full() -> None:
+    here, there = Pipe(duplex=False)
+    uplink, put = Uplink(there, depth=4), []
+
+    def work() -> None:
+        for number in range(3000):
+            uplink.put("x", bytes(1000), str(number))
+            put.append(number)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    time.sleep(0.5)
+    assert len(put) < 1000  # the pipe's buffer, and what may wait
+    got = []
+    while len(got) < 3000:
+        got += here.recv()
+    thread.join()
+    assert [int(source) for _, _, source in got] == list(range(3000))
+    uplink.put("", None, "a")
+    uplink.close()
+    assert here.recv() == [("", None, "a")]
+    with pytest.raises(EOFError):
+        here.recv()
+
+
+@pytest.mark.parametrize("given_up", [True, False], ids=["run given up", "reader gone"])
+def test_nobody_waits_for_an_uplink_that_is_not_read(given_up: bool) -> None:
+    here, there = Pipe(duplex=False)
+    uplink = Uplink(there, depth=4)
+    thread = threading.Thread(target=lambda: [uplink.put("x", bytes(1000)) for _ in range(3000)])
+    thread.start()
+    time.sleep(0.2)
+    assert thread.is_alive()
+    if given_up:
+        uplink.abort()
+    here.close()
+    thread.join(5)
+    assert not thread.is_alive()
+    uplink.close()
+
+
+def test_a_relay_takes_the_frame_as_it_is_now() -> None:
+    here, there = Pipe(duplex=False)
+    uplink = Uplink(there)
+    relay, shown = RelaySink(uplink, "all"), frame(1)
+    relay.write(shown)
+    shown.events.append(Event("late", "x", "a", 1, 0.1))
+    relay.end("a")
+    uplink.close()
+    items = here.recv()
+    while len(items) < 2:
+        items += here.recv()
+    (sink, packed, _), end = items
+    assert (sink, end) == ("all", ("all", None, "a"))
+    assert unpack(packed).events == []
+
+
+# ------------------------------------------------------------------------------------------------------- shared sinks
+
+
+class Shared:
+    """Two sinks that write down what they get; one of them may fail."""
+
+    def __init__(self, root: Path) -> None:
+        self.wrote: dict[str, list[tuple[str, int, str | None]]] = {"one": [], "two": []}
+        self.ended: list[str] = []
+        self.closed: list[str] = []
+        self.errors: list[BaseException] = []
+        self.said: list[str] = []
+        self.delay_s = 0.0
+        registry, me = default_registry(), self
+        with Collecting(registry):
+
+            @stage("note")
+            class Note(Sink):
+                """Write down."""
+
+                def write(self, frame: Frame) -> None:
+                    time.sleep(me.delay_s)
+                    if frame.index == 13:
+                        raise ValueError("thirteen")
+                    if frame.index == 99:
+                        raise OutputError("cannot write it")
+                    assert frame.surface is None
+                    me.wrote[self.context.id].append((frame.source, frame.index, frame.error))
+
+                def end(self, source: str) -> None:
+                    me.ended.append(f"{self.context.id} {source}")
+
+                def close(self) -> None:
+                    me.closed.append(self.context.id)
+
+        text = "sources: {a: 'test://', b: 'test://'}\nstages: {one: {stage: note}, two: {stage: note, from: decode}}"
+        graph = build(read_text(text, folder=root, registry=registry))
+        nodes = list(graph.nodes.values())
+        self.sinks = SharedSinks(nodes, ["a", "b"], {}, {}, self.said.append, self.errors.append)
+
+
+@pytest.fixture
+def shared(root: Path) -> Shared:
+    return Shared(root)
+
+
+def test_shared_sinks_get_every_frame_in_order_and_close(shared: Shared) -> None:
+    shared.sinks.open()
+
+    def bring(source: str) -> None:
+        for index in range(0, 60, 3):
+            rows = [frame(i, source, "bad" if i % 5 == 1 else None) for i in range(index, index + 3)]
+            shared.sinks.put([(sink, pack(row), "") for row in rows for sink in ("one", "two")])
+        shared.sinks.put([("one", None, source), ("two", None, source)])
+
+    threads = [threading.Thread(target=bring, args=(source,)) for source in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    shared.sinks.close()
+    for id_ in ("one", "two"):
+        for source in ("a", "b"):
+            mine = [(index, error) for name, index, error in shared.wrote[id_] if name == source]
+            assert mine == [(i, "bad" if i % 5 == 1 else None) for i in range(60) if i != 13]
+    assert shared.sinks.finished == {"one": 120, "two": 120}
+    assert sorted(shared.ended) == ["one a", "one b", "two a", "two b"]
+    assert sorted(shared.closed) == ["one", "two"]
+    assert not shared.errors
+    report = shared.sinks.report()
+    assert report["stages"]["one"]["failed"] == 2
+    assert report["counts"]["frames failed"] == 4
+    assert shared.sinks.latency["one"].counts.sum() == 120
+    text = "one failed on a frame 13 (1.30 s): ValueError: thirteen (test_frame_ipc.py:"
+    assert any(told.startswith(text) for told in shared.said)
+
+
+def test_a_slow_sink_holds_up_who_brings_more(shared: Shared) -> None:
+    shared.delay_s = 0.05
+    shared.sinks.open()
+    begun = time.monotonic()
+    for index in range(20):
+        shared.sinks.put([("one", pack(frame(index + 20)), "")])
+    assert time.monotonic() - begun > 0.6  # all but the few that may wait
+    shared.sinks.close()
+    assert len(shared.wrote["one"]) == 20
+
+
+def test_an_output_error_ends_the_run_and_lets_nobody_wait(shared: Shared) -> None:
+    shared.sinks.open()
+    for index in (1, 99, *range(100, 120)):
+        shared.sinks.put([("one", pack(frame(index)), ""), ("two", pack(frame(index)), "")])
+    shared.sinks.close()
+    assert [str(error) for error in shared.errors] == ["cannot write it"] * 2
+    assert [index for _, index, _ in shared.wrote["one"]] == [1]
+
+
+def test_once_given_up_frames_are_dropped_and_sinks_closed(shared: Shared) -> None:
+    shared.delay_s = 0.05
+    shared.sinks.open()
+    thread = threading.Thread(target=lambda: [shared.sinks.put([("one", pack(frame(20)), "")]) for _ in range(200)])
+    thread.start()
+    time.sleep(0.2)
+    shared.sinks.abort()
+    thread.join(5)
+    assert not thread.is_alive()
+    shared.sinks.close()
+    assert sorted(shared.closed) == ["one", "two"]
+    assert len(shared.wrote["one"]) < 20

@@ -1,0 +1,410 @@
+"""Alarms on the pipeline itself: looked at while no frame flows, told to emitters, log and report."""
+
+import json
+import math
+import sqlite3
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from emit.test_webhook import hook  # noqa: F401  a fixture
+from support.cameras import HOLD, going, pipeline, registry, until
+
+from streamkit.config.alarms import Alarm, AlarmConfig, vocabulary
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read, read_text
+from streamkit.core.errors import ConfigError, OutputError
+from streamkit.core.yaml_tree import YamlNode
+from streamkit.rules.language import compile as compile_rule
+from streamkit.runtime.multiprocess.fleet import prepare
+from streamkit.runtime.observe.alarms import WHOLE, Alarms
+from streamkit.runtime.observe.health import HealthSnapshot, emitters
+
+
+def alarm(when, name="a", **options):
+    made = Alarm(when, **options)
+    return AlarmConfig(name, made, compile_rule(when, vocabulary()), YamlNode({}, "x", 1, 1))
+
+
+class Told:
+    """Alarms without a pipeline: what is looked at is given, and what is told is kept."""
+
+    def __init__(self, *configs, addresses=None):
+        self.events, self.said = [], []
+        known = {"gate": "rtsp://u:p@h/x"} if addresses is None else addresses
+        self.alarms = Alarms(configs, HealthSnapshot, list, known, self.said.append, self.said.append)
+        self.alarms.listen(lambda time_s, event: self.events.append(event))
+
+    def at(self, now_s, sources=None, about=None, **whole):
+        facts = HealthSnapshot({id_: {"cause": "", **own} for id_, own in (sources or {}).items()}, whole, about or {})
+        before = len(self.events)
+        self.alarms.step(facts, now_s)
+        return [(one.kind, one.source, one.data["text"]) for one in self.events[before:]]
+
+
+def test_a_camera_that_is_down_is_told_once_and_told_again_when_it_is_back():
+    told = Told(alarm("down_s > 30", "camera_down", clear=10.0))
+    assert told.at(0, {"gate": {"down_s": 0.0}}) == []
+    assert told.at(30, {"gate": {"down_s": 29.5, "cause": "timeout"}}) == []
+    assert told.at(31, {"gate": {"down_s": 31.2, "cause": "timeout"}}) == [
+        ("raised", "gate", 'camera "gate" has been down for 31 s (timeout)')
+    ]
+    event = told.events[0]
+    assert (event.stage, event.source) == ("alarms", "gate")
+    assert event.data["alarm"] == "camera_down"
+    assert (event.data["down_s"], event.data["cause"]) == (31.2, "timeout")
+    (now,) = told.alarms.raised
+    assert (now.alarm, now.source) == ("camera_down", "gate")
+    assert now.text == 'camera "gate" has been down for 31 s (timeout)'
+    assert told.at(44, {"gate": {"down_s": 44.2, "cause": "refused"}}) == []
+    (later,) = told.alarms.raised
+    assert later.text == 'camera "gate" has been down for 44 s (refused)'  # as it is now, not as it was when raised
+    assert later.since_s == now.since_s
+    assert told.events[0].data["text"] == 'camera "gate" has been down for 31 s (timeout)'
+    assert told.at(45, {"gate": {"down_s": 0.0}}) == []
+    assert told.alarms.raised == [later]  # nothing new is known of what is wrong
+    assert told.at(55, {"gate": {"down_s": 0.0}}) == [("cleared", "gate", 'camera "gate" is back after 45 s')]
+    assert told.events[1].data["lasted_s"] == 14
+    assert told.alarms.raised == []
+    assert told.alarms.report() == {"camera_down": {"raised": 1}}
+    assert told.said[0].startswith("alarm camera_down raised at ")
+
+
+def test_a_fact_that_is_not_known_yet_is_passed_over_in_what_is_said():
+    told = Told(alarm("fps_in < 5 or disk_used_share > 0.9", "trouble"), alarm("disk_used_share > 0.9", "other"))
+    sources = {"gate": {"fps_in": math.nan}}
+    assert told.at(0, sources, disk_used_share=0.95, about={"disk_used_share": "out"}) == [
+        ("raised", "gate", "the disk of out is 95% full"),
+        ("raised", WHOLE, "the disk of out is 95% full"),
+    ]
+    assert [kind for kind, *_ in told.at(1, {"gate": {"fps_in": 25.0}}, disk_used_share=0.5)] == []
+    assert [kind for kind, *_ in told.at(30, {"gate": {"fps_in": 25.0}}, disk_used_share=0.5)] == ["cleared"] * 2
+    assert "could not" not in "".join(told.said)
+
+
+def test_each_source_is_looked_at_alone_and_a_rule_of_the_pipeline_once():
+    told = Told(alarm("drop_rate > 0.1 for 1min"), alarm("disk_free_gb < 5", "disk"))
+    sources = {"gate": {"drop_rate": 0.5}, "yard": {"drop_rate": 0.01}, "hall": {"drop_rate": 0.2}}
+    assert told.at(0, sources, disk_free_gb=3.21, about={"disk_free_gb": "out"}) == [
+        ("raised", WHOLE, "3.2 GB are free on the disk of out")
+    ]
+    assert told.at(59, sources, disk_free_gb=3.0) == []
+    assert told.at(60, sources, disk_free_gb=3.0) == [
+        ("raised", "gate", '50% of the frames of camera "gate" are dropped'),
+        ("raised", "hall", '20% of the frames of source "hall" are dropped'),
+    ]
+    sources = {name: {"drop_rate": 0.0} for name in sources}
+    assert told.at(61, sources, disk_free_gb=3.0) == []
+    assert told.at(120, sources, disk_free_gb=3.0)[0] == (
+        "cleared", "gate", 'a is over after 1 s: 0% of the frames of camera "gate" are dropped'
+    )  # fmt: skip
+
+
+def test_a_source_that_is_removed_takes_its_alarm_with_it_and_nothing_is_kept():
+    told = Told(alarm("down_s > 1"))
+    for n in range(100):
+        assert [kind for kind, *_ in told.at(n, {f"cam{n}": {"down_s": 2.0}})] == ["raised", "cleared"][: 1 + (n > 0)]
+    assert told.events[-1].data["text"] == 'source "cam98" was removed'
+    (watch,) = told.alarms._watches
+    assert len(watch.holding) == len(watch.before) == len(watch.raised) == 1
+
+
+def test_texts_of_ones_own_and_schedules():
+    night = {"days": "mon-sun", "hours": ["00:00-00:01", "00:01-24:00"]}
+    from streamkit.rules.schedule import Schedule
+
+    text = "{source}: only {fps_in} ({alarm}, {latency_p95_s})"
+    told = Told(
+        alarm("fps_in < 5", "slow", text=text, schedule=Schedule.parse(night)),
+        alarm("fps_in < 5", "never", schedule=Schedule(days=frozenset())),
+    )  # fmt: skip
+    assert told.at(0, {"gate": {"fps_in": 3.14159}}) == [("raised", "gate", "gate: only 3.14 (slow, ?)")]
+    with pytest.raises(ValueError, match=r"text has an unknown variable \{sorce\}; did you mean 'source'"):
+        Alarm("fps_in < 5", text="{sorce}")
+
+
+def test_a_text_of_ones_own_shows_the_values_of_now():
+    told = Told(alarm("disk_used_share > 0.9 for 5s", "full", text="{disk_used_share} of {source}", clear=1.0))
+    told.at(0, disk_used_share=0.91)
+    told.at(5, disk_used_share=0.92)
+    assert [one.text for one in told.alarms.raised] == ["0.92 of pipeline"]
+    told.at(6, disk_used_share=0.97)
+    assert [one.text for one in told.alarms.raised] == ["0.97 of pipeline"]
+    told.at(7, disk_used_share=0.5)
+    assert [one.text for one in told.alarms.raised] == ["0.97 of pipeline"]
+    told.at(9, disk_used_share=0.5)
+    assert told.alarms.raised == []
+    told.at(10, disk_used_share=0.99)
+    assert told.alarms.raised == []  # not for five seconds yet
+
+
+def test_that_a_run_ends_is_no_reason_for_an_alarm():
+    ending, told = [False], []
+    low = HealthSnapshot(whole={"total_fps": 0.0})
+    alarms = Alarms([alarm("total_fps < 1")], lambda: low, list, {}, told.append, told.append, lambda: ending[0])
+    ending[0] = True
+    alarms._tick()
+    assert told == []
+    ending[0] = False
+    alarms._tick()
+    assert len(told) == 1
+    running, _ = pipeline("sources: {gate: {stage: camera}}\nstages: {slow: {}}")
+    assert not running.alarms._ending()
+    running.stop()
+    assert running.alarms._ending()
+
+
+def test_one_that_fails_ends_no_other_and_a_full_spool_ends_the_run():
+    said, failed, calls = [], [], []
+
+    def look():
+        calls.append(1)
+        raise [RuntimeError("no facts"), OutputError("the spool is full"), OSError()][len(calls) % 3 - 1]
+
+    alarms = Alarms([alarm("fps_in < 5")], look, list, {}, said.append, failed.append)
+    for _ in range(3):
+        alarms._tick()
+    assert [str(one) for one in failed] == ["the spool is full"]
+    assert said == [
+        "the alarms could not be evaluated: RuntimeError: no facts",
+        "the alarms could not be evaluated: OSError",
+    ]
+
+
+class Taking:
+    """An emitter, as far as alarms see it."""
+
+    def __init__(self, send="events", full=False):
+        self.send, self.full, self.frames = send, full, []
+
+    def tell(self, frame):
+        if self.full:
+            raise OutputError("the spool is full")
+        self.frames.append(frame)
+
+
+def test_alarms_go_to_the_emitters_of_events_that_they_name(monkeypatch):
+    monkeypatch.setattr("streamkit.runtime.observe.alarms.time.time", lambda: 1785585600.25)
+    takers = {"table": Taking(), "hook": Taking(), "frames": Taking("frames")}
+    low = HealthSnapshot(whole={"total_fps": 0.0})
+    configs = [alarm("total_fps < 1", "all"), alarm("total_fps < 2", "named", to=("hook",))]
+    said = []
+    alarms = Alarms(configs, lambda: low, lambda: list(takers.items()), {}, said.append, said.append)
+    alarms.step(low, 0.0)
+    found = {id_: [frame.events[0].data["alarm"] for frame in one.frames] for id_, one in takers.items()}
+    assert found == {"table": ["all"], "hook": ["all", "named"], "frames": []}
+    (frame,) = takers["table"].frames
+    assert (frame.source, frame.time_s, frame.index, frame.pts_s) == (WHOLE, 1785585600.25, 0, 0.0)
+    assert [(one.kind, one.stage, one.source) for one in frame.events] == [("raised", "alarms", WHOLE)]
+    assert (len(said), alarms.events["raised"]) == (2, 2)
+
+
+def test_a_spool_that_an_alarm_finds_full_ends_the_run():
+    failed, said = [], []
+    low = HealthSnapshot(whole={"total_fps": 0.0})
+    full = [("table", Taking(full=True))]
+    alarms = Alarms([alarm("total_fps < 1")], lambda: low, lambda: full, {}, said.append, failed.append)
+    alarms._tick()
+    assert [str(one) for one in failed] == ["the spool is full"]
+    assert [text.split(" at ")[0] for text in said] == ["alarm a raised"]
+
+
+def test_what_is_raised_comes_oldest_first(monkeypatch):
+    now_s = [100.0]
+    monkeypatch.setattr("streamkit.runtime.observe.alarms.time.time", lambda: now_s[0])
+    told = Told(alarm("total_fps < 1", "later"), alarm("total_fps < 9", "first"))
+    told.at(0, total_fps=5.0)
+    now_s[0] = 200.0
+    told.at(1, total_fps=0.5)
+    assert [(one.alarm, one.since_s) for one in told.alarms.raised] == [("first", 100.0), ("later", 200.0)]
+    assert told.alarms.report() == {
+        "later": {"raised": 1, "now": [WHOLE]}, "first": {"raised": 1, "now": [WHOLE]}
+    }  # fmt: skip
+
+
+PIPELINE = """
+sources: {{gate: {{stage: camera, {source}}}}}
+stages:
+  {stages}
+  table: {{stage: sqlite, path: "{folder}/x.db", send: events, spool: {{path: "{folder}/spool"}}}}
+  frames: {{stage: sqlite, path: "{folder}/y.db", spool: {{path: "{folder}/spool2"}}}}
+alarms: {alarms}
+"""
+
+
+def rows(path: Path) -> list[dict]:
+    if not path.exists():
+        return []
+    with sqlite3.connect(path) as made:
+        try:
+            found = made.execute("SELECT source, frame, stage, kind, record FROM events ORDER BY rowid").fetchall()
+        except sqlite3.OperationalError:
+            return []
+    made.close()
+    return [{**json.loads(row[4]), "row": row[:4]} for row in found]
+
+
+def test_no_frame_flows_and_the_alarm_is_told_all_the_same(tmp_path, hook):  # noqa: F811
+    way = f"hook: {{stage: webhook, url: '{hook.url}', send: events, spool: {{path: {tmp_path}/spool3}}}}"
+    text = PIPELINE.format(
+        source="hangs: true", stages=way, folder=tmp_path, alarms="{quiet: {when: quiet_s > 0.1, to: [table, hook]}}"
+    )
+    HOLD.clear()
+    running, said = pipeline(text)
+    with going(running):
+        until(lambda: rows(tmp_path / "x.db") and hook.got)
+        assert running.alarms.raised[0].alarm == "quiet"
+        HOLD.set()
+    (found,) = rows(tmp_path / "x.db")
+    assert found["row"] == ("gate", 0, "alarms", "raised")
+    assert found["event"]["data"]["text"].startswith('source "gate" has given no frame for ')
+    assert found.keys() == {"id", "schema", "source", "frame", "pts_s", "time", "width", "height", "event", "row"}
+    report = running.report(0)
+    assert report["alarms"] == {"quiet": {"raised": 1, "now": ["gate"]}}
+    assert report["events"] == {"raised": 1}
+    assert any(text.startswith("alarm quiet raised at 2") for text in said)
+    assert report["counts"]["records sent"] == 2, "an emitter of frames gets no events"
+    (posted,) = json.loads(hook.got[0][1])
+    assert (posted["source"], posted["event"]) == ("gate", found["event"])
+
+
+def test_a_spool_that_nobody_empties_is_told_and_one_that_keeps_records_for_a_file_is_not(tmp_path):
+    ways = (
+        f"away: {{stage: mqtt, url: 'mqtt://127.0.0.1:9', drain_timeout: 100ms, spool: {{path: {tmp_path}/away}}}}\n"
+        f"  rolls: {{stage: parquet, path: {tmp_path}/rows, spool: {{path: {tmp_path}/rolls}}}}"
+    )
+    text = PIPELINE.format(
+        source="rate: 50", stages=ways, folder=tmp_path,
+        alarms="{stuck: {when: undelivered_s > 0.5}, fills: {when: spool_records > 20}}",
+    )  # fmt: skip
+    running, _ = pipeline(text)
+    with going(running):
+        until(lambda: len(rows(tmp_path / "x.db")) == 2)
+        told = {one["event"]["data"]["alarm"]: one["event"]["data"]["text"] for one in rows(tmp_path / "x.db")}
+        found = dict(emitters(running._runners))
+        assert (found["rolls"].queue.acknowledged, found["away"].sender.delivered) == (0, 0)
+        assert found["rolls"].sender.undelivered < 20 < found["rolls"].queue.waiting
+        time.sleep(0.6)
+        found["away"].queue.take(1000)
+        found["away"].queue.acknowledge(found["away"].queue.waiting)  # somebody empties it after all
+        assert running._observer.look().whole["undelivered_s"] < 0.5
+    assert set(told) == {"stuck", "fills"}
+    assert "away" in told["stuck"]
+
+
+def test_a_stage_that_hangs_is_told_while_it_does(tmp_path):
+    text = PIPELINE.format(
+        source="rate: 50", stages="slow: {hangs: true}", folder=tmp_path, alarms="{hangs: stage_call_s > 0.2}"
+    )
+    HOLD.clear()
+    running, _ = pipeline(text)
+    with going(running):
+        until(lambda: rows(tmp_path / "x.db"))
+        HOLD.set()
+    assert rows(tmp_path / "x.db")[0]["row"] == ("pipeline", 0, "alarms", "raised")
+    assert rows(tmp_path / "x.db")[0]["event"]["data"]["text"].startswith("stage slow has been in one call for ")
+
+
+def test_an_alarm_waits_for_no_room_in_a_spool_that_blocks(tmp_path):
+    from streamkit.emit.segment_file import SpoolRecord
+    from streamkit.emit.spool import FULL, Spool
+
+    spool = Spool(tmp_path / "s", size=2000, when_full="block")
+    spool.append([SpoolRecord(b"", b"", b"x" * 1500)])
+    done = threading.Thread(target=lambda: spool.append([SpoolRecord(b"", b"", b"y" * 1000)], wait=False), daemon=True)
+    done.start()
+    done.join(20)
+    assert not done.is_alive()
+    assert spool._counters[FULL] == 1
+    spool.close()
+    spool.append([SpoolRecord(b"", b"", b"late")], wait=False)
+    assert Spool(tmp_path / "s").waiting == 1
+
+
+@pytest.mark.parametrize(
+    ("when", "send", "told"),
+    [
+        (
+            "down_s > 30",
+            "frames",
+            "alarms.a.to: table has send: frames, and alarms are events; write send: events there",
+        ),
+        ("downs > 30", "events", "alarms know no name 'downs'; did you mean 'down_s'?"),
+        ("state > 30", "events", "<, <=, > and >= want numbers, and state is a text"),
+        ("cause == 'timout'", "events", "cause is never 'timout'; did you mean 'timeout'?"),
+        ("1 < 2", "events", "alarms.a.when names no fact; run.py explain alarms lists them"),
+    ],
+)
+def test_mistakes_are_told_with_their_place(when, send, told):
+    text = (
+        "sources: {gate: {stage: camera}}\n"
+        f"stages: {{table: {{stage: sqlite, path: x.db, send: {send}}}}}\n"
+        f'alarms: {{a: {{when: "{when}", to: table}}}}\n'
+    )
+    with pytest.raises(ConfigError) as caught:
+        build(read_text(text, registry=registry()))
+    (problem,) = caught.value.problems
+    assert told in problem.text
+    assert (problem.line, problem.column >= 13) == (3, True)
+
+
+def test_emitters_take_alarms_by_their_when():
+    def problems(when, to="table"):
+        text = (
+            "sources: {gate: {stage: camera}}\n"
+            f"stages: {{table: {{stage: sqlite, path: x.db, send: events, when: {when}}}}}\n"
+            f"alarms: {{a: {{when: down_s > 1, to: {to}}}}}\n"
+        )
+        try:
+            build(read_text(text, registry=registry()))
+        except ConfigError as error:
+            return str(error)
+        return ""
+
+    assert problems("alarms") == problems("alarms.raised") == ""
+    assert "no stage writes the event 'alarms.raisd'; did you mean 'alarms.raised'?" in problems("alarms.raisd")
+    assert "takes no alarms; add alarms to its when, or leave its when out" in problems("slow.x")
+    assert "must name emitters, got 'tabel': there is none; did you mean 'table'?" in problems("alarms", "tabel")
+
+
+def test_several_processes_have_one_set_of_alarms(tmp_path):
+    (tmp_path / "p.yaml").write_text(
+        "device: [cpu, cpu]\n"
+        "sources:\n"
+        "  a: {uri: 'test://?width=96&height=64', pace: 20}\n"
+        "  b: {uri: 'test://?width=96&height=64', pace: 20}\n"
+        f"stages: {{sqlite: {{path: {tmp_path}/x.db, send: events, spool: {{path: {tmp_path}/s}}}}}}\n"
+        "alarms: {flows: fps_in > 1, both: sources == 2 and total_fps > 1, gone: down_s > 1}\n"
+    )
+    said = []
+    fleet = prepare(build(read(tmp_path / "p.yaml")), tmp_path / "p.yaml", {}, say=said.append)
+    thread = threading.Thread(target=fleet.run, daemon=True)
+    thread.start()
+    try:
+        until(lambda: {(one.alarm, one.source) for one in fleet.alarms.raised} == {
+            ("flows", "a"), ("flows", "b"), ("both", WHOLE)
+        })  # fmt: skip
+        (lost,) = (member for member in fleet._members if "b" in member.sources)
+        lost.process.kill()
+        until(lambda: ("gone", "b") in {(one.alarm, one.source) for one in fleet.alarms.raised})
+    finally:
+        fleet.stop()
+        thread.join(60)
+    assert not thread.is_alive()
+    found = rows(tmp_path / "x.db")
+    assert sorted(one["row"][0] for one in found if one["row"][3] == "raised") == ["a", "b", "b", "pipeline"]
+    assert "gone" in fleet.report(0)["alarms"]
+    assert fleet.report(0)["events"]["raised"] == 4
+    assert "alarms" not in fleet.report(0)["devices"][0]
+
+
+@pytest.mark.alone
+def test_five_hundred_sources_and_ten_rules_cost_little():
+    sources = {f"cam{n}": {"down_s": 0.0, "drop_rate": 0.01, "latency_p95_s": 0.3, "fps_in": 25.0} for n in range(500)}
+    rules = ["down_s > 30", "drop_rate > 0.1 for 1min", "latency_p95_s > 2 and fps_in > 1", "fps_in < 5 or down_s > 9"]
+    told = Told(*(alarm(rule, f"a{n}") for n, rule in enumerate(rules * 3)))
+    told.at(0, sources)
+    begun_s = time.process_time()
+    told.at(1, sources)
+    assert time.process_time() - begun_s < 0.5

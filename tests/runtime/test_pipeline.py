@@ -1,0 +1,213 @@
+"""Whole runs on made-up sources: what reaches the sinks, what stays apart, and the report."""
+
+import json
+import tracemalloc
+
+import numpy as np
+import pytest
+from support.noting import EXTRA, LOG, _nothing_is_left_behind, kept, pipeline, run_fixture, test_uri  # noqa: F401  fixtures
+
+from streamkit.core.data import Frame
+from streamkit.core.stage import Collecting, Registry, Sink, stage
+
+# ------------------------------------------------------------------------------------------------ what reaches sinks
+
+
+def test_every_frame_of_every_source_in_order(run):
+    sizes = {"a": (64, 48, 7), "b": (128, 96, 3), "c": (34, 18, 11)}
+    result = run(
+        {n: test_uri(width=w, height=h, frames=f) for n, (w, h, f) in sizes.items()},
+        "find: {run: {instances: 2}}", "in_order: {}", "collect: {}", head="batch: 4",
+    )  # fmt: skip
+    assert result.code == 0
+    assert kept("out of order") == []
+    for name, (width, height, frames) in sizes.items():
+        records = result.records[name]
+        assert [one["frame"] for one in records] == list(range(frames))
+        assert [len(one["objects"]) for one in records] == [i % 3 for i in range(frames)]
+        assert all([one["width"], one["height"]] == [width, height] for one in records if "width" in one)
+    batches = [entry for entry in LOG if isinstance(entry, list)]
+    assert any(len({size for _, size in batch}) > 1 for batch in batches)  # sizes share a batch
+    assert max(map(len, batches)) <= 4
+
+
+def test_many_sources_at_once(run):
+    sources = dict.fromkeys([f"s{i}" for i in range(300)], test_uri(width=32, height=16, frames=3))
+    result = run(sources, "find: {}", "tell: {}", "collect: {}")
+    assert result.code == 0
+    assert {name: [one["frame"] for one in records] for name, records in result.records.items()} == {
+        name: [0, 1, 2] for name in sources
+    }
+    assert result.report["frames"] == 900
+    assert result.report["events"] == {"seen": 900}
+    assert result.report["detections"] == {"find": 900}
+
+
+@pytest.mark.parametrize("limit", [0, 1, 4, 100])
+def test_the_limit_is_of_each_source(run, limit):
+    result = run({"a": test_uri(frames=10), "b": test_uri(frames=6)}, "collect: {}", limit=limit)
+    assert result.code == 0
+    assert {name: len(result.records.get(name, [])) for name in "ab"} == {"a": min(10, limit), "b": min(6, limit)}
+    assert {n: s["frames"] for n, s in result.report["sources"].items()} == {"a": min(10, limit), "b": min(6, limit)}
+
+
+def test_instances_change_nothing(run):
+    sources = {"a": test_uri(frames=40), "b": test_uri(frames=25)}
+    one = run(sources, "find: {run: {instances: 1}, pause_s: 0.001}", "collect: {}")
+    two = run(sources, "find: {run: {instances: 3}, pause_s: 0.001}", "collect: {}")
+    assert one.records == two.records
+    assert (one.report["stages"]["find"]["instances"], two.report["stages"]["find"]["instances"]) == (1, 3)
+    assert one.report["stages"]["find"]["frames"] == two.report["stages"]["find"]["frames"] == 65
+
+
+def test_branches_see_the_same_frames_and_no_drawing_of_each_other(run):
+    result = run(
+        {"a": "{stage: gray, level: 128, frames_: 9}"},
+        "black: {stage: paint, level: 1, from: decode}",
+        "k1: {stage: keep}",
+        "white: {stage: paint, level: 250, from: decode}",
+        "k2: {stage: keep}",
+        "k3: {stage: keep, from: decode}",
+        "k4: {stage: keep, from: black}",
+    )
+    assert result.code == 0
+    for id_, level in (("k1", 1), ("k2", 250), ("k3", 128), ("k4", 1)):
+        assert kept(id_) == [("a", i, level, 0, None) for i in range(9)], id_
+
+
+def test_draw_shows_in_its_own_branch_alone(run):
+    pictures: dict[str, list[np.ndarray]] = {}
+    with Collecting(Registry()):
+
+        @stage("look", reads="pixels")
+        class Look(Sink):
+            """Keep the pixels."""
+
+            def write(self, frame: Frame) -> None:
+                assert frame.surface is not None
+                pictures.setdefault(self.context.id, []).append(frame.surface.data.copy())
+
+    EXTRA.append(Look)
+    try:
+        source = {"a": "{stage: gray, frames_: 6}"}
+        run(source, "find: {}", "draw: {from: find}", "drawn: {stage: look}", "plain: {stage: look, from: find}",
+            "first: {stage: look, from: decode}")  # fmt: skip
+        in_place = dict(pictures)
+        pictures.clear()
+        run(source, "find: {}", "draw: {}", "alone: {stage: look}")
+    finally:
+        EXTRA.remove(Look)
+    assert all((one == 128).all() for one in in_place["plain"] + in_place["first"])
+    assert [(one != 128).any() for one in in_place["drawn"]] == [i % 3 > 0 for i in range(6)]
+    np.testing.assert_array_equal(pictures["alone"], in_place["drawn"])  # in place or on a copy: the same
+
+
+def test_branches_meet_with_what_each_has_found(run):
+    result = run(
+        {"a": test_uri(frames=6)},
+        "find: {}", "more: {stage: find, from: decode}",
+        "t1: {stage: tell, kind: one, from: find}", "t2: {stage: tell, kind: two, from: find}",
+        "collect: {from: [t1, t2, more]}",
+    )  # fmt: skip
+    records = result.records["a"]
+    assert [len(one["objects"]) for one in records] == [2 * (i % 3) for i in range(6)]
+    assert [sorted(e["kind"] for e in one["events"]) for one in records] == [["one", "two"]] * 6
+    assert result.report["detections"] == {"find": 6, "more": 6}
+    assert result.report["events"] == {"one": 6, "two": 6}
+
+
+# ------------------------------------------------------------------------------------------------------- the report
+
+
+def test_objects_and_events_are_counted_once_however_many_ends_there_are(run):
+    for stages in (
+        ["tell: {}", "k1: {stage: keep}", "k2: {stage: keep}"],  # no detector above
+        ["find: {}", "k1: {stage: keep, from: find}", "tell: {from: find}", "k2: {stage: keep}"],
+        ["find: {}", "tell: {}", "k1: {stage: keep}", "k2: {stage: keep, from: find}"],
+        ["find: {}", "k1: {stage: keep}", "more: {stage: find, from: decode}", "tell: {from: [find, more]}",
+         "k2: {stage: keep}"],
+    ):  # fmt: skip
+        report = run({"a": test_uri(frames=6)}, *stages).report
+        assert report["events"] == {"seen": 6}, stages
+        assert all(n == 6 for n in report["detections"].values()), stages
+        assert set(report["detections"]) == {s.split(":")[0] for s in stages if "find" in s.split("from")[0]}, stages
+        assert report["frames"] == 6
+
+
+def test_the_report(run):
+    result = run(
+        {"a": test_uri(frames=6, fps=200), "b": test_uri(frames=4)}, "find: {bad: 3}", "tell: {}", "keep: {}",
+        head="batch: 2",
+    )  # fmt: skip
+    report = result.report
+    assert json.loads(json.dumps(report)) == report
+    assert (report["schema"], report["device"], report["exit_code"]) == ("streamkit-report/1", "cpu", 1)
+    assert report["frames"] == 10  # failed ones came to the end too
+    assert report["seconds"] > 0
+    assert report["frames_per_s"] == pytest.approx(10 / report["seconds"], rel=0.5)
+    assert report["counts"] == {"frames failed": 2}
+    assert report["stages"]["find"]["frames"] == 10
+    assert report["stages"]["find"]["failed"] == 2
+    assert report["stages"]["tell"]["frames"] == 8
+    assert report["sources"] == {"a": {"frames": 6}, "b": {"frames": 4}}
+    assert report["latency"] == {}  # nothing had a due time
+    assert report["detections"] == {"find": sum(i % 3 for i in (0, 1, 2, 4, 5)) + 3}
+    errors = [one for one in kept() if one[4]]
+    assert sorted(one[:2] for one in errors) == [("a", 3), ("b", 3)]
+    assert [one[1] for one in kept(source="a")] == list(range(6))  # failed frames in their place
+    assert sum("find failed on" in text for text in result.said) <= 2
+
+
+def test_latency_is_measured_from_the_due_time(run):
+    uri = test_uri(frames=10, fps=100)
+    result = run({"a": f"{{stage: test_pattern, uri: {uri}, pace: realtime, phase: 1}}"}, "keep: {pause_s: 0.002}")
+    assert result.code == 0
+    found = result.report["latency"]["keep"]
+    assert 1.5 < found["p50_ms"] < 5000
+    assert found["p50_ms"] <= found["p95_ms"] <= found["p99_ms"]
+    assert result.report["seconds"] >= 0.08
+
+
+def test_a_message_is_said_once():
+    said: list[str] = []
+    running = pipeline({"a": test_uri()}, "keep: {}", say=said.append)
+    for text in ("one", "two", "one"):
+        running.say(text)
+    assert said == ["one", "two"]
+
+
+# ------------------------------------------------------------------------------------------------------------ memory
+
+
+def test_memory_is_flat_over_many_frames():
+    noted: list[int] = []
+    with Collecting(Registry()):
+
+        @stage("memory")
+        class Memory(Sink):
+            """Note what Python holds."""
+
+            def open(self) -> None:
+                self.count = 0
+
+            def write(self, frame: Frame) -> None:
+                self.count += 1
+                if self.count % 200 == 0:
+                    LOG.clear()
+                    noted.append(tracemalloc.get_traced_memory()[0])
+
+    EXTRA.append(Memory)
+    try:
+        running = pipeline(
+            {n: test_uri(width=64, height=32, frames=3000) for n in "ab"}, "find: {}", "tell: {}", "memory: {}"
+        )
+        tracemalloc.start()
+        try:
+            assert running.run() == 0
+        finally:
+            tracemalloc.stop()
+    finally:
+        EXTRA.remove(Memory)
+    assert len(noted) == 30
+    early, late = sorted(noted[3:15])[6], sorted(noted[18:])[6]
+    assert late - early < 250_000  # bytes, over 3,000 frames of 3,072 each: only how many are under way differs

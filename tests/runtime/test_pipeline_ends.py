@@ -1,0 +1,128 @@
+"""How a run on made-up sources ends: what fails, alone or with all, and what a stop lets through."""
+
+import threading
+import time
+
+import pytest
+from support.noting import LOG, WAIT_S, _nothing_is_left_behind, kept, pipeline, run_fixture, test_uri  # noqa: F401  fixtures
+
+from streamkit.core.errors import ModelError, OutputError, StreamkitError
+
+# ---------------------------------------------------------------------------------------------------------- failures
+
+
+@pytest.mark.parametrize(
+    ("options", "frames", "error"),
+    [
+        ("fails_at: 3", 3, "it broke"),
+        ("fails_at: 0, trouble: error", 0, "ValueError: it broke"),
+        ("trouble: open", 0, "there is no such camera"),
+    ],
+)
+def test_a_source_that_fails_leaves_the_others(run, options, frames, error):
+    result = run({"bad": f"{{stage: gray, {options}}}", "good": "{stage: gray, frames_: 8}"}, "find: {}", "keep: {}")
+    assert result.code == 1
+    assert [one[1] for one in kept(source="good")] == list(range(8))
+    assert [one[1] for one in kept(source="bad")] == list(range(frames))
+    assert result.report["sources"]["bad"] == {"frames": frames, "error": error}
+    assert result.said == [f"source bad failed: {error}"]
+    closed = [entry[1] for entry in LOG if isinstance(entry, tuple) and entry[0] == "close"]
+    assert sorted(closed) == (["good"] if "open" in options else ["bad", "good"])
+
+
+def test_a_frame_that_fails_is_counted_and_the_run_goes_on(run):
+    result = run({"a": test_uri(frames=6)}, "tell: {bad: 2}", "collect: {}")
+    assert result.code == 1
+    assert [one["frame"] for one in result.records["a"]] == list(range(6))
+    assert [bool(one.get("error")) for one in result.records["a"]] == [i == 2 for i in range(6)]
+    assert result.report["counts"]["frames failed"] == 1
+
+
+def test_on_error_stop_ends_the_run(run):
+    with pytest.raises(StreamkitError, match=r"find failed on a frame 3 \(0\.12 s\): ValueError: a bad one"):
+        run({"a": "{stage: gray, frames_: 5000}"}, "find: {bad: 3, run: {on_error: stop}}", "keep: {}")
+    assert ("close", "a") in LOG
+    assert 4 <= len(kept()) < 1000  # what was decoded goes to the outputs, and no more is
+
+
+def test_an_error_of_the_run_itself_ends_it(run):
+    with pytest.raises(StreamkitError, match="no more of this"):
+        run({"a": "{stage: gray, frames_: 200}"}, "trouble: {where: process}", "keep: {}")
+    assert LOG.count("trouble opened") == LOG.count("trouble closed") >= 1
+
+
+def test_an_error_of_a_close_is_told_and_costs_no_frame(run):
+    result = run({"a": "{stage: gray, frames_: 200}"}, "trouble: {where: close}", "keep: {}")
+    assert result.code == 1
+    assert len(kept()) == 200
+    assert any("trouble failed as it was closed: RuntimeError: it does not work" in text for text in result.said)
+
+
+@pytest.mark.parametrize(
+    ("stage_", "kind", "text"),
+    [("trouble", StreamkitError, "it does not work"), ("model_trouble", ModelError, "no such model")],
+)
+def test_a_stage_that_cannot_be_opened_ends_the_run_before_its_first_frame(run, stage_, kind, text):
+    with pytest.raises(StreamkitError, match=text) as caught:
+        run(
+            {f"s{i}": "{stage: gray}" for i in range(40)},
+            "n1: {stage: noted, run: {instances: 2}}", "k1: {stage: keep, from: n1}", f"{stage_}: {{from: n1}}",
+            "k2: {stage: keep}",
+        )  # fmt: skip
+    assert type(caught.value) is kind
+    opened = [e[1:] for e in LOG if isinstance(e, tuple) and e[0] == "opened"]
+    closed = [e[1:] for e in LOG if isinstance(e, tuple) and e[0] == "closed"]
+    assert len(opened) == 2
+    assert sorted(opened) == sorted(closed)  # each on its own thread
+    assert [e for e in LOG if isinstance(e, tuple) and e[0] == "open"] == []  # no source was begun
+
+
+@pytest.mark.parametrize("where", ["open", "write", "end"])
+def test_an_output_that_cannot_be_written_ends_the_run_and_hangs_nobody(run, where):
+    """With more sources than batches may wait between lanes."""
+    with pytest.raises(OutputError, match="the disk is full"):
+        run(
+            {f"s{i}": "{stage: gray, frames_: 3}" for i in range(60)},
+            f"unwritable: {{where: {where}, path: 'x', from: decode}}", "find: {from: decode}", "keep: {}",
+        )  # fmt: skip
+    if where == "open":
+        assert kept() == []
+    else:
+        for source in {one[0] for one in kept()}:  # what was decoded has gone to the other output, without a gap
+            indices = [one[1] for one in kept(source=source)]
+            assert indices == list(range(len(indices)))
+
+
+# -------------------------------------------------------------------------------------------------------- ends early
+
+
+def test_stop_lets_through_what_is_decoded():
+    running = pipeline(dict.fromkeys("abc", "{stage: gray, frames_: 1000000, pause_s: 0.001}"), "find: {}", "keep: {}")
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(running.run()))
+    thread.start()
+    until = time.monotonic() + WAIT_S
+    while len(kept()) < 30 and time.monotonic() < until:
+        time.sleep(0.005)
+    running.stop()
+    thread.join(WAIT_S)
+    assert codes == [130]
+    for name in "abc":
+        indices = [one[1] for one in kept(source=name)]
+        assert indices == list(range(running.states[name].frames))  # all that was handed over, in order
+        assert ("close", name) in LOG
+    assert sum(state.frames for state in running.states.values()) >= 30
+
+
+def test_stop_ends_the_wait_for_a_paced_frame():
+    uri = test_uri(frames=0, fps=0.01)
+    running = pipeline({"a": f"{{stage: test_pattern, uri: {uri}, pace: realtime, phase: 0}}"}, "keep: {}")
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(running.run()))
+    thread.start()
+    time.sleep(0.2)
+    begun = time.monotonic()
+    running.stop()
+    thread.join(WAIT_S)
+    assert codes == [130]
+    assert time.monotonic() - begun < 5

@@ -1,0 +1,36 @@
+"""Which way tracks go; tests/analytics has the fit."""
+
+import pytest
+from support.walks import told, walk
+
+from streamkit.stages.analytics.direction import Direction
+from streamkit.testing.kit import run_stage
+
+
+def test_direction_names_the_sides_and_arrows():
+    right = [(100 + 4 * i, 100) for i in range(60)]
+    places = {1: right, 2: [(300, 300 - 3 * i) for i in range(60)], 3: [(200, 200)] * 60}
+    events = told(Direction(), walk(places))
+    assert [(kind, track, data["direction"]) for _, kind, track, data in events] == [
+        ("headed", 1, "right"), ("headed", 2, "up"),
+    ]  # fmt: skip
+    arrows = {"in": ((0, 0), (100, 5)), "out": ((100, 5), (0, 0))}
+    events = told(
+        Direction(directions=arrows, wrong=("out",), tolerance=20), walk({1: right + right[::-1], 2: places[2]})
+    )
+    found = [(kind, track, data["direction"], data.get("before")) for _, kind, track, data in events]
+    assert found == [
+        ("headed", 1, "in", None), ("headed", 1, "out", "in"), ("wrong_way", 1, "out", "in"),
+    ]  # fmt: skip
+
+
+def test_heading_is_a_compass_s_in_the_picture_also_in_shares():
+    places = {1: [(100 + 4 * i, 300 - 4 * i) for i in range(40)]}
+    for units in ("pixels", "share"):
+        done = run_stage(Direction(units=units), walk(places))
+        assert done[-1].detections.extra["heading_deg"][0] == pytest.approx(45, abs=0.1)
+
+
+def test_standing_still_keeps_the_direction():
+    places = [(100 + 4 * i, 100) for i in range(40)] + [(256, 100)] * 200 + [(256 + 4 * i, 100) for i in range(40)]
+    assert len(told(Direction(), walk({1: places}))) == 1

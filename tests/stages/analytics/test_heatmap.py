@@ -1,0 +1,139 @@
+import json
+
+import cv2
+import numpy as np
+import pytest
+
+from streamkit.stages.analytics.heatmap import Heatmap
+from streamkit.testing.kit import detections, frames, run_stage
+
+
+def standing(n, places, **options):
+    given = frames(n, pixels=np.full((120, 200, 3), 60, np.uint8), **options)
+    for frame in given:
+        frame.detections = detections([[x - 4, y - 20, x + 4, y] for x, y in places], label=["person"] * len(places))
+    return given
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def picture(path):
+    found = cv2.imread(str(path))
+    assert found is not None
+    return found[..., ::-1].astype(int)
+
+
+def test_the_picture_shows_where_objects_stood(folder):
+    run_stage(Heatmap(path="out/{source}-heat.png"), standing(30, [(50, 60), (50, 60), (150, 60)]))
+    found = picture(folder / "out" / "test-heat.png")
+    assert found.shape == (120, 200, 3)
+    assert found[60, 50, 0] > found[60, 50, 2] + 60, "red where two stood"
+    assert abs(found[110, 100] - 60).max() <= 3, "the source's picture elsewhere"
+    assert not [path for path in (folder / "out").iterdir() if path.name != "test-heat.png"]
+
+
+def test_each_source_has_its_own_and_one_without_frames_none(folder):
+    run_stage(Heatmap(path="{source}.jpg"), [*standing(3, [(50, 60)]), *standing(3, [(9, 60)], source="b")])
+    assert sorted(path.name for path in folder.iterdir()) == ["b.jpg", "test.jpg"]
+
+
+def test_time_counts_and_not_frames(folder):
+    for name, n, step_s in (("slow", 11, 0.4), ("fast", 101, 0.04)):
+        given = standing(n, [(50, 60)], source=name, step_s=step_s)
+        for frame in given[n // 2 :]:
+            frame.detections = detections([[146, 40, 154, 60]], label=["person"])
+        run_stage(Heatmap(path="{source}.png"), given)
+    assert np.abs(picture(folder / "slow.png") - picture(folder / "fast.png")).mean() < 3
+
+
+def test_only_some_classes_and_no_background(folder):
+    given = standing(10, [(50, 60)])
+    run_stage(Heatmap(path="{source}.png", labels=("car",), background=False), given)
+    assert not picture(folder / "test.png").any()
+    assert all(frame.counters is None or not frame.counters["pixels to host"] for frame in given)
+
+
+def test_it_is_written_every_so_often_and_when_asked(folder):
+    done = run_stage(Heatmap(path="{source}.png", every=1.0), standing(60, [(50, 60)]), batch=1)
+    assert [(e.frame, e.kind, e.data) for f in done for e in f.events] == [
+        (25, "mapped", {"path": "test.png"}), (50, "mapped", {"path": "test.png"}),
+    ]  # fmt: skip
+    stage, given = Heatmap(path="{source}.png"), standing(3, [(50, 60)], source="live")
+    stage.open()
+    stage.process(given[0])
+    assert not (folder / "live.png").exists()
+    stage.now = 1
+    stage.changed()
+    stage.process(given[1])
+    assert (folder / "live.png").exists()
+    assert [event.kind for event in given[1].events] == ["mapped"]
+    stage.close()
+
+
+def test_where_time_goes_back_every_goes_on_from_where_it_was(folder):
+    given = standing(5, [(50, 60)])
+    for frame, pts_s in zip(given, (100.0, 101.5, 2.0, 2.4, 3.0), strict=True):
+        frame.pts_s = pts_s
+    done = run_stage(Heatmap(path="{source}.png", every=2.0), given)
+    assert [event.pts_s for frame in done for event in frame.events] == [3.0], "1.5 s, and a second more after it"
+
+
+def test_now_may_change_while_a_pipeline_runs(root):
+    from streamkit.config.graph import build
+    from streamkit.config.pipeline_config import read_text
+    from streamkit.runtime.control.settings import changeable, checked
+
+    text = "sources: {a: samples/street.mp4}\nstages:\n  detect: {model: demo}\n  heatmap: {path: '{source}.png'}\n"
+    graph = build(read_text(text, folder=root))
+    assert changeable(graph, "heatmap") == {"now": 0}
+    assert checked(graph, "heatmap", {"now": 3})[0][1] == {"now": 3}
+
+
+def test_a_folder_that_cannot_be_written_is_told(folder):
+    (folder / "out").write_text("a file where a folder is needed")
+    from streamkit.core.errors import OutputError
+
+    with pytest.raises(OutputError, match=r"cannot write out/test\.png"):
+        run_stage(Heatmap(path="out/{source}.png"), standing(3, [(50, 60)]))
+
+
+def test_in_a_pipeline(run_pipeline, folder, root):
+    outcome = run_pipeline(
+        f"""
+sources: {{street: {json.dumps(str(root / "samples/street.mp4"))}}}
+stages:
+  detect: {{model: demo}}
+  heatmap: {{path: "out/{{source}}.png", labels: [person]}}
+""",
+        limit=20,
+    )
+    assert outcome.code == 0
+    assert picture(folder / "out" / "street.png").shape == (360, 640, 3)
+
+
+@pytest.mark.parametrize("options", ["every: 1s", "opacity: 0.5"], ids=["now and then", "at the end"])
+def test_a_picture_that_cannot_be_written_ends_the_run_and_the_records_are_whole(options, folder, root, tmp_path):
+    from streamkit.config.graph import build
+    from streamkit.config.pipeline_config import read_text
+    from streamkit.core.data import Device
+    from streamkit.core.errors import OutputError
+    from streamkit.runtime.pipeline import Pipeline
+
+    (tmp_path / "file").write_text("")
+    text = f"""
+        sources: {{a: {{uri: {root}/samples/street.mp4, loop: 3}}}}
+        stages:
+          detect: {{model: demo}}
+          heatmap: {{path: "{tmp_path}/file/{{source}}.png", {options}}}
+          jsonl: {{path: "{tmp_path}/a.jsonl"}}
+    """
+    running = Pipeline(build(read_text(text, folder=root)), Device("cpu"), limit=200, say=lambda text: None)
+    with pytest.raises(OutputError, match="a part of the path is a file"):
+        running.run()
+    written = [json.loads(line)["frame"] for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert written == list(range(len(written)))
+    assert len(written) >= 25

@@ -1,0 +1,147 @@
+"""`track` where the detector sees nothing: what is expected there, and what is found again by its looks."""
+
+import numpy as np
+import pytest
+from support.walkers import METHODS, track, walkers, without
+
+from streamkit.core.records import record
+from streamkit.stages.analytics.track import Track
+from streamkit.testing.kit import run_stage
+
+# -------------------------------------------------------------------------------------------------------- predicted
+
+
+def test_lost_objects_are_given_as_predicted_where_they_are_expected():
+    given = walkers(40, [(0, 0), (0, 200)])
+    for frame in given[20:30]:
+        without(frame, 0)
+    done = run_stage(Track(predicted=True), given)
+    for frame in done:
+        table = frame.detections
+        assert sorted(table.track_id.tolist()) == [1, 2]
+        lost = table.track_id == 1
+        assert table.extra["predicted"][lost].tolist() == [20 <= frame.index < 30]
+        x = 50 * frame.pts_s
+        np.testing.assert_allclose(table.xyxy[lost][0], [x, 0, x + 40, 80], atol=3)
+        flags = {o["track_id"]: o.get("predicted") for o in record(frame)["objects"]}
+        assert flags == {1: True if 20 <= frame.index < 30 else None, 2: None}
+
+
+def test_predicted_may_be_a_time():
+    given = walkers(40, [(0, 0), (0, 200)])
+    for frame in given[20:]:
+        without(frame, 0)
+    shown = [len(row) for row in track(given, predicted=0.2)]
+    assert shown == [2] * 25 + [1] * 15
+
+
+def test_what_has_left_the_picture_is_not_predicted():
+    given = walkers(60, [(500, 0), (0, 200)], speed=150)
+    for frame in given[20:]:
+        without(frame, 0)
+    done = run_stage(Track(predicted=5), given)
+    assert len(done[22].detections) == 2
+    assert len(done[-1].detections) == 1
+    tables = [frame.detections for frame in done]
+    assert max(table.xyxy[table.extra["predicted"], 2].max(initial=0) for table in tables) == 640
+
+
+@pytest.mark.parametrize("way", [(0, 1), (0, -1), (1, 0), (-1, 0)])
+def test_what_has_left_the_picture_on_any_side_is_not_predicted(way):
+    """It is in the middle of 640 x 360 pixels, and leaves at 300 pixels a second."""
+    given = walkers(60, [(300, 140)], speed=0)
+    for frame in given:
+        boxes = frame.detections.xyxy + np.tile(np.array(way) * 300 * frame.pts_s, 2).astype(np.float32)
+        frame.detections = frame.detections.with_columns(xyxy=boxes)
+    for frame in given[15:]:
+        without(frame, 0)
+    done = run_stage(Track(predicted=5), given)
+    shown = [frame.detections.xyxy for frame in done[15:]]
+    assert len(shown[0]) == 1
+    assert len(shown[-1]) == 0
+    for boxes in shown:
+        assert (boxes[:, 2:] - boxes[:, :2] >= 1).all()
+        assert (boxes >= 0).all()
+        assert (boxes <= [640, 360, 640, 360]).all()
+
+
+def test_a_predicted_object_has_the_score_and_the_class_that_it_was_seen_with():
+    given = walkers(20, [(0, 0)])
+    for frame in given:
+        score = np.array([0.9 if frame.index < 9 else 0.7], np.float32)
+        frame.detections = frame.detections.with_columns(score=score, class_id=np.array([1], np.int32))
+    for frame in given[10:]:
+        without(frame, 0)
+    table = run_stage(Track(predicted=True), given)[12].detections
+    assert table.score.tolist() == [np.float32(0.7)]
+    assert table.label == ["person"]
+
+
+def skipping(given, n):
+    for frame in given:
+        if frame.index % n:
+            frame.tables = {"detect": frame.detections[:0]}
+            frame.skipped = frozenset({"detect"})
+    return given
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_frames_that_the_detector_left_out_have_what_is_expected(method, n):
+    done = run_stage(Track(method=method), skipping(walkers(40, [(0, 0), (0, 200)]), n), batch=7)
+    for frame in done:
+        table = frame.detections
+        assert table.track_id.tolist() == [1, 2]
+        assert table.extra["predicted"].tolist() == [bool(frame.index % n)] * 2
+        if frame.index > 20 and method != "iou":
+            np.testing.assert_allclose(table.xyxy[:, 0], 50 * frame.pts_s, atol=2)
+
+
+def test_a_frame_that_was_looked_at_and_shows_nothing_has_nothing():
+    given = walkers(10, [(0, 0)])
+    for frame in given[6:]:
+        without(frame, 0)
+    assert track(given)[6:] == [[]] * 4
+
+
+def test_predicted_rows_meet_their_twins_where_branches_meet():
+    from streamkit.core.detections import merge
+
+    done = run_stage(Track(), skipping(walkers(8, [(0, 0), (0, 200)]), 2))
+    table = done[3].detections
+    assert len(merge(table, table[1:])) == 2
+    joined = merge(table[:1], table[1:])
+    assert joined.extra["predicted"].tolist() == [True, True]
+
+
+# ------------------------------------------------------------------------------------------------------------ looks
+
+
+def dressed(given, looks):
+    """Give the objects of each frame embeddings, (frames, objects, d)."""
+    for frame, look in zip(given, looks, strict=True):
+        frame.detections = frame.detections.with_columns(embedding=np.array(look, np.float32))
+    return given
+
+
+def test_looks_find_a_lost_object_again_wherever_it_is():
+    red, blue = [1.0, 0.0, 0.1], [0.0, 1.0, 0.1]
+    made = []
+    for appearance in (False, True):
+        given = walkers(60, [(0, 0), (0, 200)], speed=0)
+        dressed(given, [[red, blue]] * 60)
+        for frame in given[20:40]:
+            without(frame, 0)
+        for frame in given[40:]:
+            boxes = frame.detections.xyxy.copy()
+            boxes[0] += [400, 150, 400, 150]
+            frame.detections = frame.detections.with_columns(xyxy=boxes)
+        made.append(track(given, appearance=appearance)[-1])
+    assert made == [[3, 2], [1, 2]]
+
+
+def test_objects_without_looks_are_matched_without():
+    given = walkers(10, [(0, 0), (0, 200)])
+    dressed(given, [[[np.nan, np.nan], [1, 0]]] * 10)
+    assert track(given, appearance=True) == [[1, 2]] * 10
+    assert track(walkers(10, [(0, 0)]), appearance=True) == [[1]] * 10

@@ -1,0 +1,76 @@
+"""`detect` with `of`: objects within objects."""
+
+import numpy as np
+import pytest
+
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.errors import ConfigError
+from streamkit.core.units import Of
+from streamkit.models.card import find_card, load_card
+from streamkit.stages.inference.detect import Detect
+from streamkit.testing.kit import detections, frames, run_stage
+
+
+def street(root, n=3):
+    import av
+
+    made = []
+    with av.open(str(root / "samples" / "street.mp4")) as file:
+        for i, frame in enumerate(file.decode(video=0)):
+            if i >= n * 20:
+                break
+            if i % 20 == 0:
+                made += frames(1, pixels=frame.to_ndarray(format="rgb24"), start=i)
+    return made
+
+
+def within(given, boxes, **options):
+    for frame in given:
+        frame.tables = {"area": detections(boxes)}
+    stage = Detect(load_card(find_card("demo")), of=Of("area"), pad=0.0, **options)
+    return run_stage(stage, given, stage_id="inside", batch=2)
+
+
+def test_a_crop_that_is_the_whole_picture_finds_what_the_picture_has(root):
+    whole = run_stage(Detect(load_card(find_card("demo"))), street(root), stage_id="inside")
+    done = within(street(root), [[0, 0, 640, 360]])
+    assert sum(len(frame.tables["inside"]) for frame in done) > 10
+    for a, b in zip(whole, done, strict=True):
+        np.testing.assert_allclose(a.tables["inside"].xyxy, b.tables["inside"].xyxy, atol=0.02)
+        assert a.tables["inside"].class_id.tolist() == b.tables["inside"].class_id.tolist()
+        assert len(b.tables["area"]) == 1
+
+
+def test_objects_lie_where_they_are_in_the_picture_and_once_only(root):
+    half = [[0, 0, 400, 360], [240, 0, 640, 360]]
+    whole = run_stage(Detect(load_card(find_card("demo"))), street(root), stage_id="inside")
+    once, twice = within(street(root), half[:1]), within(street(root), [half[0], half[0], half[1]])
+    for a, b, c in zip(whole, once, twice, strict=True):
+        mine = b.tables["inside"]
+        assert (mine.xyxy[:, 2] <= 402).all()
+        assert len(c.tables["inside"]) <= len(a.tables["inside"]) * 1.4 + 2
+        for box in a.tables["inside"].xyxy[a.tables["inside"].xyxy[:, 2] < 380].tolist():
+            if box[2] - box[0] > 20:
+                assert np.abs(mine.xyxy - box).max(axis=1).min() < 12
+
+
+def test_no_objects_to_look_into(root):
+    done = within(street(root, 2), np.zeros((0, 4)))
+    assert [len(frame.tables["inside"]) for frame in done] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("tiles: {size: [64, 64]}, of: detect", "with of, the network sees crops of objects: leave out tiles"),
+        ("pad: 0.3", "crops are made with of: leave out pad"),
+        ("of: detect.dog", "detect has no class 'dog'"),
+    ],
+)
+def test_what_check_refuses(options, told, root):
+    stages = f"  detect: {{model: demo}}\n  b: {{stage: detect, model: demo, {options}}}"
+    text = f"sources: {{a: samples/street.mp4}}\nstages:\n{stages}"
+    config = read_text(text, folder=root)
+    with pytest.raises(ConfigError, match=told):
+        build(config)

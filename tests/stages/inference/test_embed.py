@@ -1,0 +1,176 @@
+"""Embeddings: a real network for re-identification against a plain loop, and what records have of them."""
+
+import numpy as np
+import pytest
+
+from streamkit.core.data import Color, Detections, Surface, merge
+from streamkit.core.records import batch_lines, record
+from streamkit.core.units import Of
+from streamkit.models import reference
+from streamkit.models.card import find_card, load_card
+from streamkit.ops.boxes import iou_matrix
+from streamkit.ops.color import from_rgb
+from streamkit.ops.crops import crop_rects
+from streamkit.stages.inference.embed import Embed
+from streamkit.testing.kit import detections, frames, run_stage
+
+CARD = """\
+task: embed
+family: embedding
+file: {folder}/person-reidentification-retail-0288.onnx
+input: {{size: [128, 256], resize: stretch, color: bgr}}
+"""
+LOOK = load_card(find_card("look"))
+
+
+@pytest.fixture(scope="module")
+def reid(test_data, tmp_path_factory):
+    path = tmp_path_factory.mktemp("cards") / "reid.yaml"
+    path.write_text(CARD.format(folder=test_data / "models"))
+    return load_card(path)
+
+
+PAIRS = ((0, 4), (80, 84), (160, 164))  # two frames each between which nobody goes far
+
+
+def people(test_data):
+    """Frames of a real film with detections of the people on it; who is where he was in the other frame has one id."""
+    import av
+
+    rows = np.loadtxt(test_data / "mot" / "PETS09-S2L1" / "det" / "det.txt", delimiter=",", usecols=range(7))
+    made = []
+    with av.open(str(test_data / "videos" / "vtest_480x360.mp4")) as film:
+        for i, frame in enumerate(film.decode(video=0)):
+            if i > PAIRS[-1][1]:
+                break
+            if i in {i for pair in PAIRS for i in pair}:
+                rgb = frame.to_ndarray(format="rgb24")
+                (one,) = frames(1, width=rgb.shape[1], height=rgb.shape[0], start=i)
+                one.surface = Surface(from_rgb(rgb, Color()), Color())
+                mine = rows[rows[:, 0] == i + 1]
+                xyxy = np.concatenate([mine[:, 2:4], mine[:, 2:4] + mine[:, 4:6]], axis=1) / 1.6
+                one.tables = {"detect": detections(xyxy, track_id=i * 100 + np.arange(len(xyxy)))}
+                made.append(one)
+    for first, second in zip(made[::2], made[1::2], strict=True):
+        a, b = first.tables["detect"], second.tables["detect"]
+        overlap = iou_matrix(b.xyxy, a.xyxy)
+        best = overlap.argmax(axis=1)
+        second.tables = {
+            "detect": b.with_columns(track_id=np.where(overlap.max(axis=1) > 0.7, a.track_id[best], b.track_id))
+        }
+    return made
+
+
+def embed(given, batch=4, **options):
+    options = {"model": LOOK, "of": Of("detect"), "min_size": 0.0, **options}
+    return run_stage(Embed(**options), given, batch=batch)
+
+
+def given_blocks():
+    rgb = np.full((60, 120, 3), 90, np.uint8)
+    rgb[:, 40:80] = (176, 30, 36)
+    made = frames(3, pixels=rgb)
+    for frame in made:
+        frame.tables = {"detect": detections([[0, 0, 40, 60], [42, 0, 78, 60], [80, 0, 120, 60], [0, 0, 4, 4]])}
+    return made
+
+
+def test_vectors_have_length_1_and_tell_apart():
+    for frame in embed(given_blocks(), min_size=16.0):
+        vectors = frame.detections.extra["embedding"]
+        assert vectors.shape == (4, 9)
+        assert vectors.dtype == np.float32
+        np.testing.assert_allclose(np.linalg.norm(vectors[:3], axis=1), 1, atol=1e-6)
+        assert np.isnan(vectors[3]).all()
+        likeness = vectors[:3] @ vectors[:3].T
+        assert likeness[0, 2] > 0.99
+        assert likeness[0, 1] < 0.5
+
+
+def test_a_record_has_them_when_asked_for():
+    plain, asked = (embed(given_blocks(), record=record, min_size=16.0) for record in (False, True))
+    assert all("embedding" not in one for one in record(plain[0])["objects"])
+    objects = record(asked[0])["objects"]
+    np.testing.assert_allclose(objects[1]["embedding"], asked[0].detections.extra["embedding"][1])
+    assert "embedding" not in objects[3]
+    table = Detections.concat([frame.detections for frame in plain], rows=range(3))
+    from streamkit.core.data import Batch
+
+    assert b"embedding" not in b"".join(batch_lines(Batch(plain, tables={"detect": table})))
+    assert merge(table, table[:2]).private == {"embedding"}
+
+
+def test_frames_without_objects_have_a_column_of_the_same_width():
+    given = given_blocks()
+    given[0].tables = {"detect": detections([])}
+    done = embed(given)
+    assert done[0].detections.extra["embedding"].shape == (0, 9)
+    both = Detections.concat([frame.detections for frame in done])
+    assert both.extra["embedding"].shape == (8, 9)
+
+
+def plain(given, card):
+    import cv2
+    import onnxruntime as ort
+
+    session = ort.InferenceSession(card.file, providers=["CPUExecutionProvider"])
+    found = []
+    for frame in given:
+        rgb = reference.picture(frame.surface, frame.width, frame.height)
+        rects = crop_rects(frame.tables["detect"].xyxy, [[frame.width, frame.height]] * len(frame.tables["detect"]))
+        for left, top, right, bottom in rects.tolist():
+            crop = cv2.resize(rgb[top:bottom, left:right], (128, 256), interpolation=cv2.INTER_LINEAR)[..., ::-1]
+            vector = session.run(None, {session.get_inputs()[0].name: crop[None].astype(np.float32)})[0].ravel()
+            found.append(vector / np.linalg.norm(vector))
+    return np.array(found)
+
+
+def test_it_answers_as_a_plain_loop_does(reid, test_data):
+    given = people(test_data)
+    expected = plain(given, reid)
+    found = np.concatenate([f.detections.extra["embedding"] for f in embed(given, model=reid, every=0.0, smooth=0.0)])
+    assert found.shape == expected.shape
+    assert found.shape[1] == 256
+    assert len(found) > 15
+    assert (found * expected).sum(axis=1).min() >= 0.999
+
+
+def test_people_are_nearer_to_themselves_than_to_others(reid, test_data):
+    done = embed(people(test_data), model=reid, every=0.0, smooth=0.0)
+    vectors = np.concatenate([frame.detections.extra["embedding"] for frame in done])
+    ids = np.concatenate([frame.detections.track_id for frame in done])
+    when = np.concatenate([np.full(len(frame.detections), frame.index) for frame in done])
+    likeness = vectors @ vectors.T
+    same = (ids[:, None] == ids) & (when[:, None] != when)
+    other = ids[:, None] != ids
+    assert likeness[same].mean() > likeness[other].mean() + 0.1
+
+
+@pytest.mark.parametrize("batch", [1, 32])
+def test_batches_change_nothing(batch, reid, test_data):
+    given = people(test_data)
+    columns = [
+        np.concatenate([frame.detections.extra["embedding"] for frame in embed(given, model=reid, batch=n)])
+        for n in (3, batch)
+    ]
+    np.testing.assert_allclose(columns[0], columns[1], atol=1e-5)
+
+
+@pytest.mark.gpu
+def test_the_gpu_answers_as_the_cpu_does(reid, test_data, run_pipeline):
+    text = f"""
+sources: {{a: {test_data}/videos/vtest_480x360.mp4}}
+stages:
+  detect: {{model: demo, min_score: 0.05}}
+  who: {{stage: embed, model: {reid.path}, of: detect, every: 0, smooth: 0, record: true}}
+  collect: {{}}
+"""
+    cpu, gpu = (run_pipeline(text, device=device, limit=30) for device in ("cpu", "cuda"))
+    pairs = 0
+    for a, b in zip(cpu.records["a"], gpu.records["a"], strict=True):
+        for one in a["objects"]:
+            for twin in b["objects"]:
+                if np.abs(np.subtract(one["box"], twin["box"])).max() < 0.02 and "embedding" in one:
+                    pairs += 1
+                    assert np.dot(one["embedding"], twin["embedding"]) > 0.99
+    assert pairs > 10

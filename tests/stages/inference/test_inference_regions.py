@@ -1,0 +1,246 @@
+"""`roi:` and `tiles:` with the detector that ships."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Color, Frame, Surface
+from streamkit.core.errors import ConfigError
+from streamkit.models.card import load_card
+from streamkit.ops.color import from_rgb
+from streamkit.stages.inference.detect import Detect
+from streamkit.stages.inference.inference_regions import InferenceRegions, Tiles
+from streamkit.stages.sources.source import VideoSource
+from streamkit.testing.kit import run_stage
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def card():
+    return load_card(ROOT / "models" / "demo.yaml")
+
+
+@pytest.fixture(scope="module")
+def street() -> list[Frame]:
+    """Four frames of the street that ships, half a second apart or more."""
+    return run_stage(VideoSource(uri=str(ROOT / "samples" / "street.mp4"), every=20, end=2.5))[:4]
+
+
+@pytest.fixture(scope="module")
+def wall(street) -> Frame:
+    """The four as one picture of twice the width and height."""
+    height, width = street[0].height, street[0].width
+    upper, lower = (
+        np.concatenate([_luma(a), _luma(b)], axis=1) for a, b in ((street[0], street[1]), (street[2], street[3]))
+    )
+    chroma = [np.concatenate([_chroma(a), _chroma(b)], axis=1) for a, b in zip(street[::2], street[1::2], strict=True)]
+    data = np.concatenate([upper, lower, *chroma])
+    return Frame("wall", 0, 0.0, 2 * width, 2 * height, Surface(data, street[0].surface.color))
+
+
+def _luma(frame):
+    return frame.surface.data[: frame.height]
+
+
+def _chroma(frame):
+    return frame.surface.data[frame.height :]
+
+
+def copies(frames):
+    return [dataclasses.replace(frame, tables={}, events=[]) for frame in frames]
+
+
+def tables(card, frames, batch=4, **options):
+    return [f.tables["detect"] for f in run_stage(Detect(model=card, **options), copies(frames), batch=batch)]
+
+
+def near(one, other, atol=0.05):
+    """Whether two tables hold the same objects, in any order."""
+    if len(one) != len(other):
+        return False
+    first, second = (t[np.lexsort(np.round(t.xyxy).T)] for t in (one, other))
+    return np.allclose(first.xyxy, second.xyxy, atol=atol) and first.label == second.label
+
+
+def test_tiles_find_what_each_part_of_the_picture_has(card, street, wall):
+    (found,) = tables(card, [wall], tiles=Tiles((street[0].width, street[0].height), 0.0, whole=False))
+    alone = tables(card, street)
+    assert len(found) == sum(map(len, alone))
+    for i, table in enumerate(alone):
+        corner = np.array([i % 2 * street[0].width, i // 2 * street[0].height])
+        size = street[0].width, street[0].height
+        middle = found.center - corner
+        mine = found[((middle >= 0) & (middle < size)).all(axis=1)]
+        # Boxes are clipped at the whole picture's border only.
+        mine = mine.with_columns(
+            xyxy=np.clip(mine.xyxy, np.tile(corner, 2), np.tile(corner + size, 2), dtype=np.float32)
+        )
+        shifted = table.with_columns(xyxy=table.xyxy + np.tile(corner, 2).astype(np.float32))
+        assert near(mine, shifted, atol=0.1)
+    assert (np.diff(found.score) <= 0).all()
+    assert found.row_id.tolist() == list(range(len(found)))
+
+
+def test_overlapping_tiles_count_nothing_twice_and_find_small_objects(card, street, wall):
+    alone = sum(map(len, tables(card, street)))
+    whole = len(tables(card, [wall])[0])
+    (found,) = tables(card, [wall], tiles=Tiles((480, 360), 0.3))
+    assert whole < 0.7 * alone, "or tiles would be of no use here"
+    assert 0.9 * alone <= len(found) <= 1.1 * alone
+
+
+def test_the_size_of_the_batch_changes_nothing(card, street):
+    options = {"tiles": Tiles((320, 240), 0.2), "roi": ((40.0, 40.0), (600.0, 60.0), (620.0, 350.0), (20.0, 350.0))}
+    wanted = tables(card, street, batch=2, **options)
+    for batch in (1, 3, 4):
+        for one, other in zip(wanted, tables(card, street, batch=batch, **options), strict=True):
+            np.testing.assert_array_equal(one.xyxy, other.xyxy)
+            np.testing.assert_array_equal(one.score, other.score)
+
+
+def test_a_roi_keeps_the_objects_whose_anchor_is_inside(card, street):
+    roi = ((100.0, 100.0), (500.0, 100.0), (500.0, 340.0), (100.0, 340.0))
+    plain, found = tables(card, street), tables(card, street, roi=roi)
+    assert sum(map(len, found)) > 3
+    for table in found:
+        feet = table.foot
+        assert ((feet >= [100, 100]) & (feet <= [500, 340])).all()
+    # What lies well inside is found either way.
+    inner = sum(int(((t.xyxy[:, :2] > 130) & (t.xyxy[:, 2:] < [470, 320])).all(axis=1).sum()) for t in plain)
+    seen = sum(int(((t.xyxy[:, :2] > 130) & (t.xyxy[:, 2:] < [470, 320])).all(axis=1).sum()) for t in found)
+    assert inner > 2
+    assert abs(seen - inner) <= max(2, inner // 4)
+
+
+@pytest.mark.parametrize(
+    ("anchor", "unseen"),
+    [
+        ("foot", [True, False, False]),
+        ("top", [False, False, False]),
+        ("right", [False, True, False]),
+        ("center", [False] * 3),
+    ],
+)
+def test_an_object_that_goes_on_beyond_the_roi_does_not_stand_in_it(anchor, unseen):
+    seen = InferenceRegions(roi=((100.0, 0.0), (500.0, 0.0), (500.0, 200.0), (100.0, 200.0)), anchor=anchor)
+    boxes = np.array([[150, 50, 190, 199.5], [400, 0, 499, 150], [150, 50, 190, 195]], np.float32)
+    within = np.tile(seen.parts(640, 360)[0], (3, 1))
+    found = seen.unseen(boxes, within, np.tile([640, 360], (3, 1)), np.ones((3, 2), np.float32))
+    assert found.tolist() == unseen
+    # At the picture's own border nothing is hidden.
+    assert not seen.unseen(boxes, within, np.tile([500, 200], (3, 1)), np.ones((3, 2), np.float32)).any()
+
+
+def test_several_areas_in_shares_of_the_picture(card, street):
+    areas = {
+        "left": ((0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (0.0, 1.0)),
+        "right": ((0.5, 0.0), (1.0, 0.0), (1.0, 1.0), (0.5, 1.0)),
+    }
+    found = tables(card, street, roi=areas, units="share", anchor="center")
+    plain = tables(card, street)
+    assert sum(map(len, found)) >= 0.9 * sum(map(len, plain))
+    (left,) = tables(card, street[:1], roi={"left": areas["left"]}, units="share", anchor="center")
+    assert len(left)
+    assert (left.center[:, 0] <= street[0].width / 2).all()
+
+
+def test_a_roi_beside_the_picture_finds_nothing_and_says_so(run_pipeline):
+    text = f"""
+sources: {{a: {ROOT}/samples/street.mp4}}
+stages:
+  detect: {{model: demo, roi: [[5000, 5000], [6000, 5000], [6000, 6000]]}}
+  collect: {{}}
+"""
+    outcome = run_pipeline(text, limit=4)
+    assert outcome.code == 0
+    assert [record["objects"] for record in outcome.records["a"]] == [[]] * 4
+    assert any("the roi is outside of pictures of 640x360" in said for said in outcome.said)
+
+
+def test_what_is_dropped_and_seen_is_counted(run_pipeline):
+    text = f"""
+sources: {{a: {ROOT}/samples/street.mp4}}
+stages:
+  detect: {{model: demo, tiles: {{size: [320, 240]}}, roi: [[0, 0], [640, 0], [640, 200]]}}
+  collect: {{}}
+"""
+    report = run_pipeline(text, limit=6).report
+    assert report["counts"]["boxes removed: roi"] > 0
+    assert report["counts"]["views seen"] == 6 * (3 * 1 + 1)
+    assert "detect.look" in report["stages"]
+
+
+def problems(stage: str) -> list[str]:
+    config = read_text(f"sources: {{a: samples/street.mp4}}\nstages:\n  detect: {stage}\n", folder=ROOT)
+    try:
+        build(config)
+    except ConfigError as error:
+        return [str(problem) for problem in error.problems]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("stage", "text"),
+    [
+        ("{model: demo, tiles: {size: [640]}}", "3:32: detect.tiles must have a size of [width, height] in whole pix"),
+        ("{model: demo, tiles: {size: [64, 8]}}", "3:32: detect.tiles must have a size of [width, height] in whole pi"),
+        ("{model: demo, tiles: {size: [64, 64], overlap: 1}}", "3:32: detect.tiles must have an overlap from 0 to 0.9"),
+        (
+            "{model: demo, tiles: {overlap: 0.1}}",
+            "3:32: detect.tiles must be {size: [width, height], overlap: 0.2, who",
+        ),
+        ("{model: demo, roi: [[0, 0], [9, 9]]}", "3:30: detect.roi must have three corners or more"),
+        ("{model: demo, roi: [[0, 0], [90, 90], [90, 0], [0, 90]]}", "3:30: detect.roi must not cross or touch itself"),
+        ("{model: demo, roi: {a: [[0, 0], [9, 9]]}}", "3:34: detect.roi.a must have three corners or more"),
+        ("{model: demo, roi: [[0, 0], [1, 0], [1, 1]]}", "3:11: detect: all coordinates lie within one pixel: write"),
+        (
+            "{model: demo, roi: [[0, 0], [90, 0], [90, 90]], units: share}",
+            "3:11: detect: with units: share coordinates",
+        ),
+        (
+            "{model: demo, roi: [[0, 0], [90, 0], [90, 90]], tiles: {size: [320, 320]}}",
+            "3:11: detect: tiles of 320x320 are larger than the roi: make them smaller, or leave them out",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_its_place(stage, text):
+    (found,) = problems(stage)
+    assert text in found
+
+
+def test_views_of_any_size_of_picture():
+    seen = InferenceRegions(tiles=Tiles((320, 240), 0.2))
+    rects = [rect for rect, _ in seen.rects(640, 360)]
+    assert rects[0] == (0, 0, 640, 360)
+    assert len(rects) == 1 + 3 * 2
+    assert InferenceRegions(tiles=Tiles((640, 640))).rects(640, 360) == [((0, 0, 640, 360), (0, 0, 640, 360))]
+
+
+@pytest.mark.gpu
+def test_the_gpu_finds_the_same_in_tiles(run_pipeline):
+    text = f"""
+sources: {{a: {ROOT}/samples/street.mp4}}
+stages:
+  detect: {{model: demo, tiles: {{size: [320, 240]}}, roi: [[0, 60], [640, 60], [640, 360], [0, 360]]}}
+  collect: {{}}
+"""
+    cpu, gpu = (run_pipeline(text, device=device, limit=40) for device in ("cpu", "cuda"))
+    assert gpu.report["counts"].get("pixels to host", 0) == 0
+    counts = [[len(rows) for _, rows in run.boxes("a")] for run in (cpu, gpu)]
+    assert abs(sum(counts[0]) - sum(counts[1])) <= 0.02 * sum(counts[0])
+
+
+def test_pixels_beside_the_roi_are_not_seen(card, street):
+    """An object that another picture has beside the roi changes nothing."""
+    frame = street[0]
+    other = Surface(frame.surface.data.copy(), frame.surface.color)
+    grey = from_rgb(np.full((frame.height, frame.width, 3), 90, np.uint8), Color())
+    other.data[:, : frame.width // 2] = grey[:, : frame.width // 2]
+    right = ((0.5, 0.0), (1.0, 0.0), (1.0, 1.0), (0.5, 1.0))
+    one, two = tables(card, [frame, dataclasses.replace(frame, surface=other)], roi=right, units="share")
+    np.testing.assert_array_equal(one.xyxy, two.xyxy)

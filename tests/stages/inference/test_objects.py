@@ -1,0 +1,346 @@
+"""Which objects a network is asked about, and when again."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamkit.config.diagram import as_text
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.errors import ConfigError
+from streamkit.core.stage import BatchStage, Collecting, default_registry, stage
+from streamkit.core.units import Of
+from streamkit.models.card import find_card, load_card
+from streamkit.stages.inference.classify import Classify
+from streamkit.stages.inference.embed import Embed
+from streamkit.stages.inference.objects import ASKED, TOO_SMALL, UNTRACKED, SelectObjects
+from streamkit.stages.inference.postprocess import Postprocess
+from streamkit.stages.inference.preprocess import Preprocess
+from streamkit.testing.kit import detections, frames, run_nodes, run_stage
+
+ROOT = Path(__file__).resolve().parents[3]
+BOX = [10, 10, 50, 50]
+
+
+def asked(given, batch=4, **options):
+    """The (frame index, row_id) of each crop, with the instance: the selection itself, without what follows it."""
+    stage = SelectObjects(of=options.pop("of", Of("detect")), **options)
+    stage.context = type(stage.context)("x")
+    from streamkit.testing.kit import _batches
+
+    states, found = {}, []
+    for one in _batches(given, (batch,)):
+        for frame in one.frames:
+            states.setdefault(frame.source, stage.new_state(frame.source))
+        made = stage.process(one, states)
+        assert made.rows.dtype == np.int32
+        assert (np.diff(made.rows) >= 0).all()
+        pairs = zip(made.rows.tolist(), made.crops.row_id.tolist(), strict=True)
+        found += [(one.frames[row].source, one.frames[row].index, row_id) for row, row_id in pairs]
+    return found, stage
+
+
+def film(n=10, step_s=0.1, source="test", box=BOX, tracks=(7,), **more):
+    made = frames(n, source, step_s=step_s)
+    for frame in made:
+        frame.detections = detections([box] * len(tracks), track_id=list(tracks), label=["car"] * len(tracks), **more)
+    return made
+
+
+@pytest.mark.parametrize("batch", [1, 3, 10])
+def test_a_track_is_asked_about_when_it_is_new_and_every_so_often(batch):
+    found, stage = asked(film(25), batch, every=1.0)
+    assert [index for _, index, _ in found] == [0, 10, 20]
+    assert stage.context.counters[ASKED] == 3
+
+
+def test_the_frame_rate_changes_nothing():
+    times = [
+        [index * step for _, index, _ in asked(film(n, step), every=1.0)[0]] for n, step in ((40, 0.1), (80, 0.05))
+    ]
+    np.testing.assert_allclose(times[0], times[1])
+
+
+def test_each_source_has_tracks_of_its_own():
+    mixed = [frame for pair in zip(film(3), film(3, source="b"), strict=True) for frame in pair]
+    assert asked(mixed, every=60)[0] == [("test", 0, 0), ("b", 0, 0)]
+
+
+def test_without_tracks_every_object_of_every_frame_is_asked_about():
+    given = frames(3)
+    for frame in given:
+        frame.detections = detections([BOX, BOX])
+    assert len(asked(given, every=60)[0]) == 6
+    assert len(asked(film(3, tracks=(-1, 7)), every=60)[0]) == 3 + 1
+
+
+def test_what_the_tracker_has_no_track_for_is_left_out_and_counted_where_that_is_wanted():
+    found, stage = asked(film(3, tracks=(-1, 7)), every=60, untracked=False)
+    assert found == [("test", 0, 1)]
+    assert stage.context.counters[UNTRACKED] == 3
+    assert stage.context.counters[TOO_SMALL] == 0
+    assert len(asked(film(3, tracks=(-1, -1), box=[10, 10, 12, 12]), untracked=False, min_size=16)[0]) == 0
+
+
+def test_classify_and_embed_leave_out_what_has_no_track():
+    assert not Classify(model=load_card(find_card("color")), of=Of("detect")).parts()[0].options["untracked"]
+    assert not Embed(model=load_card(find_card("look")), of=Of("detect")).parts()[0].options["untracked"]
+
+
+def test_a_better_view_is_asked_about_at_once():
+    given = film(5)
+    for frame, side, score in zip(given, [20, 25, 30, 30, 31], [0.5, 0.5, 0.5, 1, 1], strict=True):
+        frame.detections = detections([[10, 10, 10 + side, 10 + side]], [score], track_id=[7])
+    # 200, 312, 450: more than twice the first; 900: not more than twice 450; 961 is.
+    assert [index for _, index, _ in asked(given, every=60, requery_ratio=2.0)[0]] == [0, 2, 4]
+    assert [index for _, index, _ in asked(given, every=60, requery_ratio=9.0)[0]] == [0]
+
+
+def test_a_track_that_was_gone_for_long_begins_anew():
+    given = film(31)
+    for frame in given[2:29]:
+        frame.detections = detections([BOX], track_id=[8])
+    assert [i for _, i, _ in asked(given, every=60, track_ttl=2)[0]] == [0, 2, 29]
+    assert [i for _, i, _ in asked(given, every=60, track_ttl=5)[0]] == [0, 2]
+
+
+def test_what_is_forgotten_is_let_go():
+    given = frames(200, step_s=0.1)
+    for frame in given:
+        frame.detections = detections([BOX], track_id=[frame.index])
+    stage = SelectObjects(of=Of("detect"), track_ttl=1.0)
+    stage.context = type(stage.context)("x")
+    from streamkit.testing.kit import _batches
+
+    states = {"test": stage.new_state("test")}
+    for one in _batches(given, (7,)):
+        stage.process(one, states)
+    assert len(states["test"].known) <= 22
+
+
+def test_small_objects_are_counted_and_asked_about_once_they_are_large():
+    given = film(4)
+    for frame, side in zip(given, [8, 12, 16, 20], strict=True):
+        frame.detections = detections([[0, 0, side, 90]], track_id=[7])
+    found, stage = asked(given, every=60, min_size=16, requery_ratio=99)
+    assert [index for _, index, _ in found] == [2]
+    assert stage.context.counters[TOO_SMALL] == 2
+    beside = film(1, box=[700, 10, 900, 50])
+    assert asked(beside)[0] == []
+
+
+def test_what_a_tracker_only_predicts_is_not_asked_about():
+    given = film(3, predicted=np.array([True]))
+    assert asked(given)[0] == []
+
+
+def test_labels():
+    given = frames(1)
+    given[0].detections = detections([BOX, BOX, BOX], label=["car", "person", "car"])
+    assert [row_id for _, _, row_id in asked(given, of=Of("detect", ("car",)))[0]] == [0, 2]
+    assert [row_id for _, _, row_id in asked(given, of=Of("detect", ("person", "dog")))[0]] == [1]
+
+
+def test_time_that_jumps_back_asks_again():
+    given = film(3)
+    given[2].pts_s = -50.0
+    assert [index for _, index, _ in asked(given, every=60)[0]] == [0, 2]
+
+
+# ------------------------------------------------------------------------------------------------- what check refuses
+
+HEAD = """\
+sources: {a: samples/street.mp4}
+stages:
+  detect: {model: demo, labels: [car, person]}
+"""
+
+
+def problems(text, root):
+    config = read_text(HEAD + text, folder=root)
+    try:
+        build(config)
+    except ConfigError as error:
+        return [str(problem).partition(":")[2] for problem in error.problems]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("  c: {stage: classify, model: color, of: detect.car}", []),
+        ("  c: {stage: classify, model: color, of: {stage: detect, labels: [car, person]}}", []),
+        (
+            "  c: {stage: classify, model: color, of: detct}",
+            ["4:42: c.of: there is no stage 'detct'; did you mean 'detect'?"],
+        ),
+        (
+            "  c: {stage: classify, model: color, of: zzz}",
+            ["4:42: c.of: there is no stage 'zzz'; objects come from detect"],
+        ),
+        (
+            "  c: {stage: classify, model: color, of: {stage: draw, labels: [car]}}\n  draw: {}",
+            ["4:50: c.of: draw finds no objects; objects come from detect"],
+        ),
+        (
+            "  c: {stage: classify, model: color, of: late}\n  late: {stage: detect, model: demo, from: decode}",
+            ["4:42: c.of: late does not stand above this stage; objects come from detect"],
+        ),
+        (
+            "  c: {stage: classify, model: color, of: detect.caar}",
+            ["4:42: c.of: detect has no class 'caar'; did you mean 'car'?"],
+        ),
+        (
+            "  c: {stage: classify, model: color, of: {stage: detect, labels: [bike]}}",
+            ["4:66: c.of: detect keeps no 'bike': its labels are car, person"],
+        ),
+        (
+            "  c: {stage: classify, model: demo, of: detect}",
+            ["4:6: c: classify needs a card with task: classify; demo has task: detect"],
+        ),
+        (
+            "  c: {stage: embed, model: color, of: detect}",
+            ["4:6: c: embed needs a card with task: embed; color has task: classify"],
+        ),
+        (
+            "  c: {stage: classify, model: color, of: detect, requery_ratio: 0.5}",
+            ["4:6: c: requery_ratio must be 1 or more: how many times better a view has to be, got 0.5"],
+        ),
+        (
+            "  c: {stage: classify, model: color, of: [detect]}",
+            [
+                "4:42: c.of must be a stage, a stage and a label as in detect.person, or "
+                "{stage: detect, labels: [person]}, got ['detect']"
+            ],
+        ),
+        (
+            "  c: {stage: classify, model: color, of: {stage: detect, labels: []}}",
+            [
+                "4:42: c.of must name a class in labels, or leave labels out for all objects, got "
+                "{'stage': 'detect', 'labels': []}"
+            ],
+        ),
+    ],
+)
+def test_what_check_says(text, told, root):
+    assert problems(text, root) == told
+
+
+def test_of_without_any_detector(root):
+    config = read_text("sources: {a: samples/street.mp4}\nstages:\n  c: {stage: embed, model: look, of: detect}")
+    with pytest.raises(ConfigError) as caught:
+        build(config)
+    assert any("put a detector such as detect above it" in str(p) for p in caught.value.problems)
+
+
+def test_the_graph_shows_what_crosses(root):
+    graph = build(read_text(HEAD + "  c: {stage: classify, model: color, of: detect}", folder=root))
+    text = as_text(graph, "cuda")
+    assert "c.select: the rectangles to cut go from host to device, one small copy a batch" in text
+    assert "c.postprocess: the answers go from device to host, one copy a batch" in text
+    parts = ("select", "preprocess", "infer", "postprocess", "keep")
+    assert [graph.nodes[f"c.{name}"].on_device for name in parts] == [False, True, True, True, False]
+    assert graph.nodes["c.preprocess"].type is Preprocess
+    assert graph.nodes["detect.postprocess"].type is Postprocess
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("detect", Of("detect")),
+        ("detect.traffic light", Of("detect", ("traffic light",))),
+        ("detect.a.b", Of("detect", ("a.b",))),
+        ({"stage": "detect", "labels": ["a", "b"]}, Of("detect", ("a", "b"))),
+        ({"stage": "detect"}, Of("detect")),
+    ],
+)
+def test_the_forms_of_of(value, found):
+    assert Of.read(value) == found
+    assert Of.read(found) is found
+    assert str(Of("detect", ("a", "b"))) == "detect.a|b"
+
+
+@pytest.mark.parametrize(
+    "value", ["", 3, None, {"labels": ["a"]}, {"stage": "a", "label": "b"}, {"stage": "a", "labels": "b"}]
+)
+def test_what_is_no_of(value):
+    with pytest.raises(ValueError, match="must be a stage, a stage and a label"):
+        Of.read(value)
+
+
+# ------------------------------------------------------------------------------------------------- bounded in memory
+
+
+def crowd(n=50, size=24):
+    """A frame with many objects in rows, each of a colour of its own."""
+    rng = np.random.default_rng(3)
+    rgb = np.full((10 * size, 10 * size, 3), 90, np.uint8)
+    boxes = []
+    for i in range(n):
+        y, x = size * (i // 10), size * (i % 10)
+        rgb[y : y + size, x : x + size] = rng.integers(0, 256, 3)
+        boxes.append([x, y, x + size, y + size])
+    (frame,) = frames(1, pixels=rgb)
+    frame.detections = detections(boxes, label=["car"] * n)
+    return frame
+
+
+def test_of_many_objects_only_a_runs_crops_are_alive_at_once(monkeypatch):
+    from streamkit.models.session import Session
+    from streamkit.ops import preprocess
+
+    happened, cut, run = [], preprocess.preprocess, Session.run
+
+    def cutting(*args, **options):
+        happened.append(("cut", options["batch"]))
+        return cut(*args, **options)
+
+    def running(self, inputs):
+        happened.append(("run", len(inputs[self.image_input])))
+        return run(self, inputs)
+
+    monkeypatch.setattr(preprocess, "preprocess", cutting)
+    monkeypatch.setattr(Session, "run", running)
+    color = load_card(find_card("color"))
+    answers = []
+    for batch in (4, 64):
+        (found,) = run_stage(Classify(model=color, of=Of("detect"), batch=batch), [crowd()])
+        asked = [one for one in happened if one[0] == "cut"]
+        answers.append(found.detections.extra["attributes"].tolist())
+        if batch == 4:
+            at = happened.index(asked[0])  # what comes before warms the network
+            assert happened[at:] == [("cut", 4), ("run", 4)] * 12 + [("cut", 2), ("run", 2)]
+        else:
+            assert asked == [("cut", 50)], "as many as a run takes are cut in one go"
+        happened.clear()
+    for one, other in zip(*answers, strict=True):
+        assert one["classify"]["label"] == other["classify"]["label"]
+        assert one["classify"]["score"] == pytest.approx(other["classify"]["score"], abs=2e-4)
+
+
+def test_a_stage_between_sees_all_crops_as_an_array():
+    seen = []
+
+    with Collecting(default_registry()) as registry:
+
+        @stage("looking", reads="tensor", writes="tensor")
+        class Looking(BatchStage):
+            """Look at the tensor."""
+
+            def process(self, batch):
+                seen.append((type(batch.tensor), batch.tensor.shape))
+                return batch
+
+        registry.add(Looking)
+    text = """
+sources: {a: samples/street.mp4}
+stages:
+  detect: {model: demo}
+  c: {stage: classify, model: color, of: detect, batch: 4, insert: {after: preprocess, stage: looking}}
+"""
+    nodes = build(read_text(text, folder=ROOT, registry=registry)).nodes
+    chain = [node for id_, node in nodes.items() if id_.startswith("c.")]
+    (found,) = run_nodes(chain, [crowd()])
+    assert [(kind, shape[0]) for kind, shape in seen] == [(np.ndarray, 50)]
+    assert len(found.detections.extra["attributes"]) == 50

@@ -1,0 +1,302 @@
+"""Instance masks and classes of places, with real networks on real pictures, beside the authors' way."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.cards import card_of
+
+from streamkit.core.data import Detections, Frame
+from streamkit.core.records import record
+from streamkit.models import reference
+from streamkit.models.check import frames_of
+from streamkit.models.network import check_model
+from streamkit.ops import rle
+from streamkit.stages.inference.inference_regions import Tiles
+from streamkit.stages.inference.object_details import best
+from streamkit.stages.inference.segment import Segment
+from streamkit.testing.kit import run_stage
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("cards")
+
+
+@pytest.fixture(scope="module")
+def seg(test_data, folder):
+    return card_of("seg", test_data, folder)
+
+
+@pytest.fixture(scope="module")
+def deeplab(test_data, folder):
+    return card_of("deeplab", test_data, folder)
+
+
+@pytest.fixture(scope="module")
+def pictures(test_data) -> list[Frame]:
+    """Real pictures of several sizes."""
+    found = frames_of([*sorted((test_data / "coco" / "val2017").glob("*.jpg"))[:10]])
+    return found + frames_of([test_data / "videos" / "one-by-one-person-detection.mp4"], 3)
+
+
+def copies(frames):
+    return [dataclasses.replace(frame, tables={}, events=[], facts={}) for frame in frames]
+
+
+def session_of(card):
+    import onnxruntime as ort
+
+    ort.set_default_logger_severity(4)
+    return ort.InferenceSession(card.file, providers=["CPUExecutionProvider"])
+
+
+# --------------------------------------------------------------------------------------------------- instance masks
+
+
+def plain_masks(card, frame):
+    """The authors' way, `process_mask_native`: logits enlarged to the picture, cut at the box, above 0."""
+    import cv2
+
+    spec = check_model(card).input
+    tensor, geometry = reference.tensor(reference.picture(frame.surface, frame.width, frame.height), spec)
+    rows, prototypes = session_of(card).run(None, {"images": tensor})
+    rows = rows[0].T
+    score = rows[:, 4:84].max(axis=1)
+    rows, score = rows[score >= card.score], score[score >= card.score]
+    order = np.argsort(-score, kind="stable")
+    rows, score = rows[order], score[order]
+    scale_x, scale_y, left, top = geometry
+    boxes = np.concatenate([rows[:, :2] - rows[:, 2:4] / 2, rows[:, :2] + rows[:, 2:4] / 2], axis=1)
+    kept = []
+    for i, row in enumerate(rows):
+        c = row[4:84].argmax()
+        near = [j for j in kept if rows[j][4:84].argmax() == c and reference.overlap(boxes[i], boxes[j]) > card.iou]
+        if not near:
+            kept.append(i)
+    found = []
+    for i in kept:
+        x1, y1, x2, y2 = (boxes[i] - [left, top, left, top]) / [scale_x, scale_y, scale_x, scale_y]
+        logits = np.tensordot(rows[i][84:], prototypes[0], 1)
+        whole = cv2.resize(logits, (320, 320), interpolation=cv2.INTER_LINEAR)
+        across = (np.arange(frame.width) + 0.5) * scale_x + left - 0.5
+        down = (np.arange(frame.height) + 0.5) * scale_y + top - 0.5
+        grid = np.meshgrid(across.astype(np.float32), down.astype(np.float32))
+        mask = cv2.remap(whole, *grid, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE) > 0
+        x, y = np.arange(frame.width) + 0.5, np.arange(frame.height)[:, None] + 0.5
+        mask &= (x >= x1) & (x < x2) & (y >= y1) & (y < y2)
+        found.append((score[i], int(rows[i][4:84].argmax()), (x1, y1, x2, y2), mask))
+    return found
+
+
+def test_instance_masks_are_the_authors(seg, pictures):
+    frames = run_stage(Segment(model=seg), copies(pictures), batch=4)
+    compared, overlaps = 0, []
+    for given, frame in zip(pictures, frames, strict=True):
+        table = frame.tables["segment"]
+        wanted = plain_masks(seg, given)
+        for score, class_id, box, mask in wanted:
+            if score < 0.5 or mask.sum() < 1000:
+                continue
+            compared += 1
+            same = [
+                i for i in range(len(table))
+                if table.class_id[i] == class_id and reference.overlap(table.xyxy[i].astype(float), np.array(box)) > 0.9
+            ]  # fmt: skip
+            if same:
+                overlaps.append(rle.overlap(table.extra["mask"][same[0]], rle.encode(mask, given.width, given.height)))
+    # Two ways of making the tensor move each box a little, and weak or small masks with it.
+    assert compared > 20
+    assert len(overlaps) >= 0.97 * compared
+    assert np.mean(overlaps) > 0.98
+    assert np.min(overlaps) > 0.93
+
+
+def test_masks_agree_with_those_that_people_drew(seg, test_data):
+    from pycocotools.coco import COCO
+
+    (annotations,) = (test_data / "coco" / "annotations").glob("*.json")
+    coco = COCO(str(annotations))
+    ids = sorted(coco.getImgIds())[:24]
+    paths = [test_data / "coco" / "val2017" / coco.loadImgs(i)[0]["file_name"] for i in ids]
+    frames = run_stage(Segment(model=seg, min_score=0.5), frames_of(paths), batch=4)
+    overlaps = []
+    for number, frame in zip(ids, frames, strict=True):
+        table = frame.tables["segment"]
+        truth = [a for a in coco.loadAnns(coco.getAnnIds(number, iscrowd=False)) if a["area"] > 4000]
+        for one in truth:
+            drawn = coco.annToRLE(one)
+            drawn = {"size": drawn["size"], "counts": drawn["counts"].decode()}
+            near = [rle.overlap(mask, drawn) for mask in table.extra["mask"]]
+            if near and max(near) > 0.5:
+                overlaps.append(max(near))
+    assert len(overlaps) > 15
+    assert np.mean(overlaps) > 0.75
+
+
+def test_batches_and_records(seg, pictures):
+    one, many = (run_stage(Segment(model=seg), copies(pictures), batch=n) for n in (1, 5))
+    for first, second in zip(one, many, strict=True):
+        assert record(first) == record(second)
+        for found in record(first)["objects"]:
+            assert found["mask"]["size"] == [first.height, first.width]
+            x1, y1, x2, y2 = found["box"]
+            part, left, top = rle.cut(found["mask"])
+            if part.size:
+                assert left >= x1 - 1
+                assert top >= y1 - 1
+                assert left + part.shape[1] <= x2 + 1
+                assert top + part.shape[0] <= y2 + 1
+
+
+def test_objects_of_another_stage_get_masks(seg, pictures, test_data, folder, run_pipeline):
+    card_of("nano", test_data, folder)
+    text = f"""
+sources: {{a: {test_data}/videos/one-by-one-person-detection.mp4}}
+stages:
+  detect: {{model: {folder}/nano.yaml}}
+  masks: {{stage: segment, model: {folder}/seg.yaml, of: detect.person, min_size: 40}}
+  collect: {{}}
+"""
+    outcome = run_pipeline(text, limit=150)
+    assert outcome.code == 0
+    people = [o for r in outcome.records["a"] for o in r["objects"] if o["label"] == "person"]
+    others = [o for r in outcome.records["a"] for o in r["objects"] if o["label"] != "person"]
+    assert len(people) > 20
+    assert not any("mask" in o for o in others)
+    large = [o for o in people if min(o["box"][2] - o["box"][0], o["box"][3] - o["box"][1]) > 60]
+    assert sum("mask" in o for o in large) >= 0.9 * len(large) > 5
+    for found in large:
+        if "mask" in found:
+            x1, y1, x2, y2 = found["box"]
+            share = rle.area(found["mask"]) / ((x2 - x1) * (y2 - y1))
+            assert 0.1 < share < 1.3  # the crop reaches a little beyond the box
+    assert outcome.report["counts"]["objects asked about"] <= len(people)
+
+
+def test_of_two_in_a_crop_the_one_that_fills_it_is_meant():
+    table = Detections(
+        np.array([[0, 0, 20, 100], [0, 0, 96, 98], [200, 0, 210, 9]], np.float32),
+        np.array([0.9, 0.5, 0.8], np.float32),
+        np.zeros(3, np.int32),
+        np.array([0, 0, 2], np.int32),
+        extra={"mask": np.array([{"size": 1}, {"size": 2}, {"size": 3}], object)},
+    )
+    answers = best(table, np.array([[0, 0, 100, 100], [0, 0, 9, 9], [200, 0, 210, 10]]))
+    assert [answer and answer["mask"]["size"] for answer in answers] == [2, None, 3]
+
+
+def test_masks_of_tiles_are_in_the_pictures_pixels(seg, pictures):
+    tiles = Tiles((320, 320), 0.2)
+    for frame in run_stage(Segment(model=seg, tiles=tiles), copies(pictures[:3]), batch=2):
+        table = frame.tables["segment"]
+        assert len(table)
+        for box, mask in zip(table.xyxy, table.extra["mask"], strict=True):
+            part, left, top = rle.cut(mask)
+            middle = np.array([left + part.shape[1] / 2, top + part.shape[0] / 2])
+            assert mask["size"] == [frame.height, frame.width]
+            assert ((box[:2] - 1 <= middle) & (middle <= box[2:] + 1)).all() or not part.size
+
+
+# ------------------------------------------------------------------------------------------------- classes of places
+
+
+def test_the_classes_of_places_are_the_networks(deeplab, pictures):
+    frames = run_stage(Segment(model=deeplab), copies(pictures), batch=4)
+    session, spec = session_of(deeplab), check_model(deeplab).input
+    agree = []
+    for given, frame in zip(pictures, frames, strict=True):
+        assert frame.tables == {}
+        rgb = reference.picture(given.surface, given.width, given.height)
+        tensor, _ = reference.tensor(rgb, spec)
+        classes = session.run(None, {session.get_inputs()[0].name: tensor})[0][0].argmax(axis=2)
+        across = ((np.arange(given.width) + 0.5) * 257 / given.width).astype(int)
+        down = ((np.arange(given.height) + 0.5) * 257 / given.height).astype(int)
+        wanted = classes[down][:, across]
+        found = np.zeros_like(wanted)
+        for label, mask in frame.facts["segmentation"].items():
+            assert label != "background"
+            found[rle.decode(mask)] = deeplab.labels.index(label)
+        agree.append((found == wanted).mean())
+    assert min(agree) > 0.99
+    assert any(frame.facts["segmentation"] for frame in frames)
+
+
+def test_which_classes_are_kept(deeplab, pictures):
+    plain = run_stage(Segment(model=deeplab), copies(pictures))
+    known = {label for frame in plain for label in frame.facts["segmentation"]}
+    assert len(known) > 2
+    one = sorted(known)[0]
+    for frame in run_stage(Segment(model=deeplab, labels=[one, "background"]), copies(pictures)):
+        assert set(frame.facts["segmentation"]) <= {one, "background"}
+        assert "background" in frame.facts["segmentation"]
+    for before, frame in zip(plain, run_stage(Segment(model=deeplab, min_share=0.05), copies(pictures)), strict=True):
+        pixels = frame.width * frame.height
+        large = {k: v for k, v in before.facts["segmentation"].items() if rle.area(v) >= 0.05 * pixels}
+        assert frame.facts["segmentation"] == large
+        assert record(frame)["segmentation"] == large
+
+
+# ----------------------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"min_share": 0.1}, "min_share is for semantic networks, which seg is not: leave out min_share"),
+        ({"pad": 0.2, "batch": 3}, "crops are made with of: leave out pad, batch"),
+        ({"labels": ["cra"]}, "seg has no class 'cra'"),
+        ({"of": "x", "top_k": 9}, "with of, the objects are those of another stage: leave out top_k"),
+    ],
+)
+def test_options_that_say_nothing_are_refused(options, text, seg):
+    with pytest.raises(ValueError, match=text):
+        Segment(model=seg, **options)
+
+
+def test_a_semantic_network_finds_no_objects(deeplab):
+    with pytest.raises(ValueError, match="deeplab is a semantic network, which finds no objects: leave out iou, top_k"):
+        Segment(model=deeplab, iou=0.5, top_k=9)
+
+
+def test_a_card_of_another_task_is_refused(seg):
+    with pytest.raises(ValueError, match="segment needs a card with task: segment; seg has task: pose"):
+        Segment(model=dataclasses.replace(seg, task="pose"))
+
+
+# ------------------------------------------------------------------------------------------------------------- GPU
+
+
+@pytest.mark.gpu
+def test_the_gpu_makes_the_same_masks(seg, deeplab, test_data, folder, run_pipeline):
+    text = f"""
+sources: {{a: {test_data}/videos/one-by-one-person-detection.mp4, b: {test_data}/videos/vtest_480x360.mp4}}
+stages:
+  segment: {{model: {folder}/seg.yaml, min_score: 0.3}}
+  places: {{stage: segment, model: {folder}/deeplab.yaml, from: decode}}
+  collect: {{from: [segment, places]}}
+"""
+    cpu, gpu = (run_pipeline(text, device=device, limit=120) for device in ("cpu", "cuda"))
+    assert gpu.report["counts"].get("pixels to host", 0) == 0
+    overlaps, missing, places = [], 0, []
+    for source in "ab":
+        for one, other in zip(cpu.records[source], gpu.records[source], strict=True):
+            for found in one["objects"]:
+                near = [o for o in other["objects"] if o["label"] == found["label"] and close(o["box"], found["box"])]
+                if near and rle.area(found["mask"]) > 50:
+                    overlaps.append(rle.overlap(near[0]["mask"], found["mask"]))
+                missing += not near and found["score"] > 0.32
+            for label, mask in one["segmentation"].items():
+                if rle.area(mask) > 2000:
+                    places.append(rle.overlap(mask, other["segmentation"][label]))
+    assert len(overlaps) > 100
+    assert missing <= 0.01 * len(overlaps)
+    assert np.mean(np.array(overlaps) >= 0.98) > 0.99
+    assert np.mean(np.array(places) >= 0.98) > 0.95
+
+
+def close(a, b) -> bool:
+    return reference.overlap(np.array(a), np.array(b)) > 0.95

@@ -1,0 +1,379 @@
+"""`source`: which pictures of a video come, when, and from where."""
+
+import contextlib
+import functools
+import http.server
+import itertools
+import struct
+import threading
+import time
+import types
+
+import pydantic
+import pytest
+from support.clips import write
+
+from streamkit.config.validate import model_of
+from streamkit.core.counters import Counters
+from streamkit.core.data import Device
+from streamkit.core.errors import SourceError
+from streamkit.core.stage import Context, default_registry, options
+from streamkit.media.reader import VideoReader
+from streamkit.media.surfaces import shared_pool
+from streamkit.stages.sources.source import VideoSource
+
+
+def frames(uri, **given):
+    source = VideoSource(uri=str(uri), **given)
+    source.context = Context(id="cam")
+    return source.frames()
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    """50 pictures, 25 a second, a keyframe every 10, B frames."""
+    return write(tmp_path_factory.mktemp("clips") / "a.mp4", frames=50, options={"g": "10", "bf": "2"})
+
+
+def test_a_frame_says_what_it_is(clip):
+    first, second, *rest = frames(clip)
+    assert (first.source, first.index, first.pts_s, first.width, first.height) == ("cam", 0, 0.0, 64, 48)
+    assert (second.index, second.pts_s, second.due_s, second.time_s) == (1, 0.04, None, None)
+    assert first.surface.data.shape == (72, 64)
+    assert len(rest) == 48
+
+
+@pytest.mark.parametrize(
+    ("given", "indices"),
+    [
+        ({"start": 1.0}, list(range(25, 50))),
+        ({"start": 1.01}, list(range(26, 50))),
+        ({"start": 0.4, "end": 0.6}, list(range(10, 15))),
+        ({"end": 0.2}, list(range(5))),
+        ({"every": 20}, [0, 20, 40]),
+        ({"every": 10, "start": 0.6}, [20, 30, 40]),
+        ({"fps": 5.0}, list(range(0, 50, 5))),
+        ({"fps": 10.0, "end": 0.5}, [0, 3, 5, 8, 10]),
+        ({"fps": 100.0, "end": 0.2}, list(range(5))),
+        ({"loop": 2, "end": 0.08}, [0, 1, 2, 3]),
+        ({"keyframes": True}, [0, 10, 20, 30, 40]),
+        ({"keyframes": True, "start": 0.5, "end": 1.5}, [20, 30]),
+        ({"keyframes": True, "fps": 2.0}, [0, 20, 30, 40]),
+        ({"keyframes": True, "loop": 2}, [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]),
+        ({"keyframes": True, "decoders": "auto"}, [0, 10, 20, 30, 40]),
+        ({"every": 15, "loop": 2}, [0, 15, 30, 45, 60, 75, 90]),
+        ({"every": 15, "decoders": 3}, [0, 15, 30, 45]),
+    ],
+)
+def test_what_is_taken(clip, given, indices):
+    found = list(frames(clip, **given))
+    assert [f.index for f in found] == indices
+    assert [f.pts_s for f in found] == pytest.approx([i / 25 for i in indices])
+
+
+def test_a_start_in_the_middle_shows_the_same_pixels(clip):
+    whole = {f.index: f.surface.data.copy() for f in frames(clip)}
+    for frame in frames(clip, start=0.9):
+        assert (frame.surface.data == whole[frame.index]).all()
+
+
+def test_on_a_loop_index_and_time_go_on(clip):
+    found = list(frames(clip, loop=3))
+    assert [f.index for f in found] == list(range(150))
+    assert [f.pts_s for f in found] == pytest.approx([i / 25 for i in range(150)])
+    assert (found[0].surface.data == found[50].surface.data).all()
+
+
+def test_an_endless_loop_is_closed(clip):
+    endless = frames(clip, loop=True)
+    assert [next(endless).index for _ in range(120)][-1] == 119
+    endless.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"start": 100.0}, r"a\.mp4: no picture between start 100 s and end; the video is 2 s long$"),
+        ({"start": 9.0, "loop": True}, "no picture between start 9 s and end; the video"),
+        ({"start": 0.01, "end": 0.03}, r"between start 0\.01 s and end 0\.03 s; the video"),
+        ({"start": 1.8, "every": 30}, r"no picture whose number is a multiple of every, 30, between start 1\.8 s"),
+        ({"start": 1.7, "keyframes": True}, r"no keyframe between start 1\.7 s and end; the video is 2 s long$"),
+        ({"start": 1.7, "keyframes": True, "loop": True}, r"no keyframe between start 1\.7 s and end"),
+    ],
+)
+def test_not_one_picture_is_an_error(clip, given, text):
+    with pytest.raises(SourceError, match=text):
+        list(frames(clip, **given))
+
+
+def test_what_does_not_go_with_keyframes():
+    with pytest.raises(ValueError, match=r"every must be 1 with keyframes, got 3: .*fps thins them out"):
+        VideoSource(uri="a.mp4", keyframes=True, every=3)
+    with pytest.raises(ValueError, match="decoders must be 1 or auto with keyframes, got 2"):
+        VideoSource(uri="a.mp4", keyframes=True, decoders=2)
+
+
+def test_keyframes_play_at_their_own_times(clip):
+    found = list(frames(clip, keyframes=True, pace="realtime", phase=1))
+    assert [f.index for f in found] == [0, 10, 20, 30, 40]
+    assert [b.due_s - a.due_s for a, b in itertools.pairwise(found)] == pytest.approx([0.4] * 4)
+
+
+def test_keyframes_in_a_pipeline(run_pipeline, clip):
+    text = f"""
+        sources: {{a: {{uri: "{clip}", keyframes: true}}, b: {{uri: "{clip}"}}}}
+        stages: {{collect: {{}}}}
+    """
+    outcome = run_pipeline(text)
+    assert (outcome.code, outcome.said) == (0, [])
+    assert [one["frame"] for one in outcome.records["a"]] == [0, 10, 20, 30, 40]
+    assert [one["frame"] for one in outcome.records["b"]] == list(range(50))
+
+
+def test_keyframes_of_a_camera(rtsp, tmp_path):
+    path = write(tmp_path / "a.mp4", 128, 96, 150, options={"g": "10", "bf": "0"})
+    source = VideoSource(uri=rtsp({"a": path}).url("a"), keyframes=True)
+    source.context = Context(id="cam")
+    made = source.frames()
+    found = [next(made) for _ in range(4)]
+    source.stop()
+    made.close()
+    assert [b.index - a.index for a, b in itertools.pairwise(found)] == [10] * 3
+    assert [b.pts_s - a.pts_s for a, b in itertools.pairwise(found)] == pytest.approx([0.4] * 3, abs=0.01)
+    assert all(f.due_s is not None and f.time_s is not None for f in found)
+
+
+def test_what_no_video_can_be():
+    with pytest.raises(ValueError, match="end must be after start, got start 3 s and end 3 s"):
+        VideoSource(uri="a.mp4", start=3.0, end=3.0)
+    with pytest.raises(ValueError, match="did you mean 'rtsp'"):
+        VideoSource(uri="rstp://h/s")
+
+
+def test_a_time_that_does_not_start_at_zero(test_data):
+    path = test_data / "videos" / "codec" / "test_non_zero_start.mp4"
+    found = list(frames(path, start=0.2))
+    assert [f.index for f in found] == list(range(6, 12))
+    assert found[0].pts_s == pytest.approx(8.3330078125 + 0.2)
+
+
+def test_a_file_plays_as_a_camera_would(clip):
+    begin = time.monotonic()
+    found = []
+    for frame in frames(clip, pace=100.0, end=0.4, phase=3):
+        assert time.monotonic() >= frame.due_s
+        found.append(frame)
+    steps = [b.due_s - a.due_s for a, b in itertools.pairwise(found)]
+    assert steps == pytest.approx([0.01] * 9)
+    assert begin <= found[0].due_s
+    assert time.monotonic() - begin >= 0.09
+
+
+def test_realtime_keeps_the_videos_own_times(tmp_path):
+    path = write(tmp_path / "a.mkv", frames=4, ticks=[0, 10, 50, 90])
+    due = [f.due_s for f in frames(path, pace="realtime")]
+    assert [d - due[0] for d in due] == pytest.approx([0, 0.01, 0.05, 0.09])
+
+
+def test_the_phase_is_of_the_seed_and_the_source():
+    from streamkit.media.pacing import Pacer
+
+    def phase(seed, source):
+        pacer = Pacer("realtime", 0.04, seed, source)
+        return pacer.due_s(0, 0.0) - time.monotonic()
+
+    assert phase(1, "a") == pytest.approx(phase(1, "a"), abs=1e-3)
+    assert len({round(phase(1, name), 3) for name in "abcdefgh"}) > 3
+    assert all(-1e-3 < phase(None, "a") < 0.04 for _ in range(20))
+
+
+def test_stop_ends_a_wait(clip):
+    source = VideoSource(uri=str(clip), pace=0.01, phase=0)
+    source.context = Context(id="cam")
+    made = source.frames()
+    timer = threading.Timer(0.2, source.stop)
+    timer.start()
+    begin = time.monotonic()
+    assert list(made) == []
+    assert time.monotonic() - begin < 5
+    timer.join()
+
+
+@pytest.mark.parametrize(("rotation", "size"), [(0, (96, 64)), (90, (64, 96))])
+def test_its_facts_have_the_size_that_frames_have(tmp_path, rotation, size):
+    source = VideoSource(uri=str(write(tmp_path / "a.mp4", 96, 64, 3, rotation=rotation)))
+    source.context = Context(id="cam")
+    shown = {(frame.width, frame.height) for frame in source.frames()}
+    assert shown == {(source.context.facts["width"], source.context.facts["height"])} == {size}
+
+
+def test_closing_gives_everything_back(tmp_path):
+    keep = shared_pool(Device())
+    # the pool is the whole process's: a size of its own tells this video's pictures from what other tests still hold
+    made = frames(write(tmp_path / "a.mp4", 70, 50, options={"g": "10", "bf": "2"}))
+    frame = next(made)
+    assert "70x50" in keep.held
+    made.close()
+    del frame, made
+    assert "70x50" not in keep.held
+
+
+def test_options_are_read_with_their_units():
+    values = model_of(VideoSource).validate_python(
+        {"uri": "a", "start": "500ms", "end": "1min", "loop": 3, "pace": "realtime", "fps": 12}
+    )
+    assert values == {"uri": "a", "start": 0.5, "end": 60.0, "loop": 3, "pace": "realtime", "fps": 12.0}
+    assert model_of(VideoSource).validate_python({"uri": "a", "loop": True, "pace": 25})["loop"] is True
+    for wrong in ({"fps": 0}, {"every": 0}, {"loop": -2}, {"pace": "fast"}, {"pace": -1}):
+        with pytest.raises(ValueError, match="validation error"):
+            model_of(VideoSource).validate_python({"uri": "a", **wrong})
+
+
+def test_sources_are_registered_and_described():
+    registry = default_registry()
+    for name in ("source", "pictures", "test_pattern"):
+        kind = registry.get(name)
+        assert kind is not None
+        assert all(option.help for option in options(kind)), name
+
+
+@pytest.fixture
+def server(clip):
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *given):
+            pass
+
+    with http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(clip.parent))
+    ) as running:
+        running.daemon_threads = True
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_port}"
+        running.shutdown()
+        thread.join()
+
+
+def test_over_http(server):
+    found = list(frames(f"{server}/a.mp4"))
+    assert [f.index for f in found] == list(range(50))
+    assert found[0].time_s is None
+
+
+def test_over_http_not_there(server):
+    with pytest.raises(SourceError, match=r"no such address \(404\)"):
+        list(frames(f"{server}/b.mp4"))
+
+
+def test_hls(server, clip):
+    import av
+
+    folder = clip.parent / "hls"
+    folder.mkdir(exist_ok=True)
+    with (
+        av.open(str(clip)) as given,
+        av.open(str(folder / "a.m3u8"), "w", format="hls", options={"hls_time": "1", "hls_list_size": "0"}) as output,
+    ):
+        stream = output.add_stream_from_template(given.streams.video[0])
+        for packet in given.demux(video=0):
+            if packet.size:
+                packet.stream = stream
+                output.mux(packet)
+    found = list(frames(f"{server}/hls/a.m3u8"))
+    assert [f.index for f in found] == list(range(50))
+
+
+def test_what_is_opened_again():
+    def retry(uri, **given):
+        return VideoSource(uri=uri, **given).retry
+
+    assert retry("a.mp4") is None
+    assert retry("a.mp4", pace="realtime") is None
+    assert retry("rtsp://h/a", reconnect=False) is None
+    camera = retry("rtsp://h/a")
+    assert (camera.max_wait_s, camera.attempts, camera.give_up_s, camera.frozen_s) == (3.0, None, None, 60.0)
+    assert (camera.first, camera.files) == (True, False)
+    assert not retry("http://h/a.mp4").first  # it is tried again only once it has shown to be live
+    asked = retry("a.mp4", reconnect={"max_wait": 1.0, "attempts": 2, "give_up": 9.0}, frozen=0.0)
+    assert (asked.max_wait_s, asked.attempts, asked.give_up_s, asked.frozen_s) == (1.0, 2, 9.0, None)
+    assert asked.files
+
+
+@pytest.mark.parametrize("uri", ["rtsp://h/a", "/dev/video0", "http://h/video.cgi"])
+def test_what_may_be_a_camera_waits_for_no_turn(uri):
+    assert VideoSource(uri=uri).unbounded
+    assert not VideoSource(uri="http://h/a.mp4").unbounded
+
+
+def test_a_camera_whose_times_stand_still_is_left():
+    """Frames come and none is ever due: that must not look like a source that runs."""
+
+    class Reader:
+        info = types.SimpleNamespace(live=True)
+
+    def standing(reader):
+        for index in itertools.count():
+            time.sleep(0.005)
+            yield index, None, 1.0
+
+    source = VideoSource(uri="rtsp://ann:secret@host/a", fps=10.0, timeout=0.3)
+    source._looped = standing
+    begun_s = time.monotonic()
+    taken = []
+    with pytest.raises(SourceError, match=r"timestamps do not advance.* fps: 10 for 0\.5 s") as raised:
+        taken.extend(index for index, _, _ in source._thinned(Reader))
+    assert time.monotonic() - begun_s >= 0.5
+    assert raised.value.cause == "timeout"
+    assert "secret" not in str(raised.value)
+
+    # neither one whose frames `every` leaves out, nor a file
+    source = VideoSource(uri="rtsp://host/a", fps=1000.0, every=100, timeout=0.1)
+    source._looped = lambda reader: itertools.islice(((n, None, n / 200) for n, _, _ in standing(reader)), 150)
+    assert [index for index, _, _ in source._thinned(Reader)] == [0, 100]
+    Reader.info.live = False
+    source = VideoSource(uri="a.mp4", fps=10.0, timeout=0.05)
+    source._looped = lambda reader: itertools.islice(standing(reader), 100)
+    assert [index for index, _, _ in source._thinned(Reader)] == [0]
+
+
+def report(pts, microseconds):
+    """A packet behind which the sender has told its time, as FFmpeg gives it."""
+    return types.SimpleNamespace(
+        pts=pts, has_sidedata=lambda name: name == "prft",
+        get_sidedata=lambda name: struct.pack("=qi4x", microseconds, 0),
+    )  # fmt: skip
+
+
+def test_the_sender_s_clock_dates_a_live_frame_and_arrival_does_where_there_is_none(clip):
+    def dated(clock, told):
+        source = VideoSource(uri="rtsp://host/a", clock=clock)
+        source.context = Context("cam", counters=Counters())
+        reader = VideoReader(str(clip), Device(), shared_pool(Device()), source.context.counters, print)
+        with contextlib.closing(reader):
+            if told:
+                reader._demuxer._date(report(50, 1_000_000_000), 0.02)  # 1000 s at second 1
+                reader._demuxer._date(types.SimpleNamespace(pts=51, has_sidedata=lambda name: False), 0.02)
+                reader._demuxer._date(report(None, 5), 0.02)
+            picture = types.SimpleNamespace(pts_s=3.5)
+            found = source._time_s(reader, picture, time.monotonic() - 7.0)
+        return found, source.context.counters.values
+
+    for clock, told in (("sender", False), ("arrival", True), ("arrival", False)):
+        time_s, counts = dated(clock, told)
+        assert time_s == pytest.approx(time.time() - 7.0, abs=0.5)
+        assert counts == ({"frames timed by arrival": 1} if clock == "sender" else {})
+    assert dated("sender", True) == (1002.5, {})
+
+
+@pytest.mark.parametrize("kind", ["source", "test_pattern", "pictures"])
+def test_unpaced_is_no_pace(kind):
+    """The default by name, for those who must say so: a file that is paced otherwise."""
+    made = default_registry().get(kind)
+    uri = "test://" if kind == "test_pattern" else "a.mp4"
+    assert made.spec.has_pace
+    named, left_out = made(uri=uri, pace="unpaced"), made(uri=uri)
+    assert (named.pace, named.unbounded) == (left_out.pace, left_out.unbounded) == (None, False)
+    assert made(uri=uri, pace="realtime").unbounded
+    with pytest.raises(pydantic.ValidationError):
+        model_of(made).validate_python({"uri": uri, "pace": "slow"})
+    assert model_of(made).validate_python({"uri": uri, "pace": "unpaced"})["pace"] == "unpaced"

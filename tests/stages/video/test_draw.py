@@ -1,0 +1,290 @@
+import numpy as np
+import pytest
+
+from streamkit.core.data import Batch, Color, Detections, Frame, Surface
+from streamkit.core.stage import BatchStage, options
+from streamkit.ops.color import rgb
+from streamkit.stages.video.draw import Draw
+
+
+def drawing(**options):
+    made = Draw(**options)
+    made.open()
+    return made
+
+
+def frame(height=360, width=640, value=100, source="a", **fields):
+    surface = Surface(np.full((-(-height // 2) * 3, width + width % 2), value, np.uint8), Color())
+    return Frame(source, 0, 0.0, width, height, surface, **fields)
+
+
+def table(*rows, labels=("person", "car")):
+    """Rows of (frame, class, x1, y1, x2, y2)."""
+    values = np.array(rows, np.float32).reshape(-1, 6)
+    return Detections(
+        np.ascontiguousarray(values[:, 2:]), np.full(len(values), 0.5, np.float32), values[:, 1].astype(np.int32),
+        values[:, 0].astype(np.int32), labels=labels,
+    )  # fmt: skip
+
+
+def test_a_new_surface_shows_the_objects_and_the_old_one_is_as_it_was():
+    given = frame()
+    old = given.surface
+    batch = drawing().process(Batch([given], tables={"detect": table((0, 1, 100, 100, 200, 200))}))
+    new = batch.frames[0].surface
+    assert new is not old
+    assert (old.data == 100).all()
+    pixels = rgb(batch.frames[0])
+    assert np.abs(pixels[150, 100].astype(int) - [0xFF, 0x9F, 0x1C]).max() <= 4
+    assert np.array_equal(pixels[150, 150], pixels[300, 500])
+
+
+def test_another_branch_sees_nothing():
+    batch = Batch([frame()], tables={"detect": table((0, 1, 100, 100, 200, 200))})
+    other = batch.fork()
+    drawing().process(batch)
+    assert (other.frames[0].surface.data == 100).all()
+
+
+def test_in_place_is_for_the_runner_alone():
+    assert "in_place" not in [option.name for option in options(Draw)]
+    stage, given = drawing(), frame()
+    stage.in_place = True
+    batch = stage.process(Batch([given], tables={"detect": table((0, 1, 100, 100, 200, 200))}))
+    assert batch.frames[0].surface is given.surface
+    assert (given.surface.data != 100).any()
+
+
+def test_frames_that_failed_or_have_no_pixels_or_objects_pass():
+    frames = [frame(error="broken"), frame(), frame(), frame()]
+    frames[1].surface = None
+    surfaces = [f.surface for f in frames]
+    found = table(*[(i, 0, 10, 10, 50, 50) for i in (0, 1, 3)])
+    batch = drawing().process(Batch(frames, tables={"detect": found}))
+    assert [f.surface is s for f, s in zip(batch.frames, surfaces, strict=True)] == [True, True, True, False]
+
+
+@pytest.mark.parametrize("tables", [{}, {"detect": Detections.empty()}])
+def test_nothing_found_copies_nothing(tables):
+    given = frame()
+    surface = given.surface
+    assert drawing().process(Batch([given], tables=tables)).frames[0].surface is surface
+
+
+def test_waits_for_a_table_on_its_way_and_draws_all_detectors():
+    tables = {
+        "detect": lambda: table((0, 0, 10, 50, 60, 90)),
+        "faces": table((0, 0, 300, 50, 360, 90), labels=("face",)),
+    }
+    batch = drawing().process(Batch([frame()], tables=tables))
+    luma = batch.frames[0].surface.data[:360]
+    assert (luma[70, :200] != 100).any()
+    assert (luma[70, 280:] != 100).any()
+
+
+@pytest.mark.parametrize(("height", "width"), [(101, 75), (1, 1), (2, 3), (35, 64)])
+def test_odd_and_tiny_pictures(height, width):
+    found = table((0, 0, 0, 0, width, height), (0, 1, 1, 1, 1, 1))
+    batch = drawing(fill=0.5).process(Batch([frame(height, width)], tables={"detect": found}))
+    assert (batch.frames[0].surface.data != 100).any()
+    assert rgb(batch.frames[0]).shape == (height, width, 3)
+
+
+def test_a_batch_draws_as_its_frames_do_one_by_one():
+    sizes = [(360, 480), (120, 160), (360, 640), (90, 90)]
+    rows = [(i, i, 10 + i, 40, 70 + 3 * i, 80) for i in range(4)]
+    together = drawing().process(Batch([frame(*s) for s in sizes], tables={"detect": table(*rows)}))
+    for i, size in enumerate(sizes):
+        alone = drawing().process(Batch([frame(*size)], tables={"detect": table((0, *rows[i][1:]))}))
+        assert np.array_equal(alone.frames[0].surface.data, together.frames[i].surface.data)
+
+
+def test_options_reach_the_picture():
+    def picture(**options):
+        found = table((0, 0, 100, 100, 200, 200), (0, 1, 300, 100, 400, 200)).with_columns(track_id=np.array([5, 9]))
+        return drawing(**options).process(Batch([frame()], tables={"detect": found})).frames[0].surface.data
+
+    shown = [
+        picture(**options) for options in (
+            {}, {"labels": False}, {"scores": False}, {"tracks": False}, {"color": "track"}, {"thickness": 8},
+            {"text_size": 30}, {"fill": 0.5}, {"only": ("car",)},
+        )
+    ]  # fmt: skip
+    assert len({data.tobytes() for data in shown}) == len(shown)
+    assert (shown[-1][:360, :250] == 100).all(), "the person is not drawn"
+
+
+def test_every_option_has_help():
+    assert all(option.help for option in options(Draw))
+    assert issubclass(Draw, BatchStage)
+    assert Draw.spec.reads == ("pixels",)
+
+
+def test_on_a_real_frame_only_the_drawing_changes(test_data):
+    av = pytest.importorskip("av")
+    from streamkit.ops.color import from_rgb
+
+    with av.open(str(test_data / "videos" / "vtest_480x360.mp4")) as container:
+        decoded = next(container.decode(video=0)).to_ndarray(format="rgb24")
+    surface = Surface(from_rgb(decoded, Color("bt601")), Color("bt601"))
+    given = Frame("street", 0, 0.0, 480, 360, surface)
+    before = rgb(given)
+    drawn = drawing().process(Batch([given], tables={"detect": table((0, 0, 200, 90, 232, 170))}))
+    after = rgb(drawn.frames[0])
+    changed = (before != after).any(axis=2)
+    ys, xs = np.nonzero(changed)
+    assert ys.min() >= 73  # the label's row above, and a pixel that chroma interpolation may touch
+    assert ys.max() <= 173
+    assert xs.min() >= 196
+    assert not changed[96:164, 206:226].any(), "the inside of the box is clear"
+
+
+@pytest.mark.gpu
+def test_device_shows_what_the_host_shows():
+    import cupy
+
+    sizes = [(360, 480), (120, 160), (1080, 1920), (91, 75)] * 8
+    found = table(*[(i, i % 5, 10 + i, 40, 70 + 3 * i, 80) for i in range(32) if i != 7])
+    found = found.with_columns(keypoints=np.tile(found.xyxy[:, None, :2] + 9, (1, 5, 1)))
+    host = drawing(fill=0.2).process(Batch([frame(*s) for s in sizes], tables={"detect": found}))
+    frames = [frame(*s) for s in sizes]
+    for f in frames:
+        f.surface = Surface(cupy.asarray(f.surface.data), f.surface.color)
+    given = [f.surface for f in frames]
+    device = drawing(fill=0.2).process(Batch(frames, xp=cupy, tables={"detect": found}))
+    for mine, theirs, was in zip(host.frames, device.frames, given, strict=True):
+        assert np.array_equal(theirs.surface.data.get(), mine.surface.data)
+        assert (was.data == 100).all()
+    assert device.frames[7].surface is given[7]
+
+
+# ---------------------------------------------------------------------------------------------------------- privacy
+
+
+def street(**options):
+    """A frame of noise with two persons and a car on it, drawn on with these options and without lines."""
+    given = frame()
+    rng = np.random.default_rng(0)
+    given.surface = Surface(rng.integers(0, 256, given.surface.data.shape, dtype=np.uint8), given.surface.color)
+    found = table((0, 0, 100, 100, 160, 220), (0, 0, 400, 40, 420, 90), (0, 1, 300, 200, 420, 260))
+    stage = drawing(only=("nothing",), **options)
+    return given.surface.data.copy(), stage.process(Batch([given], tables={"detect": found})).frames[0].surface.data
+
+
+def clear(before, after, x1, y1, x2, y2):
+    """The share of a box's pixels that are as they were."""
+    return (before[y1:y2, x1:x2] == after[y1:y2, x1:x2]).mean()
+
+
+@pytest.mark.parametrize("how", ["blur", "pixelate"])
+def test_no_clear_pixel_of_what_is_hidden(how):
+    before, after = street(**{how: ("person",)})
+    assert clear(before, after, 100, 100, 160, 220) < 0.03  # a byte may be the mean by chance
+    assert clear(before, after, 400, 40, 420, 90) < 0.03
+    assert clear(before, after, 300, 200, 420, 260) == 1
+    before, after = street(**{how: "all"})
+    assert clear(before, after, 300, 200, 420, 260) < 0.03
+
+
+def test_hiding_by_zone_and_by_both():
+    corner = ((0.0, 0.0), (0.4, 0.0), (0.4, 1.0), (0.0, 1.0))
+    before, after = street(blur={"zone": corner, "units": "share"})
+    assert clear(before, after, 0, 0, 256, 360) < 0.03
+    assert clear(before, after, 300, 0, 640, 360) == 1
+    before, after = street(pixelate={"labels": ("person",), "zone": corner, "units": "share"})
+    assert clear(before, after, 100, 100, 160, 220) < 0.03
+    assert clear(before, after, 400, 40, 420, 90) == 1
+
+
+def test_fewer_cells_hide_more():
+    kinds = [street(pixelate={"labels": ("person",), "cells": n, "grow": 0.0})[1][100:220, 100:160] for n in (2, 6, 12)]
+    numbers = [len(np.unique(data)) for data in kinds]
+    assert numbers == sorted(numbers)
+    assert numbers[0] <= 2
+
+
+def test_boxes_are_drawn_on_what_is_hidden():
+    given = frame()
+    found = table((0, 0, 100, 100, 160, 220))
+    shown = drawing(blur=("person",)).process(Batch([given], tables={"detect": found})).frames[0].surface.data
+    plain = drawing().process(Batch([frame()], tables={"detect": found})).frames[0].surface.data
+    assert np.array_equal(shown, plain), "a gray picture blurred is gray"
+
+
+def test_hidden_in_place_or_not_and_with_frames_that_failed():
+    frames_ = [frame(error="broken"), frame(), frame()]
+    rng = np.random.default_rng(0)
+    for one in frames_:
+        one.surface.data[...] = rng.integers(0, 256, one.surface.data.shape, dtype=np.uint8)
+    kept = [one.surface for one in frames_]
+    found = table(*[(i, 0, 100, 100, 160, 220) for i in range(3)])
+    stage = drawing(blur=("person",))
+    first = stage.process(Batch(frames_, tables={"detect": found}).fork()).frames
+    assert first[0].surface is kept[0]
+    assert all(one.surface is not old for one, old in zip(first[1:], kept[1:], strict=True))
+    stage.in_place = True
+    second = stage.process(Batch(frames_, tables={"detect": found})).frames
+    assert all(one.surface is old for one, old in zip(second, kept, strict=True))
+    for a, b in zip(first[1:], second[1:], strict=True):
+        assert np.array_equal(a.surface.data, b.surface.data)
+
+
+PIPELINE = """
+sources: {street: samples/street.mp4}
+stages:
+  %s
+  draw: {%s}
+  video: {path: out/x.mp4}
+"""
+
+
+@pytest.mark.parametrize(
+    ("above", "options", "told"),
+    [
+        ("detect: {model: demo}", "blur: [persn]", "5:16: draw.blur: no detector above finds 'persn'; did you mean"),
+        ("detect: {model: demo}", "pixelate: {labels: [cat]}", "draw.pixelate: no detector above finds 'cat'; it has"),
+        ("first: {stage: draw}", "blur: [person]", "draw.blur hides objects, and no stage above it finds any"),
+        ("first: {stage: draw}", "blur: all", "draw.blur hides objects, and no stage above it finds any"),
+    ],
+)
+def test_check_refuses_to_hide_what_nobody_finds(above, options, told, root):
+    from streamkit.config.graph import build
+    from streamkit.config.pipeline_config import read_text
+    from streamkit.core.errors import ConfigError
+
+    with pytest.raises(ConfigError) as caught:
+        build(read_text(PIPELINE % (above, options), folder=root))
+    assert len(caught.value.problems) == 1
+    assert told.split(";")[0] in str(caught.value.problems[0])
+
+
+def test_check_warns_of_packets_that_are_written_past_what_hides(root):
+    from streamkit.config.graph import build
+    from streamkit.config.pipeline_config import read_text
+
+    above = "detect: {model: demo}\n  busy: {stage: count_objects}"
+    record = "  record: {path: out/clips.mp4, when: busy.crowded, from: busy}\n"
+    text = PIPELINE % (above, "blur: [person]") + record
+    config = read_text("plugins: [plugins]\n" + text.lstrip(), folder=root)
+    build(config)
+    assert any("record writes the source's own packets: what draw hides is clear" in str(w) for w in config.warnings)
+
+
+@pytest.mark.gpu
+def test_the_device_hides_what_the_host_hides():
+    import cupy
+
+    rng = np.random.default_rng(0)
+    sizes = [(360, 480), (120, 160), (1080, 1920), (91, 75)] * 8
+    found = table(*[(i, i % 2, 10 + i, 40, 70 + 3 * i, 80) for i in range(32) if i != 7])
+    options = {"blur": ("person",), "pixelate": {"zone": ((0.5, 0.5), (1.0, 0.5), (0.7, 1.0)), "units": "share"}}
+    host = [frame(*s) for s in sizes]
+    for one in host:
+        one.surface.data[...] = rng.integers(0, 256, one.surface.data.shape, dtype=np.uint8)
+    device = [frame(*s) for s in sizes]
+    for one, like in zip(device, host, strict=True):
+        one.surface = Surface(cupy.asarray(like.surface.data), like.surface.color)
+    mine = drawing(**options).process(Batch(host, tables={"detect": found})).frames
+    theirs = drawing(**options).process(Batch(device, xp=cupy, tables={"detect": found})).frames
+    for a, b in zip(mine, theirs, strict=True):
+        assert np.array_equal(b.surface.data.get(), a.surface.data)

@@ -1,0 +1,302 @@
+"""`draw` below analytics: zones and lines with their counts, trails, and objects in no track."""
+
+import numpy as np
+import pytest
+from support.walkers import walkers
+
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.annotations import Shown
+from streamkit.core.data import Color, Surface
+from streamkit.core.errors import ConfigError
+from streamkit.ops.annotate import annotate
+from streamkit.ops.glyphs import Atlas
+from streamkit.ops.palette import stored
+from streamkit.ops.style import Style
+from streamkit.stages.analytics.line_counter import LineCounter
+from streamkit.stages.analytics.zone import Zone
+from streamkit.stages.video.draw import Draw
+from streamkit.stages.video.trails import Trails
+from streamkit.testing.kit import detections, run_stage
+
+FILLS = stored(Color())[0]
+YELLOW, FIRST = int(FILLS[5]) & 255, int(FILLS[0]) & 255  # luma of zones and lines, and of the first class
+BARE = {"labels": False, "scores": False, "tracks": False}
+
+
+def pictured(made, value=100):
+    """Frames with grey pixels."""
+    for frame in made:
+        data = np.full((frame.height * 3 // 2, frame.width), value, np.uint8)
+        frame.surface = Surface(data, Color())
+    return made
+
+
+def walked(count=20, speed=50.0, **columns):
+    """One object, 40 x 80, that walks to the right from x = 100; its foot is at y = 180."""
+    made = pictured(walkers(count, [(100, 100)], speed=speed, **columns))
+    for frame in made:
+        frame.detections = frame.detections.with_columns(track_id=np.full(len(frame.detections), 1))
+    return made
+
+
+def luma(frame):
+    return frame.surface.data[: frame.height]
+
+
+def yellow(frame):
+    """Where lines and zones are, (height, width) bool."""
+    return luma(frame) == YELLOW
+
+
+# ------------------------------------------------------------------------------------------------- zones and lines
+
+
+def test_a_zone_and_a_line_are_on_every_frame_with_their_counts():
+    made = run_stage(Zone(polygon=[(90, 90), (130, 90), (130, 300), (90, 300)]), walked(30), stage_id="door")
+    made = run_stage(LineCounter(line={"gate": [(150, 0), (150, 300)]}), made, stage_id="lines")
+    assert [frame.shown["door "].text for frame in made[:5]] == ["door 1"] * 5
+    assert made[-1].shown["door "].text == "door 0"
+    texts = [frame.shown["lines gate"].text for frame in made]
+    assert (texts[0], texts[-1]) == ("gate in 0 out 0", "gate in 1 out 0") or texts[-1] == "gate in 0 out 1"
+    at = [event.frame for frame in made for event in frame.events if event.kind == "crossed"]
+    changed = [i for i in range(1, 30) if texts[i] != texts[i - 1]]
+    assert changed == at, "the frame of the event shows it"
+    assert made[0].shown["door "].closed
+    assert not made[0].shown["lines gate"].closed
+    assert "shown" not in made[0].facts
+
+
+def test_draw_shows_them_by_itself_and_not_where_analytics_is_off():
+    made = run_stage(Zone(polygon=[(300, 100), (500, 100), (500, 300), (300, 300)]), walked(3))
+    drawn = run_stage(Draw(**BARE), made)[0]
+    seen = yellow(drawn)
+    ys, xs = np.nonzero(seen[200:, :])
+    assert seen[150:250, 298:302].any(axis=1).all(), "the left edge"
+    assert seen[298:302, 300:500].any(axis=0).all(), "the lower edge"
+    assert not seen[110:290, 310:490].any(), "the inside is clear"
+    assert (xs.min(), xs.max() + 1, ys.max() + 201) == (298, 502, 300) or xs.max() < 504
+    off = run_stage(Draw(**BARE, analytics=False), made)[0]
+    assert not yellow(off).any()
+
+
+def test_level_and_upright_edges_are_as_thick_as_a_line_throughout():
+    made = run_stage(Zone(polygon=[(300, 100), (500, 100), (500, 300), (300, 300)]), walked(1))
+    seen = yellow(run_stage(Draw(**BARE), made)[0])
+    assert set(seen[:, 350:450].sum(axis=0).tolist()) == {4}, "two edges of 2 pixels"
+    assert set(seen[150:250].sum(axis=1).tolist()) == {4}
+
+
+def test_shares_are_of_the_frame():
+    made = run_stage(LineCounter(line=[(0.5, 0.0), (0.5, 1.0)], units="share"), walked(1))
+    seen = yellow(run_stage(Draw(**BARE), made)[0])
+    assert seen[20:350, 316:322].any(axis=1).all()
+    assert not seen[:, 330:].any() or seen[20:, 330:].sum() == 0
+
+
+def test_a_shape_may_reach_as_far_as_it_likes():
+    lines = {
+        "level": [(-1e12, 200), (1e12, 200)],
+        "steep": [(401, -1e9), (411, 1e9)],
+        "away": [(-500, -500), (-400, -900)],
+        "beside": [(700, -100), (700, 900)],
+    }
+    made = walked(1)
+    made[0].shown = {name: Shown(tuple(line)) for name, line in lines.items()}
+    seen = yellow(run_stage(Draw(**BARE), made)[0])
+    assert seen[198:202, 200:].any(axis=0).all()
+    assert seen[:, 403:409].any(axis=1).all()
+    seen[196:204], seen[:, 400:412] = False, False
+    assert not seen.any()
+
+
+def test_the_label_stands_at_a_lines_first_end_and_a_zones_upper_left_corner():
+    atlas = Atlas()
+    shapes = {
+        "a": Shown(((300, 200), (500, 200)), text="gate in 1 out 0"),
+        "b": Shown(((500, 300), (500, 100), (300, 120), (300, 300)), closed=True, text="hall 2"),
+    }
+    surface = Surface(np.full((540, 640), 100, np.uint8), Color())
+    marks, _ = annotate([surface], [], Style(), atlas, (), [(shapes, 640, 360)])
+    labels = marks[marks["sprite"] >= 0]
+    assert labels["x1"].tolist() == [300, 300]
+    assert labels["y1"].tolist() == [200 - 14, 120 - 14]
+    assert labels["sprite"].tolist() == [atlas.text("gate in 1 out 0", 14)[0], atlas.text("hall 2", 14)[0]]
+
+
+def test_what_one_branch_shows_is_not_in_another_and_meets_where_they_meet():
+    from streamkit.core.data import Batch
+    from streamkit.runtime.execution.tables import merge_batches
+
+    whole = Batch(walked(1))
+    left, right = whole.fork(), whole.fork()
+    left.frames[0].shown["left "] = Shown(((0, 0), (9, 9)))
+    right.frames[0].shown["right "] = Shown(((0, 0), (9, 9)))
+    assert not whole.frames[0].shown
+    assert set(merge_batches([left, right]).frames[0].shown) == {"left ", "right "}
+
+
+def test_records_say_nothing_of_what_is_drawn(run_pipeline):
+    text = """
+    sources: {street: {uri: samples/street.mp4, end: 0.2}}
+    stages:
+      detect: {model: demo}
+      track: {}
+      hall: {stage: zone, polygon: [[0, 0], [320, 0], [320, 360], [0, 360]]}
+      draw: {trail: 1s}
+      collect: {}
+    """
+    records = run_pipeline(text).records["street"]
+    assert records
+    assert all("shown" not in record for record in records)
+
+
+# --------------------------------------------------------------------------------------------------- in no track
+
+
+def test_objects_in_no_track_are_left_out_below_a_tracker():
+    made = walked(1)
+    table = detections([[100, 100, 140, 180], [300, 100, 340, 180]], [0.9, 0.2], track_id=[1, -1])
+    made[0].tables = {"detect": table}
+    drawn = luma(run_stage(Draw(**BARE), made)[0])
+    assert (drawn[100:180, 98:142] != 100).any()
+    assert (drawn[:, 290:] == 100).all()
+    drawn = luma(run_stage(Draw(**BARE, untracked=True), made)[0])
+    assert (drawn[100:180, 298:342] != 100).any()
+    made[0].tables = {"detect": detections([[300, 100, 340, 180]], [0.2])}
+    assert (luma(run_stage(Draw(**BARE), made)[0])[100:180, 298:342] != 100).any(), "nothing tracks here"
+
+
+def test_what_is_hidden_is_hidden_in_no_track_as_well():
+    made = walked(1)
+    made[0].surface.data[:360] = np.arange(640, dtype=np.uint8)[None]
+    before = made[0].surface.data.copy()
+    made[0].tables = {"detect": detections([[300, 100, 340, 180]], [0.2], track_id=[-1], labels=("person",))}
+    after = luma(run_stage(Draw(**BARE, pixelate="all"), made)[0])
+    assert (after[110:170, 305:335] != before[110:170, 305:335]).any()
+
+
+# ---------------------------------------------------------------------------------------------------------- trails
+
+
+def trail_of(frame, track=1):
+    return frame.shown[f"trails detect {track}"].points
+
+
+def test_a_trail_is_where_the_foot_was_for_so_long():
+    made = run_stage(Trails(last=0.4), walked(30))
+    assert not made[0].shown, "one place is no trail"
+    assert trail_of(made[5])[0] == (120.0, 180.0)
+    assert trail_of(made[5])[-1] == (130.0, 180.0)
+    first, *_, last = trail_of(made[29])
+    assert last == pytest.approx((120 + 50 * 29 / 25, 180))
+    assert last[0] - 20 - 1e-3 <= first[0] <= last[0] - 20 + 4, "0.4 s at 50 pixels a second"
+    steps = np.diff([x for x, _ in trail_of(made[29])])
+    assert (steps[:-1] >= 3.6 - 1e-4).all(), "1 % of the frame's height at least"
+
+
+def test_a_trail_of_one_that_stands_stays_small():
+    made = run_stage(Trails(last=3600), walked(200, speed=0))
+    assert len(trail_of(made[-1])) == 2
+
+
+def test_a_lost_object_has_no_trail_and_comes_back_with_what_is_left_of_it():
+    made = walked(30)
+    for frame in made[10:20]:
+        frame.detections = frame.detections[:0]
+    made = run_stage(Trails(last=2), made)
+    assert all(not frame.shown for frame in made[10:20])
+    assert trail_of(made[20])[0] == (120.0, 180.0)
+    short = run_stage(Trails(last=0.2), [frame for frame in walked(30) if not 10 <= frame.index < 20])
+    assert not short[10].shown, "all of it is too old"
+
+
+def test_trails_end_where_time_goes_back_or_the_source_begins_again():
+    for change in ("pts_s", "epoch"):
+        made = walked(10)
+        for frame in made[5:]:
+            setattr(frame, change, frame.pts_s - 10 if change == "pts_s" else 1)
+        made = run_stage(Trails(last=20), made)
+        assert not made[5].shown
+        assert len(trail_of(made[6])) == 2
+
+
+def test_objects_without_a_track_and_tables_without_tracks_have_no_trail():
+    made = walked(5)
+    for frame in made:
+        frame.detections = frame.detections.with_columns(track_id=np.array([-1]))
+    assert not any(frame.shown for frame in run_stage(Trails(), made))
+    assert not any(frame.shown for frame in run_stage(Trails(), walkers(5, [(0, 0)])))
+
+
+def test_each_source_and_each_detector_has_its_own():
+    mixed = [f for pair in zip(walked(6), walked(6), strict=True) for f in pair]
+    for frame in mixed[1::2]:
+        frame.source = "b"
+        boxes = frame.detections.xyxy + np.array([200, 0, 200, 0], np.float32)
+        frame.detections = frame.detections.with_columns(xyxy=boxes)
+    for frame in mixed:
+        frame.tables["faces"] = frame.tables["detect"]
+    made = run_stage(Trails(last=2), mixed)
+    assert set(made[-1].shown) == {"trails detect 1", "trails faces 1"}
+    assert trail_of(made[-1])[0] == (320.0, 180.0)
+    assert trail_of(made[-2])[0] == (120.0, 180.0)
+
+
+def test_draw_draws_trails_in_the_colours_of_their_objects_and_only_of_those_that_it_draws():
+    drawn = run_stage(Draw(**BARE, trail=2.0), walked(25))[-1]
+    trail = luma(drawn)[178:182, 122:140]
+    assert (trail == FIRST).any(axis=0).all()
+    by_track = run_stage(Draw(**BARE, trail=2.0, color="track"), walked(25))[-1]
+    assert (luma(by_track)[178:182, 122:140] == int(FILLS[1]) & 255).any(axis=0).all()
+    only = run_stage(Draw(**BARE, trail=2.0, only=("person",)), walked(25))[-1]
+    assert (luma(only) == 100).all()
+    without = run_stage(Draw(**BARE), walked(25))[-1]
+    assert (luma(without)[170:186, 122:140] == 100).all()
+
+
+def graph(draw, track="track: {}"):
+    text = f"sources: {{a: samples/street.mp4}}\nstages:\n  detect: {{model: demo}}\n  {track}\n  draw: {draw}"
+    return build(read_text(text))
+
+
+def test_the_graph_has_a_stage_for_trails_where_they_are_asked_for():
+    assert list(graph("{}").nodes)[-2:] == ["track", "draw"]
+    made = graph("{trail: 1500ms}")
+    assert made.nodes["draw"].inputs == ["draw.trails"]
+    assert made.nodes["draw.trails"].inputs == ["track"]
+    assert made.nodes["draw.trails"].options == {"last": 1.5}
+
+
+@pytest.mark.parametrize(
+    ("draw", "track", "says"),
+    [
+        ("{trail: 0s}", "track: {}", "trail must be longer than 0s"),
+        ("{trail: 2s}", "more: {stage: detect, model: demo}", "draw.trails reads track_id"),
+    ],
+)
+def test_trails_that_cannot_be_are_refused(draw, track, says):
+    with pytest.raises(ConfigError) as error:
+        graph(draw, track)
+    assert says in str(error.value)
+
+
+# ------------------------------------------------------------------------------------------------------------- GPU
+
+
+@pytest.mark.gpu
+def test_the_device_shows_what_the_host_shows():
+    import cupy
+
+    def given():
+        made = run_stage(Zone(polygon={"hall": [(90, 90), (430, 110), (330, 300), (60, 250)]}), walked(25))
+        made = run_stage(LineCounter(line=[(-50, 20), (700, 340)]), made)
+        return run_stage(Trails(last=2), made)[-4:]
+
+    host = given()
+    device = given()
+    for one in device:
+        one.surface = Surface(cupy.asarray(one.surface.data), one.surface.color)
+    mine, theirs = run_stage(Draw(), host), run_stage(Draw(), device)
+    for a, b in zip(mine, theirs, strict=True):
+        assert np.array_equal(b.surface.data.get(), a.surface.data)

@@ -1,0 +1,208 @@
+"""Clips around events, from real videos through real pipelines; each is decoded again."""
+
+import av
+import pytest
+from support.recorded import events, run_fixture, shown, ticker, video_fixture  # noqa: F401  fixtures
+
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.errors import ConfigError
+from streamkit.core.stage import default_registry
+
+
+def test_a_clip_of_an_event(run, video, tmp_path):
+    done = run(video, [130])
+    (ticked,), (recorded,) = events(done, "ticked"), events(done, "recorded")
+    assert [p.name for p in (tmp_path / "clips" / "gate").iterdir()] == ["000005.200s-ticked.mp4"]
+    path = tmp_path / ticked["data"]["clip"]
+    seen = shown(path)
+    numbers = [n for _, n in seen]
+    assert numbers[0] == 75, "the keyframe before 5.2 s - 2 s is that at 3 s"
+    assert numbers == list(range(75, numbers[-1] + 1))
+    assert 154 <= numbers[-1] <= 158, "5.2 s + 1 s, and what is decoded before that"
+    assert [at for at, _ in seen] == [round(i * 0.04, 3) for i in range(len(seen))]
+    assert dict(seen)[ticked["data"]["clip_s"]] == 130, "the event's moment is where it says"
+    assert ticked["data"]["n"] == 130
+    data = recorded["data"]
+    assert data["clip"] == ticked["data"]["clip"]
+    assert data["start_s"] == pytest.approx(3.0)
+    assert data["duration_s"] == pytest.approx(len(seen) * 0.04, abs=0.05)
+    assert done.report["counts"] == {"clips recorded": 1}
+    assert done.code == 0
+    assert not any("clip" in e.get("data", {}) for e in events(done, "passed"))
+
+
+def test_packets_are_the_source_s_own(run, video, tmp_path):
+    run(video, [130], path="c/{time}.mkv")
+    (path,) = (tmp_path / "c").iterdir()
+    with av.open(str(video)) as a, av.open(str(path)) as b:
+        own = [bytes(p) for p in a.demux(video=0) if p.size]
+        clip = [bytes(p) for p in b.demux(video=0) if p.size]
+    assert clip == own[75 : 75 + len(clip)]
+
+
+def test_events_that_overlap_make_one_clip_longer(run, video, tmp_path):
+    done = run(video, [100, 110, 130, 240])
+    ticked = events(done, "ticked")
+    assert len({e["data"]["clip"] for e in ticked}) == 2
+    first, second = sorted((tmp_path / "clips" / "gate").iterdir())
+    assert shown(first)[0][1] == 50
+    assert 154 <= shown(first)[-1][1] <= 158
+    for event in ticked[:3]:
+        assert dict(shown(first))[event["data"]["clip_s"]] == event["data"]["n"]
+    assert shown(second)[-1][1] == 249, "an event near the end has the clip that there is"
+    assert done.report["counts"] == {"clips recorded": 2}
+
+
+def test_a_recording_that_grows_too_long_goes_on_in_another_file(run, video, tmp_path):
+    done = run(video, range(20, 220, 5), max_length=3)
+    files = sorted((tmp_path / "clips" / "gate").iterdir())
+    numbers = [[n for _, n in shown(path)] for path in files]
+    assert len(files) >= 3
+    assert [n for one in numbers for n in one] == list(range(numbers[-1][-1] + 1)), "no picture twice, none missing"
+    assert all(len(one) <= 101 for one in numbers), "3 s, and to the next keyframe"
+    for event in events(done, "ticked"):
+        assert dict(shown(tmp_path / event["data"]["clip"]))[event["data"]["clip_s"]] == event["data"]["n"]
+
+
+def test_an_event_at_the_first_frame(run, video, tmp_path):
+    run(video, [0])
+    (path,) = (tmp_path / "clips" / "gate").iterdir()
+    assert shown(path)[0][1] == 0
+
+
+@pytest.mark.parametrize("source", ["loop: 3, end: 2s", "loop: 3, start: 1s, end: 3s", "every: 3", "fps: 5"])
+def test_loops_and_thinned_sources(run, video, tmp_path, source):
+    done = run(video, range(0, 150, 10), source)
+    ticked = events(done, "ticked")
+    assert ticked
+    for event in ticked:
+        picture = next(one["frame"] for one in done.records["gate"] if event in one["events"])
+        number = picture if "loop" not in source else picture % 50 + (0 if "start" not in source else 25)
+        if "start" in source:
+            number = (picture - 25) % 50 + 25
+        assert dict(shown(tmp_path / event["data"]["clip"]))[event["data"]["clip_s"]] == number
+
+
+def test_many_decoders_of_one_file(run, video, tmp_path):
+    done = run(video, [130], "decoders: 2")
+    (event,) = events(done, "ticked")
+    assert dict(shown(tmp_path / event["data"]["clip"]))[event["data"]["clip_s"]] == 130
+
+
+def test_a_paced_file(run, video, tmp_path):
+    done = run(video, range(10, 150, 5), "pace: 100")
+    ticked = events(done, "ticked")
+    assert ticked  # not all of them: a machine that is busy falls behind the pace, and drops frames
+    for event in ticked:
+        number = next(one["frame"] for one in done.records["gate"] if event in one["events"])
+        assert dict(shown(tmp_path / event["data"]["clip"]))[event["data"]["clip_s"]] == number
+
+
+def test_damage_on_purpose_is_not_in_the_clip(run, video, tmp_path):
+    run(video, [130], "fault: {corrupt: {every: 1s, for: 500ms}, seed: 1}")
+    (path,) = (tmp_path / "clips" / "gate").iterdir()
+    assert [n for _, n in shown(path)][:50] == list(range(75, 125))
+
+
+def test_several_sources_and_every_event_of_a_stage(run_pipeline, video, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = f"""
+sources: {{a: "{video}", b: "{video}"}}
+stages:
+  ticker: {{at: [100]}}
+  record: {{when: [ticker], before: 1s, after: 0s, path: "all/{{stage}}-{{kind}}.mp4"}}
+"""
+    done = run_pipeline(text, extra=[ticker()])
+    assert done.code == 0
+    assert sorted(p.name for p in (tmp_path / "all").iterdir()) == ["ticker-passed-2.mp4", "ticker-passed.mp4"]
+    for path in (tmp_path / "all").iterdir():
+        assert [n for _, n in shown(path)] == list(range(250))
+
+
+def test_a_source_without_packets_is_counted(run_pipeline, video, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = f"""
+sources: {{a: "test://?frames=20", b: {{uri: "{video}", end: 1s}}}}
+stages:
+  ticker: {{at: [10]}}
+  record: {{when: ticker.ticked}}
+"""
+    done = run_pipeline(text, extra=[ticker()])
+    assert done.report["counts"] == {"clips recorded": 1, "events without a clip: no packets": 1}
+
+
+def test_two_recorders_of_one_source(run_pipeline, video, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = f"""
+sources: {{gate: "{video}"}}
+stages:
+  ticker: {{at: [130]}}
+  short: {{stage: record, when: ticker.ticked, before: 0s, after: 0s, path: "s/{{time}}.mp4"}}
+  long: {{stage: record, when: ticker.ticked, before: 4s, after: 4s, path: "l/{{time}}.mp4", from: ticker}}
+"""
+    run_pipeline(text, extra=[ticker()])
+    (short,), (long,) = (tmp_path / "s").iterdir(), (tmp_path / "l").iterdir()
+    assert shown(short)[0][1] == 125
+    assert shown(long)[0][1] == 25
+    assert shown(long)[-1][1] >= 229
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ("{when: tickr.ticked}", "no stage writes the event 'tickr.ticked'; did you mean 'ticker.ticked'"),
+        ("{when: [ticker.ticked, ticker.tocked]}", "ticker writes no event 'ticker.tocked'; did you mean"),
+        ("{when: draw.drawn}", "draw writes no events"),
+        ("{when: ticker.ticked, from: draw}", "record does not see the events of ticker; write from: ticker"),
+        ("{when: []}", "when must name an event"),
+        ("{path: clips/x.avi}", "path must end in .mp4 or .mkv"),
+        ('{path: "clips/{when}.mp4"}', "path knows the placeholders {source}, {time}, {stage}, {kind}"),
+        ("{max_length: 0s}", "max_length must be at least 1s"),
+        (
+            '{retention: {age: 7d}, path: "clips/{kind}.mp4"}',
+            "min_free need a path that begins with a folder",
+        ),
+        (
+            '{min_free: 1GB, path: "{source}/{time}.mp4"}',
+            "min_free need a path that begins with a folder",
+        ),
+        ("{retention: {ages: 7d}}", "did you mean 'age'"),
+    ],
+)
+def test_what_is_refused_before_anything_runs(record, said):
+    registry = default_registry()
+    registry.add(ticker())
+    text = f"sources: {{a: x.mp4}}\nstages:\n  draw: {{}}\n  ticker: {{from: decode}}\n  record: {record}"
+    if "from" not in record:
+        text = text.replace("draw: {}\n  ticker: {from: decode}", "draw: {}\n  ticker: {}")
+    with pytest.raises(ConfigError) as error:
+        build(read_text(text, registry=registry))
+    assert said in str(error.value)
+
+
+def test_only_sources_without_packets_are_refused():
+    with pytest.raises(ConfigError, match="no source here has any"):
+        build(read_text('sources: {a: "test://"}\nstages: {record: {}}'))
+
+
+def test_it_hands_on_what_it_was_given(run, video):
+    done = run(video, [130])
+    assert [one["frame"] for one in done.records["gate"]] == list(range(250))
+    assert len(events(done, "passed")) == 249
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("source", ["", "decoders: 3", "loop: 2, end: 4s"])
+def test_clips_of_what_a_gpu_decodes(run_pipeline, video, tmp_path, monkeypatch, source):
+    monkeypatch.chdir(tmp_path)
+    text = f"""
+sources: {{gate: {{uri: "{video}", {source}}}}}
+stages:
+  ticker: {{at: [90]}}
+  record: {{when: ticker.ticked, before: 1s, after: 1s}}
+  collect: {{}}
+"""
+    done = run_pipeline(text, device="cuda", extra=[ticker()])
+    (event,) = events(done, "ticked")
+    assert dict(shown(tmp_path / event["data"]["clip"]))[event["data"]["clip_s"]] == 90

@@ -1,0 +1,310 @@
+"""Snapshots: what is in the file, names, retention, trouble, privacy, and the same on the device."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.sights import BLUE, GREEN, LARGE, RED, SMALL, files, happen, looks, near, saved, scene, snap
+
+from streamkit.config.diagram import as_text
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Surface
+from streamkit.core.errors import ConfigError, OutputError
+from streamkit.core.stage import Collecting, FrameStage, default_registry, stage
+from streamkit.runtime.multiprocess.partition import share_out
+from streamkit.stages.video.snapshot import Snapshot
+from streamkit.testing.kit import detections, frames, run_stage
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_frame_is_written_as_it_is_at_the_event():
+    given = scene([(SMALL, RED, True), ((80, 60, 240, 180), GREEN, True), (SMALL, RED, True)])
+    happen(given[1], track=None)
+    found, _ = snap(given, what="frame", max_size=160)
+    assert files() == ["snaps/gate/video/000001.000s_frame_none.jpg"]
+    color, size = looks(*files())
+    assert near(color, GREEN)
+    assert size == (120, 160)
+    assert [at for at, _ in saved(found)] == [1]
+
+
+def test_pictures_larger_than_max_size_are_made_smaller():
+    given = scene([(LARGE, GREEN, True)] * 3)
+    happen(given[0])
+    snap(given, max_size=50, pad=0, within=0)
+    assert looks(*files())[1] == (50, 29)
+
+
+def test_the_rest_is_written_when_the_source_ends():
+    given = [*scene([(LARGE, GREEN, True)] * 2), *scene([(SMALL, BLUE, True)] * 2, "yard")]
+    happen(given[1])
+    happen(given[3])
+    found, counts = snap(given)
+    assert len(files()) == 2
+    assert saved(found) == []
+    assert counts == {"snapshots written": 2, "snapshots without an event: their source had ended": 2}
+
+
+def test_names_of_a_camera_have_its_time():
+    given = scene([(LARGE, GREEN, True)] * 2)
+    for frame in given:
+        frame.time_s = 1785585600.25
+        happen(frame)
+    snap(given, within=0)
+    day = "snaps/gate/2026-08-01/20260801T120000.250Z_person_7"
+    assert files() == [f"{day}-2.jpg", f"{day}.jpg"], "two pictures never have one name"
+
+
+def test_what_cannot_be_pictured_is_given_up_and_counted():
+    given = scene([(LARGE, GREEN, True), None, None, None])
+    happen(given[1], track=8)
+    happen(given[1], track=None)
+    happen(given[2], kind="other")
+    found, counts = snap(given)
+    assert saved(found) == []
+    assert counts == {
+        "snapshots given up: the object was not seen": 1,
+        "snapshots given up: the event is of no object; what: frame takes the frame": 1,
+    }
+    bare = frames(1, "gate")
+    happen(bare[0])
+    assert snap(bare, what="frame")[1] == {"snapshots given up: the frame has no picture": 1}
+
+
+# --------------------------------------------------------------------------------------------------------- the disk
+
+
+with Collecting(default_registry()):
+
+    @stage("bell", writes="events", emits=("rung",))
+    class Bell(FrameStage):
+        """Rings at some frames."""
+
+        def process(self, frame):
+            if frame.index % 4 == 0:
+                frame.emit("rung")
+
+
+BELL = """
+sources: {a: "test://?frames=20"}
+stages:
+  bell: {}
+  snapshot: {when: bell.rung, what: frame, path: "snaps/{source}/{time}.jpg"}
+  jsonl: {path: "all.jsonl"}
+"""
+
+
+def test_a_disk_that_fills_up_costs_pictures_and_nothing_else(monkeypatch):
+    given = scene([(LARGE, GREEN, True)] * 4)
+    for frame in given:
+        happen(frame)
+
+    def full(self, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    made = Snapshot("door.crossed", within=0, path="snaps/{source}/{time}.jpg")
+    with pytest.raises(OutputError, match="snapshot: 4 snapshots under snaps could not be written: the disk is full"):
+        run_stage(made, given)
+    assert files() == [], "no half picture is left"
+    assert dict(made.context.counters.values) == {"snapshots failed": 4}, "and every frame has come"
+
+
+def test_a_run_whose_pictures_cannot_be_written_goes_on_to_its_end_and_tells(run_pipeline, root, here):
+    (here / "snaps").write_text("in the way of the folder")
+    with pytest.raises(OutputError, match="5 snapshots under snaps could not be written: a part of the path is a file"):
+        run_pipeline(BELL, extra=[Bell])
+    assert len(Path("all.jsonl").read_text().splitlines()) == 20, "no frame is lost for it"
+    Path("snaps").unlink()
+    outcome = run_pipeline(BELL, extra=[Bell])
+    assert outcome.code == 0
+    assert len(files()) == 5
+
+
+@pytest.mark.parametrize("long", ["source", "label"])
+def test_a_name_that_is_too_long_for_the_disk_costs_its_picture_alone(long):
+    name, views = "x" * 300, [(LARGE, GREEN, True)]
+    Path("snaps").mkdir()
+    given = [*scene(views, name if long == "source" else "gate"), *scene(views, "yard")]
+    for frame in given:
+        happen(frame)
+    if long == "label":
+        given[0].tables = {"detect": detections([LARGE], track_id=[7], label=[name])}
+    made = Snapshot("door.crossed", within=0, path="snaps/{source}_{time}_{label}.jpg")
+    with pytest.raises(OutputError, match="snapshot: 1 snapshot under snaps could not be written: the name is too"):
+        run_stage(made, given)
+    assert dict(made.context.counters.values) == {"snapshots failed": 1, "snapshots written": 1}
+    assert files() == ["snaps/yard_000000.000s_person.jpg"]
+
+
+def test_no_room_and_retention(monkeypatch):
+    import shutil
+    from collections import namedtuple
+
+    given = scene([(LARGE, GREEN, True)] * 3)
+    happen(given[0])
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda path: namedtuple("usage", "free")(50_000_000))
+        _, counts = snap(given, within=0)
+    assert counts == {"snapshots given up: no room on the disk": 1}
+    old = Path("snaps/gate/2026-08-01/20260801T120000.250Z_person_7.jpg")
+    other = Path("snaps/gate/notes.txt")
+    for path in (old, other):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+        os.utime(path, (1, 1))
+    _, counts = snap(given, within=0, retention={"age": 3600.0})
+    assert counts == {"snapshots written": 1, "snapshots removed: over age": 1}
+    assert other.exists(), "nothing but snapshots is removed"
+    assert not old.exists()
+
+
+def test_halves_of_a_crash_are_removed():
+    part = Path("snaps/gate/video/.000002.000s_person_7.jpg.part")
+    young = part.with_name(".000003.000s_person_7.jpg.part")
+    part.parent.mkdir(parents=True)
+    notes = part.with_name(".notes.jpg.part")
+    for path in (part, young, notes):
+        path.write_bytes(b"x")
+    os.utime(part, (1, 1))
+    _, counts = snap(scene([None]))
+    assert counts == {"unfinished snapshots removed": 2}
+    assert not part.exists()
+    assert not young.exists(), "a run that is started again at once finds the half that was killed"
+    assert notes.exists()
+
+
+def test_the_half_of_another_process_is_left_alone_until_that_is_killed():
+    path = Path("snaps/gate/video/000002.000s_person_7.jpg")
+    code = (
+        "from streamkit.io.outputs import WholeFile; import time\n"
+        f"file = WholeFile({str(path)!r}); file.begin().write_text('half'); print('begun', flush=True); time.sleep(60)"
+    )
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=here) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "begun\n"
+        part = path.with_name(f".{path.name}.part")
+        os.utime(part, (1, 1))
+        assert snap(scene([None]))[1] == {}
+        assert part.read_text() == "half"
+        other.kill()
+    part.touch()
+    assert snap(scene([None]))[1] == {"unfinished snapshots removed": 1}
+    assert not part.exists()
+
+
+# ----------------------------------------------------------------------------------------------------- the pipeline
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"path": "snaps/{source}/{time}.png"}, "end in .jpg"),
+        ({"path": "snaps/{time}.jpg"}, "no two pictures have one name"),
+        ({"path": "snaps/{source}-{time}-{what}.jpg"}, "knows the placeholders"),
+        ({"when": []}, "when must name an event"),
+        ({"what": "frame", "within": 1.0}, "leave them out with what: frame"),
+        ({"path": "{source}{time}.jpg", "retention": {"age": 1.0}}, "begins with a folder"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(options, told):
+    with pytest.raises(ValueError, match=told):
+        Snapshot(**{"when": "a.b", **options})
+
+
+PRIVATE = """
+device: {device}
+sources: {{a: samples/street.mp4, b: samples/street.mp4}}
+stages:
+  detect: {{model: demo}}
+  track: {{}}
+  door: {{stage: line_counter, line: [[320, 60], [320, 360]]}}
+  draw: {{blur: [person]}}
+  snapshot: {{when: door.crossed, from: {above}{more}}}
+"""
+
+
+def private(root, above="draw", more="", device="cpu"):
+    text = PRIVATE.format(above=above, more=more, device=device)
+    return build(read_text(text, folder=root, registry=default_registry()))
+
+
+@pytest.mark.parametrize(("above", "more"), [("draw", ""), ("'[draw, door]'", ""), ("door", ", clear: true")])
+def test_pictures_of_what_is_drawn_or_meant_to_be_clear_are_taken(root, above, more):
+    assert "snapshot" in private(root, above.strip("'"), more).nodes
+
+
+def test_no_clear_pixel_of_what_is_hidden_is_written(run_pipeline, root):
+    """The same frames, clear and as drawn: within persons' boxes nothing fine is left."""
+    import json
+
+    import cv2
+
+    text = """
+sources: {a: STREET}
+stages:
+  detect: {model: demo}
+  track: {}
+  door: {stage: line_counter, line: [[320, 60], [320, 360]]}
+  jsonl: {path: "all.jsonl"}
+  draw: {blur: [person], only: [none], analytics: false, from: door}
+  hidden: {stage: snapshot, when: door.crossed, what: frame, from: draw, path: "hidden/{source}{time}.jpg"}
+  clear: {stage: snapshot, when: door.crossed, what: frame, from: door, clear: true, path: "clear/{source}{time}.jpg"}
+""".replace("STREET", str(root / "samples" / "street.mp4"))
+    run_pipeline(text, limit=250)
+    frames_ = {round(one["pts_s"], 3): one for one in map(json.loads, Path("all.jsonl").read_text().splitlines())}
+    seen = 0
+    for path in sorted(Path("hidden").glob("*.jpg")):
+        pictures = [cv2.imread(str(place / path.name), cv2.IMREAD_GRAYSCALE) for place in (path.parent, Path("clear"))]
+        for one in frames_[float(path.stem.removeprefix("a").partition("s")[0])]["objects"]:
+            x1, y1, x2, y2 = (round(side) for side in one["box"])
+            if one["label"] == "person" and (x2 - x1) * (y2 - y1) > 400:
+                inside = [picture[y1 + 2 : y2 - 2, x1 + 2 : x2 - 2] for picture in pictures]
+                hidden, clear = (cv2.Laplacian(one, cv2.CV_64F).var() for one in inside)
+                assert hidden < clear / 5
+                seen += 1
+    assert seen > 3
+
+
+@pytest.mark.parametrize("above", ["door", "[door, draw]"])
+def test_pictures_past_what_hides_are_refused(root, above):
+    with pytest.raises(ConfigError, match=r"snapshot would show what draw hides; write from: draw, .* or clear: true"):
+        private(root, above)
+
+
+def test_each_device_has_its_own(root):
+    shares = share_out(private(root, device="[cuda:0, cuda:1]"))
+    assert [sources for _, sources in shares] == [["a"], ["b"]]
+    assert "snapshot: the pictures that are written go from device to host" in as_text(private(root), "cuda:0")
+
+
+@pytest.mark.gpu
+def test_from_a_device_come_the_same_pictures_and_nothing_else():
+    import cupy
+
+    from streamkit.ops import traffic
+
+    views = [(SMALL, RED, True), (LARGE, GREEN, True), (SMALL, RED, True), (LARGE, BLUE, True), (LARGE, BLUE, False)]
+    given = scene(views)
+    happen(given[2])
+    snap(given, path="snaps/{source}/host/{time}.jpg")
+    for frame in given:
+        frame.surface = Surface(cupy.asarray(frame.surface.data), frame.surface.color)
+    before = traffic.so_far().to_host
+    found, counts = snap(given, path="snaps/{source}/device/{time}.jpg")
+    assert counts == {"snapshots written": 1, "snapshots to host": 1}
+    host, device = (Path(f"snaps/gate/{where}/000002.000s.jpg").read_bytes() for where in ("host", "device"))
+    assert host == device
+    assert len(saved(found)) == 1
+    crop = 96 * 168 * 3 // 2
+    assert traffic.so_far().to_host - before == crop + 16 * len(views), "the sums of each view, and one crop"

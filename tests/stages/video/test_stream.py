@@ -1,0 +1,297 @@
+"""Going out live: every receiver here is a real one, on loopback."""
+
+import dataclasses
+import socket
+import time
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from support.rtsp import free_port, wait_until
+
+from streamkit.core.counters import Counters
+from streamkit.core.data import Color, Device, Frame, Surface
+from streamkit.core.errors import DeviceError, OutputError
+from streamkit.core.stage import Context
+from streamkit.media import push as pushing
+from streamkit.stages.video.stream import Stream
+
+SIZE = 160, 96
+
+
+def frame(i, fps=25.0, size=SIZE):
+    width, height = size
+    data = np.full((height * 3 // 2, width), 128, np.uint8)
+    data[:height] = 40 + (i * 5) % 160
+    return Frame("gate", i, 7.0 + i / fps, width, height, Surface(data, Color("bt601")))
+
+
+def sink(url, **options):
+    said = []
+    made = Stream(url=url, **options)
+    made.context = Context(id="stream", counters=Counters(), log=said.append)
+    made.said = said
+    made.open()
+    return made
+
+
+def push(out, count, first=0, until=None, **given):
+    """Write so many frames, as fast as 100 a second; stop early where `until` is true."""
+    for i in range(first, first + count):
+        out.write(frame(i, **given))
+        if until is not None and until():
+            return i + 1
+        time.sleep(0.01)
+    return first + count
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """Wait until the receiver takes what is sent: on a busy machine it is long before the sender's process runs."""
+    monkeypatch.setattr(pushing, "_GRACE_S", 60.0)
+
+    def wait(out):
+        wait_until(lambda: out._push._listen() or out._push.connected, what="the connection")
+
+    return wait
+
+
+def streamed(out):
+    return out.context.counters["frames streamed"]
+
+
+def decoded(path):
+    with av.open(str(path)) as back:
+        return [(f.width, f.height, round(float(f.to_ndarray()[:96].mean()))) for f in back.decode(video=0)]
+
+
+def packets(path):
+    with av.open(str(path)) as back:
+        return [(float(p.pts * p.time_base), p.is_keyframe) for p in back.demux(video=0) if p.size]
+
+
+def test_a_playlist_in_a_folder(tmp_path, taken):
+    out = sink(str(tmp_path / "hls" / "gate.m3u8"))
+    push(out, 151)
+    taken(out)
+    out.close()
+    text = (tmp_path / "hls" / "gate.m3u8").read_text()
+    parts = [line for line in text.splitlines() if line.endswith(".ts")]
+    assert text.startswith("#EXTM3U")
+    assert len(parts) == 3
+    times = packets(tmp_path / "hls" / "gate.m3u8")
+    assert len(times) == 150
+    assert times[0][1], "the first picture can be decoded"
+    steps = np.diff([at for at, _ in times])
+    assert steps.max() == pytest.approx(0.04, abs=1e-3)
+    seen = decoded(tmp_path / "hls" / "gate.m3u8")
+    assert len(seen) == 150
+    for i, (_, _, gray) in enumerate(seen, 1):  # the first frame told the rate only
+        assert abs(gray - (40 + (i * 5) % 160)) <= 6
+    assert out.context.counters.values == {
+        "frames not streamed: the first tells the rate": 1, "frames streamed": 150
+    }  # fmt: skip
+
+
+def test_a_playlist_over_http(uploads):
+    out = sink(f"{uploads.url}/live/gate.m3u8?token=geheim")
+    push(out, 3000, until=lambda: streamed(out) > 60)
+    out.close()
+    names = sorted(path.partition("?")[0] for path in uploads.files)
+    assert any(name == "/live/gate.m3u8" for name in names), names
+    assert any(name.endswith(".ts") for name in names), names
+    assert "geheim" not in " ".join(out.said)
+
+
+def test_rtsp_with_a_password(rtsp_receiver, tmp_path):
+    receiver = rtsp_receiver("gate", tmp_path / "gate.mkv", user="ann:geheim")
+    out = sink(receiver.url)
+    first = push(out, 3000, until=lambda: streamed(out))
+    push(out, 150, first)
+    out.close()
+    wait_until(lambda: receiver.target.stat().st_size > 1500, what="the recording")
+    receiver.stop(gently=True)
+    assert len(decoded(receiver.target)) > 50
+    assert packets(receiver.target)[0][1]
+    assert out.said == [f"gate goes out to rtsp://ann:***@127.0.0.1:{receiver.url.split(':')[-1]}"]
+
+
+def test_rtsp_with_the_wrong_password(rtsp_receiver, tmp_path):
+    receiver = rtsp_receiver("gate", tmp_path / "gate.mkv", user="ann:geheim")
+    out = sink(receiver.url.replace("geheim", "falsch"))
+    push(out, 3000, until=lambda: out.said)
+    out.close()
+    assert "401" in out.said[0] or "authorization" in out.said[0].lower(), out.said
+    assert "falsch" not in out.said[0]
+    assert streamed(out) == 0
+
+
+def test_rtmp(rtmp_receiver, tmp_path):
+    receiver = rtmp_receiver(tmp_path / "gate.mkv", 60)
+    out = sink(receiver.url, bitrate=300_000)
+    push(out, 3000, until=lambda: receiver.done)
+    out.close()
+    seen = packets(receiver.target)
+    assert len(seen) == 60
+    assert seen[0] == (0.0, True)
+    assert np.diff([at for at, _ in seen]).max() < 0.06
+
+
+def test_a_receiver_that_goes_and_comes_back(rtsp_receiver, tmp_path):
+    receiver = rtsp_receiver("gate", tmp_path / "gate.mkv")
+    out = sink(receiver.url, max_wait=0.5)
+    count = out.context.counters
+    at = push(out, 5000, until=lambda: streamed(out))
+    receiver.stop()
+    at = push(out, 5000, at, until=lambda: count["stream connections lost or refused"])
+    before = streamed(out)
+    receiver.start()
+    at = push(out, 5000, at, until=lambda: streamed(out) > before + 20)
+    assert streamed(out) > before + 20
+    out.close()
+    assert count["stream reconnects"] >= 1
+    total = at - count["frames not streamed: the first tells the rate"]
+    assert streamed(out) + count["frames not streamed: no connection"] == total
+    assert any("tried again until it works" in text for text in out.said)
+
+
+def test_a_receiver_that_hangs_is_given_up(rtsp_receiver, tmp_path):
+    receiver = rtsp_receiver("gate", tmp_path / "gate.mkv")
+    out = sink(receiver.url, timeout=0.5)
+    at = push(out, 5000, until=lambda: streamed(out))
+    receiver.freeze()
+    noise = np.random.default_rng(1)
+    lost = out.context.counters
+    for i in range(at, at + 2000):
+        one = frame(i, size=(640, 480))
+        one.surface.data[:] = noise.integers(0, 255, one.surface.data.shape, np.uint8)  # fills every buffer soon
+        out.write(one)
+        if lost["stream connections lost or refused"]:
+            break
+    assert lost["stream connections lost or refused"] == 1
+    out.close()
+
+
+def test_nobody_is_there_at_all():
+    out = sink(f"rtsp://ann:geheim@127.0.0.1:{free_port()}/gate", max_wait=0.2)
+    push(out, 3000, until=lambda: out.context.counters["stream connections lost or refused"] > 2)
+    begun = time.monotonic()
+    out.close()
+    assert time.monotonic() - begun < 5
+    assert "geheim" not in " ".join(out.said)
+    assert any("Connection refused" in text for text in out.said)
+    assert streamed(out) == 0
+
+
+def test_a_change_of_size_begins_anew(tmp_path, taken):
+    out = sink(str(tmp_path / "gate.m3u8"))
+    push(out, 51)
+    taken(out)
+    push(out, 50, 51, size=(320, 192))
+    taken(out)
+    out.close()
+    assert out.context.counters["frames streamed"] == 100
+    seen = decoded(tmp_path / "gate.m3u8")
+    assert {one[:2] for one in seen} == {(320, 192)}, "the playlist is that of the new size"
+    assert len(seen) == 50
+
+
+def test_thinned_to_fps(tmp_path, taken):
+    out = sink(str(tmp_path / "gate.m3u8"), fps=5.0)
+    push(out, 101)
+    taken(out)
+    out.close()
+    at = [pts for pts, _ in packets(tmp_path / "gate.m3u8")]
+    assert 19 <= len(at) <= 21
+    assert np.diff(at) == pytest.approx(0.2, abs=0.041)
+
+
+def test_frames_that_cannot_go_out_are_counted(tmp_path):
+    out = sink(str(tmp_path / "gate.m3u8"))
+    push(out, 3)
+    bad = frame(3)
+    bad.error = "detect failed"
+    out.write(bad)
+    out.write(frame(1))
+    out.write(dataclasses.replace(frame(4), surface=None))
+    out.close()
+    counts = dict(out.context.counters.values)
+    # on a busy machine the playlist is not open yet when they come
+    assert counts.pop("frames streamed", 0) + counts.pop("frames not streamed: no connection", 0) == 2
+    assert counts == {
+        "frames not streamed: the first tells the rate": 1, "frames not streamed: no picture": 2,
+        "frames not streamed: time does not rise": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"url": "http://host/x.mp4"}, "url must begin with"),
+        ({"url": "ftp://u:geheim@host/x"}, r"url must begin with .*ftp://u:\*\*\*@host/x"),
+        ({"url": "rtmp://h/a", "codec": "hevc"}, "codec must be h264"),
+        ({"url": "rtsp://h/a", "bitrate": 1000, "quality": 3}, "exclude each other"),
+        ({"url": "rtsp://h/a", "preset": "slowish"}, "preset must be one of"),
+        ({"url": "rtsp://h/a", "timeout": 0}, "timeout must be longer"),
+    ],
+)
+def test_options_that_are_refused(options, said):
+    with pytest.raises(ValueError, match=said):
+        Stream(**options)
+
+
+def test_srt_is_refused_where_ffmpeg_lacks_it():
+    try:
+        av.open("srt://127.0.0.1:1?mode=listener&listen_timeout=1", timeout=0.1).close()
+    except av.error.ProtocolNotFoundError:
+        pass
+    except (av.FFmpegError, OSError):
+        pytest.skip("this FFmpeg has SRT")
+    with pytest.raises(OutputError, match="built without SRT"):
+        sink("srt://u:geheim@127.0.0.1:9000")
+
+
+def test_nvenc_needs_a_gpu():
+    with pytest.raises(DeviceError, match="nvenc needs the pictures on a GPU"):
+        sink("rtsp://h/a", encoder="nvenc")
+
+
+def test_the_password_is_not_among_the_arguments_of_a_process(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes the connection and never answers
+        out = sink(f"rtsp://ann:geheim@127.0.0.1:{silent.getsockname()[1]}/gate", timeout=60)
+        push(out, 2)
+        process = out._push._process
+        silent.settimeout(60)
+        silent.accept()[0].close()  # the process runs, and knows the address
+        seen = {name: Path(f"/proc/{process.pid}/{name}").read_bytes() for name in ("cmdline", "environ")}
+        process.kill()
+        out.close()
+    assert b"streamkit.media.pusher" in seen["cmdline"]
+    assert not any(b"geheim" in text for text in seen.values())
+
+
+def test_frames_that_no_receiver_took_do_not_count_as_streamed():
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes the connection and never answers
+        out = sink(f"rtsp://127.0.0.1:{silent.getsockname()[1]}/gate", timeout=60)
+        push(out, 5)
+        out._push._process.kill()
+        out.close()
+    assert out.context.counters.values == {
+        "frames not streamed: the first tells the rate": 1, "frames not streamed: no connection": 4
+    }  # fmt: skip
+
+
+@pytest.mark.gpu
+def test_pictures_on_a_gpu(tmp_path):
+    import cupy
+
+    out = Stream(url=str(tmp_path / "gate.m3u8"))
+    out.context = Context(id="stream", device=Device("cuda", 0), counters=Counters())
+    out.open()
+    for i in range(60):
+        one = frame(i)
+        one.surface = Surface(cupy.asarray(one.surface.data), one.surface.color)
+        out.write(one)
+    out.close()
+    assert len(decoded(tmp_path / "gate.m3u8")) == 59

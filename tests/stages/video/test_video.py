@@ -1,0 +1,312 @@
+"""`video`: every frame at its time, by the encoder that is there, and no half file under the name."""
+
+import dataclasses
+import signal
+import subprocess
+import sys
+import types
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from support.clips import two_streams
+from support.videos import frame, names, sink, surface, times, write_all
+
+from streamkit.core.data import Color, Device, Frame, Surface
+from streamkit.core.errors import DeviceError, OutputError
+from streamkit.core.stage import Context
+from streamkit.media import encode
+from streamkit.media import encoders as module
+from streamkit.stages.video.video import Video
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+def test_a_video(tmp_path, codec, suffix):
+    path = tmp_path / "cam" / f"street.{suffix}"
+    out = sink(path, codec=codec)
+    pts = [Fraction(2) + Fraction(i * 512 + (i % 3) * 40, 12_800) for i in range(40)]
+    for i, at in enumerate(pts):
+        out.write(frame(i, float(at)))
+    assert names(path.parent) == [f".street.{suffix}.part"]
+    out.end("street")
+    out.close()
+    assert names(path.parent) == [f"street.{suffix}"]
+    found = times(path)
+    allowed = Fraction(1, 2000) if suffix == "mkv" else Fraction(1, 5_000_000)
+    assert len(found) == 40
+    assert max(abs(a - b) for a, b in zip(found, pts, strict=True)) <= allowed
+    with av.open(str(path)) as back:
+        context = back.streams.video[0].codec_context
+        assert context.name == codec
+        assert (int(context.colorspace), int(context.color_range)) == (6, 1)
+        luma = [int(f.to_ndarray()[5, 5]) for f in back.decode(video=0)]
+    assert max(abs(a - (30 + (i * 7) % 180)) for i, a in enumerate(luma)) <= 3
+    assert out.said == []
+
+
+def test_the_frame_rate_is_that_of_the_source(tmp_path):
+    for rate, expected in ((30, 30), (Fraction(30000, 1001), Fraction(30000, 1001)), (10, 10)):
+        out = sink(tmp_path / "a.mp4")
+        for i in range(12):
+            out.write(frame(i, float(i / rate)))
+        out.close()
+        with av.open(str(tmp_path / "a.mp4")) as back:
+            assert back.streams.video[0].average_rate == pytest.approx(float(expected), rel=1e-3)
+
+
+def test_one_frame_is_a_video_and_none_is_no_file(tmp_path):
+    out = sink(tmp_path / "one.mp4")
+    out.write(frame(0, 1.5))
+    out.close()
+    assert times(tmp_path / "one.mp4") == [Fraction(3, 2)]
+    (tmp_path / "none.mp4").write_bytes(b"old")
+    sink(tmp_path / "none.mp4").close()
+    assert (tmp_path / "none.mp4").read_bytes() == b"old"
+    assert names(tmp_path) == ["none.mp4", "one.mp4"]
+
+
+def test_failed_and_late_frames_are_counted(tmp_path):
+    out = sink(tmp_path / "a.mp4")
+    for one in (
+        frame(0), frame(1, error="detect failed"), frame(2, surface=None), frame(3), frame(4, 0.04), frame(5),
+    ):  # fmt: skip
+        out.write(one)
+    out.close()
+    assert times(tmp_path / "a.mp4") == [0, Fraction(3, 25), Fraction(5, 25)]
+    assert out.context.counters["frames not in the video: no pixels"] == 2
+    assert out.context.counters["frames not in the video: timestamp not increasing"] == 1
+
+
+def test_a_picture_of_odd_size_is_padded(tmp_path):
+    out = sink(tmp_path / "a.mp4")
+    for i in range(3):
+        out.write(frame(i, size=(63, 47), surface=surface(i, 64, 48)))
+    out.close()
+    with av.open(str(tmp_path / "a.mp4")) as back:
+        assert (back.streams.video[0].width, back.streams.video[0].height) == (64, 48)
+
+
+def test_none_writes_nothing_and_makes_no_folder(tmp_path):
+    out = sink(tmp_path / "deep" / "a.mp4", encoder="none")
+    out.write(frame(0))
+    out.close()
+    assert names(tmp_path) == []
+
+
+def test_copy_takes_the_packets(tmp_path, test_data):
+    @dataclasses.dataclass
+    class WithAddresses(Context):
+        addresses: dict = dataclasses.field(default_factory=dict)
+
+    uri = str(test_data / "videos" / "ahmetozlu_pedestrian.mp4")
+    with av.open(uri) as source:
+        wanted = sum(1 for packet in source.demux(video=0) if packet.size)
+        last = float(source.streams.video[0].duration * source.streams.video[0].time_base)
+    out = Video(path=str(tmp_path / "a.mp4"), encoder="copy")
+    out.context = WithAddresses(addresses={"street": uri})
+    out.open()
+    out.write(frame(0, 0.0))
+    out.write(frame(1, last))
+    out.close()
+    assert len(times(tmp_path / "a.mp4")) == wanted
+    out.context.addresses["street"] = "rtsp://camera"
+    out.open()
+    out.write(frame(0, 0.0))
+    with pytest.raises(OutputError, match="copy takes over files only"):
+        out.close()
+
+
+def test_copy_takes_the_stream_that_the_source_took(tmp_path):
+    uri = str(two_streams(tmp_path / "two.mkv", [(64, 48), (320, 240)]))
+    for streams, width in (({}, 320), ({"street": 0}, 64)):
+        out = Video(path=str(tmp_path / "a.mp4"), encoder="copy")
+        out.context = Context(addresses={"street": uri}, streams=streams)
+        out.open()
+        out.write(frame(0, 0.0))
+        out.write(frame(9, 0.36))
+        out.close()
+        with av.open(str(tmp_path / "a.mp4")) as back:
+            assert back.streams.video[0].width == width
+            assert len(times(tmp_path / "a.mp4")) == 10
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+def test_a_video_that_begins_below_zero_begins_at_zero(tmp_path, suffix):
+    out = sink(tmp_path / f"a.{suffix}")
+    for i in range(30):
+        out.write(frame(i, -0.4 + i / 25))
+    out.close()
+    found = [float(at) for at in times(tmp_path / f"a.{suffix}")]
+    assert found == pytest.approx([i / 25 for i in range(30)], abs=0.001)
+    assert out.said == ["street begins at -0.400 s: its video file counts from there, at 0 s"]
+
+
+def test_the_parts_of_a_video_that_begins_below_zero_share_one_clock(tmp_path):
+    out = sink(tmp_path / "a.mp4")
+    for i in range(20):
+        size = (64, 48) if i < 10 else (96, 80)
+        out.write(frame(i, -0.4 + i / 25, size=size, surface=surface(i, *size)))
+    out.close()
+    assert [float(at) for at in times(tmp_path / "a.mp4")] == pytest.approx([i / 25 for i in range(10)])
+    assert [float(at) for at in times(tmp_path / "a-2.mp4")] == pytest.approx([i / 25 for i in range(10, 20)])
+
+
+def test_a_video_that_begins_late_stays_late(tmp_path):
+    out = sink(tmp_path / "a.mp4")
+    for i in range(10):
+        out.write(frame(i, 1.2 + i / 25))
+    out.close()
+    assert float(times(tmp_path / "a.mp4")[0]) == pytest.approx(1.2)
+    assert out.said == []
+
+
+def test_copy_without_addresses_is_said_at_open(tmp_path):
+    with pytest.raises(OutputError, match="copy needs the addresses"):
+        sink(tmp_path / "a.mp4", encoder="copy")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"path": "a.avi"}, "must end in .mp4 or .mkv"),
+        ({"path": "{x}.mp4"}, "placeholder"),
+        ({"path": "a.mp4", "quality": 20, "bitrate": 1000}, "exclude each other"),
+        ({"path": "a.mp4", "preset": "quick"}, "preset must be one of ultrafast"),
+        ({"path": "a.mp4", "preset": "p4", "encoder": "cpu"}, "preset must be one of ultrafast"),
+        ({"path": "a.mp4", "segment": 0.1}, "at least 1s"),
+    ],
+)
+def test_options_that_are_refused(options, said):
+    with pytest.raises(ValueError, match=said):
+        Video(**options)
+
+
+def test_options_of_a_yaml():
+    from pydantic import ValidationError
+
+    from streamkit.config.validate import model_of
+
+    model = model_of(Video)
+    assert model.validate_python({"path": "a.mp4", "bitrate": "4M", "segment": "10min"}) == {
+        "path": "a.mp4", "bitrate": 4_000_000, "segment": 600.0,
+    }  # fmt: skip
+    assert model.validate_python({"path": "a", "bitrate": "1.5k"})["bitrate"] == 1500
+    for bad in ({"bitrate": "4X"}, {"bitrate": 0}, {"quality": 52}, {"encoder": "gpu"}, {"gop": 0}):
+        with pytest.raises(ValidationError):
+            model.validate_python({"path": "a.mp4", **bad})
+
+
+def test_nvenc_needs_a_gpu(tmp_path):
+    with pytest.raises(DeviceError, match="encoder: nvenc needs the pictures on a GPU"):
+        sink(tmp_path / "a.mp4", encoder="nvenc")
+    assert names(tmp_path) == []
+
+
+def without_nvenc(codec, device):
+    raise DeviceError(f"the GPU cuda:{device} cannot encode {codec}; set encoder: cpu")
+
+
+def test_auto_falls_back_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "check_nvenc", without_nvenc)
+    out = sink(tmp_path / "a.mp4", Device("cuda", 1))
+    assert out.said == [
+        "video is encoded on the CPU, each picture copied to it: the GPU cuda:1 cannot encode h264; set encoder: cpu"
+    ]
+    for i in range(3):
+        out.write(frame(i))
+    out.close()
+    assert len(times(tmp_path / "a.mp4")) == 3
+    with pytest.raises(DeviceError, match="cannot encode"):
+        sink(tmp_path / "b.mp4", Device("cuda", 1), encoder="nvenc")
+    assert names(tmp_path) == ["a.mp4"]
+
+
+@pytest.mark.parametrize("encoder", ["auto", "nvenc"])
+def test_nvenc_is_taken_where_it_is(tmp_path, monkeypatch, encoder):
+    asked = []
+
+    def nvenc(encoding, width, height, color, rate, device):
+        asked.append((encoding.codec, width, height, rate, device))
+        return encode.CpuEncoder(encoding, width, height, color, rate, 1, None)
+
+    monkeypatch.setattr(module, "check_nvenc", lambda codec, device: None)
+    monkeypatch.setattr(module, "NvEncoder", nvenc)
+    out = sink(tmp_path / "a.mp4", Device("cuda", 2), encoder=encoder)
+    for i in range(3):
+        out.write(frame(i))
+    out.close()
+    assert asked == [("h264", 64, 48, 25, 2)]
+    assert out.said == []
+
+
+def test_a_folder_that_cannot_be(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="a part of the path is a file"):
+        sink(tmp_path / "file" / "a.mp4")
+    (tmp_path / "old.mp4").touch()
+    with pytest.raises(OutputError, match="it exists"):
+        sink(tmp_path / "old.mp4", if_exists="fail")
+
+
+def test_after_an_error_every_frame_says_it_and_no_file_is_left(tmp_path, monkeypatch):
+    out = sink(tmp_path / "a.mp4")
+    for i in range(3):
+        out.write(frame(i))
+
+    def full(packet):
+        raise OSError(28, "No space left on device")
+
+    out._video._container = types.SimpleNamespace(mux_one=full, close=lambda: None)
+    with pytest.raises(OutputError, match=r"a\.mp4: the disk is full"):
+        write_all(out, range(3, 200))
+    with pytest.raises(OutputError, match="the disk is full"):
+        out.write(frame(300))
+    out.close()
+    assert names(tmp_path) == []
+
+
+SCRIPT = """
+import os, signal, sys
+sys.path.insert(0, {tests!r})
+from support.videos import frame, sink
+out = sink({path!r})
+for i in range(100):
+    out.write(frame(i))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_crash_leaves_nothing_under_the_name(tmp_path):
+    path = tmp_path / "a.mp4"
+    script = SCRIPT.format(tests=str(Path(__file__).parents[2]), path=str(path))
+    done = subprocess.run([sys.executable, "-c", script], timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert names(tmp_path) == [".a.mp4.part"]
+    out = sink(path)
+    out.write(frame(0))
+    out.close()
+    assert names(tmp_path) == ["a.mp4"]
+
+
+def test_a_real_video_goes_through_unharmed(tmp_path, test_data):
+    source = test_data / "videos" / "ahmetozlu_pedestrian.mp4"
+    out = sink(tmp_path / "a.mp4", quality=14)
+    pictures, pts = [], []
+    with av.open(str(source)) as file:
+        for i, one in enumerate(file.decode(video=0)):
+            if i == 40:
+                break
+            pixels = one.reformat(format="nv12").to_ndarray()
+            pictures.append(pixels)
+            pts.append(one.pts * one.time_base)
+            size = (one.width, one.height)
+            out.write(Frame("s", i, float(pts[-1]), *size, surface=Surface(pixels, Color())))
+    out.close()
+    assert max(abs(a - b) for a, b in zip(times(tmp_path / "a.mp4"), pts, strict=True)) < Fraction(1, 1_000_000)
+    with av.open(str(tmp_path / "a.mp4")) as back:
+        for one, pixels in zip(back.decode(video=0), pictures, strict=True):
+            error = np.mean((one.reformat(format="nv12").to_ndarray().astype(float) - pixels) ** 2)
+            assert 10 * np.log10(255**2 / max(error, 1e-9)) > 36

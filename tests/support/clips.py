@@ -1,0 +1,113 @@
+"""Small videos made by PyAV for the tests."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+
+X264 = {
+    "preset": "medium", "x264-params": "keyint=16:bframes=3:b-adapt=0:scenecut=0:b-pyramid=normal:open-gop=1",
+}  # fmt: skip
+"""Leading pictures before each keyframe but the first, some of them references."""
+X265 = {"preset": "fast", "x265-params": "log-level=none:keyint=16:bframes=3:open-gop=1"}
+REFRESH = {"preset": "medium", "x264-params": "keyint=16:intra-refresh=1"}
+
+
+def scene(index: int, width: int, height: int) -> np.ndarray:
+    """A smooth RGB picture that differs from index to index and has no symmetry."""
+    y, x = np.mgrid[0:height, 0:width]
+    red = 255 * x / max(1, width - 1)
+    green = 255 * y / max(1, height - 1)
+    blue = 40 + 8 * (index % 20) + 0 * x
+    return np.stack([red, green, blue], -1).astype(np.uint8)
+
+
+def write(
+    path: Path, width: int = 64, height: int = 48, frames: int = 20, *, codec: str = "libx264", rate: int = 25,
+    pix_fmt: str = "yuv420p", rotation: int = 0, ticks: list[int] | None = None, options: dict | None = None,
+    muxer: str | None = None, first: int = 0, color_range: int | None = None, colorspace: int | None = None,
+    mirrored: bool = False,
+) -> Path:  # fmt: skip
+    """Encode `frames` pictures. `ticks`: their times in 1/1000 s, for a variable rate."""
+    with av.open(str(path), "w", format=muxer) as output:
+        stream = output.add_stream(codec, rate=rate)
+        stream.width, stream.height, stream.pix_fmt = width, height, pix_fmt
+        if codec.startswith("libx26"):
+            stream.options = {"preset": "ultrafast", "x265-params": "log-level=none", **(options or {})}
+        else:
+            stream.options = options or {}
+        if color_range is not None:
+            stream.codec_context.color_range = color_range
+        if colorspace is not None:
+            stream.codec_context.colorspace = colorspace
+        if rotation or mirrored:
+            stream.set_display_rotation(rotation, hflip=mirrored)
+        if ticks is not None:
+            stream.codec_context.time_base = Fraction(1, 1000)
+        for i in range(frames):
+            frame = av.VideoFrame.from_ndarray(scene(first + i, width, height), format="rgb24").reformat(format=pix_fmt)
+            if ticks is not None:
+                frame.pts, frame.time_base = ticks[i], Fraction(1, 1000)
+            else:
+                frame.pts, frame.time_base = i, Fraction(1, rate)
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    return path
+
+
+def two_streams(path: Path, sizes: list[tuple[int, int]], frames: int = 10) -> Path:
+    """A file with a video stream of each size, all of the same frames."""
+    with av.open(str(path), "w") as output:
+        streams = []
+        for width, height in sizes:
+            stream = output.add_stream("libx264", rate=25)
+            stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+            stream.options = {"preset": "ultrafast"}
+            streams.append(stream)
+        for i in range(frames):
+            for stream in streams:
+                pixels = scene(i, stream.width, stream.height)
+                frame = av.VideoFrame.from_ndarray(pixels, format="rgb24").reformat(format="yuv420p")
+                frame.pts, frame.time_base = i, Fraction(1, 25)
+                output.mux(stream.encode(frame))
+        for stream in streams:
+            output.mux(stream.encode(None))
+    return path
+
+
+def shifted(path: Path, given: Path, shift_s: float, **options: str) -> Path:
+    """The packets of a video in another container, with times that begin later."""
+    with av.open(str(given)) as source, av.open(str(path), "w", options=options) as output:
+        stream = output.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.size:
+                ticks = round(shift_s / packet.time_base)
+                if packet.dts is not None:
+                    packet.dts += ticks
+                packet.pts, packet.stream = packet.pts + ticks, stream
+                output.mux(packet)
+    return path
+
+
+def resized(folder: Path, suffix: str) -> Path:
+    """A bare H.264 stream, or one in MPEG-TS, that changes from 64x48 to 96x80 after 10 pictures."""
+    options = {"bf": "0"}
+    one = write(folder / "one.h264", 64, 48, 10, muxer="h264", options=options).read_bytes()
+    two = write(folder / "two.h264", 96, 80, 10, muxer="h264", options=options, first=10).read_bytes()
+    bare = folder / "both.h264"
+    bare.write_bytes(one + two)
+    if suffix == ".h264":
+        return bare
+    path = folder / f"both{suffix}"
+    with av.open(str(bare)) as given, av.open(str(path), "w") as output:
+        stream = output.add_stream_from_template(given.streams.video[0])
+        number = 0
+        for packet in given.demux(video=0):
+            if packet.size:
+                packet.time_base = Fraction(1, 25)
+                packet.pts = packet.dts = number
+                packet.stream = stream
+                output.mux(packet)
+                number += 1
+    return path

@@ -1,0 +1,85 @@
+"""Examples as commands of their own, and what came of them beside what is in the street."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 20
+SCHEMA = Draft202012Validator(json.loads((ROOT / "docs" / "schema" / "streamkit-1.schema.json").read_text()))
+
+
+@pytest.fixture(name="folder")
+def folder_fixture(tmp_path, monkeypatch):
+    """A working folder in which `samples/` is where it is in the checkout, and outputs are the test's own."""
+    (tmp_path / "samples").symlink_to(ROOT / "samples")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def command(*args, expect=0):
+    done = subprocess.run(
+        [sys.executable, ROOT / "run.py", *map(str, args)], capture_output=True, text=True, timeout=150, check=False
+    )
+    assert done.returncode == expect, done.stderr
+    return done
+
+
+def run(name, folder, *more):
+    path = ROOT / name
+    return command("run", path, "--device", "cpu", "--limit", LIMIT, "--report", folder / "report.json", *more)
+
+
+def records(path):
+    """A file's records; those of ours are what the schema says, every one of the first and every tenth after them."""
+    found = [json.loads(text) for text in path.read_text().splitlines()]
+    for one in [*found[:LIMIT], *found[LIMIT::10]]:
+        assert "schema" not in one or [error.message for error in SCHEMA.iter_errors(one)] == []
+    return found
+
+
+def pictures(path):
+    """The luma of every picture, (n, 360, 640) float32, and their times in seconds."""
+    import av
+
+    with av.open(str(path)) as file:
+        found = [(frame.to_ndarray(format="gray"), frame.time) for frame in file.decode(video=0)]
+    return np.array([luma for luma, _ in found], np.float32), [time for _, time in found]
+
+
+def street(n=LIMIT):
+    luma, times = [], []
+    import av
+
+    with av.open(str(ROOT / "samples" / "street.mp4")) as file:
+        for frame in file.decode(video=0):
+            luma.append(frame.to_ndarray(format="gray"))
+            times.append(frame.time)
+            if len(luma) == n:
+                break
+    return np.array(luma, np.float32), times
+
+
+def hits(found, n=LIMIT):
+    """The share of the cars of the ground truth, fully in sight and not small, that were found."""
+    truth = records(ROOT / "samples" / "street.truth.jsonl")[:n]
+    wanted = got = 0
+    for true, record in zip(truth, found, strict=True):
+        for car in true["objects"]:
+            x1, _, x2, _ = car["box"]
+            if car["label"] == "car" and car["visible"] > 0.9 and x2 - x1 > 30:
+                wanted += 1
+                got += any(o["label"] == "car" and iou(o["box"], car["box"]) > 0.5 for o in record["objects"])
+    assert wanted > 10
+    return got / wanted
+
+
+def iou(a, b):
+    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    both = max(0, width) * max(0, height)
+    return both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both)

@@ -1,0 +1,51 @@
+"""One life of a pipeline with an emitter: run as a process of its own, so that it can be killed.
+
+    python life.py OPTIONS SOURCES FRAMES RATE
+
+Sends paced frames of some sources; prints `SOURCE INDEX` once `append` has returned for the frames up to that.
+"""
+
+import json
+import sys
+
+from benchmarks.emitters import add_stages
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Device
+from streamkit.core.stage import default_registry
+from streamkit.emit.emitter import Emitter
+from streamkit.runtime.pipeline import Pipeline
+
+
+def main() -> int:
+    options, names, count, rate = sys.argv[1], sys.argv[2].split(","), int(sys.argv[3]), int(sys.argv[4])
+    write, flush = Emitter.write_encoded, Emitter.flush
+    last: dict[str, int] = {}
+
+    def write_told(self, frame, encoded):
+        write(self, frame, encoded)
+        last[frame.source] = frame.index
+
+    def flush_told(self):
+        flush(self)
+        told = "".join(f"{source} {index}\n" for source, index in last.items())
+        last.clear()
+        if told:
+            sys.stdout.write(told)
+            sys.stdout.flush()
+
+    Emitter.write_encoded, Emitter.flush = write_told, flush_told
+    registry = default_registry()
+    add_stages(registry)
+    each = {"stage": "numbered_frames", "uri": "none", "count": count, "rate": rate}
+    text = json.dumps({
+        "device": "cpu", "sources": dict.fromkeys(names, each), "stages": {"out": json.loads(options)},
+    })  # fmt: skip
+    pipeline = Pipeline(
+        build(read_text(text, registry=registry)), Device("cpu"), say=lambda t: print(t, file=sys.stderr)
+    )
+    return pipeline.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""Pipelines that run into a data set, for the tests of its parts."""
+
+import shutil
+from pathlib import Path
+
+from streamkit.batch.dataset import DataSet, attach
+from streamkit.batch.dataset_commit import commit, open_folder
+from streamkit.batch.identity import file_key
+from streamkit.batch.job import BatchJob, BatchSettings, FrameSelection, Outcome, VideoFile
+from streamkit.batch.tables import DatasetTables
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read, read_source
+from streamkit.config.plan import Graph
+from streamkit.core.stage import Context
+from streamkit.runtime.execution.device import choose
+from streamkit.runtime.pipeline import Pipeline
+
+ROOT = Path(__file__).resolve().parents[2]
+STREET = ROOT / "samples" / "street.mp4"
+PLAIN = """
+device: cpu
+stages:
+  detect: {model: demo}
+  draw: {}
+  video: {path: "a/{source}.mp4"}
+  jsonl: {path: "a/{source}.jsonl"}
+"""
+TRACKED = """
+device: cpu
+stages:
+  detect: {model: demo}
+  track: {}
+  line_counter: {line: [[320, 0], [320, 360]]}
+  jsonl: {path: "a/{source}.jsonl"}
+"""
+HERE = VideoFile("street.mp4", "2026/street.mp4", 1000, "7")
+
+
+def settings(
+    folder: Path, text: str, *formats: str, look: FrameSelection | None = None, **overrides: str
+) -> BatchSettings:
+    """A pipeline in a folder of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pipeline = folder / "pipeline.yaml"
+    pipeline.write_text(text)
+    return BatchSettings(
+        pipeline, tuple(overrides.items()), folder / "out", formats or ("parquet",), look or FrameSelection()
+    )  # fmt: skip
+
+
+def graph_of(made: BatchSettings) -> Graph:
+    set_ = {**dict(made.overrides), "sources": "{}"}
+    return build(read(made.pipeline, set_=set_, may_be_empty=True))
+
+
+def run(
+    made: BatchSettings, graph: Graph, files: dict[str, VideoFile], *, limit: int | None = None, uri: Path = STREET
+):
+    """Run a pipeline's sinks of the data set on videos, each under its key; return the exit code and what was said."""
+    whole = attach(graph, made, {key: file.name for key, file in files.items()})
+    whole.sources = [source for key in files for source in read_source(whole.config, key, str(uri))]
+    said: list[str] = []
+    pipeline = Pipeline(whole, choose("cpu", said.append), limit=limit, say=said.append)
+    return pipeline.run(), said
+
+
+def do(made: BatchSettings, *files: VideoFile, limit: int | None = 40) -> list[str]:
+    """Make a data set of the street as these files; return their keys."""
+    graph = graph_of(made)
+    with open_folder(graph, made) as folder:
+        keys = {file_key(file, folder.pipeline): file for file in files or (HERE,)}
+        code, said = run(made, graph, keys, limit=limit)
+        assert code == 0, said
+        for key, file in keys.items():
+            commit(made, Outcome(BatchJob(file, key), "done", frames=limit or 0, seconds=0.5))
+    return list(keys)
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    """All that is in a folder, with its content."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")
+    }  # fmt: skip
+
+
+def copied(folder: Path, to: Path) -> Path:
+    return Path(shutil.copytree(folder, to))
+
+
+def sink_of(folder, tables=None):
+    made = settings(folder, PLAIN)
+    sink = DataSet(
+        path=str(made.out / "objects" / "key.parquet"), tables=tables or DatasetTables(), names={"key": "a.mp4"}
+    )
+    sink.context = Context(id="dataset.parquet")
+    sink.open()
+    return made, sink

@@ -1,0 +1,160 @@
+"""Scores of tracks against the truth, by TrackEval's own metrics; and what they are measured on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from samples.score import ignored
+from streamkit.core.data import Frame
+from streamkit.stages.analytics.track import Track
+from streamkit.testing.kit import detections, frames, run_stage
+
+Boxes = list[tuple[np.ndarray, np.ndarray]]
+"""For each frame ids (n,) int64 and boxes (n, 4) float64 x1, y1, x2, y2."""
+
+LABELS = ("car", "person", "bike")
+NEAR = 0.5  # the IoU from which a box is a hit
+
+
+# ------------------------------------------------------------------------------------------------ MOTChallenge files
+
+
+def read(path: Path) -> np.ndarray:
+    """(n, 7) float64 of a MOTChallenge file: frame from 1, id, x, y, width, height, score."""
+    return np.loadtxt(path, delimiter=",", ndmin=2)[:, :7]
+
+
+def by_frame(rows: np.ndarray, count: int) -> Boxes:
+    """The ids and boxes of each of `count` frames."""
+    boxes = np.column_stack([rows[:, 2:4], rows[:, 2:4] + rows[:, 4:6]])
+    return [(rows[rows[:, 0] == f, 1].astype(np.int64), boxes[rows[:, 0] == f]) for f in range(1, count + 1)]
+
+
+def given(rows: np.ndarray, step_s: float, width: int, height: int) -> list[Frame]:
+    """Frames with the detections of such a file."""
+    made = frames(int(rows[:, 0].max()), width=width, height=height, step_s=step_s)
+    for frame, (_, boxes) in zip(made, by_frame(rows, len(made)), strict=True):
+        score = rows[rows[:, 0] == frame.index + 1, 6]
+        frame.tables = {"detect": detections(boxes, score, label=["person"] * len(boxes), labels=("person",))}
+    return made
+
+
+# ------------------------------------------------------------------------------------------------------ drawn scenes
+
+
+def every_nth(found: Iterable[Frame], n: int) -> list[Frame]:
+    """The frames as `detect: {every: n}` would give them: those between have no objects, and say so."""
+    made = [dataclasses.replace(frame, tables=dict(frame.tables)) for frame in found]
+    for frame in made:
+        if frame.index % n:
+            frame.tables = {name: table[:0] for name, table in frame.tables.items()}
+            frame.skipped = frozenset(frame.tables)
+    return made
+
+
+def counted(truth: Sequence[dict], found: Boxes) -> tuple[Boxes, Boxes]:
+    """Truth and result without what is ignored: objects of which too little is seen, and what was found on them."""
+    from scipy.optimize import linear_sum_assignment
+
+    kept_truth, kept = [], []
+    for record, (ids, boxes) in zip(truth, found, strict=True):
+        objects = record["objects"]
+        real = np.array([item["box"] for item in objects], float).reshape(-1, 4)
+        number = np.array([item["id"] for item in objects], np.int64)
+        out = np.array([ignored(item) for item in objects], bool)
+        overlap = iou(real, boxes)
+        overlap[overlap < NEAR] = 0
+        rows, columns = linear_sum_assignment(-overlap)
+        on_ignored = columns[(overlap[rows, columns] > 0) & out[rows]]
+        left = np.setdiff1d(np.arange(len(ids)), on_ignored)
+        kept_truth.append((number[~out], real[~out]))
+        kept.append((ids[left], boxes[left]))
+    return kept_truth, kept
+
+
+def truth_of(path: Path) -> list[dict]:
+    """The records of a scene's truth file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+# ----------------------------------------------------------------------------------------------------------- scores
+
+
+def tracked(made: Sequence[Frame], batch: int = 16, **options) -> Boxes:
+    """What `track` with these options makes of frames with detections."""
+    return boxes_of(run_stage(Track(**options), made, batch=batch))
+
+
+def boxes_of(done: Iterable[Frame]) -> Boxes:
+    """The tracks of each frame."""
+    found = []
+    for frame in done:
+        table = frame.detections
+        mine = table.track_id > 0
+        found.append((table.track_id[mine], table.xyxy[mine].astype(float)))
+    return found
+
+
+def lengths(found: Boxes) -> np.ndarray:
+    """In how many frames each track is."""
+    return np.unique(np.concatenate([ids for ids, _ in found]), return_counts=True)[1]
+
+
+def together(parts: Iterable[Boxes]) -> Boxes:
+    """Several sequences as one: their ids are told apart."""
+    return [(ids + 1_000_000 * number, boxes) for number, part in enumerate(parts) for ids, boxes in part]
+
+
+def iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(n, m) overlap of boxes x1, y1, x2, y2."""
+    side = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])
+    both = np.clip(side, 0, None).prod(-1)
+    area = [(box[:, 2:] - box[:, :2]).prod(-1) for box in (a, b)]
+    return both / np.maximum(area[0][:, None] + area[1][None] - both, 1e-9)
+
+
+def box_quality(truth: Boxes, found: Boxes) -> float:
+    """The mean IoU of the boxes that are hits."""
+    from scipy.optimize import linear_sum_assignment
+
+    hits = []
+    for (_, real), (_, boxes) in zip(truth, found, strict=True):
+        overlap = iou(real, boxes)
+        rows, columns = linear_sum_assignment(-np.where(overlap >= NEAR, overlap, 0))
+        hits.append(overlap[rows, columns])
+    every = np.concatenate(hits)
+    return float(every[every >= NEAR].mean())
+
+
+def scores(truth: Boxes, found: Boxes) -> dict[str, float]:
+    """MOTA, IDF1, identity switches and the number of ids of one sequence."""
+    from trackeval.metrics import CLEAR, Identity
+
+    numbers = [
+        {i: n for n, i in enumerate(sorted(set(np.concatenate([ids for ids, _ in side]).tolist())))}
+        for side in (truth, found)
+    ]
+    data = {
+        "gt_ids": [np.array([numbers[0][i] for i in ids.tolist()], int) for ids, _ in truth],
+        "tracker_ids": [np.array([numbers[1][i] for i in ids.tolist()], int) for ids, _ in found],
+        "similarity_scores": [iou(real, boxes) for (_, real), (_, boxes) in zip(truth, found, strict=True)],
+        "num_gt_ids": len(numbers[0]),
+        "num_tracker_ids": len(numbers[1]),
+        "num_gt_dets": sum(len(ids) for ids, _ in truth),
+        "num_tracker_dets": sum(len(ids) for ids, _ in found),
+        "num_timesteps": len(truth),
+    }
+    quiet = {"PRINT_CONFIG": False}
+    clear = CLEAR(quiet).eval_sequence(data)
+    identity = Identity(quiet).eval_sequence(data)
+    return {
+        "MOTA": float(clear["MOTA"]) if data["num_tracker_dets"] else 0.0,
+        "IDF1": float(identity["IDF1"]),
+        "switches": int(clear["IDSW"]),
+        "ids": len(numbers[1]),
+    }

@@ -1,0 +1,40 @@
+"""What lasts, cools down and has a schedule, as plainly as it can be said."""
+
+
+class Plain:
+    """What `Debounce` does for one thing, worked out from the whole history at every step.
+
+    The history has a clock of its own, which stands while the given one goes back.
+    """
+
+    def __init__(self, for_s, clear_s, cooldown_s, gap_s):
+        self.for_s, self.clear_s, self.cooldown_s, self.gap_s = for_s, clear_s, cooldown_s, gap_s
+        self.history, self.events, self.now_s, self.given_s = [], [], 0.0, None
+
+    def step(self, now_s, true, over, opened):
+        past_s = 0.0 if self.given_s is None else now_s - self.given_s
+        self.given_s, self.now_s = now_s, self.now_s + max(past_s, 0.0)
+        anew = not 0 <= past_s <= self.gap_s
+        self.history.append((self.now_s, true and opened and not over, over, opened, anew))
+        raised = bool(self.events) and self.events[-1][1] == "raised"
+        if raised and (not opened or self.lasted(2) >= self.clear_s):
+            self.events.append((self.now_s, "cleared", len(self.history)))
+        elif not raised and self.lasted(1) >= self.for_s and self.now_s - self.last("cleared") >= self.cooldown_s:
+            self.events.append((self.now_s, "raised", len(self.history)))
+        else:
+            return None
+        return self.events[-1][1]
+
+    def last(self, kind):
+        return next((at for at, what, _ in reversed(self.events) if what == kind), float("-inf"))
+
+    def lasted(self, column):
+        """How long it has been true, at steps after the last event that go on from each other; -1 for not at all."""
+        begun = None
+        for step in reversed(self.history[self.events[-1][2] if self.events else 0 :]):
+            if not step[column]:
+                break
+            begun = step[0]
+            if step[4]:
+                break
+        return -1 if begun is None else self.now_s - begun

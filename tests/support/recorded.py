@@ -1,0 +1,79 @@
+"""A video whose pictures say their number, runs that record it at events, and what a clip shows."""
+
+import json
+
+import av
+import numpy as np
+import pytest
+
+from streamkit import FrameStage
+from streamkit.core.data import Frame
+from streamkit.core.stage import Collecting, default_registry, stage
+
+
+def ticker():
+    """A stage that says `ticked` at the frames it is told, and `passed` at every other."""
+    with Collecting(default_registry()):
+
+        @stage("ticker", writes="events", emits=("ticked", "passed"))
+        class Ticker(FrameStage):
+            """Emit at some frames.
+
+            Options:
+                at: the frames' indices.
+            """
+
+            at: tuple[int, ...] = ()
+
+            def process(self, frame: Frame) -> None:
+                frame.emit("ticked" if frame.index in self.at else "passed", n=frame.index)
+
+    return Ticker
+
+
+@pytest.fixture(name="video", scope="module")
+def video_fixture(tmp_path_factory):
+    """10 s, 25 pictures a second, a keyframe every second, B frames; each picture's brightness says its number."""
+    path = tmp_path_factory.mktemp("record") / "gate.mp4"
+    with av.open(str(path), "w") as out:
+        made = out.add_stream("libx264", rate=25)
+        made.width, made.height, made.pix_fmt = 64, 48, "yuv420p"
+        made.options = {"g": "25", "bf": "2", "sc_threshold": "0", "crf": "10"}
+        for i in range(250):
+            planes = np.full((72, 64), 128, np.uint8)
+            planes[:48] = i
+            out.mux(made.encode(av.VideoFrame.from_ndarray(planes, format="yuv420p")))
+        out.mux(made.encode(None))
+    return path
+
+
+@pytest.fixture(name="run")
+def run_fixture(run_pipeline, tmp_path, monkeypatch):
+    """Run `record` on a video with events at these frames; the outcome, and each event of stages behind it."""
+    monkeypatch.chdir(tmp_path)
+
+    def go(video, at, source="", top="", **record):
+        text = f"""
+{top}
+sources: {{gate: {{uri: "{video}", {source}}}}}
+stages:
+  ticker: {{at: {list(at)}}}
+  record: {json.dumps({"when": "ticker.ticked", "before": 2, "after": 1, **record})}
+  collect: {{}}
+"""
+        return run_pipeline(text, extra=[ticker()])
+
+    return go
+
+
+def events(outcome, kind, source="gate"):
+    return [e for one in outcome.records[source] for e in one["events"] if e["kind"] == kind]
+
+
+def shown(path):
+    """Each picture's time in seconds and number; the first must be a keyframe, and none damaged."""
+    with av.open(str(path)) as back:
+        frames = list(back.decode(video=0))
+    assert frames[0].key_frame
+    assert not any(frame.is_corrupt for frame in frames)
+    return [(round(float(f.time), 3), round(float(f.to_ndarray()[:48].mean()))) for f in frames]

@@ -1,0 +1,40 @@
+"""What trackers are measured on: the demo network's detections on drawn scenes, a public one's on a real video."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from samples.draw_street import SEED, draw
+from samples.scene import plan
+from streamkit.core.data import Frame
+from streamkit.models.card import load_card
+from streamkit.stages.inference.detect import Detect
+from streamkit.stages.sources.source import VideoSource
+from streamkit.testing.kit import run_stage
+from support import mot
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def found_in(film: Path, **options) -> list[Frame]:
+    """The frames of a film with what a detector finds in them, without their pictures."""
+    frames = run_stage(Detect(**options), run_stage(VideoSource(uri=str(film))))
+    return [dataclasses.replace(frame, surface=None) for frame in frames]
+
+
+def scene(seed: int, folder: Path) -> tuple[list[Frame], list[dict]]:
+    """A drawn scene: the frames with the demo network's detections, and the truth. Its film goes into the folder."""
+    if seed == SEED:
+        film, truth = ROOT / "samples" / "street.mp4", mot.truth_of(ROOT / "samples" / "street.truth.jsonl")
+    else:
+        film = folder / f"{seed}.mp4"
+        truth = draw(plan(seed), film)
+    return found_in(film, model=load_card(ROOT / "models" / "demo.yaml"), min_score=0.1), truth
+
+
+def campus(data: Path) -> list[Frame]:
+    """The frames of vtest_480x360.mp4 with the people that YOLOX-nano finds there."""
+    card = load_card(ROOT / "models" / "yolox-nano.yaml")
+    card = card.with_file(data / "models" / "yolox_nano_dyn.onnx")
+    return found_in(data / "videos" / "vtest_480x360.mp4", model=card, labels=["person"], min_score=0.1)

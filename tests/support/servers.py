@@ -1,0 +1,79 @@
+"""A real pipeline behind a real server on loopback, with clips that play as cameras do."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from streamkit.cli.serve import prepare
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.serve.app import create_app
+from streamkit.serve.engine import ServeEngine
+from streamkit.serve.server import address, listen, serving
+from streamkit.serve.token import Token
+
+TOKEN = "the token of the tests"
+SECRET = "geheim-4711"
+
+PIPELINE = f"""
+plugins: [plugins]
+sources:
+  street: {{uri: samples/street.mp4, pace: realtime, loop: true, phase: 1}}
+  gate: {{uri: "rtsp://operator:{SECRET}@127.0.0.1:9/stream1?token={SECRET}"}}
+stages:
+  detect: {{model: demo}}
+  track: {{stage: simple_track}}
+  line: {{stage: line_counter, line: [[320, 60], [320, 360]]}}
+"""
+
+
+@dataclass
+class Served:
+    """A server: its address, a client without the token, and one that shows it."""
+
+    url: str
+    engine: ServeEngine
+    app: Any
+    open: httpx.Client
+    client: httpx.Client
+    said: list[str]
+
+    def until(self, true: Any, seconds: float = 30.0) -> Any:
+        """Wait until `true()` is something, and return it."""
+        end = time.monotonic() + seconds
+        while not (found := true()):
+            assert time.monotonic() < end, f"not within {seconds} s"
+            time.sleep(0.05)
+        return found
+
+    def source(self, id_: str) -> dict[str, Any]:
+        return next((one for one in self.client.get("/sources").json() if one["id"] == id_), {})
+
+    def running(self, id_: str) -> dict[str, Any]:
+        return self.until(lambda: (found := self.source(id_)).get("state") == "running" and found["frames"] and found)
+
+
+@contextmanager
+def served(text: str, root: Any, *, port: int = 0, allow_files: bool = False, **options: Any) -> Iterator[Served]:
+    said: list[str] = []
+    running, gallery = prepare(build(read_text(text, folder=root)), said.append)
+    engine = ServeEngine(running, gallery, allow_files=allow_files)
+    listening = listen("127.0.0.1", port)
+    url = address("127.0.0.1", listening)
+    app = create_app(engine, Token(TOKEN), **options)
+    thread = threading.Thread(target=running.run, daemon=True)
+    with serving(app, listening, refused=engine.refused), httpx.Client(base_url=url, timeout=20) as plain, httpx.Client(
+        base_url=url, timeout=20, headers={"authorization": f"Bearer {TOKEN}"}
+    ) as client:  # fmt: skip
+        thread.start()
+        try:
+            yield Served(url, engine, app, plain, client, said)
+        finally:
+            running.stop()
+            thread.join(20)
+            assert not thread.is_alive(), "the pipeline does not end"

@@ -1,0 +1,72 @@
+"""Scenes for `snapshot`, and what it made of them: pictures with one object of a colour, and events."""
+
+from pathlib import Path
+
+import numpy as np
+
+from streamkit.core.data import Color, Surface
+from streamkit.ops.color import from_rgb
+from streamkit.stages.video.snapshot import Snapshot
+from streamkit.testing.kit import detections, frames, run_stage
+
+WIDTH, HEIGHT = 320, 240
+
+
+def painted(x1, y1, x2, y2, color, detail=True):
+    """A gray picture with a rectangle of a colour, which has stripes or not."""
+    rgb = np.full((HEIGHT, WIDTH, 3), 90, np.uint8)
+    rgb[y1:y2, x1:x2] = color
+    if detail:
+        rgb[y1:y2:4, x1:x2] //= 2
+    return Surface(from_rgb(rgb, Color()), Color())
+
+
+RED, GREEN, BLUE = (200, 40, 40), (40, 180, 40), (40, 40, 220)
+
+
+def scene(views, source="gate", track=7, step_s=1.0):
+    """A frame for each view, (box, colour, detail) or None: the one object on it."""
+    made = frames(len(views), source, width=WIDTH, height=HEIGHT, step_s=step_s)
+    for frame, view in zip(made, views, strict=True):
+        boxes = [] if view is None else [view[0]]
+        frame.surface = painted(0, 0, 2, 2, RED) if view is None else painted(*view[0], *view[1:])
+        frame.tables = {"detect": detections(boxes, track_id=[track] * len(boxes), label=["person"] * len(boxes))}
+    return made
+
+
+SMALL, LARGE = (40, 40, 80, 100), (120, 60, 200, 200)
+
+
+def happen(frame, kind="crossed", track=7):
+    frame.stage = "door"
+    frame.emit(kind, track, direction="in")
+
+
+def snap(given, batch=4, **options):
+    made = Snapshot(
+        **{"when": "door.crossed", "path": "snaps/{source}/{date}/{time}_{label}_{track_id}.jpg", **options}
+    )
+    found = run_stage(made, given, batch=batch)
+    return found, dict(made.context.counters.values)
+
+
+def files():
+    return sorted(path.as_posix() for path in Path("snaps").rglob("*") if path.is_file())
+
+
+def looks(path):
+    """The colour of the middle of a picture, RGB, and its size (h, w)."""
+    import cv2
+
+    picture = cv2.imread(str(path))[..., ::-1].astype(int)
+    height, width = picture.shape[:2]
+    part = picture[height // 3 : 2 * height // 3, width // 3 : 2 * width // 3]
+    return np.median(part, axis=(0, 1)), (height, width)
+
+
+def near(color, other):
+    return np.abs(np.asarray(color) - other).max() < 40
+
+
+def saved(found):
+    return [(frame.index, event) for frame in found for event in frame.events if event.kind == "saved"]

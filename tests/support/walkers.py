@@ -1,0 +1,31 @@
+"""Boxes that walk through made-up frames, and the numbers that `track` gives them."""
+
+import numpy as np
+
+from streamkit.stages.analytics.track import Track
+from streamkit.testing.kit import detections, frames, run_stage
+
+METHODS = ("bytetrack", "botsort", "ocsort", "sort", "iou")
+
+
+def walkers(count, places, source="a", step_s=0.04, speed=50.0, size=(40, 80), **columns):
+    """Frames of one source in which boxes at these (x, y) walk to the right at `speed` pixels a second."""
+    made = frames(count, source, step_s=step_s)
+    for frame in made:
+        boxes = [[x + speed * frame.pts_s, y, x + speed * frame.pts_s + size[0], y + size[1]] for x, y in places]
+        frame.tables = {"detect": detections(boxes, [0.9] * len(boxes), labels=("car", "person"), **columns)}
+    return made
+
+
+def without(frame, *rows):
+    """Take objects out of a frame's table."""
+    table = frame.detections
+    frame.tables = {"detect": table[np.setdiff1d(np.arange(len(table)), rows)]}
+
+
+def ids(done):
+    return [frame.detections.track_id.tolist() for frame in done]
+
+
+def track(given, batch=4, **options):
+    return ids(run_stage(Track(**options), given, batch=batch))

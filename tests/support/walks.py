@@ -1,0 +1,156 @@
+"""Synthetic tracks, and counting them the plain way: one track after the other, one frame after the other."""
+
+import itertools
+import math
+from fractions import Fraction
+
+from streamkit.testing.kit import detections, frames, run_stage
+
+
+def walk(tracks, *, source="test", times=None, step_s=0.04, width=640, height=360, label="person"):
+    """Frames of one source on which each track's foot point is where it is told to be, None where it is not seen.
+
+    `tracks` maps a track's number to its places, one a frame; `times` are the frames' times in seconds.
+    """
+    n = max(map(len, tracks.values()), default=0)
+    given = frames(n, source, step_s=step_s, width=width, height=height)
+    for i, frame in enumerate(given):
+        if times is not None:
+            frame.pts_s = times[i]
+        here = {t: places[i] for t, places in tracks.items() if i < len(places) and places[i] is not None}
+        boxes = [[x - 4, y - 20, x + 4, y] for x, y in here.values()]
+        names = [label if isinstance(label, str) else label[t] for t in here]
+        every = (label,) if isinstance(label, str) else tuple(dict.fromkeys(label.values()))
+        frame.detections = detections(boxes, track_id=list(here), label=names, labels=every)
+    return given
+
+
+def told(stage, given, batch=4):
+    """What a stage says, in order of frames: (frame, kind, track, data)."""
+    done = run_stage(stage, given, batch=batch)
+    return [(e.frame, e.kind, e.track_id, e.data) for frame in done for e in frame.events]
+
+
+_LITTLE = Fraction(1, 2**300)
+
+
+def moved(p):
+    """The place a little to the right, and by the square of that down: it lies on no line, and is on no corner."""
+    return Fraction(p[0]) + _LITTLE, Fraction(p[1]) + _LITTLE**2
+
+
+def right_of(a, b, p):
+    """Whether p is right of the line from a to b, exactly."""
+    (ax, ay), (bx, by), (px, py) = ([Fraction(v) for v in point] for point in (a, b, p))
+    return (bx - ax) * (py - ay) > (by - ay) * (px - ax)
+
+
+def gap(p, a, b):
+    """The distance of p from the segment ab."""
+    dx, dy = b[0] - a[0], b[1] - a[1]
+    share = min(1, max(0, ((p[0] - a[0]) * dx + (p[1] - a[1]) * dy) / (dx * dx + dy * dy)))
+    return math.hypot(p[0] - a[0] - share * dx, p[1] - a[1] - share * dy)
+
+
+def passes(line, p, q):
+    """The passes of the step from p to q over a line's parts: 1 from left to right, -1 from right to left."""
+    found = []
+    p, q = moved(p), moved(q)
+    for a, b in itertools.pairwise(line):
+        before, after = right_of(a, b, p), right_of(a, b, q)
+        if before != after and right_of(p, q, a) != right_of(p, q, b):
+            found.append(1 if after else -1)
+    return found
+
+
+def crossings(line, places, times, *, margin, hold=0.0, max_gap=10.0):
+    """(frame, way) of one track's crossings, as docs/counting.md says it."""
+    found, last, seen = [], None, None
+    net, armed, far = 0, False, None
+    for i, (p, t) in enumerate(zip(places, times, strict=True)):
+        if p is None:
+            continue
+        if last is None or t - seen > max_gap:
+            net, armed, far = 0, False, None
+        else:
+            step = passes(line, last, p)
+            net += sum(step)
+            far = None if step else far
+        last, seen = p, t
+        if min(gap(p, a, b) for a, b in itertools.pairwise(line)) < margin:
+            far = None
+        elif not armed:
+            armed, net = True, 0
+        elif net:
+            far = t if far is None else far
+            if t - far >= hold:
+                found.append((i, 1 if net > 0 else -1))
+                net = 0
+    return found
+
+
+def inside(area, p):
+    """Whether p is in a polygon: it is where a way from far left passes the edges an odd number of times."""
+    x, y = moved(p)
+    odd = False
+    for (ax, ay), (bx, by) in zip(area, [*area[1:], area[0]], strict=True):
+        ax, ay, bx, by = map(Fraction, (ax, ay, bx, by))
+        if (ay < y) != (by < y) and x > ax + (y - ay) * (bx - ax) / (by - ay):
+            odd = not odd
+    return odd
+
+
+def stays(area, places, times, *, margin, hold=0.0, max_gap=2.0):
+    """(entered, left, lost) in seconds of one track's stays; the last may have no end (None)."""
+    found, is_in, since, seen = [], False, None, None
+    for p, t in zip(places, times, strict=True):
+        if seen is not None and t - seen > max_gap:
+            if is_in:
+                found[-1] = (found[-1][0], seen, True)
+            is_in, since, seen = False, None, None
+        if p is None:
+            continue
+        seen, now = t, inside(area, p)
+        if is_in and not now:
+            now = min(gap(p, a, b) for a, b in zip(area, [*area[1:], area[0]], strict=True)) < margin
+        if now == is_in:
+            since = None
+            continue
+        since = t if since is None else since
+        if t - since >= hold:
+            if now:
+                found.append((since, None, False))
+            else:
+                found[-1] = (found[-1][0], since, False)
+            is_in, since = now, None
+    return found
+
+
+def scene(seed, step=1):
+    """The true objects of a drawn street, as frames and as each track's boxes by frame; its labels by track."""
+    from samples.scene import plan
+
+    made = plan(seed, seconds=16, check=False)
+    tracks, labels, given = {}, {}, frames(made.frames // step, f"street {seed}", step_s=step / made.fps)
+    for i, frame in enumerate(given):
+        found = made.objects(i * step)
+        names = [one["label"] for one in found]
+        every = ("car", "person", "bike")
+        frame.detections = detections(
+            [one["box"] for one in found], track_id=[one["id"] for one in found], label=names, labels=every
+        )
+        for one, box in zip(found, frame.detections.xyxy.tolist(), strict=True):
+            tracks.setdefault(one["id"], [None] * len(given))[i] = box
+            labels[one["id"]] = one["label"]
+    return given, tracks, labels
+
+
+def feet(boxes, width=640, height=360):
+    """The foot points that count, of boxes by frame."""
+    return [
+        None if box is None else (
+            min(max((min(max(box[0], 0), width) + min(max(box[2], 0), width)) / 2, 0.5), width - 0.5),
+            min(max(min(max(box[3], 0), height), 0.5), height - 0.5),
+        )
+        for box in boxes
+    ]  # fmt: skip

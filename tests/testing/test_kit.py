@@ -1,0 +1,288 @@
+from dataclasses import field
+
+import numpy as np
+import pytest
+
+from streamkit import Batch, BatchStage, Count, FrameStage, Sink, Source, StreamStage
+from streamkit.core.data import Color
+from streamkit.core.errors import StageError
+from streamkit.core.stage import Collecting, Composite, CompositePart, Registry, stage
+from streamkit.ops.color import to_rgb
+from streamkit.testing.kit import detections, frames, run_stage
+
+REGISTRY = Registry()
+LOG: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _clear_log():
+    LOG.clear()
+
+
+with Collecting(REGISTRY):
+
+    @stage("mark", reads="detections", writes="events")
+    class Mark(FrameStage):
+        """Say how many frames this instance has seen."""
+
+        start: int = 0
+        seen: int = field(default=0, init=False)
+
+        def open(self):
+            LOG.append(f"open {self.context.id}")
+
+        def close(self):
+            LOG.append("close")
+
+        def process(self, frame):
+            self.seen += 1
+            frame.emit("seen", n=self.start + self.seen)
+
+    @stage("halve", reads="detections")
+    class Halve(FrameStage):
+        """Keep every second object."""
+
+        def process(self, frame):
+            frame.detections = frame.detections[::2]
+
+    @stage("fragile")
+    class Fragile(FrameStage):
+        """Fail on one frame."""
+
+        bad: int = 1
+
+        def process(self, frame):
+            if frame.index == self.bad:
+                raise KeyError("colour")
+
+    @stage("sizes", writes="detections")
+    class Sizes(BatchStage):
+        """Write the batch's size into a column."""
+
+        limit: Count = 9
+
+        def process(self, batch: Batch) -> Batch:
+            LOG.append(f"{len(batch)} of {self.context.batch_sizes}")
+            self.context.counters.add("batches")
+            table = detections([[0, 0, 1, 1]] * len(batch), size=[float(len(batch))] * len(batch))
+            batch.tables["sizes"] = table.with_columns(batch_row=np.arange(len(batch), dtype=np.int32))
+            return batch
+
+    @stage("count_up")
+    class CountUp(StreamStage):
+        """Number each source's frames."""
+
+        def new_state(self, source):
+            LOG.append(f"begin {source}")
+            return [0]
+
+        def process(self, batch, states):
+            for frame in batch.frames:
+                states[frame.source][0] += 1
+                frame.emit("numbered", n=states[frame.source][0])
+            return batch
+
+    @stage("collect")
+    class Collect(Sink):
+        """Keep what is written."""
+
+        path: str | None = None
+        kept: list = field(default_factory=list, init=False)
+
+        def write(self, frame):
+            self.kept.append((frame.source, frame.index, frame.error))
+
+        def end(self, source):
+            self.kept.append((source, "end", None))
+
+        def close(self):
+            self.kept.append("closed")
+
+    @stage("three")
+    class Three(Source):
+        """Make three frames."""
+
+        def open(self):
+            LOG.append("open")
+
+        def close(self):
+            LOG.append("close")
+
+        def frames(self):
+            yield from frames(3, self.context.id)
+
+    @stage("pair")
+    class Pair(Composite):
+        """Two stages in one."""
+
+        def parts(self):
+            return [CompositePart("count", CountUp, {}), CompositePart("mark", Mark, {"start": 10})]
+
+
+def test_frames_are_in_order_and_of_the_size_asked_for():
+    made = frames(3, "gate", width=64, height=36, step_s=0.5, start=4)
+    assert [(f.source, f.index, f.pts_s, f.width, f.height) for f in made] == [
+        ("gate", 4, 2.0, 64, 36), ("gate", 5, 2.5, 64, 36), ("gate", 6, 3.0, 64, 36),
+    ]  # fmt: skip
+    assert made[0].surface is None
+    assert len(made[0].detections) == 0
+
+
+def test_frames_can_have_pixels():
+    (plain,) = frames(1, width=63, height=35, pixels=True)
+    assert (plain.surface.width, plain.surface.height) == (64, 36)
+    picture = np.zeros((20, 30, 3), np.uint8)
+    picture[:, 10:20] = (200, 30, 90)
+    (frame,) = frames(1, pixels=picture)
+    assert (frame.width, frame.height, frame.surface.color) == (30, 20, Color())
+    shown = to_rgb(frame.surface, 30, 20)
+    assert np.abs(shown[5, 15].astype(int) - (200, 30, 90)).max() <= 3
+    assert shown[5, 2].max() <= 3
+
+
+def test_frames_refuse_pictures_of_another_shape():
+    with pytest.raises(ValueError, match=r"pixels must be uint8 of shape \(height, width, 3\), got float64\[4, 4\]"):
+        frames(1, pixels=np.zeros((4, 4)))
+
+
+def test_detections_from_lists():
+    table = detections([[1, 2, 3, 4], [5, 6, 7, 8]], label=["car", "bike"], track_id=[7, -1], speed=[1.5, 2.5])
+    assert table.xyxy.dtype == np.float32
+    assert table.score.tolist() == [1, 1]
+    assert table.labels == ("car", "bike")
+    assert table.label == ["car", "bike"]
+    assert table.track_id.tolist() == [7, -1]
+    assert table.extra["speed"].tolist() == [1.5, 2.5]
+    known = detections([[1, 2, 3, 4]], label=["car"], labels=("person", "car"))
+    assert known.class_id.tolist() == [1]
+    assert len(detections()) == 0
+    assert detections().track_id is None
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"score": [0.5, 0.5]}, r"Detections.score must have shape \(1,\)"),
+        ({"label": ["car"], "class_id": [0]}, "label or class_id, not both"),
+        ({"label": ["lorry"], "labels": ("car",)}, "label 'lorry' is not among labels: car"),
+    ],
+)
+def test_detections_refuse_what_does_not_fit(options, text):
+    with pytest.raises(ValueError, match=text):
+        detections([[1, 2, 3, 4]], **options)
+
+
+def test_a_frame_stage_runs_from_open_to_close_and_leaves_the_given_frames_alone():
+    mark, given = Mark(start=5), frames(3)
+    done = run_stage(mark, given)
+    assert [frame.events[0].data["n"] for frame in done] == [6, 7, 8]
+    assert [(e.kind, e.stage, e.source, e.frame) for e in done[2].events] == [("seen", "mark", "test", 2)]
+    assert mark.seen == 3
+    assert LOG == ["open mark", "close"]
+    assert given[0].events == []
+
+
+def test_each_source_has_an_instance_with_the_same_options():
+    mark = Mark(start=5)
+    mixed = [f for pair in zip(frames(2, "a"), frames(2, "b"), strict=True) for f in pair]
+    done = run_stage(mark, mixed, batch=3, stage_id="m")
+    assert [(f.source, f.events[0].data["n"]) for f in done] == [("a", 6), ("b", 6), ("a", 7), ("b", 7)]
+    assert done[0].events[0].stage == "m"
+    assert mark.seen == 2
+    assert LOG.count("open m") == LOG.count("close") == 2
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5, (1, 3)])
+def test_tables_come_back_for_each_frame_whatever_the_batch(batch):
+    given = frames(4)
+    for i, frame in enumerate(given):
+        frame.detections = detections([[j, 0, j + 1, 1] for j in range(i)], label=["car", "bike", "bus"][:i])
+    done = run_stage(Halve(), given, batch=batch)
+    assert [f.detections.xyxy[:, 0].tolist() for f in done] == [[], [0], [0], [0, 2]]
+    assert [f.detections.label for f in done] == [[], ["car"], ["car"], ["car", "bus"]]
+    assert [len(f.detections) for f in given] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("batch", [0, -1, (2, 0), ()])
+def test_a_batch_of_no_frames_is_refused(batch):
+    with pytest.raises(ValueError, match="batch must be a whole number from 1, or a list of such numbers, got "):
+        run_stage(Halve(), frames(2), batch=batch)
+    assert LOG == []
+
+
+def test_class_names_that_differ_from_frame_to_frame_stay_right_in_one_batch():
+    given = frames(2)
+    given[0].detections = detections([[0, 0, 1, 1]], label=["car"])
+    given[1].detections = detections([[0, 0, 1, 1], [0, 0, 2, 2]], label=["person", "car"])
+    done = run_stage(Halve(), given)
+    assert [f.detections.label for f in done] == [["car"], ["person"]]
+    assert done[0].detections.labels == done[1].detections.labels == ("car", "person")
+
+
+def test_a_batch_stage_sees_the_batches_asked_for():
+    sizes = Sizes()
+    done = run_stage(sizes, frames(6), batch=(1, 3))
+    assert LOG == ["1 of (1, 2, 3)", "3 of (1, 2, 3)", "1 of (1, 2, 3)", "1 of (1, 2, 3)"]
+    assert [f.tables["sizes"].extra["size"].tolist() for f in done] == [[1], [3], [3], [3], [1], [1]]
+    assert sizes.context.counters["batches"] == 4
+
+
+def test_a_stream_stage_has_a_state_for_each_source():
+    done = run_stage(CountUp(), [*frames(2, "a"), *frames(2, "b")], batch=3)
+    assert [f.events[0].data["n"] for f in done] == [1, 2, 1, 2]
+    assert LOG == ["begin a", "begin b"]
+
+
+def test_a_sink_is_told_of_every_end_and_closed():
+    sink = Collect()
+    done = run_stage(sink, [*frames(2, "a"), *frames(1, "b")], batch=2)
+    assert sink.kept == [
+        ("a", 0, None),
+        ("a", 1, None),
+        ("a", "end", None),
+        ("b", 0, None),
+        ("b", "end", None),
+        "closed",
+    ]
+    assert [f.index for f in done] == [0, 1, 0]
+
+
+def test_a_sink_with_a_source_in_its_path_has_an_instance_a_path():
+    sink = Collect(path="{source}.x")
+    run_stage(sink, [*frames(1, "a"), *frames(1, "b")])
+    assert sink.kept == []
+
+
+def test_a_source_hands_over_its_frames():
+    assert [(f.source, f.index) for f in run_stage(Three())] == [("three", 0), ("three", 1), ("three", 2)]
+    assert LOG == ["open", "close"]
+
+
+def test_a_composite_runs_part_after_part():
+    done = run_stage(Pair(), frames(2), batch=1)
+    assert [[(e.stage, e.data["n"]) for e in f.events] for f in done] == [
+        [("pair.count", 1), ("pair.mark", 11)], [("pair.count", 2), ("pair.mark", 12)],
+    ]  # fmt: skip
+
+
+def test_what_a_stage_raises_comes_out_with_its_place():
+    with pytest.raises(StageError, match=r"fragile failed on test frame 1 \(0\.04 s\): KeyError: 'colour'") as caught:
+        run_stage(Fragile(), frames(3))
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_with_skip_the_frame_is_marked_and_the_others_go_on():
+    done = run_stage(Fragile(), frames(3), on_error="skip")
+    first, failed, last = (f.error for f in done)
+    assert (first, last) == (None, None)
+    assert failed.startswith("fragile failed on test frame 1 (0.04 s): KeyError: 'colour' (test_kit.py:")
+    assert [f.index for f in done] == [0, 1, 2]
+
+
+def test_the_shipped_detector_runs_as_a_stage():
+    from streamkit.models.card import find_card, load_card
+    from streamkit.stages.inference.detect import Detect
+
+    done = run_stage(Detect(model=load_card(find_card("demo"))), frames(2, pixels=True), batch=2)
+    assert [list(f.tables) for f in done] == [["detect"], ["detect"]]
+    assert [f.detections.labels for f in done] == [("car", "person", "bike")] * 2
