@@ -13,7 +13,7 @@ sources:
 stages:
   draw: {{}}
 alarms:
-  camera_down: {{when: "down_s > 0.2"}}
+  camera_down: {{when: "down_s > 0.2 && cause == 'refused'"}}
   never: total_fps > 1e6
 """
 
@@ -30,7 +30,7 @@ def test_the_api_tells_what_is_raised_and_keeps_it_among_the_events(alarmed):
     assert (status["alarm"], status["source"]) == ("camera_down", "gate")
     assert re.fullmatch(r'camera "gate" has been down for \d+ s \(refused\)', status["text"])
     down, never = alarmed.open.get("/alarms").json()
-    assert (down["name"], down["rule"], down["count"]) == ("camera_down", "down_s > 0.2", 1)
+    assert (down["name"], down["rule"], down["count"]) == ("camera_down", "down_s > 0.2 && cause == 'refused'", 1)
     assert down["raised"][0]["source"] == "gate"
     assert (never["count"], never["raised"]) == (0, [])
     (event,) = alarmed.open.get("/events").json()
