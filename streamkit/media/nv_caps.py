@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -71,24 +73,36 @@ def capabilities(device: int, codec: str, bits: int = 8) -> dict[str, int]:
     Raises:
         RuntimeError: PyNvVideoCodec does not load.
     """
-    import cupy
-
     module = nv_module()
     if isinstance(module, str):
         raise RuntimeError(module)
     try:
-        return dict(
-            module.GetDecoderCaps(
-                gpuid=device,
-                codec=getattr(module.cudaVideoCodec, CODECS[codec]),
-                chromaformat=module.cudaVideoChromaFormat(_CHROMA_420),
-                bitdepth=bits,
+        with primary_context(device):
+            return dict(
+                module.GetDecoderCaps(
+                    gpuid=device,
+                    codec=getattr(module.cudaVideoCodec, CODECS[codec]),
+                    chromaformat=module.cudaVideoChromaFormat(_CHROMA_420),
+                    bitdepth=bits,
+                )
             )
-        )
     except Exception as error:  # its own exception types; all mean that there is no answer
         return {"supported": 0, "width_max": 0, "height_max": 0, "error": str(error)}  # type: ignore[dict-item]
+
+
+@contextmanager
+def primary_context(device: int) -> Iterator[None]:
+    """Make the device's primary CUDA context current again after the block.
+
+    Some calls of PyNvVideoCodec leave another context current, or none. CuPy's kernels belong to the primary context:
+    under another one their launches fail with CUDA_ERROR_INVALID_HANDLE.
+    """
+    import cupy
+
+    try:
+        yield
     finally:
-        cupy.cuda.runtime.setDevice(device)  # the call leaves no context current
+        cupy.cuda.runtime.setDevice(device)
 
 
 _CHROMA_WORDS = {400: "no", 422: "4:2:2", 444: "4:4:4"}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streamkit.core.data import Color, Surface
 from streamkit.core.errors import DeviceError, MissingPackage
 from streamkit.media.encode import H273, TIME_BASE, Encoding
+from streamkit.media.nv_caps import primary_context
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
@@ -31,7 +32,8 @@ def check_nvenc(codec: str, device: int) -> None:
     except Exception as error:  # its import talks to the driver
         raise DeviceError(f"NVENC cannot be used: {_first_line(error)}; set encoder: cpu") from error
     try:
-        nvc.CreateEncoder(640, 384, "NV12", False, gpu_id=device, codec=codec)
+        with primary_context(device):
+            nvc.CreateEncoder(640, 384, "NV12", False, gpu_id=device, codec=codec)
     except Exception as error:
         raise DeviceError(
             f"the GPU cuda:{device} cannot encode {codec} ({_first_line(error)}); set encoder: cpu, or auto, which "
@@ -76,7 +78,8 @@ class NvEncoder:
         else:
             asked["cq"] = 23 if encoding.quality is None else encoding.quality
         self._nvc, self._codec, self._color = nvc, encoding.codec, color
-        self._encoder = nvc.CreateEncoder(width, height, "NV12", False, **asked)
+        with primary_context(device):
+            self._encoder = nvc.CreateEncoder(width, height, "NV12", False, **asked)
         self._inside: dict[int, Surface] = {}  # the encoder may still read them
         self._stream: Any = None
 

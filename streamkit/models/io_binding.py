@@ -15,6 +15,10 @@ from streamkit.ops import traffic
 
 _SETTLE_EVERY = 1024  # runs
 
+# Streams of sessions that are not settled. The objects of a garbage cycle are finalized in any order: without this
+# reference, a stream could be destroyed before its session's last run.
+_streams: dict[int, Any] = {}
+
 
 class IoBinding:
     """Runs a session with inputs and outputs bound by device address, on one CUDA stream.
@@ -32,6 +36,7 @@ class IoBinding:
         self.binding = session.io_binding()  # first, so that what it holds of the session goes before the session does
         self.session, self.info, self.index, self.cuda_graph = session, info, index, cuda_graph
         self.stream = cupy.cuda.get_current_stream()
+        _streams[id(self)] = self.stream
         self.options = ort.RunOptions()
         self.options.add_run_config_entry("disable_synchronize_execution_providers", "1")
         if cuda_graph:
@@ -75,6 +80,7 @@ class IoBinding:
         if not sys.is_finalizing():
             with contextlib.suppress(Exception):  # a device that failed has nothing under way
                 self.settle()
+            _streams.pop(id(self), None)
 
     def _on_device(self, name: str, feed: Array) -> Array:
         import cupy

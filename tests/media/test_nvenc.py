@@ -1,3 +1,4 @@
+import contextlib
 import io
 import sys
 import types
@@ -37,8 +38,10 @@ class FakeNvenc:
     """PyNvVideoCodec's encoder as its samples use it, with x264 inside: Annex B, no B pictures, a delay of two."""
 
     broken = False
+    context = "primary of 0"  # the one that is current
 
     def __init__(self, width, height, layout, use_cpu_buffer, **asked):
+        FakeNvenc.context = "its own"
         if FakeNvenc.broken:
             raise RuntimeError("nvEncOpenEncodeSessionEx failed\nerror 2")
         assert (layout, use_cpu_buffer, asked["codec"]) == ("NV12", False, "h264")
@@ -86,6 +89,8 @@ def nvenc(monkeypatch):
     module.CreateEncoder = FakeNvenc
     module.NV_ENC_PIC_PARAMS = lambda: types.SimpleNamespace(inputTimeStamp=0)
     monkeypatch.setitem(sys.modules, "PyNvVideoCodec", module)
+    runtime = types.SimpleNamespace(setDevice=lambda index: setattr(FakeNvenc, "context", f"primary of {index}"))
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime)))
     monkeypatch.setattr(FakeNvenc, "broken", False)
     return FakeNvenc
 
@@ -96,6 +101,7 @@ def test_the_bitstream_of_nvenc_becomes_a_file(tmp_path, nvenc, suffix):
     file = WholeFile(path)
     file.begin()
     coder = NvEncoder(Encoding(gop=5), W, H, color, Fraction(25), 0)
+    assert nvenc.context == "primary of 0"
     video = VideoWriter(file, coder)
     times = [i * TIME_BASE.denominator // 25 + (i > 6) * 1_000_000 + 40_000_000 for i in range(12)]
     for i, ticks in enumerate(times):
@@ -120,11 +126,13 @@ def test_the_bitstream_of_nvenc_becomes_a_file(tmp_path, nvenc, suffix):
 
 def test_check_nvenc(monkeypatch, nvenc):
     check_nvenc("h264", 0)
+    assert nvenc.context == "primary of 0"
     monkeypatch.setattr(nvenc, "broken", True)
     with pytest.raises(
         DeviceError, match=r"cuda:1 cannot encode h264 \(nvEncOpenEncodeSessionEx failed\); set encoder"
     ):
         check_nvenc("h264", 1)
+    assert nvenc.context == "primary of 1"
     monkeypatch.setitem(sys.modules, "PyNvVideoCodec", None)
     with pytest.raises(MissingPackage, match=r"encoder: nvenc needs the package PyNvVideoCodec.*\[gpu\]"):
         check_nvenc("h264", 0)
@@ -147,6 +155,18 @@ def test_keyframes_are_known_by_their_units(codec, library):
         assert _is_keyframe(bytes(packet), codec) == packet.is_keyframe
     with av.open(io.BytesIO(b"".join(map(bytes, packets))), format=codec) as bare:
         assert sum(1 for _ in bare.decode(video=0)) == 9
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("codec", ["h264", "hevc", "mp3"])
+def test_looking_for_nvenc_leaves_the_cuda_context(codec):
+    import cupy
+
+    cupy.cuda.runtime.setDevice(0)
+    before = cupy.cuda.driver.ctxGetCurrent()
+    with contextlib.suppress(DeviceError):
+        check_nvenc(codec, 0)
+    assert cupy.cuda.driver.ctxGetCurrent() == before
 
 
 @pytest.mark.gpu
