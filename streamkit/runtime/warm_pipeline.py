@@ -73,7 +73,7 @@ class WarmPipeline(Pipeline):
         out = threading.Event()
         mine = out, read
         if self._under_way.setdefault(source.id, mine) is not mine:
-            raise ConfigError(f"there is a source {source.id!r} already; wait for its end, or give this another id")
+            raise ConfigError(f"there is a source {source.id!r} already; wait for its end, or choose another id")
         try:
             if self._over.is_set():
                 raise self._ended()

@@ -64,7 +64,7 @@ class FaultInjector:
     @property
     def time_s(self) -> float:
         """Seconds since the first opening."""
-        assert self._opened_s is not None, "begin comes first"
+        assert self._opened_s is not None, "call begin first"
         return time.monotonic() - self._opened_s if self._realtime else self._frames.time_s
 
     def packet_s(self, packet: Any) -> float:
@@ -84,7 +84,7 @@ class FaultInjector:
 
     def gone_s(self, counters: Counters) -> float:
         """Seconds until the peer is back; 0 or less if it is there."""
-        assert self._opened_s is not None, "begin comes first"
+        assert self._opened_s is not None, "call begin first"
         begun, now_s = self.away.begun, time.monotonic()
         self.away(self.time_s)
         if self.away.begun > begun:
@@ -132,7 +132,7 @@ class FaultySource(Source):
         if left_s > 0:
             self.context.counters.add("fault: openings refused")
             raise SourceError(
-                f"connection refused: away on purpose for another {left_s:.1f} s (fault: away)", cause="refused"
+                f"connection refused: injected outage for another {left_s:.1f} s (fault: away)", cause="refused"
             )
         self._inner.open()
 
@@ -160,11 +160,11 @@ class FaultySource(Source):
                 if faults.fails(frame.index):
                     counters.add("fault: failures")
                     place = f"at {faults.time_s:.2f} s, frame {frame.index}"
-                    raise SourceError(f"failed on purpose {place} (fault: fail)", cause="lost")
+                    raise SourceError(f"injected failure {place} (fault: fail)", cause="lost")
                 left_s = faults.gone_s(counters)
                 if left_s > 0:
                     raise SourceError(
-                        f"connection lost: away on purpose for {left_s:.1f} s (fault: away)", cause="lost"
+                        f"connection lost: injected outage for {left_s:.1f} s (fault: away)", cause="lost"
                     )
                 if self._frozen():
                     continue
@@ -172,7 +172,7 @@ class FaultySource(Source):
                     return
                 held = self._hold(frame, held)
                 if not self._inner.spec.reads_packets:
-                    self._damage_picture(frame)
+                    self._damage_frame(frame)
                 yield frame
         finally:
             close = getattr(frames, "close", None)
@@ -204,16 +204,16 @@ class FaultySource(Source):
         if held is None or (held.width, held.height) != (frame.surface.width, frame.surface.height):
             return self._copy(frame.surface)
         frame.surface = self._copy(held)
-        self.context.counters.add("fault: pictures repeated")
+        self.context.counters.add("fault: frames repeated")
         return held
 
-    def _damage_picture(self, frame: Frame) -> None:
+    def _damage_frame(self, frame: Frame) -> None:
         from streamkit.media.corruption import spoil
 
         faults = self._faults
         if faults.corrupt(faults.time_s) and frame.surface is not None:
             frame.surface = self._copy(frame.surface, partial(spoil, share=faults.fault.share, chance=faults.chance))
-            self.context.counters.add("fault: pictures damaged")
+            self.context.counters.add("fault: frames damaged")
 
     def _damage_packet(self, packet: Any) -> None:
         from streamkit.media.corruption import flip_bytes
@@ -246,4 +246,4 @@ def faults_told(faults: dict[str, FaultInjector]) -> str:
     """The message that the run injects faults."""
     each = [f"{name} ({', '.join(one.fault.kinds)})" for name, one in faults.items()]
     more = f" and {len(each) - 5} more" if len(each) > 5 else ""
-    return f"faults happen on purpose, as `fault` in the YAML asks for, to {', '.join(each[:5])}{more}"
+    return f"faults are injected, because the YAML sets `fault`, into {', '.join(each[:5])}{more}"
