@@ -46,8 +46,8 @@ def watching(path: Path, load: Callable[[], Graph], limit: int | None, say: Call
         wanted = graph.config.device
         if isinstance(wanted, list) and len(wanted) > 1:
             raise ConfigError(
-                f"--watch supports one device, got {len(wanted)}; name one device, and start one pipeline per device, each "
-                "with its own sources"
+                f"--watch supports one device, got {len(wanted)}; name one device, and start one pipeline per "
+                "device, each with its own sources"
             )
         return choose(wanted, say)
 
@@ -162,7 +162,7 @@ class ReloadingPipeline:
         old, edited, settings = self._graph, _edited(self._graph, new), _settings(self._graph, new)
         self._running.forget(edited, settings)
         self._graph = new
-        if _whole(old) != _whole(new):
+        if not _alike(old, new):
             self.say(f"{self._path}: the stages changed; the pipeline is rebuilt once the decoded frames have drained")
             with self._lock:
                 self._before, self._next = old, new
@@ -217,6 +217,11 @@ def _tally(running: Pipeline) -> WorkerReport:
 def _copy(graph: Graph) -> Graph:
     """Copy a graph, so that a pipeline can change its sources and the options of its nodes."""
     return replace(graph, nodes={id_: replace(node) for id_, node in graph.nodes.items()})
+
+
+def _alike(old: Graph, new: Graph) -> bool:
+    """Whether two graphs differ only in sources and in options that may change live."""
+    return _whole(old) == _whole(new)
 
 
 def _edited(old: Graph, new: Graph) -> dict[str, str]:

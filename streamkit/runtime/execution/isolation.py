@@ -24,6 +24,7 @@ from streamkit.core.stage import Stage
 
 COPIED = "pixels copied: memory shared with a decoded frame"
 _MOST_S = 0.0005  # per batch, to copy the states: 5 % of Python's time at 100 batches per second
+_KEPT = ("tables", "events", "facts", "shown", "skipped")
 _LEAST = 20  # batches before the time is checked
 
 
@@ -37,25 +38,16 @@ class BatchSnapshot:
 
     def __init__(self, frames: Sequence[Frame], states: StateCopies | None = None) -> None:
         self._frames = [
-            (
-                frame,
-                pixels_of(frame),
-                dict(frame.tables),
-                list(frame.events),
-                dict(frame.facts),
-                dict(frame.shown),
-                frame.skipped,
-            )
-            for frame in frames
+            (frame, [copy.copy(getattr(frame, name)) for name in _KEPT], pixels_of(frame)) for frame in frames
         ]
         self._put_back = None if states is None else states.copied({frame.source for frame in frames})
 
     def restore(self) -> None:
         """Restore everything; sources that had no state have none again."""
-        for frame, pixels, tables, events, facts, shown, skipped in self._frames:
+        for frame, values, pixels in self._frames:
             frame.surface, frame.width, frame.height = pixels
-            frame.tables, frame.events, frame.facts, frame.skipped = tables, events, facts, skipped
-            frame.shown = shown
+            for name, value in zip(_KEPT, values, strict=True):
+                setattr(frame, name, value)
         if self._put_back is not None:
             self._put_back()
 

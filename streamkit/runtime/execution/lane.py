@@ -140,7 +140,7 @@ class LaneThread:
                     pass
                 except BaseException as error:
                     self._fail(error)
-                    for channel in self.lane.inputs:  # they have no reader left; a writer would wait without end
+                    for channel in self.lane.inputs:  # without a reader, a writer would wait forever
                         channel.abort()
                 finally:
                     self._close(opened)
@@ -164,7 +164,7 @@ class LaneThread:
             hand_on(batch)
             self._finished(self.lane, batch)
             put(batch)
-            del batch  # or this thread would hold the pictures while it waits for the next
+            del batch  # or this thread would hold the frames while it waits for the next batch
 
     def _next(self) -> Batch | None:
         with self.lane.taking:  # or two workers of one lane would each take a part of two batches
@@ -196,7 +196,8 @@ def prewarm(runners: Sequence[Runner], device: Device) -> None:
         runners: the runners of one lane, in order.
         device: the lane's device.
     """
-    stages = [stage for runner in itertools.takewhile(_warms_up, runners) for stage in runner.instances()]
+    first = itertools.takewhile(lambda runner: runner.node.type.spec.warms_up, runners)
+    stages = [stage for runner in first for stage in runner.instances()]
     for length in stages[0].context.batch_sizes if stages else ():
         batch = blank_batch(device, length)
         with contextlib.suppress(*RAISED):
@@ -219,7 +220,7 @@ def blank_batch(device: Device, length: int) -> Batch:
     data = device.xp.full((height * 3 // 2, width), 16, np.uint8)
     data[height:] = 128
     surface = Surface(data, Color())
-    frames = [  # no source's first, at which stages report what is wrong with a source
+    frames = [  # not the first of a source, on which stages report problems of a source
         Frame("warm-up", index + 1, 0.0, width, height, surface=surface, ordinal=index + 1) for index in range(length)
     ]
     table = Detections(
@@ -230,10 +231,6 @@ def blank_batch(device: Device, length: int) -> Batch:
         labels=("object",),
     )
     return Batch(frames, xp=device.xp, tables={"warm-up": table})
-
-
-def _warms_up(runner: Runner) -> bool:
-    return runner.node.type.spec.warms_up
 
 
 @contextlib.contextmanager

@@ -17,18 +17,12 @@ from streamkit.emit.emitter import Emitter
 from streamkit.emit.sender import GIVEN_UP
 from streamkit.emit.spool import DROPPED as SPOOL_DROPPED
 from streamkit.io.outputs import fill_path
+from streamkit.runtime.execution import isolation
 from streamkit.runtime.execution.channel import Channel
 from streamkit.runtime.execution.device import lane_device
 from streamkit.runtime.execution.future import ThreadFuture, start
-from streamkit.runtime.execution.isolation import (
-    BatchSnapshot,
-    PixelGuard,
-    StateCopies,
-    check_batch,
-    check_frame,
-    check_tables,
-)
-from streamkit.runtime.execution.stage_runner import RAISED, MakeContext, Runner
+from streamkit.runtime.execution.isolation import BatchSnapshot, PixelGuard, StateCopies
+from streamkit.runtime.execution.stage_runner import RAISED, Fail, MakeContext, Runner
 from streamkit.runtime.execution.tables import join, split
 
 DROPPED = "frames dropped: stage busy"
@@ -38,7 +32,7 @@ _GRACE_S = 4.0
 _LOOK_S = 0.02
 
 
-def runner(node: Node, context: MakeContext, fail: Callable[[BaseException], None], sources: Sequence[str]) -> Runner:
+def runner(node: Node, context: MakeContext, fail: Fail, sources: Sequence[str]) -> Runner:
     """Create the runner for a node."""
     if issubclass(node.type, Sink):
         lossy, emits = node.type.spec.may_drop, issubclass(node.type, Emitter)
@@ -82,7 +76,7 @@ class BatchRunner(Runner):
         if not isinstance(made, Batch):  # the runner refuses it
             return made
         try:
-            check_batch(made, batch, self.node.type)
+            isolation.check_batch(made, batch, self.node.type)
             self.copied(pixels.take(made.frames, batch.xp))
         except (TypeError, ValueError):
             before.restore()
@@ -162,8 +156,8 @@ class FrameRunner(Runner):
         for row, frame in enumerate(batch.frames):  # after all of them: a stage may keep frames and change them later
             try:
                 self.copied(pixels.take([frame], batch.xp))
-                check_tables(frame.tables)
-                check_frame(frame)
+                isolation.check_tables(frame.tables)
+                isolation.check_frame(frame)
             except (TypeError, ValueError) as error:
                 errors.setdefault(row, error)
                 frame.events, frame.facts = reported[row]
@@ -195,9 +189,7 @@ class SinkRunner(Runner):
         sources: the ids of the sources that are known before the start.
     """
 
-    def __init__(
-        self, node: Node, context: MakeContext, fail: Callable[[BaseException], None], sources: Sequence[str]
-    ) -> None:
+    def __init__(self, node: Node, context: MakeContext, fail: Fail, sources: Sequence[str]) -> None:
         super().__init__(node, context, fail)
         self._first = next(iter(sources), "none")
         self._dead: set[Any] = set()
@@ -372,9 +364,7 @@ class LossySinkRunner(SinkRunner):
     An exception of such a sink is logged and counted; the run continues.
     """
 
-    def __init__(
-        self, node: Node, context: MakeContext, fail: Callable[[BaseException], None], sources: Sequence[str]
-    ) -> None:
+    def __init__(self, node: Node, context: MakeContext, fail: Fail, sources: Sequence[str]) -> None:
         super().__init__(node, context, fail, sources)
         self._threads: dict[str, LossySinkThread] = {}
         self._leaving: list[LossySinkThread] = []

@@ -23,6 +23,7 @@ from streamkit.runtime.execution.isolation import COPIED, line_of
 from streamkit.runtime.execution.meters import StageMeter
 
 MakeContext = Callable[[str], Context]
+Fail = Callable[[BaseException], None]
 
 _TOLD = 20  # failed frames of a stage that are logged individually
 RAISED = (Exception, SystemExit)
@@ -48,7 +49,7 @@ class Runner:
         isolated: whether the pipeline is protected from mistakes of the stage; see `isolation.py`.
     """
 
-    def __init__(self, node: Node, context: MakeContext, fail: Callable[[BaseException], None]) -> None:
+    def __init__(self, node: Node, context: MakeContext, fail: Fail) -> None:
         self.node, self.meter, self._context, self._fail = node, StageMeter(), context, fail
         self.counters = Counters()
         self.call: tuple[float, int] | None = None

@@ -29,6 +29,9 @@ class FaultInjector:
     Args:
         fault: the faults to inject.
         source: the source's id.
+
+    Attributes:
+        realtime: whether its frames have due times: frames that a fault holds back are missed.
     """
 
     def __init__(self, fault: Fault, source: str) -> None:
@@ -38,7 +41,7 @@ class FaultInjector:
         )
         self.chance = fault.chance("bytes", source)
         self._numbers = fault.frame_numbers
-        self._realtime = False
+        self.realtime = False
         self._opened_s: float | None = None
         self._back_s = 0.0  # on the monotonic clock
         self._frames, self._packets = _Passed(), _Passed()
@@ -47,32 +50,27 @@ class FaultInjector:
         """Prepare for an opening of the source. Faults that were due while it was closed are skipped."""
         if self._opened_s is None:
             self._opened_s = time.monotonic()
-        elif self._realtime:
+        elif self.realtime:
             for schedule in (self.fail, self.freeze, self.still, self.corrupt):
                 schedule(self.time_s)
 
     def see(self, frame: Frame) -> None:
         """Advance the clock to a frame."""
-        self._realtime = frame.due_s is not None
+        self.realtime = frame.due_s is not None
         self._frames(frame.pts_s)
-
-    @property
-    def realtime(self) -> bool:
-        """Whether its frames have due times: frames that a fault holds back are missed."""
-        return self._realtime
 
     @property
     def time_s(self) -> float:
         """Seconds since the first opening."""
         assert self._opened_s is not None, "call begin first"
-        return time.monotonic() - self._opened_s if self._realtime else self._frames.time_s
+        return time.monotonic() - self._opened_s if self.realtime else self._frames.time_s
 
     def packet_s(self, packet: Any) -> float:
         """Seconds since the first opening, from the timestamps of a packet."""
         ticks = packet.pts if packet.dts is None else packet.dts
         if ticks is not None and packet.time_base:
             self._packets(float(ticks * packet.time_base))
-        return self.time_s if self._realtime or ticks is None else self._packets.time_s
+        return self.time_s if self.realtime or ticks is None else self._packets.time_s
 
     def fails(self, index: int) -> bool:
         """Whether the source fails before frame `index`."""
@@ -88,7 +86,7 @@ class FaultInjector:
         begun, now_s = self.away.begun, time.monotonic()
         self.away(self.time_s)
         if self.away.begun > begun:
-            self._back_s = self._opened_s + self.away.end_s if self._realtime else now_s + self.away.for_s
+            self._back_s = self._opened_s + self.away.end_s if self.realtime else now_s + self.away.for_s
             if self._back_s > now_s:
                 counters.add("fault: times away")
         return self._back_s - now_s

@@ -42,9 +42,7 @@ class SourceReader:
         self._changed = threading.Condition()
         self._paused = self._over = False
         self._set_aside = False  # whether a pause stopped the source; the pause may end before the source does
-        self._stands = (
-            False  # whether it can hold a frame during a pause; live streams are recognised by their first frame
-        )
+        self._stands = False  # whether it can hold a frame during a pause; known from the first frame
         self.start_line: SynchronizedStart | None = None
         self.start_number = 0
         self._source: Source | None = None

@@ -18,7 +18,10 @@ from typing import Any
 
 from streamkit.config.alarms import wanted
 from streamkit.config.plan import Graph, Node
+from streamkit.core.counters import Counters
+from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, OutputError, StageError, StreamkitError, describe
+from streamkit.core.stage import Context
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.meters import Histogram
@@ -146,9 +149,12 @@ class WorkerFleet:
         self._aborted = False
         self.say, self._lock = Messages(say), threading.Lock()
         addresses = {source.id: str(source.options.get("uri", "")) for source in graph.sources}
-        self._sinks = SharedSinks(
-            shared_sinks(graph), list(self.states), addresses, stream_numbers(graph.sources), self.say, self.fail
-        )  # fmt: skip
+        streams = stream_numbers(graph.sources)
+
+        def context(id_: str) -> Context:
+            return Context(id_, Device("cpu"), (1,), 1, Counters(), self.say, addresses, streams=streams)
+
+        self._sinks = SharedSinks(shared_sinks(graph), list(self.states), context, self.fail)
         alarms = graph.config.alarms
         self._observer = Observer(wanted(alarms), dict, self._runners, folders(graph))
         self.alarms = Alarms(

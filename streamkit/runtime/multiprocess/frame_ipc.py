@@ -11,7 +11,7 @@ import pickle
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from multiprocessing.connection import Connection
@@ -23,16 +23,17 @@ import orjson
 from streamkit.config.plan import Node
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Device, Frame
-from streamkit.core.stage import Context, Sink
+from streamkit.core.stage import Sink
 from streamkit.runtime.execution.channel import Aborted, Channel
 from streamkit.runtime.execution.future import join, start
 from streamkit.runtime.execution.lane import Lane, LaneThread
 from streamkit.runtime.execution.meters import Histogram, StageMeter
 from streamkit.runtime.execution.runners import runner
+from streamkit.runtime.execution.stage_runner import Fail, MakeContext
 from streamkit.runtime.execution.tables import new_batch
 
 Item = tuple[str, bytes | None, str]
-"""Id of the sink, packed frame, source that ends. Without a frame, the source ends there; without a sink, everywhere."""
+"""Id of the sink, packed frame, source that ends if there is no frame. Without a sink, it ends everywhere."""
 
 _DEPTH, _AT_ONCE = 32, 16
 _PLAIN = {type(None), bool, int, float, str, datetime, date}
@@ -128,24 +129,11 @@ class SharedSinks:
     Args:
         nodes: the sinks.
         sources: ids of all sources.
-        addresses: addresses of the sources, by id.
-        streams: video stream numbers of the sources that set one, by id.
-        say: receives messages for the user.
+        context: creates the context of a sink.
         fail: receives an error that ends the run.
     """
 
-    def __init__(
-        self,
-        nodes: Sequence[Node],
-        sources: Sequence[str],
-        addresses: dict[str, str],
-        streams: dict[str, int],
-        say: Callable[[str], None],
-        fail: Callable[[BaseException], None],
-    ) -> None:
-        def context(id_: str) -> Context:
-            return Context(id_, Device("cpu"), (1,), 1, Counters(), say, addresses, streams=streams)
-
+    def __init__(self, nodes: Sequence[Node], sources: Sequence[str], context: MakeContext, fail: Fail) -> None:
         self._fail = fail
         self.finished = Counter[str]({node.id: 0 for node in nodes})
         self.latency: dict[str, Histogram] = {}
