@@ -24,7 +24,7 @@ from streamkit.core.stage import Stage
 
 COPIED = "pixels copied: memory shared with a decoded frame"
 _MOST_S = 0.0005  # per batch, to copy the states: 5 % of Python's time at 100 batches per second
-_KEPT = ("tables", "events", "facts", "shown", "skipped")
+_KEPT = ("tables", "events", "facts", "shown")
 _LEAST = 20  # batches before the time is checked
 
 
@@ -38,14 +38,22 @@ class BatchSnapshot:
 
     def __init__(self, frames: Sequence[Frame], states: StateCopies | None = None) -> None:
         self._frames = [
-            (frame, [copy.copy(getattr(frame, name)) for name in _KEPT], pixels_of(frame)) for frame in frames
+            (
+                frame,
+                [copy.copy(getattr(frame, name)) for name in _KEPT],
+                pixels_of(frame),
+                frame._state.skipped_detectors,
+            )
+            for frame in frames
         ]
+        self._skipped = [frame._state.skipped_detectors for frame in frames]
         self._put_back = None if states is None else states.copied({frame.source for frame in frames})
 
     def restore(self) -> None:
         """Restore everything; sources that had no state have none again."""
-        for frame, values, pixels in self._frames:
+        for (frame, pixels, values), skipped in zip(self._frames, self._skipped, strict=True):
             frame.surface, frame.width, frame.height = pixels
+            frame._state.skipped_detectors = skipped
             for name, value in zip(_KEPT, values, strict=True):
                 setattr(frame, name, value)
         if self._put_back is not None:
@@ -135,8 +143,8 @@ def check_batch(made: Batch, given: Batch, kind: type[Stage]) -> None:
             )
     for frame in made.frames:
         check_frame(frame)
-    order = {(frame.source, frame.position): place for place, frame in enumerate(given.frames)}
-    places = [order.get((frame.source, frame.position), -1) for frame in made.frames]
+    order = {(frame.source, frame._state.position): place for place, frame in enumerate(given.frames)}
+    places = [order.get((frame.source, frame._state.position), -1) for frame in made.frames]
     if places and (min(places) < 0 or places != sorted(set(places))):
         raise ValueError(f"{kind.__name__}.process must return the frames of the batch in their order")
     _check_arrays(made, given)
@@ -219,7 +227,7 @@ class PixelGuard:
     def __init__(self, frames: Sequence[Frame], *, freeze: bool = True, on_host: bool = True) -> None:
         self._frames = [(frame, pixels_of(frame)) for frame in frames]
         self._given = {
-            frame.position: (frame.surface, frame.surface.data) for frame in frames if frame.surface is not None
+            frame._state.position: (frame.surface, frame.surface.data) for frame in frames if frame.surface is not None
         }
         arrays = [data for _, data in self._given.values()]
         on_device = bool(arrays) and array_module(arrays[0]) is not np
@@ -263,7 +271,7 @@ class PixelGuard:
         """
         known, copied = {id(surface) for surface, _ in self._given.values()}, 0
         for frame in frames:
-            old, data = self._given.get(frame.position, (None, None))
+            old, data = self._given.get(frame._state.position, (None, None))
             if old is not None and old.data is not data:
                 old.data = data
                 raise ValueError("surface.data must not be assigned to; write frame.surface = Surface(array, color)")

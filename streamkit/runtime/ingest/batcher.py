@@ -51,11 +51,31 @@ class Inlet:
         Raises:
             Aborted: the run was aborted, or the source was ended by another thread.
         """
-        self._batcher._put(self, frame)
+        batcher, waiting = self._batcher, self.waiting
+        with batcher._changed:
+            self.live = frame.due_s is not None
+            if frame.due_s is None:
+                while len(waiting) >= batcher._share() and not batcher._aborted and not self.ended:
+                    self.room.wait()
+            if batcher._aborted or self.ended:
+                raise Aborted
+            while frame.due_s is not None and len(waiting) >= max(_LIVE_QUEUE, batcher._share()):
+                batcher._drop(self, QUEUE_FULL)
+            waiting.append((time.monotonic(), frame))
+            if len(waiting) == 1:
+                batcher._line_up(self)
+            batcher._queued += 1
+            if batcher._queued == 1 or batcher._queued >= batcher._size or len(waiting) >= batcher._share():
+                batcher._changed.notify_all()
 
     def end(self) -> None:
         """End the source: queued frames still leave in batches. Later calls have no effect."""
-        self._batcher._end(self)
+        with self._batcher._changed:
+            if not self.ended:
+                self.ended = True
+                self._batcher._running -= 1
+                self._batcher._ended.append(self)
+                self._batcher._wake_all()  # the share of the other sources may be larger now
 
 
 class Batcher:
@@ -126,33 +146,6 @@ class Batcher:
             made = Inlet(self, source, threading.Condition(self._lock), Counters() if drops is None else drops)
             self.inlets[source] = made
             return made
-
-    def _put(self, inlet: Inlet, frame: Frame) -> None:
-        with self._changed:
-            waiting = inlet.waiting
-            inlet.live = frame.due_s is not None
-            if frame.due_s is None:
-                while len(waiting) >= self._share() and not self._aborted and not inlet.ended:
-                    inlet.room.wait()
-            if self._aborted or inlet.ended:
-                raise Aborted
-            while frame.due_s is not None and len(waiting) >= max(_LIVE_QUEUE, self._share()):
-                self._drop(inlet, QUEUE_FULL)
-            waiting.append((time.monotonic(), frame))
-            if len(waiting) == 1:
-                self._line_up(inlet)
-            self._queued += 1
-            if self._queued == 1 or self._queued >= self._size or len(waiting) >= self._share():
-                self._changed.notify_all()
-
-    def _end(self, inlet: Inlet) -> None:
-        with self._changed:
-            if inlet.ended:
-                return
-            inlet.ended = True
-            self._running -= 1
-            self._ended.append(inlet)
-            self._wake_all()  # the others may have more waiting now
 
     def next(self) -> Batch | None:
         """Wait for the next batch and return it; None when all sources have ended. Raises Aborted."""
@@ -255,7 +248,7 @@ class Batcher:
         frame = inlet.waiting.popleft()[1]
         self._queued -= 1
         frame.events[:0], inlet.events = inlet.events, []
-        frame.ordinal, inlet.taken = inlet.taken, inlet.taken + 1
+        frame._state.ordinal, inlet.taken = inlet.taken, inlet.taken + 1
         return frame
 
     def _full(self, inlet: Inlet) -> bool:

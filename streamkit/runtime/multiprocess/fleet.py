@@ -21,7 +21,7 @@ from streamkit.config.plan import Graph, Node
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, OutputError, StageError, StreamkitError, describe
-from streamkit.core.stage import Context
+from streamkit.core.stage import Context, RuntimeContext
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.meters import Histogram
@@ -149,10 +149,10 @@ class WorkerFleet:
         self._aborted = False
         self.say, self._lock = Messages(say), threading.Lock()
         addresses = {source.id: str(source.options.get("uri", "")) for source in graph.sources}
-        streams = stream_numbers(graph.sources)
+        runtime = RuntimeContext(addresses=addresses, streams=stream_numbers(graph.sources))
 
         def context(id_: str) -> Context:
-            return Context(id_, Device("cpu"), (1,), 1, Counters(), self.say, addresses, streams=streams)
+            return Context(id_, Device("cpu"), (1,), 1, Counters(), self.say, runtime)
 
         self._sinks = SharedSinks(shared_sinks(graph), list(self.states), context, self.fail)
         alarms = graph.config.alarms

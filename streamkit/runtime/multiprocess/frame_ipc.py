@@ -46,7 +46,8 @@ def pack(frame: Frame) -> bytes:
     the class may have another name in the other process.
     """
     events = [replace(event, data=_portable(event.data), key=None) for event in frame.events]
-    bare = replace(frame, surface=None, shown={}, counters=None, account=None, packet=None, stage="", events=events)
+    state = replace(frame._state, stage="", counters=None, source_state=None, packet_ref=None)
+    bare = replace(frame, surface=None, shown={}, events=events, _state=state)
     return pickle.dumps(bare, protocol=5)
 
 
