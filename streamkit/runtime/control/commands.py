@@ -46,7 +46,7 @@ class Controls:
         self.addresses = {source.id: str(source.options.get("uri", "")) for source in graph.sources}
         self.streams = stream_numbers(graph.sources)
         self._faults = faults_of(graph.sources)
-        self._runners: list[tuple[Node, Runner]] = []
+        self._runners: list[Runner] = []
         self._changing = threading.RLock()
 
     @property
@@ -167,8 +167,8 @@ class Controls:
                     self.forget((), {node.id: new})
 
         node.options = {**node.options, **new}
-        for own, one in list(self._runners):
-            if own is node:
+        for one in self._runners:
+            if one.node is node:
                 one.change(new, refused)
 
     def trigger(self, id_: str, source: str, **data: Any) -> None:
@@ -177,7 +177,7 @@ class Controls:
         Raises:
             ConfigError: the source does not exist, or no stage with that id records.
         """
-        recorders = {node.id: one for node, one in list(self._runners) if node.type.spec.on_demand}
+        recorders = {one.node.id: one for one in self._runners if one.node.type.spec.on_demand}
         for name, known, what in ((id_, recorders, "stage that records"), (source, self.states, "source")):
             if name not in known:
                 raise ConfigError(f"there is no {what} {name!r}{did_you_mean(name, known, all_if_few=True)}")

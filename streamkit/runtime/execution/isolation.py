@@ -37,15 +37,7 @@ class BatchSnapshot:
     """
 
     def __init__(self, frames: Sequence[Frame], states: StateCopies | None = None) -> None:
-        self._frames = [
-            (
-                frame,
-                [copy.copy(getattr(frame, name)) for name in _KEPT],
-                pixels_of(frame),
-                frame._state.skipped_detectors,
-            )
-            for frame in frames
-        ]
+        self._frames = [(frame, pixels_of(frame), [getattr(frame, name).copy() for name in _KEPT]) for frame in frames]
         self._skipped = [frame._state.skipped_detectors for frame in frames]
         self._put_back = None if states is None else states.copied({frame.source for frame in frames})
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.config.alarms import wanted
-from streamkit.config.plan import Graph, Node
+from streamkit.config.plan import Graph
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, OutputError, StageError, StreamkitError, describe
@@ -25,7 +25,6 @@ from streamkit.core.stage import Context, RuntimeContext
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.meters import Histogram
-from streamkit.runtime.execution.stage_runner import Runner
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.ingest.sources import stream_numbers
 from streamkit.runtime.multiprocess.children import SPAWN, Child, error_of, signals_held_back, wait
@@ -156,9 +155,10 @@ class WorkerFleet:
 
         self._sinks = SharedSinks(shared_sinks(graph), list(self.states), context, self.fail)
         alarms = graph.config.alarms
-        self._observer = Observer(wanted(alarms), dict, self._runners, folders(graph))
+        runners = list(self._sinks.runners.values())
+        self._observer = Observer(wanted(alarms), dict, runners, folders(graph))
         self.alarms = Alarms(
-            alarms, self._facts, lambda: emitters(self._runners()), addresses, say, self.fail, self._ending
+            alarms, self._facts, runners, addresses, say, self.fail, self._ending
         )  # fmt: skip
 
     # --------------------------------------------------------------------------------------------------- the run
@@ -200,7 +200,7 @@ class WorkerFleet:
         if self.stopping:
             self._end_now()
         self.stopping = True
-        for _, emitter in emitters(self._runners()):
+        for _, emitter in emitters(self._sinks.runners.values()):
             emitter.hurry()
 
     def fail(self, error: BaseException) -> None:
@@ -347,9 +347,6 @@ class WorkerFleet:
             ],
             **({"alarms": alarms} if (alarms := self.alarms.report()) else {}),
         }
-
-    def _runners(self) -> list[tuple[Node, Runner]]:
-        return [(runner.node, runner) for runner in self._sinks.runners.values()]
 
     def _ending(self) -> bool:
         return self.stopping or self.fatal is not None or all(state.done for state in self.states.values())
