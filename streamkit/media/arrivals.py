@@ -8,7 +8,7 @@ from streamkit.core.errors import SourceError
 from streamkit.media.uris import mask
 
 _GOP_S = 60.0  # no camera is longer without a keyframe
-_MANY = 30  # packets without a picture: more than any decoder holds back
+_MANY = 30  # packets without a frame: more than any decoder holds back
 
 
 class Arrivals:
@@ -26,7 +26,7 @@ class Arrivals:
 
     def seen(self) -> None:
         """Note that a frame was taken, or that the packets begin."""
-        # packets since the last picture, when it was taken, and whether a keyframe has come since
+        # packets since the last frame, when it was taken, and whether a keyframe has come since
         self._unseen, self._seen_s, self._keyframe = 0, time.monotonic(), False
 
     def packet(self, pts: int | None, keyframe: bool) -> None:
@@ -46,7 +46,7 @@ class Arrivals:
         allowed_s = self._timeout_s if self._keyframe else max(self._timeout_s, _GOP_S)
         if self._unseen > _MANY and now_s - self._seen_s > allowed_s:
             raise SourceError(
-                f"{mask(self._uri)}: packets come, but no picture could be decoded in {allowed_s:g} s", cause="codec"
+                f"{mask(self._uri)}: packets come, but no frame could be decoded in {allowed_s:g} s", cause="codec"
             )
 
     def came_s(self, pts: int) -> float:

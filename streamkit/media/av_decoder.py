@@ -90,7 +90,7 @@ class AvDecoder:
             return []
         if self._left_out:
             frames = [frame for frame in frames if not self._leave_out(frame)]
-        return [self._picture(frame) for frame in frames]
+        return [self._converted(frame) for frame in frames]
 
     def close(self) -> None:
         """Release the codec's memory."""
@@ -117,7 +117,7 @@ class AvDecoder:
         self._broken.pop(frame.pts, None)
         return noted or bool(frame.is_corrupt)
 
-    def _picture(self, frame: Any) -> DecodedFrame:
+    def _converted(self, frame: Any) -> DecodedFrame:
         damaged = self._is_damaged(frame)
         if damaged:
             self._counters.add(CONCEALED)

@@ -54,7 +54,7 @@ def choose_encoder(
         MissingPackage: `nvenc` without PyNvVideoCodec.
     """
     if asked == "nvenc" and device.kind == "cpu":
-        raise DeviceError("encoder: nvenc needs the pictures on a GPU; set device: cuda, or encoder: cpu")
+        raise DeviceError("encoder: nvenc needs frames on a GPU; set device: cuda, or encoder: cpu")
     if asked == "nvenc":
         check_nvenc(codec, device.index)
     if asked != "auto":
@@ -64,7 +64,7 @@ def choose_encoder(
     try:
         check_nvenc(codec, device.index)
     except StreamkitError as error:
-        say(f"{what} is encoded on the CPU, each picture copied to it: {error}")
+        say(f"{what} is encoded on the CPU, frames are copied to the host: {error}")
         return "cpu"
     return "nvenc"
 

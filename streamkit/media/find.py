@@ -41,13 +41,11 @@ def resolve(source: str, uri: str) -> list[tuple[str, str, str]]:
     files = _inside(path)
     if files is None:
         return single
-    pictures = [f for f in files if Path(f).suffix.lower() in PICTURES]
+    images = [f for f in files if Path(f).suffix.lower() in PICTURES]
     videos = [f for f in files if Path(f).suffix.lower() in VIDEOS]
-    if pictures and videos:
-        raise SourceError(
-            f"{path} holds {len(videos)} videos and {len(pictures)} pictures; name one kind, such as *.mp4"
-        )
-    if pictures:
+    if images and videos:
+        raise SourceError(f"{path} holds {len(videos)} videos and {len(images)} images; name one kind, such as *.mp4")
+    if images:
         return [(source, "pictures", uri)]
     if not videos:
         return single
@@ -84,7 +82,7 @@ def _nothing_among(files: list[str], path: str) -> str | None:
     if any(Path(f).suffix.lower() in VIDEOS | PICTURES for f in files):
         return None
     what = "folder" if Path(path).is_dir() else "pattern"
-    return f"the {what} holds no video and no picture" + (f", among {len(files)} files" if files else "")
+    return f"the {what} holds no video and no image" + (f", among {len(files)} files" if files else "")
 
 
 def _inside(path: str) -> list[str] | None:
@@ -105,7 +103,7 @@ def matches(path: str) -> list[str]:
     return sorted((f for f in found if Path(f).is_file()), key=natural)
 
 
-def picture_files(uri: str) -> list[str]:
+def image_files(uri: str) -> list[str]:
     """The images of a folder, a pattern or a single file, in natural order.
 
     Raises:
@@ -117,7 +115,7 @@ def picture_files(uri: str) -> list[str]:
     else:
         found = matches(path) if is_pattern(path) else [path]
     if not found:
-        raise SourceError(f"{mask(uri)} holds no picture ({', '.join(sorted(PICTURES))})")
+        raise SourceError(f"{mask(uri)} holds no image ({', '.join(sorted(PICTURES))})")
     return found
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _REORDERED = 32  # packets that wait where there are no decoding times: more than any reordering needs
 
 Wants = Callable[[int, float, bool], bool]
-"""Whether a picture is wanted, by its number, its time in seconds, and whether it can be decoded alone."""
+"""Whether a frame is wanted, by its number, its time in seconds, and whether it can be decoded alone."""
 
 
 class NumberedPacket(NamedTuple):
@@ -71,9 +71,9 @@ class FrameNumbering:
         # read and not given: packets, whether they are keyframes, and their ticks
         self._window: deque[tuple[Any, bool, int]] = deque()
         self._ticks: int | None = None  # of the last packet that had some
-        self._waiting: list[tuple[int, bool]] = []  # a heap: ticks of pictures that are shown and have no number yet
+        self._waiting: list[tuple[int, bool]] = []  # a heap: ticks of frames that are shown and have no number yet
         self._known: dict[int, tuple[int, float, bool]] = {}  # by ticks
-        self._horizon: float = -math.inf  # ticks: no picture that is shown so early comes any more
+        self._horizon: float = -math.inf  # ticks: no frame that is shown so early comes any more
 
     def __iter__(self) -> Iterator[NumberedPacket]:
         """Yield the packets, each as soon as its frame has a number.

@@ -71,11 +71,11 @@ class FrameSampler:
 
 
 def sample_frames(
-    pictures: Iterable[tuple[int, T, float]], every: int, fps: float | None
+    frames: Iterable[tuple[int, T, float]], every: int, fps: float | None
 ) -> Iterator[tuple[int, T, float]]:
     """Filter (index, frame, seconds) with a `FrameSampler`."""
-    thinning = FrameSampler(every, fps)
-    return ((index, picture, pts_s) for index, picture, pts_s in pictures if thinning.takes(index, pts_s))
+    sampler = FrameSampler(every, fps)
+    return ((index, frame, pts_s) for index, frame, pts_s in frames if sampler.takes(index, pts_s))
 
 
 def nothing_taken(
@@ -94,11 +94,11 @@ def nothing_taken(
         keyframes: whether only keyframes were wanted.
     """
     if not start_s and end_s is None and keyframes:
-        return SourceError(f"{name}: none of its pictures can be decoded without others", cause="codec")
+        return SourceError(f"{name}: none of its frames can be decoded without others", cause="codec")
     if not start_s and end_s is None:
-        return SourceError(f"{name}: it ended before its first picture")
+        return SourceError(f"{name}: it ended before its first frame")
     end = "end" if end_s is None else f"end {end_s:g} s"
     which = f" whose number is a multiple of every, {every}," if every > 1 else ""
     length = "" if length_s is None else f"; {what} is {round(length_s, 2):g} s long"
-    kind = "keyframe" if keyframes else "picture"
+    kind = "keyframe" if keyframes else "frame"
     return SourceError(f"{name}: no {kind}{which} between start {start_s:g} s and {end}{length}")

@@ -128,7 +128,7 @@ def _fill(frame: Any, color: Color, out: np.ndarray) -> Color:
         out[:] = from_rgb(frame.reformat(format="rgb24", threads=1).to_ndarray(), color)
         return color
     # the rest are rare layouts of Y, Cb and Cr: let FFmpeg lay them out flat, matrix and range left alone; one thread,
-    # for with several some rows of odd-sized pictures were seen to differ from run to run
+    # for with several some rows of odd-sized frames were seen to differ from run to run
     same = int(frame.colorspace), int(frame.color_range)
     flat = frame.reformat(
         format="yuv444p", src_colorspace=same[0], dst_colorspace=same[0], src_color_range=same[1],

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from streamkit.media.decode import Decoder
     from streamkit.media.demux import Demuxer
 
-_SHORTEST = 32  # pictures: a decoder that is emptied at a piece's end fills again at the next one's beginning
+_SHORTEST = 32  # frames: a decoder that is emptied at a piece's end fills again at the next one's beginning
 _LONGEST = 4096
 _LONGEST_BYTES = 64_000_000
-_REORDERED = 16  # by so many pictures at most the order shown differs from that of the file
+_REORDERED = 16  # by so many frames at most the order shown differs from that of the file
 
 
 class SegmentPacket(NamedTuple):
-    """A packet for a decoder; the picture of a hidden one is not handed out."""
+    """A packet for a decoder; the frame of a hidden one is not handed out."""
 
     packet: Any
     hidden: bool = False
@@ -104,7 +104,7 @@ class SegmentCutter:
         if why and piece.begins is not None:
             self._tell(f"from {self._time(piece.begins):.1f} s on by one decoder: {why}")
         elif why or not piece.before:
-            self._tell(f"by one decoder: {why or f'no keyframe to cut at behind its first {_SHORTEST} pictures'}")
+            self._tell(f"by one decoder: {why or f'no keyframe to cut at behind its first {_SHORTEST} frames'}")
         if piece.packets:
             yield piece
 
@@ -122,7 +122,7 @@ class SegmentCutter:
     def _odd(self, packet: Any) -> str:
         """The reason why no cut is possible after a packet; empty if it is possible."""
         if packet.pts is None:
-            return "its pictures have no times"
+            return "its frames have no times"
         if packet.has_sidedata("new_extradata"):
             return "its parameters change"
         if packet.is_keyframe:
@@ -240,16 +240,16 @@ class SegmentDecoder:
         self._decoder.restart(self._demuxer)
         self._counters.values = Counter()
         for packet, hidden in itertools.chain(packets, map(SegmentPacket, rest), [SegmentPacket(None)]):
-            pictures = self._decoder.decode(packet, hidden=hidden)
+            frames = self._decoder.decode(packet, hidden=hidden)
             counts, self._counters.values = self._counters.values, Counter()
             if hidden:
                 counts.pop(UNDECODABLE, None)
-            if (hidden or entering) and not pictures:
+            if (hidden or entering) and not frames:
                 counts.pop(CONCEALED, None)
-            if pictures:
+            if frames:
                 entering = False
-            if pictures or counts:
-                yield pictures, counts
+            if frames or counts:
+                yield frames, counts
 
     def _clean(self, head: tuple[list[DecodedFrame], Counter[str]] | None, begins: int) -> bool:
         """Whether the first result of a segment is its keyframe's frame, without damage so far."""
@@ -263,7 +263,7 @@ class SegmentDecoder:
 def _too_long(piece: GopSegment, size: int) -> str:
     if len(piece.packets) < _LONGEST and size < _LONGEST_BYTES:
         return ""
-    return f"from {len(piece.packets)} pictures on there is no keyframe to cut at"
+    return f"from {len(piece.packets)} frames on there is no keyframe to cut at"
 
 
 def _copy(packet: Any) -> Any:

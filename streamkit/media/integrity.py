@@ -10,10 +10,10 @@ from streamkit.media.uris import is_path, mask
 if TYPE_CHECKING:
     from streamkit.media.demux import Demuxer
 
-# codecs whose every packet shows one picture
+# codecs whose every packet shows one frame
 _ONE_EACH = frozenset({"h264", "hevc", "av1", "vp9"})
 _MISSING = 0.02
-"""Of the pictures that a header promises, so many may be missing: it may have been written before the last ones."""
+"""Of the frames that a header promises, so many may be missing: it may have been written before the last ones."""
 
 
 def lost(demuxer: Demuxer, shown: int) -> int:
@@ -44,18 +44,18 @@ def check(demuxer: Demuxer, last_s: float | None, shown: int, damage: int, *, wh
     promised = (info.frames or 0) if whole else 0
     if last_s is None:
         if whole:
-            raise SourceError(f"{name}: no picture could be decoded", cause=_nothing(demuxer))
+            raise SourceError(f"{name}: no frame could be decoded", cause=_nothing(demuxer))
         return
     seconds = last_s - info.start_s + step_s
     short = info.duration_s is not None and seconds < info.duration_s - max(0.5, 3 * step_s)
     read = demuxer.packets_read
-    # AVI counts places for pictures, of which any may be empty
+    # AVI counts places for frames, of which any may be empty
     few = read < (1 - _MISSING) * promised - 3 and demuxer.container.format.name != "avi"
     if few or (short and (read < promised or not promised)):
-        pictures = f"{shown} of {info.frames} pictures, " if promised else ""
+        frames = f"{shown} of {info.frames} frames, " if promised else ""
         length = f"{seconds:.1f} s" if info.duration_s is None else f"{seconds:.1f} of {info.duration_s:.1f} s"
         raise SourceError(
-            f"{name} ends early: {pictures}{length} could be read; the file was cut short", cause="truncated"
+            f"{name} ends early: {frames}{length} could be read; the file was cut short", cause="truncated"
         )
     if bad := max(damage, demuxer.damaged):
         were = "frame was" if bad == 1 else "frames were"

@@ -13,11 +13,11 @@ from typing import Any
 from streamkit.media.parameters import parameters, units
 
 CUTTABLE = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "mjpeg"})
-"""Codecs whose keyframes need nothing from before them, leading pictures aside."""
+"""Codecs whose keyframes need nothing from before them, leading frames aside."""
 
 _I_SLICES = (2, 7)
 _OLD = frozenset({"mpeg4", "mpeg1video", "mpeg2video", "h263", "flv1", "msmpeg4v2", "msmpeg4v3", "wmv1", "wmv2"})
-"""Codecs whose keyframes refer to nothing and whose pictures behind them to nothing before, B pictures aside."""
+"""Codecs whose keyframes refer to nothing and whose frames behind them to nothing before, B frames aside."""
 _RECOVERY_POINT = 6
 
 
@@ -74,7 +74,7 @@ class Keyframes:
             last = next(((kind, unit) for kind, unit in self._units(packet) if kind < 32), None)
             return last is not None and last[0] < 16 and not last[0] & 1 and last[1][1] & 7 == self._layers
         if self._codec == "mpeg4":
-            data = bytes(packet)  # one that holds two pictures is kept
+            data = bytes(packet)  # one that holds two frames is kept
             place = data.find(b"\0\0\1\xb6")
             return 0 <= place < len(data) - 4 and data[place + 4] >> 6 == 2 and data.count(b"\0\0\1\xb6") == 1
         if self._codec in ("mpeg1video", "mpeg2video"):

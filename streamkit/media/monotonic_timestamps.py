@@ -20,7 +20,7 @@ _LONGEST_STEP_S = 60.0
 _LEAST = TICKS_PER_S // 1000
 """Ticks from one packet to the next, at least: in Matroska, which counts milliseconds, nearer ones would be one."""
 _DEEPEST = 16
-"""So many pictures may come before one that is shown ahead of them: no codec allows more."""
+"""So many frames may come before one that is shown ahead of them: no codec allows more."""
 
 
 class MonotonicTimestamps:
@@ -73,7 +73,7 @@ class MonotonicTimestamps:
         if here is None:
             here = self.step - self._shift + (self._dts or 0)
         jumps = not self._anew and self._jumps(here + self._shift, now_s)
-        if keyframe and shown is not None and self._highest:  # no picture from here on is shown before those that came
+        if keyframe and shown is not None and self._highest:  # no frame from here on is shown before those that came
             jumps |= not self._anew and shown + self._shift < self._highest[-1]
         if self._anew or jumps:
             self._own |= jumps
@@ -98,7 +98,7 @@ class MonotonicTimestamps:
             if self._dts is None or at > self._dts:
                 return at
             self._own = True
-        # as many pictures are shown behind it as there may be that have come too early
+        # as many frames are shown behind it as there may be that have come too early
         return self._highest[-1 - self._depth]
 
     def _set(self, shown: int, decoded: int | None, now_s: float) -> None:

@@ -62,7 +62,7 @@ def unsupported(device: int, codec: str, chroma: int, bits: int, width: int, hei
     if not (low[0] <= width <= high[0] and low[1] <= height <= high[1]):
         return f"NVDEC takes {codec} from {low[0]}x{low[1]} to {high[0]}x{high[1]}, this is {width}x{height}"
     if width // 16 * (height // 16) > caps.get("mb_num_max", 1 << 62):
-        return f"NVDEC takes {codec} pictures of up to {caps['mb_num_max']} macroblocks, {width}x{height} has more"
+        return f"NVDEC takes {codec} frames of up to {caps['mb_num_max']} macroblocks, {width}x{height} has more"
     return None
 
 

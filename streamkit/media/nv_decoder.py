@@ -39,7 +39,7 @@ _FILTERS = {
     "hevc": "hevc_mp4toannexb",
     "mpeg4": "mpeg4_unpack_bframes,dump_extra",
 }
-_KEPT = 512  # packets whose picture may still come
+_KEPT = 512  # packets whose frame may still come
 _TRIES = 3
 
 
@@ -128,13 +128,13 @@ class NvDecoder:
         if self._software is not None:
             return self._software.decode(packet, hidden=hidden, unwanted=unwanted)
         hidden = hidden or unwanted
-        pictures: list[DecodedFrame] = []
+        frames: list[DecodedFrame] = []
         if packet is not None and (packet.is_keyframe or not self._waiting):
             self._timing.sent(packet)
         if packet is None:
             for part in self._filter.filter(None) if self._filter and not self._waiting else []:
-                pictures += self._push(part.buffer_ptr, part.size, part.pts, part.is_discard, part.is_corrupt)
-            return pictures + self._flush()
+                frames += self._push(part.buffer_ptr, part.size, part.pts, part.is_discard, part.is_corrupt)
+            return frames + self._flush()
         if self._rewriter is not None and not (packet.is_keyframe or self._waiting) and self._rewriter.rewrite(packet):
             discard = hidden or packet.is_discard
             return self._push(self._rewriter.address, packet.size, packet.pts, discard, packet.is_corrupt)
@@ -150,15 +150,15 @@ class NvDecoder:
                 found = named or self._parameters or b""
                 if found != self._parameters:
                     self._parameters = found
-                    pictures += self._enter_format(keyframe)
+                    frames += self._enter_format(keyframe)
                     if self._software is not None:
-                        return pictures + self._software.decode(keyframe, hidden=hidden)
+                        return frames + self._software.decode(keyframe, hidden=hidden)
                 self._waiting = False
             if self._waiting:
                 self._counters.add("packets before a keyframe")
                 continue
-            pictures += self._push(part.buffer_ptr, part.size, part.pts, discard, part.is_corrupt)
-        return pictures
+            frames += self._push(part.buffer_ptr, part.size, part.pts, discard, part.is_corrupt)
+        return frames
 
     def close(self) -> None:
         """Keep the session for another video; surfaces that were returned stay valid."""
@@ -173,7 +173,7 @@ class NvDecoder:
         self._number += 1
         key = self._number if pts is None else pts
         self._sent[key] = pts, discard, corrupt
-        if len(self._sent) > 2 * _KEPT:  # pictures that never came
+        if len(self._sent) > 2 * _KEPT:  # frames that never came
             for old in list(self._sent)[:_KEPT]:
                 del self._sent[old]
         data = self._packet
@@ -183,9 +183,9 @@ class NvDecoder:
     def _flush(self) -> list[DecodedFrame]:
         if self._session is None:
             return []
-        pictures = self._run(self._end())
+        frames = self._run(self._end())
         self._sent.clear()
-        return pictures
+        return frames
 
     def _end(self) -> Any:
         """The empty packet, which makes a session return its last frames."""
@@ -218,8 +218,8 @@ class NvDecoder:
             self._thread = get_ident()
         # NVDEC does not say which frame it means: with most packets one comes out, and at a stream's end the last few
         concealed, self._concealed = self._concealed, False
-        made = [self._picture(frame, concealed) for frame in frames]
-        return [picture for picture in made if picture is not None]
+        made = [self._converted(frame, concealed) for frame in frames]
+        return [frame for frame in made if frame is not None]
 
     def _new_session(self) -> Any:
         """Get the decoder of an idle or a new session."""
@@ -242,7 +242,7 @@ class NvDecoder:
             nv_report.take()  # reports about discarded frames
             self._sent.clear()
 
-    def _picture(self, frame: Any, concealed: bool) -> DecodedFrame | None:
+    def _converted(self, frame: Any, concealed: bool) -> DecodedFrame | None:
         pts, discard, corrupt = self._sent.pop(frame.getPTS(), (None, False, False))
         if discard:
             return None
@@ -255,7 +255,7 @@ class NvDecoder:
         base = frame.GetPtrToPlane(0)
         if frame.GetPtrToPlane(1) - base != form.width * form.height * (2 if form.bits > 8 else 1):
             raise SourceError(
-                f"NVDEC gave a picture of shape {list(frame.shape)} where {form.width}x{form.height} of {form.bits} "
+                f"NVDEC gave a frame of shape {list(frame.shape)} where {form.width}x{form.height} of {form.bits} "
                 "bits was due",
                 cause="codec",
             )
@@ -293,20 +293,20 @@ class NvDecoder:
         form = self._look(keyframe) or self._format or self._guess()
         if form == self._format:
             return []
-        pictures = [] if self._format is None else self._flush()
+        frames = [] if self._format is None else self._flush()
         why = unsupported(self._device.index, self._codec, form.chroma, form.bits, form.width, form.height)
         if why is None and form.interlaced:
             why = "NVDEC would deinterlace this video"
         if why is not None:
             self._software = self._fall_back(self._demuxer, why)
-            return pictures
+            return frames
         if self._format is not None and self._format[:4] != form[:4]:
             self._leave_session()
         self._format = form
         rotation, mirrored = form.turn
         color = planes.rotated_color(form.color, form.width, form.height, rotation, mirrored=mirrored)
         self._shown = *planes.rotated_size(form.width, form.height, rotation), color
-        return pictures
+        return frames
 
     def _look(self, keyframe: Any) -> _Format | None:
         """The format of one keyframe, as decoded by FFmpeg."""

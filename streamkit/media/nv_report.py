@@ -32,7 +32,7 @@ class _Functions(ctypes.Structure):
 
 
 damaged: deque[int] = deque()
-"""The threads whose `Decode` met a damaged picture, an entry a picture. Mostly empty: look before you call `take`."""
+"""The threads whose `Decode` met a damaged frame, an entry a frame. Mostly empty: look before you call `take`."""
 
 _installed: list[Any] = []  # keeps the callback alive; C has its address
 

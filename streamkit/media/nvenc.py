@@ -92,9 +92,9 @@ class NvEncoder:
         if surface.ready is not None:
             surface.ready.synchronize()  # the encoder copies on a stream of its own
         self._inside[ticks] = surface
-        picture = self._nvc.NV_ENC_PIC_PARAMS()
-        picture.inputTimeStamp = ticks
-        return self._packets(self._encoder.Encode(_Planes(surface), picture))
+        parameters = self._nvc.NV_ENC_PIC_PARAMS()
+        parameters.inputTimeStamp = ticks
+        return self._packets(self._encoder.Encode(_Planes(surface), parameters))
 
     def flush(self) -> Sequence[Packet[VideoStream]]:
         """See `Encoder.flush`."""
@@ -165,6 +165,6 @@ def _is_keyframe(data: bytes, codec: str) -> bool:
         if kind == 5 if codec == "h264" else 16 <= kind <= 21:
             return True
         if kind in (1, 2) if codec == "h264" else kind < 16:
-            return False  # an ordinary slice: the rest of the picture is like it
+            return False  # an ordinary slice: the rest of the frame is like it
         at = data.find(b"\x00\x00\x01", at + 3)
     return False

@@ -28,7 +28,7 @@ from streamkit.media.split import Decoders, SplitDecoder, how_many
 from streamkit.media.surfaces import SurfacePool
 from streamkit.media.uris import mask
 
-LOST = "pictures lost in decoding"
+LOST = "frames lost in decoding"
 _SLACK_S = 1e-6
 
 
@@ -115,8 +115,8 @@ class VideoReader:
 
         self._split = SplitDecoder(uri, count, another, pool, counters, ahead, say if decoders != "auto" else _quiet)
 
-    def pictures(
-        self, start_s: float = 0.0, end_s: float | None = None, *, thinning: FrameSampler | None = None,
+    def frames(
+        self, start_s: float = 0.0, end_s: float | None = None, *, sampler: FrameSampler | None = None,
         keyframes: bool = False,
     ) -> Iterator[tuple[int, DecodedFrame]]:  # fmt: skip
         """Yield the frames with their numbers in the video, from 0, in presentation order.
@@ -124,7 +124,7 @@ class VideoReader:
         Args:
             start_s: seconds after the video's first frame; earlier frames are skipped, but count.
             end_s: likewise; this frame and later ones are skipped.
-            thinning: selects the wanted frames. Others are not decoded if possible, and may still be returned if not.
+            sampler: selects the wanted frames. Others are not decoded if possible, and may still be returned if not.
             keyframes: return only keyframes that can be decoded alone; other packets never reach a decoder.
 
         Raises:
@@ -139,14 +139,14 @@ class VideoReader:
         self._shown, self._last_s, self._until = 0, None, until
         self._stopped, self.began, self.ended, self._missing = False, None, None, 0
         picks = self._split is None and (keyframes or not self.info.live)
-        if picks and (keyframes or thinning is not None or start_s > 0):
-            pairs = self._picked(begin if start_s > 0 else None, thinning, keyframes)
+        if picks and (keyframes or sampler is not None or start_s > 0):
+            pairs = self._picked(begin if start_s > 0 else None, sampler, keyframes)
         else:
             pairs = self._from(begin) if start_s > 0 else enumerate(self._decoded())
-        for number, picture in pairs:
-            if until is not None and picture.pts_s >= until:
+        for number, frame in pairs:
+            if until is not None and frame.pts_s >= until:
                 return
-            yield number, picture
+            yield number, frame
         if self._stopped:
             return
         whole = not start_s
@@ -183,14 +183,14 @@ class VideoReader:
         packets = self._packets()
         if self._split is None:
             return self._shown_by(self._one_by_one(packets))
-        return self._shown_by(self._split.pictures(packets, self._demuxer))
+        return self._shown_by(self._split.frames(packets, self._demuxer))
 
-    def _shown_by(self, pictures: Generator[DecodedFrame]) -> Generator[DecodedFrame]:
+    def _shown_by(self, frames: Generator[DecodedFrame]) -> Generator[DecodedFrame]:
         """Yield decoded frames and record their count and time."""
-        with closing(pictures):
-            for picture in pictures:
-                self._shown, self._last_s = self._shown + 1, picture.pts_s
-                yield picture
+        with closing(frames):
+            for frame in frames:
+                self._shown, self._last_s = self._shown + 1, frame.pts_s
+                yield frame
                 if self.info.live:
                     self._arrivals.seen()
 
@@ -229,7 +229,7 @@ class VideoReader:
             raise trouble
 
     def _picked(
-        self, begin: float | None, thinning: FrameSampler | None, keyframes: bool
+        self, begin: float | None, sampler: FrameSampler | None, keyframes: bool
     ) -> Iterator[tuple[int, DecodedFrame]]:  # fmt: skip
         """Yield the wanted frames from a time on, with their numbers; also others if packets have no times."""
         assert self._decoder is not None
@@ -240,9 +240,9 @@ class VideoReader:
             return
         packets = itertools.chain([head], packets)
         if head.pts is None and not keyframes:
-            for number, picture in enumerate(self._shown_by(self._one_by_one(packets))):
-                if begin is None or picture.pts_s >= begin:
-                    yield number, picture
+            for number, frame in enumerate(self._shown_by(self._one_by_one(packets))):
+                if begin is None or frame.pts_s >= begin:
+                    yield number, frame
             return
         del head
 
@@ -252,18 +252,18 @@ class VideoReader:
                 return False
             self.began, self.ended = self.began or (number, pts_s), (number, pts_s)
             self._shown, self._last_s = self._shown + 1, pts_s
-            return (alone or not keyframes) and (thinning is None or thinning.takes(number, pts_s))
+            return (alone or not keyframes) and (sampler is None or sampler.takes(number, pts_s))
 
         numbering = FrameNumbering(
             packets, self._demuxer, wants, first=first_number, ahead=not self.info.live, flushed=keyframes,
             since_s=-math.inf if sought is None or begin is None else begin,
         )  # fmt: skip
-        skipping = SelectiveDecoder(self._decoder, self._demuxer, self._counters, sought=sought is not None)
-        for number, picture in skipping.keyframes(numbering) if keyframes else skipping.pictures(numbering):
-            yield number, picture
+        selective = SelectiveDecoder(self._decoder, self._demuxer, self._counters, sought=sought is not None)
+        for number, frame in selective.keyframes(numbering) if keyframes else selective.frames(numbering):
+            yield number, frame
             if self.info.live:
                 self._arrivals.seen()
-        self._missing = skipping.missing
+        self._missing = selective.missing
 
     def _sought(self, begin: float) -> tuple[int, Any]:
         """Seek to a keyframe at or before a time.
@@ -303,9 +303,9 @@ class VideoReader:
                     yield from enumerate((p for p in rest if p.pts_s >= begin), found[0])
                     return
         self._reopen()
-        for number, picture in enumerate(self._decoded()):
-            if picture.pts_s >= begin:
-                yield number, picture
+        for number, frame in enumerate(self._decoded()):
+            if frame.pts_s >= begin:
+                yield number, frame
 
     def _count_before(self, begin: float) -> tuple[int, float] | None:
         """Number of frames before a time, and the time of the first later one; None if packets have no times.

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from streamkit.media.decode import Decoder
     from streamkit.media.demux import Demuxer
 
-SKIPPED = "pictures not decoded"
-UNWANTED = "pictures decoded for others"
+SKIPPED = "frames not decoded"
+UNWANTED = "frames decoded for others"
 _LONGEST = 4096
 _LONGEST_BYTES = 64_000_000
 
@@ -44,16 +44,16 @@ class SelectiveDecoder:
     def __init__(self, decoder: Decoder, demuxer: Demuxer, counters: Counters, *, sought: bool = False) -> None:
         self._decoder, self._demuxer, self._counters = decoder, demuxer, counters
         self._codec = demuxer.info.codec
-        self._later: list[tuple[Any, bool]] = []  # what a wanted picture may need, and whether to be silent about it
+        self._later: list[tuple[Any, bool]] = []  # what a wanted frame may need, and whether to be silent about it
         self._later_bytes = 0
         self._gap = False  # whether something was left out that the decoder may miss: it must be emptied first
         self._opening = sought  # whether the next keyframe is the first that is seen, its past unknown
         self._decoded = False  # whether the last packet went to the decoder
-        self._broken: int | None = None  # ticks of the keyframe whose leading pictures cannot be decoded
-        self._due: dict[float, int] = {}  # numbers of the wanted pictures in the decoder, by their times
+        self._broken: int | None = None  # ticks of the keyframe whose leading frames cannot be decoded
+        self._due: dict[float, int] = {}  # numbers of the wanted frames in the decoder, by their times
         self.missing = 0
 
-    def pictures(self, numbering: FrameNumbering) -> Generator[tuple[int, DecodedFrame]]:
+    def frames(self, numbering: FrameNumbering) -> Generator[tuple[int, DecodedFrame]]:
         """Yield the wanted frames with their numbers, in presentation order.
 
         Raises:
@@ -77,11 +77,11 @@ class SelectiveDecoder:
             if not one.wanted:
                 self._counters.add(SKIPPED)
                 continue
-            pictures = [*self._decoder.decode(one.packet), *self._decoder.decode(None)]
+            frames = [*self._decoder.decode(one.packet), *self._decoder.decode(None)]
             self._decoder.restart(self._demuxer)
-            self.missing += not pictures
-            for picture in pictures[:1]:
-                yield one.number, picture._replace(pts_s=one.pts_s)  # a bare stream's decoder begins at 0 each time
+            self.missing += not frames
+            for frame in frames[:1]:
+                yield one.number, frame._replace(pts_s=one.pts_s)  # a bare stream's decoder begins at 0 each time
 
     def _take(self, one: NumberedPacket, numbering: FrameNumbering) -> Generator[tuple[int, DecodedFrame]]:
         if one.alone:
@@ -137,8 +137,8 @@ class SelectiveDecoder:
         for packet, silent in later:
             yield from self._numbered(self._decoder.decode(packet, hidden=silent, unwanted=True))
 
-    def _numbered(self, pictures: Iterable[DecodedFrame]) -> Generator[tuple[int, DecodedFrame]]:
-        for picture in pictures:
-            number = self._due.pop(picture.pts_s, None)
+    def _numbered(self, frames: Iterable[DecodedFrame]) -> Generator[tuple[int, DecodedFrame]]:
+        for frame in frames:
+            number = self._due.pop(frame.pts_s, None)
             if number is not None:
-                yield number, picture
+                yield number, frame

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 Decoders = int | Literal["auto"]
 
-_DEEPEST, _SHALLOWEST = 256, 8  # pictures of a piece that wait for its turn
-_WORTH_IT = 100  # pictures of a video for each decoder that `auto` takes
+_DEEPEST, _SHALLOWEST = 256, 8  # frames of a piece that wait for its turn
+_WORTH_IT = 100  # frames of a video for each decoder that `auto` takes
 
 
 class SplitDecoder:
@@ -47,7 +47,7 @@ class SplitDecoder:
         self._uri, self._pool, self._counters, self._ahead, self._say = uri, pool, counters, ahead, say
         self._decoders = [SegmentDecoder(open_, replays=pool.device.kind == "cpu") for _ in range(count)]
 
-    def pictures(self, packets: Iterable[Any], demuxer: Demuxer) -> Generator[DecodedFrame]:
+    def frames(self, packets: Iterable[Any], demuxer: Demuxer) -> Generator[DecodedFrame]:
         """Yield the frames of `packets` in presentation order, as a single decoder would.
 
         Raises:
@@ -57,10 +57,10 @@ class SplitDecoder:
         depth = self._depth(demuxer.info)
         results: Any = self._ahead.run(iter(cut), self._decoders, depth)
         with closing(results):
-            for pictures, counts in results:
+            for frames, counts in results:
                 for name, n in counts.items():
                     self._counters.add(name, n)
-                yield from pictures
+                yield from frames
         if cut.trouble is not None:
             raise cut.trouble
 

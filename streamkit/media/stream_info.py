@@ -12,16 +12,16 @@ class StreamInfo:
 
     Attributes:
         codec: FFmpeg's name of it: `h264`, `hevc`, `av1`.
-        width: of the coded picture, in pixels, before rotation.
+        width: of the coded frame, in pixels, before rotation.
         height: likewise.
         pixel_format: FFmpeg's name of it, `yuv420p`; empty where it is not known.
         bit_depth: bits a luma sample.
         chroma: 420, 422, 444, 400 (none), or 0 for anything else.
         average_rate: frames a second, or None.
-        start_s: presentation time of the first picture in seconds.
+        start_s: presentation time of the first frame in seconds.
         duration_s: how long it is shown, or None.
         frames: as many as the container says it has, or None.
-        live: whether pictures come as they happen.
+        live: whether frames come as they happen.
     """
 
     codec: str

@@ -13,7 +13,7 @@ import numpy as np
 from streamkit.core.data import Array, array_module
 
 Rect = tuple[int, int, int, int]
-"""A part of a picture: left, top, right, bottom in source pixels, the last two exclusive; left and top are even."""
+"""A part of a frame: left, top, right, bottom in source pixels, the last two exclusive; left and top are even."""
 
 
 def area(xyxy: Array) -> Array:
@@ -84,6 +84,6 @@ def check_rects(rects: Sequence[Rect], sizes: Sequence[tuple[int, int]]) -> None
     for (left, top, right, bottom), (width, height) in zip(rects, sizes, strict=True):
         if left % 2 or top % 2 or not (0 <= left < right <= width and 0 <= top < bottom <= height):
             raise ValueError(
-                f"a rect is left, top, right, bottom within the picture, left and top even; got "
+                f"a rect is left, top, right, bottom within the frame, left and top even; got "
                 f"{(left, top, right, bottom)} in {width}x{height}"
             )

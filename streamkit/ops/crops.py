@@ -25,11 +25,11 @@ def crop_rects(xyxy: np.ndarray, sizes_wh: np.ndarray, pad: float = 0.0) -> np.n
     """
     boxes = np.array(xyxy, np.float64).reshape(-1, 4)
     limit = np.asarray(sizes_wh, np.float64).reshape(-1, 2)
-    boxes[~np.isfinite(boxes).all(axis=1)] = -1  # beside every picture
+    boxes[~np.isfinite(boxes).all(axis=1)] = -1  # beside every frame
     around = pad * (boxes[:, 2:] - boxes[:, :2])
     first = np.maximum(np.floor(boxes[:, :2] - around), 0)
     last = np.minimum(np.ceil(boxes[:, 2:] + around), limit)
     first -= first % 2
     rects = np.concatenate([first, last], axis=1)
-    rects[(rects[:, 2:] <= rects[:, :2]).any(axis=1)] = 0  # a box beside the picture ends before it begins
+    rects[(rects[:, 2:] <= rects[:, :2]).any(axis=1)] = 0  # a box beside the frame ends before it begins
     return rects.astype(np.int32)

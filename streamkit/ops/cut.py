@@ -27,8 +27,8 @@ PART = np.dtype(
 )  # fmt: skip
 """One part, `struct Part` of cuda/cut.cuh.
 
-`source` is the picture's address, `pitch` and `rows` its padded width and height. `to`, `width` and `height` are the
-small picture's, padded; where nothing is cut they are 0.
+`source` is the frame's address, `pitch` and `rows` its padded width and height. `to`, `width` and `height` are the
+cut surface's, padded; where nothing is cut they are 0.
 """
 
 _BLOCK = (32, 8)

@@ -171,7 +171,7 @@ class Points:
         points = np.asarray(table.extra["keypoints"], np.float64)
         self.xy, self.frame = points[:, :, :2], table.batch_row
         size = sheet.size[self.frame][:, None]
-        self.shown = np.asarray(((self.xy >= 0) & (self.xy <= size)).all(axis=2))  # a NaN is in no picture
+        self.shown = np.asarray(((self.xy >= 0) & (self.xy <= size)).all(axis=2))  # a NaN is in no frame
         if points.shape[2] > 2:
             self.shown &= points[:, :, 2] >= style.min_point
         self.edges = table.skeleton.edges if table.skeleton is not None else ()

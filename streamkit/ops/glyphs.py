@@ -27,13 +27,13 @@ class Atlas:
     Attributes:
         data: (capacity,) uint8 on the host; replaced when it grows.
         used: number of its bytes that hold sprites.
-        pictures: cache of coloured sprites for drawing on the host.
+        colored: cache of coloured sprites for drawing on the host.
     """
 
     def __init__(self) -> None:
         self.data = np.zeros(_START, np.uint8)
         self.used = 0
-        self.pictures: dict[tuple[int, int, int], tuple[np.ndarray, np.ndarray]] = {}
+        self.colored: dict[tuple[int, int, int], tuple[np.ndarray, np.ndarray]] = {}
         self._sprites: dict[tuple[str, int], tuple[int, int]] = {}
         self._device: Any = None
         self._sent = 0
@@ -46,7 +46,7 @@ class Atlas:
         if self.used > _FULL:
             self.used = self._sent = 0
             self._sprites.clear()
-            self.pictures.clear()
+            self.colored.clear()
 
     def text(self, text: str, height: int) -> tuple[int, int]:
         """Return the offset of a text's sprite, and its width in pixels.

@@ -26,9 +26,10 @@ REGION = np.dtype(
 )  # fmt: skip
 """One region, `struct Region` of cuda/hide.cu.
 
-`frame` is its picture; x1, y1, x2, y2, inside that, and `cell`, a cell's side, are even. The cells lie in `columns` and
-`rows` from x1, y1 on, the last ones cut off at x2, y2; `first` is the first cell's place among all of the batch, and
-`mask` its place among the masks, or -1 where all cells are hidden. `smooth` is 1 to blur, 0 to pixelate.
+`frame` is its frame's index; x1, y1, x2, y2, inside the frame, and `cell`, a cell's side, are even. The cells lie in
+`columns` and `rows` from x1, y1 on, the last ones cut off at x2, y2; `first` is the first cell's place among all
+of the batch, and `mask` its place among the masks, or -1 where all cells are hidden. `smooth` is 1 to blur, 0 to
+pixelate.
 """
 
 _WIDE, _HIGH, _THREADS = 64, 16, 128  # pixels of a tile and threads of a cell, as in cuda/hide.cu
@@ -75,7 +76,7 @@ def _check(surfaces: Sequence[Surface], regions: np.ndarray) -> None:
     inside = (regions["x1"] >= 0) & (regions["y1"] >= 0) & (regions["x1"] < regions["x2"])
     inside &= (regions["y1"] < regions["y2"]) & (regions["x2"] <= size[:, 0]) & (regions["y2"] <= size[:, 1])
     if not inside.all():
-        raise ValueError(f"a region must lie in its picture and have a size, got {regions[~inside][0]}")
+        raise ValueError(f"a region must lie in its frame and have a size, got {regions[~inside][0]}")
 
 
 def _hide_on_device(

@@ -12,7 +12,7 @@ from streamkit.core.data import Detections, Surface
 from streamkit.ops.hide import REGION
 
 _LEAST = 8  # pixels of a cell: less would leave a small face as it is
-_ZONE_CELLS = 24  # of the picture's height: a zone's cells are its pattern, and its edge is as rough as they are
+_ZONE_CELLS = 24  # of the frame's height: a zone's cells are its pattern, and its edge is as rough as they are
 
 Corners = tuple[tuple[float, float], ...]
 
@@ -101,16 +101,16 @@ def _objects(
     box, frame = box[wanted], table.batch_row[wanted].astype(np.int64)
     side = box[:, 2:] - box[:, :2]
     start, end = box[:, :2] - side * one.grow / 2, box[:, 2:] + side * one.grow / 2
-    picture = np.array([(s.width, s.height) for s in surfaces], np.float64)[frame]
-    start = 2 * np.floor(np.clip(start, 0, picture) / 2)
-    end = 2 * np.ceil(np.clip(end, 0, picture) / 2)
-    end = np.where((box[:, 2:] >= 0) & (box[:, :2] <= picture), np.minimum(np.maximum(end, start + 2), picture), end)
+    limit = np.array([(s.width, s.height) for s in surfaces], np.float64)[frame]
+    start = 2 * np.floor(np.clip(start, 0, limit) / 2)
+    end = 2 * np.ceil(np.clip(end, 0, limit) / 2)
+    end = np.where((box[:, 2:] >= 0) & (box[:, :2] <= limit), np.minimum(np.maximum(end, start + 2), limit), end)
     there = (end > start).all(axis=1)
     made = np.zeros(int(there.sum()), REGION)
     made["frame"], made["mask"], made["smooth"] = frame[there], -1, one.smooth
     made["x1"], made["y1"] = start[there].T
     made["x2"], made["y2"] = end[there].T
-    # By the whole box, not by what of it is in the picture: a face half in sight is as coarse as one in full sight.
+    # By the whole box, not by what of it is in the frame: a face half in sight is as coarse as one in full sight.
     longest = side[there].max(axis=1, initial=0) * (1 + one.grow)
     made["cell"] = np.maximum(_LEAST, 2 * np.ceil(longest / one.cells / 2)).clip(max=4096)
     made["columns"] = -(-(made["x2"] - made["x1"]) // made["cell"])

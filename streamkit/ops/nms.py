@@ -21,7 +21,7 @@ CAUSES = ("min_score", "label", "not_finite", "nms", "outside", "size", "top_k")
 
 - `min_score`, `label`, `not_finite`: see `streamkit.ops.candidates`;
 - `nms`: a better object overlaps it;
-- `outside`: no part of it is in the picture (one that is partly inside is clipped, never dropped);
+- `outside`: no part of it is in the frame (one that is partly inside is clipped, never dropped);
 - `size`: its shorter side is under `min_size` or its longer side over `max_size`;
 - `top_k`: there are `top_k` better objects, none of which suppresses it.
 """

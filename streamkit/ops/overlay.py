@@ -41,10 +41,10 @@ LINE, STENCIL = -2, -3
 FRAME = np.dtype(
     [("from", "<u8"), ("to", "<u8"), ("width", "<i4"), ("height", "<i4"), ("first", "<i4"), ("last", "<i4")]
 )
-"""One picture to draw, `struct Frame` of cuda/overlay.cu; its marks are those from `first` to before `last`."""
+"""One frame to draw, `struct Frame` of cuda/overlay.cu; its marks are those from `first` to before `last`."""
 
 _TILE, _THREADS = 64, 256  # as in cuda/overlay.cu
-_PICTURES = 4096  # coloured sprites kept
+_COLORED = 4096  # coloured sprites kept
 _PAIR = np.dtype("<u2")  # Cb | Cr << 8
 _BYTES = np.arange(256, dtype=np.uint8)
 
@@ -229,7 +229,7 @@ def _stamp(
     cut = slice(top - y1, top - y1 + 2 * rows), slice(left - x1, left - x1 + 2 * columns)
     half = slice((top - y1) // 2, (top - y1) // 2 + rows), slice((left - x1) // 2, (left - x1) // 2 + columns)
     if color >> 24 == 255:
-        y, pair = _picture(atlas, sprite, x2 - x1, y2 - y1, color, ink)
+        y, pair = _colored(atlas, sprite, x2 - x1, y2 - y1, color, ink)
         under[...] = y[cut]
         pairs[...] = pair[half]
         return
@@ -257,17 +257,17 @@ def _mix(under: np.ndarray, over: int, share: np.ndarray | int) -> np.ndarray:
     return np.asarray((under.astype(np.uint16) * (255 - share) + (over & 255) * share + 127) // 255)
 
 
-def _picture(atlas: Atlas, sprite: int, width: int, height: int, color: int, ink: int) -> tuple[np.ndarray, np.ndarray]:
+def _colored(atlas: Atlas, sprite: int, width: int, height: int, color: int, ink: int) -> tuple[np.ndarray, np.ndarray]:
     """Return a sprite on its background: luma (height, width) uint8, chroma (height / 2, width / 2) uint16 pairs."""
     key = sprite, color, ink
-    found = atlas.pictures.get(key)
+    found = atlas.colored.get(key)
     if found is None:
-        if len(atlas.pictures) >= _PICTURES:
-            atlas.pictures.clear()
+        if len(atlas.colored) >= _COLORED:
+            atlas.colored.clear()
         y_mask, pair_mask = atlas.masks(sprite, width, height)
         y, cb, cr = (
             _mix(np.full_like(mask, color >> shift & 255), ink >> shift, mask)
             for mask, shift in ((y_mask, 0), (pair_mask, 8), (pair_mask, 16))
         )
-        found = atlas.pictures[key] = y.astype(np.uint8), cb | cr << 8
+        found = atlas.colored[key] = y.astype(np.uint8), cb | cr << 8
     return found

@@ -49,7 +49,7 @@ def pack(y: np.ndarray, u: np.ndarray | None, v: np.ndarray | None, color: Color
     height, width = y.shape
     rows = out.shape[0] * 2 // 3
     if out.shape != nv12_shape(width, height):
-        raise ValueError(f"a picture of {width}x{height} needs NV12 data {nv12_shape(width, height)}, got {out.shape}")
+        raise ValueError(f"a frame of {width}x{height} needs NV12 data {nv12_shape(width, height)}, got {out.shape}")
     out[:height, :width] = y
     _repeat_edge(out[:rows], width, height)
     if u is None or v is None:
@@ -58,7 +58,7 @@ def pack(y: np.ndarray, u: np.ndarray | None, v: np.ndarray | None, color: Color
     across, down = u.shape[1] == width and width > 1, u.shape[0] == height and height > 1
     halved = [_mean_pairs(plane, across, down) for plane in (u, v)]
     if halved[0].shape != (rows // 2, out.shape[1] // 2):
-        raise ValueError(f"chroma of {u.shape} does not fit a picture of {(height, width)}")
+        raise ValueError(f"chroma of {u.shape} does not fit a frame of {(height, width)}")
     cv2.merge(halved, out[rows:].reshape(rows // 2, -1, 2))
     return replace(color, chroma_x=0.5 if across else color.chroma_x, chroma_y=0.5 if down else color.chroma_y)
 
@@ -125,7 +125,7 @@ def rotate(data: Array, width: int, height: int, rotation: int, out: Array, *, m
         _rotate_host(data, width, height, rotation, out, mirrored=mirrored)
         return
     if width % 2 or height % 2:
-        raise ValueError(f"on the device only pictures of even size are turned, got {width}x{height}")
+        raise ValueError(f"on the device only frames of even size are turned, got {width}x{height}")
     from streamkit.ops.cuda.load import kernel
 
     turn = kernel("planes.cu", "rotate_nv12")

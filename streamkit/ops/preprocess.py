@@ -94,9 +94,9 @@ def preprocess_reference(
     tensor = np.empty((rows, spec.size[1], spec.size[0], 3))
     tensor[:] = pad
     parts = rects or [(0, 0, *size) for size in sizes]
-    for picture, surface, rect in zip(tensor, surfaces, parts, strict=False):
+    for image, surface, rect in zip(tensor, surfaces, parts, strict=False):
         rgb, (left, top, right, bottom) = _sampled(surface, rect, spec)
-        picture[top:bottom, left:right] = (rgb if spec.color == "rgb" else rgb[..., ::-1]) * factor + summand
+        image[top:bottom, left:right] = (rgb if spec.color == "rgb" else rgb[..., ::-1]) * factor + summand
     if spec.dtype == "u8":
         tensor = np.clip(np.rint(tensor), 0, 255)
     if spec.layout == "nchw":

@@ -31,24 +31,22 @@ def fill(
 
     pad = spec.affine()[2].astype(out.dtype)[:, None, None]
     parts = rects or [(0, 0, *size) for size in sizes]
-    for picture, surface, rect in zip(out, surfaces, parts, strict=False):
+    for image, surface, rect in zip(out, surfaces, parts, strict=False):
         with scratch() as new:
             if spec.layout == "nchw":
-                _fill_one(picture, surface, rect, spec, pad, new)
+                _fill_one(image, surface, rect, spec, pad, new)
             else:
                 bits = np.int16 if out.dtype == np.float16 else out.dtype  # OpenCV 4 has no f16
-                channels = new((3, *picture.shape[:2]), out.dtype.type)
+                channels = new((3, *image.shape[:2]), out.dtype.type)
                 _fill_one(channels, surface, rect, spec, pad, new)
-                cv2.merge(tuple(channels.view(bits)), dst=picture.view(bits))
+                cv2.merge(tuple(channels.view(bits)), dst=image.view(bits))
     out[len(surfaces) :] = pad if spec.layout == "nchw" else pad.reshape(3)
     scales = [geometry(spec, right - left, bottom - top, left, top) for left, top, right, bottom in parts]
     return np.array(scales, np.float32).reshape(-1, 4)
 
 
-def _fill_one(
-    picture: np.ndarray, surface: Surface, rect: Rect, spec: InputSpec, pad: np.ndarray, new: Scratch
-) -> None:
-    """Write one frame, or the part of it in `rect`, to `picture`, (3, H, W)."""
+def _fill_one(image: np.ndarray, surface: Surface, rect: Rect, spec: InputSpec, pad: np.ndarray, new: Scratch) -> None:
+    """Write one frame, or the part of it in `rect`, to `image`, (3, H, W)."""
     import cv2
 
     x, y, x_end, y_end = rect
@@ -58,7 +56,7 @@ def _fill_one(
     left, right = max(0, place.left), min(spec.size[0], place.left + place.width)
     top, bottom = max(0, place.top), min(spec.size[1], place.top + place.height)
     for edge in (np.s_[:, :top], np.s_[:, bottom:], np.s_[:, top:bottom, :left], np.s_[:, top:bottom, right:]):
-        picture[edge] = pad
+        image[edge] = pad
 
     part = np.s_[top - place.top : bottom - place.top, left - place.left : right - place.left]
     resized = planes(surface.data, surface.color, *size, (place.width, place.height), new, left=x, top=y)
@@ -70,12 +68,12 @@ def _fill_one(
             cv2.addWeighted(value, 1, cr, kv, 0, dst=value)
         else:
             cv2.addWeighted(luma, ky, cb if ku else cr, ku or kv, k, dst=value)
-        to = picture[channel, top:bottom, left:right]
-        if picture.dtype == np.float32:
+        to = image[channel, top:bottom, left:right]
+        if image.dtype == np.float32:
             np.clip(value, low, high, out=to)
         else:
             np.clip(value, low, high, out=value)
-            np.copyto(to, np.rint(value, out=value) if picture.dtype == np.uint8 else value, casting="unsafe")
+            np.copyto(to, np.rint(value, out=value) if image.dtype == np.uint8 else value, casting="unsafe")
 
 
 @lru_cache(maxsize=256)

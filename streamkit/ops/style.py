@@ -15,7 +15,7 @@ class Style:
         scores: the score, two digits.
         tracks: the track's number, where there is one.
         color: what an object has its colour from; without a track from its class.
-        thickness: of lines, in pixels; None takes it from the picture's size. Odd numbers are rounded up.
+        thickness: of lines, in pixels; None takes it from the frame's size. Odd numbers are rounded up.
         text_size: height of a label in pixels, likewise.
         fill: how opaque the inside of a box is, 0 to 1.
         only: names of the classes to draw; none draws all.
@@ -39,7 +39,7 @@ class Style:
     untracked: bool = False
 
     def line(self, short_side: int) -> int:
-        """The thickness of lines, even, in a picture whose shorter side is so many pixels: 2 at 360, 4 at 1080."""
+        """The thickness of lines, even, in a frame whose shorter side is so many pixels: 2 at 360, 4 at 1080."""
         return _even(self.thickness) if self.thickness else 2 * max(1, round(short_side / 540))
 
     def text(self, short_side: int) -> int:

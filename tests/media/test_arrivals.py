@@ -41,7 +41,7 @@ def test_a_source_without_a_frame_is_given_up_after_its_timeout(clock):
     after_s, why, cause = lasts_s(begun(5.0), clock, keyframes=[0, 40])
     assert cause == "codec"
     assert after_s == 5.5, "at 5 s exactly it is not yet too long, and a second keyframe gives no more time"
-    assert why == "rtsp://ann:***@host/a: packets come, but no picture could be decoded in 5 s"
+    assert why == "rtsp://ann:***@host/a: packets come, but no frame could be decoded in 5 s"
 
 
 def test_who_joins_between_two_keyframes_waits_a_minute_for_the_next(clock):
@@ -61,7 +61,7 @@ def test_more_packets_have_to_come_than_a_decoder_holds_back(clock):
     for number in range(30):
         clock.now_s += 100.0
         made.packet(number, number == 0)
-    with pytest.raises(SourceError, match="no picture could be decoded"):
+    with pytest.raises(SourceError, match="no frame could be decoded"):
         made.packet(30, False)
     made.seen()
     clock.now_s += 100.0

@@ -39,7 +39,7 @@ def read(path, device=None):
     counters, digests, marked, told, trouble = Counters(), [], [], 0, None
     with closing(VideoReader(str(path), device, SurfacePool(device), counters, print)) as reader:
         try:
-            for number, picture in reader.pictures():
+            for number, picture in reader.frames():
                 data = picture.surface.data
                 digests.append(hashlib.md5(bytes(data.get() if hasattr(data, "get") else data)).hexdigest())
                 if picture.damaged:

@@ -30,7 +30,7 @@ def read(path, device):
     said, counters = [], Counters()
     reader = VideoReader(str(path), device, SurfacePool(device), counters, said.append, threads=2)
     try:
-        yield from (picture for _, picture in reader.pictures())
+        yield from (picture for _, picture in reader.frames())
     finally:
         reader.close()
     harmless = ("frames decoded on the cpu", "decoders made", "decoders reused")
@@ -122,7 +122,7 @@ def test_what_nvdec_cannot_take_is_uploaded_and_said_once(tmp_path, name, option
     path = write(tmp_path / name, frames=6, **options)
     said, counters, device = [], Counters(), Device("cuda")
     reader = VideoReader(str(path), device, SurfacePool(device), counters, said.append)
-    pictures = [p for _, p in reader.pictures()]
+    pictures = [p for _, p in reader.frames()]
     reader.close()
     assert len(said) == 1
     assert words in said[0]
@@ -137,7 +137,7 @@ def test_pictures_kept_are_not_overwritten(test_data):
     path = test_data / "videos" / "vtest_480x360.mp4"
     device = Device("cuda")
     reader = VideoReader(str(path), device, SurfacePool(device, poison=True), Counters(), print)
-    kept = [picture for _, picture in zip(range(100), (p for _, p in reader.pictures()), strict=False)]
+    kept = [picture for _, picture in zip(range(100), (p for _, p in reader.frames()), strict=False)]
     reader.close()
     for one, other in zip(read(path, Device()), kept, strict=False):
         other.surface.ready.synchronize()

@@ -87,7 +87,7 @@ def taken(uri, count, link=None):
         VideoReader(uri, Device(), SurfacePool(Device()), Counters(), print, link=link or ConnectionOptions(10.0))
     ) as reader:
         found = []
-        for _, picture in reader.pictures():
+        for _, picture in reader.frames():
             found.append((picture, time.monotonic()))
             if len(found) == count:
                 break
@@ -178,7 +178,7 @@ def test_a_playlist_that_grows_no_more_times_out(hls):
     ):
         process.kill()
         with pytest.raises(SourceError) as caught:
-            for _ in reader.pictures():
+            for _ in reader.frames():
                 pass
     assert caught.value.cause == "timeout"
 
@@ -256,7 +256,7 @@ def test_packets_of_which_no_picture_comes_are_told(rtsp, clip):
 
     source = VideoSource(uri=rtsp({"a": clip}).url("a"), timeout=1.5)
     source.context = Context("cam", Device(), on_packet=spoil)
-    with pytest.raises(SourceError, match=r"packets come, but no picture could be decoded in 1\.5 s") as caught:
+    with pytest.raises(SourceError, match=r"packets come, but no frame could be decoded in 1\.5 s") as caught:
         list(source.frames())
     assert caught.value.cause == "codec"
 

@@ -11,8 +11,8 @@ RATE = 25
 
 
 def taken(times, *, every=1, fps=None):
-    thinning = FrameSampler(every, fps)
-    return [n for n, pts_s in enumerate(times) if thinning.takes(n, pts_s)]
+    sampler = FrameSampler(every, fps)
+    return [n for n, pts_s in enumerate(times) if sampler.takes(n, pts_s)]
 
 
 def test_every_nth_and_so_many_a_second():
@@ -81,17 +81,17 @@ def test_parts_of_numbered_frames():
 @pytest.mark.parametrize(
     ("given", "more", "text", "cause"),
     [
-        ((4.0, 0.0, None, 1), {}, "it ended before its first picture", None),
-        ((4.0, 0.0, None, 1), {"keyframes": True}, "none of its pictures can be decoded without others", "codec"),
-        ((4.0, 5.0, None, 1), {}, "no picture between start 5 s and end; the video is 4 s long", None),
-        ((None, 5.0, 6.5, 1), {}, "no picture between start 5 s and end 6.5 s", None),
+        ((4.0, 0.0, None, 1), {}, "it ended before its first frame", None),
+        ((4.0, 0.0, None, 1), {"keyframes": True}, "none of its frames can be decoded without others", "codec"),
+        ((4.0, 5.0, None, 1), {}, "no frame between start 5 s and end; the video is 4 s long", None),
+        ((None, 5.0, 6.5, 1), {}, "no frame between start 5 s and end 6.5 s", None),
         (
             (4.004, 0.0, 1.0, 1), {"keyframes": True},
             "no keyframe between start 0 s and end 1 s; the video is 4 s long", None,
         ),
         (
             (1.25, 0.5, None, 2), {},
-            "no picture whose number is a multiple of every, 2, between start 0.5 s and end; the video is 1.25 s long",
+            "no frame whose number is a multiple of every, 2, between start 0.5 s and end; the video is 1.25 s long",
             None,
         ),
     ],

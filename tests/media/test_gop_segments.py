@@ -69,7 +69,7 @@ def test_short_gops_are_put_together(tmp_path):
     ("name", "options", "why"),
     [
         ("one.mp4", {"options": {"g": "1000"}}, "no keyframe to cut at"),
-        ("bare.h264", {"muxer": "h264", "options": {"g": "10"}}, "its pictures have no times"),
+        ("bare.h264", {"muxer": "h264", "options": {"g": "10"}}, "its frames have no times"),
         ("refresh.ts", {"options": REFRESH}, "no keyframe to cut at"),
     ],
 )
@@ -94,7 +94,7 @@ def test_a_gop_without_end_is_one_piece(tmp_path, monkeypatch, short):
     found, rest, told = cut(path)
     assert [len(shown) for shown, _ in found] == [30]
     assert rest == 70
-    assert told == ["by one decoder: from 30 pictures on there is no keyframe to cut at"]
+    assert told == ["by one decoder: from 30 frames on there is no keyframe to cut at"]
 
 
 def test_a_gop_of_many_bytes_is_one_piece(tmp_path, monkeypatch, short):
@@ -106,7 +106,7 @@ def test_a_gop_of_many_bytes_is_one_piece(tmp_path, monkeypatch, short):
     found, rest, told = cut(path)
     assert [len(shown) for shown, _ in found] == [40]
     assert rest == 60
-    assert told == ["by one decoder: from 40 pictures on there is no keyframe to cut at"]
+    assert told == ["by one decoder: from 40 frames on there is no keyframe to cut at"]
 
 
 def test_what_ended_the_packets_is_kept_for_the_end(tmp_path, short):

@@ -38,7 +38,7 @@ def test_the_length_is_that_of_the_video_wherever_its_times_begin(tmp_path, name
         assert demuxer.info.facts()["duration_s"] == pytest.approx(LENGTH_S, abs=SLACK_S)
     reader = VideoReader(str(path), Device(), SurfacePool(Device()), Counters(), print)
     with closing(reader):
-        assert len(list(reader.pictures())) == 100  # and nothing is called cut
+        assert len(list(reader.frames())) == 100  # and nothing is called cut
 
 
 @pytest.mark.parametrize("first", [0, 50])
@@ -48,7 +48,7 @@ def test_avi_is_as_long_as_its_places_for_pictures(tmp_path, first):
     reader = VideoReader(str(path), Device(), SurfacePool(Device()), Counters(), print)
     with closing(reader):
         assert reader.info.duration_s == pytest.approx(LENGTH_S + first / 25, abs=SLACK_S)
-        assert len(list(reader.pictures())) == 100
+        assert len(list(reader.frames())) == 100
 
 
 def test_a_piece_of_a_stream_in_mp4_is_as_long_as_itself(tmp_path):

@@ -15,7 +15,7 @@ from streamkit.media.surfaces import SurfacePool
 
 def count(path):
     with closing(VideoReader(str(path), Device(), SurfacePool(Device()), Counters(), print)) as reader:
-        return sum(1 for _ in reader.pictures())
+        return sum(1 for _ in reader.frames())
 
 
 @pytest.mark.parametrize("shift_s", [0.0, 2.0, 3600.0])
@@ -78,7 +78,7 @@ def test_how_much_may_be_missing(tmp_path, frames, left, whole):
     with pytest.raises(SourceError) as caught:
         count(moved)
     assert caught.value.cause == "truncated"
-    said = f"{left} of {frames} pictures, {left / 100:.1f} of {frames / 100:.1f} s could be read"
+    said = f"{left} of {frames} frames, {left / 100:.1f} of {frames / 100:.1f} s could be read"
     assert str(caught.value) == f"{moved} ends early: {said}; the file was cut short"
 
 

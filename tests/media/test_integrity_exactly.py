@@ -115,7 +115,7 @@ def test_damage_that_either_sees_is_reported_once(by_decoder, by_demuxer, told):
     ],
 )
 def test_a_video_without_one_frame(given, cause):
-    with pytest.raises(SourceError, match="no picture could be decoded") as caught:
+    with pytest.raises(SourceError, match="no frame could be decoded") as caught:
         check(read(**given), None, 0, 0, whole=True, step_s=0.04)
     assert caught.value.cause == cause
     check(read(**given), None, 0, 0, whole=False, step_s=0.04)  # a part may hold none

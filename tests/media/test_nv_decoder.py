@@ -41,7 +41,7 @@ def read(path, device, loops=1, **options):
     reader = VideoReader(str(path), device, pool, counters, said.append, **options)
     found = []
     for _ in range(loops):
-        for number, picture in reader.pictures():
+        for number, picture in reader.frames():
             found.append((number, picture.pts_s, picture.width, picture.height, np.array(picture.surface.data)))
             if device is GPU and picture.surface.ready is not None:
                 assert picture.surface.ready.recorded
@@ -52,7 +52,7 @@ def read(path, device, loops=1, **options):
 
 def collected(reader, marked):
     """Read it to its end; the numbers of the frames that are marked as damaged go into `marked`."""
-    for number, picture in reader.pictures():
+    for number, picture in reader.frames():
         if picture.damaged:
             marked.append(number)
 
@@ -116,10 +116,10 @@ def test_turns_use_one_session(fake, tmp_path):
 def test_a_place_in_the_middle_after_an_unfinished_turn(fake, tmp_path):
     path = write(tmp_path / "a.mp4", frames=50, options={"g": "10", "bf": "2"})
     reader = VideoReader(str(path), GPU, SurfacePool(GPU), Counters(), print)
-    first = reader.pictures()
+    first = reader.frames()
     assert [next(first)[0] for _ in range(5)] == [0, 1, 2, 3, 4]
     first.close()
-    assert [n for n, _ in reader.pictures(start_s=1.0, end_s=1.2)] == [25, 26, 27, 28, 29]
+    assert [n for n, _ in reader.frames(start_s=1.0, end_s=1.2)] == [25, 26, 27, 28, 29]
     reader.close()
 
 
@@ -136,7 +136,7 @@ def test_a_failing_session_is_counted_and_the_next_keyframe_goes_on(fake, tmp_pa
     monkeypatch.setattr(fake._Session, "Decode", sometimes)
     reader = VideoReader(str(path), GPU, SurfacePool(GPU), counters := Counters(), print)
     with pytest.raises(SourceError, match="damaged"):
-        list(reader.pictures())
+        list(reader.frames())
     assert counters["packets not decodable"] == 1
     assert fake._Session.made == 2
 
@@ -193,7 +193,7 @@ def test_a_session_goes_to_the_next_file_of_its_kind(fake, tmp_path):
 def test_a_session_left_in_the_middle_is_empty_for_the_next_file(fake, tmp_path):
     path = write(tmp_path / "a.mp4", frames=30, options={"bf": "2"})
     reader = VideoReader(str(path), GPU, SurfacePool(GPU), Counters(), print)
-    pictures = reader.pictures()
+    pictures = reader.frames()
     assert next(pictures)[0] == 0
     pictures.close()
     reader.close()
@@ -219,9 +219,9 @@ def test_a_session_that_failed_serves_nobody_else(fake, tmp_path, monkeypatch):
 
 def test_a_session_learns_the_parameters_of_a_place_without_them(fake, tmp_path):
     path = write(tmp_path / "a.mp4", 128, 96, 80, options=X264)
-    host = [n for n, _ in VideoReader(str(path), CPU, SurfacePool(CPU), Counters(), print).pictures(start_s=2.0)]
+    host = [n for n, _ in VideoReader(str(path), CPU, SurfacePool(CPU), Counters(), print).frames(start_s=2.0)]
     reader = VideoReader(str(path), GPU, SurfacePool(GPU), Counters(), print)
-    assert [n for n, _ in reader.pictures(start_s=2.0)] == host == list(range(50, 80))
+    assert [n for n, _ in reader.frames(start_s=2.0)] == host == list(range(50, 80))
     reader.close()
 
 
@@ -276,7 +276,7 @@ def thinned(path, device, **part):
     taken = FrameSampler(every, None)
     found = [
         (n, p.pts_s, p.width, p.height, np.array(p.surface.data))
-        for n, p in reader.pictures(thinning=FrameSampler(every, None), **part)
+        for n, p in reader.frames(sampler=FrameSampler(every, None), **part)
         if taken.takes(n, p.pts_s)
     ]
     reader.close()

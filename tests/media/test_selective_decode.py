@@ -68,7 +68,7 @@ def read(path, device=CPU, *, every=1, fps=None, keep=True, threads=1, **part):
     reader = VideoReader(str(path), device, SurfacePool(device, poison=device is CPU), counters, print, threads=threads)
     given = FrameSampler(every, fps) if every > 1 or fps else None
     taken, found = FrameSampler(every, fps), []
-    for number, picture in reader.pictures(thinning=given, **part):
+    for number, picture in reader.frames(sampler=given, **part):
         if taken.takes(number, picture.pts_s):
             if picture.surface.ready is not None and device.kind == "cuda":
                 picture.surface.ready.synchronize()
@@ -84,10 +84,10 @@ def as_host(data):
 def of_all(path, *, every=1, fps=None, start_s=0.0, end_s=None):
     """The same, from all pictures, each of which is decoded."""
     everything, _ = read(path)
-    zero, thinning = Demuxer(str(path)).info.start_s, FrameSampler(every, fps)
+    zero, sampler = Demuxer(str(path)).info.start_s, FrameSampler(every, fps)
     begin = zero + start_s - 1e-6 if start_s else -1.0
     end = np.inf if end_s is None else zero + end_s - 1e-6
-    return [one for one in everything if begin <= one[1] < end and thinning.takes(one[0], one[1])]
+    return [one for one in everything if begin <= one[1] < end and sampler.takes(one[0], one[1])]
 
 
 def same(found, wanted):
@@ -168,7 +168,7 @@ def test_decoding_begins_at_the_last_keyframe_that_h264_may_begin_at(clip, name,
             steps.append("restart")
 
     skips = selective_decode.SelectiveDecoder(Noting(), demuxer, Counters())
-    list(skips.pictures(FrameNumbering(packets, demuxer, lambda number, pts_s, alone: number in (0, 45))))
+    list(skips.frames(FrameNumbering(packets, demuxer, lambda number, pts_s, alone: number in (0, 45))))
     needed = [n for n in numbers[1 : numbers.index(45)] if n >= keyframe and n % 2 == 0]
     assert steps == [0, *(["empty", "restart"] if keyframe else []), *needed, 45, "empty"]
     demuxer.close()
@@ -185,9 +185,9 @@ def test_nothing_is_read_behind_the_end(clip):
     demuxers = []
     reader = VideoReader(str(clip("closed.mp4")), CPU, SurfacePool(CPU), Counters(), print)
     demuxers.append(reader._demuxer)
-    assert len(list(reader.pictures(end_s=0.8))) == 20
+    assert len(list(reader.frames(end_s=0.8))) == 20
     assert demuxers[0].packets_read < 30
-    assert [n for n, _ in reader.pictures(end_s=0.08)] == [0, 1]
+    assert [n for n, _ in reader.frames(end_s=0.08)] == [0, 1]
     reader.close()
 
 
@@ -272,7 +272,7 @@ def test_damage_to_an_unwanted_frame_that_others_need_is_counted(one_damaged):
     with closing(VideoReader(str(one_damaged), CPU, SurfacePool(CPU), counters, print)) as reader:
         found = []
         with pytest.raises(SourceError, match="is damaged: 1 frame was lost or concealed") as caught:
-            found.extend(number for number, _ in reader.pictures(thinning=FrameSampler(10, None)))
+            found.extend(number for number, _ in reader.frames(sampler=FrameSampler(10, None)))
     assert caught.value.cause == "damaged"
     assert found == [0, 10, 20, 30]
     assert counters[CONCEALED] + counters[UNDECODABLE] == 1
@@ -459,6 +459,6 @@ def test_a_packet_without_a_time_goes_with_the_one_before(clip):
             pass
 
     skips = selective_decode.SelectiveDecoder(Noting(), demuxer, Counters())
-    assert list(skips.pictures(FrameNumbering(packets, demuxer, lambda number, pts_s, alone: True))) == []
+    assert list(skips.frames(FrameNumbering(packets, demuxer, lambda number, pts_s, alone: True))) == []
     assert reached == [*packets, None]
     assert skips.missing == 66

@@ -21,7 +21,7 @@ def failure(uri, device=Device()):  # noqa: B008  # a frozen value
     with pytest.raises(SourceError) as caught:  # noqa: PT012  # pictures come before the error
         reader = VideoReader(str(uri), device, SurfacePool(device), counters, print, link=ConnectionOptions(2))
         try:
-            for _ in reader.pictures():
+            for _ in reader.frames():
                 count += 1
         finally:
             reader.close()
@@ -34,8 +34,8 @@ def test_nothing_there(tmp_path):
 
 
 def test_a_folder(tmp_path):
-    assert failure(tmp_path)[1] == f"{tmp_path}: the folder holds no video and no picture"
-    assert failure(f"{tmp_path}/*.mp4")[1] == f"{tmp_path}/*.mp4: the pattern holds no video and no picture"
+    assert failure(tmp_path)[1] == f"{tmp_path}: the folder holds no video and no image"
+    assert failure(f"{tmp_path}/*.mp4")[1] == f"{tmp_path}/*.mp4: the pattern holds no video and no image"
     (tmp_path / "a.mp4").touch()
     assert "this is a folder" in failure(tmp_path)[1]
 

@@ -42,7 +42,7 @@ def read(path, decoders, device=CPU, **part):
     )  # fmt: skip
     found, error = [], None
     try:
-        for number, picture in reader.pictures(**part):
+        for number, picture in reader.frames(**part):
             if device.kind == "cuda":
                 picture.surface.ready.synchronize()
             pixels = picture.surface.data if device.kind == "cpu" else picture.surface.data.get()
@@ -127,7 +127,7 @@ def test_turns_use_the_same_decoders(tmp_path, monkeypatch):
         str(path), CPU, SurfacePool(CPU), Counters(), print, decoders=2, ahead=ThreadedExecutor(CPU, 1)
     )
     for _ in range(4):
-        assert [number for number, _ in reader.pictures()] == list(range(60))
+        assert [number for number, _ in reader.frames()] == list(range(60))
     reader.close()
     assert len(opened) <= 1 + 3 + 2  # the first turn's, each further turn's, and one for each decoder
 
@@ -138,10 +138,10 @@ def test_closed_early(tmp_path, monkeypatch, taken):
     path = write(tmp_path / "a.mp4", frames=200, options={"g": "10", "bf": "2"})
     pool = SurfacePool(CPU)
     reader = VideoReader(str(path), CPU, pool, Counters(), print, decoders=3, ahead=ThreadedExecutor(CPU, 1))
-    pictures = reader.pictures()
+    pictures = reader.frames()
     assert [next(pictures)[0] for _ in range(taken)] == list(range(taken))
     pictures.close()
-    assert [n for n, _ in reader.pictures(end_s=0.2)] == [0, 1, 2, 3, 4]  # and it can be read again
+    assert [n for n, _ in reader.frames(end_s=0.2)] == [0, 1, 2, 3, 4]  # and it can be read again
     reader.close()
     assert pool.held == {}
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead/")]
@@ -152,7 +152,7 @@ def test_surfaces_ahead_are_bounded(tmp_path, monkeypatch):
     pool = SurfacePool(CPU, limit=4 * 5 * 9 * 64 * 72)  # of which a quarter is for waiting: 9 for each of 3 + 2
     reader = VideoReader(str(path), CPU, pool, Counters(), print, decoders=3, ahead=ThreadedExecutor(CPU, 1))
     most = 0
-    for _ in reader.pictures():
+    for _ in reader.frames():
         most = max(most, sum(pool.held.values()))
     assert 9 < most <= 5 * 10
     reader.close()
@@ -208,7 +208,7 @@ def test_a_file_cut_short(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"options": {"g": "1000"}}, "is decoded by one decoder: no keyframe to cut at behind its first 32 pictures"),
+        ({"options": {"g": "1000"}}, "is decoded by one decoder: no keyframe to cut at behind its first 32 frames"),
         ({"codec": "mpeg4"}, "is decoded by one decoder: a mpeg4 video cannot be cut at its keyframes"),
     ],
 )
@@ -287,7 +287,7 @@ def test_nvdec_leaves_its_decoders_for_the_next_file(test_data):
     for _ in range(3):
         reader = VideoReader(path, device, SurfacePool(device), counters := Counters(), print, decoders=4,
                         ahead=ThreadedExecutor(device, 1))  # fmt: skip
-        assert sum(1 for _ in reader.pictures()) == 499
+        assert sum(1 for _ in reader.frames()) == 499
         reader.close()
         made.append(counters["decoders made"])
     assert 1 <= made[0] <= 4

@@ -31,7 +31,7 @@ def read(path, *, threads=1, said=None, ring=None, stream=None, **part):
     with closing(
         VideoReader(str(path), Device(), pool, Counters(), say, threads=threads, ring=ring, stream=stream)
     ) as reader:
-        return [(n, p.pts_s, np.array(p.surface.data), reader.place(p.pts_s)) for n, p in reader.pictures(**part)]
+        return [(n, p.pts_s, np.array(p.surface.data), reader.place(p.pts_s)) for n, p in reader.frames(**part)]
 
 
 def at(frames):

@@ -79,7 +79,7 @@ def test_a_rect_may_be_any_part_of_its_frame(rect):
     ],
 )  # fmt: skip
 def test_a_rect_that_is_no_part_of_its_frame_is_refused(rect):
-    with pytest.raises(ValueError, match="a rect is left, top, right, bottom within the picture"):
+    with pytest.raises(ValueError, match="a rect is left, top, right, bottom within the frame"):
         boxes.check_rects([rect], [(40, 30)])
 
 

@@ -100,9 +100,9 @@ def test_what_the_kernel_is_told_of_parts_is_what_it_would_be_told_of_each():
         expected = [geometry(spec, right - left, bottom - top, left, top) for left, top, right, bottom in rects]
         np.testing.assert_array_equal(scales, np.array(expected, np.float32))
         assert len(frames) == 4
-        assert frames["picture"]["data"].tolist() == [1000 + 20 * 200 + 10, 2000, 3000 + 148 * 200 + 198, 0]
-        assert frames["picture"]["rows"].tolist() == [150 - 10, 48, 150 - 74, 0]
-        assert frames["picture"]["width"].tolist() == [51, 64, 2, 0]
+        assert frames["image"]["data"].tolist() == [1000 + 20 * 200 + 10, 2000, 3000 + 148 * 200 + 198, 0]
+        assert frames["image"]["rows"].tolist() == [150 - 10, 48, 150 - 74, 0]
+        assert frames["image"]["width"].tolist() == [51, 64, 2, 0]
         assert frames["new_width"].tolist()[3] == 0
         whole, _ = Plan(spec).pack(surfaces[1:2], sizes[1:2], [2000], 1)
         assert np.frombuffer(whole, FRAME, offset=SPEC.itemsize)[0] == frames[1]

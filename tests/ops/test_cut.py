@@ -92,7 +92,7 @@ def test_the_step_leaves_at_least_what_is_asked_for():
 
 def test_what_does_not_fit_is_refused():
     surface = noise(64, 48)
-    with pytest.raises(ValueError, match="within the picture"):
+    with pytest.raises(ValueError, match="within the frame"):
         cut([surface], [(63, 48)], [(0, 0, 64, 48)], [1])
     with pytest.raises(ValueError, match="1 or more, got 0"):
         cut([surface], [(64, 48)], [(0, 0, 64, 48)], [0])

@@ -167,7 +167,7 @@ def test_threads_do_not_disturb_each_other() -> None:
     [
         ([(64, 48)], {}, "got 2 surfaces, 1 sizes and a batch of 2"),
         ([(64, 48)] * 2, {"batch": 1}, "2 sizes and a batch of 1"),
-        ([(64, 48), (64, 50)], {}, "a surface of 64x48 pixels cannot hold a picture of 64x50"),
+        ([(64, 48), (64, 50)], {}, "a surface of 64x48 pixels cannot hold a frame of 64x50"),
         (
             [(64, 48)] * 2,
             {"out": np.empty((2, 3, 32, 33), np.float32)},
@@ -191,9 +191,9 @@ def test_what_the_kernel_is_told() -> None:
     header, frames = np.frombuffer(packed, SPEC, 1)[0], np.frombuffer(packed, FRAME, offset=SPEC.itemsize)
     assert (header["width"], header["height"], header["bgr"]) == (416, 320, 1)
     np.testing.assert_allclose(header["factor"], spec.affine()[0], rtol=1e-6)
-    assert frames["picture"]["data"].tolist() == [7, 9, 0]
-    assert frames["picture"]["pitch"].tolist() == [642, 64, 0]
-    assert frames["picture"]["rows"].tolist() == [428, 48, 0]
+    assert frames["image"]["data"].tolist() == [7, 9, 0]
+    assert frames["image"]["pitch"].tolist() == [642, 64, 0]
+    assert frames["image"]["rows"].tolist() == [428, 48, 0]
     assert frames["new_width"].tolist() == [416, 416, 0]
     np.testing.assert_allclose(frames["step_x"][:2] * scales[:, 0], 1, rtol=1e-6)
     assert scales.tolist() == np.array([geometry(spec, 641, 427), geometry(spec, 64, 48)], np.float32).tolist()
@@ -253,7 +253,7 @@ def test_what_the_kernel_is_told_of_a_part() -> None:
 
     whole, spec = surface(101, 77), InputSpec((64, 64))
     packed, _ = Plan(spec).pack([whole, whole], [(101, 77)] * 2, [1000, 1000], 2, [(20, 12, 61, 77), (0, 0, 40, 30)])
-    picture = np.frombuffer(packed, FRAME, offset=SPEC.itemsize)["picture"]
+    picture = np.frombuffer(packed, FRAME, offset=SPEC.itemsize)["image"]
     assert picture["data"].tolist() == [1000 + 12 * 102 + 20, 1000]
     assert picture[["width", "height", "pitch"]].tolist() == [(41, 65, 102), (40, 30, 102)]
     # From there the kernel finds the part's first chroma row, in bytes behind the surface's first.

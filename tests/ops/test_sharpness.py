@@ -55,7 +55,7 @@ def test_what_lies_beside_the_part_does_not_matter():
 
 def test_none_and_nonsense():
     assert sharpness([], [], []).shape == (0,)
-    with pytest.raises(ValueError, match="within the picture"):
+    with pytest.raises(ValueError, match="within the frame"):
         sharpness([noise()], [(64, 48)], [(0, 0, 65, 48)])
 
 
