@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.media.frames import DecodedFrame, to_surface
-from streamkit.media.surfaces import SurfacePool, shared_pool
+from streamkit.media.surfaces import SurfacePool, Upload, shared_pool
 from streamkit.media.timing import Timing
-from streamkit.media.upload import Upload
 
 if TYPE_CHECKING:
     from streamkit.media.demux import Demuxer

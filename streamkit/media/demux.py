@@ -14,11 +14,9 @@ from typing import IO, Any
 from streamkit.core.errors import SourceError
 from streamkit.io.image_file import MAX_MEGAPIXELS, PIXEL_LIMIT, TOO_LARGE, check_image
 from streamkit.media.continuity import CONTAINERS, Continuity
-from streamkit.media.header import FILE_OPTIONS, length_s
 from streamkit.media.link import ConnectionOptions
 from streamkit.media.source_errors import cannot_open, cannot_read, not_a_video
-from streamkit.media.stream_info import StreamInfo
-from streamkit.media.stream_selection import choose_stream
+from streamkit.media.stream_info import FILE_OPTIONS, StreamInfo, choose_stream, length_s
 from streamkit.media.uris import is_live, is_path, mask
 
 _POLL_S = 0.2  # FFmpeg looks ten times a second whether it is to end a wait

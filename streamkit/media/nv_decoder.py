@@ -19,13 +19,11 @@ from streamkit.core.counters import Counters
 from streamkit.core.data import Color, Device, Surface
 from streamkit.core.errors import SourceError
 from streamkit.media import nv_report, nv_sessions
-from streamkit.media.annexb import rewriter
 from streamkit.media.av_decoder import CENTRED, CONCEALED, UNDECODABLE, AvDecoder
+from streamkit.media.bitstream import annexb_headers, parameters, rewriter
 from streamkit.media.demux import chroma_of, clone_packet, with_headers
 from streamkit.media.frames import DecodedFrame, Orientation, color_of, orientation_of
-from streamkit.media.keyframes import annexb_headers
 from streamkit.media.nv_caps import nv_module, unsupported
-from streamkit.media.parameters import parameters
 from streamkit.media.timing import Timing
 from streamkit.ops import planes
 from streamkit.ops.cuda import driver

@@ -14,17 +14,15 @@ from streamkit.core.errors import SourceError
 from streamkit.core.stage import PacketBuffer
 from streamkit.core.tasks import OrderedExecutor
 from streamkit.core.tracing import Spans
-from streamkit.media.arrivals import Arrivals
 from streamkit.media.av_decoder import CONCEALED, UNDECODABLE
 from streamkit.media.decode import DecodedFrame, Decoder, open_decoder
 from streamkit.media.demux import Demuxer
-from streamkit.media.frame_numbering import FrameNumbering
 from streamkit.media.frame_sampling import FrameSampler
-from streamkit.media.integrity import check, lost
+from streamkit.media.gop_segments import Decoders, SplitDecoder, how_many
+from streamkit.media.integrity import Arrivals, check, lost
 from streamkit.media.link import ConnectionOptions
 from streamkit.media.ring import PacketRef
-from streamkit.media.selective_decode import SelectiveDecoder
-from streamkit.media.split import Decoders, SplitDecoder, how_many
+from streamkit.media.selective_decode import FrameNumbering, SelectiveDecoder
 from streamkit.media.surfaces import SurfacePool
 from streamkit.media.uris import mask
 

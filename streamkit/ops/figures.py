@@ -12,7 +12,7 @@ from streamkit.core.data import Detections, Surface
 from streamkit.ops import rle
 from streamkit.ops.glyphs import Atlas
 from streamkit.ops.overlay import LINE, MARK, STENCIL
-from streamkit.ops.palette import PALETTE, stored
+from streamkit.ops.style import PALETTE, stored
 
 if TYPE_CHECKING:
     from streamkit.ops.style import Style

@@ -16,6 +16,7 @@ import numpy as np
 
 from streamkit.core.data import Array, array_module
 from streamkit.ops import rle
+from streamkit.ops.candidates import upload
 from streamkit.ops.rle import Rle
 
 STEPS = 16
@@ -102,7 +103,6 @@ def _pieces_on_device(rows: Array, counts: Array, prototypes: Array, to_map: np.
     if not n:
         return found
     from streamkit.ops.cuda.load import kernel
-    from streamkit.ops.cuda.readers import upload
 
     prototypes = xp.ascontiguousarray(prototypes)
     if prototypes.dtype != np.float16:

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamkit.core.data import Array, array_module
 from streamkit.ops.boxes import clip, intersection_and_union, to_source
-from streamkit.ops.candidates import Candidates
+from streamkit.ops.candidates import Candidates, upload
 
 CAUSES = ("min_score", "label", "not_finite", "nms", "outside", "size", "top_k")
 """Why an anchor is no object, in the order of the tests:
@@ -213,7 +213,6 @@ def _select_on_device(
     if not n:
         return packed
     from streamkit.ops.cuda.load import kernel
-    from streamkit.ops.cuda.readers import upload
 
     arguments = (
         candidates.keys, candidates.tallies, candidates.boxes, candidates.class_id, candidates.points,

@@ -1,9 +1,9 @@
 """Conversion of surfaces to a network's input tensor, a whole batch at once, on the surfaces' device.
 
-All three implementations (the reference here, preprocess_host.py, preprocess_cuda.py) sample alike: the centre of a
-network pixel has the source position (i + 0.5 - offset) / scale - 0.5 per axis, clamped to the frame's true edge.
-Luma is bilinear there, chroma bilinear on its own grid at the surface's siting; RGB is clipped to 0..255; then
-channel order, scale, mean, std and dtype are applied. There is no anti-aliasing filter, as in OpenCV's bilinear
+All three implementations (the reference and the host's here, preprocess_cuda.py) sample alike: the centre of a network
+pixel has the source position (i + 0.5 - offset) / scale - 0.5 per axis, clamped to the frame's true edge. Luma is
+bilinear there, chroma bilinear on its own grid at the surface's siting; RGB is clipped to 0..255; then channel order,
+scale, mean, std and dtype are applied. There is no anti-aliasing filter, as in OpenCV's bilinear
 resize, which the networks' authors use.
 
 A row may show only a part of a frame, its rect: a tile, a region, an object. The part is then treated as a frame of its
@@ -13,13 +13,15 @@ own, and no pixel outside it is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
-from streamkit.core.data import Array, Surface, array_module
+from streamkit.core.data import Array, Color, Surface, array_module
 from streamkit.ops.boxes import Rect, check_rects
-from streamkit.ops.color import check_size, yuv_to_rgb
+from streamkit.ops.color import check_size, planes, yuv_to_rgb
 from streamkit.ops.letterbox import InputSpec, geometry, placement
+from streamkit.ops.scratch import Scratch, scratch
 
 __all__ = ["InputSpec", "geometry", "preprocess", "preprocess_reference"]
 
@@ -66,7 +68,6 @@ def preprocess(
     if any(array_module(surface.data) is not xp for surface in surfaces):
         raise ValueError("preprocess needs all surfaces and `out` on one device, got some on the host, some on a GPU")
     if xp is np:
-        from streamkit.ops.preprocess_host import fill
         from streamkit.ops.scratch import tensor
     else:
         from streamkit.ops.preprocess_cuda import fill, tensor
@@ -136,3 +137,81 @@ def _bilinear(plane: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         weight = np.expand_dims(at - lower, 1 - axis)
         plane = plane.take(lower, axis) * (1 - weight) + plane.take(np.minimum(lower + 1, last), axis) * weight
     return plane
+
+
+def fill(
+    out: np.ndarray,
+    surfaces: Sequence[Surface],
+    sizes: Sequence[tuple[int, int]],
+    spec: InputSpec,
+    rects: Sequence[Rect] | None,
+) -> np.ndarray:
+    """Write the batch to `out` on the host and return its geometry; arguments as `preprocess` has checked them.
+
+    OpenCV resizes the planes, and one weighted sum per channel does the rest: matrix, range, scale, mean and std are one
+    affine map from (Y, Cb, Cr) to the tensor's value, so clipping to 0..255 becomes clipping to the images of 0 and 255.
+    Each frame is processed separately with the same calls, so a batch equals its frames bit for bit.
+    """
+    import cv2
+
+    pad = spec.affine()[2].astype(out.dtype)[:, None, None]
+    parts = rects or [(0, 0, *size) for size in sizes]
+    for image, surface, rect in zip(out, surfaces, parts, strict=False):
+        with scratch() as new:
+            if spec.layout == "nchw":
+                _fill_one(image, surface, rect, spec, pad, new)
+            else:
+                bits = np.int16 if out.dtype == np.float16 else out.dtype  # OpenCV 4 has no f16
+                channels = new((3, *image.shape[:2]), out.dtype.type)
+                _fill_one(channels, surface, rect, spec, pad, new)
+                cv2.merge(tuple(channels.view(bits)), dst=image.view(bits))
+    out[len(surfaces) :] = pad if spec.layout == "nchw" else pad.reshape(3)
+    scales = [geometry(spec, right - left, bottom - top, left, top) for left, top, right, bottom in parts]
+    return np.array(scales, np.float32).reshape(-1, 4)
+
+
+def _fill_one(image: np.ndarray, surface: Surface, rect: Rect, spec: InputSpec, pad: np.ndarray, new: Scratch) -> None:
+    """Write one frame, or the part of it in `rect`, to `image`, (3, H, W)."""
+    import cv2
+
+    x, y, x_end, y_end = rect
+    check_size(surface.data.shape, x_end, y_end)
+    size = x_end - x, y_end - y
+    place = placement(spec, *size)
+    left, right = max(0, place.left), min(spec.size[0], place.left + place.width)
+    top, bottom = max(0, place.top), min(spec.size[1], place.top + place.height)
+    for edge in (np.s_[:, :top], np.s_[:, bottom:], np.s_[:, top:bottom, :left], np.s_[:, top:bottom, right:]):
+        image[edge] = pad
+
+    part = np.s_[top - place.top : bottom - place.top, left - place.left : right - place.left]
+    resized = planes(surface.data, surface.color, *size, (place.width, place.height), new, left=x, top=y)
+    luma, cb, cr = (plane[part] for plane in resized)
+    value = new(luma.shape)
+    for channel, (ky, ku, kv, k, low, high) in enumerate(_channels(surface.color, spec)):
+        if ku and kv:
+            cv2.addWeighted(luma, ky, cb, ku, k, dst=value)
+            cv2.addWeighted(value, 1, cr, kv, 0, dst=value)
+        else:
+            cv2.addWeighted(luma, ky, cb if ku else cr, ku or kv, k, dst=value)
+        to = image[channel, top:bottom, left:right]
+        if image.dtype == np.float32:
+            np.clip(value, low, high, out=to)
+        else:
+            np.clip(value, low, high, out=value)
+            np.copyto(to, np.rint(value, out=value) if image.dtype == np.uint8 else value, casting="unsafe")
+
+
+@lru_cache(maxsize=256)
+def _channels(color: Color, spec: InputSpec) -> list[tuple[float, float, float, float, np.float32, np.float32]]:
+    """Return for each channel, in the network's order: the weights of Y, Cb, Cr and 1, and the minimum and maximum."""
+    factor, summand, _ = spec.affine()
+    rgb = yuv_to_rgb(color) if spec.color == "rgb" else yuv_to_rgb(color)[::-1]
+    weights = rgb * factor[:, None]
+    weights[:, 3] += summand
+    low, high = summand, 255 * factor + summand
+    if spec.dtype == "u8":
+        low, high = np.clip(low, 0, 255), np.clip(high, 0, 255)
+    return [
+        (*w, np.float32(a), np.float32(b))
+        for w, a, b in zip(weights.tolist(), low.tolist(), high.tolist(), strict=True)
+    ]

@@ -10,9 +10,9 @@ import av
 import pytest
 from support.clips import write
 
-from streamkit.media.clip import Clip
 from streamkit.media.demux import Demuxer
 from streamkit.media.monotonic_timestamps import TICKS_PER_S, MonotonicTimestamps
+from streamkit.media.mux import Clip
 from streamkit.media.ring import PacketRing
 
 RATE, TICK = 10, 9000  # pictures a second, and ticks of 90 kHz from one to the next

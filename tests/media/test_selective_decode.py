@@ -13,11 +13,11 @@ from streamkit.core.errors import SourceError
 from streamkit.media import selective_decode
 from streamkit.media.av_decoder import CONCEALED, UNDECODABLE, AvDecoder
 from streamkit.media.av_decoder import SKIPPED as BEFORE_KEYFRAME
+from streamkit.media.bitstream import Keyframes
 from streamkit.media.demux import Demuxer
-from streamkit.media.frame_numbering import FrameNumbering
 from streamkit.media.frame_sampling import FrameSampler
-from streamkit.media.keyframes import Keyframes
 from streamkit.media.reader import VideoReader
+from streamkit.media.selective_decode import FrameNumbering
 from streamkit.media.surfaces import SurfacePool
 
 CPU, GPU = Device(), Device("cuda")

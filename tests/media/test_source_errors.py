@@ -126,7 +126,7 @@ def test_cut_in_the_middle(tmp_path, name, counted):
     assert 20 < count < 95
     assert "ends early" in text
     assert "of 4.0 s could be read" in text
-    assert (f"{count} of 100 pictures" in text) == counted
+    assert (f"{count} of 100 frames" in text) == counted
 
 
 @pytest.mark.parametrize("device", [Device(), pytest.param(Device("cuda"), marks=pytest.mark.gpu)], ids=str)

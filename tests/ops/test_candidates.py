@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from streamkit.ops.box_coding import Coding
-from streamkit.ops.candidates import best_class, cells, check_cells, each_class, given_class
+from streamkit.ops.candidates import Coding, best_class, cells, check_cells, each_class, given_class
 
 BOXES = np.tile(np.array([10, 20, 4, 8], np.float32), (1, 6, 1))
 

@@ -8,8 +8,7 @@ from streamkit.ops import rle
 from streamkit.ops.annotate import annotate
 from streamkit.ops.glyphs import Atlas
 from streamkit.ops.overlay import LINE, MARK, STENCIL, draw
-from streamkit.ops.palette import stored
-from streamkit.ops.style import Style
+from streamkit.ops.style import Style, stored
 
 QUIET = {"labels": False, "scores": False, "tracks": False}
 COLOR = Color()

@@ -93,7 +93,7 @@ class VideoSource(Source):
 
     def __post_init__(self) -> None:
         """Check the part of the video, the kind of address, and that several decoders are possible."""
-        from streamkit.media.interrupt import Interrupt
+        from streamkit.media.link import Interrupt
 
         self._interrupt = Interrupt()
         self.pace = None if self.pace == "unpaced" else self.pace
@@ -134,7 +134,7 @@ class VideoSource(Source):
                 raise
 
     def _frames(self, link: ConnectionOptions) -> Iterator[Frame]:
-        from streamkit.media.expected import expected_frames
+        from streamkit.media.frame_sampling import expected_frames
         from streamkit.media.pacing import Pacer
         from streamkit.media.reader import VideoReader
         from streamkit.media.surfaces import shared_pool

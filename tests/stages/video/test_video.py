@@ -213,7 +213,8 @@ def test_auto_falls_back_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "check_nvenc", without_nvenc)
     out = sink(tmp_path / "a.mp4", Device("cuda", 1))
     assert out.said == [
-        "video is encoded on the CPU, frames are copied to the host: the GPU cuda:1 cannot encode h264; set encoder: cpu"
+        "video is encoded on the CPU, frames are copied to the host: "
+        "the GPU cuda:1 cannot encode h264; set encoder: cpu"
     ]
     for i in range(3):
         out.write(frame(i))
