@@ -311,21 +311,11 @@ def chroma_of(layout: Any) -> int:
     return {(2, 2): 420, (2, 1): 422, (1, 1): 444}.get(ratio, 0)
 
 
-def with_headers(packet: Any, headers: bytes) -> Any:
-    """Copy a packet with `headers` in front of its bytes, with the same times and without the discard flag."""
+def clone_packet(packet: Any, headers: bytes = b"") -> Any:
+    """Copy a keyframe's packet with the same times and `headers` before its bytes, without the discard flag."""
     import av
 
-    longer = av.Packet(headers + bytes(packet))
-    longer.pts, longer.dts, longer.time_base, longer.is_keyframe = packet.pts, packet.dts, packet.time_base, True
-    longer.is_corrupt = packet.is_corrupt
-    return longer
-
-
-def clone_packet(packet: Any) -> Any:
-    """Copy a packet with the same bytes and times, without the discard flag."""
-    import av
-
-    copy = av.Packet(bytes(packet))
+    copy = av.Packet(headers + bytes(packet))
     copy.pts, copy.dts, copy.time_base, copy.is_keyframe = packet.pts, packet.dts, packet.time_base, True
     copy.is_corrupt = packet.is_corrupt
     if packet.has_sidedata("new_extradata"):

@@ -13,11 +13,11 @@ from streamkit.io.image_file import PICTURES
 from streamkit.media.uris import check_scheme, is_path, local_path, mask, scheme
 
 VIDEOS = frozenset(
-    "." + name
-    for name in (
-        "mp4", "m4v", "mov", "mkv", "webm", "avi", "ts", "m2ts", "mts", "mpg", "mpeg", "flv", "wmv", "asf", "3gp",
-        "ogv", "h264", "264", "h265", "265", "hevc", "ivf", "vob", "mxf", "y4m", "mjpeg", "mjpg", "obu",
-    )
+    {
+        ".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".m2ts", ".mts", ".mpg", ".mpeg", ".flv", ".wmv",
+        ".asf", ".3gp", ".ogv", ".h264", ".264", ".h265", ".265", ".hevc", ".ivf", ".vob", ".mxf", ".y4m", ".mjpeg",
+        ".mjpg", ".obu",
+    }
 )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from streamkit.core.errors import SourceError
 from streamkit.media import nv_report, nv_sessions
 from streamkit.media.av_decoder import CENTRED, CONCEALED, UNDECODABLE, AvDecoder
 from streamkit.media.bitstream import annexb_headers, parameters, rewriter
-from streamkit.media.demux import chroma_of, clone_packet, with_headers
+from streamkit.media.demux import chroma_of, clone_packet
 from streamkit.media.frames import DecodedFrame, Orientation, color_of, orientation_of
 from streamkit.media.nv_caps import nv_module, unsupported
 from streamkit.media.timing import Timing
@@ -32,11 +32,7 @@ if TYPE_CHECKING:
     from streamkit.media.demux import Demuxer
     from streamkit.media.surfaces import SurfacePool
 
-_FILTERS = {
-    "h264": "h264_mp4toannexb",
-    "hevc": "hevc_mp4toannexb",
-    "mpeg4": "mpeg4_unpack_bframes,dump_extra",
-}
+_FILTERS = {"h264": "h264_mp4toannexb", "hevc": "hevc_mp4toannexb", "mpeg4": "mpeg4_unpack_bframes,dump_extra"}
 _KEPT = 512  # packets whose frame may still come
 _TRIES = 3
 
@@ -143,7 +139,7 @@ class NvDecoder:
             if keyframe is not None:
                 named = parameters(self._codec, bytes(part))
                 if self._waiting and not named and self._headers:  # a session may know other ones, or none
-                    part = with_headers(part, self._headers)
+                    part = clone_packet(part, self._headers)
                     named = parameters(self._codec, self._headers)
                 found = named or self._parameters or b""
                 if found != self._parameters:

@@ -23,12 +23,7 @@ _Write = ctypes.CFUNCTYPE(ctypes.c_ssize_t, ctypes.c_void_p, ctypes.c_void_p, ct
 class _Functions(ctypes.Structure):
     """`cookie_io_functions_t` of fopencookie(3)."""
 
-    _fields_ = (
-        ("read", ctypes.c_void_p),
-        ("write", _Write),
-        ("seek", ctypes.c_void_p),
-        ("close", ctypes.c_void_p),
-    )
+    _fields_ = (("read", ctypes.c_void_p), ("write", _Write), ("seek", ctypes.c_void_p), ("close", ctypes.c_void_p))
 
 
 damaged: deque[int] = deque()

@@ -91,7 +91,6 @@ class Push:
 
         self._url, self._encoder, self._timeout_s = url, encoder, timeout_s
         self.connected = False
-        self._taken_s = time.monotonic()
         self._collected = _Collector()
         # never written but to memory; a packet is complete as soon as it is muxed
         self._container: Any = av.open(self._collected, "w", format="nut", options={"flush_packets": "1"})

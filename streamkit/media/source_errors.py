@@ -13,28 +13,18 @@ from streamkit.core.errors import SourceError
 from streamkit.media.find import nothing_in
 from streamkit.media.uris import device_path, is_device, is_path, local_path, mask, scheme
 
-_HTTP = {
-    "HTTPUnauthorizedError": "the server wants a user and a password, or refuses these (401)",
-    "HTTPForbiddenError": "the server forbids access (403)",
-    "HTTPNotFoundError": "the server has no such address (404)",
-    "HTTPBadRequestError": "the server calls the request bad (400)",
-    "HTTPTooManyRequestsError": "the server says there are too many requests (429)",
-    "HTTPOtherClientError": "the server refuses the request (4xx)",
-    "HTTPServerError": "the server failed (5xx)",
-    "ProtocolNotFoundError": "this FFmpeg does not know the protocol",
+_SERVER: dict[str, tuple[str, str | None]] = {
+    "HTTPUnauthorizedError": ("the server requires a user name and password, or rejects them (401)", "auth"),
+    "HTTPForbiddenError": ("the server forbids access (403)", "auth"),
+    "HTTPNotFoundError": ("the server has no such address (404)", "not_found"),
+    "HTTPBadRequestError": ("the server rejects the request as invalid (400)", "refused"),
+    "HTTPTooManyRequestsError": ("the server reports too many requests (429)", "refused"),
+    "HTTPOtherClientError": ("the server rejects the request (4xx)", "refused"),
+    "HTTPServerError": ("the server failed (5xx)", "refused"),
+    "ProtocolNotFoundError": ("this FFmpeg does not support the protocol", None),  # so a retry would not help
 }
-_CAUSES = {
-    "HTTPUnauthorizedError": "auth",
-    "HTTPForbiddenError": "auth",
-    "HTTPNotFoundError": "not_found",
-    "HTTPBadRequestError": "refused",
-    "HTTPTooManyRequestsError": "refused",
-    "HTTPOtherClientError": "refused",
-    "HTTPServerError": "refused",
-    "InvalidDataError": "codec",
-    "DecoderNotFoundError": "codec",
-    "PatchWelcomeError": "codec",
-}
+"""Descriptions of FFmpeg's errors, and their causes in one word."""
+_CODEC_ERRORS = frozenset({"InvalidDataError", "DecoderNotFoundError", "PatchWelcomeError"})
 _BOXES = frozenset({b"ftyp", b"mdat", b"free", b"skip", b"wide", b"moov", b"moof", b"styp", b"sidx", b"uuid"})
 
 
@@ -157,8 +147,8 @@ def _is_text(start: bytes) -> bool:
 def _network_cause(error: Exception, late: bool) -> tuple[str, str | None]:
     """Description of a network error, and the cause in one word."""
     name = type(error).__name__
-    if name in _HTTP:
-        return _HTTP[name], _CAUSES.get(name)  # none for a protocol that is not there: it will not be there later
+    if name in _SERVER:
+        return _SERVER[name]
     if isinstance(error, ConnectionRefusedError):
         return "connection refused: nothing listens at this host and port", "refused"
     if late or isinstance(error, TimeoutError) or name == "ExitError":
@@ -167,7 +157,7 @@ def _network_cause(error: Exception, late: bool) -> tuple[str, str | None]:
         return f"{_said(error)}: the network does not lead there now", "refused"
     if isinstance(error, (ConnectionError, EOFError)) or (isinstance(error, OSError) and error.errno == errno.EIO):
         return f"the connection broke off ({_said(error)})", "lost"
-    return _said(error), _CAUSES.get(name, "lost")
+    return _said(error), "codec" if name in _CODEC_ERRORS else "lost"
 
 
 def _said(error: Exception) -> str:

@@ -76,7 +76,7 @@ def annotate(
             add(_FILL, frame, inside)
         add(_OUTLINE, frame, boxes)
         if style.masks > 0 and "mask" in table.extra:
-            add(_MASK, *figures.masks(table, sheet, style, color, atlas))
+            add(_MASK, *figures.masks(table, style, color, atlas))
         if "keypoints" in table.extra:
             points = figures.Points(table, sheet, style)
             add(_LINE, *points.lines(sheet, color))

@@ -56,14 +56,6 @@ def to_source(points: Array, geometry: Array) -> Array:
     return ((pairs - geometry[:, None, 2:]) / geometry[:, None, :2]).reshape(points.shape)
 
 
-def to_network(points: Array, geometry: Array) -> Array:
-    """Convert source pixels to network pixels: source x scale + offset. Shapes as in `to_source`."""
-    xp = array_module(points)
-    pairs = points.reshape(len(points), points.shape[1] // 2, 2)
-    geometry = xp.broadcast_to(geometry, (len(points), 4))
-    return (pairs * geometry[:, None, :2] + geometry[:, None, 2:]).reshape(points.shape)
-
-
 def clip(xyxy: Array, size_wh: Array) -> Array:
     """Clip boxes to the frame, to 0..width and 0..height.
 

@@ -27,11 +27,7 @@ class Matrix(NamedTuple):
     kb: float
 
 
-MATRICES = {
-    "bt601": Matrix(0.299, 0.114),
-    "bt709": Matrix(0.2126, 0.0722),
-    "bt2020": Matrix(0.2627, 0.0593),
-}
+MATRICES = {"bt601": Matrix(0.299, 0.114), "bt709": Matrix(0.2126, 0.0722), "bt2020": Matrix(0.2627, 0.0593)}
 
 _BAND = 1 << 22
 """Pixels converted at a time."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,28 +39,30 @@ class Sheet:
         self.inks = np.array([i for _, i in colors], np.uint32)
 
 
-def masks(table: Detections, sheet: Sheet, style: Style, color: np.ndarray, atlas: Atlas) -> Marks:
+def masks(table: Detections, style: Style, color: np.ndarray, atlas: Atlas) -> Marks:
     """Return the objects' masks in their colours."""
-    frames, made = [], []
-    for frame, mask, mine in zip(table.batch_row.tolist(), table.extra["mask"], color.tolist(), strict=True):
-        mark = _stencil(mask, mine, style, atlas) if mask is not None else None
-        if mark is not None:
-            frames.append(frame)
-            made.append(mark)
-    return np.array(frames, np.int32), np.array(made, MARK)
+    return _stencils(zip(table.batch_row.tolist(), table.extra["mask"], color.tolist(), strict=True), style, atlas)
 
 
 def regions(facts: Sequence[Mapping[str, Any]], sheet: Sheet, style: Style, atlas: Atlas) -> Marks:
     """Return the semantic classes; a class has the same colour in every frame and run."""
+    found = (
+        (frame, mask, int(sheet.colors[frame, zlib.crc32(label.encode()) % len(PALETTE)]))
+        for frame, said in enumerate(facts)
+        for label, mask in said.get("segmentation", {}).items()
+        if sheet.width[frame] and (not style.only or label in style.only)
+    )
+    return _stencils(found, style, atlas)
+
+
+def _stencils(shown: Iterable[tuple[int, rle.Rle | None, int]], style: Style, atlas: Atlas) -> Marks:
+    """Return the marks of masks, each given with its frame and its colour."""
     frames, made = [], []
-    for frame, said in enumerate(facts):
-        for label, mask in said.get("segmentation", {}).items() if sheet.width[frame] else ():
-            if style.only and label not in style.only:
-                continue
-            mark = _stencil(mask, int(sheet.colors[frame, zlib.crc32(label.encode()) % len(PALETTE)]), style, atlas)
-            if mark is not None:
-                frames.append(frame)
-                made.append(mark)
+    for frame, mask, color in shown:
+        mark = _stencil(mask, color, style, atlas) if mask is not None else None
+        if mark is not None:
+            frames.append(frame)
+            made.append(mark)
     return np.array(frames, np.int32), np.array(made, MARK)
 
 

@@ -197,13 +197,7 @@ def _overlap(
 
 
 def _select_on_device(
-    candidates: Any,
-    frames: np.ndarray,
-    iou: float | None,
-    agnostic: bool,
-    top_k: int,
-    min_size: float,
-    max_size: float,
+    candidates: Any, frames: np.ndarray, iou: float | None, agnostic: bool, top_k: int, min_size: float, max_size: float
 ) -> Packed:
     """Launch `nms.cu` once, with a block per frame, after the launch that found the candidates."""
     xp = array_module(candidates.keys)

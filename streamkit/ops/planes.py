@@ -8,13 +8,10 @@ which moves its siting; the new siting is returned.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 
 from streamkit.core.data import Array, Color, array_module
-
-Rotation = Literal[0, 90, 180, 270]
 
 
 def nv12_shape(width: int, height: int) -> tuple[int, int]:

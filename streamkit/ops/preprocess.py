@@ -21,7 +21,7 @@ from streamkit.core.data import Array, Color, Surface, array_module
 from streamkit.ops.boxes import Rect, check_rects
 from streamkit.ops.color import check_size, planes, yuv_to_rgb
 from streamkit.ops.letterbox import InputSpec, geometry, placement
-from streamkit.ops.scratch import Scratch, scratch
+from streamkit.ops.scratch import Scratch, scratch, tensor
 
 __all__ = ["InputSpec", "geometry", "preprocess", "preprocess_reference"]
 
@@ -68,12 +68,13 @@ def preprocess(
     if any(array_module(surface.data) is not xp for surface in surfaces):
         raise ValueError("preprocess needs all surfaces and `out` on one device, got some on the host, some on a GPU")
     if xp is np:
-        from streamkit.ops.scratch import tensor
+        fill, new_tensor = _fill_host, tensor
     else:
-        from streamkit.ops.preprocess_cuda import fill, tensor
+        from streamkit.ops.preprocess_cuda import fill
+        from streamkit.ops.preprocess_cuda import tensor as new_tensor
     shape, dtype = spec.shape(rows), spec.numpy_dtype
     if out is None:
-        out = tensor(shape, dtype)
+        out = new_tensor(shape, dtype)
     elif out.shape != shape or out.dtype != dtype or not out.flags.c_contiguous:
         raise ValueError(
             f"preprocess needs `out` to be C-contiguous {dtype}{list(shape)}, got {out.dtype}{list(out.shape)}"
@@ -139,7 +140,7 @@ def _bilinear(plane: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return plane
 
 
-def fill(
+def _fill_host(
     out: np.ndarray,
     surfaces: Sequence[Surface],
     sizes: Sequence[tuple[int, int]],
@@ -148,9 +149,9 @@ def fill(
 ) -> np.ndarray:
     """Write the batch to `out` on the host and return its geometry; arguments as `preprocess` has checked them.
 
-    OpenCV resizes the planes, and one weighted sum per channel does the rest: matrix, range, scale, mean and std are one
-    affine map from (Y, Cb, Cr) to the tensor's value, so clipping to 0..255 becomes clipping to the images of 0 and 255.
-    Each frame is processed separately with the same calls, so a batch equals its frames bit for bit.
+    OpenCV resizes the planes, and one weighted sum per channel does the rest: matrix, range, scale, mean and std are
+    one affine map from (Y, Cb, Cr) to the tensor's value, so clipping to 0..255 becomes clipping to the images of 0 and
+    255. Each frame is processed separately with the same calls, so a batch equals its frames bit for bit.
     """
     import cv2
 
