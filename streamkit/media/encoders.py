@@ -31,7 +31,7 @@ def _bits(value: Any) -> int:
     """Parse bits per second: `4M`, `800k` or a number. Raises ValueError."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kM]?)\s*", str(value))
     if match is None or isinstance(value, bool) or float(match[1]) == 0:
-        raise ValueError(f"must be bits a second such as 4M or 800k, got {value!r}")
+        raise ValueError(f"must be bits per second such as 4M or 800k, got {value!r}")
     return int(float(match[1]) * {"": 1, "k": 10**3, "M": 10**6}[match[2]])
 
 
@@ -45,7 +45,7 @@ Quality = Annotated[int, Unit("0..51", minimum=0, maximum=51)]
 def check_encoding(encoder: str, preset: str | None, quality: int | None, bitrate: int | None) -> None:
     """Reject encoder options that exclude each other and unknown presets. Raises ValueError."""
     if quality is not None and bitrate is not None:
-        raise ValueError("quality and bitrate exclude each other; leave one of them out")
+        raise ValueError("quality and bitrate exclude each other; remove one of them")
     known = _PRESETS.get(encoder, _PRESETS["cpu"] + _PRESETS["nvenc"])
     if preset is not None and preset not in known:
         raise ValueError(f"preset must be one of {', '.join(known)}, got {preset!r}")
@@ -114,7 +114,7 @@ def check_nvenc(codec: str, device: int) -> None:
     except Exception as error:
         raise DeviceError(
             f"the GPU cuda:{device} cannot encode {codec} ({_first_line(error)}); set encoder: cpu, or auto, which "
-            "takes NVENC where there is one"
+            "uses NVENC if the GPU has one"
         ) from error
 
 
@@ -167,7 +167,7 @@ class NvEncoder:
     def encode(self, surface: Surface, ticks: int) -> Sequence[Packet[VideoStream]]:
         """See `Encoder.encode`."""
         if surface.ready is not None:
-            surface.ready.synchronize()  # the encoder copies on a stream of its own
+            surface.ready.synchronize()  # the encoder copies on its own stream
         self._inside[ticks] = surface
         parameters = self._nvc.NV_ENC_PIC_PARAMS()
         parameters.inputTimeStamp = ticks

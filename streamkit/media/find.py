@@ -44,7 +44,9 @@ def resolve(source: str, uri: str) -> list[tuple[str, str, str]]:
     images = [f for f in files if Path(f).suffix.lower() in PICTURES]
     videos = [f for f in files if Path(f).suffix.lower() in VIDEOS]
     if images and videos:
-        raise SourceError(f"{path} holds {len(videos)} videos and {len(images)} images; name one kind, such as *.mp4")
+        raise SourceError(
+            f"{path} contains {len(videos)} videos and {len(images)} images; select one kind, such as *.mp4"
+        )
     if images:
         return [(source, "pictures", uri)]
     if not videos:
@@ -61,7 +63,7 @@ def beside(uri: str, folder: Path) -> str:
 
 
 def missing(uri: str) -> str | None:
-    """Message about what a run will not find: a file, or any video in a folder or pattern. None if there is some."""
+    """Message if a run will not find a file, or any video in a folder or pattern; None otherwise."""
     if not is_path(uri):
         return None
     path = local_path(uri)
@@ -82,7 +84,7 @@ def _nothing_among(files: list[str], path: str) -> str | None:
     if any(Path(f).suffix.lower() in VIDEOS | PICTURES for f in files):
         return None
     what = "folder" if Path(path).is_dir() else "pattern"
-    return f"the {what} holds no video and no image" + (f", among {len(files)} files" if files else "")
+    return f"the {what} contains no videos or images" + (f", among {len(files)} files" if files else "")
 
 
 def _inside(path: str) -> list[str] | None:
@@ -115,7 +117,7 @@ def image_files(uri: str) -> list[str]:
     else:
         found = matches(path) if is_pattern(path) else [path]
     if not found:
-        raise SourceError(f"{mask(uri)} holds no image ({', '.join(sorted(PICTURES))})")
+        raise SourceError(f"{mask(uri)} contains no image ({', '.join(sorted(PICTURES))})")
     return found
 
 

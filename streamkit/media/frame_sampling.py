@@ -12,7 +12,7 @@ from streamkit.core.errors import SourceError
 T = TypeVar("T")
 _SLACK_S = 1e-6
 _NEW_CLOCK_S = 1.0
-"""A time that falls back by less is jitter; by more, the clock was set, has wrapped or has begun again."""
+"""A smaller step back is jitter; after a larger one the clock was set, has wrapped or was restarted."""
 
 
 def check_part(start_s: float, end_s: float | None) -> None:
@@ -94,7 +94,7 @@ def nothing_taken(
         keyframes: whether only keyframes were wanted.
     """
     if not start_s and end_s is None and keyframes:
-        return SourceError(f"{name}: none of its frames can be decoded without others", cause="codec")
+        return SourceError(f"{name}: none of its frames can be decoded independently", cause="codec")
     if not start_s and end_s is None:
         return SourceError(f"{name}: it ended before its first frame")
     end = "end" if end_s is None else f"end {end_s:g} s"

@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from streamkit.media.surfaces import SurfacePool
 
 
-_SHORTEST = 32  # frames: a decoder that is emptied at a piece's end fills again at the next one's beginning
+_SHORTEST = 32  # frames per segment: a decoder is flushed at its end and fills again at the next start
 _LONGEST = 4096
 _LONGEST_BYTES = 64_000_000
-_REORDERED = 16  # by so many frames at most the order shown differs from that of the file
+_REORDERED = 16  # maximum distance in frames between presentation order and file order
 
 
 class SegmentPacket(NamedTuple):
-    """A packet for a decoder; the frame of a hidden one is not handed out."""
+    """A packet for a decoder; the frame of a hidden one is not returned."""
 
     packet: Any
     hidden: bool = False
@@ -89,33 +89,33 @@ class SegmentCutter:
         self._codec = demuxer.info.codec
         self._keyframes = Keyframes(demuxer.stream, self._codec)
         self._left = iter(packets)
-        self._window: deque[Any] = deque()  # read already, to see what follows a keyframe
+        self._window: deque[Any] = deque()  # packets read ahead, to see what follows a keyframe
         self._headers: bytes | None = None
         self.trouble: SourceError | None = None
 
     def __iter__(self) -> Iterator[GopSegment]:
         """Yield the segments in order; packets are read as segments are taken."""
-        piece, size, entered, why = GopSegment([]), 0, False, ""
+        segment, size, entered, why = GopSegment([]), 0, False, ""
         while (packet := self._next()) is not None:
-            if packet.is_keyframe and entered and len(piece.packets) >= _SHORTEST:
-                leading = self._leading(packet, piece)
+            if packet.is_keyframe and entered and len(segment.packets) >= _SHORTEST:
+                leading = self._leading(packet, segment)
                 if leading is not None:
-                    yield self._whole(piece, packet, leading)
-                    piece = self._opened(packet, leading, piece.packets)
+                    yield self._whole(segment, packet, leading)
+                    segment = self._opened(packet, leading, segment.packets)
                     size = packet.size
                     continue
-            piece.packets.append(SegmentPacket(packet))
+            segment.packets.append(SegmentPacket(packet))
             entered, size = entered or packet.is_keyframe, size + packet.size
-            why = self._odd(packet) or _too_long(piece, size)
+            why = self._odd(packet) or _too_long(segment, size)
             if why:
-                piece.rest = iter(self._next, None)
+                segment.rest = iter(self._next, None)
                 break
-        if why and piece.begins is not None:
-            self._tell(f"from {self._time(piece.begins):.1f} s on by one decoder: {why}")
-        elif why or not piece.before:
-            self._tell(f"by one decoder: {why or f'no keyframe to cut at behind its first {_SHORTEST} frames'}")
-        if piece.packets:
-            yield piece
+        if why and segment.begins is not None:
+            self._tell(f"by one decoder from {self._time(segment.begins):.1f} s on: {why}")
+        elif why or not segment.before:
+            self._tell(f"by one decoder: {why or f'no keyframe to cut at after its first {_SHORTEST} frames'}")
+        if segment.packets:
+            yield segment
 
     def _next(self) -> Any:
         """The next packet; None at the end."""
@@ -142,7 +142,7 @@ class SegmentCutter:
                 return "its parameters change"
         return ""
 
-    def _leading(self, keyframe: Any, piece: GopSegment) -> list[Any] | None:
+    def _leading(self, keyframe: Any, segment: GopSegment) -> list[Any] | None:
         """Take the leading frames of a keyframe out of the window; None if no cut is possible here."""
         if self._odd(keyframe) or not self._keyframes.enters(keyframe):
             return None
@@ -156,31 +156,31 @@ class SegmentCutter:
         if not count:
             return []
         leading = list(itertools.islice(self._window, count))
-        shown = [given.packet.pts for given in piece.packets if not given.hidden]
+        shown = [given.packet.pts for given in segment.packets if not given.hidden]
         if (
             self._codec not in ("h264", "hevc")
             or count > _REORDERED
             or any(packet.pts >= keyframe.pts or packet.is_keyframe or self._odd(packet) for packet in leading)
-            or max(shown) >= min(packet.pts for packet in leading)  # times that jump
+            or max(shown) >= min(packet.pts for packet in leading)  # the times jump
         ):
             return None
         for _ in leading:
             self._window.popleft()
         return leading
 
-    def _whole(self, piece: GopSegment, keyframe: Any, leading: list[Any]) -> GopSegment:
+    def _whole(self, segment: GopSegment, keyframe: Any, leading: list[Any]) -> GopSegment:
         """The segment that ends before `keyframe`, with the packets that its leading frames need."""
         if not leading:
-            return piece
+            return segment
         tail = [
             SegmentPacket(_copy(packet), packet is keyframe or packet.is_discard) for packet in (keyframe, *leading)
         ]
-        return GopSegment([*piece.packets, *tail], piece.begins, piece.before)
+        return GopSegment([*segment.packets, *tail], segment.begins, segment.before)
 
     def _opened(self, keyframe: Any, leading: list[Any], before: list[SegmentPacket]) -> GopSegment:
         """The segment that begins with `keyframe`."""
         packets = [SegmentPacket(keyframe)]
-        if self._codec == "h264":  # others may count on their numbers; HEVC forbids that
+        if self._codec == "h264":  # other frames may depend on their frame numbers; HEVC forbids that
             packets += [SegmentPacket(packet, hidden=True) for packet in leading]
         return GopSegment(packets, None if keyframe.is_discard else keyframe.pts, before)
 
@@ -200,7 +200,7 @@ class SegmentDecoder:
         self._demuxer: Demuxer | None = None
         self._decoder: Decoder | None = None
 
-    def __call__(self, piece: GopSegment) -> Iterator[tuple[list[DecodedFrame], Counter[str]]]:
+    def __call__(self, segment: GopSegment) -> Iterator[tuple[list[DecodedFrame], Counter[str]]]:
         """Yield frames as they are decoded, with the counts since the last ones.
 
         Raises:
@@ -208,23 +208,23 @@ class SegmentDecoder:
         """
         if self._decoder is None:
             self._demuxer, self._decoder = self._open(self._counters)
-        if piece.begins is None:
-            yield from self._decoded(piece.packets, piece.rest)
+        if segment.begins is None:
+            yield from self._decoded(segment.packets, segment.rest)
             return
         drawn: list[Any] = []
         entering = True
 
         def rest() -> Iterator[Any]:
-            for packet in piece.rest:
+            for packet in segment.rest:
                 if entering:
                     drawn.append(packet)
                 yield packet
 
-        results = self._decoded(piece.packets, rest(), entering=True)
+        results = self._decoded(segment.packets, rest(), entering=True)
         head = next(results, None)
-        if self._replays and not self._clean(head, piece.begins):
-            hidden = [given._replace(hidden=True) for given in piece.before]
-            yield from self._decoded([*hidden, *piece.packets, *map(SegmentPacket, drawn)], piece.rest)
+        if self._replays and not self._clean(head, segment.begins):
+            hidden = [given._replace(hidden=True) for given in segment.before]
+            yield from self._decoded([*hidden, *segment.packets, *map(SegmentPacket, drawn)], segment.rest)
             return
         entering = False
         drawn.clear()
@@ -269,10 +269,10 @@ class SegmentDecoder:
         return not damaged and head[0][0].pts_s == Timing(self._demuxer).seconds(begins)
 
 
-def _too_long(piece: GopSegment, size: int) -> str:
-    if len(piece.packets) < _LONGEST and size < _LONGEST_BYTES:
+def _too_long(segment: GopSegment, size: int) -> str:
+    if len(segment.packets) < _LONGEST and size < _LONGEST_BYTES:
         return ""
-    return f"from {len(piece.packets)} frames on there is no keyframe to cut at"
+    return f"no keyframe to cut at follows after {len(segment.packets)} frames"
 
 
 def _copy(packet: Any) -> Any:
@@ -284,8 +284,8 @@ def _copy(packet: Any) -> Any:
 
 Decoders = int | Literal["auto"]
 
-_DEEPEST, _SHALLOWEST = 256, 8  # frames of a piece that wait for its turn
-_WORTH_IT = 100  # frames of a video for each decoder that `auto` takes
+_DEEPEST, _SHALLOWEST = 256, 8  # decoded frames that a segment may buffer
+_WORTH_IT = 100  # minimum frames of a video per decoder with `auto`
 
 
 class SplitDecoder:

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from streamkit.media.demux import Demuxer
 
 
-# codecs whose every packet shows one frame
+# codecs with one shown frame per packet
 _ONE_EACH = frozenset({"h264", "hevc", "av1", "vp9"})
 _MISSING = 0.02
-"""Of the frames that a header promises, so many may be missing: it may have been written before the last ones."""
+"""Share of a header's frames that may be missing: it may have been written before the last frames."""
 
 
 def lost(demuxer: Demuxer, shown: int) -> int:
@@ -51,13 +51,13 @@ def check(demuxer: Demuxer, last_s: float | None, shown: int, damage: int, *, wh
     seconds = last_s - info.start_s + step_s
     short = info.duration_s is not None and seconds < info.duration_s - max(0.5, 3 * step_s)
     read = demuxer.packets_read
-    # AVI counts places for frames, of which any may be empty
+    # AVI counts frame slots, and any of them may be empty
     few = read < (1 - _MISSING) * promised - 3 and demuxer.container.format.name != "avi"
     if few or (short and (read < promised or not promised)):
         frames = f"{shown} of {info.frames} frames, " if promised else ""
         length = f"{seconds:.1f} s" if info.duration_s is None else f"{seconds:.1f} of {info.duration_s:.1f} s"
         raise SourceError(
-            f"{name} ends early: {frames}{length} could be read; the file was cut short", cause="truncated"
+            f"{name} ends early: {frames}{length} could be read; the file is truncated", cause="truncated"
         )
     if bad := max(damage, demuxer.damaged):
         were = "frame was" if bad == 1 else "frames were"
@@ -73,8 +73,8 @@ def _nothing(demuxer: Demuxer) -> str | None:
     return "truncated" if demuxer.info.frames or demuxer.info.duration_s else "empty"
 
 
-_GOP_S = 60.0  # no camera is longer without a keyframe
-_MANY = 30  # packets without a frame: more than any decoder holds back
+_GOP_S = 60.0  # longest keyframe interval of cameras
+_MANY = 30  # packets without a frame: more than any decoder buffers
 
 
 class Arrivals:
@@ -108,11 +108,11 @@ class Arrivals:
         if keyframe and not self._keyframe:
             self._unseen, self._seen_s, self._keyframe = 0, now_s, True
         self._unseen += 1
-        # who joins between two keyframes has to wait for the next
+        # after joining between two keyframes, decoding starts at the next one
         allowed_s = self._timeout_s if self._keyframe else max(self._timeout_s, _GOP_S)
         if self._unseen > _MANY and now_s - self._seen_s > allowed_s:
             raise SourceError(
-                f"{mask(self._uri)}: packets come, but no frame could be decoded in {allowed_s:g} s", cause="codec"
+                f"{mask(self._uri)}: packets arrive, but no frame could be decoded in {allowed_s:g} s", cause="codec"
             )
 
     def came_s(self, pts: int) -> float:

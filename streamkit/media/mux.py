@@ -266,7 +266,7 @@ def _copy(demuxer: Demuxer, file: WholeFile, first_s: float, last_s: float) -> N
             packet.pts, packet.dts, packet.stream = packet.pts + shift, packet.dts + shift, copied
             sink.mux_one(packet)
     if shift is None:
-        raise SourceError(f"{mask(demuxer.uri)} has no keyframe to begin with")
+        raise SourceError(f"{mask(demuxer.uri)} has no keyframe to start at")
 
 
 def _goes_to(demuxer: Demuxer, first_s: float) -> bool:
@@ -293,7 +293,7 @@ def _dated(demuxer: Demuxer) -> Iterator[Any]:
     for packet in demuxer.packets():
         if packet.pts is None:
             what = mask(demuxer.uri)
-            raise SourceError(f"{what} holds no presentation times, which encoder: copy needs; set encoder: cpu")
+            raise SourceError(f"{what} has no presentation times, which encoder: copy requires; set encoder: cpu")
         if packet.dts is None and dts is not None:
             packet.dts = min(packet.pts, dts + 1)
         early.append(packet)

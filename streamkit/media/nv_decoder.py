@@ -102,7 +102,7 @@ class NvDecoder:
         import av
 
         if self._session is not None and self._sent:
-            self._flush()  # what is left of another place
+            self._flush()  # frames from before the seek
         self._demuxer, self._codec = demuxer, demuxer.info.codec
         name = _FILTERS.get(self._codec)
         self._filter = av.BitStreamFilterContext(name, demuxer.stream) if name else None
@@ -132,13 +132,13 @@ class NvDecoder:
         if self._rewriter is not None and not (packet.is_keyframe or self._waiting) and self._rewriter.rewrite(packet):
             discard = hidden or packet.is_discard
             return self._push(self._rewriter.address, packet.size, packet.pts, discard, packet.is_corrupt)
-        # a filter takes the packet's bytes away
+        # a filter empties the packet
         keyframe = clone_packet(packet) if packet.is_keyframe else None
         for part in self._filter.filter(packet) if self._filter else [packet]:
             discard = hidden or part.is_discard
             if keyframe is not None:
                 named = parameters(self._codec, bytes(part))
-                if self._waiting and not named and self._headers:  # a session may know other ones, or none
+                if self._waiting and not named and self._headers:  # a session may have other parameters, or none
                     part = clone_packet(part, self._headers)
                     named = parameters(self._codec, self._headers)
                 found = named or self._parameters or b""
@@ -201,7 +201,7 @@ class NvDecoder:
             self._timing.lost()
             self._failures += 1
             if self._failures >= _TRIES:
-                text = f"NVDEC fails again and again: {' '.join(str(error).split())[:300]}"
+                text = f"NVDEC fails repeatedly: {' '.join(str(error).split())[:300]}"
                 raise SourceError(text, cause="codec") from error
             return []
         if not frames:
@@ -210,7 +210,7 @@ class NvDecoder:
         if get_ident() != self._thread:
             self._cupy.cuda.Device(self._device.index).use()
             self._thread = get_ident()
-        # NVDEC does not say which frame it means: with most packets one comes out, and at a stream's end the last few
+        # NVDEC does not report which frame is damaged: most packets yield one frame, the end of a stream the last few
         concealed, self._concealed = self._concealed, False
         made = [self._converted(frame, concealed) for frame in frames]
         return [frame for frame in made if frame is not None]
@@ -240,7 +240,7 @@ class NvDecoder:
         pts, discard, corrupt = self._sent.pop(frame.getPTS(), (None, False, False))
         if discard:
             return None
-        if corrupt and not concealed:  # what is missing as a whole, NVDEC does not report
+        if corrupt and not concealed:  # NVDEC does not report frames whose data is missing completely
             self._counters.add(CONCEALED)
         form = self._format
         assert form is not None  # a session begins with a keyframe, which sets it
@@ -249,8 +249,8 @@ class NvDecoder:
         base = frame.GetPtrToPlane(0)
         if frame.GetPtrToPlane(1) - base != form.width * form.height * (2 if form.bits > 8 else 1):
             raise SourceError(
-                f"NVDEC gave a frame of shape {list(frame.shape)} where {form.width}x{form.height} of {form.bits} "
-                "bits was due",
+                f"NVDEC returned a frame of shape {list(frame.shape)}, expected {form.width}x{form.height} with "
+                f"{form.bits} bits",
                 cause="codec",
             )
         if form.bits == 8 and form.turn == Orientation():
@@ -290,7 +290,7 @@ class NvDecoder:
         frames = [] if self._format is None else self._flush()
         why = unsupported(self._device.index, self._codec, form.chroma, form.bits, form.width, form.height)
         if why is None and form.interlaced:
-            why = "NVDEC would deinterlace this video"
+            why = "NVDEC would deinterlace it"
         if why is not None:
             self._software = self._fall_back(self._demuxer, why)
             return frames

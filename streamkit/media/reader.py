@@ -84,13 +84,13 @@ class VideoReader:
         self.info, self._ring = self._demuxer.info, ring
         if ring is not None and self._demuxer.decode_times:
             self._ring = None
-            say(f"{mask(uri)}: no clips can be made of it: its container holds no presentation times")
+            say(f"{mask(uri)}: clips cannot be recorded from it: its container has no presentation times")
         self._begin_ring()
         self.step_s = 1.0 / (self.info.average_rate or 25.0)
         self._used = False
         self._shown = 0
         self._last_s: float | None = None
-        self._stopped = False  # whether packets were left unread, because they come after the end that was asked for
+        self._stopped = False  # whether reading stopped at the requested end
         self.began: tuple[int, float] | None = None
         self.ended: tuple[int, float] | None = None
         self._arrivals = Arrivals(uri, self._link.timeout_s)  # live only
@@ -101,7 +101,7 @@ class VideoReader:
         count = how_many(decoders, self.info, device, ahead)
         if count == 1:
             if decoders not in (1, "auto"):
-                say(f"{mask(uri)} is decoded by one decoder: a {self.info.codec} video cannot be cut at its keyframes")
+                say(f"{mask(uri)} is decoded by one decoder: {self.info.codec} video cannot be cut at keyframes")
             self._decoder = open_decoder(
                 self._demuxer, device, pool, counters, say, threads=threads, low_delay=low_delay or self.info.live
             )
@@ -202,7 +202,7 @@ class VideoReader:
         if self._until is not None and base and not self._demuxer.decode_times:
             until = self._until / base
         for packet in packets:
-            if packet.dts is not None and packet.dts >= until:  # and so is the time of each that follows
+            if packet.dts is not None and packet.dts >= until:  # and so are all later times
                 self._stopped = True
                 return
             if self.info.live:

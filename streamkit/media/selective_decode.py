@@ -49,10 +49,10 @@ class SelectiveDecoder:
     def __init__(self, decoder: Decoder, demuxer: Demuxer, counters: Counters, *, sought: bool = False) -> None:
         self._decoder, self._demuxer, self._counters = decoder, demuxer, counters
         self._codec = demuxer.info.codec
-        self._later: list[tuple[Any, bool]] = []  # what a wanted frame may need, and whether to be silent about it
+        self._later: list[tuple[Any, bool]] = []  # what a wanted frame may need; whether to ignore damage
         self._later_bytes = 0
-        self._gap = False  # whether something was left out that the decoder may miss: it must be emptied first
-        self._opening = sought  # whether the next keyframe is the first that is seen, its past unknown
+        self._gap = False  # whether packets were skipped that the decoder needs: it must be flushed first
+        self._opening = sought  # whether the next keyframe is the first one after a seek
         self._decoded = False  # whether the last packet went to the decoder
         self._broken: int | None = None  # ticks of the keyframe whose leading frames cannot be decoded
         self._due: dict[float, int] = {}  # numbers of the wanted frames in the decoder, by their times
@@ -86,12 +86,12 @@ class SelectiveDecoder:
             self._decoder.restart(self._demuxer)
             self.missing += not frames
             for frame in frames[:1]:
-                yield one.number, frame._replace(pts_s=one.pts_s)  # a bare stream's decoder begins at 0 each time
+                yield one.number, frame._replace(pts_s=one.pts_s)  # in a stream without times the decoder restarts at 0
 
     def _take(self, one: NumberedPacket, numbering: FrameNumbering) -> Generator[tuple[int, DecodedFrame]]:
         if one.alone:
             self._enter(one, numbering)
-        goes_with = one.packet.pts is None  # a second field, such as some streams have in packets of their own
+        goes_with = one.packet.pts is None  # a second field: in some streams it has its own packet
         if one.wanted or (goes_with and self._decoded):
             yield from self._catch_up()
             if one.wanted:
@@ -114,7 +114,7 @@ class SelectiveDecoder:
         if self._opening:
             self._opening, self._broken = False, keyframe.packet.pts
         elif self._later or self._gap:
-            # H.264 numbers its references: one that is left out is missed
+            # H.264 numbers its reference frames: a skipped one is noticed
             tied = self._codec == "h264" and not all(numbering.keyframes.disposable(packet) for packet in leading)
             if tied or any(numbering.wanted(packet) for packet in leading):
                 return
@@ -149,7 +149,7 @@ class SelectiveDecoder:
                 yield number, frame
 
 
-_REORDERED = 32  # packets that wait where there are no decoding times: more than any reordering needs
+_REORDERED = 32  # packets that wait if there are no decoding times: more than any reordering needs
 
 Wants = Callable[[int, float, bool], bool]
 """Whether a frame is wanted, by its number, its time in seconds, and whether it can be decoded alone."""

@@ -10,20 +10,20 @@ from streamkit.core.errors import SourceError
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """What a container says of its video stream.
+    """Properties of a container's video stream.
 
     Attributes:
-        codec: FFmpeg's name of it: `h264`, `hevc`, `av1`.
-        width: of the coded frame, in pixels, before rotation.
-        height: likewise.
-        pixel_format: FFmpeg's name of it, `yuv420p`; empty where it is not known.
-        bit_depth: bits a luma sample.
+        codec: FFmpeg's name of the codec: `h264`, `hevc`, `av1`.
+        width: width of a coded frame in pixels, before rotation.
+        height: its height.
+        pixel_format: FFmpeg's name of the pixel format, such as `yuv420p`; empty if unknown.
+        bit_depth: bits per luma sample.
         chroma: 420, 422, 444, 400 (none), or 0 for anything else.
-        average_rate: frames a second, or None.
+        average_rate: frames per second, or None.
         start_s: presentation time of the first frame in seconds.
-        duration_s: how long it is shown, or None.
-        frames: as many as the container says it has, or None.
-        live: whether frames come as they happen.
+        duration_s: duration in seconds, or None.
+        frames: number of frames according to the container, or None.
+        live: whether frames arrive in real time.
     """
 
     codec: str
@@ -39,7 +39,7 @@ class StreamInfo:
     live: bool
 
     def facts(self) -> dict[str, Any]:
-        """What a list of videos says of this one: codec, width, height, fps, frames and duration_s."""
+        """The stream's entry in a list of videos: codec, width, height, fps, frames and duration_s."""
         return {
             "codec": self.codec, "width": self.width, "height": self.height, "fps": self.average_rate,
             "frames": self.frames, "duration_s": self.duration_s,
@@ -47,7 +47,7 @@ class StreamInfo:
 
 
 FILE_OPTIONS = {"flv_full_metadata": "1"}
-"""FFmpeg's, to open a file with: what `length_s` needs. Other containers ignore it."""
+"""Options for opening a file that `length_s` needs. Other containers ignore them."""
 _COUNT_FROM_ZERO = frozenset({"matroska,webm", "asf", "nut"})
 
 
@@ -64,10 +64,10 @@ def length_s(container: Any, stream: Any) -> float | None:
     base = stream.time_base
     tick = float(base) if base else 0.0
     said = _tagged_s(container, stream) if stream.duration is None else stream.duration * tick
-    if container.format.name == "avi" and stream.frames:  # of a file that was cut, FFmpeg guesses by its size
+    if container.format.name == "avi" and stream.frames:  # FFmpeg estimates it from the size if the file is truncated
         said = max(said or 0.0, stream.frames * tick)
     start_s = (stream.start_time or 0) * tick
-    # where some programs write a length and some an end, the shorter one is taken: nothing whole is called cut
+    # some programs write a duration, others an end time: the shorter one never marks a complete file as truncated
     if said is not None and said > start_s and _says_its_end(container, stream):
         return said - start_s
     return said
@@ -76,9 +76,9 @@ def length_s(container: Any, stream: Any) -> float | None:
 def _says_its_end(container: Any, stream: Any) -> bool:
     """Whether the value in the header is the end time, counted from zero and not from the first frame."""
     name = container.format.name
-    if name == "flv":  # a length where there is one; otherwise FFmpeg takes the time of the last packet
+    if name == "flv":  # the tag is a duration; without it FFmpeg uses the time of the last packet
         return bool(container.metadata.get("duration", "0") == "0")
-    # the pieces of a stream for DASH and HLS have the times of the whole, and an index of their own
+    # segments of DASH and HLS have the times of the whole stream, and their own index
     return name in _COUNT_FROM_ZERO or (name.startswith("mov") and not stream.frames and (stream.start_time or 0) > 0)
 
 
@@ -97,7 +97,7 @@ def _tagged_s(container: Any, stream: Any) -> float | None:
 
 
 _DEFAULT_PIXELS = 5_000_000
-"""By so much a stream that is marked as the default one outranks others; FFmpeg's own figure."""
+"""Bonus of a stream that is marked as the default, as in FFmpeg."""
 
 
 def choose_stream(container: Any, number: int | None, name: str, *, is_file: bool) -> Any:
@@ -121,10 +121,10 @@ def choose_stream(container: Any, number: int | None, name: str, *, is_file: boo
         most = len(found) - 1
         allowed = f"0 to {most}" if most else "0"
         has = f"{most + 1} video stream{'s' * (most > 0)}"
-        raise SourceError(f"{name}: stream must be {allowed}, for it has {has}, got {number}", cause="no_video")
+        raise SourceError(f"{name}: stream must be {allowed}, as it has {has}, got {number}", cause="no_video")
     chosen = max(found, key=_rank) if number is None else found[number]
     if not chosen.codec_context:
-        raise SourceError(f"{name}: no decoder here knows its codec", cause="codec")
+        raise SourceError(f"{name}: this FFmpeg has no decoder for its codec", cause="codec")
     return chosen
 
 

@@ -42,13 +42,13 @@ def check_scheme(uri: str) -> None:
     word = scheme(uri)
     if word in _FETCHED:
         raise SourceError(
-            f"{mask(uri)}: a run does not read {word}://; download the file and name its path, or use "
+            f"{mask(uri)}: a run does not read {word}://; download the file and give its path, or use "
             f"`streamkit batch`, which reads {word}://"
         )
     if word in _OTHERS:
         raise SourceError(f"{mask(uri)}: {word}:// is not supported; supported: {', '.join(_KNOWN)}")
     if word and word not in _KNOWN:
-        swapped = [known for known in _KNOWN if sorted(known) == sorted(word)]  # rstp is nearer to rtsp than to rtp
+        swapped = [known for known in _KNOWN if sorted(known) == sorted(word)]  # rstp means rtsp, not rtp
         way = did_you_mean(word, swapped or _KNOWN, all_if_few=True)
         raise SourceError(f"{mask(uri)}: there is no scheme {word}://{way}")
 

@@ -115,7 +115,7 @@ def test_the_gpu_follows_a_new_size(tmp_path):
     [
         ("444.mp4", {"pix_fmt": "yuv444p"}, "4:4:4"),
         ("odd.mp4", {"width": 639, "height": 361, "pix_fmt": "yuv444p"}, "4:4:4"),
-        ("small.mp4", {"width": 16, "height": 16}, "NVDEC takes h264 from"),
+        ("small.mp4", {"width": 16, "height": 16}, "NVDEC supports h264 from"),
     ],
 )
 def test_what_nvdec_cannot_take_is_uploaded_and_said_once(tmp_path, name, options, words):

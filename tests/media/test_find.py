@@ -48,10 +48,10 @@ def test_a_file_whose_name_looks_like_a_pattern(tmp_path):
 @pytest.mark.parametrize(
     ("names", "pattern", "text"),
     [
-        ([], "", "the folder holds no video and no image"),
-        (["a.txt"], "", "the folder holds no video and no image, among 1 files"),
-        (["a.txt"], "*.mp4", "the pattern holds no video and no image"),
-        (["a.mp4"], "*.jpg", "the pattern holds no video and no image"),
+        ([], "", "the folder contains no videos or images"),
+        (["a.txt"], "", "the folder contains no videos or images, among 1 files"),
+        (["a.txt"], "*.mp4", "the pattern contains no videos or images"),
+        (["a.mp4"], "*.jpg", "the pattern contains no videos or images"),
         ([], "a.mp4", None),
     ],
 )
@@ -73,7 +73,7 @@ def test_what_is_there_is_not_missing(tmp_path):
 
 def test_videos_beside_pictures_are_refused(tmp_path):
     touch(tmp_path, "a.mp4", "b.jpg")
-    with pytest.raises(SourceError, match="holds 1 videos and 1 images; name one kind"):
+    with pytest.raises(SourceError, match="contains 1 videos and 1 images; select one kind"):
         resolve("a", str(tmp_path))
 
 
@@ -83,5 +83,5 @@ def test_an_unknown_scheme():
 
 
 def test_no_pictures(tmp_path):
-    with pytest.raises(SourceError, match="holds no image"):
+    with pytest.raises(SourceError, match="contains no image"):
         image_files(str(tmp_path))

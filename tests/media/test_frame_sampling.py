@@ -93,7 +93,7 @@ def test_parts_of_numbered_frames():
     ("given", "more", "text", "cause"),
     [
         ((4.0, 0.0, None, 1), {}, "it ended before its first frame", None),
-        ((4.0, 0.0, None, 1), {"keyframes": True}, "none of its frames can be decoded without others", "codec"),
+        ((4.0, 0.0, None, 1), {"keyframes": True}, "none of its frames can be decoded independently", "codec"),
         ((4.0, 5.0, None, 1), {}, "no frame between start 5 s and end; the video is 4 s long", None),
         ((None, 5.0, 6.5, 1), {}, "no frame between start 5 s and end 6.5 s", None),
         (

@@ -102,7 +102,7 @@ def test_a_gop_without_end_is_one_piece(tmp_path, monkeypatch, short):
     found, rest, told = cut(path)
     assert [len(shown) for shown, _ in found] == [30]
     assert rest == 70
-    assert told == ["by one decoder: from 30 frames on there is no keyframe to cut at"]
+    assert told == ["by one decoder: no keyframe to cut at follows after 30 frames"]
 
 
 def test_a_gop_of_many_bytes_is_one_piece(tmp_path, monkeypatch, short):
@@ -114,7 +114,7 @@ def test_a_gop_of_many_bytes_is_one_piece(tmp_path, monkeypatch, short):
     found, rest, told = cut(path)
     assert [len(shown) for shown, _ in found] == [40]
     assert rest == 60
-    assert told == ["by one decoder: from 40 frames on there is no keyframe to cut at"]
+    assert told == ["by one decoder: no keyframe to cut at follows after 40 frames"]
 
 
 def test_what_ended_the_packets_is_kept_for_the_end(tmp_path, short):
@@ -414,8 +414,8 @@ def test_a_file_cut_short(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"options": {"g": "1000"}}, "is decoded by one decoder: no keyframe to cut at behind its first 32 frames"),
-        ({"codec": "mpeg4"}, "is decoded by one decoder: a mpeg4 video cannot be cut at its keyframes"),
+        ({"options": {"g": "1000"}}, "is decoded by one decoder: no keyframe to cut at after its first 32 frames"),
+        ({"codec": "mpeg4"}, "is decoded by one decoder: mpeg4 video cannot be cut at keyframes"),
     ],
 )
 def test_no_gain_is_said_once_unless_nobody_asked(tmp_path, given, said):

@@ -81,7 +81,7 @@ def test_how_much_may_be_missing(tmp_path, frames, left, whole):
         count(moved)
     assert caught.value.cause == "truncated"
     said = f"{left} of {frames} frames, {left / 100:.1f} of {frames / 100:.1f} s could be read"
-    assert str(caught.value) == f"{moved} ends early: {said}; the file was cut short"
+    assert str(caught.value) == f"{moved} ends early: {said}; the file is truncated"
 
 
 @pytest.mark.parametrize(("left", "whole"), [(88, True), (87, False)])
@@ -132,7 +132,7 @@ def test_a_source_without_a_frame_is_given_up_after_its_timeout(clock):
     after_s, why, cause = lasts_s(begun(5.0), clock, keyframes=[0, 40])
     assert cause == "codec"
     assert after_s == 5.5, "at 5 s exactly it is not yet too long, and a second keyframe gives no more time"
-    assert why == "rtsp://ann:***@host/a: packets come, but no frame could be decoded in 5 s"
+    assert why == "rtsp://ann:***@host/a: packets arrive, but no frame could be decoded in 5 s"
 
 
 def test_who_joins_between_two_keyframes_waits_a_minute_for_the_next(clock):

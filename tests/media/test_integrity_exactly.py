@@ -83,7 +83,7 @@ def test_what_ends_early(given, how, expected):
     if expected is None:
         assert found is None
     else:
-        assert found == (expected[0], f"ends early: {expected[1]} could be read; the file was cut short")
+        assert found == (expected[0], f"ends early: {expected[1]} could be read; the file is truncated")
 
 
 @pytest.mark.parametrize(

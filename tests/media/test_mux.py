@@ -264,8 +264,8 @@ def test_a_copy_takes_the_same_stream_as_the_source(tmp_path, stream, width):
 @pytest.mark.parametrize(
     ("name", "options", "told"),
     [
-        ("given.avi", {"bf": "3", "preset": "medium"}, "holds no presentation times, which encoder: copy needs"),
-        ("given.h264", {"bf": "0"}, "holds no presentation times, which encoder: copy needs"),
+        ("given.avi", {"bf": "3", "preset": "medium"}, "has no presentation times, which encoder: copy requires"),
+        ("given.h264", {"bf": "0"}, "has no presentation times, which encoder: copy requires"),
     ],
 )
 def test_a_video_without_presentation_times_is_not_copied(tmp_path, name, options, told):
@@ -277,7 +277,7 @@ def test_a_video_without_presentation_times_is_not_copied(tmp_path, name, option
 
 def test_a_stream_that_is_not_there_is_not_copied(tmp_path):
     given = write(tmp_path / "given.mp4")
-    with pytest.raises(OutputError, match=r"cannot write .*stream must be 0, for it has 1 video stream, got 4"):
+    with pytest.raises(OutputError, match=r"cannot write .*stream must be 0, as it has 1 video stream, got 4"):
         copied(tmp_path / "out" / "a.mp4", given, stream=4)
     assert os.listdir(tmp_path / "out") == []
 

@@ -34,8 +34,8 @@ def test_nothing_there(tmp_path):
 
 
 def test_a_folder(tmp_path):
-    assert failure(tmp_path)[1] == f"{tmp_path}: the folder holds no video and no image"
-    assert failure(f"{tmp_path}/*.mp4")[1] == f"{tmp_path}/*.mp4: the pattern holds no video and no image"
+    assert failure(tmp_path)[1] == f"{tmp_path}: the folder contains no videos or images"
+    assert failure(f"{tmp_path}/*.mp4")[1] == f"{tmp_path}/*.mp4: the pattern contains no videos or images"
     (tmp_path / "a.mp4").touch()
     assert "this is a folder" in failure(tmp_path)[1]
 
@@ -161,7 +161,7 @@ def test_a_files_trouble_in_a_word(tmp_path, name, cause):
         VideoReader(str(tmp_path / name), Device(), SurfacePool(Device()), Counters(), print)
     assert caught.value.cause == cause
     if name == "link.mp4":
-        assert str(caught.value).endswith("there is no such file: the link leads to nowhere, which is not there")
+        assert str(caught.value).endswith("there is no such file: the link points to nowhere, which does not exist")
 
 
 def test_refused_and_masked():

@@ -104,8 +104,8 @@ def test_the_best_stream_is_the_one_that_ffmpeg_takes(test_data):
 @pytest.mark.parametrize(
     ("name", "stream", "told"),
     [
-        ("two", 3, "stream must be 0 to 2, for it has 3 video streams, got 3"),
-        ("one", 1, "stream must be 0, for it has 1 video stream, got 1"),
+        ("two", 3, "stream must be 0 to 2, as it has 3 video streams, got 3"),
+        ("one", 1, "stream must be 0, as it has 1 video stream, got 1"),
     ],
 )
 def test_a_stream_that_is_not_there(two, tmp_path, name, stream, told):

@@ -130,7 +130,7 @@ def test_packets_of_unknown_presentation_are_not_kept_for_clips(decode_times_onl
     assert [place for *_, place in found] == [None] * 50
     assert ring.take(0, 99) == []
     assert [text.partition(": ")[2] for text in said] == [
-        "no clips can be made of it: its container holds no presentation times"
+        "clips cannot be recorded from it: its container has no presentation times"
     ]
 
 
