@@ -42,7 +42,7 @@ def check_scheme(uri: str) -> None:
     word = scheme(uri)
     if word in _FETCHED:
         raise SourceError(
-            f"{mask(uri)}: a run does not read {word}://; download the file and give its path, or use "
+            f"{mask(uri)}: a run does not read {word}://; download the file and name its path, or use "
             f"`streamkit batch`, which reads {word}://"
         )
     if word in _OTHERS:

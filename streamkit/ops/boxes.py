@@ -72,7 +72,7 @@ def clip(xyxy: Array, size_wh: Array) -> Array:
 def check_rects(rects: Sequence[Rect], sizes: Sequence[tuple[int, int]]) -> None:
     """Check that each rect is a part of its frame and begins on an even pixel; raise ValueError."""
     if len(rects) != len(sizes):
-        raise ValueError(f"preprocess needs one rect a surface, got {len(rects)} rects and {len(sizes)} surfaces")
+        raise ValueError(f"preprocess needs one rect per surface, got {len(rects)} rects and {len(sizes)} surfaces")
     for (left, top, right, bottom), (width, height) in zip(rects, sizes, strict=True):
         if left % 2 or top % 2 or not (0 <= left < right <= width and 0 <= top < bottom <= height):
             raise ValueError(
@@ -97,11 +97,11 @@ def crop_rects(xyxy: np.ndarray, sizes_wh: np.ndarray, pad: float = 0.0) -> np.n
     """
     boxes = np.array(xyxy, np.float64).reshape(-1, 4)
     limit = np.asarray(sizes_wh, np.float64).reshape(-1, 2)
-    boxes[~np.isfinite(boxes).all(axis=1)] = -1  # beside every frame
+    boxes[~np.isfinite(boxes).all(axis=1)] = -1  # outside of every frame
     around = pad * (boxes[:, 2:] - boxes[:, :2])
     first = np.maximum(np.floor(boxes[:, :2] - around), 0)
     last = np.minimum(np.ceil(boxes[:, 2:] + around), limit)
     first -= first % 2
     rects = np.concatenate([first, last], axis=1)
-    rects[(rects[:, 2:] <= rects[:, :2]).any(axis=1)] = 0  # a box beside the frame ends before it begins
+    rects[(rects[:, 2:] <= rects[:, :2]).any(axis=1)] = 0  # the box is outside
     return rects.astype(np.int32)

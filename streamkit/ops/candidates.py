@@ -39,7 +39,7 @@ MAX_ANCHORS = 1 << 17
 
 
 class Coding(IntEnum):
-    """How four values tell a box. The numbers are those of `cuda/candidates.cu`."""
+    """How four values encode a box. The numbers are those of `cuda/candidates.cu`."""
 
     XYXY = 0
     """Edges, times `unit`."""
@@ -332,7 +332,7 @@ def check_cells(anchors: int, input_size: tuple[int, int]) -> None:
     if anchors != expected:
         raise ValueError(
             f"the output has {anchors} anchors, and an input of {input_size[0]}x{input_size[1]} with strides "
-            f"{', '.join(map(str, STRIDES))} gives {expected}; the card's input size or family is another network's"
+            f"{', '.join(map(str, STRIDES))} has {expected}; the card's input size or family does not match the network"
         )
 
 
@@ -479,7 +479,7 @@ def _room(n: int, anchors: int, columns: int = 0, step: int = 2) -> DeviceCandid
     import cupy
 
     if anchors > MAX_ANCHORS:
-        raise ValueError(f"a network may give at most {MAX_ANCHORS} anchors a frame, this one gives {anchors}")
+        raise ValueError(f"a network may have at most {MAX_ANCHORS} anchors per frame, got {anchors}")
     return DeviceCandidates(
         cupy.empty((n, 1 << max(anchors - 1, 0).bit_length()), np.uint64),
         cupy.zeros((n, _TALLIES), np.int32),

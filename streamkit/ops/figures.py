@@ -156,7 +156,7 @@ def _segments(start: np.ndarray, end: np.ndarray, line: np.ndarray, color: np.nd
     ends = [2 * np.floor(place / 2 + 0.5).astype(np.int64) for place in (start, end)]
     half = line // 2
     marks = np.zeros(len(line), MARK)
-    odd = half % 2  # an odd half is made up for, and the line ends a pixel further on
+    odd = half % 2  # an odd half is rounded up, so the line ends one pixel further
     for axis, name in enumerate("xy"):
         marks[f"{name}1"] = np.minimum(ends[0][:, axis], ends[1][:, axis]) - half - odd
         marks[f"{name}2"] = np.maximum(ends[0][:, axis], ends[1][:, axis]) + half + odd

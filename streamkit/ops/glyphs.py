@@ -124,7 +124,7 @@ def _text(text: str, height: int) -> np.ndarray:
     margin = height * _FINER // 6
     width = -(-(wide + 2 * margin) // (2 * _FINER)) * 2
     fine = np.zeros((height * _FINER, width * _FINER), np.uint8)
-    # Capitals stand in the middle, or as high as the tails of g and y ask for; on whole pixels, so that they are sharp.
+    # Capitals are centred, or higher if the tails of g and y need room; on whole pixels, so that they are sharp.
     room = height * _FINER - capital
     baseline = min(room // 2, int(room - tail_1 * scale - stroke / 2)) // _FINER * _FINER + capital
     origin = ((width * _FINER - wide) // 2, baseline)

@@ -18,7 +18,7 @@ import numpy as np
 
 from streamkit.core.data import Detections, Surface, array_module
 from streamkit.ops import traffic
-from streamkit.ops.overlay import FRAME
+from streamkit.ops.overlay import FRAME, change_on_host
 
 REGION = np.dtype(
     [
@@ -64,11 +64,7 @@ def hide(
     bounds = list(zip([0, *ends], ends, strict=False))
     if array_module(surfaces[0].data) is not np:
         return _hide_on_device(surfaces, regions, masks, bounds, in_place)
-    changed = list(surfaces)
-    for i, (first, last) in enumerate(bounds):
-        if first < last:
-            changed[i] = _hide_on_host(surfaces[i], regions[first:last], masks, in_place)
-    return changed
+    return change_on_host(surfaces, bounds, lambda one, rows: _hide_on_host(one, regions[rows], masks), in_place)
 
 
 def _check(surfaces: Sequence[Surface], regions: np.ndarray) -> None:
@@ -119,9 +115,7 @@ def _hide_on_device(
 # --------------------------------------------------------------------------------------------------------- the twin
 
 
-def _hide_on_host(surface: Surface, regions: np.ndarray, masks: np.ndarray, in_place: bool) -> Surface:
-    if not (in_place and surface.data.flags.writeable):
-        surface = Surface(surface.data.copy(), surface.color)
+def _hide_on_host(surface: Surface, regions: np.ndarray, masks: np.ndarray) -> None:
     luma = surface.data[: surface.height]
     chroma = surface.data[surface.height :].reshape(surface.height // 2, surface.width // 2, 2)
     means = [(_means(luma, one, 1), _means(chroma, one, 2)) for one in regions]
@@ -130,7 +124,6 @@ def _hide_on_host(surface: Surface, regions: np.ndarray, masks: np.ndarray, in_p
         shown = None if one["mask"] < 0 else masks[cells].reshape(one["rows"], one["columns"]) != 0
         _paint(luma, y, shown, one, 1)
         _paint(chroma, pairs, shown, one, 2)
-    return surface
 
 
 def _means(plane: np.ndarray, one: np.ndarray, step: int) -> np.ndarray:
@@ -175,8 +168,8 @@ def _run(means: np.ndarray, size: int, cell: int) -> np.ndarray:
     return np.asarray(means[before] * (256 - share) + means[after] * share)
 
 
-_LEAST = 8  # pixels of a cell: less would leave a small face as it is
-_ZONE_CELLS = 24  # of the frame's height: a zone's cells are its pattern, and its edge is as rough as they are
+_LEAST = 8  # pixels: smaller cells would leave a small face recognisable
+_ZONE_CELLS = 24  # cells of a zone per frame height; its edge is as coarse as they are
 
 Corners = tuple[tuple[float, float], ...]
 
@@ -274,7 +267,7 @@ def _objects(
     made["frame"], made["mask"], made["smooth"] = frame[there], -1, one.smooth
     made["x1"], made["y1"] = start[there].T
     made["x2"], made["y2"] = end[there].T
-    # By the whole box, not by what of it is in the frame: a face half in sight is as coarse as one in full sight.
+    # By the whole box, not by its visible part: half a face gets cells as coarse as a whole one.
     longest = side[there].max(axis=1, initial=0) * (1 + one.grow)
     made["cell"] = np.maximum(_LEAST, 2 * np.ceil(longest / one.cells / 2)).clip(max=4096)
     made["columns"] = -(-(made["x2"] - made["x1"]) // made["cell"])
@@ -308,7 +301,7 @@ def _zone(
         return None, np.zeros(0, np.uint8)
     cell = max(_LEAST, 2 * round(padded[1] / _ZONE_CELLS / 2))
     columns, rows = -(-(x2 - x1) // cell), -(-(y2 - y1) // cell)
-    # Drawn at the size of the pixels, with its border, which is drawn thick: what the zone only just touches counts.
+    # Drawn in full resolution with a thick border, so that cells that the zone only touches are included.
     drawn = np.zeros((rows * cell, columns * cell), np.uint8)
     points = np.rint((corners - (x1, y1)) * 16).astype(np.int32)[None]
     cv2.fillPoly(drawn, points, 1, shift=4)

@@ -8,7 +8,7 @@ and colours never bleed. Marks are drawn in order, later ones on top, in integer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -79,11 +79,23 @@ def draw(
     bounds = list(zip([0, *ends], ends, strict=False))
     if array_module(surfaces[0].data) is not np:
         return _draw_on_device(surfaces, marks, bounds, atlas, in_place)
-    drawn = list(surfaces)
+    return change_on_host(surfaces, bounds, lambda one, rows: _draw_on_host(one, marks[rows], atlas), in_place)
+
+
+def change_on_host(
+    surfaces: Sequence[Surface],
+    bounds: Sequence[tuple[int, int]],
+    change: Callable[[Surface, slice], None],
+    in_place: bool,
+) -> list[Surface]:
+    """Apply `change` to each surface that has rows of a table, given by its bounds, or to a copy of the surface."""
+    changed = list(surfaces)
     for i, (first, last) in enumerate(bounds):
         if first < last:
-            drawn[i] = _draw_on_host(surfaces[i], marks[first:last], atlas, in_place)
-    return drawn
+            if not (in_place and surfaces[i].data.flags.writeable):
+                changed[i] = Surface(surfaces[i].data.copy(), surfaces[i].color)
+            change(changed[i], slice(first, last))
+    return changed
 
 
 def _draw_on_device(
@@ -108,7 +120,7 @@ def _draw_on_device(
     split = table.nbytes
     grid = (-(-int(table["width"].max()) // _TILE), -(-int(table["height"].max()) // _TILE), len(frames))
     stencils = atlas.stencils()
-    stencils = cupy.asarray(stencils) if len(stencils) else sent  # a pointer there must be
+    stencils = cupy.asarray(stencils) if len(stencils) else sent  # the kernel needs a valid pointer
     traffic.sent(atlas.stencils().nbytes)
     kernel("overlay.cu", "overlay")(grid, (_THREADS,), (sent[:split], sent[split:], atlas.on_device(), stencils))
     done.record()
@@ -121,9 +133,7 @@ def _draw_on_device(
 # --------------------------------------------------------------------------------------------------------- the twin
 
 
-def _draw_on_host(surface: Surface, marks: np.ndarray, atlas: Atlas, in_place: bool) -> Surface:
-    if not (in_place and surface.data.flags.writeable):
-        surface = Surface(surface.data.copy(), surface.color)
+def _draw_on_host(surface: Surface, marks: np.ndarray, atlas: Atlas) -> None:
     luma, chroma = surface.data[: surface.height], surface.data[surface.height :].view(_PAIR)
     for x1, y1, x2, y2, border, color, ink, sprite in marks.tolist():
         if sprite == LINE:
@@ -138,7 +148,6 @@ def _draw_on_host(surface: Surface, marks: np.ndarray, atlas: Atlas, in_place: b
                 _fill(luma, chroma, left, top, right, bottom, color)
         else:
             _fill(luma, chroma, x1, y1, x2, y2, color)
-    return surface
 
 
 def _fill(luma: np.ndarray, chroma: np.ndarray, x1: int, y1: int, x2: int, y2: int, color: int) -> None:
@@ -152,7 +161,7 @@ def _fill(luma: np.ndarray, chroma: np.ndarray, x1: int, y1: int, x2: int, y2: i
     elif pairs.size:
         import cv2
 
-        # What becomes of a byte depends on the byte alone: a table of 256 says it for each channel.
+        # The result of a byte depends on the byte alone, so a table of 256 per channel is enough.
         y, cb, cr = (_mix(_BYTES, color >> shift, color >> 24).astype(np.uint8) for shift in (0, 8, 16))
         luma[y1:y2, x1:x2] = cv2.LUT(luma[y1:y2, x1:x2], y)
         halves = pairs.view(np.uint8).reshape(*pairs.shape, 2)

@@ -115,14 +115,14 @@ def rotate(data: Array, width: int, height: int, rotation: int, out: Array, *, m
     new_width, new_height = rotated_size(width, height, rotation)
     if data.shape != nv12_shape(width, height) or out.shape != nv12_shape(new_width, new_height):
         raise ValueError(
-            f"turning {width}x{height} by {rotation} takes NV12 data {nv12_shape(width, height)} and out "
+            f"rotating {width}x{height} by {rotation} needs NV12 data {nv12_shape(width, height)} and out "
             f"{nv12_shape(new_width, new_height)}, got {data.shape} and {out.shape}"
         )
     if array_module(data) is np:
         _rotate_host(data, width, height, rotation, out, mirrored=mirrored)
         return
     if width % 2 or height % 2:
-        raise ValueError(f"on the device only frames of even size are turned, got {width}x{height}")
+        raise ValueError(f"the device rotates only frames of even size, got {width}x{height}")
     from streamkit.ops.cuda.load import kernel
 
     turn = kernel("planes.cu", "rotate_nv12")
@@ -157,7 +157,7 @@ def narrow_p016(data: Array, out: Array) -> None:
     """
     if data.shape != out.shape or data.dtype != np.uint16 or out.dtype != np.uint8:
         raise ValueError(
-            f"narrow_p016 takes uint16 and uint8 of one shape, got {data.dtype}{list(data.shape)} and "
+            f"narrow_p016 needs uint16 and uint8 of one shape, got {data.dtype}{list(data.shape)} and "
             f"{out.dtype}{list(out.shape)}"
         )
     if array_module(data) is np:
@@ -166,7 +166,7 @@ def narrow_p016(data: Array, out: Array) -> None:
     from streamkit.ops.cuda.load import kernel
 
     if not (data.flags.c_contiguous and out.flags.c_contiguous):
-        raise ValueError("narrow_p016 takes contiguous arrays on the device")
+        raise ValueError("narrow_p016 needs contiguous arrays on the device")
     count = out.size
     grid = ((count // 4 + 256) // 256,)
     kernel("planes.cu", "narrow_p016")(grid, (256,), (data, out, np.int32(count)))

@@ -59,7 +59,7 @@ def preprocess(
     rows = len(surfaces) if batch is None else batch
     if len(sizes) != len(surfaces) or rows < len(surfaces):
         raise ValueError(
-            f"preprocess needs one size a surface and a batch that holds them, got {len(surfaces)} surfaces, "
+            f"preprocess needs one size per surface and a batch at least as large, got {len(surfaces)} surfaces, "
             f"{len(sizes)} sizes and a batch of {rows}"
         )
     if rects is not None:

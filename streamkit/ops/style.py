@@ -17,18 +17,18 @@ class Style:
     """What `annotate` draws.
 
     Attributes:
-        labels: the class's name.
-        scores: the score, two digits.
-        tracks: the track's number, where there is one.
-        color: what an object has its colour from; without a track from its class.
-        thickness: of lines, in pixels; None takes it from the frame's size. Odd numbers are rounded up.
+        labels: show the class's name.
+        scores: show the score with two digits.
+        tracks: show the track's number, if any.
+        color: what determines an object's colour; its class if it has no track.
+        thickness: thickness of lines in pixels; None for one by the frame's size. Odd numbers are rounded up.
         text_size: height of a label in pixels, likewise.
-        fill: how opaque the inside of a box is, 0 to 1.
-        only: names of the classes to draw; none draws all.
-        masks: how opaque masks are, 0 to 1.
-        min_point: the least score of a key point that is drawn.
-        analytics: lines and zones with their counts.
-        untracked: objects in no track, in tables that have tracks.
+        fill: opacity of a box's inside, 0 to 1.
+        only: names of the classes to draw; empty for all.
+        masks: opacity of masks, 0 to 1.
+        min_point: minimum score of a keypoint to draw it.
+        analytics: draw lines and zones with their counts.
+        untracked: draw objects without a track, in tables that have tracks.
     """
 
     labels: bool = True
@@ -45,7 +45,7 @@ class Style:
     untracked: bool = False
 
     def line(self, short_side: int) -> int:
-        """The thickness of lines, even, in a frame whose shorter side is so many pixels: 2 at 360, 4 at 1080."""
+        """The thickness of lines, even, by the frame's shorter side in pixels: 2 at 360, 4 at 1080."""
         return _even(self.thickness) if self.thickness else 2 * max(1, round(short_side / 540))
 
     def text(self, short_side: int) -> int:

@@ -239,12 +239,12 @@ def test_a_file_over_several_sessions(fake, tmp_path, monkeypatch, name, shortes
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (("av1", 420, 8, 640, 360), "no av1"),
+        (("av1", 420, 8, 640, 360), "does not decode av1"),
         (("h264", 444, 8, 640, 360), "4:4:4"),
         (("h264", 420, 10, 640, 360), "10 bits"),
         (("h264", 420, 8, 641, 360), "odd"),
         (("h264", 420, 8, 16, 16), "from 48x16"),
-        (("prores", 422, 10, 640, 360), "knows no prores"),
+        (("prores", 422, 10, 640, 360), "does not support prores"),
         (("h264", 420, 8, 640, 360), None),
     ],
 )

@@ -44,7 +44,7 @@ def test_empty_and_text(tmp_path):
     (tmp_path / "empty.mp4").touch()
     (tmp_path / "text.mp4").write_text("Grüße, this is not a video\n" * 300)
     assert "the file is empty" in failure(tmp_path / "empty.mp4")[1]
-    assert "not a video but a text" in failure(tmp_path / "text.mp4")[1]
+    assert "this is a text file, not a video" in failure(tmp_path / "text.mp4")[1]
 
 
 def test_bytes_of_no_kind(tmp_path):

@@ -244,7 +244,7 @@ def test_a_part_that_is_none_is_refused(rect) -> None:
 
 
 def test_one_part_a_row() -> None:
-    with pytest.raises(ValueError, match="one rect a surface, got 1 rects and 2 surfaces"):
+    with pytest.raises(ValueError, match="one rect per surface, got 1 rects and 2 surfaces"):
         preprocess([surface(64, 48)] * 2, [(64, 48)] * 2, InputSpec((32, 32)), rects=[(0, 0, 8, 8)])
 
 
