@@ -291,8 +291,6 @@ class VideoReader:
             return
         found = self._count_before(begin)
         if found is not None and self._demuxer.seek(begin):
-            if self._decoder is not None:
-                self._decoder.restart(self._demuxer)
             with closing(self._decoded()) as decoded:
                 first = next(decoded, None)
                 if first is not None and first.pts_s <= found[1] + _SLACK_S:
@@ -301,9 +299,7 @@ class VideoReader:
                     yield from enumerate((p for p in rest if p.pts_s >= begin), found[0])
                     return
         self._reopen()
-        for number, frame in enumerate(self._decoded()):
-            if frame.pts_s >= begin:
-                yield number, frame
+        yield from (pair for pair in enumerate(self._decoded()) if pair[1].pts_s >= begin)
 
     def _count_before(self, begin: float) -> tuple[int, float] | None:
         """Number of frames before a time, and the time of the first later one; None if packets have no times.

@@ -30,7 +30,7 @@ JPEG_GAP_S = 0.1
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
-    """250 pictures, 25 a second, a keyframe every 25."""
+    """250 frames, 25 a second, a keyframe every 25."""
     return write(tmp_path_factory.mktemp("clips") / "a.mp4", frames=250, options={"g": "25", "bf": "0"})
 
 
@@ -47,7 +47,7 @@ def jpegs():
 
 
 class MjpegHandler(http.server.BaseHTTPRequestHandler):
-    """A camera's MJPEG over HTTP: a picture each JPEG_GAP_S, without times; closes after `pictures`."""
+    """A camera's MJPEG over HTTP: a frame each JPEG_GAP_S, without times; closes after `frames`."""
 
     pictures = 10**6
 
@@ -82,13 +82,13 @@ def mjpeg():
 
 
 def taken(uri, count, link=None):
-    """So many pictures of an address, with when each came, and what was said of the stream."""
+    """So many frames of an address, with when each came, and what was said of the stream."""
     with closing(
         VideoReader(uri, Device(), SurfacePool(Device()), Counters(), print, link=link or ConnectionOptions(10.0))
     ) as reader:
         found = []
-        for _, picture in reader.frames():
-            found.append((picture, time.monotonic()))
+        for _, frame in reader.frames():
+            found.append((frame, time.monotonic()))
             if len(found) == count:
                 break
         return found, reader.info
@@ -165,7 +165,7 @@ def test_a_live_playlist(hls):
     found, info = taken(uri, 40)
     assert info.live
     assert (info.codec, info.width) == ("h264", 64)
-    times = [picture.pts_s for picture, _ in found]
+    times = [frame.pts_s for frame, _ in found]
     assert all(b > a for a, b in itertools.pairwise(times))
 
 

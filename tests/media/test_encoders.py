@@ -35,7 +35,7 @@ def psnr(a, b):
 
 
 class FakeNvenc:
-    """PyNvVideoCodec's encoder as its samples use it, with x264 inside: Annex B, no B pictures, a delay of two."""
+    """PyNvVideoCodec's encoder as its samples use it, with x264 inside: Annex B, no B frames, a delay of two."""
 
     broken = False
     context = "primary of 0"  # the one that is current

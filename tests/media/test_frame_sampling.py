@@ -178,6 +178,6 @@ def test_a_pattern_and_pictures_give_as_many(tmp_path, options):
     assert sum(1 for _ in pattern.frames()) == pattern.context.runtime.facts["expected_frames"] == 7
     for number in range(5):
         cv2.imwrite(str(tmp_path / f"{number}.png"), np.zeros((8, 8, 3), np.uint8))
-    pictures = ImageSource(uri=str(tmp_path), loop=2)
-    pictures.context = Context("a")
-    assert sum(1 for _ in pictures.frames()) == pictures.context.runtime.facts["expected_frames"] == 10
+    frames = ImageSource(uri=str(tmp_path), loop=2)
+    frames.context = Context("a")
+    assert sum(1 for _ in frames.frames()) == frames.context.runtime.facts["expected_frames"] == 10

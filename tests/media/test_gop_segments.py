@@ -63,9 +63,9 @@ def test_leading_pictures_go_to_the_piece_before(tmp_path, short, codec, options
     assert (rest, told) == (0, [])
     assert sorted(pts for shown, _ in found for pts in shown) == sorted(pts for pts, _ in packets(path))
     for (shown, hidden), (after, _), keyframe in zip(found, found[1:], keyframes[1:], strict=False):
-        assert max(shown) < keyframe == min(after)  # each has the pictures before its successor's first
+        assert max(shown) < keyframe == min(after)  # each has the frames before its successor's first
         assert not hidden or keyframe in hidden
-    assert sum(bool(hidden) for _, hidden in found) >= 2  # it does have leading pictures
+    assert sum(bool(hidden) for _, hidden in found) >= 2  # it does have leading frames
 
 
 def test_short_gops_are_put_together(tmp_path):
@@ -143,8 +143,8 @@ def test_a_picture_shown_before_a_keyframe_is_seen_up_to_16_pictures_behind_it(t
 
 
 class Scripted:
-    """A decoder that gives for each packet, a name, what is written down for it: pictures, by their times, and what it
-    counts. In its second turn each gives a picture at 9 s; hidden ones give none, and count."""
+    """A decoder that gives for each packet, a name, what is written down for it: frames, by their times, and what it
+    counts. In its second turn each gives a frame at 9 s; hidden ones give none, and count."""
 
     def __init__(self, counters, script):
         self.counters, self.script, self.turns = counters, script, []
@@ -192,8 +192,8 @@ def test_a_piece_whose_keyframe_does_not_come_out_whole_is_decoded_behind_the_on
         [SegmentPacket("I2"), SegmentPacket("P3")], 50, [SegmentPacket("I0"), SegmentPacket("P1")], iter(["P4", "P5"])
     )
     found = [
-        ([one.pts_s for one in pictures], dict(counts))
-        for pictures, counts in SegmentDecoder(opened, replays=replays)(piece)
+        ([one.pts_s for one in frames], dict(counts))
+        for frames, counts in SegmentDecoder(opened, replays=replays)(piece)
     ]
     if results is not None:
         assert made[0].turns == [["I2", "P3", "P4", "P5", None]]
@@ -216,10 +216,10 @@ def test_a_piece_alone_gives_its_pictures(tmp_path, short, codec, options):
     demuxer = Demuxer(str(path))
     cutting = list(SegmentCutter(demuxer.packets(), demuxer, print))
     backwards = [list(decoders[n % 2](piece)) for n, piece in enumerate(reversed(cutting))]
-    found = [picture for results in reversed(backwards) for pictures, _ in results for picture in pictures]
+    found = [frame for results in reversed(backwards) for frames, _ in results for frame in frames]
     whole = open_decoder(demuxer := Demuxer(str(path)), CPU, pool, Counters(), print)
-    want = [picture for packet in [*demuxer.packets(), None] for picture in whole.decode(packet)]
-    assert [picture.pts_s for picture in found] == [picture.pts_s for picture in want]
+    want = [frame for packet in [*demuxer.packets(), None] for frame in whole.decode(packet)]
+    assert [frame.pts_s for frame in found] == [frame.pts_s for frame in want]
     assert all((a.surface.data == b.surface.data).all() for a, b in zip(found, want, strict=True))
     assert not any(counts for results in backwards for _, counts in results)
     for decoder in decoders:
@@ -240,7 +240,7 @@ BIG = [
 
 
 def read(path, decoders, device=CPU, **part):
-    """Numbers, times, sizes and hashes of all pictures, the counts, the error, what was said."""
+    """Numbers, times, sizes and hashes of all frames, the counts, the error, what was said."""
     said, counters = [], Counters()
     reader = VideoReader(
         str(path), device, SurfacePool(device), counters, said.append,
@@ -248,12 +248,12 @@ def read(path, decoders, device=CPU, **part):
     )  # fmt: skip
     found, error = [], None
     try:
-        for number, picture in reader.frames(**part):
+        for number, frame in reader.frames(**part):
             if device.kind == "cuda":
-                picture.surface.ready.synchronize()
-            pixels = picture.surface.data if device.kind == "cpu" else picture.surface.data.get()
+                frame.surface.ready.synchronize()
+            pixels = frame.surface.data if device.kind == "cpu" else frame.surface.data.get()
             digest = hashlib.blake2b(np.ascontiguousarray(pixels), digest_size=8).digest()
-            found.append((number, *picture[:3], digest))
+            found.append((number, *frame[:3], digest))
     except SourceError as trouble:
         error = str(trouble)
     reader.close()
@@ -312,7 +312,7 @@ def test_kinds_of_videos(tmp_path, pieces_of, name, options):
 @pytest.mark.parametrize("suffix", [".ts", ".h264"])
 def test_a_new_size_in_the_middle(tmp_path, pieces_of, suffix):
     found, *_ = same(resized(tmp_path, suffix))
-    assert [picture[2] for picture in found] == [64] * 10 + [96] * 10
+    assert [frame[2] for frame in found] == [64] * 10 + [96] * 10
 
 
 @pytest.mark.parametrize("part", [{"start_s": 1.1}, {"start_s": 0.5, "end_s": 1.7}, {"end_s": 0.9}, {"start_s": 9}])
@@ -344,9 +344,9 @@ def test_closed_early(tmp_path, monkeypatch, taken):
     path = write(tmp_path / "a.mp4", frames=200, options={"g": "10", "bf": "2"})
     pool = SurfacePool(CPU)
     reader = VideoReader(str(path), CPU, pool, Counters(), print, decoders=3, ahead=ThreadedExecutor(CPU, 1))
-    pictures = reader.frames()
-    assert [next(pictures)[0] for _ in range(taken)] == list(range(taken))
-    pictures.close()
+    frames = reader.frames()
+    assert [next(frames)[0] for _ in range(taken)] == list(range(taken))
+    frames.close()
     assert [n for n, _ in reader.frames(end_s=0.2)] == [0, 1, 2, 3, 4]  # and it can be read again
     reader.close()
     assert pool.held == {}
@@ -386,8 +386,8 @@ def test_damaged_keyframes_count_the_same(test_data, tmp_path, name):
     one, many = read(path, 1), read(path, 3)
     assert "is damaged" in one[2]
     assert many[1:3] == one[1:3]
-    # one decoder shows the last picture before such a keyframe too late
-    assert [picture[1] for picture in many[0]] == sorted(picture[1] for picture in one[0])
+    # one decoder shows the last frame before such a keyframe too late
+    assert [frame[1] for frame in many[0]] == sorted(frame[1] for frame in one[0])
 
 
 def test_flipped_bytes_count_the_same(test_data, tmp_path):
@@ -399,7 +399,7 @@ def test_flipped_bytes_count_the_same(test_data, tmp_path):
     one, many = read(path, 1), read(path, 3)
     assert one[1]["decode errors concealed"] > 10
     assert many[1:3] == one[1:3]
-    assert [picture[:4] for picture in many[0]] == [picture[:4] for picture in one[0]]
+    assert [frame[:4] for frame in many[0]] == [frame[:4] for frame in one[0]]
 
 
 def test_a_file_cut_short(tmp_path, monkeypatch):
@@ -473,7 +473,7 @@ def test_nvdec_open_gops(tmp_path, pieces_of, name, codec, options):
         found, counts, error, said = same(path, Device("cuda"), **part)
         assert (counts, error) == ({}, None)
         assert not said or ("end_s" in part and "no keyframe to cut at" in said[0])  # what is left is short
-        assert [picture[:4] for picture in found] == [picture[:4] for picture in read(path, 1, **part)[0]]
+        assert [frame[:4] for frame in found] == [frame[:4] for frame in read(path, 1, **part)[0]]
 
 
 @pytest.mark.gpu

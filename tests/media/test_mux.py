@@ -329,7 +329,7 @@ def kept_of(path):
 
 @pytest.fixture(scope="module", params=["libx264", "libx265", "mpeg4", "libvpx-vp9"])
 def kept(request, tmp_path_factory):
-    """50 pictures of each codec, B frames where it has them."""
+    """50 frames of each codec, B frames where it has them."""
     options = {"g": "10", "bf": "2"} if request.param.startswith("libx26") else {"g": "10"}
     path = write(tmp_path_factory.mktemp("clips") / "a.mkv", frames=50, codec=request.param, options=options)
     return kept_of(path)
@@ -407,7 +407,7 @@ def test_pictures_before_the_first_keyframe_are_left_out(test_data, tmp_path):
     kept = kept_of(test_data / "videos" / "bench_1080p_hevc_opengop.mp4")
     keyframe = [k for k in kept if k.keyframe][1]
     leading = [k for k in kept if k.number > keyframe.number and k.pts < keyframe.pts]
-    assert leading, "an open GOP has pictures that refer to what is before its keyframe"
+    assert leading, "an open GOP has frames that refer to what is before its keyframe"
     clip = Clip(tmp_path / "a.mp4", keyframe, {})
     taken = [clip.write(k) for k in kept if keyframe.number <= k.number < keyframe.number + 40]
     clip.finish()

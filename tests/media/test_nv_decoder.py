@@ -35,16 +35,16 @@ def fake(monkeypatch):
 
 
 def read(path, device, loops=1, **options):
-    """Numbers, times, sizes and copies of the pixels of all pictures; the counts; what was said."""
+    """Numbers, times, sizes and copies of the pixels of all frames; the counts; what was said."""
     said, counters = [], Counters()
     pool = SurfacePool(device, poison=device is CPU)
     reader = VideoReader(str(path), device, pool, counters, said.append, **options)
     found = []
     for _ in range(loops):
-        for number, picture in reader.frames():
-            found.append((number, picture.pts_s, picture.width, picture.height, np.array(picture.surface.data)))
-            if device is GPU and picture.surface.ready is not None:
-                assert picture.surface.ready.recorded
+        for number, frame in reader.frames():
+            found.append((number, frame.pts_s, frame.width, frame.height, np.array(frame.surface.data)))
+            if device is GPU and frame.surface.ready is not None:
+                assert frame.surface.ready.recorded
     decoder = reader._decoder
     reader.close()
     return found, dict(counters.values), said, decoder
@@ -52,8 +52,8 @@ def read(path, device, loops=1, **options):
 
 def collected(reader, marked):
     """Read it to its end; the numbers of the frames that are marked as damaged go into `marked`."""
-    for number, picture in reader.frames():
-        if picture.damaged:
+    for number, frame in reader.frames():
+        if frame.damaged:
             marked.append(number)
 
 
@@ -193,9 +193,9 @@ def test_a_session_goes_to_the_next_file_of_its_kind(fake, tmp_path):
 def test_a_session_left_in_the_middle_is_empty_for_the_next_file(fake, tmp_path):
     path = write(tmp_path / "a.mp4", frames=30, options={"bf": "2"})
     reader = VideoReader(str(path), GPU, SurfacePool(GPU), Counters(), print)
-    pictures = reader.frames()
-    assert next(pictures)[0] == 0
-    pictures.close()
+    frames = reader.frames()
+    assert next(frames)[0] == 0
+    frames.close()
     reader.close()
     same(read(path, GPU)[0], read(path, CPU)[0])
     assert fake._Session.made == 1

@@ -63,16 +63,16 @@ def clip(tmp_path_factory):
 
 
 def read(path, device=CPU, *, every=1, fps=None, keep=True, threads=1, **part):
-    """The pictures that are taken, with number, time, size and samples; and what was counted."""
+    """The frames that are taken, with number, time, size and samples; and what was counted."""
     counters = Counters()
     reader = VideoReader(str(path), device, SurfacePool(device, poison=device is CPU), counters, print, threads=threads)
     given = FrameSampler(every, fps) if every > 1 or fps else None
     taken, found = FrameSampler(every, fps), []
-    for number, picture in reader.frames(sampler=given, **part):
-        if taken.takes(number, picture.pts_s):
-            if picture.surface.ready is not None and device.kind == "cuda":
-                picture.surface.ready.synchronize()
-            found.append((number, *picture[:3], as_host(picture.surface.data) if keep else None))
+    for number, frame in reader.frames(sampler=given, **part):
+        if taken.takes(number, frame.pts_s):
+            if frame.surface.ready is not None and device.kind == "cuda":
+                frame.surface.ready.synchronize()
+            found.append((number, *frame[:3], as_host(frame.surface.data) if keep else None))
     reader.close()
     return found, dict(counters.values)
 
@@ -82,7 +82,7 @@ def as_host(data):
 
 
 def of_all(path, *, every=1, fps=None, start_s=0.0, end_s=None):
-    """The same, from all pictures, each of which is decoded."""
+    """The same, from all frames, each of which is decoded."""
     everything, _ = read(path)
     zero, sampler = Demuxer(str(path)).info.start_s, FrameSampler(every, fps)
     begin = zero + start_s - 1e-6 if start_s else -1.0
@@ -151,7 +151,7 @@ def test_what_nothing_refers_to_is_not_decoded(clip):
 
 @pytest.mark.parametrize(("name", "keyframe"), [("open.mp4", 0), ("sparse.mp4", 32), ("open-hevc.mp4", 32)])
 def test_decoding_begins_at_the_last_keyframe_that_h264_may_begin_at(clip, name, keyframe):
-    """There are keyframes at 16 and 32, and nothing refers to odd pictures. In open.mp4 even ones lead: H.264 numbers
+    """There are keyframes at 16 and 32, and nothing refers to odd frames. In open.mp4 even ones lead: H.264 numbers
     the references, so none may be left out."""
     demuxer = Demuxer(str(clip(name)))
     packets = list(demuxer.packets())
@@ -292,7 +292,7 @@ def test_whose_damage_is_counted(one_damaged, how, counted):
     decoder = AvDecoder(demuxer, CPU, SurfacePool(CPU), counters)
     times = []
     for number, packet in enumerate([*demuxer.packets(), None]):
-        times += [picture.pts_s for picture in decoder.decode(packet, **(how if number == 5 else {}))]
+        times += [frame.pts_s for frame in decoder.decode(packet, **(how if number == 5 else {}))]
     decoder.close()
     demuxer.close()
     assert counters[CONCEALED] == counted
@@ -310,7 +310,7 @@ def test_a_live_decoder_waits_for_a_keyframe_behind_what_cannot_be_decoded(tmp_p
     for number, packet in enumerate([*demuxer.packets(), None]):
         if number == 25:
             packet.update(b"\xff" * packet.size)
-        numbers += [round(picture.pts_s * 25) for picture in decoder.decode(packet)]
+        numbers += [round(frame.pts_s * 25) for frame in decoder.decode(packet)]
     decoder.close()
     demuxer.close()
     assert counters[UNDECODABLE] == 1
@@ -392,7 +392,7 @@ def test_what_nothing_refers_to(tmp_path):
     assert sum(kinds("p.mp4", "libx264", {**B3, "bf": "0"})) == 0
     assert sum(kinds("m.mp4", "mpeg4", {"bf": "2"})) == types(tmp_path / "m.mp4") > 10
     for name in ("h.mp4", "h.ts"):
-        assert 10 < sum(kinds(name, "libx265", X265)) < types(tmp_path / name)  # some B pictures are references
+        assert 10 < sum(kinds(name, "libx265", X265)) < types(tmp_path / name)  # some B frames are references
     assert sum(kinds("v.webm", "libvpx-vp9", {})) == 0
 
 

@@ -16,9 +16,9 @@ from streamkit.media.surfaces import SurfacePool
 
 
 def failure(uri, device=Device()):  # noqa: B008  # a frozen value
-    """How many pictures came, and the error."""
+    """How many frames came, and the error."""
     count, counters = 0, Counters()
-    with pytest.raises(SourceError) as caught:  # noqa: PT012  # pictures come before the error
+    with pytest.raises(SourceError) as caught:  # noqa: PT012  # frames come before the error
         reader = VideoReader(str(uri), device, SurfacePool(device), counters, print, link=ConnectionOptions(2))
         try:
             for _ in reader.frames():

@@ -17,7 +17,7 @@ from streamkit.media.stream_info import FILE_OPTIONS, length_s
 from streamkit.media.surfaces import SurfacePool
 from streamkit.stages.sources.source import VideoSource
 
-LENGTH_S, SLACK_S = 4.0, 0.1  # of 100 pictures at 25 a second; two frame times more or less, for B-frames
+LENGTH_S, SLACK_S = 4.0, 0.1  # of 100 frames at 25 a second; two frame times more or less, for B-frames
 # by container: its codec, and what its muxer is told
 CONTAINERS = {
     "mp4": ("libx264", {}), "mov": ("libx264", {}), "mkv": ("libx264", {}), "webm": ("libvpx-vp9", {}),

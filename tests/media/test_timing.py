@@ -107,7 +107,7 @@ def test_a_packet_that_cannot_be_decoded_does_not_move_the_others(tmp_path):
     for place, one in enumerate([*demuxer.packets(), None]):
         if place == 45:
             one.update(b"\xff" * one.size)
-        times += [round(picture.pts_s * 25) for picture in decoder.decode(one)]
+        times += [round(frame.pts_s * 25) for frame in decoder.decode(one)]
     demuxer.close()
     assert counters["packets not decodable"] == 1
     assert times == [n for n in range(50) if n != 45]

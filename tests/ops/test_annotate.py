@@ -130,7 +130,7 @@ def test_a_row_without_track_name_or_score_is_labelled_with_what_it_has():
     [
         ((100, 100, 200, 200), "left", 86),
         ((100, 3, 200, 200), "left", 2),  # no room above: inside
-        ((600, 100, 640, 200), "right", 86),  # moved left to be in the picture
+        ((600, 100, 640, 200), "right", 86),  # moved left to be in the frame
         ((0, 0, 640, 360), "left", 0),
         ((100, 352, 200, 360), "left", 338),
     ],

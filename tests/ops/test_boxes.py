@@ -119,7 +119,7 @@ def test_a_rect_is_the_box_in_whole_pixels_within_the_picture(box, width, height
         return
     assert 0 <= left < right <= width
     assert 0 <= top < bottom <= height
-    # Nothing of the box in the picture is lost, and no more than its surroundings are seen.
+    # Nothing of the box in the frame is lost, and no more than its surroundings are seen.
     px, py = pad * (x2 - x1), pad * (y2 - y1)
     assert left <= max(x1 - px, 0) + 1e-6
     assert right >= min(x2 + px, width) - 1e-6
@@ -144,7 +144,7 @@ def test_many_placements_are_those_of_each(width, height, name):
 
 
 def scene(seed=0, width=200, height=150, color=BT601):
-    """A smooth picture: noise would show how samples are weighted, not where they lie."""
+    """A smooth frame: noise would show how samples are weighted, not where they lie."""
     y, x = np.mgrid[:height, :width] + 31 * seed
     rgb = np.stack([120 + 60 * np.sin(x / 9), 110 + 60 * np.cos(y / 8), 130 + 40 * np.sin((x + y) / 11)], -1)
     return Surface(from_rgb(rgb.round().astype(np.uint8), color), color)
@@ -159,10 +159,10 @@ def test_crops_are_what_opencv_makes_of_slices(name):
 
     spec = SPECS[name]
     if spec.resize != "stretch":
-        pytest.skip("the others differ by where the picture lies, which test_preprocess looks at")
-    picture = scene()
-    tensor, _ = preprocess([picture] * 5, [(200, 150)] * 5, spec, rects=RECTS)
-    rgb = to_rgb(picture, 200, 150)
+        pytest.skip("the others differ by where the frame lies, which test_preprocess looks at")
+    frame = scene()
+    tensor, _ = preprocess([frame] * 5, [(200, 150)] * 5, spec, rects=RECTS)
+    rgb = to_rgb(frame, 200, 150)
     for one, (left, top, right, bottom) in zip(tensor, RECTS, strict=True):
         theirs = cv2.resize(rgb[top:bottom, left:right], spec.size, interpolation=cv2.INTER_LINEAR).astype(float)
         ours = one if spec.layout == "nhwc" else one.transpose(1, 2, 0)

@@ -19,13 +19,13 @@ WEIGHTS = {"bt601": (0.299, 0.587, 0.114), "bt709": (0.2126, 0.7152, 0.0722), "b
 
 
 def noise(width: int, height: int, seed: int = 0) -> np.ndarray:
-    """NV12 data of random bytes that holds a picture of this size."""
+    """NV12 data of random bytes that holds a frame of this size."""
     rows, columns = (height + 1) // 2 * 3, (width + 1) // 2 * 2
     return np.random.default_rng(seed).integers(0, 256, (rows, columns), dtype=np.uint8)
 
 
 def smooth(width: int, height: int) -> np.ndarray:
-    """An RGB picture without edges, its colours within every matrix's range."""
+    """An RGB frame without edges, its colours within every matrix's range."""
     y, x = np.mgrid[:height, :width]
     channels = (
         120 + 60 * np.sin(x / width * 3) + 40 * np.cos(y / height * 2),
@@ -36,7 +36,7 @@ def smooth(width: int, height: int) -> np.ndarray:
 
 
 def plainly(data: np.ndarray, color: Color, width: int, height: int) -> np.ndarray:
-    """A picture pixel by pixel in Python's floats, from the standards: E'R = E'Y + 2 (1 - KR) E'CR, and so on."""
+    """A frame pixel by pixel in Python's floats, from the standards: E'R = E'Y + 2 (1 - KR) E'CR, and so on."""
     kr, kg, kb = WEIGHTS[color.matrix]
     rows = data.shape[0] * 2 // 3
 

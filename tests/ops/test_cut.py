@@ -1,4 +1,4 @@
-"""Cutting parts out of pictures: against a plain loop, its colour against a large picture's, and the device's bytes."""
+"""Cutting parts out of frames: against a plain loop, its colour against a large frame's, and the device's bytes."""
 
 import numpy as np
 import pytest
@@ -74,7 +74,7 @@ def test_a_part_does_not_share_memory_with_its_picture():
 @pytest.mark.parametrize("color", [Color(), Color("bt601", True, 0.5, 0.5), Color(chroma_y=0.0)])
 @pytest.mark.parametrize("step", [1, 2, 3, 5])
 def test_colours_stay_where_they_are(color, step):
-    """The mean of the picture in RGB is what the small one shows: its chroma is read where it sits."""
+    """The mean of the frame in RGB is what the small one shows: its chroma is read where it sits."""
     y, x = np.mgrid[:240, :300]
     rgb = np.stack([128 + 90 * np.sin(x / 40), 128 + 90 * np.cos(y / 35), 128 + 60 * np.sin((x + y) / 50)], -1)
     surface = Surface(from_rgb(rgb.round().astype(np.uint8), color), color)
@@ -123,13 +123,13 @@ def test_device_equals_host():
 def test_the_device_waits_for_a_picture_that_is_not_ready():
     import cupy
 
-    picture = noise(1280, 720)
-    there = Surface(cupy.zeros(picture.data.shape, np.uint8), Color())
+    frame = noise(1280, 720)
+    there = Surface(cupy.zeros(frame.data.shape, np.uint8), Color())
     with cupy.cuda.Stream(non_blocking=True) as stream:
-        there.data.set(picture.data, stream=stream)
+        there.data.set(frame.data, stream=stream)
         there.ready = stream.record()
     (found,) = to_host(cut([there], [(1280, 720)], [(0, 0, 1280, 720)], [1]))
-    assert np.array_equal(found.data, picture.data)
+    assert np.array_equal(found.data, frame.data)
 
 
 SHARP_RECTS = [(0, 0, 64, 48), (10, 20, 61, 47), (28, 0, 30, 47), (2, 4, 5, 7), (60, 0, 64, 2)]

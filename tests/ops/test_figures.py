@@ -48,7 +48,7 @@ def test_a_skeleton_is_lines_between_the_points_that_are_shown():
     marks, _ = laid(given)
     lines = marks[marks["sprite"] == LINE]
     assert len(lines) == 1
-    assert (marks["sprite"] >= 0).sum() == 2, "two points are in the picture and sure enough"
+    assert (marks["sprite"] >= 0).sum() == 2, "two points are in the frame and sure enough"
     assert lines[0]["color"] >> 24 == 255
     assert not ((marks.view(np.int32).reshape(-1, 8)[:, :5]) & 1).any()
     assert len(laid(given, Style(**QUIET, min_point=0.1))[0]) == 1 + 3 + 2

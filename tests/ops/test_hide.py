@@ -88,7 +88,7 @@ def test_regions_that_overlap_and_masks():
 
 @pytest.mark.parametrize("smooth", [0, 1])
 def test_nothing_finer_than_a_cell_is_left(smooth):
-    """Two pictures whose cells have the same means cannot be told apart afterwards."""
+    """Two frames whose cells have the same means cannot be told apart afterwards."""
     first, second = noise(64, 64, 1), noise(64, 64, 1)
     y, uv = second.data[:64], second.data[64:]
     rng = np.random.default_rng(2)
@@ -146,7 +146,7 @@ SIZES = [(360, 480), (1080, 1920), (2, 2), (64, 66), (130, 66), (432, 768)]
 
 
 def crowd(frames, most, seed=3):
-    """Pictures, regions upon each other all over them, and their masks."""
+    """Frames, regions upon each other all over them, and their masks."""
     rng = np.random.default_rng(seed)
     surfaces, parts, masks = [], [], []
     for row in range(frames):
@@ -182,7 +182,7 @@ def test_device_equals_host(frames, most, in_place):
 
 
 def test_the_crowd_is_one():
-    """What the device is tested with is well on the host, too: every region lies in its picture."""
+    """What the device is tested with is well on the host, too: every region lies in its frame."""
     surfaces, regions, masks = crowd(6, 4)
     hidden = hide(surfaces, regions, masks)
     for row, surface in enumerate(surfaces[:1]):
