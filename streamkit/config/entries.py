@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from streamkit.config.plan import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig
 from streamkit.config.validate import OptionValidator
@@ -15,6 +15,7 @@ from streamkit.core.stage import BatchStage, Composite, FrameStage, Source, Stag
 from streamkit.core.text import did_you_mean, nearest
 from streamkit.core.yaml_tree import YamlNode
 
+_Options = TypeVar("_Options")
 _MAIL = "; from wires stages, and the address that mails come from is mail_from"
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./ -]*")
 PART_CHARS, ID_CHARS = 100, 400
@@ -90,7 +91,7 @@ class Entries:
         options = dict(item.value) if isinstance(item.value, dict) else {"uri": item}
         named, fault_node = options.pop("stage", None), options.pop("fault", None)
         self._beside(options, id_)
-        fault = None if fault_node is None else self._fault(fault_node, id_)
+        fault = None if fault_node is None else self._beneath(Fault, fault_node, f"{id_}.fault", "{fail: 5s}")
         if named is not None:
             kind = self._kind(named, Source)
             if kind is not None:
@@ -140,13 +141,6 @@ class Entries:
                 self.config.warnings.append(uri.problem(text))
             options["uri"] = replace(uri, value=path)
 
-    def _fault(self, node: YamlNode, id_: str) -> Fault | None:
-        if not isinstance(node.value, dict):
-            self.problems.append(node.problem(f"{id_}.fault must be a mapping, such as {{fail: 5s}}"))
-            return None
-        values = self.validate(Fault, node, f"{id_}.fault")
-        return None if values is None else Fault(**values)
-
     # ------------------------------------------------------------------------------------------------------- stages
 
     def stages(self) -> None:
@@ -186,9 +180,9 @@ class Entries:
             text = f"insert belongs to a composite such as detect, not to {kind.name}"
             self.problems.append(parent.problem(text, id_))
         values = self.validate(kind, YamlNode(options, item.file, item.line, item.column, item.keys), id_)
-        runs = self._run_options(run, id_)
+        runs = None if run is None else self._beneath(RunOptions, run, f"{id_}.run", "{on_error: stop}")
         inserts = list(self._inserts(insert, id_)) if insert is not None else []
-        return None if values is None else StageConfig(id_, kind, values, inputs, runs, inserts, item)
+        return None if values is None else StageConfig(id_, kind, values, inputs, runs or RunOptions(), inserts, item)
 
     def _belongs(self, id_: str, item: YamlNode, parent: YamlNode, above: str) -> str:
         """The fix where the value in a stage's place is an option of the stage above."""
@@ -229,28 +223,13 @@ class Entries:
         node = self.root.value.get("sources")
         return list(node.value) if node is not None and isinstance(node.value, dict) else []
 
-    def _run_options(self, node: YamlNode | None, id_: str) -> RunOptions:
-        options = RunOptions()
-        if node is None:
-            return options
-        wanted: dict[str, Any] = {"queue": int, "on_error": str, "instances": int}
-        for key, item in node.value.items() if isinstance(node.value, dict) else ():
-            fits = isinstance(item.value, wanted.get(key, object)) and not isinstance(item.value, bool)
-            if key not in wanted:
-                self.problems.append(
-                    node.problem(f"{id_}.run has no option {key!r}{did_you_mean(key, wanted, all_if_few=True)}", key)
-                )
-            elif key == "on_error" and item.value not in ("skip", "stop"):
-                self.problems.append(item.problem(f"{id_}.run.on_error must be skip or stop, got {item.plain()!r}"))
-            elif not fits or (wanted[key] is int and item.value < 1):
-                self.problems.append(
-                    item.problem(f"{id_}.run.{key} must be a whole number from 1, got {item.plain()!r}")
-                )
-            else:
-                setattr(options, key, item.value)
+    def _beneath(self, kind: type[_Options], node: YamlNode, id_: str, example: str) -> _Options | None:
+        """Read the mapping `run` or `fault` of an entry."""
         if not isinstance(node.value, dict):
-            self.problems.append(node.problem(f"{id_}.run must be a mapping, such as {{on_error: stop}}"))
-        return options
+            self.problems.append(node.problem(f"{id_} must be a mapping, such as {example}"))
+            return None
+        values = self.validate(kind, node, id_)
+        return None if values is None else kind(**values)
 
     def _inserts(self, node: YamlNode, id_: str) -> Iterator[Insert]:
         for item in node.value if isinstance(node.value, list) else [node]:

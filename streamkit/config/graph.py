@@ -7,13 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from streamkit.config.checks.dataflow import check_words
-from streamkit.config.checks.events import check_events
 from streamkit.config.checks.hiding import check_hidden
 from streamkit.config.checks.objects import check_gaps, check_labels, check_of
-from streamkit.config.checks.outputs import check_outputs
 from streamkit.config.checks.parts import parts_before, parts_of
 from streamkit.config.checks.rules import check_rules
+from streamkit.config.checks.stages import check_events, check_outputs, check_words
 from streamkit.config.plan import DECODE, Config, Graph, Insert, Node, SourceConfig, StageConfig
 from streamkit.core.errors import ConfigError, Problem
 from streamkit.core.stage import Composite, Sink, ships

@@ -7,10 +7,10 @@ from typing import Any
 
 from streamkit.config.alarms import Alarm
 from streamkit.config.entries import INSERTABLE
+from streamkit.config.plan import BatchOptions, PipelineOptions, RunOptions
 from streamkit.config.validate import model_of
 from streamkit.core.fault_schedule import Fault
 from streamkit.core.stage import Composite, Registry, Source, Stage, options, summary
-from streamkit.core.units import Seconds
 
 _ENV = {"$ref": "#/$defs/environment"}
 _WORD = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_.-]*$"}
@@ -78,27 +78,12 @@ def json_schema(registry: Registry) -> dict[str, Any]:
 
 def _top() -> dict[str, Any]:
     """The top-level keys other than `sources` and `stages`."""
-    device = {"anyOf": [{"type": "string", "pattern": r"^(auto|cpu|cuda(:[0-9]+)?)$"}, _ENV]}
-    size = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 1024}, _ENV]}
-    wait = _value(_schema_of(Seconds, ""))
-    parts = {"size": size, "max_wait": wait, "max_latency": wait}
-    whole = {"type": "object", "properties": parts, "additionalProperties": False}
+    found, _ = _properties(PipelineOptions, "")
+    batch = _filled(BatchOptions)
+    size = batch["properties"]["size"]
     return {
-        "device": {
-            "description": "auto takes a GPU where there is one; auto, cpu, cuda, cuda:1, or several: "
-            "[cuda:0, cuda:1]; one named twice gets two processes",
-            "anyOf": [device, {"type": "array", "items": device, "minItems": 1}],
-        },
-        "batch": {
-            "description": "frames a batch holds at most; {size, max_wait, max_latency} also says how long its oldest "
-            "waits for others, and how old a live frame may be that is not dropped",
-            "anyOf": [size, whole],
-        },
-        "watchdog": {"description": "a stage whose call lasts longer is reported, with its stack", **wait},
-        "state": {
-            "description": "a file that keeps what was added, removed, paused or changed while the pipeline ran",
-            "type": "string",
-        },
+        **found,
+        "batch": {"description": batch.pop("description"), "anyOf": [size, batch]},
         "plugins": {
             "description": "files or folders with stages, relative to this file",
             "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
@@ -118,23 +103,13 @@ def _top() -> dict[str, Any]:
 
 def _shared() -> dict[str, Any]:
     """Definitions that every stage entry may use."""
-    count = _value({"type": "integer", "minimum": 1})
     return {
         "environment": {"type": "string", "pattern": r"\$\{[A-Za-z_]"},
         "from": {
             "description": "ids of the stages to read from; decode is the decoded frames. Left out: the one above",
             "anyOf": [_WORD, {"type": "array", "items": _WORD, "minItems": 1}],
         },
-        "run": {
-            "description": "for the runner; the stage never sees it",
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {
-                "queue": {**count, "description": "batches that may wait before the stage"},
-                "on_error": {"enum": ["skip", "stop"], "description": "skip marks a frame that raises and goes on"},
-                "instances": {**count, "description": "copies of a batch stage side by side"},
-            },
-        },
+        "run": _filled(RunOptions),
     }
 
 
@@ -188,8 +163,8 @@ def _options(kind: type[Stage]) -> dict[str, Any]:
     }
 
 
-def _filled(kind: type[Fault | Alarm], **more: Any) -> dict[str, Any]:
-    """A mapping that is no stage: `fault` under a source, or an entry of `alarms`."""
+def _filled(kind: type[Any], **more: Any) -> dict[str, Any]:
+    """A mapping that is no stage: `run` or `fault` of an entry, `batch`, or an entry of `alarms`."""
     properties, shared = _properties(kind, kind.name)
     return {
         "description": summary(kind),

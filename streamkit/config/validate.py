@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, NotRequired, get_args, get_type_hints
 
 from streamkit.core.errors import ConfigError, Problem, describe
-from streamkit.core.stage import Option, options
+from streamkit.core.stage import Option, Stage, options
 from streamkit.core.text import did_you_mean, nearest, renamed
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.models.card_option import CardProblems
@@ -61,8 +61,8 @@ class OptionValidator:
         unknown = [key for key in node.value if key not in known]
         for key in unknown:
             way = renamed(key, known) or did_you_mean(key, known) or _within(kind, key)
-            text = f"{kind.name} has no option {key!r}{way}"
-            self.problems.append(node.problem(text, key))
+            owner = kind.name if issubclass(kind, Stage) else id_
+            self.problems.append(node.problem(f"{owner} has no option {key!r}{way}", key))
         given = {key: item.plain() for key, item in node.value.items() if key in known}
         try:
             values = model.validate_json(json.dumps(given), strict=True, context={"folder": self.folder})
@@ -93,12 +93,12 @@ class OptionValidator:
             found, path = node.follow(error["loc"])
             if error["type"] == "missing":
                 where = found if path else node
-                name = ".".join([id_, *path, str(error["loc"][-1])])
+                name = _joined(id_, *path, str(error["loc"][-1]))
                 self.problems.append(where.problem(f"{name} is required{_help(kind, error['loc'][-1], path)}"))
                 continue
             if error["type"] in _MISSPELT:
                 parent, taken = node.follow(error["loc"][:-1])
-                key, name = str(error["loc"][-1]), ".".join([id_, *taken])
+                key, name = str(error["loc"][-1]), _joined(id_, *taken)
                 way = did_you_mean(key, _keys(kind, error["loc"]))
                 self.problems.append(parent.problem(f"{name} has no option {key!r}{way}", key))
                 continue
@@ -112,7 +112,11 @@ class OptionValidator:
                 text, shown = "must be text; put quotes around it", ""
             else:
                 shown = got(found)
-            self.problems.append(found.problem(f"{'.'.join([id_, *steps])} {text}{shown}{''.join(nears)}"))
+            self.problems.append(found.problem(f"{_joined(id_, *steps)} {text}{shown}{''.join(nears)}"))
+
+
+def _joined(*names: str) -> str:
+    return ".".join(filter(None, names))
 
 
 def refusal(kind: type[Any], values: dict[str, Any]) -> str | None:

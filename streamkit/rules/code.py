@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from streamkit.rules import kernel as k
-from streamkit.rules.ast import Literal
-from streamkit.rules.facts import Facts
-from streamkit.rules.typecheck import BOOL, Fact, Typed, kind_of
+from streamkit.rules.language import BOOL, Fact, Typed, kind_of
+from streamkit.rules.scope import Facts
+from streamkit.rules.syntax import Literal
 
 _COMPARE = {"<": k.LT, "<=": k.LE, ">": k.GT, ">=": k.GE, "==": k.EQ, "!=": k.NE}
 _TWO = {"+": k.ADD, "-": k.SUB, "*": k.MUL, "/": k.DIV}

@@ -14,11 +14,10 @@ from streamkit.core.data import Batch, Frame
 from streamkit.rules import kernel
 from streamkit.rules.code import Code, Words
 from streamkit.rules.evaluation_context import ContextBuilder, EvaluationContext
-from streamkit.rules.facts import Facts
+from streamkit.rules.language import BOOL, TEXT, Typed, facts_of, words
 from streamkit.rules.rule import Rule
 from streamkit.rules.schedule import Schedule
-from streamkit.rules.scope import Scope
-from streamkit.rules.typecheck import BOOL, TEXT, Typed, facts_of, words
+from streamkit.rules.scope import Facts, Scope
 
 _MOST_WORDS = 1 << 16
 

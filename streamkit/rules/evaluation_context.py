@@ -2,22 +2,127 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from streamkit.analytics.per_source_steps import Clocks, Labels, times
+from streamkit.analytics.occupancy import Occupancy
+from streamkit.analytics.per_source_steps import Clocks, Labels, SourceStep, rounds, times
 from streamkit.analytics.track_store import TrackStore
-from streamkit.core.data import Batch, Frame
+from streamkit.core.data import Batch, Detections, Frame
 from streamkit.rules.code import Code, Column
-from streamkit.rules.facts import Area, Happening
-from streamkit.rules.language import value_of
-from streamkit.rules.scope import DirectionScope, Scope
-from streamkit.rules.tables import Tables
-from streamkit.rules.typecheck import BOOL, NUMBER, TEXT
-from streamkit.rules.zone_members import ZoneMembers
+from streamkit.rules.language import BOOL, NUMBER, TEXT, value_of
+from streamkit.rules.scope import Area, DirectionScope, Happening, Scope, ZoneScope
+
+
+class Tables:
+    """All tables of a batch, one below the other: n objects.
+
+    Attributes:
+        names: the tables' names.
+        tables: the tables.
+        owner: (n,) int64, each object's frame; -1 for one that does not count.
+        size: (n, 2) float64, the width and height of its frame.
+        xyxy: (n, 4) float64, boxes clipped to their frames.
+        score: (n,) float64.
+        track: (n,) int64, -1 for none.
+    """
+
+    def __init__(self, batch: Batch, predicted: bool) -> None:
+        self.names = list(batch.tables)
+        self.tables = tables = [batch.table(name) for name in self.names]
+        frames = batch.frames
+
+        def column(make: Callable[[Detections], Any], none: Any) -> np.ndarray:
+            return np.concatenate([make(one) for one in tables]) if tables else np.asarray(none)
+
+        row = column(lambda one: one.batch_row, np.zeros(0, np.int64)).astype(np.int64)
+        size = np.array([(frame.width, frame.height) for frame in frames], np.float64).reshape(-1, 2)
+        self.size = size[row]
+        xyxy = column(lambda one: one.xyxy, np.zeros((0, 4))).astype(np.float64)
+        self.xyxy = np.clip(xyxy, 0.0, np.concatenate([self.size, self.size], axis=1))
+        self.score = column(lambda one: one.score, np.zeros(0)).astype(np.float64)
+        self.track = column(
+            lambda one: np.full(len(one), -1, np.int64) if one.track_id is None else one.track_id, np.zeros(0, np.int64)
+        )
+        counts = ~np.isnan(xyxy.sum(axis=1))
+        if not predicted:
+            counts &= self.extra("predicted", lambda values: np.asarray(values) == 1, False) == 0
+        self.owner = np.where(counts, row, -1)
+        self._label: np.ndarray | None = None
+
+    def extra(self, name: str, make: Callable[[Any], np.ndarray], unknown: Any) -> np.ndarray:
+        """Return a further column, with `unknown` for tables without it."""
+        parts = [make(t.extra[name]) if name in t.extra else np.full(len(t), unknown, np.float64) for t in self.tables]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def label(self, labels: Labels) -> np.ndarray:
+        """Return (n,) int64, numbers of `labels`."""
+        if self._label is None:
+            found = [labels.of(one) for one in self.tables]
+            self._label = np.concatenate(found) if found else np.zeros(0, np.int64)
+        return self._label
+
+    def label_names(self, labels: Labels) -> list[str]:
+        """Return the names of the numbers."""
+        self.label(labels)
+        return labels.names
+
+
+class ZoneMembers:
+    """Tracks in the areas of one stage `zone`, for all sources."""
+
+    def __init__(self, zone: ZoneScope) -> None:
+        self._zone, self._areas = zone, list(zone.areas)
+        self._labels, self._clocks = Labels(zone.labels), Clocks()
+        self.occupancy = Occupancy(list(zone.areas.values()), hold_s=zone.hold_s, max_gap_s=zone.max_gap_s)
+        self._rows = self._memory = np.zeros(0, np.int64)
+        self._now_s = np.zeros(0)
+        self._counts: np.ndarray | None = None
+
+    def begin(self, slot: int) -> None:
+        """Begin a source."""
+        self._clocks.begin(slot)
+        self.occupancy.begin(slot)
+
+    def rounds(self, batch: Batch, slots: Mapping[str, int]) -> Iterator[SourceStep]:
+        """Return a batch as the stage sees it."""
+        return rounds(batch, slots, self._zone.view, self._labels, self._clocks)
+
+    def step(self, given: SourceStep, most: int) -> None:
+        """Process one frame of each of several sources."""
+        self.occupancy.step(given, given.margin(self._zone.margin), most)
+        self._rows = given.row
+        self._memory, _ = self.occupancy.tracks.find(given.slot[given.frame], given.track)
+        self._now_s = given.pts_s[given.frame]
+        self._counts = None
+
+    def column(self, name: str, n: int, *, dwell: bool) -> np.ndarray:
+        """Return (n,): whether each object is in an area, or for how long in seconds."""
+        area, found = self._areas.index(name), np.full(n, np.nan if dwell else 0.0)
+        inside = self.occupancy.tracks["inside"][self._memory, area]
+        if dwell:
+            entered_s = self.occupancy.tracks["entered_s"][self._memory, area]
+            found[self._rows] = np.where(inside, self._now_s - entered_s, np.nan)
+        else:
+            found[self._rows] = inside
+        return found
+
+    def members(self, name: str, label: str | None, most: int) -> np.ndarray:
+        """Return (sources,): the number of tracks in an area, for all sources."""
+        if self._counts is None:
+            tracks, areas, labels = self.occupancy.tracks, len(self._areas), max(1, len(self._labels.names))
+            row, area = np.nonzero(tracks["inside"] & tracks["alive"][:, None])
+            place = (tracks["slot"][row] * areas + area) * labels + tracks["label"][row]
+            self._counts = np.bincount(place, minlength=most * areas * labels).reshape(most, areas, labels)
+        counts = self._counts[:, self._areas.index(name)]
+        if label is None:
+            return np.asarray(counts.sum(axis=1))
+        names = self._labels.names
+        return counts[:, names.index(label)] if label in names else np.zeros(most, np.int64)
+
 
 _PLACES = {"x1": 0, "y1": 1, "x2": 2, "y2": 3}
 _UNKNOWN = {BOOL: 0.5, NUMBER: np.nan, TEXT: np.nan}

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamkit.rules.facts import Facts, is_per_object
+from streamkit.rules.language import TypeChecker, Typed, facts_of
 from streamkit.rules.schedule import Schedule
-from streamkit.rules.scope import Scope
+from streamkit.rules.scope import Facts, Scope, is_per_object
 from streamkit.rules.syntax import RuleError, parse
-from streamkit.rules.typecheck import TypeChecker, Typed, facts_of
 from streamkit.rules.vocabulary import DetectionVocabulary
 
 

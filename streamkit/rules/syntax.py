@@ -1,17 +1,86 @@
-"""Parser of rules: CEL's grammar, parsed by cel-python, plus `and`, `or`, `not`, and `for DURATION`.
+"""Parser of rules and its syntax tree; `at` is a part's position in the text, in characters from 0.
 
-Nothing is evaluated here, and names are not resolved. https://github.com/google/cel-spec has the grammar.
+The grammar is CEL's (https://github.com/google/cel-spec), parsed by cel-python, plus `and`, `or`, `not`, and
+`for DURATION`. Nothing is evaluated here, and names are not resolved.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from streamkit.core.errors import MissingPackage
 from streamkit.core.units import seconds
-from streamkit.rules.ast import Call, Items, Literal, Name, Op, Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A number, a text or a truth value."""
+
+    value: float | str | bool
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name of one or several parts: `speed`, `zone.door`."""
+
+    parts: tuple[str, ...]
+    at: int
+
+    def __str__(self) -> str:
+        return ".".join(self.parts)
+
+    @property
+    def written(self) -> str:
+        """The name as source text; parts that are not identifiers are in brackets."""
+        parts = [f".{part}" if part.isidentifier() else f'["{part}"]' for part in self.parts]
+        return "".join(parts).removeprefix(".")
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list, the right side of `in`."""
+
+    items: tuple[Any, ...]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function call; `text` is its source text."""
+
+    name: str
+    args: tuple[Any, ...]
+    at: int
+    text: str = ""
+
+    def shown(self, name: str = "") -> str:
+        """The source text of the call on one line; with another function name if one is given."""
+        return (name or self.name) + " ".join(self.text.split())[len(self.name) :]
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """An operator: `&& || ! == != < <= > >= + - * / neg in ?:`; `at` is the operator's position if it has one."""
+
+    op: str
+    args: tuple[Any, ...]
+    at: int
+
+
+Tree = Literal | Name | Items | Call | Op
+
+
+def walk(tree: Any) -> Iterator[Any]:
+    """Yield a tree and all its descendants, typed or not."""
+    yield tree
+    for below in getattr(tree, "args", ()) or getattr(tree, "items", ()):
+        yield from walk(below)
+
 
 _LONGEST = 2000  # characters of a rule
 _DEEPEST = 60  # parts of a rule within each other

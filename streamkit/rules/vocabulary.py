@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamkit.core.text import did_you_mean, nearest
-from streamkit.rules.ast import Call, Literal, Name, Op
-from streamkit.rules.facts import ALIASES, MEASURED, OBJECT, Area, Facts, Happening, is_per_object
-from streamkit.rules.scope import Scope, ZoneScope
-from streamkit.rules.typecheck import (
+from streamkit.rules.language import (
     BOOL,
     NUMBER,
     TEXT,
@@ -20,6 +17,8 @@ from streamkit.rules.typecheck import (
     Vocabulary,
     words,
 )
+from streamkit.rules.scope import ALIASES, MEASURED, OBJECT, Area, Facts, Happening, Scope, ZoneScope, is_per_object
+from streamkit.rules.syntax import Call, Literal, Name, Op
 
 CALLS = ("count", "present", "absent", "occupancy", "event", "events", "in_zone", "dwell_s")
 _FEW = 12  # names that a message lists

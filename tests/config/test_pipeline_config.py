@@ -18,7 +18,7 @@ def test_a_pipeline_is_read():
     )
     assert made.problems == made.warnings == []
     assert made.device == "cpu"
-    assert (made.batch.size, made.batch.max_wait_s) == (8, pytest.approx(0.1))
+    assert (made.batch.size, made.batch.max_wait) == (8, pytest.approx(0.1))
     assert [(s.id, s.type.name, s.options) for s in made.sources] == [("a", "source", {"uri": "samples/street.mp4"})]
     detect, jsonl = made.stages
     assert (detect.id, detect.inputs, detect.options["min_score"]) == ("detect", ["decode"], 0.4)

@@ -13,9 +13,8 @@ from streamkit.core.data import Batch, Frame
 from streamkit.core.detections import Detections
 from streamkit.rules import kernel
 from streamkit.rules.engine import RuleEngine
-from streamkit.rules.facts import Facts
 from streamkit.rules.rule import make_rule
-from streamkit.rules.scope import Scope, ZoneScope
+from streamkit.rules.scope import Facts, Scope, ZoneScope
 from streamkit.testing.kit import detections
 
 DOOR = ((2.5, 0.0), (4.5, 0.0), (4.5, 360.0), (2.5, 360.0))

@@ -8,9 +8,8 @@ from streamkit.core.data import Batch
 from streamkit.core.errors import MissingPackage
 from streamkit.core.event_filter import EventFilter
 from streamkit.rules.engine import RuleEngine
-from streamkit.rules.facts import Facts
 from streamkit.rules.rule import make_rule
-from streamkit.rules.scope import Scope, ZoneScope
+from streamkit.rules.scope import Facts, Scope, ZoneScope
 from streamkit.stages.analytics.rule import RuleStage
 from streamkit.testing.kit import frames, run_nodes, run_stage
 
