@@ -12,8 +12,8 @@ from streamkit.analytics.shapes import Anchor, Units
 from streamkit.analytics.track_store import Columns
 from streamkit.core.data import Batch, Detections, Frame
 
-_HALF = 0.5  # an anchor stays in the middle of the outermost pixels, so that a zone up to the picture's side holds it
-_MARGIN = 0.01  # of the picture's height
+_HALF = 0.5  # an anchor stays in the middle of the outermost pixels, so that a zone up to the frame's side holds it
+_MARGIN = 0.01  # of the frame's height
 
 
 class Labels:

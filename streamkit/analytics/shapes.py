@@ -14,7 +14,7 @@ Shape = tuple[Point, ...]
 Units = Literal["pixels", "share"]
 Anchor = Literal["foot", "center", "top", "left", "right"]
 
-_BEYOND = 1.0  # how far a shape in shares may reach over the picture's sides
+_BEYOND = 1.0  # how far a shape in shares may reach over the frame's sides
 
 
 def check_line(points: Sequence[Point]) -> Shape:
@@ -56,11 +56,11 @@ def check_units(units: Units, shapes: Iterable[Shape]) -> None:
     numbers = [number for shape in shapes for point in shape for number in point]
     if units == "share" and any(not -_BEYOND <= number <= 1 + _BEYOND for number in numbers):
         raise ValueError(
-            "with units: share coordinates are shares of the picture's width and height, 0 to 1 (-1 to 2 for what "
+            "with units: share coordinates are shares of the frame's width and height, 0 to 1 (-1 to 2 for what "
             f"reaches beyond it), got {max(numbers, key=abs):g}; leave units out for pixels"
         )
     if units == "pixels" and all(0 <= number <= 1 for number in numbers):
-        raise ValueError("all coordinates lie within one pixel: write units: share if they are shares of the picture")
+        raise ValueError("all coordinates lie within one pixel: write units: share if they are shares of the frame")
 
 
 def check_length(name: str, value: float | None, units: Units) -> None:
@@ -69,7 +69,7 @@ def check_length(name: str, value: float | None, units: Units) -> None:
         raise ValueError(f"{name} must be 0 or more, got {value:g}")
     if value is not None and units == "share" and value > 1:
         raise ValueError(
-            f"with units: share {name} is a share of the picture's height, 0 to 1, got {value:g}; leave units out for "
+            f"with units: share {name} is a share of the frame's height, 0 to 1, got {value:g}; leave units out for "
             "pixels"
         )
 

@@ -16,10 +16,10 @@ from streamkit.core.text import did_you_mean, nearest
 from streamkit.core.yaml_tree import YamlNode
 
 _Options = TypeVar("_Options")
-_MAIL = "; from wires stages, and the address that mails come from is mail_from"
+_MAIL = "; from names stages; the sender address of mails is mail_from"
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./ -]*")
 PART_CHARS, ID_CHARS = 100, 400
-"""The longest part of an id between slashes, and the longest id: files are named after them, with more behind."""
+"""The longest part of an id between slashes, and the longest id: they are parts of file names."""
 
 EXAMPLES = {
     "sources": "\n    sources:\n      street: samples/street.mp4\n      gate: rtsp://10.0.0.7/stream1",
@@ -76,12 +76,11 @@ class Entries:
         if part > PART_CHARS or len(id_) > ID_CHARS:
             bound = f"{PART_CHARS} characters" + (f" between slashes, and {ID_CHARS} in all" if "/" in id_ else "")
             got = part if part > PART_CHARS else len(id_)
-            self.problems.append(
-                parent.problem(f"a {what} id has at most {bound}, since files are named after it, got {got}", id_)
-            )
+            text = f"a {what} id has at most {bound}, since files are named after it, got {got}"
+            self.problems.append(parent.problem(text, id_))
 
     def _source(self, id_: str, item: YamlNode, parent: YamlNode) -> None:
-        from streamkit.media.find import missing, resolve
+        from streamkit.media.find import missing
 
         if item.value is None and (item.line, item.column) in self._unread:
             return  # its variable is not set, which is already reported
@@ -92,13 +91,22 @@ class Entries:
         named, fault_node = options.pop("stage", None), options.pop("fault", None)
         self._beside(options, id_)
         fault = None if fault_node is None else self._beneath(Fault, fault_node, f"{id_}.fault", "{fail: 5s}")
-        if named is not None:
-            kind = self._kind(named, Source)
-            if kind is not None:
-                values = self.validate(kind, YamlNode(options, item.file, item.line, item.column, item.keys), id_)
-                if values is not None:
-                    self.config.sources.append(SourceConfig(id_, kind, values, item, fault))
-            return
+        found = self._addresses(id_, options, item) if named is None else [(id_, self._kind(named, Source), options)]
+        for one, kind, given in found:
+            values = None if kind is None else self.validate(kind, replace(item, value=given), id_)
+            if kind is None or values is None:
+                return
+            self.config.sources.append(SourceConfig(one, kind, values, item, fault))
+            uri = given.get("uri")
+            if named is None and uri is not None and (text := missing(uri.value)) is not None:
+                self.config.warnings.append(uri.problem(f"source {one}: {text}{_webcam(options['uri'].value)}"))
+
+    def _addresses(
+        self, id_: str, options: dict[str, YamlNode], item: YamlNode
+    ) -> Iterator[tuple[str, type[Stage] | None, dict[str, YamlNode]]]:
+        """The id, class and options of each source that an address stands for."""
+        from streamkit.media.find import resolve
+
         uri = options.get("uri")
         if uri is None or not isinstance(uri.value, str):
             meant = next((f"; write uri, not {key}" for key in options if did_you_mean(key, ["uri"])), "")
@@ -107,25 +115,11 @@ class Entries:
             return
         try:
             found = resolve(id_, uri.value)
-        except Exception as error:  # whatever is wrong with an address is a problem of this line
+        except Exception as error:  # any error of an address is a problem of this line
             self.problems.append(uri.problem(f"source {id_}: {error}"))
             return
-        for one, type_name, one_uri in found:
-            kind = self.config.registry.get(type_name)
-            assert kind is not None, type_name
-            mine = YamlNode(
-                {**options, "uri": YamlNode(one_uri, uri.file, uri.line, uri.column)},
-                item.file,
-                item.line,
-                item.column,
-                item.keys,
-            )
-            values = self.validate(kind, mine, id_)
-            if values is None:
-                return
-            self.config.sources.append(SourceConfig(one, kind, values, item, fault))
-            if (told := missing(one_uri)) is not None:
-                self.config.warnings.append(uri.problem(f"source {one}: {told}{_webcam(uri.value)}"))
+        for one, type_name, address in found:
+            yield one, self.config.registry.get(type_name), {**options, "uri": replace(uri, value=address)}
 
     def _beside(self, options: dict[str, YamlNode], id_: str) -> None:
         """Resolve a relative path against the YAML's folder if it exists there, else the working directory."""
@@ -179,7 +173,7 @@ class Entries:
         if insert is not None and not issubclass(kind, Composite):
             text = f"insert belongs to a composite such as detect, not to {kind.name}"
             self.problems.append(parent.problem(text, id_))
-        values = self.validate(kind, YamlNode(options, item.file, item.line, item.column, item.keys), id_)
+        values = self.validate(kind, replace(item, value=options), id_)
         runs = None if run is None else self._beneath(RunOptions, run, f"{id_}.run", "{on_error: stop}")
         inserts = list(self._inserts(insert, id_)) if insert is not None else []
         return None if values is None else StageConfig(id_, kind, values, inputs, runs or RunOptions(), inserts, item)
@@ -245,8 +239,7 @@ class Entries:
                 text = f"{kind.name} cannot stand between the parts of {id_}; batch, stream and frame stages can"
                 self.problems.append(named.problem(text))
                 continue
-            place = YamlNode(options, item.file, item.line, item.column, item.keys)
-            values = self.validate(kind, place, f"{id_}.{kind.name}")
+            values = self.validate(kind, replace(item, value=options), f"{id_}.{kind.name}")
             if values is not None:
                 yield Insert(str(after.plain()), kind, values, after)
 

@@ -34,7 +34,7 @@ PREDICTED = np.dtype(
         ("id", np.int64),
         ("class_id", np.int64),
         ("score", np.float64),  # when it was seen last
-        ("box", np.float64, (4,)),  # x1, y1, x2, y2 within the picture
+        ("box", np.float64, (4,)),  # x1, y1, x2, y2 within the frame
     ],
     align=True,
 )
@@ -58,7 +58,7 @@ def _predict(
             moved(track.mean, track.box, unseen_s if st.motion else 0.0, row.box)
         for k in range(4):
             row.box[k] = min(max(row.box[k], 0.0), frame.width if k % 2 == 0 else frame.height)
-        if row.box[2] - row.box[0] < 1 or row.box[3] - row.box[1] < 1:  # it has left the picture
+        if row.box[2] - row.box[0] < 1 or row.box[3] - row.box[1] < 1:  # it has left the frame
             continue
         row.frame, row.id, row.class_id, row.score = number, track.id, track.class_id, track.score
         at += 1

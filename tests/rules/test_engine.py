@@ -178,7 +178,7 @@ def test_against_plain_loops(of_frames, of_objects, frames, size):
         try:
             made.append(make_rule(f"r{number}", options, SEEN, facts))
         except ValueError as error:  # the condition is about frames after all, and its end about objects
-            assert "clear speaks of one object" in str(error)  # noqa: PT017
+            assert "clear refers to one object" in str(error)  # noqa: PT017
             return
     expected = plainly(given_rules, [rule.per_object for rule in made], frames)
     assert run(made, facts, frames, size) == expected

@@ -29,7 +29,7 @@ def check_hidden(graph: Graph, problems: list[Problem]) -> None:
             text = f"{node.id} writes the source's own packets: what {hides[0].id} hides is clear in them"
             graph.config.warnings.append(node.problem(text))
         clear = _cleared(node)
-        shown = [one.id for one in hides if one.id not in pictured(graph, node)] if clear else []
+        shown = [one.id for one in hides if one.id not in frame_ancestors(graph, node)] if clear else []
         if shown:
             way = f"write from: {shown[0]}, first where there are several, or {clear} where that is meant"
             problems.append(node.problem(f"{node.id} would show what {', '.join(shown)} hides; {way}"))
@@ -107,7 +107,7 @@ def _cleared(node: Node) -> str | None:
     return "crops: {clear: true}"
 
 
-def pictured(graph: Graph, node: Node) -> set[str]:
+def frame_ancestors(graph: Graph, node: Node) -> set[str]:
     """The stages that a stage's frames have passed; a stage with several inputs takes the frames of the first."""
     found: set[str] = set()
     while node.inputs[0] in graph.nodes:

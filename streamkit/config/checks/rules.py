@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamkit.analytics.per_source_steps import PositionOptions
 from streamkit.analytics.shapes import by_name
@@ -12,12 +11,9 @@ from streamkit.core.errors import Problem
 from streamkit.core.text import did_you_mean
 from streamkit.core.yaml_tree import within
 from streamkit.rules.language import Fact
-from streamkit.rules.rule import OptionError, Rule, make_rule
+from streamkit.rules.rule import OptionError, Rule, check_syntax, make_rule
 from streamkit.rules.scope import DirectionScope, Facts, Scope, ZoneScope
-from streamkit.rules.syntax import Literal, Op, RuleError, parse, walk
-
-if TYPE_CHECKING:
-    from streamkit.config.plan import Graph, Node
+from streamkit.rules.syntax import Literal, Op, walk
 
 _SIDES = {"up": (0.0, -1.0), "right": (1.0, 0.0), "down": (0.0, 1.0), "left": (-1.0, 0.0)}
 _OWN = {"pixels", "tensor", "outputs", "detections", "track_id", "events", "attributes", "embedding", "answers"}
@@ -28,7 +24,8 @@ def above(graph: Graph, node: Node) -> Scope:
     found = Scope(tracked=False)
     labels: dict[str, None] | None = {}
     columns: set[str] = set()
-    for one in _above(graph, node):
+    seen = stages_above(graph.nodes, node)
+    for one in (graph.nodes[id_] for id_ in graph.nodes if id_ in seen):  # each after its inputs
         found.stages = tuple(dict.fromkeys([*found.stages, one.table]))
         writes = set(one.type.spec.writes)
         columns |= writes - _OWN
@@ -43,31 +40,20 @@ def above(graph: Graph, node: Node) -> Scope:
             else:
                 labels |= dict.fromkeys(one.options.get("labels") or card.labels)
         if "attributes" in writes:
-            _attributes(one, found)
-        tells = {"entered", "headed"} & set(one.type.spec.emits)
-        made: Any = one.type(**one.options) if tells else None  # with the defaults of what is left out
-        if "entered" in tells and hasattr(made, "polygon"):
+            card, name = one.options.get("model"), one.options.get("attribute") or one.table
+            into = found.attributes if "of" in one.options else found.facts
+            into[name] = None if card is None else tuple(card.labels)
+        kinds = {"entered", "headed"} & set(one.type.spec.emits)
+        made: Any = one.type(**one.options) if kinds else None  # with the defaults of options that are not set
+        if "entered" in kinds and hasattr(made, "polygon"):
             view = PositionOptions(made.units, made.anchor, made.predicted)
             areas = by_name(made.polygon)
             found.zones[one.id] = ZoneScope(areas, tuple(made.labels), view, made.margin, made.hold, made.max_gap)
-        if "headed" in tells and hasattr(made, "directions"):
+        if "headed" in kinds and hasattr(made, "directions"):
             arrows = {name: (a[-1][0] - a[0][0], a[-1][1] - a[0][1]) for name, a in made.directions.items()}
             found.ways = DirectionScope(arrows or _SIDES, bool(arrows) and made.units == "share", made.tolerance)
     found.labels, found.columns = None if labels is None else tuple(labels), frozenset(columns)
     return found
-
-
-def _attributes(node: Node, found: Scope) -> None:
-    card = node.options.get("model")
-    name = node.options.get("attribute") or node.table
-    into = found.attributes if "of" in node.options else found.facts
-    into[name] = None if card is None else tuple(card.labels)
-
-
-def _above(graph: Graph, node: Node) -> Iterator[Node]:
-    """The stages above, each after its inputs."""
-    seen = stages_above(graph.nodes, node)
-    yield from (one for id_, one in graph.nodes.items() if id_ in seen)
 
 
 def check_rules(graph: Graph, problems: list[Problem]) -> None:
@@ -89,40 +75,27 @@ def check_rules(graph: Graph, problems: list[Problem]) -> None:
                 if whole:
                     _warn(graph, node, make_rule(name, options, seen, facts), path)
                 else:
-                    _parse(options)
+                    check_syntax(options)
             except OptionError as error:
-                problems.append(_problem(node, path, name, error))
+                what = ".".join(filter(None, (node.id, name, error.option)))
+                problems.append(_problem(node, (*path, error.option), error.error.offset, f"{what}: {error.error}"))
 
 
-def _parse(options: Any) -> None:
-    for option in ("when", "clear"):
-        try:
-            if options.get(option) is not None:
-                parse(options[option])
-        except RuleError as error:
-            raise OptionError(option, error) from None
-
-
-def _problem(node: Node, path: tuple[str, ...], name: str, error: OptionError) -> Problem:
-    place, _ = node.place.follow([*path, error.option])
-    line, column = within(place, error.error.offset)
-    what = ".".join(filter(None, (node.id, name, error.option)))
-    return Problem(place.file, line, column, f"{what}: {error.error}")
+def _problem(node: Node, path: tuple[str, ...], offset: int, text: str) -> Problem:
+    """A problem at a character of an option's text."""
+    place, _ = node.place.follow(path)
+    return Problem(place.file, *within(place, offset), text)
 
 
 def _warn(graph: Graph, node: Node, rule: Rule, path: tuple[str, ...]) -> None:
     """Warn of a source in a rule that the YAML does not have; it may be added later."""
     known = [source.id for source in graph.sources]
     for option, tree in (("when", rule.when), ("clear", rule.clear)):
-        for one in walk(tree):
-            if isinstance(one, Op) and one.op in ("==", "!=", "in") and _is_source(one.args):
-                for value in walk(one):
-                    if isinstance(value, Literal) and value.value not in known:
-                        place, _ = node.place.follow([*path, option])
-                        near = did_you_mean(str(value.value), known, all_if_few=True)
-                        text = f"{node.id}: there is no source {value.value!r}{near}"
-                        graph.config.warnings.append(Problem(place.file, *within(place, value.at), text))
-
-
-def _is_source(args: tuple[Any, ...]) -> bool:
-    return any(isinstance(one, Fact) and one.key == "source" for one in args)
+        comparisons = [one for one in walk(tree) if isinstance(one, Op) and one.op in ("==", "!=", "in")]
+        for one in comparisons:
+            if any(isinstance(arg, Fact) and arg.key == "source" for arg in one.args):
+                unknown = [part for part in walk(one) if isinstance(part, Literal) and part.value not in known]
+                for value in unknown:
+                    near = did_you_mean(str(value.value), known, all_if_few=True)
+                    text = f"{node.id}: there is no source {value.value!r}{near}"
+                    graph.config.warnings.append(_problem(node, (*path, option), value.at, text))

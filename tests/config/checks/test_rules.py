@@ -116,7 +116,7 @@ def test_several_rules_are_told_at_once_each_by_its_name():
     assert [one.split(": column", 1)[0] for one in found] == [
         "11:25: r.a.when", "12:45: r.b.clear", "14:38: r.d.clear", "15:60: r.e.clear",
     ]  # fmt: skip
-    assert "clear speaks of one object, and when of all of them" in found[2]
+    assert "clear refers to one object, and when to all of them" in found[2]
     assert "write for here, or clear_for; not both" in found[3]
 
 
@@ -145,7 +145,7 @@ def test_the_options(options, reason):
 def test_one_object_needs_a_track():
     text = "sources: {a: 'test://'}\nstages:\n  detect: {model: demo}\n  r: {stage: rule, when: car and score > 0.8}\n"
     assert told(text) == [
-        "4:26: r.when: column 1: this speaks of one object, which needs tracks: put track above the rule, or count "
+        "4:26: r.when: column 1: this refers to one object, which needs tracks: put track above the rule, or count "
         "objects, as in count(score > 0.8) > 0"
     ]
     assert warned(text.replace("car and score > 0.8", "count(car and score > 0.8) > 0")) == []
