@@ -7,7 +7,7 @@ these suffice, as in CEL. Unknown never satisfies a rule.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -74,12 +74,12 @@ class Vocabulary:
         """Return the meaning of a name; raise RuleError, made by `meaning.wrong`, if it has none."""
         found = self.fields.get(str(name))
         if found is None:
-            raise meaning.wrong(name.at, f"{self.what} know no name {str(name)!r}{self.near(str(name))}")
+            raise meaning.unknown(name.at, f"{self.what} know no name {str(name)!r}", str(name), self.fields)
         return Fact(str(name), found if isinstance(found, RuleField) else RuleField(found), name.at)
 
     def call(self, call: Call, meaning: TypeChecker) -> Typed:
         """Return the meaning of a call; raise RuleError if it has none."""
-        raise meaning.wrong(call.at, f"{self.what} know no function {call.name!r}{self.near(call.name)}")
+        raise meaning.unknown(call.at, f"{self.what} know no function {call.name!r}", call.name, self.fields)
 
     def inside(self, op: Op, meaning: TypeChecker) -> Typed | None:
         """Return the meaning of `a in b` if b is not a list; None if it has none."""
@@ -88,10 +88,6 @@ class Vocabulary:
     def foreign(self, name: Name) -> bool:
         """Whether an unknown name may be a text without quotes."""
         return len(name.parts) == 1
-
-    def near(self, word: str) -> str:
-        """Return `; did you mean ...?`, or the known names."""
-        return did_you_mean(word, self.fields, all_if_few=True)
 
 
 class TypeChecker:
@@ -103,6 +99,10 @@ class TypeChecker:
     def wrong(self, at: int, reason: str) -> RuleError:
         """Return the error at a position of the rule."""
         return RuleError.at(self.text, at, reason)
+
+    def unknown(self, at: int, reason: str, word: str, known: Iterable[str], way: str = "") -> RuleError:
+        """Return the error for an unknown word, with the nearest known word, or all, or else `way`."""
+        return self.wrong(at, reason + (did_you_mean(word, known, all_if_few=True) or way))
 
     def condition(self, tree: Tree, what: str) -> Typed:
         """Type a part that must be true or false."""
@@ -122,7 +122,7 @@ class TypeChecker:
         if isinstance(tree, Call):
             return self.vocabulary.call(tree, self)
         if isinstance(tree, Items):
-            raise self.wrong(tree.at, 'a list stands behind in only, as in label in ["car", "truck"]')
+            raise self.wrong(tree.at, 'a list is allowed after in only, as in label in ["car", "truck"]')
         if tree.op in ("&&", "||", "!"):
             return Op(tree.op, tuple(self._operand(arg, tree) for arg in tree.args), tree.at)
         if tree.op == "in":
@@ -130,12 +130,12 @@ class TypeChecker:
         args: tuple[Typed, ...]
         if tree.op == "?:":
             first, left, right = map(self.of, tree.args)
-            first = self._need(tree.args[0], first, BOOL, "what stands before ? is true or false")
-            args = first, *self._same(tree, left, right, "a condition has two ends of one kind")
+            first = self._need(tree.args[0], first, BOOL, "the condition before ? must be true or false")
+            args = first, *self._same(tree, left, right, "both results of ?: must have the same type")
         elif tree.op in ("==", "!="):
-            args = self._same(tree, *self._compared(tree), "two things of one kind can be compared")
+            args = self._same(tree, *self._compared(tree), "only values of the same type can be compared")
         elif tree.op == "%":
-            raise self.wrong(tree.at, "there is no % here; numbers have + - * /")
+            raise self.wrong(tree.at, "rules have no operator %; numbers have + - * /")
         else:
             why = f"{'<, <=, > and >=' if tree.op in ORDER else '+ - * /'} want numbers"
             args = tuple(self._need(arg, self.of(arg), NUMBER, why) for arg in tree.args)
@@ -211,16 +211,18 @@ class TypeChecker:
         if not isinstance(right, Items):
             found = self.vocabulary.inside(tree, self)
             if found is None:
-                raise self.wrong(right.at, 'in wants a list behind it, as in label in ["car", "truck"]')
+                raise self.wrong(right.at, 'in needs a list after it, as in label in ["car", "truck"]')
             return found
         made = self.of(left)
         items = tuple(map(self.of, right.items))
         if not items:
-            raise self.wrong(right.at, "an empty list holds nothing; write what may stand in it")
+            raise self.wrong(right.at, "an empty list matches nothing; list the allowed values")
         for item in items:
             if not isinstance(item, Literal) or isinstance(item.value, bool):
                 raise self.wrong(item.at, "a list has numbers and texts only")
-            made, _ = self._same(Op("in", (left, right), item.at), made, item, "a list holds what the left side can be")
+            made, _ = self._same(
+                Op("in", (left, right), item.at), made, item, "a list must have the type of the left side"
+            )
         return Op("in", (made, Items(items, right.at)), tree.at)
 
 

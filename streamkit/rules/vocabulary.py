@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from streamkit.core.text import did_you_mean, nearest
@@ -43,15 +44,18 @@ class DetectionVocabulary(Vocabulary):
         """Resolve a field of an object or of the frame, or a label: whether the object has that class."""
         text = ALIASES.get(str(name), str(name))
         if text == "source":
-            return self._frame("source", "source", TEXT, name.at)
+            self.found.frames["source"] = "source"
+            return Fact("source", RuleField(TEXT), name.at)
         if text in OBJECT:
-            return self._object(text, OBJECT[text], name.at, self._values(text), shown=str(name))
+            known = {"label": self.above.labels, "detector": self.above.detectors or None}
+            return self._object(text, OBJECT[text], name.at, known.get(text), shown=str(name))
         if text in MEASURED:
             return self._measured(text, name, meaning)
         if name.parts[0] == "frame" and len(name.parts) > 1:
-            return self._fact(name, meaning)
+            return self._classified(name, name.parts[1:], self.above.facts, meaning)
         if name.parts[0] == "attributes" or name.parts[0] in self.above.attributes:
-            return self._attribute(name, meaning)
+            parts = name.parts[1:] if name.parts[0] == "attributes" else name.parts
+            return self._classified(name, parts, self.above.attributes, meaning)
         if text in self.above.columns:
             return self._object(text, UNKNOWN, name.at)
         if len(name.parts) == 1 and (self.above.labels is None or text in self.above.labels):
@@ -68,7 +72,7 @@ class DetectionVocabulary(Vocabulary):
             one = (labels or ("person",))[0]
             return f"{text} is an area: write in_zone({name.written}), or count({one} in {name.written})"
         if name.parts[0] in self.above.events:
-            return f"{name.parts[0]} is a stage: write event({text}) for whether it told something"
+            return f"{name.parts[0]} is a stage: write event({text}) for whether it wrote an event"
         what = "there is neither a name nor a class" if len(name.parts) == 1 else "there is no name"
         measured = {one for one in (*MEASURED, *ALIASES) if self._there(one)}
         near = did_you_mean(text, sorted({*OBJECT, "class", "source", *self.above.columns, *labels} | measured))
@@ -88,42 +92,27 @@ class DetectionVocabulary(Vocabulary):
             return self._object(text, TEXT, name.at, ways)
         return self._object(text, NUMBER, name.at, shown=str(name))
 
-    def _attribute(self, name: Name, meaning: TypeChecker) -> Typed:
-        """Resolve `attributes.color`, `color.label`, `attributes.color.score`."""
-        parts = name.parts[1:] if name.parts[0] == "attributes" else name.parts
-        known = self.above.attributes
-        if not parts or parts[0] not in known:
-            there = did_you_mean(parts[0] if parts else "", known, all_if_few=True)
-            way = there or "; put a stage classify with of: above the rule"
-            raise meaning.wrong(name.at, f"objects have no attribute {parts[0] if parts else ''!r}{way}")
-        part = self._part(parts, name, meaning)
-        kind, values = (NUMBER, None) if part == "score" else (TEXT, known[parts[0]])
-        key = f"attributes.{parts[0]}" + (".score" if part == "score" else "")
-        self.found.objects[key] = ("attributes", parts[0], part)
-        return Fact(key, RuleField(kind, values), name.at, str(name))
-
-    def _fact(self, name: Name, meaning: TypeChecker) -> Typed:
-        """Resolve `frame.weather`, `frame.weather.score`."""
-        known, parts = self.above.facts, name.parts[1:]
-        if parts[0] not in known:
-            way = did_you_mean(parts[0], known, all_if_few=True) or "; put a stage classify without of: above the rule"
-            raise meaning.wrong(name.at, f"frames have no attribute {parts[0]!r}{way}")
-        part = self._part(parts, name, meaning)
-        key = f"frame.{parts[0]}" + (".score" if part == "score" else "")
-        kind, values = (NUMBER, None) if part == "score" else (TEXT, known[parts[0]])
-        self.found.frames[key] = (parts[0], part)
-        return Fact(key, RuleField(kind, values), name.at, str(name))
-
-    def _part(self, parts: tuple[str, ...], name: Name, meaning: TypeChecker) -> str:
+    def _classified(
+        self, name: Name, parts: tuple[str, ...], known: Mapping[str, tuple[str, ...] | None], meaning: TypeChecker
+    ) -> Fact:
+        """Resolve `attributes.color`, `color.label`, `attributes.color.score` of objects; `frame.weather` of frames."""
+        of_frame, first = known is self.above.facts, parts[0] if parts else ""
+        if first not in known:
+            whose, of = ("frames", "without") if of_frame else ("objects", "with")
+            way = f"; put a stage classify {of} of: above the rule"
+            raise meaning.unknown(name.at, f"{whose} have no attribute {first!r}", first, known, way)
         if len(parts) > 2 or parts[1:] not in ((), ("label",), ("score",)):
-            raise meaning.wrong(name.at, f"an attribute has a label and a score; write {parts[0]}.label, not {name}")
-        return parts[1] if len(parts) > 1 else "label"
+            raise meaning.wrong(name.at, f"an attribute has a label and a score; write {first}.label, not {name}")
+        part = parts[1] if len(parts) > 1 else "label"
+        key = f"{'frame' if of_frame else 'attributes'}.{first}" + (".score" if part == "score" else "")
+        if of_frame:
+            self.found.frames[key] = (first, part)
+        else:
+            self.found.objects[key] = ("attributes", first, part)
+        return Fact(key, RuleField(NUMBER) if part == "score" else RuleField(TEXT, known[first]), name.at, str(name))
 
     def _label(self, label: str, at: int) -> Op:
         return Op("==", (self._object("label", TEXT, at, self.above.labels), Literal(label, at)), at)
-
-    def _values(self, text: str) -> tuple[str, ...] | None:
-        return self.above.labels if text == "label" else self.above.detectors or None if text == "detector" else None
 
     def _object(
         self, key: str, kind: str, at: int, values: tuple[str, ...] | None = None, what: Any = None, shown: str = ""
@@ -131,26 +120,21 @@ class DetectionVocabulary(Vocabulary):
         self.found.objects[key] = key if what is None else what
         return Fact(key, RuleField(kind, values), at, shown)
 
-    def _frame(self, key: str, what: Any, kind: str, at: int, values: tuple[str, ...] | None = None) -> Fact:
-        self.found.frames[key] = what
-        return Fact(key, RuleField(kind, values), at)
-
     # ------------------------------------------------------------------------------------------------------- calls
 
     def call(self, call: Call, meaning: TypeChecker) -> Typed:
         """Resolve one of `CALLS`."""
         if call.name not in CALLS:
-            near = did_you_mean(call.name, CALLS, all_if_few=True)
-            raise meaning.wrong(call.at, f"there is no function {call.name!r}{near}")
+            raise meaning.unknown(call.at, f"there is no function {call.name!r}", call.name, CALLS)
         made: Typed = getattr(self, f"_{call.name}")(call, meaning)
         return made
 
     def _count(self, call: Call, meaning: TypeChecker) -> Fact:
         if len(call.args) > 1:
-            text = f"{call.name} takes one condition; put and between them, as in {call.name}(person and score > 0.5)"
+            text = f"{call.name} takes one condition; join several by and, as in {call.name}(person and score > 0.5)"
             raise meaning.wrong(call.args[1].at, text)
         if self._counting:
-            raise meaning.wrong(call.at, f"{call.name} cannot stand within another; compare them outside")
+            raise meaning.wrong(call.at, f"{call.name} is not allowed within another count; compare the counts outside")
         condition = self._of_objects(call, meaning) if call.args else _ALL
         key = f"count({words(condition) if call.args else ''})"
         members = self._members(condition)
@@ -172,7 +156,7 @@ class DetectionVocabulary(Vocabulary):
             self._counting = False
         if not is_per_object(made, self.found):
             text = f"{call.name} needs a condition on objects, such as {call.name}(person)"
-            raise meaning.wrong(arg.at, f"{text}; {words(made)} says nothing of them")
+            raise meaning.wrong(arg.at, f"{text}; {words(made)} does not refer to objects")
         return made
 
     def _known(self, literal: Literal, meaning: TypeChecker) -> Op:
@@ -186,12 +170,8 @@ class DetectionVocabulary(Vocabulary):
         """Return the area and the class if a condition consists of these only."""
         parts = made.args if isinstance(made, Op) and made.op == "&&" else (made,)
         areas = [self.found.objects[p.key] for p in parts if isinstance(p, Fact) and p.key.startswith("in_zone(")]
-        labels = [
-            str(p.args[1].value)
-            for p in parts
-            if isinstance(p, Op) and p.op == "==" and isinstance(p.args[0], Fact) and p.args[0].key == "label"
-            and isinstance(p.args[1], Literal)
-        ]  # fmt: skip
+        equal = [p.args for p in parts if isinstance(p, Op) and p.op == "==" and isinstance(p.args[1], Literal)]
+        labels = [str(right.value) for left, right in equal if isinstance(left, Fact) and left.key == "label"]
         if len(areas) != 1 or len(areas) + len(labels) != len(parts) or len(labels) > 1:
             return None
         return areas[0], labels[0] if labels else None
@@ -225,21 +205,19 @@ class DetectionVocabulary(Vocabulary):
         return call.args[0]
 
     def _area(self, arg: Any, meaning: TypeChecker) -> Area:
-        told = arg.value if isinstance(arg, Literal) else str(arg) if isinstance(arg, Name) else None
-        if not isinstance(told, str):
+        name = arg.value if isinstance(arg, Literal) else str(arg) if isinstance(arg, Name) else None
+        if not isinstance(name, str):
             raise meaning.wrong(arg.at, f"{words(arg)} is no area; write STAGE.AREA, such as zone.door")
-        stage, _, area = told.partition(".")
+        stage, _, area = name.partition(".")
         zone = self.above.zones.get(stage)
         if zone is None:
-            near = did_you_mean(stage, self.above.zones, all_if_few=True)
             what = f"{stage} is no stage zone" if stage in self.above.stages else f"there is no stage {stage!r}"
-            raise meaning.wrong(arg.at, f"{what} above the rule{near or '; put a stage zone above it'}")
-        if area not in zone.areas:
-            names = [str(Area(stage, name)) for name in zone.areas]
-            near = did_you_mean(told, names, all_if_few=True)
-            raise meaning.wrong(
-                arg.at, f"{stage} has no area {area!r}{near}" if area else f"which area of {stage}{near}"
+            raise meaning.unknown(
+                arg.at, f"{what} above the rule", stage, self.above.zones, "; put a stage zone above it"
             )
+        if area not in zone.areas:
+            what = f"{stage} has no area {area!r}" if area else f"which area of {stage}"
+            raise meaning.unknown(arg.at, what, name, [str(Area(stage, one)) for one in zone.areas])
         return Area(stage, area)
 
     def inside(self, op: Op, meaning: TypeChecker) -> Typed | None:
@@ -251,7 +229,7 @@ class DetectionVocabulary(Vocabulary):
         if isinstance(left, Literal) and isinstance(left.value, str):
             made: Typed = self._known(left, meaning)
         else:
-            made = meaning.condition(left, "what stands before in and an area")
+            made = meaning.condition(left, "the left side of in")
         self._watched(left, made, self.found.objects[area.key], meaning)
         return Op("&&", (made, area), op.at)
 
@@ -277,24 +255,23 @@ class DetectionVocabulary(Vocabulary):
 
     def _happening(self, call: Call, meaning: TypeChecker) -> tuple[Happening, str]:
         if not 1 <= len(call.args) <= 2:
-            raise meaning.wrong(call.at, f"{call.name} takes an event, and a condition on its data if you like")
+            raise meaning.wrong(call.at, f"{call.name} takes an event, and optionally a condition on its data")
         arg = call.args[0]
-        told = arg.value if isinstance(arg, Literal) else str(arg) if isinstance(arg, Name) else ""
-        stage, _, kind = str(told).partition(".")
+        event = str(arg.value) if isinstance(arg, Literal) else str(arg) if isinstance(arg, Name) else ""
+        stage, _, kind = event.partition(".")
         known = self.above.events
         names = [name for id_, kinds in known.items() for name in ([f"{id_}.{one}" for one in kinds] or [id_])]
         if stage not in known:
             what = f"{stage} writes no events" if stage in self.above.stages else f"there is no stage {stage!r}"
-            near = did_you_mean(str(told), names, all_if_few=True) or "; put a stage that does above the rule"
-            raise meaning.wrong(arg.at, f"{what} above the rule{near}")
+            way = "; put a stage that writes events above the rule"
+            raise meaning.unknown(arg.at, f"{what} above the rule", event, names, way)
         if kind and known[stage] and kind not in known[stage]:
             own = [f"{stage}.{one}" for one in known[stage]]
-            near = did_you_mean(str(told), own, all_if_few=True)
-            raise meaning.wrong(arg.at, f"{stage} writes no event {kind!r}{near}")
+            raise meaning.unknown(arg.at, f"{stage} writes no event {kind!r}", event, own)
         where = None
         if len(call.args) > 1:
             where = TypeChecker(meaning.text, _Data()).condition(call.args[1], "the condition on an event's data")
-        shown = f"{told}, {words(where)}" if where is not None else str(told)
+        shown = f"{event}, {words(where)}" if where is not None else event
         return Happening(stage, kind or None, where), f"events({shown})"
 
 
