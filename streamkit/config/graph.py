@@ -45,7 +45,7 @@ def build(config: Config) -> Graph:
 
 
 def with_nodes(graph: Graph, nodes: Iterable[Node]) -> Graph:
-    """The pipeline with these nodes in place of its own, each after its inputs; for added sinks and removed nodes."""
+    """The pipeline with these nodes instead, each after its inputs; for added sinks and removed nodes."""
     mine = {node.id: replace(node, inputs=list(node.inputs), readers=[]) for node in nodes}
     return _wired(graph.config, mine, {name: last for name, last in graph.aliases.items() if last in mine})
 

@@ -32,7 +32,7 @@ def read(
         path: the file.
         set_: values that replace the file's, such as `stages.detect.min_score` to `0.5`.
         device: replaces the file's `device`.
-        registry: where stages are looked up; by default the built-in and the installed ones.
+        registry: where stages are looked up; by default the built-in and the installed stages.
         may_be_empty: accept `sources: {}`, for sources that are added at run time.
 
     Raises:
@@ -105,9 +105,8 @@ def _read(
                 way = f"; to put it under {above}, indent it further than {above}:"
             problems.append(root.problem(f"unknown key {key!r}{way}", key))
     if device:
-        root.value["device"] = tree(
-            [part.strip() for part in device.split(",")] if "," in device else device, "--device"
-        )
+        names = [name.strip() for name in device.split(",")]
+        root.value["device"] = tree(names if len(names) > 1 else device, "--device")
     entries = Entries(config, root, _TOP)
     _read_options(config, root, entries.validate)
     _read_plugins(config, root.value.get("plugins"))
@@ -147,11 +146,13 @@ def replace_value(root: YamlNode, name: str, text: str, problems: list[Problem])
         where = ".".join(path) or "the file"
         problems.append(Problem("--set", 0, 0, f"{name}: {where} is not a mapping, so {last} cannot be set in it"))
         return
-    value, more = (
-        load(text, f"--set {name}") if text[:1] in "[{" else (YamlNode(scalar(text), f"--set {name}", 0, 0), [])
-    )
-    problems.extend(more)
-    value.line = value.column = 0
+    value = YamlNode(None, f"--set {name}", 0, 0)
+    if text[:1] in "[{":
+        value, more = load(text, f"--set {name}")
+        value.line = value.column = 0
+        problems.extend(more)
+    else:
+        value.value = scalar(text)
     node.value[last], node.keys[last] = value, (0, 0)
 
 

@@ -103,7 +103,7 @@ def _line(error: BaseException, file: Path) -> int:
 
 
 def _source_line(error: BaseException, file: Path, number: int) -> str:
-    """The source line on a line of its own, with a caret under the place of a syntax error."""
+    """The source line after a line break, with a caret under the place of a syntax error."""
     linecache.checkcache(str(file))
     text, caret = linecache.getline(str(file), number).rstrip(), ""
     if not text.strip():

@@ -9,66 +9,32 @@ from typing import Any
 import numpy as np
 
 from streamkit.analytics.occupancy import Occupancy
-from streamkit.analytics.per_source_steps import Clocks, Labels, SourceStep, rounds, times
+from streamkit.analytics.per_source_steps import BatchTables, Clocks, Labels, SourceStep, rounds, times, turns
 from streamkit.analytics.track_store import TrackStore
-from streamkit.core.data import Batch, Detections, Frame
+from streamkit.core.data import Batch, Frame
 from streamkit.rules.code import Code, Column
 from streamkit.rules.language import BOOL, NUMBER, TEXT, value_of
 from streamkit.rules.scope import Area, DirectionScope, Happening, Scope, ZoneScope
 
 
-class Tables:
-    """All tables of a batch, one below the other: n objects.
+class RuleTables(BatchTables):
+    """The objects of a batch, as rules see them.
 
     Attributes:
-        names: the tables' names.
-        tables: the tables.
         owner: (n,) int64, each object's frame; -1 for one that does not count.
         size: (n, 2) float64, the width and height of its frame.
-        xyxy: (n, 4) float64, boxes clipped to their frames.
-        score: (n,) float64.
-        track: (n,) int64, -1 for none.
+        clipped: (n, 4) float64, boxes clipped to their frames.
+        labels: (n,) int64, numbers of `Labels`.
     """
 
-    def __init__(self, batch: Batch, predicted: bool) -> None:
-        self.names = list(batch.tables)
-        self.tables = tables = [batch.table(name) for name in self.names]
-        frames = batch.frames
-
-        def column(make: Callable[[Detections], Any], none: Any) -> np.ndarray:
-            return np.concatenate([make(one) for one in tables]) if tables else np.asarray(none)
-
-        row = column(lambda one: one.batch_row, np.zeros(0, np.int64)).astype(np.int64)
-        size = np.array([(frame.width, frame.height) for frame in frames], np.float64).reshape(-1, 2)
-        self.size = size[row]
-        xyxy = column(lambda one: one.xyxy, np.zeros((0, 4))).astype(np.float64)
-        self.xyxy = np.clip(xyxy, 0.0, np.concatenate([self.size, self.size], axis=1))
-        self.score = column(lambda one: one.score, np.zeros(0)).astype(np.float64)
-        self.track = column(
-            lambda one: np.full(len(one), -1, np.int64) if one.track_id is None else one.track_id, np.zeros(0, np.int64)
-        )
-        counts = ~np.isnan(xyxy.sum(axis=1))
-        if not predicted:
-            counts &= self.extra("predicted", lambda values: np.asarray(values) == 1, False) == 0
-        self.owner = np.where(counts, row, -1)
-        self._label: np.ndarray | None = None
-
-    def extra(self, name: str, make: Callable[[Any], np.ndarray], unknown: Any) -> np.ndarray:
-        """Return a further column, with `unknown` for tables without it."""
-        parts = [make(t.extra[name]) if name in t.extra else np.full(len(t), unknown, np.float64) for t in self.tables]
-        return np.concatenate(parts) if parts else np.zeros(0)
-
-    def label(self, labels: Labels) -> np.ndarray:
-        """Return (n,) int64, numbers of `labels`."""
-        if self._label is None:
-            found = [labels.of(one) for one in self.tables]
-            self._label = np.concatenate(found) if found else np.zeros(0, np.int64)
-        return self._label
-
-    def label_names(self, labels: Labels) -> list[str]:
-        """Return the names of the numbers."""
-        self.label(labels)
-        return labels.names
+    def __init__(self, batch: Batch, predicted: bool, labels: Labels) -> None:
+        super().__init__(batch)
+        size = np.array([(frame.width, frame.height) for frame in batch.frames], np.float64).reshape(-1, 2)
+        self.size = size[self.frame]
+        self.clipped = np.clip(self.xyxy, 0.0, np.concatenate([self.size, self.size], axis=1))
+        counts = ~np.isnan(self.xyxy.sum(axis=1))
+        self.owner = np.where(counts if predicted else counts & ~self.predicted, self.frame, -1)
+        self.labels = self.label(labels)
 
 
 class ZoneMembers:
@@ -124,7 +90,11 @@ class ZoneMembers:
         return counts[:, names.index(label)] if label in names else np.zeros(most, np.int64)
 
 
-_PLACES = {"x1": 0, "y1": 1, "x2": 2, "y2": 3}
+_MEASURES: dict[str, Callable[..., np.ndarray]] = {
+    "x1": lambda x1, y1, x2, y2: x1, "y1": lambda x1, y1, x2, y2: y1, "x2": lambda x1, y1, x2, y2: x2,
+    "y2": lambda x1, y1, x2, y2: y2, "width": lambda x1, y1, x2, y2: x2 - x1, "height": lambda x1, y1, x2, y2: y2 - y1,
+    "area": lambda x1, y1, x2, y2: (x2 - x1) * (y2 - y1),
+}  # fmt: skip
 _UNKNOWN = {BOOL: 0.5, NUMBER: np.nan, TEXT: np.nan}
 
 
@@ -203,13 +173,8 @@ class ContextBuilder:
             most: number of sources.
         """
         frames = batch.frames
-        seen: dict[str, int] = {}
-        turn = np.empty(len(frames), np.int64)
-        for i, frame in enumerate(frames):
-            turn[i] = seen[frame.source] = seen.get(frame.source, -1) + 1
-        slot = np.array([slots[frame.source] for frame in frames], np.int64)
-        pts_s = np.array([frame.pts_s for frame in frames], np.float64)
-        table = Tables(batch, self._predicted)
+        turn, slot, pts_s = turns(frames, slots)
+        table = RuleTables(batch, self._predicted, self.labels)
         columns = self._columns(table)
         zones = [(zone, zone.rounds(batch, slots)) for zone in self._zones.values()]
         for number in range(int(turn.max()) + 1 if len(turn) else 0):
@@ -223,7 +188,7 @@ class ContextBuilder:
                 [frames[i] for i in mine.tolist()], slot[mine], pts_s[mine],
                 self._clocks.step(slot[mine], pts_s[mine]), owner, table.track, np.full(len(owner), -1, np.int64),
                 columns, np.zeros((len(mine), len(self.code.frames))),
-                np.array([not self._unlooked(frames[i], table, i) for i in mine.tolist()], bool),
+                np.array([_looked(frames[i], table, i) for i in mine.tolist()], bool),
             )  # fmt: skip
             if self._remember:
                 self._forget(one, most)
@@ -232,10 +197,6 @@ class ContextBuilder:
             self._frame_facts(one, most)
             yield one
 
-    def _unlooked(self, frame: Frame, table: Tables, number: int) -> bool:
-        """Whether an empty frame means that no detector ran on it, not that nothing is there."""
-        return bool(frame.skipped) and frame.skipped.issuperset(table.names) and not (table.owner == number).any()
-
     def _forget(self, one: EvaluationContext, most: int) -> None:
         """Drop tracks not seen for too long."""
         gone = self.tracks.unseen(times(one.slot, one.pts_s, one.back, most), self._max_gap_s)
@@ -243,7 +204,7 @@ class ContextBuilder:
             one.lost = {name: self.tracks[name][gone].copy() for name in self._state}
             self.tracks.forget(gone)
 
-    def _tracked(self, one: EvaluationContext, table: Tables) -> None:
+    def _tracked(self, one: EvaluationContext, table: RuleTables) -> None:
         """Find the stored row of each tracked object."""
         rows = np.flatnonzero((one.owner >= 0) & (one.track >= 0))
         slot, now_s = one.slot[one.owner[rows]], one.pts_s[one.owner[rows]]
@@ -255,54 +216,49 @@ class ContextBuilder:
         one.place[rows] = places
         self.tracks["first_s"][places[fresh]] = now_s[fresh]
         self.tracks["seen_s"][places] = now_s
-        self.tracks["label"][places] = table.label(self.labels)[rows]
+        self.tracks["label"][places] = table.labels[rows]
 
     # ----------------------------------------------------------------------------------------------------- objects
 
-    def _columns(self, table: Tables) -> np.ndarray:
+    def _columns(self, table: RuleTables) -> np.ndarray:
         """Return (n, k): the columns that are constant within a batch."""
         columns = np.empty((len(table.owner), max(1, len(self.code.objects))))
         for column, at in self.code.objects.items():
             columns[:, at] = self._column(column, table)
         return columns
 
-    def _column(self, column: Column, table: Tables) -> Any:
+    def _column(self, column: Column, table: RuleTables) -> Any:
         key, kind = column
         what = self.code.facts.objects[key]
         if isinstance(what, tuple) or key == "age_s":
             return self._attribute(what, table) if what[0] == "attributes" else _UNKNOWN[kind]
-        if key in _PLACES:
-            return table.xyxy[:, _PLACES[key]]
-        if key in ("width", "height", "area"):
-            width, height = table.xyxy[:, 2] - table.xyxy[:, 0], table.xyxy[:, 3] - table.xyxy[:, 1]
-            return {"width": width, "height": height, "area": width * height}[key]
+        if key in _MEASURES:
+            return _MEASURES[key](*table.clipped.T)
         if key == "label":
-            codes = np.array([self.code.words[name] for name in table.label_names(self.labels)] or [0.0])
-            return codes[table.label(self.labels)]
+            codes = np.array([self.code.words[name] for name in self.labels.names] or [0.0])
+            return codes[table.labels]
         if key == "score":
-            return table.score
+            return table.column(lambda one: one.score)
         if key == "track_id":
             return np.where(table.track >= 0, table.track, np.nan)
         if key == "detector":
-            names = [self.code.words[name] for name in table.names]
-            return np.repeat(names, [len(one) for one in table.tables]) if names else 0.0
+            names = [self.code.words[name] for name in table.tables]
+            return np.repeat(names, [len(one) for one in table.tables.values()]) if names else 0.0
         if key == "direction":
             return self._direction(table)
         return table.extra(key, lambda values: _as_kind(values, kind, self.code.words), _UNKNOWN[kind])
 
-    def _attribute(self, what: tuple[str, str, str], table: Tables) -> np.ndarray:
+    def _attribute(self, what: tuple[str, str, str], table: RuleTables) -> np.ndarray:
         _, name, part = what
-        found = np.full(len(table.owner), np.nan)
-        row = 0
-        for one in table.tables:
-            for i, value in enumerate(one.extra.get("attributes", ())):
-                if value and name in value:
-                    told = value[name][part]
-                    found[row + i] = told if part == "score" else self.code.words[told]
-            row += len(one)
-        return found
 
-    def _direction(self, table: Tables) -> np.ndarray:
+        def number(value: Any) -> float:
+            if not value or name not in value:
+                return np.nan
+            return value[name]["score"] if part == "score" else self.code.words[value[name][part]]
+
+        return table.extra("attributes", lambda values: np.array([number(one) for one in values], float), np.nan)
+
+    def _direction(self, table: RuleTables) -> np.ndarray:
         """Return the direction nearest to each object's heading, within the tolerance."""
         ways = self.above.ways or DirectionScope({})
         heading = table.extra("heading_deg", lambda values: np.asarray(values, np.float64), np.nan)
@@ -362,6 +318,12 @@ class ContextBuilder:
                 if event.stage == what.stage and what.kind in (None, event.kind):
                     fits = what.where is None or value_of(what.where, _flat(event.data)) is True
                     yield number, event.track_id, int(fits)
+
+
+def _looked(frame: Frame, table: RuleTables, number: int) -> bool:
+    """Whether a detector ran on a frame; if none did, no objects does not mean that nothing is there."""
+    skipped = bool(frame.skipped) and frame.skipped.issuperset(table.tables)
+    return not skipped or bool((table.owner == number).any())
 
 
 def _of_area(what: Any) -> bool:

@@ -151,7 +151,7 @@ def _count(
 
 def _advance(
     ops: Any, constants: Any, when: Any, clear: Any, durations: Any, schedule: Any, objects: Any, owner: Any,
-    state: Any, frames: Any, now_s: Any, broken: Any, opened: Any, raised: Any, times: Any, stack: Any, told: Any,
+    state: Any, frames: Any, now_s: Any, broken: Any, opened: Any, raised: Any, times: Any, stack: Any, changes: Any,
 ) -> int:  # fmt: skip
     """Advance every rule by one step, for every row.
 
@@ -172,10 +172,10 @@ def _advance(
         raised: (places, r) bool.
         times: (places, r, 3) float64, start of the current condition, last time raised, last time cleared.
         stack: scratch space for the deepest condition.
-        told: (n x r, 3) int64, receives row, rule and outcome.
+        changes: (n x r, 3) int64, receives row, rule and outcome.
 
     Returns:
-        The number of rows written to `told`.
+        The number of rows written to `changes`.
     """
     n = 0
     for row in range(len(owner)):
@@ -207,7 +207,7 @@ def _advance(
                     if cool and now - times[place, rule, 0] >= durations[rule, 1 if up else 0]:
                         became = CLEARED if up else RAISED
             if became != NOTHING:
-                told[n, 0], told[n, 1], told[n, 2] = row, rule, became
+                changes[n, 0], changes[n, 1], changes[n, 2] = row, rule, became
                 n += 1
     return n
 

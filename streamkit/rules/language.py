@@ -17,7 +17,7 @@ from streamkit.rules.syntax import Call, Items, Literal, Name, Op, RuleError, Tr
 NUMBER, TEXT, BOOL, UNKNOWN = "number", "text", "bool", "unknown"
 """The type of a part of a rule. `UNKNOWN` is known from its values only and may be compared with anything."""
 
-_TOLD = {NUMBER: "a number", TEXT: "a text", BOOL: "true or false", UNKNOWN: "anything"}
+_TYPES = {NUMBER: "a number", TEXT: "a text", BOOL: "true or false", UNKNOWN: "anything"}
 ORDER = ("<", "<=", ">", ">=")
 _FEW = 12  # values that a message lists
 _EXAMPLE = {NUMBER: "0", TEXT: '"..."', BOOL: "true"}
@@ -43,7 +43,7 @@ class Fact:
     """A part of a rule whose value is looked up: a name of the vocabulary, or one of its calls.
 
     Attributes:
-        key: lookup key; equal for parts with the same meaning.
+        key: lookup key; equal for parts with the same checker.
         field: its kind.
         at: its position in the rule.
         shown: its source text, if that is not its key.
@@ -70,18 +70,18 @@ class Vocabulary:
     fields: Mapping[str, RuleField | str] = field(default_factory=dict)
     what: str = "rules"
 
-    def name(self, name: Name, meaning: TypeChecker) -> Typed:
-        """Return the meaning of a name; raise RuleError, made by `meaning.wrong`, if it has none."""
+    def name(self, name: Name, checker: TypeChecker) -> Typed:
+        """Return the meaning of a name; raise RuleError, made by `checker.wrong`, if it has none."""
         found = self.fields.get(str(name))
         if found is None:
-            raise meaning.unknown(name.at, f"{self.what} know no name {str(name)!r}", str(name), self.fields)
+            raise checker.unknown(name.at, f"{self.what} know no name {str(name)!r}", str(name), self.fields)
         return Fact(str(name), found if isinstance(found, RuleField) else RuleField(found), name.at)
 
-    def call(self, call: Call, meaning: TypeChecker) -> Typed:
+    def call(self, call: Call, checker: TypeChecker) -> Typed:
         """Return the meaning of a call; raise RuleError if it has none."""
-        raise meaning.unknown(call.at, f"{self.what} know no function {call.name!r}", call.name, self.fields)
+        raise checker.unknown(call.at, f"{self.what} know no function {call.name!r}", call.name, self.fields)
 
-    def inside(self, op: Op, meaning: TypeChecker) -> Typed | None:
+    def inside(self, op: Op, checker: TypeChecker) -> Typed | None:
         """Return the meaning of `a in b` if b is not a list; None if it has none."""
         return None
 
@@ -110,7 +110,7 @@ class TypeChecker:
         kind = kind_of(made)
         if kind in (NUMBER, TEXT):
             way = f"; compare it, as in {words(tree)} {'> 0' if kind == NUMBER else '== ' + _EXAMPLE[TEXT]}"
-            raise self.wrong(tree.at, f"{what} must be true or false, and this is {_TOLD[kind]}{way}")
+            raise self.wrong(tree.at, f"{what} must be true or false, and this is {_TYPES[kind]}{way}")
         return _as(made, BOOL)
 
     def of(self, tree: Tree) -> Typed:
@@ -167,13 +167,13 @@ class TypeChecker:
             way = f"; compare {words(arg)} with something"
             if tree.op == "!":
                 way = f", as in not ({words(arg)} == {_EXAMPLE[kind]})"
-            raise self.wrong(arg.at, f"{word} wants true or false, and {words(arg)} is {_TOLD[kind]}{way}")
+            raise self.wrong(arg.at, f"{word} wants true or false, and {words(arg)} is {_TYPES[kind]}{way}")
         return _as(made, BOOL)
 
     def _need(self, arg: Tree, made: Typed, kind: str, why: str) -> Typed:
         found = kind_of(made)
         if found not in (kind, UNKNOWN):
-            raise self.wrong(arg.at, f"{why}, and {words(arg)} is {_TOLD[found]}{self._way(arg, made, kind)}")
+            raise self.wrong(arg.at, f"{why}, and {words(arg)} is {_TYPES[found]}{self._way(arg, made, kind)}")
         return _as(made, kind)
 
     def _way(self, arg: Tree, made: Typed, kind: str) -> str:
@@ -193,8 +193,8 @@ class TypeChecker:
             )
             raise self.wrong(tree.at, text)
         if UNKNOWN not in (first, second) and first != second:
-            told = f"{words(left)} is {_TOLD[first]} and {words(right)} is {_TOLD[second]}"
-            raise self.wrong(tree.at, f"{why}; {told}{_mended(left, right)}")
+            types = f"{words(left)} is {_TYPES[first]} and {words(right)} is {_TYPES[second]}"
+            raise self.wrong(tree.at, f"{why}; {types}{_mended(left, right)}")
         for one, other in ((left, right), (right, left)):
             self._known_value(one, other)
         return _as(left, second), _as(right, first)
@@ -329,8 +329,8 @@ def compile(text: str, vocabulary: Vocabulary) -> Program:  # noqa: A001
         MissingPackage: cel-python is not installed.
     """
     tree, for_s = parse(text)
-    meaning = TypeChecker(text, vocabulary)
-    return Program(text, meaning.condition(tree, "a rule"), for_s)
+    checker = TypeChecker(text, vocabulary)
+    return Program(text, checker.condition(tree, "a rule"), for_s)
 
 
 def value_of(tree: Any, facts: Mapping[str, Any]) -> float | str | bool | None:

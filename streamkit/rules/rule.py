@@ -67,10 +67,10 @@ def make_rule(name: str, options: Mapping[str, Any], above: Scope, facts: Facts)
     clear, clear_s = None, options.get("clear_for")
     if options.get("clear") is not None:
         text = options["clear"]
-        clear, lasting_s, speaks = _read("clear", text, above, facts, per_object)
+        clear, lasting_s, one_object = _read("clear", text, above, facts, per_object)
         if lasting_s and clear_s is not None:
             raise OptionError("clear", RuleError.at(text, text.index("for"), "write for here, or clear_for; not both"))
-        if speaks and not per_object:
+        if one_object and not per_object:
             reason = "clear refers to one object, and when to all of them; use count, present or absent here too"
             raise OptionError("clear", RuleError.at(text, _of_object(clear, facts), reason))
         clear_s = lasting_s or clear_s
@@ -99,13 +99,13 @@ def _read(
     with _errors_of(option):
         tree, for_s = parse(text)
         made = condition(bool(per_object))
-        speaks = is_per_object(made, facts)
-        if speaks and per_object is None:  # then `event` refers to the object too
+        one_object = is_per_object(made, facts)
+        if one_object and per_object is None:  # then `event` refers to the object too
             made = condition(True)
-        if speaks and not above.tracked:
+        if one_object and not above.tracked:
             reason = "this refers to one object, which needs tracks: put track above the rule, or count objects, as in "
             raise RuleError.at(text, _of_object(made, facts), reason + "count(score > 0.8) > 0")
-    return made, for_s, speaks
+    return made, for_s, one_object
 
 
 @contextmanager
