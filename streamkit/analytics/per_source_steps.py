@@ -185,7 +185,7 @@ class BatchTables:
     @property
     def predicted(self) -> np.ndarray:
         """(n,) bool: whether a tracker predicted the object."""
-        return self.extra("predicted", lambda values: np.asarray(values) == 1, False) == 1
+        return np.asarray(self.extra("predicted", lambda values: np.asarray(values) == 1, False) == 1)
 
     def label(self, labels: Labels) -> np.ndarray:
         """Return (n,) int64, numbers of `labels`."""

@@ -6,6 +6,7 @@ these suffice, as in CEL. Unknown never satisfies a rule.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -188,23 +189,17 @@ class TypeChecker:
     def _same(self, tree: Op, left: Typed, right: Typed, why: str) -> tuple[Typed, Typed]:
         first, second = kind_of(left), kind_of(right)
         if first == second == UNKNOWN:
-            text = (
-                f"the types of {words(left)} and {words(right)} are unknown before the run; compare each with a value"
-            )
-            raise self.wrong(tree.at, text)
+            text = f"the types of {words(left)} and {words(right)} are unknown before the run"
+            raise self.wrong(tree.at, f"{text}; compare each with a value")
         if UNKNOWN not in (first, second) and first != second:
             types = f"{words(left)} is {_TYPES[first]} and {words(right)} is {_TYPES[second]}"
             raise self.wrong(tree.at, f"{why}; {types}{_mended(left, right)}")
         for one, other in ((left, right), (right, left)):
-            self._known_value(one, other)
+            values = one.field.values if isinstance(one, Fact) else None
+            if isinstance(other, Literal) and values is not None and other.value not in values:
+                near = did_you_mean(str(other.value), values, all_if_few=len(values) <= _FEW)
+                raise self.wrong(other.at, f"{words(one)} is never {other.value!r}{near}")
         return _as(left, second), _as(right, first)
-
-    def _known_value(self, one: Typed, other: Typed) -> None:
-        """Check that a text is compared with a possible value."""
-        values = one.field.values if isinstance(one, Fact) and isinstance(other, Literal) else None
-        if isinstance(other, Literal) and values is not None and other.value not in values:
-            near = did_you_mean(str(other.value), values, all_if_few=len(values) <= _FEW)
-            raise self.wrong(other.at, f"{words(one)} is never {other.value!r}{near}")
 
     def _inside(self, tree: Op) -> Typed:
         left, right = tree.args
@@ -220,9 +215,8 @@ class TypeChecker:
         for item in items:
             if not isinstance(item, Literal) or isinstance(item.value, bool):
                 raise self.wrong(item.at, "a list has numbers and texts only")
-            made, _ = self._same(
-                Op("in", (left, right), item.at), made, item, "a list must have the type of the left side"
-            )
+            why = "a list must have the type of the left side"
+            made, _ = self._same(Op("in", (left, right), item.at), made, item, why)
         return Op("in", (made, Items(items, right.at)), tree.at)
 
 
@@ -256,10 +250,6 @@ def kind_of(made: Typed) -> str:
     return NUMBER if isinstance(made, Op) and made.op in ("+", "-", "*", "/", "neg") else BOOL
 
 
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
 def words(part: Any) -> str:
     """Return a part as short text."""
     if isinstance(part, Fact):
@@ -267,7 +257,7 @@ def words(part: Any) -> str:
     if isinstance(part, Literal):
         if isinstance(part.value, bool):
             return "true" if part.value else "false"
-        return _quoted(part.value) if isinstance(part.value, str) else f"{part.value:g}"
+        return json.dumps(part.value, ensure_ascii=False) if isinstance(part.value, str) else f"{part.value:g}"
     if isinstance(part, Call):
         return f"{part.name}({', '.join(map(words, part.args))})"
     if isinstance(part, Items):
