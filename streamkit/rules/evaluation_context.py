@@ -322,8 +322,8 @@ class ContextBuilder:
 
 def _looked(frame: Frame, table: RuleTables, number: int) -> bool:
     """Whether a detector ran on a frame; if none did, no objects does not mean that nothing is there."""
-    skipped = bool(frame.skipped) and frame.skipped.issuperset(table.tables)
-    return not skipped or bool((table.owner == number).any())
+    skipped = frame._state.skipped_detectors
+    return not skipped or not skipped.issuperset(table.tables) or bool((table.owner == number).any())
 
 
 def _of_area(what: Any) -> bool:
