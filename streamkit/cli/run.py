@@ -29,7 +29,7 @@ def run(
 ) -> int:  # fmt: skip
     """Run a pipeline."""
     from streamkit.cli.progress import Display
-    from streamkit.config.checks.networks import check_networks
+    from streamkit.config.checks.stages import check_networks
     from streamkit.config.graph import build
     from streamkit.io.outputs import discard_all, report_file, written
     from streamkit.runtime.multiprocess.fleet import prepare

@@ -87,9 +87,9 @@ class Pipeline(Controls):
         self._spans: Callable[[], Spans] = Spans if trace is None else trace.here
         config = graph.config
         self._sizes = batch_sizes(config.batch.size, device)
-        latency_s = LIVE_LATENCY_S if config.batch.max_latency_s is None else config.batch.max_latency_s
+        latency_s = LIVE_LATENCY_S if config.batch.max_latency is None else config.batch.max_latency
         self._batcher = Batcher(
-            self._sizes[-1], config.batch.max_wait_s, device.xp, batches_ahead(device), latency_s, apart=apart
+            self._sizes[-1], config.batch.max_wait, device.xp, batches_ahead(device), latency_s, apart=apart
         )  # fmt: skip
         self.sources = Sources(
             graph.sources, self._batcher, self._make, limit=limit, at_once=at_once or files_at_once(device),

@@ -257,7 +257,7 @@ def test_a_live_source_waits_for_its_packets(tmp_path, root):
     )  # fmt: skip
     reader.info = replace(reader.info, live=True)
     with closing(reader):
-        shown = sum(1 for _ in reader.pictures())
+        shown = sum(1 for _ in reader.frames())
     waits = [event for event in trace.log.kept()[0] if event.name == "wait for packets"]
     assert 0 < len(waits) <= shown + 1, "one a packet; those under 10 µs are not shown"
     trace.finish()

@@ -13,8 +13,8 @@ from streamkit.core.data import Color, Surface
 from streamkit.core.errors import DeviceError, MissingPackage
 from streamkit.io.outputs import WholeFile
 from streamkit.media.encode import TIME_BASE, Encoding, planar
+from streamkit.media.encoders import NvEncoder, _is_keyframe, check_nvenc
 from streamkit.media.mux import VideoWriter
-from streamkit.media.nvenc import NvEncoder, _is_keyframe, check_nvenc
 
 W, H = 160, 120
 
@@ -35,7 +35,7 @@ def psnr(a, b):
 
 
 class FakeNvenc:
-    """PyNvVideoCodec's encoder as its samples use it, with x264 inside: Annex B, no B pictures, a delay of two."""
+    """PyNvVideoCodec's encoder as its samples use it, with x264 inside: Annex B, no B frames, a delay of two."""
 
     broken = False
     context = "primary of 0"  # the one that is current

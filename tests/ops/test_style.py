@@ -3,7 +3,7 @@ import pytest
 
 from streamkit.core.data import Color, Surface
 from streamkit.ops.color import to_rgb
-from streamkit.ops.palette import PALETTE, ink, luminance, stored
+from streamkit.ops.style import PALETTE, ink, luminance, stored
 
 COLORS = [Color(matrix, full) for matrix in ("bt601", "bt709", "bt2020") for full in (False, True)]
 
