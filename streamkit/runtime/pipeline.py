@@ -153,7 +153,7 @@ class Pipeline(Controls):
         if self.stopping:
             return 130
         failed = self.sources.removed.failed or any(state.error for state in self.states.values())
-        return int(bool(failed or any(one.meter.failed or one.meter.troubles for one in self._runners)))
+        return int(bool(failed or any(one.meter.failed or one.meter.other_errors for one in self._runners)))
 
     @property
     def opening(self) -> list[str]:

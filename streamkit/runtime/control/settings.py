@@ -21,7 +21,7 @@ def changeable(graph: Graph, id_: str) -> dict[str, Any]:
         id_: the stage's id; for a composite, the options of all its parts.
 
     Raises:
-        ConfigError: there is no such stage.
+        ConfigError: the stage does not exist.
     """
     return {name: value_of(node, name) for node in nodes_of(graph, id_) for name in node.type.spec.changeable}
 

@@ -28,7 +28,7 @@ from streamkit.runtime.execution.stage_runner import Runner
 from streamkit.runtime.ingest.source_status import SourceState
 
 Value = float | str
-_SHARE_S = 10.0  # shares are taken over so long
+_SHARE_S = 10.0  # window of shares and latencies
 _MINUTE_S = 60.0
 _HOUR = 61  # snapshots, a minute apart
 _AWAY = ("connecting", "reconnecting", "failed")

@@ -171,7 +171,7 @@ def test_state_is_of_one_device(runs: Runs, root: Path) -> None:
     line = [sys.executable, root / "run.py", "check", runs.folder / "p.yaml", "--device", "cpu,cpu"]
     checked = subprocess.run(line, capture_output=True, text=True, cwd=root)
     for code, told in ((done.returncode, done.stderr), (checked.returncode, checked.stderr)):
-        assert (code, "state keeps the changes of one process" in told) == (2, True), told
+        assert (code, "state supports one process" in told) == (2, True), told
 
 
 def test_a_timeline_is_of_one_device(runs: Runs) -> None:

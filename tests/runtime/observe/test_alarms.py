@@ -387,8 +387,8 @@ def test_several_processes_have_one_set_of_alarms(tmp_path):
         until(lambda: {(one.alarm, one.source) for one in fleet.alarms.raised} == {
             ("flows", "a"), ("flows", "b"), ("both", WHOLE)
         })  # fmt: skip
-        (lost,) = (member for member in fleet._members if "b" in member.sources)
-        lost.process.kill()
+        (lost,) = (worker for worker in fleet._workers if "b" in worker.sources)
+        lost.child.kill()
         until(lambda: ("gone", "b") in {(one.alarm, one.source) for one in fleet.alarms.raised})
     finally:
         fleet.stop()
