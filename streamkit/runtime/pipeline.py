@@ -64,6 +64,7 @@ class Pipeline(Controls):
     Attributes:
         ready: whether every stage is open and frames are accepted.
         alarms: the alarms on the run itself.
+        listen: passes the frames of each batch to a function; see `GraphOutputs.listen`.
         left_behind: threads that hung in a call at the end of the run and were abandoned.
         later: schedules work that need not be done before the first frame.
     """
@@ -106,7 +107,7 @@ class Pipeline(Controls):
             graph, self._lanes, self.say, self.sources.count, self._batcher.through, self._whole
         )  # fmt: skip
         self.finished, self.detections, self.events = self.ends.finished, self.ends.detections, self.ends.events
-        self.latency = self.ends.latency
+        self.latency, self.listen = self.ends.latency, self.ends.listen
         self._observer = Observer(wanted(config.alarms), lambda: self.states, self._runners, folders(graph), device)
         self.alarms = Alarms(
             config.alarms, self._observer.look, self._runners, self.addresses, self.say, self.fail,

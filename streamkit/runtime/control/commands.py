@@ -15,7 +15,6 @@ from streamkit.core.errors import ConfigError
 from streamkit.core.text import did_you_mean
 from streamkit.runtime.control.settings import changeable, checked, value_of
 from streamkit.runtime.control.state_store import StateStore
-from streamkit.runtime.execution.graph_outputs import FrameListener, GraphOutputs
 from streamkit.runtime.execution.stage_runner import Runner
 from streamkit.runtime.ingest.fault_injector import FaultInjector, faults_of, faults_told
 from streamkit.runtime.ingest.source_status import SourceState
@@ -37,7 +36,6 @@ class Controls:
     """
 
     sources: Sources
-    ends: GraphOutputs
 
     def __init__(self, graph: Graph, say: Callable[[str], None]) -> None:
         self.graph, self.say = graph, say
@@ -183,7 +181,3 @@ class Controls:
                 raise ConfigError(f"there is no {what} {name!r}{did_you_mean(name, known, all_if_few=True)}")
         for stage in recorders[id_].instances():
             stage.trigger(source, **data)  # type: ignore[attr-defined]
-
-    def listen(self, seen: FrameListener) -> Callable[[], None]:
-        """See `GraphOutputs.listen`."""
-        return self.ends.listen(seen)

@@ -258,5 +258,5 @@ def test_listeners_see_every_frame_once_with_its_events():
         until(lambda: running.states["c"].out == 5)
     assert sorted(s[:2] for s in seen) == [("a", i) for i in range(40)] + [("b", i) for i in range(30)]
     assert all(s[2] for s in seen)
-    assert said == ["a listener failed and is not called any more: ValueError: no more"]
+    assert said == ["a listener failed and is removed: ValueError: no more"]
     assert json.dumps(running.report(0))
