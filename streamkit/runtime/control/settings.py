@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamkit.config.plan import Graph, Node
-from streamkit.config.validate import told
+from streamkit.config.validate import refusal, told
 from streamkit.core.errors import ConfigError, Problem
 from streamkit.core.options import Option, options
 from streamkit.core.text import did_you_mean
@@ -46,10 +46,8 @@ def checked(graph: Graph, id_: str, values: Mapping[str, Any]) -> list[tuple[Nod
             if option.name in given:
                 _check(graph, id_, option, given[option.name], new, problems)
         if given and not problems:
-            try:
-                node.type(**{**node.options, **new})  # what __post_init__ refuses
-            except (TypeError, ValueError) as error:
-                problems.append(Problem(id_, 0, 0, str(error)))
+            if (why := refusal(node.type, {**node.options, **new})) is not None:
+                problems.append(Problem(id_, 0, 0, why))
             found.append((node, new))
     if problems:
         raise ConfigError(problems)
