@@ -43,7 +43,7 @@ class WarmPipeline(Pipeline):
         self.alarms.off()  # each source is a job; its outcome is returned to the caller
         self.ends.by_source = True
         self._opened, self._over = threading.Event(), threading.Event()
-        self._under_way: dict[str, tuple[threading.Event, Callable[[], None]]] = {}
+        self._awaited: dict[str, tuple[threading.Event, Callable[[], None]]] = {}
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
 
@@ -70,7 +70,7 @@ class WarmPipeline(Pipeline):
         """
         out = threading.Event()
         mine = out, read
-        if self._under_way.setdefault(source.id, mine) is not mine:
+        if self._awaited.setdefault(source.id, mine) is not mine:
             raise ConfigError(f"there is a source {source.id!r} already; wait for its end, or choose another id")
         try:
             if self._over.is_set():
@@ -79,7 +79,7 @@ class WarmPipeline(Pipeline):
             state = self.states[source.id]
             out.wait()
         finally:
-            del self._under_way[source.id]
+            del self._awaited[source.id]
         if self.fatal is not None or self.stopping:
             self._over.wait()
             raise self._ended()
@@ -98,7 +98,7 @@ class WarmPipeline(Pipeline):
             self._error = error
         self._over.set()
         self._opened.set()
-        for out, _ in list(self._under_way.values()):
+        for out, _ in list(self._awaited.values()):
             out.set()
 
     def _start_sources(self) -> None:
@@ -109,9 +109,9 @@ class WarmPipeline(Pipeline):
         return self._error or StreamkitError("the pipeline was stopped")
 
     def _read(self, source: str, state: SourceState) -> None:
-        if (known := self._under_way.get(source)) is not None:
+        if (known := self._awaited.get(source)) is not None:
             known[1]()
 
     def _whole(self, source: str) -> None:
-        if (known := self._under_way.get(source)) is not None:
+        if (known := self._awaited.get(source)) is not None:
             known[0].set()

@@ -65,7 +65,7 @@ def partition(graph: Graph) -> list[Lane]:
     lanes: dict[str, Lane] = {}
     for node in graph.nodes.values():
         above = graph.nodes.get(node.inputs[0]) if len(node.inputs) == 1 else None
-        if above is not None and _go_on(above, node):
+        if above is not None and _joins(above, node):
             lane = lanes[above.id]
             lane.nodes.append(node)
         else:
@@ -74,7 +74,7 @@ def partition(graph: Graph) -> list[Lane]:
     return list({id(lane): lane for lane in lanes.values()}.values())
 
 
-def _go_on(above: Node, node: Node) -> bool:
+def _joins(above: Node, node: Node) -> bool:
     sinks = issubclass(above.type, Sink) or issubclass(node.type, Sink)
     same_side = above.on_device == node.on_device
     return not sinks and len(above.readers) == 1 and same_side and "detections" not in above.type.spec.writes

@@ -63,7 +63,7 @@ class Inlet:
                 batcher._drop(self, QUEUE_FULL)
             waiting.append((time.monotonic(), frame))
             if len(waiting) == 1:
-                batcher._line_up(self)
+                batcher._enqueue(self)
             batcher._queued += 1
             if batcher._queued == 1 or batcher._queued >= batcher._size or len(waiting) >= batcher._share():
                 batcher._changed.notify_all()
@@ -106,14 +106,14 @@ class Batcher:
         apart: bool = False,
     ) -> None:  # fmt: skip
         self._size, self._max_wait_s, self._xp, self._ahead = size, max_wait_s, xp, ahead
-        self._max_latency_s, self._apart = max_latency_s, apart
+        self._max_latency_s, self._by_source = max_latency_s, apart
         self.inlets: dict[str, Inlet] = {}
         self._live: deque[Inlet] = deque()  # live sources with frames that wait, in turn
         self._files: deque[Inlet] = deque()  # likewise sources without due times
         self._ended: list[Inlet] = []
         self._running = self._queued = self._expected = self._sequence = 0
         self._aborted = self._over = False
-        self._left: dict[int, float] = {}
+        self._sent_s: dict[int, float] = {}
         self._transit_s = 0.0
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)  # for `next`, and for a source that waits for an id
@@ -168,14 +168,14 @@ class Batcher:
                     self._over = True
                     return None
         batch = new_batch(frames, self._xp, sequence=self._sequence, ended=tuple(inlet.source for inlet in ended))
-        if len(self._left) < _UNDER_WAY:
-            self._left[batch.sequence] = time.monotonic()
+        if len(self._sent_s) < _UNDER_WAY:
+            self._sent_s[batch.sequence] = time.monotonic()
         self._sequence += 1
         return batch
 
     def through(self, sequence: int) -> None:
         """Update the time through the graph from a batch that reached its end: rises at once, falls slowly."""
-        left_s = self._left.pop(sequence, None)
+        left_s = self._sent_s.pop(sequence, None)
         if left_s is not None:
             took_s = time.monotonic() - left_s
             self._transit_s = max(took_s, 0.9 * self._transit_s + 0.1 * took_s)
@@ -204,13 +204,13 @@ class Batcher:
 
     def _share(self) -> int:
         """Maximum number of queued frames of one source."""
-        least = self._size if self._apart else 2
+        least = self._size if self._by_source else 2
         return max(least, -(-self._ahead * self._size // max(1, self._running)))
 
     def _take(self) -> list[Frame]:
         """Take up to one batch of frames that are young enough: live sources first, one frame of each ready source."""
-        if self._apart:
-            return self._take_apart()
+        if self._by_source:
+            return self._take_of_one_source()
         frames: list[Frame] = []
         allowed_s = max(self._max_latency_s - self._transit_s, _LEAST_SHARE * self._max_latency_s)
         oldest = time.monotonic() - allowed_s
@@ -223,15 +223,15 @@ class Batcher:
                 if waiting:
                     frames.append(self._take_one(inlet))
                 if waiting:
-                    self._line_up(inlet)
+                    self._enqueue(inlet)
                 inlet.room.notify()
         return frames
 
-    def _line_up(self, inlet: Inlet) -> None:
+    def _enqueue(self, inlet: Inlet) -> None:
         """Queue a source after the others of its kind, live or file."""
         (self._files if inlet.waiting[0][1].due_s is None else self._live).append(inlet)
 
-    def _take_apart(self) -> list[Frame]:
+    def _take_of_one_source(self) -> list[Frame]:
         """Take a batch of one source: the first that has a full batch or has ended."""
         found = next(((ready, one) for ready in (self._live, self._files) for one in ready if self._full(one)), None)
         if found is None:
@@ -240,7 +240,7 @@ class Batcher:
         ready.remove(inlet)
         frames = [self._take_one(inlet) for _ in range(min(self._size, len(inlet.waiting)))]
         if inlet.waiting:
-            self._line_up(inlet)
+            self._enqueue(inlet)
         inlet.room.notify()
         return frames
 
@@ -268,11 +268,11 @@ class Batcher:
         return min(inlet.waiting[0][0] for ready in (self._live, self._files) for inlet in ready)
 
     def _due(self) -> bool:
-        if self._aborted or self._idle() or (self._queued >= self._size and not self._apart):
+        if self._aborted or self._idle() or (self._queued >= self._size and not self._by_source):
             return True
         if self._queued == 0:
             return bool(self._ended)
-        if self._apart:
+        if self._by_source:
             return any(map(self._full, (*self._live, *self._files))) or any(not inlet.waiting for inlet in self._ended)
         if self._running and all(inlet.ended or len(inlet.waiting) >= self._share() for inlet in self.inlets.values()):
             return True
@@ -280,6 +280,6 @@ class Batcher:
 
     def _patience(self) -> float | None:
         """How long to wait before checking again, in seconds; None to wait for a change."""
-        if self._queued == 0 or self._apart:
+        if self._queued == 0 or self._by_source:
             return None
         return max(0.0, self._max_wait_s - (time.monotonic() - self._oldest()))

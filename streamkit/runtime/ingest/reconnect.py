@@ -40,7 +40,7 @@ class ReconnectingSource(Source):
     def __init__(self, inner: Source, retry: Retry) -> None:
         self._inner, self._retry = inner, retry
         self._stopped = threading.Event()
-        self._still = None if retry.frozen_s is None else FreezeDetector(retry.frozen_s)
+        self._freeze_detector = None if retry.frozen_s is None else FreezeDetector(retry.frozen_s)
         self._last: tuple[int, float] | None = None  # index and time of the last frame
         self._last_s = 0.0  # when it came, or when the next was requested, on the monotonic clock
         self._held_s = 0.0  # total time for which the reader held frames, as in a pause
@@ -50,8 +50,8 @@ class ReconnectingSource(Source):
         self._level = 0  # of the back-off
         self._since_s: float | None = None  # when the last connection was lost, on the monotonic clock
         self._cause: str | None = None
-        self._told = False
-        self._words = _MessageLimiter()
+        self._logged = False
+        self._limiter = _MessageLimiter()
 
     @property
     def unbounded(self) -> bool:
@@ -125,8 +125,8 @@ class ReconnectingSource(Source):
         if self._last is not None:
             self._index = self._last[0] + 1 - frame.index
             self._shift_s = self._next_s() - frame.pts_s
-        if self._still is not None:
-            self._still.begin()
+        if self._freeze_detector is not None:
+            self._freeze_detector.begin()
         self.context.runtime.report_status("running", None, "")
         if self._since_s is not None:
             away_s = time.monotonic() - self._since_s
@@ -135,7 +135,7 @@ class ReconnectingSource(Source):
             about = {"cause": self._cause, "away_s": round(away_s, 3)}
             place = frame.source, frame.index + self._index, frame.pts_s + self._shift_s
             frame.events.append(Event(RECONNECTED, DECODE, *place, data=about))
-            if self._told:
+            if self._logged:
                 self._say(f"is back {at_now()}, after {away_s:.1f} s", always=True)
         self._since_s = None
 
@@ -154,9 +154,9 @@ class ReconnectingSource(Source):
 
     def _check_frozen(self, frame: Frame) -> None:
         """Raise SourceError if the image has not changed for too long; pauses do not count."""
-        if self._still is None or frame.surface is None or frame.due_s is None:
+        if self._freeze_detector is None or frame.surface is None or frame.due_s is None:
             return
-        if self._still(frame.surface, self._last_s - self._held_s):
+        if self._freeze_detector(frame.surface, self._last_s - self._held_s):
             raise SourceError(f"the image has not changed for {self._retry.frozen_s:g} s or more", cause="frozen")
 
     # -------------------------------------------------------------------------------------------------- between two
@@ -183,7 +183,7 @@ class ReconnectingSource(Source):
         if came or error.cause != self._cause or self._since_s is None:
             what = "cannot be reached" if self._last is None else "is lost" if came else "is still away"
             why = f" ({error.cause})" if error.cause else ""
-            self._told = self._say(f"{what} {at_now()}{why}: {error}; trying again") or (self._told and not came)
+            self._logged = self._say(f"{what} {at_now()}{why}: {error}; trying again") or (self._logged and not came)
         self._cause = error.cause
         self._since_s = now_s if self._since_s is None else self._since_s
         self.context.runtime.report_status("reconnecting", error.cause, str(error))
@@ -196,7 +196,7 @@ class ReconnectingSource(Source):
         return random.uniform(longest_s / 2, longest_s)
 
     def _say(self, text: str, *, always: bool = False) -> bool:
-        left_out = self._words(always)
+        left_out = self._limiter(always)
         if left_out is None:
             return False
         more = f" ({left_out} similar messages suppressed)" if left_out else ""

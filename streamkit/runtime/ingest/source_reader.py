@@ -42,8 +42,8 @@ class SourceReader:
         self._batcher, self._make, self._limit, self._spans = batcher, make, limit, spans
         self._changed = threading.Condition()
         self.paused = self._over = False
-        self._set_aside = False  # whether a pause stopped the source; the pause may end before the source does
-        self._stands = False  # whether it can hold a frame during a pause; known from the first frame
+        self._stopped_by_pause = False  # whether a pause stopped the source; the pause may end before the source does
+        self._can_hold = False  # whether it can hold a frame during a pause; known from the first frame
         self.start_line: SynchronizedStart | None = None
         self.start_number = 0
         self._source: Source | None = None
@@ -97,8 +97,8 @@ class SourceReader:
                 self.state.tell("paused" if paused else "connecting")
             self.paused = paused
             self._changed.notify_all()
-            source = self._source if paused and not self._stands else None
-            self._set_aside |= source is not None
+            source = self._source if paused and not self._can_hold else None
+            self._stopped_by_pause |= source is not None
         if source is not None:
             source.stop()
 
@@ -126,7 +126,7 @@ class SourceReader:
         made, state, again = self._make(self.config, self.state, self._tell), self.state, self._last is not None
         id_, first = self.config.id, True
         with self._changed:
-            self._source, self._set_aside, self._stands = made, False, not made.unbounded
+            self._source, self._stopped_by_pause, self._can_hold = made, False, not made.unbounded
             if self._over or self.paused:
                 return self._over
         spans = self._spans()
@@ -137,20 +137,20 @@ class SourceReader:
             with closing(frames) if hasattr(frames, "close") else nullcontext():
                 for frame in frames:
                     if not isinstance(frame, Frame) or frame.source != id_ or frame._state.source_state is not None:
-                        raise self._refused(frame)
+                        raise self._invalid_frame(frame)
                     if first:
                         first = False
                         with self._changed:
-                            self._stands |= frame.time_s is None
-                        self._line_up(frame)
-                    if (self.paused or self._set_aside) and not self._stand(frame):
+                            self._can_hold |= frame.time_s is None
+                        self._wait_at_start(frame)
+                    if (self.paused or self._stopped_by_pause) and not self._hold(frame):
                         return self._over
                     if self._over or (self._limit is not None and state.frames >= self._limit):
                         return True
                     if state.frames == 0 or state.state == "connecting":
                         self._first(frame)
                     if again:
-                        again = self._go_on(frame)
+                        again = self._continue_from_last(frame)
                     if self._index:
                         frame.index, frame.pts_s = frame.index + self._index, frame.pts_s + self._shift_s
                     self._last = frame.index, frame.pts_s, time.monotonic()
@@ -163,11 +163,11 @@ class SourceReader:
         finally:
             self._source = None
             made.close()
-        return self._over or not (self.paused or self._set_aside)
+        return self._over or not (self.paused or self._stopped_by_pause)
 
-    def _stand(self, frame: Frame) -> bool:
+    def _hold(self, frame: Frame) -> bool:
         """Hold a frame until the pause is over; return False if the source must be closed instead."""
-        if self._set_aside or not self._stands:
+        if self._stopped_by_pause or not self._can_hold:
             return False
         begun_s = time.monotonic()
         goes_on = self._may_run()
@@ -175,7 +175,7 @@ class SourceReader:
             frame.due_s += time.monotonic() - begun_s
         return goes_on
 
-    def _line_up(self, frame: Frame) -> None:
+    def _wait_at_start(self, frame: Frame) -> None:
         """Wait at the start barrier with the first frame of a paced source."""
         line = self._arrive()
         if line is not None and frame.due_s is not None and frame.time_s is None:
@@ -188,7 +188,7 @@ class SourceReader:
             line.arrive()
         return line
 
-    def _refused(self, frame: Any) -> SourceError:
+    def _invalid_frame(self, frame: Any) -> SourceError:
         """The error for a value that the source must not yield."""
         name = self.config.type.name
         if not isinstance(frame, Frame):
@@ -204,7 +204,7 @@ class SourceReader:
         if self.state.state == "connecting":
             self._tell("running")
 
-    def _go_on(self, frame: Frame) -> bool:
+    def _continue_from_last(self, frame: Frame) -> bool:
         """Continue indices and times from the last frame before the source was opened again."""
         assert self._last is not None
         index, pts_s, at_s = self._last

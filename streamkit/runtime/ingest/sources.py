@@ -80,9 +80,9 @@ class Sources:
         self._lock = threading.Lock()
         self._readers: dict[str, SourceReader] = {}
         self._files: deque[SourceReader] = deque()  # files that wait for their turn
-        self._at_work: set[SourceReader] = set()  # files that are read
+        self._running: set[SourceReader] = set()  # files that are read
         self._started = self.stopping = False
-        self._cameras = keep_running  # whether there are, or may be added, live sources
+        self._has_live = keep_running  # whether there are, or may be added, live sources
         # states of sources with frames in the graph, by id: a removed source and its successor may share an id
         self._open: dict[str, list[SourceState]] = {}
         self.states: dict[str, SourceState] = {}
@@ -187,7 +187,7 @@ class Sources:
 
     def _begin(self, reader: SourceReader) -> None:
         if is_unbounded(reader.config):
-            self._cameras = True
+            self._has_live = True
             self._thread(f"source/{reader.config.id}", lambda: self._run(reader))
             return
         self._files.append(reader)
@@ -195,12 +195,12 @@ class Sources:
 
     def _next(self) -> SourceReader | None:
         """The next file whose turn has come, or None. A paused file has no turn and occupies no slot."""
-        if sum(not reader.paused for reader in self._at_work) >= self._at_once:
+        if sum(not reader.paused for reader in self._running) >= self._at_once:
             return None
         found = next((reader for reader in self._files if not reader.paused), None)
         if found is not None:
             self._files.remove(found)
-            self._at_work.add(found)
+            self._running.add(found)
         return found
 
     def _start_waiting(self) -> None:
@@ -228,11 +228,11 @@ class Sources:
         """Read a file, then further files as long as there is a free slot."""
         reader: SourceReader | None = first
         while reader is not None:
-            if self._cameras:
+            if self._has_live:
                 give_way()
             self._run(reader)
             with self._lock:
-                self._at_work.remove(reader)
+                self._running.remove(reader)
                 reader = self._next()
 
     def _run(self, reader: SourceReader) -> None:
