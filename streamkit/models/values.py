@@ -13,7 +13,7 @@ from streamkit.core.detections import Skeleton
 from streamkit.core.errors import Problem
 from streamkit.core.text import did_you_mean, nearest
 from streamkit.core.yaml_tree import YamlNode
-from streamkit.models.family_names import FAMILIES
+from streamkit.models.families import FAMILIES
 from streamkit.models.labels import KNOWN
 from streamkit.models.skeletons import KNOWN as SKELETONS
 

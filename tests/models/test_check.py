@@ -13,7 +13,7 @@ from streamkit.core.errors import ModelError, SourceError
 from streamkit.models import reference
 from streamkit.models.card import Card, find_card, list_cards, load_card
 from streamkit.models.check import check, frames_of
-from streamkit.models.family_names import DETECTORS, POSES
+from streamkit.models.families import FAMILIES
 from streamkit.ops.letterbox import InputSpec
 
 FILES = {
@@ -151,7 +151,8 @@ def test_reference_reads_ssd_and_stops_where_the_network_says(outputs):
 
 
 def test_every_family_that_finds_objects_has_a_plain_reference():
-    assert set(reference.READERS) == {*DETECTORS, *POSES, "yolov8_seg"}
+    found = {name for name, one in FAMILIES.items() if one.task in ("detect", "pose")}
+    assert set(reference.READERS) == found | {"yolov8_seg"}
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
