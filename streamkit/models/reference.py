@@ -19,10 +19,10 @@ Outputs = Mapping[str, np.ndarray]
 _LUMA = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722), "bt2020": (0.2627, 0.0593)}
 
 
-# ------------------------------------------------------------------------------------------------- picture to tensor
+# ------------------------------------------------------------------------------------------------- image to tensor
 
 
-def picture(surface: Surface, width: int, height: int) -> np.ndarray:
+def rgb(surface: Surface, width: int, height: int) -> np.ndarray:
     """Convert an NV12 surface to RGB, (height, width, 3) float32, 0..255, not rounded; chroma sited as it says."""
     data, color = surface.data.astype(np.float64), surface.color
     chroma = data[surface.height :].reshape(surface.height // 2, surface.width // 2, 2)
@@ -118,7 +118,7 @@ def objects(
     read, suppress = READERS[family]
     if select in _SELECTS:
         read = _SELECTS[select]
-    alone = "boxes" in outputs and outputs["boxes"].ndim == 2  # torchvision's export for one picture
+    alone = "boxes" in outputs and outputs["boxes"].ndim == 2  # torchvision's export for one image
     values = {name: np.asarray(value, np.float64) for name, value in outputs.items()}
     rows = read(values if alone else {name: value[0] for name, value in values.items()}, spec, size)
     rows = rows[rows[:, 4] >= min_score]

@@ -57,8 +57,7 @@ class Detr(Family):
                     f"select: {self.select} is for class logits, and this network selects by itself "
                     f"({', '.join(_NAMES)}); leave select out"
                 )
-            _, boxes, _ = self._named(outputs, _NAMES)
-            self._check_size("boxes", boxes, 2, 4, "x1, y1, x2, y2")
+            self._check_size("boxes", self._named(outputs, _NAMES)[1], 2, 4, "x1, y1, x2, y2")
 
     def extra_inputs(self, sizes_wh: np.ndarray, xp: Any) -> dict[str, Array]:
         """Return `orig_target_sizes`, (B, 2) int64: each frame's width and height."""

@@ -52,7 +52,7 @@ def test_a_person_of_the_whole_picture(movenet, people):
     done = run_stage(Pose(model=movenet), copies(people), batch=4)
     found = 0
     for given, frame in zip(people, done, strict=True):
-        wanted = plain_points(movenet, reference.picture(given.surface, given.width, given.height))
+        wanted = plain_points(movenet, reference.rgb(given.surface, given.width, given.height))
         table = frame.tables["pose"]
         assert len(table) == (wanted[:, 2].mean() >= 0.2) or abs(wanted[:, 2].mean() - 0.2) < 0.02
         if not len(table):
