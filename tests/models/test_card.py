@@ -138,7 +138,7 @@ def test_what_the_command_calls_a_card(tmp_path):
 def test_labels_file_that_is_empty(tmp_path):
     write(tmp_path, "\n \n", "names.txt")
     (found,) = problems(tmp_path, GOOD.replace("[car, person]", "names.txt"))
-    assert found == f"5:9: labels file {tmp_path / 'names.txt'} is empty: it must have one class name a line"
+    assert found == f"5:9: labels file {tmp_path / 'names.txt'} is empty: it must have one class name per line"
 
 
 def test_missing_card(tmp_path):
@@ -266,7 +266,7 @@ def test_key_points_by_a_known_name_and_listed(tmp_path):
         ("keypoints: cocos", "6:12: keypoints must be one of coco, face, got 'cocos'; did you mean 'coco'?"),
         ("keypoints: [a, a]", "6:12: keypoints must be a list of names, each once, got ['a', 'a']"),
         ("keypoints: [a, b]\nskeleton: [[a, c]]", "7:11: skeleton names the point 'c', which keypoints lacks"),
-        ("keypoints: [a, b]\nskeleton: [a, b]", "7:11: skeleton must be a list of pairs of key points such as"),
+        ("keypoints: [a, b]\nskeleton: [a, b]", "7:11: skeleton must be a list of pairs of keypoints such as"),
         ("skeleton: [[a, b]]", "6:11: skeleton names the point 'a', which keypoints lacks"),
     ],
 )

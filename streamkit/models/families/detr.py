@@ -35,7 +35,7 @@ class Detr(Family):
     """Queries, each with a box and a score per class.
 
     Attributes:
-        select: what becomes an object of raw outputs, one of `card.SELECTS`; empty for the default.
+        select: what becomes an object of raw outputs, one of `card_keys.SELECTS`; empty for the default.
     """
 
     select: str = ""
