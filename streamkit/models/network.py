@@ -115,7 +115,7 @@ def _inspect(file: Path, changed_ns: int, size: int) -> ModelInfo:
     image = _image_input(file, inputs)
     dtype = _IMAGE_DTYPES.get(image.dtype)
     if dtype is None:
-        raise ModelError(f"{file} takes pictures as {image.dtype}; float32, float16 and uint8 can be made")
+        raise ModelError(f"{file} takes images as {image.dtype}; streamkit makes float32, float16 and uint8")
     channels_last = image.shape[1] != 3 and image.shape[3] == 3
     height, width = image.shape[1:3] if channels_last else image.shape[2:4]
     return ModelInfo(
@@ -145,7 +145,7 @@ def _image_input(file: Path, inputs: Mapping[str, TensorInfo]) -> TensorInfo:
         told = ", ".join(f"{node.name} {list(node.dims)}" for node in inputs.values()) or "none"
         raise ModelError(
             f"{file} must have one input of rank 4, (batch, 3, height, width) or (batch, height, width, 3), "
-            f"for the pictures; its inputs are: {told}"
+            f"for the images; its inputs are: {told}"
         )
     return found[0]
 
@@ -162,7 +162,7 @@ def check_model(card: Card) -> Card:
     from streamkit.models.card import family_of
 
     if not card.file.is_file():
-        raise wrong(card, f"its file {card.file} is not there; {card.how_to_get()}")
+        raise wrong(card, f"its file {card.file} does not exist; {card.how_to_get()}")
     if card.sha256:
         verify(card)
     try:
@@ -196,7 +196,7 @@ def _points(card: Card, reads: Family, info: ModelInfo) -> list[str]:
     named = len(card.skeleton.names) if card.skeleton is not None else 0
     if not named or found is None or found == named:
         return []
-    return [f"{card.file.name} gives {found} key points, and keypoints names {named}; name those of this network"]
+    return [f"{card.file.name} has {found} keypoints, and keypoints lists {named}; list the keypoints of this network"]
 
 
 def verify(card: Card) -> None:
@@ -210,8 +210,8 @@ def verify(card: Card) -> None:
         fetch = f", or fetch it again with: run.py models pull {card.name}" if card.url else ""
         raise wrong(
             card,
-            f"{card.file} is not the file of this card: its SHA-256 is {found}, not {card.sha256}. Where another is "
-            f"meant, give it a card of its own without url and sha256{fetch}",
+            f"{card.file} is not the file of this card: its SHA-256 is {found}, not {card.sha256}. To use another "
+            f"file, write a separate card for it without url and sha256{fetch}",
         )
 
 

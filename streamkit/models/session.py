@@ -32,7 +32,7 @@ class Session:
         info: inputs and outputs of the file.
         inputs, outputs, image_input, layout, dtype, batch, size: shortcuts to `info`.
         fixed_batch: the only batch size that the file supports; None for any. `run` then splits a batch into several
-            steps, which costs speed: the caller should report that once.
+            steps, which is slower: the caller should log that once.
         nodes: number of the network's nodes per provider, by ONNX Runtime's names. Under `device: cuda`,
             any on the CPU provider mean copies between host and device within the network.
     """
@@ -107,12 +107,12 @@ class Session:
         for first in range(0, rows, step):
             part = {name: _rows(feed, first, step) if len(feed) == rows else feed for name, feed in feeds.items()}
             parts.append(self._run(part))
-            if self._quick and self._gpu:  # or what another session needs of CUDA would wait behind all that is queued
+            if self._quick and self._gpu:  # otherwise another session's CUDA calls would wait for all queued work
                 self._gpu.stream.synchronize()
         xp = array_module(feeds[self.image_input])
         for name, part in parts[0].items():
             if len(part) != step:
-                raise ValueError(f"the network's output {name!r} has no row for each picture: use batches of {step}")
+                raise ValueError(f"the network's output {name!r} has no row for each image: use batches of {step}")
         return {name: xp.concatenate([part[name] for part in parts])[:rows] for name in self.outputs}
 
     def warm(
@@ -217,8 +217,8 @@ def _own_stream(device: Device) -> int:
     import cupy
 
     if cupy.cuda.runtime.getDevice() != device.index:
-        raise ValueError(f"make the session with {device} current, not cuda:{cupy.cuda.runtime.getDevice()}")
+        raise ValueError(f"create the session while {device} is current, not cuda:{cupy.cuda.runtime.getDevice()}")
     stream = int(cupy.cuda.get_current_stream().ptr)
     if not stream:
-        raise ValueError("make the session with a CUDA stream of its own current, not the default stream")
+        raise ValueError("create the session while a separate CUDA stream is current, not the default stream")
     return stream

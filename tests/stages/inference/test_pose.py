@@ -135,7 +135,7 @@ def test_a_card_with_other_points_than_the_network_is_refused(tmp_path):
     (tmp_path / "tiny.yaml").write_text((tmp_path / "tiny.yaml").read_text().replace("p2, p3]", "p2]"))
     from streamkit.models.card import load_card
 
-    with pytest.raises(ModelError, match="gives 4 key points, and keypoints names 3; name those of this network"):
+    with pytest.raises(ModelError, match="has 4 keypoints, and keypoints lists 3; list the keypoints of this network"):
         check_model(load_card(tmp_path / "tiny.yaml"))
 
 
