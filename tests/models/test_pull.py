@@ -180,8 +180,8 @@ def test_a_place_outside_the_folder_of_the_card_is_refused(file, tmp_path, addre
         pull(card)
     assert str(caught.value) == (
         f"{card.path}:3:7: file names {card.file}, and pull writes only files *.onnx in the card's folder "
-        f"{tmp_path / 'cards'} or below; write a file name such as net.onnx or weights/net.onnx in the card, or fetch "
-        "the file by hand and remove url and sha256"
+        f"{tmp_path / 'cards'} or below; write a file name such as net.onnx or weights/net.onnx in the card, or "
+        "download the file manually and remove url and sha256"
     )
     assert files_in(tmp_path) == ["cards/net.yaml"]
 

@@ -234,7 +234,7 @@ def test_gpu_refuses_what_would_be_silent(stream, test_data, tmp_path):
         session.run({"images": cupy.asarray(x)[:, :, ::-1]})
     with cupy.cuda.Stream(non_blocking=True), pytest.raises(ValueError, match="belongs to another CUDA stream"):
         session.run({"images": cupy.asarray(x)})
-    with cupy.cuda.Stream.null, pytest.raises(ValueError, match="a CUDA stream of its own"):
+    with cupy.cuda.Stream.null, pytest.raises(ValueError, match="a separate CUDA stream is current"):
         Session(card.file, Device("cuda"))
     with pytest.raises(DeviceError, match="use device: cpu"):
         Session(card.file, Device("cuda"), providers=("cpu",))
