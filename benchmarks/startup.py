@@ -200,8 +200,7 @@ class Watch:
 
 def plan(args: argparse.Namespace, folder: Path) -> Path:
     """Write the pipeline that `bench gpu --realtime` runs."""
-    from streamkit.bench.clips import lengthen
-    from streamkit.bench.networks import network
+    from streamkit.bench.inputs import lengthen, network
 
     clip = folder / f"clip{args.clip.suffix}"
     lengthen(args.clip, clip, args.frames)

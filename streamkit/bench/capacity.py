@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -56,7 +56,7 @@ class Attempt:
 
     streams: int
     trouble: str | None
-    found: trial.Found
+    found: trial.TrialResult
 
     def __str__(self) -> str:
         found, p95 = self.found, self.found.latency.get("p95_ms")
@@ -109,6 +109,7 @@ def largest(fits: Callable[[int], bool], start: int, most: int) -> int:
     return good
 
 
+@dataclass
 class Search:
     """Searches for the largest number of streams.
 
@@ -122,21 +123,15 @@ class Search:
         echo: receives lines of text.
     """
 
-    def __init__(
-        self,
-        pipeline: Path,
-        set_: dict[str, str],
-        device: str,
-        options: CapacityOptions,
-        rates: Sequence[float | None],
-        folder: Path,
-        echo: Callable[[str], None],
-    ) -> None:
-        self._pipeline, self._set, self._device, self._options = pipeline, set_, device, options
-        self._folder, self._echo = folder, echo
-        self._rates = rates
-        self._said: set[str] = set()
-        self.attempts: list[Attempt] = []
+    pipeline: Path
+    set_: dict[str, str]
+    device: str
+    options: CapacityOptions
+    rates: Sequence[float | None]
+    folder: Path
+    echo: Callable[[str], None]
+    attempts: list[Attempt] = field(default_factory=list)
+    _printed: set[str] = field(default_factory=set)
 
     def __call__(self) -> Capacity:
         """Search for the largest number.
@@ -144,49 +139,49 @@ class Search:
         Raises:
             StreamkitError: the pipeline does not run with one stream.
         """
-        streams = largest(self._fits, self._options.start, self._options.max_streams)
+        streams = largest(self._fits, self.options.start, self.options.max_streams)
         failed = [attempt for attempt in self.attempts if attempt.trouble is not None]
-        told = min(failed, key=lambda one: one.streams, default=self.attempts[-1])
-        if told.found.error and streams == 0:
-            raise StreamkitError(f"not one stream runs: {told.found.error}")
-        shares = used(told.found, cores())
-        return Capacity(streams, gives_out(told, shares), shares, self.attempts)
+        first = min(failed, key=lambda one: one.streams, default=self.attempts[-1])
+        if first.found.error and streams == 0:
+            raise StreamkitError(f"not one stream runs: {first.found.error}")
+        shares = used(first.found, cores())
+        return Capacity(streams, gives_out(first, shares), shares, self.attempts)
 
     def _fits(self, streams: int) -> bool:
-        options, outputs = self._options, self._folder / f"out-{streams}"
+        options, outputs = self.options, self.folder / f"out-{streams}"
         spec = trial.TrialSpec(
-            str(self._pipeline), self._set, self._device, streams, options.fps, str(outputs), options.seconds,
+            str(self.pipeline), self.set_, self.device, streams, options.fps, str(outputs), options.seconds,
             options.settle_s, 60.0 + streams / 4,
         )  # fmt: skip
-        found = trial.measure(spec, self._folder)
+        found = trial.measure(spec, self.folder)
         shutil.rmtree(outputs, ignore_errors=True)
-        for text in set(found.said) - self._said:
-            self._echo(text)
-        self._said |= set(found.said)
+        for text in set(found.said) - self._printed:
+            self.echo(text)
+        self._printed |= set(found.said)
         attempt = Attempt(streams, self._trouble(streams, found), found)
         self.attempts.append(attempt)
-        self._echo(str(attempt))
+        self.echo(str(attempt))
         return attempt.trouble is None
 
-    def _trouble(self, streams: int, found: trial.Found) -> str | None:
+    def _trouble(self, streams: int, found: trial.TrialResult) -> str | None:
         """Why these streams do not fit; None if they do."""
         if found.error:
             return found.error
         if found.dropped:
             return f"{found.dropped} frames were dropped"
-        p95_ms, most_ms = found.latency.get("p95_ms"), self._options.max_latency_s * 1e3
+        p95_ms, most_ms = found.latency.get("p95_ms"), self.options.max_latency_s * 1e3
         if p95_ms is None:
             return "no frame came through in time"
         if p95_ms > most_ms:
             return f"frames are late, more than {most_ms:.0f} ms"
-        rates = [self._rates[number % len(self._rates)] for number in range(streams)]
+        rates = [self.rates[number % len(self.rates)] for number in range(streams)]
         due = sum(rate for rate in rates if rate is not None)
         if found.fps < _KEPT * due:
             return f"the streams fall behind, {due:,.0f} frames/s are due"
         return None
 
 
-def used(found: trial.Found, cores_there: int) -> dict[str, float]:
+def used(found: trial.TrialResult, cores_there: int) -> dict[str, float]:
     """Utilization by resource, the highest first; only resources that could be measured."""
     shares = {"cores": max(found.cores_used / cores_there, found.cores_busy or 0.0)}
     if found.lock_free is not None:

@@ -18,31 +18,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from streamkit.bench.child import environment
-from streamkit.bench.compare import agreement, objects_by_frame
-from streamkit.core.errors import ConfigError
+import numpy as np
 
-VIDEO = "videos/vtest_480x360.mp4"
+from streamkit.bench.child import environment
+from streamkit.bench.inputs import CARDS, VIDEO, data_folder
+from streamkit.ops.boxes import intersection_and_union
+
+_LEAST_IOU = 0.9
+_SCORE_WITHIN = 0.05
 _ROOT = Path(__file__).resolve().parents[2]
 _COMMAND = (sys.executable, "-c", "from streamkit.cli import main; main()")
 _IMPORT = "import numpy, time; t = time.perf_counter(); import streamkit; print(time.perf_counter() - t)"
-
-CARDS = {
-    "yolox-nano": """
-        {task: detect, family: yolox, file: FOLDER/yolox_nano_dyn.onnx, labels: coco, score: 0.25, iou: 0.45,
-        input: {size: [416, 416], resize: letterbox, anchor: top_left, pad: 114, color: bgr, scale: 1}}
-    """,
-    "yolov8n": """
-        {task: detect, family: yolov8, file: FOLDER/yolov8n_640_deq_dyn.onnx, labels: coco, score: 0.25, iou: 0.7,
-        input: {size: [640, 640], resize: letterbox, anchor: center, pad: 114, color: rgb, scale: 1/255}}
-    """,
-    # so small an input that 20,000 frames go through in half a minute
-    "yunet-64": """
-        {task: detect, family: yunet, file: FOLDER/yunet_n_dynamic.onnx, labels: face, score: 0.1, iou: 0.3,
-        input: {size: [64, 64], resize: stretch, color: bgr, scale: 1}}
-    """,
-}
-"""Cards for the networks of the data folder."""
 
 BARS = {"yolox-nano": 1.25, "yolov8n": 1.4}
 """How many times as fast as the plain loop."""
@@ -219,22 +205,6 @@ def bench(data: Path | None, out: Path | None, echo: Callable[[str], None], **op
     return 1 if missed else 0
 
 
-def data_folder(given: Path | None) -> Path:
-    """The folder of models and videos.
-
-    Raises:
-        ConfigError: it does not exist, or is incomplete.
-    """
-    named = os.environ.get("STREAMKIT_TEST_DATA")
-    folder = given or (Path(named) if named else _ROOT.parent / "shared" / "data")
-    if not (folder / VIDEO).is_file():
-        raise ConfigError(
-            f"bench needs {VIDEO} and models/ in a folder, and {folder} does not have them; name the folder with "
-            "--data or in $STREAMKIT_TEST_DATA"
-        )
-    return folder
-
-
 def _measured(command: Sequence[str]) -> tuple[float, float, str]:
     """Run a command; return its seconds, its peak memory in MB, and its standard output."""
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as trouble:
@@ -279,3 +249,68 @@ def _processor() -> str:
     except OSError:
         return "unknown processor"
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown processor")
+
+
+# ------------------------------------------------------------------------------------- the objects of both sides
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """The share of each side's objects that the other side found too, and the number of objects."""
+
+    first_found: float
+    second_found: float
+    objects: tuple[int, int]
+
+    def __str__(self) -> str:
+        one, two = f"{self.first_found:.2%}", f"{self.second_found:.2%}"
+        return f"{one} of its {self.objects[0]} objects are in the other, {two} of the other's {self.objects[1]} in it"
+
+
+def objects_by_frame(path: Path) -> list[list[dict[str, Any]]]:
+    """The objects of each record of a JSON Lines file, in file order."""
+    return [json.loads(line)["objects"] for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def agreement(
+    first: Sequence[list[dict[str, Any]]], second: Sequence[list[dict[str, Any]]], *, min_score: float = 0.3
+) -> Agreement:
+    """Compare the objects of two runs, frame by frame.
+
+    An object with a score of at least `min_score` counts as found if the other side has one of its class, with any
+    score, with an IoU of at least 0.9 and a score within 0.05.
+
+    Args:
+        first: each frame's objects, as in a record.
+        second: the other side's.
+        min_score: objects with a lower score are not looked up.
+
+    Raises:
+        ValueError: the sides have different numbers of frames.
+    """
+    if len(first) != len(second):
+        raise ValueError(f"the sides must have the same frames, got {len(first)} and {len(second)}")
+    one, of_one = _found(first, second, min_score)
+    two, of_two = _found(second, first, min_score)
+    return Agreement(one / of_one if of_one else 1.0, two / of_two if of_two else 1.0, (of_one, of_two))
+
+
+def _found(
+    these: Sequence[list[dict[str, Any]]], others: Sequence[list[dict[str, Any]]], min_score: float
+) -> tuple[int, int]:
+    """How many of these objects the others have, and how many these are."""
+    found = total = 0
+    for mine, theirs in zip(these, others, strict=True):
+        mine = [one for one in mine if one["score"] >= min_score]
+        total += len(mine)
+        if mine and theirs:
+            both, union = intersection_and_union(_column(mine, "box"), _column(theirs, "box"))
+            same = both >= _LEAST_IOU * union
+            same &= _column(mine, "class_id")[:, None] == _column(theirs, "class_id")
+            same &= np.abs(_column(mine, "score")[:, None] - _column(theirs, "score")) <= _SCORE_WITHIN
+            found += int(same.any(axis=1).sum())
+    return found, total
+
+
+def _column(objects: list[dict[str, Any]], name: str) -> np.ndarray:
+    return np.array([one[name] for one in objects], np.float32)

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from streamkit.bench import limits, trial
-from streamkit.bench.child import lines
-from streamkit.bench.clips import lengthen, scratch_folder
-from streamkit.bench.networks import network
-from streamkit.bench.table import HEAD, Measurement, a_source, best, binding, told_in_a_line
+from streamkit.bench.child import run_spec
+from streamkit.bench.inputs import lengthen, network, scratch_folder
+from streamkit.bench.table import HEAD, Measurement, best, binding, growth_per_source, summary_line
 from streamkit.core.errors import ConfigError, StreamkitError
 from streamkit.runtime.execution.sizes import cores
 
@@ -76,8 +75,9 @@ class GpuBenchOptions:
         return self
 
 
+@dataclass
 class GpuBenchmark:
-    """Runs the measurements, and tells each as it is made.
+    """Runs the measurements, and prints each one.
 
     Args:
         options: what to measure.
@@ -86,21 +86,21 @@ class GpuBenchmark:
         keep: called whenever there is a new result.
     """
 
-    def __init__(
-        self,
-        options: GpuBenchOptions,
-        folder: Path,
-        echo: Callable[[str], None],
-        keep: Callable[[GpuBenchmark], None] | None = None,
-    ) -> None:
-        self.options, self.folder, self.echo, self._keep = options, folder, echo, keep
-        self.rows: list[Measurement] = []
-        self.left_out: list[str] = []
-        self.machine: dict[str, Any] = {}
-        self.clips: dict[str, Path] = {}
-        self.packet_bytes: dict[str, float] = {}
-        self._begun, self._last = time.monotonic(), dict[str, float]()
-        self.model, self.network = network(options.model, options.data, folder, options.dtype)
+    options: GpuBenchOptions
+    folder: Path
+    echo: Callable[[str], None]
+    keep: Callable[[GpuBenchmark], None] = lambda made: None
+    rows: list[Measurement] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    machine: dict[str, Any] = field(default_factory=dict)
+    clips: dict[str, Path] = field(default_factory=dict)
+    packet_bytes: dict[str, float] = field(default_factory=dict)
+    _begun: float = field(default_factory=time.monotonic)
+    _last: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        options = self.options
+        self.model, self.network = network(options.model, options.data, self.folder, options.dtype)
 
     def all(self) -> None:
         """Run all measurements that fit into the time limit."""
@@ -113,7 +113,7 @@ class GpuBenchmark:
         self.echo(f"{self.network}; packets {packets}")
         self.echo(HEAD)
         self._parts()
-        self._paced()  # asked for by name; what the time is not enough for is of the wholes
+        self._paced()  # requested explicitly: at the time limit, whole pipelines are skipped first
         for batch in self.options.batches:
             for codec in self.clips:
                 self._whole(codec, self._base(codec), batch)
@@ -157,11 +157,9 @@ class GpuBenchmark:
             {codec: str(clip) for codec, clip in self.clips.items()}, list(options.sources), list(options.batches),
             str(self._pipeline(next(iter(self.clips)), 1)), options.set_, options.device, options.seconds,
         )  # fmt: skip
-        path = self.folder / "limits.json"
-        path.write_text(json.dumps(asdict(spec)), encoding="utf-8")
-        with closing(lines("streamkit.bench.limits", str(path), until_s=self._until_s)) as told:
+        with closing(run_spec("streamkit.bench.limits", spec, self.folder, self._until_s)) as results:
             try:
-                for found in told:
+                for found in results:
                     if "error" in found:
                         raise StreamkitError(found["error"])
                     if "machine" in found:
@@ -174,7 +172,7 @@ class GpuBenchmark:
                         self._leave_out(f"parts alone with batches over {row.batch}")
                         return
             except TimeoutError:
-                self._leave_out("parts alone that were not measured before the time was over")
+                self._leave_out("parts alone that were not measured before the time limit")
 
     # ---------------------------------------------------------------------------------------------------- the whole
 
@@ -202,7 +200,7 @@ class GpuBenchmark:
             found = trial.measure(spec, self.folder, self._until_s)
         except TimeoutError:
             shutil.rmtree(self._out, ignore_errors=True)
-            self._leave_out(f"{title}: stopped, the time was over")
+            self._leave_out(f"{title}: stopped at the time limit")
             return
         if "jsonl" in stages and not found.error:
             self._check_records(found)
@@ -241,7 +239,7 @@ class GpuBenchmark:
         path.write_text(json.dumps(plan), encoding="utf-8")
         return path
 
-    def _check_records(self, found: trial.Found) -> None:
+    def _check_records(self, found: trial.TrialResult) -> None:
         """Check that every frame has its record, then delete the records."""
         written = sum(path.read_bytes().count(b"\n") for path in self._out.glob("*.jsonl"))
         shutil.rmtree(self._out, ignore_errors=True)
@@ -272,36 +270,34 @@ class GpuBenchmark:
 
     def summary(self) -> dict[str, dict[str, Any]]:
         """The main results, by codec."""
-        told = {}
+        found = {}
         for codec in self.clips:
             whole = best(self.rows, what="whole", codec=codec)
             if whole is None or not whole.fps or whole.found is None:
                 continue
             decode, infer = best(self.rows, what="decode", codec=codec), best(self.rows, what="infer")
             like = {"what": "whole", "codec": codec, "batch": whole.batch, "processes": whole.processes}
-            told[codec] = {
+            found[codec] = {
                 "whole_fps": whole.fps, "sources": whole.sources, "batch": whole.batch,
                 "processes": whole.processes,
                 "decode_fps": decode and decode.fps, "infer_fps": infer and infer.fps, "of_limit": whole.of_limit,
                 "binds": next(iter(whole.uses), None), "uses": whole.uses, "lock_free": whole.found.lock_free,
                 "to_device_bytes": whole.found.to_device, "to_host_bytes": whole.found.to_host,
                 "packet_bytes": self.packet_bytes[codec], "start_s": whole.found.start_s,
-                "device_mb_a_source": a_source(self.rows, "device_mb", **like),
-                "host_mb_a_source": a_source(self.rows, "host_mb", **like),
+                "device_mb_a_source": growth_per_source(self.rows, "device_mb", **like),
+                "host_mb_a_source": growth_per_source(self.rows, "host_mb", **like),
             }  # fmt: skip
-        return told
+        return found
 
     def _add(self, row: Measurement) -> None:
         self.rows.append(row)
         self.echo(str(row))
-        if self._keep is not None:
-            self._keep(self)
+        self.keep(self)
 
     def _leave_out(self, what: str) -> None:
         self.left_out.append(what)
         self.echo(f"left out: {what}")
-        if self._keep is not None:
-            self._keep(self)
+        self.keep(self)
 
     def _spent(self) -> float:
         return time.monotonic() - self._begun
@@ -366,6 +362,6 @@ def bench(options: GpuBenchOptions, out: Path | None, echo: Callable[[str], None
         made = GpuBenchmark(options, Path(name), echo, keep)
         made.all()
         for codec, one in made.summary().items():
-            echo(told_in_a_line(codec, one))
+            echo(summary_line(codec, one))
         keep(made, complete=True)
     return 1 if any(row.found is not None and row.found.error for row in made.rows) else 0

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamkit.bench.trial import Found
+from streamkit.bench.trial import TrialResult
 
 HEAD = (
     f"{'what':<20} {'codec':<5} {'sources':>7} {'batch':>5} {'frames/s':>9} {'of limit':>8} {'lock free':>9} "
@@ -38,7 +38,7 @@ class Measurement:
     batch: int = 0
     of_limit: float | None = None
     uses: dict[str, float] = field(default_factory=dict)
-    found: Found | None = None
+    found: TrialResult | None = None
     processes: int = 1
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{share:.1%}"
 
 
-def binding(found: Found, cores: int, **of: float | None) -> dict[str, float]:
+def binding(found: TrialResult, cores: int, **of: float | None) -> dict[str, float]:
     """Utilization by resource, the highest first, which is the bottleneck.
 
     Args:
@@ -87,8 +87,8 @@ def best(rows: Iterable[Measurement], **like: Any) -> Measurement | None:
     return max(fitting, key=lambda row: row.fps, default=None)
 
 
-def a_source(rows: Iterable[Measurement], attribute: str, **like: Any) -> float | None:
-    """How much an attribute of `Found` grows with each source after the first; None if unknown."""
+def growth_per_source(rows: Iterable[Measurement], attribute: str, **like: Any) -> float | None:
+    """How much an attribute of `TrialResult` grows with each source after the first; None if unknown."""
     seen = {
         row.sources: getattr(row.found, attribute)
         for row in rows
@@ -100,7 +100,7 @@ def a_source(rows: Iterable[Measurement], attribute: str, **like: Any) -> float 
     return float(round((seen[many] - seen[few]) / (many - few), 2))
 
 
-def told_in_a_line(codec: str, one: dict[str, Any]) -> str:
+def summary_line(codec: str, one: dict[str, Any]) -> str:
     """The summary of a codec in one line."""
     text = f"{codec}: {one['whole_fps']:,.0f} frames/s ({one['sources']} sources, batch {one['batch']})"
     if one["of_limit"] is not None:

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from streamkit.bench import cpu, graph_cost
-from streamkit.bench.compare import agreement, objects_by_frame
+from streamkit.bench.cpu import agreement, objects_by_frame
+from streamkit.bench.inputs import data_folder
 from streamkit.core.errors import ConfigError
 
 
@@ -74,7 +75,7 @@ def test_growth_compares_the_end_with_the_first_tenth():
 
 def test_missing_data_is_told(tmp_path):
     with pytest.raises(ConfigError, match="--data"):
-        cpu.data_folder(tmp_path)
+        data_folder(tmp_path)
 
 
 def test_a_command_that_fails_is_told_with_what_it_said():

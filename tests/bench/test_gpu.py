@@ -118,7 +118,7 @@ def test_a_run_for_which_the_time_is_over_is_stopped_and_its_outputs_are_gone(ro
     made = gpu.GpuBenchmark(options(root), tmp_path, print)
     made.clips = made.options.clips
     made._whole("h264", 2, 3)
-    assert made.left_out == ["whole, h264, 2 sources, batch 3: stopped, the time was over"]
+    assert made.left_out == ["whole, h264, 2 sources, batch 3: stopped at the time limit"]
     assert made.rows == []
     assert not (tmp_path / "out").exists()
     made._last["whole"] = made.options.max_s  # the first of a kind is thought to take as long as one of the whole
@@ -171,7 +171,7 @@ def test_a_record_that_is_missing_is_an_error(root, tmp_path):
     made = gpu.GpuBenchmark(options(root), tmp_path, print)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "s000.jsonl").write_text("{}\n{}\n")
-    found = gpu.trial.Found(frames_in_all=3)
+    found = gpu.trial.TrialResult(frames_in_all=3)
     made._check_records(found)
     assert found.error == "2 records of 3 frames were written"
     assert not (tmp_path / "out").exists()
