@@ -12,20 +12,21 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
 from streamkit.bench import limits, trial
 from streamkit.bench.child import run_spec
 from streamkit.bench.inputs import lengthen, network, scratch_folder
-from streamkit.bench.table import HEAD, Measurement, best, binding, growth_per_source, summary_line
+from streamkit.bench.table import HEAD, Measurement, best, binding, fps_of, growth_per_source, summary_line
 from streamkit.core.errors import ConfigError, StreamkitError
 from streamkit.runtime.execution.sizes import cores
 
 WHOLE_S, QUICK_S = 360.0, 60.0  # how long all of it may take by default, and in its quick form
 _FOR_PARTS = 0.4  # of the time there is
 _REALTIME_FPS = 30
-_BEHIND = "whole + stages"
+_EXTRA = "whole + stages"
 _DECODERS = 7
 
 
@@ -114,30 +115,27 @@ class GpuBenchmark:
         self.echo(HEAD)
         self._parts()
         self._paced()  # requested explicitly: at the time limit, whole pipelines are skipped first
-        for batch in self.options.batches:
-            for codec in self.clips:
-                self._whole(codec, self._base(codec), batch)
-        for sources in self.options.sources:
-            for codec in self.clips:
-                if sources != self._base(codec):
-                    for batch in self.options.batches if self.options.grid else (self._best_batch(codec),):
-                        self._whole(codec, sources, batch)
+        options = self.options
+        for batch, codec in product(options.batches, self.clips):
+            self._whole(codec, self._base(codec), batch)
+        for sources, codec in product(options.sources, self.clips):
+            if sources != self._base(codec):
+                for batch in options.batches if options.grid else (self._best_batch(codec),):
+                    self._whole(codec, sources, batch)
         for codec in self.clips:
+            at_best = self._base(codec), self._best_batch(codec)
             for decoders in (1, _DECODERS):
                 self._whole(codec, 1, self._best_batch(codec), f"one file, {decoders} decoders", decoders)
-            self._whole(codec, self._base(codec), self._best_batch(codec), "decode + preprocess")
-            if self.options.extra_stages:
-                self._whole(codec, self._base(codec), self._best_batch(codec), _BEHIND)
-            for processes in self.options.processes:
+            for what in ("decode + preprocess", *([_EXTRA] if options.extra_stages else [])):
+                self._whole(codec, *at_best, what)
+            for processes in options.processes:
                 if processes > 1:
-                    self._whole(codec, self._base(codec), self._best_batch(codec), processes=processes)
+                    self._whole(codec, *at_best, processes=processes)
 
     def _paced(self) -> None:
         """Measure sources in real time, in the requested numbers of sources and processes."""
-        for processes in self.options.processes:
-            for codec in self.clips:
-                for sources in self.options.realtime:
-                    self._whole(codec, sources, 0, "paced", processes=processes)
+        for processes, codec, sources in product(self.options.processes, self.clips, self.options.realtime):
+            self._whole(codec, sources, 0, "paced", processes=processes)
 
     def _check(self) -> None:
         """Report problems of the pipeline, such as a misspelt option in `set_`, before anything runs."""
@@ -187,7 +185,7 @@ class GpuBenchmark:
             self._leave_out(title)
             return
         begun = time.monotonic()
-        stages = ("detect", *(options.extra_stages if what in (_BEHIND, "paced") else ()), "jsonl")
+        stages = ("detect", *(options.extra_stages if what in (_EXTRA, "paced") else ()), "jsonl")
         if what == "decode + preprocess":
             stages = ("preprocess",)
         pace = _REALTIME_FPS if what == "paced" else None
@@ -206,11 +204,9 @@ class GpuBenchmark:
             self._check_records(found)
         row = Measurement(what, found.fps, codec, sources, batch, found=found, processes=processes)
         if not found.error:
-            decode = best(self.rows, what="decode", codec=codec, sources=sources) if not decoders else None
-            network = best(self.rows, what="infer", batch=batch) if "detect" in stages else None
-            row.uses = binding(
-                found, cores(), decoder=decode.fps if decode else None, network=network.fps if network else None
-            )
+            decoder = None if decoders else fps_of(self.rows, what="decode", codec=codec, sources=sources)
+            network = fps_of(self.rows, what="infer", batch=batch) if "detect" in stages else None
+            row.uses = binding(found, cores(), decoder=decoder, network=network)
             row.of_limit = self._of_limit(codec, found.fps) if "detect" in stages and pace is None else None
         self._add(row)
         self._last[what] = time.monotonic() - begun
@@ -220,9 +216,8 @@ class GpuBenchmark:
         pace: int | None = None, decoders: int | None = None,
     ) -> Path:  # fmt: skip
         """Write the pipeline of a run; return its path."""
-        source: dict[str, Any] = {"uri": str(self.clips[codec]), "loop": True}
-        source |= {"pace": pace} if pace else {}
-        source |= {"decoders": decoders} if decoders else {}
+        given = {"uri": str(self.clips[codec]), "loop": True, "pace": pace, "decoders": decoders}
+        source = {name: value for name, value in given.items() if value is not None}
         known = {
             "preprocess": {"model": self.model},
             "detect": {"model": self.model},
@@ -264,9 +259,8 @@ class GpuBenchmark:
 
     def _of_limit(self, codec: str, fps: float) -> float | None:
         """A speed relative to the lesser of decoding alone and inference alone, each at its best."""
-        parts = best(self.rows, what="decode", codec=codec), best(self.rows, what="infer")
-        known = [row.fps for row in parts if row is not None]
-        return round(fps / min(known), 4) if len(known) == 2 and min(known) else None
+        decode, infer = fps_of(self.rows, what="decode", codec=codec), fps_of(self.rows, what="infer")
+        return round(fps / min(decode, infer), 4) if decode and infer else None
 
     def summary(self) -> dict[str, dict[str, Any]]:
         """The main results, by codec."""
@@ -275,12 +269,12 @@ class GpuBenchmark:
             whole = best(self.rows, what="whole", codec=codec)
             if whole is None or not whole.fps or whole.found is None:
                 continue
-            decode, infer = best(self.rows, what="decode", codec=codec), best(self.rows, what="infer")
             like = {"what": "whole", "codec": codec, "batch": whole.batch, "processes": whole.processes}
             found[codec] = {
                 "whole_fps": whole.fps, "sources": whole.sources, "batch": whole.batch,
                 "processes": whole.processes,
-                "decode_fps": decode and decode.fps, "infer_fps": infer and infer.fps, "of_limit": whole.of_limit,
+                "decode_fps": fps_of(self.rows, what="decode", codec=codec),
+                "infer_fps": fps_of(self.rows, what="infer"), "of_limit": whole.of_limit,
                 "binds": next(iter(whole.uses), None), "uses": whole.uses, "lock_free": whole.found.lock_free,
                 "to_device_bytes": whole.found.to_device, "to_host_bytes": whole.found.to_host,
                 "packet_bytes": self.packet_bytes[codec], "start_s": whole.found.start_s,
@@ -308,13 +302,10 @@ class GpuBenchmark:
         return self._begun + self.options.max_s
 
     def report(self, *, complete: bool) -> dict[str, Any]:
-        """All results so far, as JSON values."""
-        options = self.options
-        clips = {codec: str(path) for codec, path in options.clips.items()}
-        data = None if options.data is None else str(options.data)
+        """All results so far, as values for JSON; paths as `Path`."""
         return {
             "schema": "streamkit-bench/1", "complete": complete, "machine": self.machine, "network": self.network,
-            "settings": {**asdict(options), "clips": clips, "data": data}, "summary": self.summary(),
+            "settings": asdict(self.options), "summary": self.summary(),
             "rows": [asdict(row) for row in self.rows], "left_out": list(self.left_out),
         }  # fmt: skip
 
@@ -356,7 +347,7 @@ def bench(options: GpuBenchOptions, out: Path | None, echo: Callable[[str], None
 
     def keep(made: GpuBenchmark, *, complete: bool = False) -> None:
         if write is not None:
-            write(json.dumps(made.report(complete=complete), indent=2) + "\n", last=complete)
+            write(json.dumps(made.report(complete=complete), indent=2, default=str) + "\n", last=complete)
 
     with scratch_folder() as name:
         made = GpuBenchmark(options, Path(name), echo, keep)

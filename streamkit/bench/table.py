@@ -87,6 +87,12 @@ def best(rows: Iterable[Measurement], **like: Any) -> Measurement | None:
     return max(fitting, key=lambda row: row.fps, default=None)
 
 
+def fps_of(rows: Iterable[Measurement], **like: Any) -> float | None:
+    """The speed of the fastest of the rows with the given attributes; None if there is none."""
+    found = best(rows, **like)
+    return None if found is None else found.fps
+
+
 def growth_per_source(rows: Iterable[Measurement], attribute: str, **like: Any) -> float | None:
     """How much an attribute of `TrialResult` grows with each source after the first; None if unknown."""
     seen = {

@@ -6,6 +6,7 @@ Pydantic collects the errors; `problems` adds file, line and column.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -38,10 +39,15 @@ class _By:
         return core_schema.no_info_plain_validator_function(self.read)
 
 
+def require(holds: object, value: Any, what: str) -> None:
+    """Raise ValueError unless the value is valid."""
+    if not holds:
+        raise ValueError(f"must be {what}, got {value!r}")
+
+
 def text(value: Any) -> str:
     """Validate non-empty text; a folded YAML text becomes one line."""
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"must be text, got {value!r}")
+    require(isinstance(value, str) and value.strip(), value, "text")
     return " ".join(value.split())
 
 
@@ -85,8 +91,7 @@ def sha256(value: Any) -> str:
     """Validate a SHA-256 sum; returned in lower case."""
     if not isinstance(value, str):
         raise ValueError("must be text: put quotes around it")
-    if len(value) != 64 or set(value.lower()) - set("0123456789abcdef"):
-        raise ValueError(f"must be 64 hexadecimal digits, got {value!r}")
+    require(re.fullmatch("[0-9a-fA-F]{64}", value), value, "64 hexadecimal digits")
     return value.lower()
 
 
@@ -104,8 +109,7 @@ def number(value: Any) -> float:
 def above_zero(value: Any) -> float:
     """Validate a number above 0."""
     found = number(value)
-    if found <= 0:
-        raise ValueError(f"must be above 0, got {value!r}")
+    require(found > 0, value, "above 0")
     return found
 
 
@@ -114,8 +118,7 @@ def within(most: float) -> Callable[[Any], float]:
 
     def read(value: Any) -> float:
         found = number(value)
-        if not 0 <= found <= most:
-            raise ValueError(f"must be 0 to {most:g}, got {value!r}")
+        require(0 <= found <= most, value, f"0 to {most:g}")
         return found
 
     return read
@@ -126,8 +129,7 @@ def per_channel(read: Callable[[Any], float]) -> Callable[[Any], tuple[float, fl
 
     def three(value: Any) -> tuple[float, float, float]:
         values = value if isinstance(value, list) else [value] * 3
-        if len(values) != 3:
-            raise ValueError(f"must be one number or one for each of 3 channels, got {value!r}")
+        require(len(values) == 3, value, "one number or one for each of 3 channels")
         first, second, third = (read(item) for item in values)
         return first, second, third
 
@@ -136,8 +138,8 @@ def per_channel(read: Callable[[Any], float]) -> Callable[[Any], tuple[float, fl
 
 def positive(value: Any) -> int:
     """Validate a whole number of pixels, at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"must be a whole number of pixels, at least 1, got {value!r}")
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    require(whole and value >= 1, value, "a whole number of pixels, at least 1")
     return value
 
 
@@ -157,16 +159,15 @@ def resize_to(value: Any, info: Any) -> int:
 
 def size(value: Any) -> tuple[int, int]:
     """Validate width and height in pixels."""
-    if not isinstance(value, list) or len(value) != 2:
-        raise ValueError(f"must be [width, height] in pixels, got {value!r}")
+    require(isinstance(value, list) and len(value) == 2, value, "[width, height] in pixels")
     return positive(value[0]), positive(value[1])
 
 
 def keypoints(value: Any) -> Skeleton:
     """Validate a list of names, or the name of a known set of keypoints."""
     if isinstance(value, list):
-        if not value or not all(isinstance(name, str) and name for name in value) or len(set(value)) < len(value):
-            raise ValueError(f"must be a list of names, each once, got {value!r}")
+        names = value and all(isinstance(name, str) and name for name in value)
+        require(names and len(set(value)) == len(value), value, "a list of names, each once")
         return Skeleton(tuple(value))
     return SKELETONS[one_of(value, SKELETONS)]
 
@@ -174,8 +175,8 @@ def keypoints(value: Any) -> Skeleton:
 def skeleton(value: Any, info: Any) -> Skeleton:
     """Validate the lines between keypoints: pairs of their names."""
     names = info.data.get("keypoints", Skeleton()).names
-    if not isinstance(value, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in value):
-        raise ValueError(f"must be a list of pairs of keypoints such as [[left_hip, left_knee]], got {value!r}")
+    pairs = isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value)
+    require(pairs, value, "a list of pairs of keypoints such as [[left_hip, left_knee]]")
     for name in (name for pair in value for name in pair if name not in names):
         raise ValueError(f"names the point {name!r}, which keypoints lacks{did_you_mean(str(name), names)}")
     return Skeleton(names, tuple((names.index(first), names.index(second)) for first, second in value))
@@ -184,8 +185,8 @@ def skeleton(value: Any, info: Any) -> Skeleton:
 def labels(value: Any, info: Any) -> tuple[str, ...]:
     """Validate a list of names, a text file with one per line, or the name of a known list."""
     if isinstance(value, list):
-        if not value or any(isinstance(name, (list, dict)) or name is None for name in value):
-            raise ValueError(f"must be a list of class names, got {value!r}")
+        names = value and not any(isinstance(name, (list, dict)) or name is None for name in value)
+        require(names, value, "a list of class names")
         return tuple(str(name) for name in value)
     name = text(value)
     if name in KNOWN:

@@ -113,7 +113,7 @@ def test_everything_that_does_not_fit(test_data, tmp_path):
         check_model(card)
     texts = [problem.text for problem in caught.value.problems]
     assert len(texts) == 2
-    assert "input.size says 640 x 416 (width, height), but yolox_nano_dyn.onnx takes 416 x 416" in texts
+    assert "input.size is 640 x 416 (width, height), but yolox_nano_dyn.onnx takes 416 x 416" in texts
     assert any("80 classes" in text and "the label list has 2" in text for text in texts)
     assert all(problem.file == str(card.path) for problem in caught.value.problems)
 
