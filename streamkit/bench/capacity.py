@@ -1,6 +1,6 @@
 """`run.py capacity PIPELINE.yaml`: how many streams of a pipeline's kind a device can run, and what limits it.
 
-The number is measured: the pipeline runs with N paced copies of its sources in a process of its own, with increasing N,
+The number is measured: the pipeline runs with N paced copies of its sources in a separate process, with increasing N,
 until copies fall behind or frames come late; a binary search then finds the largest N that works.
 """
 
@@ -18,7 +18,7 @@ from streamkit.bench import trial
 from streamkit.core.errors import ConfigError, StreamkitError
 from streamkit.runtime.execution.sizes import cores
 
-_KEPT = 0.97  # of the frames that are due in the time measured; one frame at each end is chance
+_KEPT = 0.97  # share of the due frames; one frame at each end of the measurement may be missing
 _FULL = 0.85
 _FINE = 16  # N is found within a sixteenth
 
@@ -83,7 +83,7 @@ class Capacity:
 
     def __str__(self) -> str:
         uses = ", ".join(f"{name} {share:.0%}" for name, share in self.shares.items())
-        return f"{self.streams} streams fit; what gives out first: {self.gives_out} (used: {uses})"
+        return f"{self.streams} streams fit; the bottleneck: {self.gives_out} (used: {uses})"
 
 
 def largest(fits: Callable[[int], bool], start: int, most: int) -> int:
@@ -143,7 +143,7 @@ class Search:
         failed = [attempt for attempt in self.attempts if attempt.trouble is not None]
         first = min(failed, key=lambda one: one.streams, default=self.attempts[-1])
         if first.found.error and streams == 0:
-            raise StreamkitError(f"not one stream runs: {first.found.error}")
+            raise StreamkitError(f"no stream runs: {first.found.error}")
         shares = used(first.found, cores())
         return Capacity(streams, gives_out(first, shares), shares, self.attempts)
 
@@ -171,7 +171,7 @@ class Search:
             return f"{found.dropped} frames were dropped"
         p95_ms, most_ms = found.latency.get("p95_ms"), self.options.max_latency_s * 1e3
         if p95_ms is None:
-            return "no frame came through in time"
+            return "no frame passed the graph in time"
         if p95_ms > most_ms:
             return f"frames are late, more than {most_ms:.0f} ms"
         rates = [self.rates[number % len(self.rates)] for number in range(streams)]
@@ -208,8 +208,8 @@ def gives_out(attempt: Attempt, shares: dict[str, float]) -> str:
         return first[0]
     busy = max(attempt.found.stages.items(), key=lambda item: item[1], default=None)
     if busy is not None and busy[1] >= _FULL:
-        return f"the thread of {busy[0]}, at work {busy[1]:.0%} of the time"
-    return "latency: nothing that is measured is used up; a lower batch.max_wait or a higher --max-latency may help"
+        return f"the thread of {busy[0]}, busy {busy[1]:.0%} of the time"
+    return "latency: no measured resource is saturated; try a lower batch.max_wait or a higher --max-latency"
 
 
 def capacity(
@@ -246,14 +246,14 @@ def capacity(
     config = read(pipeline, set_=set_, device=device)
     check_networks(build(config))
     if isinstance(config.device, list) and len(config.device) > 1:
-        raise ConfigError("capacity measures one device, and the pipeline names several; name it with --device")
+        raise ConfigError("capacity measures one device, but the pipeline has several; select one with --device")
     chosen = choose(config.device, echo)
     write = None if out is None else report_file(out)
     with TemporaryDirectory(prefix="streamkit-capacity-") as name:
         rates = [due_a_second(source, options.fps) for source in config.sources]
         multiply(config, 1, options.fps, Path(name), _silent)  # reports errors before anything runs
         limit = f"p95 latency at most {options.max_latency_s * 1e3:.0f} ms, nothing dropped"
-        echo(f"{pipeline} on {chosen}: {limit}; outputs go to a folder of their own and are removed")
+        echo(f"{pipeline} on {chosen}: {limit}; outputs go to a temporary folder")
         answer = Search(pipeline, set_, str(chosen), options, rates, Path(name), echo)()
     echo(str(answer))
     if write is not None:

@@ -24,7 +24,7 @@ def environment() -> dict[str, str]:
 
 
 def lines(module: str, *arguments: str, until_s: float | None = None) -> Generator[dict[str, Any], None, None]:
-    """Run `python -m module arguments` and yield each JSON object that it prints on a line of its own.
+    """Run `python -m module arguments` and yield each JSON object that it prints on a separate line.
 
     Other lines, which libraries print, are skipped. A caller that stops early kills the process.
 

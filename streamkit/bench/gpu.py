@@ -23,8 +23,8 @@ from streamkit.bench.table import HEAD, Measurement, best, binding, fps_of, grow
 from streamkit.core.errors import ConfigError, StreamkitError
 from streamkit.runtime.execution.sizes import cores
 
-WHOLE_S, QUICK_S = 360.0, 60.0  # how long all of it may take by default, and in its quick form
-_FOR_PARTS = 0.4  # of the time there is
+WHOLE_S, QUICK_S = 360.0, 60.0  # time limit of all measurements by default, and with --quick
+_FOR_PARTS = 0.4  # share of the time limit
 _REALTIME_FPS = 30
 _EXTRA = "whole + stages"
 _DECODERS = 7
@@ -109,7 +109,7 @@ class GpuBenchmark:
             self.clips[codec] = self.folder / f"{codec}{clip.suffix}"
             count = lengthen(clip, self.clips[codec], self.options.frames)
             self.packet_bytes[codec] = round(self.clips[codec].stat().st_size / count, 1)
-        packets = ", ".join(f"{size:,.0f} bytes a frame in {codec}" for codec, size in self.packet_bytes.items())
+        packets = ", ".join(f"{size:,.0f} bytes per frame in {codec}" for codec, size in self.packet_bytes.items())
         self._check()
         self.echo(f"{self.network}; packets {packets}")
         self.echo(HEAD)
@@ -290,7 +290,7 @@ class GpuBenchmark:
 
     def _leave_out(self, what: str) -> None:
         self.left_out.append(what)
-        self.echo(f"left out: {what}")
+        self.echo(f"skipped: {what}")
         self.keep(self)
 
     def _spent(self) -> float:
@@ -319,7 +319,7 @@ def stages_of(path: Path) -> dict[str, Any]:
         raise ConfigError(problems)
     stages = node.plain().get("stages") if isinstance(node.plain(), dict) else None
     if not isinstance(stages, dict) or not stages or {"detect", "jsonl"} & stages.keys():
-        raise ConfigError(f"{path} must have stages, and the bench's own detect and jsonl not among them")
+        raise ConfigError(f"{path} must have stages, but not detect and jsonl, which the bench adds")
     return {name: given or {} for name, given in stages.items()}
 
 

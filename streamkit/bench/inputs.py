@@ -55,7 +55,7 @@ def data_folder(given: Path | None) -> Path:
 
 
 def scratch_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder in memory if there is one with 2 GiB free, else among the temporary files."""
+    """A folder in memory if there is one with 2 GiB free, else a temporary folder."""
     memory = Path("/dev/shm")
     there = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ROOM
     return tempfile.TemporaryDirectory(prefix="streamkit-bench-", dir=memory if there else None)
@@ -68,7 +68,7 @@ def clip_of(codec: str, data: Path) -> Path:
         ConfigError: there is none.
     """
     if codec not in CLIPS:
-        raise ConfigError(f"bench gpu has clips of {' and '.join(CLIPS)}, not of {codec!r}; give one with --clip")
+        raise ConfigError(f"bench gpu has clips of {' and '.join(CLIPS)}, not of {codec!r}; name a clip with --clip")
     path = data / CLIPS[codec]
     if not path.is_file():
         raise ConfigError(
@@ -99,22 +99,22 @@ def lengthen(clip: Path, out: Path, frames: int) -> int:
     try:
         packets = [(bytes(p), p.pts, p.dts, p.duration, p.is_keyframe) for p in demuxer.packets()]
         if not packets or any(None in packet[1:3] for packet in packets):
-            raise SourceError(f"{clip} cannot be made longer: it has packets without times")
+            raise SourceError(f"{clip} cannot be made longer: it has packets without timestamps")
         base = demuxer.stream.time_base
         first, last = min(packet[1] for packet in packets), max(packet[1] for packet in packets)
-        turn = (last - first) * len(packets) // max(1, len(packets) - 1)  # one step beyond the last picture
-        turns = -(-frames // len(packets))
+        length = (last - first) * len(packets) // max(1, len(packets) - 1)  # one step beyond the last frame
+        times = -(-frames // len(packets))
         with av.open(str(out), "w") as output:
             stream = output.add_stream_from_template(demuxer.stream)
-            for number in range(turns):
+            for number in range(times):
                 for data, pts, dts, duration, keyframe in packets:
                     packet = av.Packet(data)
-                    packet.pts, packet.dts, packet.duration = pts + number * turn, dts + number * turn, duration
+                    packet.pts, packet.dts, packet.duration = pts + number * length, dts + number * length, duration
                     packet.time_base, packet.is_keyframe, packet.stream = base, keyframe, stream
                     output.mux(packet)
     finally:
         demuxer.close()
-    return turns * len(packets)
+    return times * len(packets)
 
 
 def network(model: str | None, data: Path | None, folder: Path, dtype: Literal["f16", "f32"]) -> tuple[str, str]:
@@ -156,9 +156,9 @@ def half(given: Path, out: Path) -> None:
     except ImportError as error:
         raise ConfigError(
             f"bench gpu converts YOLOX-nano to f16, and the package {error.name} is missing: pip install onnx "
-            "onnxconverter-common; or --dtype f32, or --model CARD with a network of your own"
+            "onnxconverter-common; or --dtype f32, or --model CARD with your network"
         ) from error
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # it tells of each weight so small that f16 rounds it
+        warnings.simplefilter("ignore", UserWarning)  # it warns of each weight that f16 rounds
         made = convert_float_to_float16(onnx.load(given))
     onnx.save(made, out)

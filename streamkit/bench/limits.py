@@ -159,12 +159,12 @@ def _rate(stage: Any, given: Batch, lane: Any, table: str, seconds: float) -> fl
     for _ in range(_WARM):
         once()
     lane.settle()
-    begun, turns = time.monotonic(), 0
+    begun, batches = time.monotonic(), 0
     while time.monotonic() < begun + seconds:
         once()
-        turns += 1
+        batches += 1
     lane.settle()
-    return turns * len(given) / (time.monotonic() - begun)
+    return batches * len(given) / (time.monotonic() - begun)
 
 
 def _fresh(given: Batch) -> Batch:

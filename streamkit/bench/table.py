@@ -117,5 +117,5 @@ def summary_line(codec: str, one: dict[str, Any]) -> str:
     text += f"; most used: {one['binds']}"
     for kind in ("device", "host"):
         if one[f"{kind}_mb_a_source"] is not None:
-            text += f"; {one[f'{kind}_mb_a_source']:,.0f} MB of {kind} memory for each further source"
+            text += f"; {one[f'{kind}_mb_a_source']:,.0f} MB of {kind} memory for each additional source"
     return text

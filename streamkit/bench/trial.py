@@ -183,7 +183,7 @@ class _Observer:
             time.sleep(0.005)
         if not stopped():
             late = sum(not state.frames for state in states.values())
-            what = f"{late} of {len(states)} sources gave no frame" if late else "no frame came through the graph"
+            what = f"{late} of {len(states)} sources delivered no frame" if late else "no frame passed the graph"
             self._found.error = f"{what} within {spec.start_s:g} s"
         return False
 

@@ -128,7 +128,7 @@ def find_card(name: str, folder: Path | None = None) -> Path:
     if given.suffix == ".onnx":
         raise ModelError(
             f"model {name!r} is a network, not a card: write a card {given.with_suffix('.yaml').name} beside it "
-            "(task, family, file, input, labels) and name that"
+            "(task, family, file, input, labels) and use the card's name"
         )
     if given.suffix in (".yaml", ".yml") or len(given.parts) > 1:
         path = folder / given
@@ -164,7 +164,7 @@ def _siblings(path: Path) -> list[str]:
 
 
 def family_of(card: Card) -> Family:
-    """The family of a card, reading as the card says."""
+    """Return the card's family, with the card's `select`."""
     from streamkit.models import families
 
     return families.family(card.family).selecting(card.select)

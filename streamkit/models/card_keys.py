@@ -67,7 +67,7 @@ def family(value: Any, info: Any) -> str:
     if task not in (None, found.task):
         fitting = ", ".join(name for name, one in FAMILIES.items() if one.task == task)
         way = f"; the families of {task}: {fitting}" if fitting else ""
-        raise ValueError(f"{found.name} is for task: {found.task}, and the card says {task}{way}")
+        raise ValueError(f"{found.name} is for task: {found.task}, but the card has task: {task}{way}")
     return found.name
 
 
@@ -140,7 +140,7 @@ def positive(value: Any) -> int:
     """Validate a whole number of pixels, at least 1."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     require(whole and value >= 1, value, "a whole number of pixels, at least 1")
-    return value
+    return int(value)
 
 
 def padding(value: Any) -> float | tuple[float, float, float]:

@@ -123,7 +123,7 @@ def _tensor(file: Path, node: Any) -> TensorInfo:
     kind = _DTYPES.get(node.type.removeprefix("tensor(").removesuffix(")"))
     if kind is None:
         raise ModelError(f"{file}: {node.name} is {node.type}, which arrays cannot hold")
-    # ONNX Runtime gives a negative number or None for a dimension that the file says nothing about.
+    # ONNX Runtime returns a negative number or None for a dimension that is not in the file.
     dims = tuple(None if isinstance(dim, int) and dim < 0 else dim for dim in node.shape)
     return TensorInfo(node.name, np.dtype(kind), dims)
 
@@ -132,10 +132,10 @@ def _image_input(file: Path, inputs: Mapping[str, TensorInfo]) -> TensorInfo:
     """Return the only input of shape (batch, 3, height, width) or (batch, height, width, 3)."""
     found = [n for n in inputs.values() if len(n.dims) == 4 and (n.shape[1] in (3, None) or n.shape[3] == 3)]
     if len(found) != 1:
-        told = ", ".join(f"{node.name} {list(node.dims)}" for node in inputs.values()) or "none"
+        listed = ", ".join(f"{node.name} {list(node.dims)}" for node in inputs.values()) or "none"
         raise ModelError(
             f"{file} must have one input of rank 4, (batch, 3, height, width) or (batch, height, width, 3), "
-            f"for the images; its inputs are: {told}"
+            f"for the images; its inputs are: {listed}"
         )
     return found[0]
 

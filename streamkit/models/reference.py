@@ -24,7 +24,7 @@ _LUMA = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722), "bt2020": (0.2627, 
 
 
 def rgb(surface: Surface, width: int, height: int) -> np.ndarray:
-    """Convert an NV12 surface to RGB, (height, width, 3) float32, 0..255, not rounded; chroma sited as it says."""
+    """Convert an NV12 surface to RGB, (height, width, 3) float32, 0..255, not rounded, by its chroma siting."""
     data, color = surface.data.astype(np.float64), surface.color
     chroma = data[surface.height :].reshape(surface.height // 2, surface.width // 2, 2)
     chroma = chroma[: (height + 1) // 2, : (width + 1) // 2]
@@ -222,9 +222,9 @@ def _ssd(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray
     (wide, high), names = spec.size, outputs.keys()
     if {"detection_boxes", "detection_scores", "detection_classes"} <= names:
         boxes, scores, labels = (outputs[f"detection_{kind}"] for kind in ("boxes", "scores", "classes"))
-        said = int(outputs["num_detections"].item()) if "num_detections" in names else len(boxes)
+        count = int(outputs["num_detections"].item()) if "num_detections" in names else len(boxes)
         top, left, bottom, right = boxes.T
-        return np.column_stack([left * wide, top * high, right * wide, bottom * high, scores, labels])[:said]
+        return np.column_stack([left * wide, top * high, right * wide, bottom * high, scores, labels])[:count]
     if {"bboxes", "scores", "labels"} <= names:
         return np.column_stack([outputs["bboxes"] * (wide, high, wide, high), outputs["scores"], outputs["labels"]])
     if {"boxes", "scores", "labels"} <= names:

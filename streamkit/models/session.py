@@ -52,8 +52,8 @@ class Session:
 
         Args:
             file: the ONNX file.
-            device: where it runs. For a GPU, create the session with that GPU and a CuPy stream of its own current, and
-                use it only on that stream and thread.
+            device: where it runs. For a GPU, create the session while that GPU and a separate CuPy stream are current,
+                and use it only on that stream and thread.
             providers: names from `PROVIDERS`, in order of preference; by default (`cuda`, `cpu`) for a GPU. Each must
                 load. Without `cpu` at the end, a network with a node that only the CPU can run is rejected.
             threads: CPU threads for one run.
@@ -120,9 +120,9 @@ class Session:
     ) -> dict[str, tuple[int, ...]]:
         """Run every batch size once, the largest first, so that no later run waits for tuning or allocation.
 
-        On a GPU each size gets an ONNX Runtime session with weights of its own: a session caches cuDNN's plans only for
-        the shape it ran last, and making them again takes seconds. The CPU needs no tuning: there, only the smallest
-        size is run, to detect a broken network before the first frame.
+        On a GPU each size gets a separate ONNX Runtime session with its own weights: a session caches cuDNN's plans
+        only for the shape it ran last, and making them again takes seconds. The CPU needs no tuning: there, only the
+        smallest size is run, to detect a broken network before the first frame.
 
         Args:
             batch_sizes: all sizes that will occur.

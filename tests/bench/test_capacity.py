@@ -46,7 +46,7 @@ def search(tmp_path, rates=(25.0, 10.0), **options):
         (TrialResult(fps=58.0, latency=GOOD), "fall behind, 60 frames/s are due"),
         (TrialResult(fps=60, latency=GOOD, dropped=2), "2 frames were dropped"),
         (TrialResult(fps=60, latency={**GOOD, "p95_ms": 151}), "late, more than 150 ms"),
-        (TrialResult(fps=60), "no frame came through"),
+        (TrialResult(fps=60), "no frame passed the graph"),
         (TrialResult(error="no room for a surface"), "no room for a surface"),
     ],
 )
@@ -74,7 +74,7 @@ def test_shares_that_could_be_measured_come_in_order():
             {"cores": 0.4},
             "the thread of detect.infer",
         ),
-        ("late", TrialResult(stages={"jsonl": 0.1}), {"cores": 0.4}, "latency: nothing"),
+        ("late", TrialResult(stages={"jsonl": 0.1}), {"cores": 0.4}, "latency: no measured"),
         ("no room", TrialResult(error="no room for a surface of 1920x1080"), {"cores": 0.0}, "device memory"),
         ("died", TrialResult(error="it died"), {"cores": 0.0}, "it died"),
         (None, TrialResult(), {"cores": 0.99}, "nothing up to 8 streams"),
@@ -96,7 +96,7 @@ def test_the_pipeline_that_ships_is_measured_and_its_outputs_left_alone(root, tm
     assert [attempt["streams"] for attempt in answer["attempts"]] == [1, 2]
     assert answer["gives_out"] == "nothing up to 2 streams"
     assert 0 < answer["shares"]["cores"] <= 1.1
-    assert told[-1].startswith("2 streams fit; what gives out first: nothing up to 2 streams")
+    assert told[-1].startswith("2 streams fit; the bottleneck: nothing up to 2 streams")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["answer.json", "samples"]
 
 

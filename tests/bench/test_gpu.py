@@ -87,7 +87,7 @@ def test_parts_that_take_too_much_of_the_time_are_left_out(root, tmp_path, monke
     made._parts()
     assert [row.what for row in made.rows] == ["decode", "decode", "preprocess", "infer", "postprocess"]
     assert made.left_out == ["parts alone with batches over 2"]
-    assert "left out: parts alone with batches over 2" in told
+    assert "skipped: parts alone with batches over 2" in told
 
 
 def test_what_there_is_no_time_for_is_left_out_or_stopped(root, tmp_path):
@@ -102,7 +102,7 @@ def test_what_there_is_no_time_for_is_left_out_or_stopped(root, tmp_path):
     made.all()
     assert time.monotonic() - begun_s < 9.0 + 3.0  # what is killed takes a moment to end
     assert made.left_out
-    assert all(f"left out: {one}" in told for one in made.left_out)
+    assert all(f"skipped: {one}" in told for one in made.left_out)
     assert len(kept) == len(made.rows) + len(made.left_out)
     assert [len(one["rows"]) + len(one["left_out"]) for one in kept] == list(range(1, len(kept) + 1))
     assert not (tmp_path / "out").exists() or made.rows[-1].what == "paced"

@@ -50,7 +50,7 @@ def test_packets_without_times_are_refused(tmp_path, test_data):
             if packet.size and number < 30:
                 packet.stream = stream
                 output.mux(packet)
-    with pytest.raises(SourceError, match="without times"):
+    with pytest.raises(SourceError, match="without timestamps"):
         lengthen(bare, tmp_path / "long.mp4", 100)
 
 

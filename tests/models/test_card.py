@@ -148,7 +148,7 @@ def test_missing_card(tmp_path):
 
 def test_a_family_of_another_task(tmp_path):
     assert problems(tmp_path, GOOD.replace("task: detect", "task: embed")) == [
-        "2:9: family yolov8 is for task: detect, and the card says embed; the families of embed: embedding"
+        "2:9: family yolov8 is for task: detect, but the card has task: embed; the families of embed: embedding"
     ]
 
 

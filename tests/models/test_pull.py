@@ -211,7 +211,9 @@ def test_a_folder_of_cards_that_is_a_link_is_no_trouble(tmp_path, address):
     assert pull(load_card(tmp_path / "mine" / "net.yaml")) == tmp_path / "cards" / "net.onnx"
 
 
-TOO_LARGE = "an ONNX file has at most 2 GiB; nothing was kept: url must be that of the network, not of an archive or page"
+TOO_LARGE = (
+    "an ONNX file has at most 2 GiB; nothing was kept: url must be that of the network, not of an archive or page"
+)
 
 
 def test_a_length_above_2_gib_is_refused_before_a_byte_is_written(card, address):

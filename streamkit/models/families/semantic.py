@@ -2,7 +2,7 @@
 
 | output | format |
 | --- | --- |
-| (N, C, h, w) or (N, h, w, C) | a score per class, such as DeepLab's; the best wins, the first of equal ones |
+| (N, C, h, w) or (N, h, w, C) | a score per class, such as DeepLab's; the best wins, of equal scores the first |
 | (N, h, w) or (N, 1, h, w), integers | the class itself |
 """
 

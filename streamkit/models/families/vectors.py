@@ -69,7 +69,7 @@ class Probabilities(Vector):
 
 
 class Embedding(Vector):
-    """(N, D) embeddings such as re-identification, scaled to length 1: the dot product of two is their cosine."""
+    """(N, D) embeddings, as for re-identification, scaled to length 1: the dot product of two is their cosine."""
 
     name = "embedding"
     task = "embed"

@@ -107,9 +107,9 @@ class Yolov8Pose(Yolov8):
         values = shape[1] - 4 - classes if isinstance(shape[1], int) and shape[1] > 0 else 3
         if values < 3 or values % 3:
             raise ValueError(
-                f"family {self.name}: output {name!r} of shape {tuple(shape)} has {shape[1]} values an anchor, which "
-                f"are not 4, a score for each of the card's {classes} labels, and 3 a point; give the card the labels "
-                "or the family of this network"
+                f"family {self.name}: output {name!r} of shape {tuple(shape)} has {shape[1]} values per anchor, which "
+                f"are not 4, a score for each of the card's {classes} labels, and 3 per point; give the card the "
+                "labels or the family of this network"
             )
 
     def points(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> int | None:
