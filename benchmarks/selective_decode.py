@@ -92,12 +92,12 @@ def _read(
 
     clock = time.process_time if device.kind == "cpu" else time.perf_counter
     counters = Counters()
-    thinning = FrameSampler(every, fps) if every > 1 or fps is not None else None
+    sampler = FrameSampler(every, fps) if every > 1 or fps is not None else None
     taken = FrameSampler(every, fps)
     begun_s = clock()
     with closing(VideoReader(path, device, shared_pool(device), counters, print, threads=threads)) as reader:
         seen = frames = 0
-        for number, frame in reader.pictures(thinning=thinning, **part):
+        for number, frame in reader.frames(sampler=sampler, **part):
             seen, frames = seen + 1, frames + taken.takes(number, frame.pts_s)
     return frames, seen + counters[UNWANTED], clock() - begun_s
 

@@ -75,7 +75,7 @@ def decode_alone(clip: str, device: Device, sources: int, seconds: float) -> flo
         share_cores(device)
         with closing(VideoReader(clip, device, pool, Counters(), to_stderr, threads=threads)) as reader:
             while not stopped():
-                for _ in reader.pictures():
+                for _ in reader.frames():
                     counts[number] += 1
                     if stopped():
                         return
@@ -137,7 +137,7 @@ def first_frames(clip: str, device: Device, count: int) -> list[Frame]:
     frames: list[Frame] = []
     with closing(VideoReader(clip, device, shared_pool(device), Counters(), to_stderr)) as reader:
         while len(frames) < count:
-            for index, image in reader.pictures():
+            for index, image in reader.frames():
                 frames.append(Frame("clip", index, image.pts_s, image.width, image.height, image.surface))
                 if len(frames) == count:
                     break

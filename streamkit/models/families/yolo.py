@@ -27,8 +27,7 @@ import numpy as np
 from streamkit.core.data import Array, Detections
 from streamkit.models.families.base import Columns, Family, Rest
 from streamkit.ops import masks
-from streamkit.ops.box_coding import Coding
-from streamkit.ops.candidates import best_class, given_class
+from streamkit.ops.candidates import Coding, best_class, given_class
 from streamkit.ops.nms import Packed
 
 

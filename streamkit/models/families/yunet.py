@@ -15,8 +15,7 @@ import numpy as np
 
 from streamkit.core.data import Array
 from streamkit.models.families.base import Columns, Family
-from streamkit.ops.box_coding import FACE_OUTPUTS
-from streamkit.ops.candidates import faces
+from streamkit.ops.candidates import FACE_OUTPUTS, faces
 
 _WIDTHS = {"cls": 1, "obj": 1, "bbox": 4, "kps": 10}
 
