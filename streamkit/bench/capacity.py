@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from streamkit.bench import trial
+from streamkit.bench.table import utilization
 from streamkit.core.errors import ConfigError, StreamkitError
 from streamkit.runtime.execution.sizes import cores
 
@@ -183,16 +184,13 @@ class Search:
 
 def used(found: trial.TrialResult, cores_there: int) -> dict[str, float]:
     """Utilization by resource, the highest first; only resources that could be measured."""
-    shares = {"cores": max(found.cores_used / cores_there, found.cores_busy or 0.0)}
-    if found.lock_free is not None:
-        shares["interpreter lock"] = 1.0 - found.lock_free
-    if found.gpu is not None:
-        shares["GPU"] = found.gpu
-    if found.decoder is not None:
-        shares["decoder"] = found.decoder
-    if found.device_mb is not None and found.device_total_mb:
-        shares["device memory"] = found.device_mb / found.device_total_mb
-    return {name: round(share, 3) for name, share in sorted(shares.items(), key=lambda item: -item[1])}
+    shares = {
+        "interpreter lock": None if found.lock_free is None else 1.0 - found.lock_free,
+        "GPU": found.gpu,
+        "decoder": found.decoder,
+        "device memory": found.device_mb and found.device_total_mb and found.device_mb / found.device_total_mb,
+    }
+    return utilization(found, cores_there, shares)
 
 
 def gives_out(attempt: Attempt, shares: dict[str, float]) -> str:
@@ -251,7 +249,7 @@ def capacity(
     write = None if out is None else report_file(out)
     with TemporaryDirectory(prefix="streamkit-capacity-") as name:
         rates = [due_a_second(source, options.fps) for source in config.sources]
-        multiply(config, 1, options.fps, Path(name), _silent)  # reports errors before anything runs
+        multiply(config, 1, options.fps, Path(name), lambda text: None)  # reports errors before anything runs
         limit = f"p95 latency at most {options.max_latency_s * 1e3:.0f} ms, nothing dropped"
         echo(f"{pipeline} on {chosen}: {limit}; outputs go to a temporary folder")
         answer = Search(pipeline, set_, str(chosen), options, rates, Path(name), echo)()
@@ -260,7 +258,3 @@ def capacity(
         found: dict[str, Any] = {"schema": "streamkit-capacity/1", "device": str(chosen), **asdict(answer)}
         write(json.dumps(found, indent=2) + "\n")
     return 0 if answer.streams else 1
-
-
-def _silent(text: str) -> None:
-    return

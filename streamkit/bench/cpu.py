@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ class CpuBenchmark:
     def all(self) -> list[Figure]:
         """Run all measurements, and report each value as it is found."""
         found: list[Figure] = []
-        steps: list[Callable[[], list[Figure]]] = [lambda name=name: self.speed(name) for name in THRESHOLDS]  # type: ignore[misc]
+        steps: list[Callable[[], list[Figure]]] = [partial(self.speed, name) for name in THRESHOLDS]
         for step in [*steps, self.graph_cost, self.memory, self.start]:
             for figure in step():
                 self.echo(str(figure))
@@ -106,14 +107,12 @@ class CpuBenchmark:
     def streamkit_side(self, name: str) -> dict[str, Any]:
         """Run the pipeline once: frames, seconds from the first frame to the last, start-up seconds, memory."""
         path, out = self.pipeline(name)
-        report = self.folder / f"{name}-report.json"
+        path_of_report = self.folder / f"{name}-report.json"
         limit = () if self.frames is None else ("--limit", str(self.frames))
-        whole_s, memory_mb, _ = _measured([*_COMMAND, "run", str(path), "--report", str(report), *limit])
-        found = json.loads(report.read_text(encoding="utf-8"))
-        return {
-            "frames": found["frames"], "seconds": found["seconds"], "start_s": whole_s - found["seconds"],
-            "memory_mb": memory_mb, "out": out,
-        }  # fmt: skip
+        whole_s, memory_mb, _ = _measured([*_COMMAND, "run", str(path), "--report", str(path_of_report), *limit])
+        report = json.loads(path_of_report.read_text(encoding="utf-8"))
+        found = {name: report[name] for name in ("frames", "seconds")}
+        return {**found, "start_s": whole_s - found["seconds"], "memory_mb": memory_mb, "out": out}
 
     def plain_side(self, name: str) -> dict[str, Any]:
         """Run the plain loop once; returns the same values as `streamkit_side`."""
@@ -164,7 +163,7 @@ class CpuBenchmark:
 
     def start(self) -> list[Figure]:
         """The time to import streamkit, and to check a pipeline."""
-        imported = [float(_output([sys.executable, "-c", _IMPORT])) for _ in range(2 * self.runs + 1)]
+        imported = [float(_measured([sys.executable, "-c", _IMPORT])[2]) for _ in range(2 * self.runs + 1)]
         shipped = _ROOT / "pipeline.yaml"
         path = shipped if shipped.is_file() else self.pipeline("yolox-nano")[0]
         checked = [_measured([*_COMMAND, "check", str(path)])[0] for _ in range(self.runs)]
@@ -174,7 +173,8 @@ class CpuBenchmark:
         ]
 
     def _probe(self, *arguments: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(_output([sys.executable, "-m", "streamkit.bench.graph_cost", *arguments]))
+        _, _, output = _measured([sys.executable, "-m", "streamkit.bench.graph_cost", *arguments])
+        found: dict[str, Any] = json.loads(output)
         return found
 
 
@@ -222,10 +222,6 @@ def _measured(command: Sequence[str]) -> tuple[float, float, str]:
             text = errors.read().decode(errors="replace")[-2000:]
             raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}:\n{text}")
         return seconds, usage.ru_maxrss * 1024 / 1e6, output.read().decode()
-
-
-def _output(command: Sequence[str]) -> str:
-    return _measured(command)[2]
 
 
 def _growth(name: str, run: dict[str, Any]) -> Figure:

@@ -74,11 +74,16 @@ def binding(found: TrialResult, cores: int, **of: float | None) -> dict[str, flo
         cores: number of CPU cores.
         of: the speed of a part alone in frames per second, such as `decoder=8000`, if known.
     """
-    shares = {name: found.fps / fps for name, fps in of.items() if fps}
-    if found.lock_free is not None:
-        shares["lock"] = 1.0 - found.lock_free
-    shares["cores"] = max(found.cores_used / cores, found.cores_busy or 0.0)
-    return {name: round(share, 3) for name, share in sorted(shares.items(), key=lambda item: -item[1])}
+    shares: dict[str, float | None] = {name: found.fps / fps if fps else None for name, fps in of.items()}
+    shares["lock"] = None if found.lock_free is None else 1.0 - found.lock_free
+    return utilization(found, cores, shares)
+
+
+def utilization(found: TrialResult, cores: int, shares: dict[str, float | None]) -> dict[str, float]:
+    """Add the cores to the known ones of these shares, and sort them, the highest first."""
+    known = {name: share for name, share in shares.items() if share is not None}
+    known["cores"] = max(found.cores_used / cores, found.cores_busy or 0.0)
+    return {name: round(share, 3) for name, share in sorted(known.items(), key=lambda item: -item[1])}
 
 
 def best(rows: Iterable[Measurement], **like: Any) -> Measurement | None:
