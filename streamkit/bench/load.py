@@ -20,7 +20,7 @@ _SLEEP_S = (0.001, 0.003)
 
 
 @dataclass(slots=True)
-class Snapshot:
+class RunSnapshot:
     """The counters of a run at one time.
 
     Attributes:
@@ -45,7 +45,7 @@ class Snapshot:
     busy_s: dict[str, float]
     latency: dict[str, np.ndarray]
 
-    def rate_since(self, before: Snapshot) -> float:
+    def rate_since(self, before: RunSnapshot) -> float:
         """Frames per second of all processes together, each by its own times."""
         return sum(
             (frames - earlier) / (at_s - begun_s)
@@ -55,7 +55,7 @@ class Snapshot:
             if at_s > begun_s
         )
 
-    def latency_since(self, before: Snapshot) -> dict[str, float]:
+    def latency_since(self, before: RunSnapshot) -> dict[str, float]:
         """p50, p95 and p99 since `before`, of the end of the graph with the highest p95."""
         found = []
         for name, counts in self.latency.items():
@@ -66,7 +66,7 @@ class Snapshot:
         return max(found, key=lambda one: one["p95_ms"], default={})
 
 
-def snapshot(pipeline: Any) -> Snapshot:
+def snapshot(pipeline: Any) -> RunSnapshot:
     """Take a snapshot of a `Pipeline` or a `WorkerFleet`."""
     report = pipeline.report(0)
     busy = {name: stage["seconds"] / stage["instances"] for name, stage in report["stages"].items()}
@@ -74,7 +74,7 @@ def snapshot(pipeline: Any) -> Snapshot:
     dropped = sum(n for name, n in report["counts"].items() if "dropped" in name)
     frames, counted_s = zip(*pipeline.counted(), strict=True)
     cpu_s = sum(map(_cpu_s, pipeline.pids))
-    return Snapshot(
+    return RunSnapshot(
         time.monotonic(), cpu_s, list(frames), list(counted_s), dropped, core_times(), so_far(), busy, latency
     )
 

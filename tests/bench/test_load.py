@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from streamkit.bench.load import LockWatch, Snapshot
+from streamkit.bench.load import LockWatch, RunSnapshot
 from streamkit.runtime.execution.future import side_by_side
 from streamkit.runtime.execution.meters import Histogram
 
@@ -84,7 +84,7 @@ def test_before_it_has_looked_it_says_nothing():
 
 
 def snapshot(frames, counted_s, latency=None):
-    return Snapshot(0.0, 0.0, frames, counted_s, 0, None, (0, 0), {}, latency or {})
+    return RunSnapshot(0.0, 0.0, frames, counted_s, 0, None, (0, 0), {}, latency or {})
 
 
 def test_each_process_is_counted_by_its_own_time():
