@@ -146,10 +146,10 @@ class Watch:
             time.sleep(_TICK_S)
             now_s = time.monotonic()
             late_s = max(late_s, now_s - begun_s - _TICK_S)
-            for node, one in list(self.pipeline._runners):
+            for one in list(self.pipeline._runners):
                 call = one.call
                 if call is not None and now_s - call[0] > worst_s:
-                    worst_s, worst = now_s - call[0], node.id
+                    worst_s, worst = now_s - call[0], one.node.id
             stalled = now_s - begun_s - _TICK_S > _STALL_S or worst_s > _STALL_S
             if stalled and now_s - logged_s > 0.25 and len(self.log.stacks) < 60:
                 logged_s = now_s
@@ -170,7 +170,7 @@ class Watch:
             counts.update(Counters.total([state.counters, state.drops]))
             counts["in"] += state.frames
             counts["out"] += state.out
-        for _, one in list(pipeline._runners):
+        for one in list(pipeline._runners):
             counts.update(Counters.total([one.counters]))
         counts["surfaces"] = len(self._surfaces._made)
         new = {
