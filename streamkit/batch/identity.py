@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from streamkit import __version__
-from streamkit.batch.dataset_sinks import PREFIX
 from streamkit.batch.job import BatchSettings, VideoFile
+from streamkit.batch.pipeline import PREFIX, attach
 from streamkit.config.plan import Graph, Node
 
 _CARD = ("task", "family", "input", "labels", "score", "iou", "skeleton")
@@ -35,8 +35,6 @@ def pipeline_identity(graph: Graph, settings: BatchSettings) -> dict[str, Any]:
     Raises:
         ConfigError: a model's file is missing, or a format does not exist.
     """
-    from streamkit.batch.dataset import attach
-
     kept = attach(graph, settings)
     ids = {node.table for node in kept.nodes.values()}
     own = [node for node in kept.nodes.values() if node.id.startswith(f"{PREFIX}.")]
@@ -57,7 +55,7 @@ def pipeline_identity(graph: Graph, settings: BatchSettings) -> dict[str, Any]:
         "models": dict(_models(kept)),
         "plugins": dict(_plugins(kept)),
         **({"strict": True} if settings.strict else {}),
-        "look": dataclasses.asdict(settings.look),
+        "look": dataclasses.asdict(settings.selection),
         "formats": sorted(settings.formats),
         "records": {
             node.id.removeprefix(f"{PREFIX}."): {

@@ -268,7 +268,7 @@ def test_without_credentials(stored, monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     s3fs.S3FileSystem.clear_instance_cache()
-    with pytest.raises(ConfigError, match=r"there are no credentials to ask with; set AWS_ACCESS_KEY_ID"):
+    with pytest.raises(ConfigError, match=r"credentials are missing; set AWS_ACCESS_KEY_ID"):
         find(["s3://gates/*.mp4"])
 
 

@@ -132,7 +132,7 @@ def test_the_corpus_is_the_same_each_time(tmp_path, made, test_data):
         (SourceError("a"), ("damaged", False)),
         (MemoryError(), ("memory", True)),
         (RuntimeError("CUDA error: out of memory"), ("memory", True)),
-        (OutputError("full"), ("output", True)),
+        (OutputError("full"), ("output", False)),
         (DeviceError("gone"), ("device", True)),
         (PermissionError(13, "no"), ("permission", False)),
         (FileNotFoundError(2, "no"), ("missing", False)),

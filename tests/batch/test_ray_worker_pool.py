@@ -15,18 +15,17 @@ from typing import Any
 import psutil
 import pytest
 
-from streamkit.batch import ray_cluster, ray_worker
+import streamkit
+from streamkit.batch import ray_cluster, ray_worker_pool
 from streamkit.batch.inputs import find
 from streamkit.batch.job import BatchJob, BatchSettings, FrameSelection
-from streamkit.batch.local_worker_pool import LocalWorkerPool
-from streamkit.batch.manager import Manager
+from streamkit.batch.manager import Manager, RunCounts
 from streamkit.batch.pipeline import config_for
 from streamkit.batch.ray_cluster import join, room
 from streamkit.batch.ray_worker_pool import RayWorkerPool
-from streamkit.batch.summary import RunCounts
 from streamkit.batch.tables import comparable
 from streamkit.batch.work import opened
-from streamkit.batch.worker_pool import WorkerDied
+from streamkit.batch.worker_pool import LocalWorkerPool, WorkerDied
 from streamkit.core.errors import ConfigError, DeviceError, MissingPackage
 from streamkit.runtime.multiprocess.children import ParentConnection
 
@@ -93,8 +92,8 @@ def at_home(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data set of one worker on this machine."""
     out = tmp_path_factory.mktemp("home") / "out"
     settings = settings_of(place, out)
-    tally = run(settings, place / "videos", LocalWorkerPool(settings, ["cpu"], cores=1))
-    assert (tally.done, tally.failed) == (6, 1)
+    counts = run(settings, place / "videos", LocalWorkerPool(settings, ["cpu"], cores=1))
+    assert (counts.done, counts.failed) == (6, 1)
     return out
 
 
@@ -129,11 +128,11 @@ def test_a_worker_and_a_node_are_lost_and_another_joins(ray_nodes, place, at_hom
     settings, lost = settings_of(place, tmp_path / "out"), []
 
     def harm(manager: Manager) -> None:
-        if not lost and manager.tally.done >= 1 and (workers := ray_nodes.workers("a")):
+        if not lost and manager.counts.done >= 1 and (workers := ray_nodes.workers("a")):
             lost.append(workers[0].pid)
             workers[0].kill()
-        ready = [hand for hand in crew.hands if hand.ready]
-        busy = ready and all(hand.jobs for hand in ready)  # or nobody would notice
+        ready = [worker for worker in crew.pooled if worker.ready]
+        busy = ready and all(worker.jobs for worker in ready)  # or nobody would notice
         if len(lost) == 1 and busy and ray_nodes.workers("b"):
             lost.append("b")
             ray_nodes.lose("b")
@@ -141,31 +140,31 @@ def test_a_worker_and_a_node_are_lost_and_another_joins(ray_nodes, place, at_hom
 
     said: list[str] = []
     crew = RayWorkerPool(settings, ray_nodes.address, say=said.append)
-    tally = run(settings, place / "videos", crew, harm)
+    counts = run(settings, place / "videos", crew, harm)
     assert len(lost) == 2
-    assert (tally.done, tally.failed) == (6, 1)
-    died = " and ".join(sorted(tally.workers_lost))
+    assert (counts.done, counts.failed) == (6, 1)
+    died = " and ".join(sorted(counts.workers_lost))
     assert re.fullmatch(
         r"the worker on \S+ (cannot be reached|is lost) .* and the worker on \S+ was killed or crashed", died
     )
-    assert sorted(said) == [f"{how}; another takes its place" for how in sorted(tally.workers_lost)]
+    assert sorted(said) == [f"{how}; a new worker replaces it" for how in sorted(counts.workers_lost)]
     assert same(at_home, tmp_path / "out")
 
 
 def test_a_cluster_that_is_not_there(batch, tmp_path):
     done = batch(tmp_path / "out", "--ray", "127.0.0.1:9")
     assert done.returncode == 2
-    assert re.search(r"^--ray 127.0.0.1:9: nothing answers \S.*: Connection refused\n\Z", done.stderr, re.MULTILINE)
+    assert re.search(r"^--ray 127.0.0.1:9: no server answers \S.*: Connection refused\n\Z", done.stderr, re.MULTILINE)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
     ("address", "told"),
     [
-        ("nowhere.invalid:6379", "nothing answers .*: Name or service not known"),
-        ("ray://127.0.0.1:10001", "name the cluster's head as host:port"),
+        ("nowhere.invalid:6379", "no server answers .*: Name or service not known"),
+        ("ray://127.0.0.1:10001", "give the cluster's head as host:port"),
         ("head", "Invalid address format: head"),
-        ("127.0.0.1:99999", "nothing answers "),
+        ("127.0.0.1:99999", "no server answers "),
     ],
 )
 def test_addresses_that_are_none(tmp_path, address, told):
@@ -194,7 +193,7 @@ def test_something_else_answers(tmp_path, monkeypatch):
     monkeypatch.setattr(ray_cluster, "_ANSWER_S", 1.0)
     with socket.create_server(("", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(ConfigError, match=f"--ray {address}: what is at .* does not answer as a Ray cluster"):
+        with pytest.raises(ConfigError, match=f"--ray {address}: the server at .* does not answer as a Ray cluster"):
             join(address, tmp_path)
 
 
@@ -208,8 +207,8 @@ def test_workers_are_asked_for_as_there_are_files(ray_nodes, place, tmp_path):
     crew = RayWorkerPool(settings, ray_nodes.address)
     try:
         most = []
-        tally = run(settings, place / "videos" / "broken.mp4", crew, lambda manager: most.append(len(crew.workers())))
-        assert tally.failed == 1
+        counts = run(settings, place / "videos" / "broken.mp4", crew, lambda manager: most.append(len(crew.workers())))
+        assert counts.failed == 1
         assert max(most) == 1
         assert crew.slots == 4  # of two workers, each a file in work and one that is opened next
     finally:
@@ -220,10 +219,10 @@ def test_a_node_with_another_version_or_another_folder_says_so(place, tmp_path, 
     settings = settings_of(place, tmp_path)
     link = ParentConnection.__new__(ParentConnection)  # nothing is said on it
     with pytest.raises(ConfigError, match=r"streamkit is .* there, and 0\.0 where"):
-        ray_worker._life(link, tmp_path / "mark", "0.0", settings, "cpu", 1, 1, (0, 1))
-    monkeypatch.setattr(ray_worker, "_SEEN_WITHIN_S", 0.1)
+        ray_worker_pool._run(link, tmp_path / "mark", "0.0", settings, "cpu", 1, 1, (0, 1))
+    monkeypatch.setattr(ray_worker_pool, "_VISIBLE_WITHIN_S", 0.1)
     with pytest.raises(ConfigError, match="on a file system that all nodes share"):
-        ray_worker._life(link, tmp_path / "mark", ray_worker.streamkit.__version__, settings, "cpu", 1, 1, (0, 1))
+        ray_worker_pool._run(link, tmp_path / "mark", streamkit.__version__, settings, "cpu", 1, 1, (0, 1))
 
 
 @pytest.fixture
@@ -274,7 +273,7 @@ def test_a_node_that_is_not_fit_is_left_out_where_others_work(crew, place):
         crew.give(job)
     assert len(crew.workers()) == 2
     await_(crew, lambda: len(crew.workers()) == 1)
-    assert [text for text in crew.said if text.endswith("where the run was started; the others go on without it")]
+    assert [text for text in crew.said if text.endswith("where the run was started; the run continues without it")]
     assert crew.workers()[0].ready
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from streamkit.batch.job import BatchJob, Outcome, VideoFile
-from streamkit.batch.worker import Doing
-from streamkit.batch.worker_pool import WorkerDied
-from streamkit.batch.worker_pool_base import PooledWorker, WorkerPoolBase
+from streamkit.batch.worker import FileProgress
+from streamkit.batch.worker_pool import PooledWorker, WorkerDied, WorkerPool
 from streamkit.core.errors import StreamkitError
 
 
@@ -41,13 +40,14 @@ class Child:
         self.joined = True
 
 
-class Made(WorkerPoolBase[Child]):
+class Made(WorkerPool):
     """A crew of such workers."""
 
     def __init__(self, count: int = 2, slots: int = 2) -> None:
         self.said: list[str] = []
         super().__init__(slots, 10.0, self.said.append)
-        self.hands = [PooledWorker(number, self.begin(number)) for number in range(count)]
+        for number in range(count):
+            self.add(number)
 
     def begin(self, number: int) -> Child:
         return Child()
@@ -55,21 +55,21 @@ class Made(WorkerPoolBase[Child]):
     def listen(self, children: Sequence[Child], timeout_s: float) -> None:
         pass
 
-    def place(self, hand: PooledWorker[Child]) -> str:
+    def place(self, hand: PooledWorker) -> str:
         return "cpu"
 
     def hears(self, number: int, kind: str, value: Any = None) -> list[Outcome | WorkerDied]:
         """A worker says something, and what waits is handed out."""
-        self.hands[number].child.words.append((kind, value))
+        self.pooled[number].child.words.append((kind, value))
         return self.wait(0.001)
 
     def ready(self) -> Made:
-        for number in range(len(self.hands)):
+        for number in range(len(self.pooled)):
             self.hears(number, "ready")
         return self
 
     def told(self) -> list[list[str]]:
-        return [hand.child.told for hand in self.hands]
+        return [hand.child.told for hand in self.pooled]
 
 
 def test_nothing_is_given_before_a_worker_is_ready():
@@ -85,7 +85,7 @@ def test_jobs_go_to_the_worker_with_most_room_and_no_worker_reads_more_than_its_
     for name in "abcde":
         crew.give(job(name))
     assert crew.told() == [["a", "c"], ["b", "d"]]
-    assert [one.key for one, _ in crew.waiting] == ["e"]
+    assert [one.key for one, _ in crew.queue] == ["e"]
     crew.hears(1, "read", "b")  # the rest of its pipeline is still at work on b
     assert crew.told() == [["a", "c"], ["b", "d", "e"]]
 
@@ -127,10 +127,10 @@ def test_a_worker_that_leaves_gets_nothing_more_and_its_end_costs_nothing():
     assert [one.job.key for one in crew.hears(0, "outcome", Outcome(job("a"), "done"))] == ["a"]
     crew.give(job("b"))
     assert crew.told() == [["a"]]
-    old = crew.hands[0]
+    old = crew.pooled[0]
     old.child.over = True
     assert crew.wait(0.001) == []
-    assert (old.child.joined, crew.hands[0] is old, crew.hands[0].done, crew.said) == (True, False, 1, [])
+    assert (old.child.joined, crew.pooled[0] is old, crew.pooled[0].done, crew.said) == (True, False, 1, [])
     crew.hears(0, "ready")
     assert crew.told() == [["b"]]
 
@@ -139,13 +139,13 @@ def test_a_worker_that_dies_tells_what_it_had_in_hand():
     crew = Made().ready()
     for name in "abc":
         crew.give(job(name))
-    crew.hands[0].child.over = True
+    crew.pooled[0].child.over = True
     (died,) = crew.wait(0.001)
     assert isinstance(died, WorkerDied)
     assert ([one.key for one in died.jobs], died.kind) == (["a", "c"], "killed")
     assert died.how == "the worker was killed by SIGKILL"
-    assert crew.said == ["the worker was killed by SIGKILL; another takes its place"]
-    assert not crew.hands[0].ready
+    assert crew.said == ["the worker was killed by SIGKILL; a new worker replaces it"]
+    assert not crew.pooled[0].ready
 
 
 def test_an_outcome_that_comes_twice_counts_once():
@@ -158,34 +158,34 @@ def test_an_outcome_that_comes_twice_counts_once():
 def test_a_worker_whose_file_gives_no_frame_for_so_long_is_ended():
     crew = Made(1).ready()
     crew.give(job("a"))
-    assert crew.gone(crew.hands[0].moved["a"][1] + 10.0) == []
-    assert not crew.hands[0].child.killed
+    assert crew.gone(crew.pooled[0].moved["a"][1] + 10.0) == []
+    assert not crew.pooled[0].child.killed
     moved_s = 3.0
-    crew.hands[0].moved["a"] = -1, moved_s
+    crew.pooled[0].moved["a"] = -1, moved_s
     for now_s, killed in ((moved_s + 10.0, False), (moved_s + 10.01, True)):
         assert crew.gone(now_s) == []
-        assert crew.hands[0].child.killed is killed
+        assert crew.pooled[0].child.killed is killed
     crew.give(job("b"))
     assert crew.told() == [["a"]]
-    crew.hands[0].child.over = True
+    crew.pooled[0].child.over = True
     (died,) = crew.gone(moved_s + 11)
-    assert (died.kind, died.how) == ("timeout", "no frame of a for 10 s: its worker was ended")
+    assert (died.kind, died.how) == ("timeout", "no frame of a for 10 s: its worker was stopped")
     assert [one.key for one in died.jobs] == ["a"]
 
 
 def test_frames_that_come_put_the_end_off_and_the_same_number_again_does_not():
     crew = Made(1).ready()
     crew.give(job("a"))
-    hand = crew.hands[0]
+    hand = crew.pooled[0]
     hand.moved["a"] = hand.moved["a"][0], 0.0
-    crew.hears(0, "doing", (Doing("a", "a", 0, 0.0),))
+    crew.hears(0, "progress", (FileProgress("a", "a", 0, 0.0),))
     frames, moved_s = hand.moved["a"]
     assert frames == 0
     assert moved_s > 0.0
     hand.moved["a"] = 0, 5.0
-    crew.hears(0, "doing", (Doing("a", "a", 0, 0.0),))
+    crew.hears(0, "progress", (FileProgress("a", "a", 0, 0.0),))
     assert hand.moved["a"] == (0, 5.0)
-    crew.hears(0, "doing", (Doing("a", "a", 1, 0.1),))
+    crew.hears(0, "progress", (FileProgress("a", "a", 1, 0.1),))
     assert hand.moved["a"][0] == 1
     assert hand.moved["a"][1] > 5.0
 
@@ -194,22 +194,22 @@ def test_of_a_file_that_is_done_nothing_is_remembered():
     crew = Made(1).ready()
     crew.give(job("a"))
     crew.hears(0, "outcome", Outcome(job("a"), "done"))
-    crew.hears(0, "doing", (Doing("a", "a", 1, 0.1),))  # sent before the outcome was
-    hand = crew.hands[0]
+    crew.hears(0, "progress", (FileProgress("a", "a", 1, 0.1),))  # sent before the outcome was
+    hand = crew.pooled[0]
     assert (hand.jobs, hand.reading, hand.moved, hand.done) == ({}, set(), {}, 1)
 
 
 def test_three_workers_in_a_row_that_die_before_they_are_ready_end_the_run():
     crew = Made(1)
     for _ in range(2):
-        crew.hands[0].child.over = True
+        crew.pooled[0].child.over = True
         assert len(crew.wait(0.001)) == 1
     crew.hears(0, "ready")  # one that came up: the count begins again
     for _ in range(3):
-        crew.hands[0].child.over = True
+        crew.pooled[0].child.over = True
         assert len(crew.gone(0.0)) == 1
-    crew.hands[0].child.over = True
-    with pytest.raises(StreamkitError, match="workers keep dying before they have opened the pipeline"):
+    crew.pooled[0].child.over = True
+    with pytest.raises(StreamkitError, match="workers repeatedly die before they have opened the pipeline"):
         crew.gone(0.0)
 
 
