@@ -204,7 +204,7 @@ class ObjectCollector:
         self._copy()
         held = [one for stage in self._copied.values() for one in stage]
         alike = itertools.groupby((chunk for _, chunk in held), lambda chunk: (chunk.stage, _form(chunk.table)))
-        tables = [self._table(_one_below_the_other(list(group))) for _, group in alike]
+        tables = [self._table(_stacked(list(group))) for _, group in alike]
         made = pa.concat_tables(tables) if tables else self._schema.empty_table()
         if len(self._copied) > 1:
             made = made.take(np.argsort(np.concatenate([frames for frames, _ in held]), kind="stable"))
@@ -218,7 +218,7 @@ class ObjectCollector:
             alike = itertools.groupby(_joined(span for _, span in held), lambda span: _form(span[0].table))
             begin = 0
             for _, group in alike:
-                chunk = _one_below_the_other([_cut(span) for span in group])
+                chunk = _stacked([_cut(span) for span in group])
                 end = begin + len(chunk.index)
                 self._copied.setdefault(stage, []).append((frames[begin:end], chunk))
                 begin = end
@@ -286,18 +286,17 @@ def _cut(span: Span) -> Chunk:
     chunk, begin, end = span
     if end - begin == len(chunk.index):
         return chunk
-    index, damaged, pts_s, numbers = (
-        part[begin:end] for part in (chunk.index, chunk.damaged, chunk.pts_s, chunk.numbers)
-    )
-    return Chunk(chunk.stage, index, damaged, pts_s, numbers, chunk.table[begin:end])
+    return Chunk(chunk.stage, *(getattr(chunk, name)[begin:end] for name in _ARRAYS), chunk.table[begin:end])
 
 
-def _one_below_the_other(chunks: list[Chunk]) -> Chunk:
+def _stacked(chunks: list[Chunk]) -> Chunk:
     if len(chunks) == 1:
         return chunks[0]
-    names = "index", "damaged", "pts_s", "numbers"
-    index, damaged, pts_s, numbers = (np.concatenate([getattr(one, name) for one in chunks]) for name in names)
-    return Chunk(chunks[0].stage, index, damaged, pts_s, numbers, Detections.concat([one.table for one in chunks]))
+    arrays = (np.concatenate([getattr(one, name) for one in chunks]) for name in _ARRAYS)
+    return Chunk(chunks[0].stage, *arrays, Detections.concat([one.table for one in chunks]))
+
+
+_ARRAYS = ("index", "damaged", "pts_s", "numbers")
 
 
 # --------------------------------------------------------------------------------------------------- events and frames

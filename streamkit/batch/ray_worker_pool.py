@@ -137,6 +137,8 @@ class RayChild:
 class RayWorkerPool(WorkerPool):
     """Workers on the nodes of a Ray cluster, as many as there are files and the cluster has room for.
 
+    Ray ends them with this process, so `abort` has nothing to do.
+
     New nodes are used; the workers of a lost node are placed where there is room, or wait for it.
 
     Args:
@@ -201,9 +203,6 @@ class RayWorkerPool(WorkerPool):
         with contextlib.suppress(OSError):
             self._mark.unlink(missing_ok=True)
         self._ray.shutdown()
-
-    def abort(self) -> None:
-        """Do nothing: Ray ends the workers of a process that exits; see `WorkerPool.abort`."""
 
     # ------------------------------------------------------------------------------------------------------------
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -42,8 +43,8 @@ def find(pattern: str) -> Iterator[VideoFile]:
     """
     with raised_as(ConfigError, pattern):
         system, path = open_system(pattern)
-        wild = any(one in path for one in "*?[")
-        root = _root(path) if wild else path
+        wild = is_wild(path)
+        root = "/".join(before_wildcard(path.split("/"))) if wild else path
         if wild:
             found = system.glob(path, detail=True)
             if not found and not system.exists(_bucket(path)):
@@ -77,7 +78,7 @@ def _with_info(system: Any, found: Mapping[str, dict[str, Any]]) -> dict[str, di
         with suppress(IndexError):  # none is left
             while not over():
                 name = left.popleft()
-                with suppress(Exception):  # each file system has its own kinds; the file fails when its turn comes
+                with suppress(Exception):  # each file system has its own errors; the file fails when it is processed
                     made[name] = dict(system.info(name))
 
     with side_by_side(*[ask] * min(_AT_ONCE - 1, len(left) - 1)) as over:
@@ -94,10 +95,10 @@ def open_system(uri: str) -> tuple[Any, str]:
     """
     word = scheme(uri)
     if is_live(uri) or word in ("hls", "test"):
-        raise ConfigError(f"{mask(uri)}: an archive is of files; a {word}:// address belongs under sources: of a YAML")
+        raise ConfigError(f"{mask(uri)}: batch processes files; put a {word}:// address under sources: in a YAML")
     if (shown := mask(uri, partitions=True)) != uri:
         raise ConfigError(
-            f"{shown}: leave the password out, and whatever else is shown as ***: addresses stand in the data set. "
+            f"{shown}: remove the password, and everything else shown as ***, because the data set stores addresses; "
             "fsspec reads passwords from the environment or from its configuration"
         )
     try:
@@ -116,7 +117,7 @@ def open_system(uri: str) -> tuple[Any, str]:
         if word in available_protocols():
             raise
         raise ConfigError(
-            f"{mask(uri)}: there is no scheme {word}://; there are s3, gs, abfs, sftp, http and what else fsspec has"
+            f"{mask(uri)}: there is no scheme {word}://; there are s3, gs, abfs, sftp, http and the others of fsspec"
         ) from error
     return system, str(path)
 
@@ -158,10 +159,14 @@ def _bucket(path: str) -> str:
     return server + between + below.strip("/").split("/")[0]
 
 
-def _root(path: str) -> str:
-    parts = path.split("/")
-    count = next(n for n, part in enumerate(parts) if any(one in part for one in "*?["))
-    return "/".join(parts[:count])
+def is_wild(pattern: str) -> bool:
+    """Whether a pattern, or a part of it, has a wildcard."""
+    return any(one in pattern for one in "*?[")
+
+
+def before_wildcard(parts: Iterable[str]) -> list[str]:
+    """The parts of a pattern before the first with a wildcard."""
+    return list(itertools.takewhile(lambda part: not is_wild(part), parts))
 
 
 # ------------------------------------------------------------------------------------------------------------- copies

@@ -18,7 +18,7 @@ from streamkit.batch.coco import merge
 from streamkit.batch.folder import Folder, manifest
 from streamkit.batch.identity import file_key, pipeline_identity
 from streamkit.batch.job import BatchJob, BatchSettings, Outcome, VideoFile, printable
-from streamkit.batch.parts import FILES, TOGETHER, parts, present, remove, row_path
+from streamkit.batch.parts import FILES, TOGETHER, parts, present, row_path, unlink
 from streamkit.batch.pipeline import recorded
 from streamkit.batch.remote import sweep
 from streamkit.batch.tables import files_schema, tables_of
@@ -167,7 +167,7 @@ def commit(settings: BatchSettings, outcome: Outcome) -> None:
         OutputError: the row cannot be written.
     """
     if outcome.status == "failed":
-        remove(settings, outcome.job.key)
+        unlink(present(settings, outcome.job.key))
     else:
         settle(dict.fromkeys(path.parent for path in parts(settings, outcome.job.key) if path.parent.is_dir()))
     schema = files_schema()

@@ -117,15 +117,12 @@ class WorkerPool:
 
     def start(self) -> None:
         """Start the workers without waiting for them. Raises StreamkitError if none can be started."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Stop the workers, and abandon files in progress."""
-        raise NotImplementedError
 
     def abort(self) -> None:
-        """Kill all workers, for a process that is about to exit at once."""
-        raise NotImplementedError
+        """Kill the workers that outlive this process, which is about to exit at once."""
 
     def begin(self, number: int) -> Any:
         """Start a worker, and return its handle."""
@@ -133,7 +130,6 @@ class WorkerPool:
 
     def listen(self, children: Sequence[Any], timeout_s: float) -> None:
         """Wait until a worker sends a message or ends, for at most `timeout_s` seconds."""
-        raise NotImplementedError
 
     def place(self, worker: PooledWorker) -> str:
         """Where a worker runs, for progress."""

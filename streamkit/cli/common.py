@@ -15,7 +15,7 @@ from streamkit.core.errors import ConfigError, DeviceError, MissingPackage, Stre
 from streamkit.core.text import printable
 
 FILE = click.argument("pipeline", type=click.Path(path_type=Path))
-SET = click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="replace a value of the YAML")
+SET = click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="replace a value of the pipeline")
 DEVICE = click.option("--device", help="replace the YAML's device: auto, cpu, cuda, cuda:N, or several: cuda:0,cuda:1")
 REPORT = click.option(
     "--report", type=click.Path(path_type=Path, dir_okay=False), help="write a JSON report of the run"

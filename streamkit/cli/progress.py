@@ -12,7 +12,7 @@ from streamkit.core.text import printable
 
 _EVERY_S = 5.0
 _NAMED = 10  # outputs that the summary names
-_OF_THRESHOLDS = "boxes removed: "  # every network has thousands: nothing is lost
+_OF_THRESHOLDS = "boxes removed: "  # normal: every network removes thousands
 
 
 class Display:
@@ -30,10 +30,6 @@ class Display:
             self.console.print(text, markup=False)
         else:
             print(text, file=sys.stderr, flush=True)
-
-    def error(self, text: str) -> None:
-        """Show the error that ended the run."""
-        self.say(text)
 
     @contextlib.contextmanager
     def watching(self, running: Any) -> Iterator[None]:
