@@ -86,6 +86,8 @@ def table(
         scale: size of all files relative to those of `probed`.
         files: number of all files.
     """
+    from rich.filesize import decimal
+
     sampled = files is not None and files > len(probed)
     if sampled:
         yield f"the headers of {len(probed):,} of {files:,} files were read; the following lines are about these"
@@ -94,7 +96,7 @@ def table(
     unknown = sum(one.probe.duration_s is None for one in good)
     unsized = sum(one.file.size is None for one in good)
     yield (
-        f"to do  {len(good):9,} files   {hours(total_s)} of video, {_bytes(_size(one.file for one in good))}"
+        f"to do  {len(good):9,} files   {hours(total_s)} of video, {decimal(_size(one.file for one in good))}"
         + (f"; {unknown:,} of them have no known duration" if unknown else "")
         + (f"; {unsized:,} of them have no known size" if unsized else "")
     )
@@ -246,11 +248,3 @@ def _scale(files: Sequence[VideoFile], chosen: Sequence[VideoFile]) -> float:
 
 def _size(files: Iterable[VideoFile]) -> int:
     return sum(file.size or 0 for file in files if not file.gone)
-
-
-def _bytes(size: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} TB"

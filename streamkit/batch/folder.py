@@ -97,8 +97,8 @@ def _row(path: str) -> FileRow:
         if not about.num_rows:
             return FileRow()
         found = (about.row_group(0).column(names.index(name)).statistics for name in FileRow._fields)
-        status, way, size = (one.min if one is not None and one.has_min_max else None for one in found)
-        return FileRow(str(status), str(way or ""), None if size is None else int(size))
+        status, place, size = (one.min if one is not None and one.has_min_max else None for one in found)
+        return FileRow(str(status), str(place or ""), None if size is None else int(size))
     except (OSError, ValueError):
         return FileRow()
 

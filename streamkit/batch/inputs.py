@@ -139,7 +139,7 @@ def _inside(folder: str) -> Iterator[str]:
 
 
 def _barred(pattern: str) -> list[str]:
-    """Folders on a pattern's way that may not be read; `glob` skips them silently."""
+    """Folders on the path of a pattern that may not be read; `glob` skips them silently."""
     parts = Path(pattern).parts
     first = len(remote.before_wildcard(parts))
     needs = Counter[int]()
@@ -165,7 +165,7 @@ def _video(path: str) -> bool:
 
 def _file(path: str, root: str) -> VideoFile:
     """The file at a path, named by its path relative to `root`."""
-    # two ways to one folder are one file; two links in it are two
+    # two paths to one folder name one file; two links in a folder are two files
     uri = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     name = printable(PurePosixPath(os.path.relpath(path, root or ".")).as_posix())
     try:

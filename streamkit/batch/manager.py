@@ -105,7 +105,7 @@ class WorkEstimate:
     def __init__(self, jobs: Sequence[BatchJob], seconds: Callable[[VideoFile], float] | None) -> None:
         self._jobs, self._done = list(jobs), list[BatchJob]()
         sizes = [job.file.size for job in self._jobs if job.file.size is not None]
-        usual = sum(sizes) / max(1, len(sizes))  # what a file counts for whose server does not tell its size
+        usual = sum(sizes) / max(1, len(sizes))  # for files of unknown size
         self._known = {
             job.key: float(max(1, usual if job.file.size is None else job.file.size)) for job in self._jobs
         }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -144,27 +144,18 @@ def _with_sinks(graph: Graph, inputs: list[str], added: list[Node]) -> Graph:
 
 
 def _inputs(graph: Graph) -> list[str]:
-    """The stages whose tables become records."""
-    recorders = [node for node in graph.nodes.values() if issubclass(node.type, (JsonlSink, CsvSink))]
-    if recorders:
-        return _once(name for node in recorders for name in _above(graph, node))
-    return _ends(graph) or [DECODE]
-
-
-def _ends(graph: Graph) -> list[str]:
-    """The last stages, except for sinks and stages that only draw."""
-    read = {name for node in graph.nodes.values() if not _passes(node) for name in _above(graph, node)}
-    return [node.id for node in graph.nodes.values() if not _passes(node) and node.id not in read]
+    """The stages whose tables become records: those that the record sinks read, or else the last ones."""
+    nodes = list(graph.nodes.values())
+    if recorders := [node for node in nodes if issubclass(node.type, (JsonlSink, CsvSink))]:
+        return list(dict.fromkeys(name for node in recorders for name in _past(graph, node, _passes)))
+    stages = [node for node in nodes if not _passes(node)]
+    read = {name for node in stages for name in _past(graph, node, _passes)}
+    return [node.id for node in stages if node.id not in read] or [DECODE]
 
 
 def _passes(node: Node) -> bool:
-    """Whether a stage passes detections on unchanged."""
+    """Whether a stage passes detections on unchanged: a sink, or a stage that only draws."""
     return issubclass(node.type, Sink) or node.type.spec.writes == ("pixels",)
-
-
-def _above(graph: Graph, node: Node) -> list[str]:
-    """The stages that a stage gets its records from, skipping sinks and stages that only draw."""
-    return _past(graph, node, _passes)
 
 
 def _past_sinks(graph: Graph, node: Node) -> list[str]:
@@ -183,7 +174,7 @@ def _past(graph: Graph, node: Node, passed: Callable[[Node], bool]) -> list[str]
         elif name not in seen:
             seen.add(name)
             todo += graph.nodes[name].inputs[::-1]
-    return _once(found)
+    return list(dict.fromkeys(found))
 
 
 def _video(graph: Graph, folder: str, inputs: list[str]) -> list[Node]:
@@ -194,16 +185,17 @@ def _video(graph: Graph, folder: str, inputs: list[str]) -> list[Node]:
             f"the format video needs encoded frames, but {writers[0].id} has "
             f"encoder: {writers[0].options['encoder']}; set encoder: auto, or omit the format"
         )
-    options = {"path": f"{folder}/{{source}}.mp4"}
+    options, drawing = {"path": f"{folder}/{{source}}.mp4"}, list[Node]()
     if writers:
         ending = ".mkv" if str(writers[0].options.get("path", "")).endswith(".mkv") else ".mp4"
         options = {**writers[0].options, "path": f"{folder}/{{source}}{ending}", "if_exists": "overwrite"}
-        return [_node(graph, f"{PREFIX}.video", Video, options, _past_sinks(graph, writers[0]))]
-    drawn = [node.id for node in graph.nodes.values() if "pixels" in node.type.spec.writes]
-    if drawn:
-        return [_node(graph, f"{PREFIX}.video", Video, options, drawn[-1:])]
-    draw = _node(graph, f"{PREFIX}.draw", Draw, {}, inputs)
-    return [draw, _node(graph, f"{PREFIX}.video", Video, options, [draw.id])]
+        inputs = _past_sinks(graph, writers[0])
+    elif drawn := [node.id for node in graph.nodes.values() if "pixels" in node.type.spec.writes]:
+        inputs = drawn[-1:]
+    else:
+        drawing = [_node(graph, f"{PREFIX}.draw", Draw, {}, inputs)]
+        inputs = [drawing[0].id]
+    return [*drawing, _node(graph, f"{PREFIX}.video", Video, options, inputs)]
 
 
 def _node(graph: Graph, id_: str, kind: type, options: dict[str, Any], inputs: list[str]) -> Node:
@@ -211,7 +203,3 @@ def _node(graph: Graph, id_: str, kind: type, options: dict[str, Any], inputs: l
     available = frozenset({"pixels"}).union(*(node.available for node in above))
     place = YamlNode({}, graph.config.file, 0, 0)
     return Node(id_, kind, options, list(inputs), RunOptions(), place, available=available)
-
-
-def _once(names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(names))

@@ -14,8 +14,8 @@ from streamkit.media.uris import is_path, local_path, mask
 if TYPE_CHECKING:
     from streamkit.media.demux import Demuxer
 
-_BLOCK_BYTES = 1 << 18  # what is read at a time of a remote file, whose header is small
-# of SourceError.CAUSES, those that have another name among files; the others keep theirs
+_BLOCK_BYTES = 1 << 18  # read at a time of a remote file, whose header is small
+# those of SourceError.CAUSES that have another name for files
 _KINDS = {"auth": "permission", "not_found": "missing", "refused": "lost", "frozen": "lost"}
 _KIND_OF: dict[type[BaseException], str] = {  # the first that fits
     MemoryError: "memory",
@@ -71,14 +71,13 @@ def probe(uri: str) -> Probe:
         with raised_as(SourceError, uri):
             system, path = open_system(uri)
             with system.open(path, "rb", block_size=_BLOCK_BYTES) as file:
-                if getattr(file, "size", 0) is None:  # it can be read from its beginning to its end and not otherwise
+                if getattr(file, "size", 0) is None:  # the server sends no ranges of it
                     return Probe()
                 with closing(Demuxer(uri, file=file)) as demuxer:
                     return _said(demuxer)
     except (StreamkitError, OSError) as error:
-        # who shows it says which file it is
-        words = describe(error).removeprefix(mask(uri)).removeprefix(":").strip()
-        return Probe(problem=words, kind=cause(error)[0])
+        text = describe(error).removeprefix(mask(uri)).removeprefix(":").strip()
+        return Probe(problem=text, kind=cause(error)[0])
 
 
 def cause(error: BaseException) -> tuple[str, bool]:
@@ -100,9 +99,9 @@ def _said(demuxer: Demuxer) -> Probe:
     info = demuxer.info
     frames, problem, kind = info.frames, None, ""
     if not info.width or not info.height:
-        problem, kind = "its pictures have no size: the header is damaged, or it holds no pictures", "damaged"
+        problem, kind = "its frames have no size: the header is damaged, or it has no frames", "damaged"
     elif demuxer.stream.duration == 0 or (info.duration_s == 0 and not frames):
-        problem, kind = "it holds no pictures", "empty"
+        problem, kind = "it has no frames", "empty"
     if frames is None and info.duration_s and info.average_rate:
         frames = round(info.duration_s * info.average_rate)
     return Probe(info.duration_s, info.codec, info.width, info.height, info.average_rate, frames, problem, kind)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _POINT = ("x", "y", "score")
 RUN_COLUMNS = ("attempts", "seconds", "finished_at")
-"""The columns of `files` that tell of the run, not of the result: they differ from one run to the next."""
+"""The columns of `files` that describe the run, not the result: they differ between runs."""
 
 
 # ---------------------------------------------------------------------------------------------------------- columns

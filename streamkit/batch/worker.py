@@ -45,7 +45,7 @@ class FileProgress:
 
 
 class BatchWorker:
-    """Keeps one pipeline open for all the files of its share; what it needs is loaded once.
+    """Keeps one pipeline open for all its files; plugins and networks are loaded once.
 
     Args:
         settings: the pipeline and the output formats.
@@ -96,19 +96,19 @@ class BatchWorker:
         try:
             with local(job.file, self.settings.out) as path:
                 state = self._warm.send(self._source(job, str(path)), read)
-        except Exception as error:  # of the fetching, or what ended the whole pipeline
+        except Exception as error:  # from the copy, or from the end of the whole pipeline
             return _failed(job, begun, *self._cause(error), _without(path, describe(error)))
         finally:
             del self._jobs[job.key], self._names[job.key]
-        facts = {**state.facts, **_troubles(state)}
-        told: dict[str, Any] = {
+        facts = {**state.facts, **_error_counts(state)}
+        counts: dict[str, Any] = {
             "frames": state.out, "objects": state.objects, "duration_s": facts.pop(LOOKED, 0.0), "facts": facts,
         }  # fmt: skip
         if state.raised is not None and not self._ends_before(state) and not self._keeps(state):
-            return _failed(job, begun, *cause(state.raised), _without(path, state.error or ""), **told)
+            return _failed(job, begun, *cause(state.raised), _without(path, state.error or ""), **counts)
         if state.failed and state.failed >= state.out:
-            return _failed(job, begun, "stage", False, f"every frame failed: {state.first_failure}", **told)
-        return Outcome(job, "done", seconds=time.perf_counter() - begun, **told)
+            return _failed(job, begun, "stage", False, f"every frame failed: {state.first_failure}", **counts)
+        return Outcome(job, "done", seconds=time.perf_counter() - begun, **counts)
 
     @property
     def over(self) -> bool:
@@ -183,18 +183,18 @@ def _without(path: Path, cause: str) -> str:
     return cause.removeprefix(mask(str(path))).lstrip(": ")
 
 
-def _failed(job: BatchJob, begun: float, kind: str, again: bool, cause: str, **told: Any) -> Outcome:
-    return Outcome(job, "failed", printable(cause), kind, again, seconds=time.perf_counter() - begun, **told)
+def _failed(job: BatchJob, begun: float, kind: str, again: bool, cause: str, **counts: Any) -> Outcome:
+    return Outcome(job, "failed", printable(cause), kind, again, seconds=time.perf_counter() - begun, **counts)
 
 
-def _troubles(state: SourceState) -> dict[str, int]:
+def _error_counts(state: SourceState) -> dict[str, int]:
     """The numbers of concealed errors, damaged frames and failed frames."""
     from streamkit.media.av_decoder import CONCEALED, UNDECODABLE
 
     counts = dict(state.counters.values)
     concealed = counts.get(CONCEALED, 0)
-    told = state.raised.damaged if isinstance(state.raised, SourceError) else 0
+    reported = state.raised.damaged if isinstance(state.raised, SourceError) else 0
     return {
-        "concealed_errors": concealed, "damaged_frames": max(told, concealed + counts.get(UNDECODABLE, 0)),
+        "concealed_errors": concealed, "damaged_frames": max(reported, concealed + counts.get(UNDECODABLE, 0)),
         "failed_frames": state.failures,
     }  # fmt: skip

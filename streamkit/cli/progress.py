@@ -94,9 +94,9 @@ def _line(running: Any) -> str:
     done = sum(state.done for state in states)
     totals = [_total(state, running.limit) for state in states]
     whole = None if None in totals else sum(totals)  # type: ignore[arg-type]
-    told = _count(running.frames, whole if whole is not None and whole >= running.frames else None)
+    count = _count(running.frames, whole if whole is not None and whole >= running.frames else None)
     opening = _opening(running)
-    return f"{told} done, {done} of {len(states)} sources ended" + (f"; {opening}" if opening else "")
+    return f"{count} done, {done} of {len(states)} sources ended" + (f"; {opening}" if opening else "")
 
 
 def _opening(running: Any) -> str:

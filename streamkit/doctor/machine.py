@@ -300,19 +300,19 @@ def gpus() -> Iterator[Finding]:
     """Every GPU with its memory, decoders and encoders, and whether networks and kernels run on it."""
     from streamkit.runtime.execution.device import gpu_count, gpu_trouble
 
-    cuda, told = driver()
+    cuda, version_or_cause = driver()
     for name in ("cupy-cuda13x", "PyNvVideoCodec"):
         version = installed(name)
         if version is not None:
             yield Finding("ok", name, version)
     if cuda is None:
-        yield Finding("ok", "GPU", f"none: {told}; device: auto runs on the CPU")
+        yield Finding("ok", "GPU", f"none: {version_or_cause}; device: auto runs on the CPU")
         return
     if cuda < _NEEDS_CUDA:
-        text = f"the driver {told} supports CUDA up to {cuda[0]}.{cuda[1]}, streamkit's packages need 13.0"
+        text = f"the driver {version_or_cause} supports CUDA up to {cuda[0]}.{cuda[1]}, streamkit's packages need 13.0"
         yield Finding("warn", "driver", text, "install NVIDIA driver 580 or newer")
         return
-    yield Finding("ok", "driver", f"{told}, up to CUDA {cuda[0]}.{cuda[1]}")
+    yield Finding("ok", "driver", f"{version_or_cause}, up to CUDA {cuda[0]}.{cuda[1]}")
     trouble = gpu_trouble()
     if trouble is not None:
         # without the packages, `device: auto` runs on the CPU; with them, something is broken

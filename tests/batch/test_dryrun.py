@@ -72,7 +72,7 @@ def test_nothing_that_can_be_read(tmp_path):
     code, said = told(find([str(tmp_path)]), tmp_path / "out")
     assert code == 1
     assert said == [
-        "to do          0 files   0.0 s of video, 0 B", "cannot         1 files   empty 1",
+        "to do          0 files   0.0 s of video, 0 bytes", "cannot         1 files   empty 1",
         "  a.mp4: empty: the file is empty",
     ]  # fmt: skip
 

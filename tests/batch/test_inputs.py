@@ -176,7 +176,7 @@ def test_a_folder_that_may_not_be_read_is_not_passed_over(archive, pattern, told
         ("gone.txt", r"there is no list gone\.txt"),
         ("@gone", r"there is no list gone"),
         ("blank.txt", r"the list blank\.txt is empty"),
-        ("bytes.txt", r"not a text in UTF-8"),
+        ("bytes.txt", r"not UTF-8 text"),
         ("lost.txt", r"none of the 2 files in the list lost\.txt exists, relative to /"),
         ("nothing.txt", r"vidoes/\*\.mp4, in the list nothing\.txt: there is no folder vidoes"),
         ("rtsp://user:secret@host/a", r"rtsp://user:\*\*\*@host/a: batch processes files"),

@@ -204,7 +204,7 @@ def test_frames_that_failed_in_a_file_that_is_done_are_told():
     counts = RunCounts(files=1)
     counts.add(done(job("a"), facts={"failed_frames": 2}))
     assert counts.exit_code == 1
-    assert any("in files that are done: 2" in text for text in lines(counts))
+    assert any("in done files: 2" in text for text in lines(counts))
 
 
 def test_damaged_frames_in_files_that_are_done_are_reported_and_no_failure():
@@ -270,7 +270,7 @@ def test_the_time_left_goes_by_bytes_and_knows_the_file_that_takes_longest(clock
 
     crew = Halfway(slots=3)
     jobs = [job("large", 800), job("b", 100), job("c", 100)]
-    counts = Manager(crew, jobs, lambda outcome: None, look=look).run()
+    counts = Manager(crew, jobs, lambda outcome: None, on_progress=look).run()
     assert counts.seconds == 30.0
     # c is done, half of b and of the large one: 100 + 50 + 400 bytes, in no time
     assert looks[0][:2] == (pytest.approx(0.55), None)
@@ -287,7 +287,7 @@ def test_the_last_large_file_is_one_workers_work(clock):
 
     lefts: list[float | None] = []
     jobs = [job("large", 800), *(job(name, 50) for name in "abcd")]
-    Manager(Halfway(slots=3), jobs, lambda outcome: None, look=look).run()
+    Manager(Halfway(slots=3), jobs, lambda outcome: None, on_progress=look).run()
     # after 5 s two are done, and half of a third and of the large one: 525 bytes of 1000. What is left is 475, of which
     # 400 are one worker's, which has half of what two workers do
     assert lefts[1] == pytest.approx(400 * 2 / (525 / 5))
@@ -318,7 +318,7 @@ def test_it_looks_twice_a_second_and_time_counts_from_the_first_worker_that_is_r
         WorkerState("cpu worker 1", 0, (), False),
         WorkerState("cpu worker 2", 0, (), ready),
     ]
-    manager = Manager(crew, [], lambda outcome: None, look=lambda manager: looks.append(clock.now_s))
+    manager = Manager(crew, [], lambda outcome: None, on_progress=lambda manager: looks.append(clock.now_s))
     for now_s in (7.0, 7.25, 7.5, 7.75, 7.875, 8.0, 8.25):
         clock.now_s, ready = now_s, now_s >= 7.75
         manager._show()

@@ -69,7 +69,7 @@ def run(
 ) -> RunCounts:
     """A whole run, as the command does it."""
     with opened(config_for(settings), settings, find([str(videos)])) as work:
-        return Manager(crew, work.jobs, work.commit, look=look).run()
+        return Manager(crew, work.jobs, work.commit, on_progress=look).run()
 
 
 def same(one: Path, other: Path) -> bool:

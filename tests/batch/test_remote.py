@@ -216,5 +216,5 @@ def test_a_dry_run_says_what_it_cannot_know(web, tmp_path, monkeypatch):
     web.tells, said = False, list[str]()
     made = settings(tmp_path / "set", PLAIN)
     assert dry_run(config_for(made, "cpu"), made, find([f"{web.address}/v/**/*.mp4"]), said.append) == 0
-    assert said[1].endswith("2 of them have no known duration; of 2 of them the size is not known")
-    assert said[2] == "  not known      2 files   their server gives no part of them alone"
+    assert said[1].endswith("2 of them have no known duration; 2 of them have no known size")
+    assert said[2] == "  unknown        2 files   their server cannot send a part of a file"

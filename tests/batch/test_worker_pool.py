@@ -138,7 +138,7 @@ def test_a_worker_that_is_killed_from_outside_is_replaced_and_its_file_done(sett
             killed.append(child.pid)
             os.kill(child.pid, signal.SIGKILL)
 
-    counts, found = run(crew, jobs_of(tmp_path, "slow", "a"), look=look, retries=0)
+    counts, found = run(crew, jobs_of(tmp_path, "slow", "a"), on_progress=look, retries=0)
     assert killed
     assert {one.status for one in found.values()} == {"done"}
     assert counts.retries >= 1
@@ -150,7 +150,7 @@ def test_stopped_it_finishes_what_workers_have(settings, crews, tmp_path):
         if (tmp_path / "slow").exists() and not manager.stopping:
             manager.stop()
 
-    counts, found = run(crews(settings, 1), jobs_of(tmp_path, "slow", *(f"n{n}" for n in range(9))), look=look)
+    counts, found = run(crews(settings, 1), jobs_of(tmp_path, "slow", *(f"n{n}" for n in range(9))), on_progress=look)
     assert found["slow.mp4"].status == "done"
     assert counts.left >= 7
     assert counts.done + counts.left == 10

@@ -130,7 +130,7 @@ def test_the_videos_that_a_run_has_written_are_not_its_own_input(run):
     assert "1 file in v/out skipped: it is the output folder of this run" in again.stderr
     assert "done          0 files" in again.stderr
     assert "skipped       1 files" in again.stderr
-    assert "would do       1 files" in run(*words, "--dry-run").stderr
+    assert "to do          1 files" in run(*words, "--dry-run").stderr
 
 
 def test_a_dry_run_writes_nothing(run, tmp_path):
