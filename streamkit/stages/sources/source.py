@@ -139,32 +139,32 @@ class VideoSource(Source):
         from streamkit.media.reader import VideoReader
         from streamkit.media.surfaces import shared_pool
 
-        context = self.context
+        context, runtime = self.context, self.context.runtime
         reader = VideoReader(
             self.uri, context.device, shared_pool(context.device), context.counters, context.log,
             threads=context.threads, low_delay=self.pace is not None, link=link,
-            spans=context.spans, on_packet=context.on_packet,
-            decoders=self.decoders if self._may_be_cut() else 1, ahead=context.ahead,
-            ring=context.packets, stream=self.stream,
+            spans=runtime.spans, on_packet=runtime.on_packet,
+            decoders=self.decoders if self._may_be_cut() else 1, ahead=runtime.executor,
+            ring=runtime.packet_buffer, stream=self.stream,
         )  # fmt: skip
         with closing(reader):
             self._pacer = None if self.pace is None else Pacer(self.pace, reader.step_s, self.phase, context.id)
             if self._pacer is not None:
-                wait = context.spans.call("wait for the pace", self._pacer.wait, waiting=True)
+                wait = runtime.spans.call("wait for the pace", self._pacer.wait, waiting=True)
             live = reader.info.live
-            context.facts.update(reader.info.facts())
+            runtime.facts.update(reader.info.facts())
             if not live and not self.keyframes:
-                context.facts["expected_frames"] = expected_frames(
-                    context.facts, self.start, self.end, self.every, self.fps, turns(self.loop)
+                runtime.facts["expected_frames"] = expected_frames(
+                    runtime.facts, self.start, self.end, self.every, self.fps, turns(self.loop)
                 )
             none = True
             for index, picture, pts_s in self._thinned(reader):
                 if none:  # a container may have them before a rotation
-                    context.facts.update(width=picture.width, height=picture.height)
+                    runtime.facts.update(width=picture.width, height=picture.height)
                     none = False
                 frame = Frame(context.id, index, pts_s, picture.width, picture.height, picture.surface)
-                frame.epoch, frame.damaged = self._epoch, picture.damaged
-                frame.packet = reader.place(picture.pts_s)
+                frame._state.epoch, frame.damaged = self._epoch, picture.damaged
+                frame._state.packet_ref = reader.place(picture.pts_s)
                 if live:
                     frame.due_s = reader.arrived_s(picture.pts_s)
                     frame.time_s = self._time_s(reader, picture, frame.due_s)

@@ -75,7 +75,7 @@ class TestPattern(Source):
         count = int(want["frames"]) or None
         every_one = ((n, None, n / rate) for n in numbers(count, rate, self.start, self.end))
         whole = {"frames": count, "fps": rate, "duration_s": None if count is None else count / rate}
-        context.facts["expected_frames"] = expected_frames(whole, self.start, self.end, self.every, self.fps, 1)
+        context.runtime.facts["expected_frames"] = expected_frames(whole, self.start, self.end, self.every, self.fps, 1)
         none = True
         with place(context.device) as put:
             for index, _, pts_s in sample_frames(every_one, self.every, self.fps):
