@@ -286,14 +286,15 @@ def _cut(span: Span) -> Chunk:
     chunk, begin, end = span
     if end - begin == len(chunk.index):
         return chunk
-    return Chunk(chunk.stage, *(getattr(chunk, name)[begin:end] for name in _ARRAYS), chunk.table[begin:end])
+    arrays = {name: getattr(chunk, name)[begin:end] for name in _ARRAYS}
+    return Chunk(chunk.stage, table=chunk.table[begin:end], **arrays)
 
 
 def _stacked(chunks: list[Chunk]) -> Chunk:
     if len(chunks) == 1:
         return chunks[0]
-    arrays = (np.concatenate([getattr(one, name) for one in chunks]) for name in _ARRAYS)
-    return Chunk(chunks[0].stage, *arrays, Detections.concat([one.table for one in chunks]))
+    arrays: dict[str, Any] = {name: np.concatenate([getattr(one, name) for one in chunks]) for name in _ARRAYS}
+    return Chunk(chunks[0].stage, table=Detections.concat([one.table for one in chunks]), **arrays)
 
 
 _ARRAYS = ("index", "damaged", "pts_s", "numbers")

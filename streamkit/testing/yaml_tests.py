@@ -312,11 +312,13 @@ def _keys(place: YamlNode, path: tuple[Any, ...]) -> list[str]:
     return [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
 
 
+@dataclass(slots=True)
 class _Reader:
     """Resolves one test against the graph."""
 
-    def __init__(self, graph: Graph, place: YamlNode, problems: list[Problem]) -> None:
-        self.graph, self.place, self.problems = graph, place, problems
+    graph: Graph
+    place: YamlNode
+    problems: list[Problem]
 
     def nodes(self) -> list[Node]:
         """The stages to run; none if their names are wrong. The rest of the test may be invalid."""
@@ -337,19 +339,20 @@ class _Reader:
         self._check_expected(written)
         return Test(written.name, self.place, nodes, frames, written.expect)
 
+    def _refuse(self, place: YamlNode, text: str) -> None:
+        self.problems.append(place.problem(text))
+
     def _stage(self, key: str, place: YamlNode) -> str | None:
         """The id of a stage in the graph; of a composite, its first part, or its last for `extract_from`."""
         name: str = place.value
         nodes, aliases = self.graph.nodes, self.graph.aliases
         if name not in nodes and name not in aliases:
-            near = did_you_mean(name, [*aliases, *nodes])
-            self.problems.append(place.problem(f"{key}: there is no stage {name!r}{near}"))
+            self._refuse(place, f"{key}: there is no stage {name!r}{did_you_mean(name, [*aliases, *nodes])}")
             return None
         if name in aliases:
             name = aliases[name] if key == "extract_from" else next(id_ for id_ in nodes if id_.startswith(f"{name}."))
         if issubclass(nodes[name].type, Sink):
-            text = f"{key}: {name} writes files, which a test does not; name a stage that makes objects or events"
-            self.problems.append(place.problem(text))
+            self._refuse(place, f"{key}: {name} writes files; name a stage that makes objects or events")
             return None
         return name
 
@@ -364,8 +367,7 @@ class _Reader:
             if above.intersection(node.readers):
                 above.add(node.id)
         if last not in below:
-            place = self.place.value["extract_from"]
-            self.problems.append(place.problem(f"extract_from: {last} does not come after {first}"))
+            self._refuse(self.place.value["extract_from"], f"extract_from: {last} does not come after {first}")
             return []
         return _to_run([node for node in nodes.values() if node.id in below & above])
 
@@ -385,13 +387,13 @@ class _Reader:
         found: dict[str, list[Frame]] = {}
         frames = []
         if not written.given:
-            self.problems.append(self.place.value["given"].problem("given has no frame"))
+            self._refuse(self.place.value["given"], "given has no frame")
         for i, given in enumerate(written.given):
             for row, name in enumerate(given.label or ()):
                 if labels and name not in labels:
                     place = self.place.follow(("given", i, "label", row))[0]
                     near = did_you_mean(name, labels, all_if_few=True)
-                    self.problems.append(place.problem(f"given.label: {card.name} has no class {name!r}{near}"))  # type: ignore[union-attr]
+                    self._refuse(place, f"given.label: {card.name} has no class {name!r}{near}")  # type: ignore[union-attr]
             source = given.source or next((source.id for source in self.graph.sources), "test")
             before = found.setdefault(source, [])
             width = given.width or (before[-1].width if before else 640)
@@ -416,11 +418,11 @@ class _Reader:
             for word in node.type.spec.reads:
                 if word in ("tensor", "outputs") and word not in there:
                     text = f"insert_at: {node.id} reads {word}, which a test cannot give; begin at an earlier stage"
-                    self.problems.append(self.place.value["insert_at"].problem(text))
+                    self._refuse(self.place.value["insert_at"], text)
                 elif word not in there:
                     column = "track_id: [1]" if word == "track_id" else f"extra: {{{word}: [1]}}"
                     text = f"given: {node.id} reads {word}; write it with the boxes, as in {column}"
-                    self.problems.append(self.place.value["given"].problem(text))
+                    self._refuse(self.place.value["given"], text)
             there.update(node.type.spec.writes)
 
     def _check_expected(self, written: WrittenTest) -> None:
@@ -429,13 +431,14 @@ class _Reader:
             value = getattr(expect, name)
             if isinstance(value, list) and len(value) != n:
                 place = self.place.value["expect"].value[name]
-                text = f"expect.{name} must have an entry for each of the {n} frames given, got {len(value)}"
-                self.problems.append(place.problem(text))
+                self._refuse(
+                    place, f"expect.{name} must have an entry for each of the {n} frames given, got {len(value)}"
+                )
         for i, event in enumerate(expect.events or ()):
             if event.stage is not None and event.stage not in self.graph.nodes:
                 place = self.place.follow(("expect", "events", i, "stage"))[0]
                 near = did_you_mean(event.stage, self.graph.nodes)
-                self.problems.append(place.problem(f"expect.events.stage: there is no stage {event.stage!r}{near}"))
+                self._refuse(place, f"expect.events.stage: there is no stage {event.stage!r}{near}")
 
 
 def _to_run(nodes: list[Node]) -> list[Node]:
