@@ -163,7 +163,7 @@ def test_no_tests_is_said():
         (["name: x", "insert_at: crosing", GIVEN, "expect: {count: 2}"],
          "13:16: insert_at: there is no stage 'crosing'; did you mean 'crossing'?"),
         (["name: x", "insert_at: all", GIVEN, "expect: {count: 2}"],
-         "13:16: insert_at: all writes files, which a test does not; name a stage that makes objects or events"),
+         "13:16: insert_at: all writes files; name a stage that makes objects or events"),
         (["name: x", "insert_at: busy", "extract_from: crossing", GIVEN, "expect: {count: 2}"],
          "14:19: extract_from: crossing does not come after busy"),
         (["name: x", "insert_at: crossing", "givn: []", GIVEN, "expect: {count: 2}"],
