@@ -62,7 +62,7 @@ class FileRow(NamedTuple):
 
 
 Seen = dict[str, tuple[tuple[int, int], FileRow]]
-"""By key, which file holds the row and when it was changed, and what it says."""
+"""By key, the inode and modification time of the row's file, and the row."""
 
 
 def statuses(out: Path, seen: Seen | None = None) -> dict[str, str]:

@@ -180,14 +180,15 @@ class Manager:
         seconds: Callable[[VideoFile], float] | None = None,
     ) -> None:
         self._pool, self._commit, self._retries, self._on_progress = pool, commit, retries, on_progress
-        self._work = deque(sorted(jobs, key=_by_size, reverse=True))
+        by_size = sorted(jobs, key=lambda job: math.inf if job.file.size is None else job.file.size, reverse=True)
+        self._work = deque(by_size)
         self._suspects: deque[BatchJob] = deque()
         self._alone: set[str] = set()
-        self._in_hand: dict[str, BatchJob] = {}
+        self._assigned: dict[str, BatchJob] = {}
         self._begun_s: float | None = None
         self._last_shown_s = 0.0
-        before = skipped + failed_before
-        self.counts = RunCounts(files=len(self._work) + before, skipped=skipped, failed_before=failed_before)
+        found = len(self._work) + skipped + failed_before
+        self.counts = RunCounts(files=found, skipped=skipped, failed_before=failed_before)
         self._todo = len(self._work)
         self._estimate = WorkEstimate(self._work, seconds)
         self.stopping = False
@@ -203,10 +204,10 @@ class Manager:
         try:
             if self._work:
                 self._pool.start()
-            while self._in_hand or ((self._work or self._suspects) and not self.stopping):
+            while self._assigned or ((self._work or self._suspects) and not self.stopping):
                 if self.stopping:
                     for job in self._pool.recall():
-                        del self._in_hand[job.key]
+                        del self._assigned[job.key]
                 else:
                     self._give()
                 for one in self._pool.wait(_POLL_S):
@@ -238,8 +239,8 @@ class Manager:
     def share(self) -> float:
         """Progress from 0 to 1: of the seconds of video, or of the bytes while those are unknown."""
         total = self._estimate.total
-        under_way = sum(work * share for work, share in self._under_way())
-        return (self._estimate.done + under_way) / total if total else 1.0
+        in_progress = sum(work * share for work, share in self._in_progress())
+        return (self._estimate.done + in_progress) / total if total else 1.0
 
     @property
     def left_s(self) -> float | None:
@@ -247,34 +248,34 @@ class Manager:
 
         The longest file in progress is a lower bound: only one worker processes it.
         """
-        share, under_way = self.share, self._under_way()
+        share, in_progress = self.share, self._in_progress()
         if share < 0.01 or self.elapsed_s < 3.0:
             return None
-        longest = max((work * (1.0 - done) for work, done in under_way), default=0.0)
+        longest = max((work * (1.0 - done) for work, done in in_progress), default=0.0)
         total = self._estimate.total
-        return max((1.0 - share) * total, longest * len(under_way)) * self.elapsed_s / (share * total)
+        return max((1.0 - share) * total, longest * len(in_progress)) * self.elapsed_s / (share * total)
 
     # ------------------------------------------------------------------------------------------------------------
 
-    def _under_way(self) -> list[tuple[float, float]]:
+    def _in_progress(self) -> list[tuple[float, float]]:
         """For each file in progress, its work, and how much of it is done, from 0 to 1."""
-        shares = {one.key: one.share for worker in self.workers() for one in worker.files}
-        return [(self._estimate.of(self._in_hand[key]), share) for key, share in shares.items() if key in self._in_hand]
+        shares, assigned = {one.key: one.share for worker in self.workers() for one in worker.files}, self._assigned
+        return [(self._estimate.of(assigned[key]), share) for key, share in shares.items() if key in assigned]
 
     def _give(self) -> None:
-        while len(self._in_hand) < self._pool.slots and (self._suspects or self._work):
+        while len(self._assigned) < self._pool.slots and (self._suspects or self._work):
             alone = bool(self._suspects)
             job = (self._suspects or self._work).popleft()
-            self._in_hand[job.key] = job
+            self._assigned[job.key] = job
             self._pool.give(job, alone)
 
     def _take(self, one: Outcome | WorkerDied) -> None:
         if isinstance(one, WorkerDied):
             self.counts.workers_lost[one.how] += 1
             for job in one.jobs:
-                self._suspect(self._in_hand.pop(job.key), one)
+                self._suspect(self._assigned.pop(job.key), one)
             return
-        job = self._in_hand.pop(one.job.key)
+        job = self._assigned.pop(one.job.key)
         self._alone.discard(job.key)
         if one.status == "failed" and one.cause_kind == "output":
             raise OutputError(one.cause)
@@ -305,7 +306,3 @@ class Manager:
         if now_s - self._last_shown_s >= _POLL_S:
             self._last_shown_s = now_s
             self._on_progress(self)
-
-
-def _by_size(job: BatchJob) -> float:
-    return math.inf if job.file.size is None else job.file.size

@@ -190,8 +190,8 @@ class RayWorkerPool(WorkerPool):
 
     def give(self, job: BatchJob, alone: bool = False) -> None:
         """Queue a job, and request another worker if there is room; see `WorkerPool.give`."""
-        in_hand = len(self.queue) + sum(len(worker.jobs) for worker in self.pooled)
-        if len(self.pooled) < min(in_hand + 1, self._wanted):
+        unfinished = len(self.queue) + sum(len(worker.jobs) for worker in self.pooled)
+        if len(self.pooled) < min(unfinished + 1, self._wanted):
             self.add(max((worker.number for worker in self.pooled), default=-1) + 1)
         super().give(job, alone)
 

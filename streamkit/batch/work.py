@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def opened(
         yield Work(
             left, sum(job.key in done for job in jobs), sum(job.key in failed for job in jobs),
             len(folder.broken),
-            lambda outcome: commit(settings, outcome), lambda: _finish(settings),
+            partial(commit, settings), partial(_finish, settings),
         )  # fmt: skip
 
 
@@ -95,7 +96,7 @@ def _jobs(pipeline: str, paths: Mapping[str, str], files: Sequence[VideoFile], d
     jobs = []
     for file in files:
         key, own = (file_key(file, pipeline, path=path) for path in (False, True))
-        if file.gone:  # says nothing of its content: what is done stays done
+        if file.gone:  # its content is unknown: a done file stays done
             key = done_at.get(printable(file.uri), key)
         elif own in paths or (key in paths and _another(file, paths[key])):
             key = own
