@@ -96,7 +96,7 @@ def test_every_way_of_breaking_is_known_by_its_cause(made):
     assert len(set(made.broken.values())) >= 6
 
 
-def test_good_files_have_all_their_pictures(made):
+def test_good_files_have_all_their_frames(made):
     for name, count in made.good.items():
         source = VideoSource(uri=str(made.folder / name))
         source.context = Context(id="a")

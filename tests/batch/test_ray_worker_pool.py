@@ -65,11 +65,11 @@ def settings_of(place: Path, out: Path, look: FrameSelection | None = None) -> B
 
 
 def run(
-    settings: BatchSettings, videos: Path, crew: Any, look: Callable[[Manager], None] = lambda manager: None
+    settings: BatchSettings, videos: Path, pool: Any, look: Callable[[Manager], None] = lambda manager: None
 ) -> RunCounts:
     """A whole run, as the command does it."""
     with opened(config_for(settings), settings, find([str(videos)])) as work:
-        return Manager(crew, work.jobs, work.commit, on_progress=look).run()
+        return Manager(pool, work.jobs, work.commit, on_progress=look).run()
 
 
 def same(one: Path, other: Path) -> bool:
@@ -131,7 +131,7 @@ def test_a_worker_and_a_node_are_lost_and_another_joins(ray_nodes, place, at_hom
         if not lost and manager.counts.done >= 1 and (workers := ray_nodes.workers("a")):
             lost.append(workers[0].pid)
             workers[0].kill()
-        ready = [worker for worker in crew.pooled if worker.ready]
+        ready = [worker for worker in pool.pooled if worker.ready]
         busy = ready and all(worker.jobs for worker in ready)  # or nobody would notice
         if len(lost) == 1 and busy and ray_nodes.workers("b"):
             lost.append("b")
@@ -139,8 +139,8 @@ def test_a_worker_and_a_node_are_lost_and_another_joins(ray_nodes, place, at_hom
             ray_nodes.add("b", core=1)
 
     said: list[str] = []
-    crew = RayWorkerPool(settings, ray_nodes.address, say=said.append)
-    counts = run(settings, place / "videos", crew, harm)
+    pool = RayWorkerPool(settings, ray_nodes.address, say=said.append)
+    counts = run(settings, place / "videos", pool, harm)
     assert len(lost) == 2
     assert (counts.done, counts.failed) == (6, 1)
     died = " and ".join(sorted(counts.workers_lost))
@@ -204,15 +204,15 @@ def test_a_gpu_is_asked_for_and_no_node_has_one(ray_nodes, place, tmp_path):
 
 def test_workers_are_asked_for_as_there_are_files(ray_nodes, place, tmp_path):
     settings = settings_of(place, tmp_path / "out")
-    crew = RayWorkerPool(settings, ray_nodes.address)
+    pool = RayWorkerPool(settings, ray_nodes.address)
     try:
         most = []
-        counts = run(settings, place / "videos" / "broken.mp4", crew, lambda manager: most.append(len(crew.workers())))
+        counts = run(settings, place / "videos" / "broken.mp4", pool, lambda manager: most.append(len(pool.workers())))
         assert counts.failed == 1
         assert max(most) == 1
-        assert crew.slots == 4  # of two workers, each a file in work and one that is opened next
+        assert pool.slots == 4  # of two workers, each a file in work and one that is opened next
     finally:
-        crew.close()
+        pool.close()
 
 
 def test_a_node_with_another_version_or_another_folder_says_so(place, tmp_path, monkeypatch):
@@ -226,23 +226,23 @@ def test_a_node_with_another_version_or_another_folder_says_so(place, tmp_path, 
 
 
 @pytest.fixture
-def crew(ray_nodes, place, tmp_path) -> Iterator[RayWorkerPool]:
-    """A crew of one worker at most, that has begun, and whose messages are kept in `said`."""
+def pool(ray_nodes, place, tmp_path) -> Iterator[RayWorkerPool]:
+    """A pool of one worker at most, that has begun, and whose messages are kept in `said`."""
     (tmp_path / "out").mkdir()
     said: list[str] = []
-    crew = RayWorkerPool(settings_of(place, tmp_path / "out"), ray_nodes.address, workers=1, say=said.append)
-    crew.said = said
-    crew.start()
-    yield crew
-    crew.close()
+    pool = RayWorkerPool(settings_of(place, tmp_path / "out"), ray_nodes.address, workers=1, say=said.append)
+    pool.said = said
+    pool.start()
+    yield pool
+    pool.close()
 
 
-def await_(crew: RayWorkerPool, what: Callable[[], bool]) -> list[Any]:
+def await_(pool: RayWorkerPool, what: Callable[[], bool]) -> list[Any]:
     """Go on until something is so; what came to an end meanwhile."""
     found, until = [], time.monotonic() + 60
     while not what():
         assert time.monotonic() < until
-        found += crew.wait(0.5)
+        found += pool.wait(0.5)
     return found
 
 
@@ -250,43 +250,43 @@ def jobs(place: Path) -> list[BatchJob]:
     return [BatchJob(file, file.name) for file in find([str(place / "videos")])]
 
 
-def unfit(crew: RayWorkerPool) -> None:
+def unfit(pool: RayWorkerPool) -> None:
     """From now on nodes have another version, as it seems; another folder comes to the same, a little later."""
-    mark, _, *rest = crew._args
-    crew._args = mark, "0.0", *rest
+    mark, _, *rest = pool._args
+    pool._args = mark, "0.0", *rest
 
 
-def test_nodes_of_which_none_is_fit_end_the_run(crew, place):
-    unfit(crew)
-    crew.give(jobs(place)[0])
+def test_nodes_of_which_none_is_fit_end_the_run(pool, place):
+    unfit(pool)
+    pool.give(jobs(place)[0])
     with pytest.raises(ConfigError, match=r"on \S+: streamkit is \S+ there, and 0\.0 where the run was started"):
-        await_(crew, lambda: False)
+        await_(pool, lambda: False)
 
 
-def test_a_node_that_is_not_fit_is_left_out_where_others_work(crew, place):
+def test_a_node_that_is_not_fit_is_left_out_where_others_work(pool, place):
     first, *more = jobs(place)
-    crew.give(first)
-    await_(crew, lambda: any(worker.ready for worker in crew.workers()))
-    unfit(crew)
-    crew._asked = crew._wanted = 2
+    pool.give(first)
+    await_(pool, lambda: any(worker.ready for worker in pool.workers()))
+    unfit(pool)
+    pool._asked = pool._wanted = 2
     for job in more:
-        crew.give(job)
-    assert len(crew.workers()) == 2
-    await_(crew, lambda: len(crew.workers()) == 1)
-    assert [text for text in crew.said if text.endswith("where the run was started; the run continues without it")]
-    assert crew.workers()[0].ready
+        pool.give(job)
+    assert len(pool.workers()) == 2
+    await_(pool, lambda: len(pool.workers()) == 1)
+    assert [text for text in pool.said if text.endswith("where the run was started; the run continues without it")]
+    assert pool.workers()[0].ready
 
 
-def test_a_worker_that_is_frozen_is_ended(crew, ray_nodes, place):
-    crew._timeout_s = 3.0
-    crew.give(jobs(place)[0])
-    await_(crew, lambda: any(worker.ready for worker in crew.workers()))
+def test_a_worker_that_is_frozen_is_ended(pool, ray_nodes, place):
+    pool._timeout_s = 3.0
+    pool.give(jobs(place)[0])
+    await_(pool, lambda: any(worker.ready for worker in pool.workers()))
     (process,) = ray_nodes.workers("a") + ray_nodes.workers("b")
     process.suspend()
-    crew.give(jobs(place)[1])
-    found = await_(crew, lambda: len(crew.said) > 0)
+    pool.give(jobs(place)[1])
+    found = await_(pool, lambda: len(pool.said) > 0)
     assert any(isinstance(one, WorkerDied) and one.kind == "timeout" for one in found)
-    await_(crew, lambda: any(worker.ready for worker in crew.workers()))  # another took its place
+    await_(pool, lambda: any(worker.ready for worker in pool.workers()))  # another took its place
     process.wait(20)  # Ray has seen to it
 
 

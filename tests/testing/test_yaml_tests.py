@@ -132,7 +132,7 @@ def test_sources_sizes_and_times_may_be_given():
     assert code == 0, said
 
 
-def test_a_whole_detector_can_run_on_plain_pictures():
+def test_a_whole_detector_can_run_on_plain_images():
     test = one("name: nothing there", "insert_at: detect", "given: [{}]", "expect: {objects: [{label: []}], count: 0}")
     assert run(test)[0] == 0
 
