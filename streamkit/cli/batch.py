@@ -20,12 +20,15 @@ def _time(value: str | float) -> float:
     """A duration as in a YAML: 5, 5s, 1min."""
     from streamkit.core.units import seconds
 
-    return seconds(float(value) if str(value).replace(".", "", 1).isdigit() else value)
+    try:
+        return seconds(float(value) if str(value).replace(".", "", 1).isdigit() else value)
+    except ValueError as error:  # click before 8.2 shows the value of a ValueError, not its text
+        raise click.BadParameter(str(error)) from None
 
 
 def _timeout(value: str | float) -> float:
     if not (found := _time(value)):
-        raise ValueError(f"must be longer than 0s, got {value}; omit it for the default")
+        raise click.BadParameter(f"must be longer than 0s, got {value}; omit it for the default")
     return found
 
 
