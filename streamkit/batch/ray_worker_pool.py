@@ -27,8 +27,7 @@ from streamkit.batch.worker import work
 from streamkit.batch.worker_pool import PROCESSES_PER_GPU, PooledWorker, WorkerDied, WorkerPool
 from streamkit.core.errors import ConfigError, DeviceError
 from streamkit.runtime.execution.sizes import FILES_A_GPU
-from streamkit.runtime.multiprocess.children import ParentConnection, error_of
-from streamkit.runtime.multiprocess.mailbox import Mailbox, live
+from streamkit.runtime.multiprocess.children import Mailbox, ParentConnection, error_of, live
 
 _COUNT_S = 5.0
 _NO_ROOM_S = 30.0

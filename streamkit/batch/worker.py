@@ -15,9 +15,8 @@ from streamkit.batch.remote import local
 from streamkit.config.plan import SourceConfig
 from streamkit.core.errors import OutputError, SourceError, describe
 from streamkit.media.uris import mask
-from streamkit.runtime.execution.future import start
+from streamkit.runtime.execution.future import PeriodicTimer, start
 from streamkit.runtime.multiprocess.children import ParentConnection, end_at_once
-from streamkit.runtime.observe.periodic_timer import PeriodicTimer
 
 if TYPE_CHECKING:
     from streamkit.runtime.ingest.source_status import SourceState

@@ -36,7 +36,7 @@ def read(pipeline: Path, set_: tuple[str, ...], device: str | None, *, may_be_em
 
 def graph_checked(graph: Any, say: Callable[[str], None]) -> Any:
     """The graph, after its networks are checked and its warnings are shown. Raises ConfigError."""
-    from streamkit.config.checks.networks import check_networks
+    from streamkit.config.checks.stages import check_networks
 
     check_networks(graph)
     for warning in graph.config.warnings:

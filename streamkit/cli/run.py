@@ -41,9 +41,9 @@ def run(
     from streamkit.cli.progress import Display
     from streamkit.config.graph import build
     from streamkit.io.outputs import report_file, written
-    from streamkit.runtime.control.reload import watching
     from streamkit.runtime.multiprocess.fleet import prepare
     from streamkit.runtime.observe.trace import Trace
+    from streamkit.runtime.reload import watching
 
     display = Display()
 

@@ -32,7 +32,7 @@ def serve(
 ) -> int:  # fmt: skip
     """Run a pipeline with an HTTP API, metrics and a web page."""
     from streamkit.cli.progress import Display
-    from streamkit.config.checks.networks import check_networks
+    from streamkit.config.checks.stages import check_networks
     from streamkit.config.graph import build
     from streamkit.serve.server import address, check_packages, listen, serving
 
