@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.batch.dataset_sinks import places
+from streamkit.batch.pipeline import recorded
 from streamkit.cli.check import check
 from streamkit.config.checks.stages import check_networks
 from streamkit.config.graph import build
@@ -90,5 +90,5 @@ def test_branches_that_meet_again_and_again_are_checked_in_a_moment(tmp_path):
     with pytest.raises(ConfigError, match="encoder: copy takes the source's own packets, without what is drawn"):
         check(config)
     graph = build(read_text("\n".join(lines).replace(", encoder: copy", ""), folder=tmp_path))
-    assert list(places(graph).nodes) == []  # sinks and what only draws
+    assert list(recorded(graph).nodes) == []  # sinks and what only draws
     assert time.process_time() - began < 10
