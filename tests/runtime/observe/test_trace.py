@@ -22,8 +22,7 @@ from streamkit.core.stage import default_registry
 from streamkit.media.reader import VideoReader
 from streamkit.media.surfaces import SurfacePool
 from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
-from streamkit.runtime.observe.trace import Log, Trace
-from streamkit.runtime.observe.trace_model import TraceEvent
+from streamkit.runtime.observe.trace import Log, Trace, TraceEvent
 from streamkit.runtime.pipeline import Pipeline
 
 

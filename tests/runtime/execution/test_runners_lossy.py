@@ -8,7 +8,7 @@ from support.rtsp import wait_until
 
 from streamkit.core.errors import OutputError
 from streamkit.core.stage import Collecting, Sink, default_registry, stage
-from streamkit.runtime.execution.lossy_sink import DROPPED
+from streamkit.runtime.execution.runners import DROPPED
 
 
 def sink(**hooks):
@@ -113,11 +113,11 @@ def test_what_cannot_work_is_refused_before_the_first_frame(run_pipeline):
 
 
 def test_one_that_hangs_at_the_end_is_left_behind(run_pipeline, monkeypatch):
-    from streamkit.runtime.execution import lossy_sink
+    from streamkit.runtime.execution import runners
 
-    monkeypatch.setattr(lossy_sink, "_GRACE_S", 0.2)
+    monkeypatch.setattr(runners, "_GRACE_S", 0.2)
     gate = threading.Event()
     done = run_pipeline(TEXT, extra=[sink(write=lambda frame: gate.wait(60))])
-    assert any("slow/a does not end; it is left behind" in text for text in done.said)
+    assert any("slow/a does not end and is abandoned" in text for text in done.said)
     assert len(done.records["a"]) == 200
     gate.set()

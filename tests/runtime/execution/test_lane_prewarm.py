@@ -8,8 +8,7 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Device
 from streamkit.core.stage import BatchStage, Collecting, Context, default_registry, stage
-from streamkit.runtime.execution.lane import partition
-from streamkit.runtime.execution.prewarm import blank_batch, prewarm
+from streamkit.runtime.execution.lane import blank_batch, partition, prewarm
 from streamkit.runtime.execution.runners import runner
 
 YAML = """

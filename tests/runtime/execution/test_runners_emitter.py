@@ -11,7 +11,7 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Device
 from streamkit.core.stage import default_registry
 from streamkit.emit.spool import FULL
-from streamkit.runtime.execution.emitter_runner import _drain
+from streamkit.runtime.execution.runners import _drain
 from streamkit.runtime.pipeline import Pipeline
 
 

@@ -46,7 +46,7 @@ def test_flush_comes_once_behind_each_batch_and_may_emit():
 
 def test_an_error_in_flush_is_told_and_the_batch_is_not_tried_again():
     sink = gathering(fail=True)
-    with pytest.raises(StageError, match="gather failed as it wrote what a batch had left: KeyError: 'nothing'"):
+    with pytest.raises(StageError, match="gather failed as the batch was flushed: KeyError: 'nothing'"):
         run_stage(sink, frames(6), batch=3)
     assert sink.batches == [3]
     sink = gathering(fail=True)

@@ -13,7 +13,7 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Batch, Color, Detections, Device, Event, Frame, Surface
 from streamkit.core.stage import BatchStage, Collecting, FrameStage, Registry, StreamStage, default_registry, stage
 from streamkit.media.surfaces import SurfacePool
-from streamkit.runtime.execution.surface_check import COPIED
+from streamkit.runtime.execution.isolation import COPIED
 from streamkit.testing.kit import gray
 
 with Collecting(Registry()):
@@ -75,7 +75,7 @@ with Collecting(Registry()):
 
 KINDS = [PaintsFrame, PaintsStream, PaintsBatch]
 LINE_OF_PROCESS = {
-    kind: f"(test_surface_check.py:{kind.process.__code__.co_firstlineno})"
+    kind: f"(test_isolation_pixels.py:{kind.process.__code__.co_firstlineno})"
     for kind in (PaintsFrame, PaintsStream, PaintsBatch)
 }
 
@@ -396,21 +396,21 @@ def beyond_the_last_frame(batch):
 @pytest.mark.parametrize(
     ("what", "told"),
     [
-        (fewer, r"process must return every frame that it is given, got \d of \d"),
-        (beyond_the_last_frame, r"tables\['mine'\].batch_row must be from 0 to \d"),
-        (swapped, "process must return the frames that it is given, in their order"),
-        (foreign, "process must return the frames that it is given, in their order"),
-        (doubled, "process must return the frames that it is given, in their order"),
+        (fewer, r"process must return every frame of the batch, got \d of \d"),
+        (beyond_the_last_frame, r"tables\['mine'\].batch_row must be frame indices in the batch, from 0 to \d"),
+        (swapped, "process must return the frames of the batch in their order"),
+        (foreign, "process must return the frames of the batch in their order"),
+        (doubled, "process must return the frames of the batch in their order"),
         (no_frame, "batch.frames must hold Frame, got NoneType"),
         (lambda batch: setattr(batch, "tables", None), "batch.tables must be a dict of Detections, got NoneType"),
         (lambda batch: setattr(batch, "tensor", [1]), "batch.tensor must be an array of numpy, got list"),
         (
             lambda batch: setattr(batch, "tensor", np.zeros((0, 3, 8, 8))),
-            r"batch.tensor must have 4 axes and \d rows, one a frame, got shape \[0, 3, 8, 8\]",
+            r"batch.tensor must have 4 axes and \d rows, one per frame, got shape \[0, 3, 8, 8\]",
         ),
         (
             lambda batch: setattr(batch, "tensor", np.zeros((3, 8, 8))),
-            r"batch.tensor must have 4 axes and \d rows, one a frame, got shape \[3, 8, 8\]",
+            r"batch.tensor must have 4 axes and \d rows, one per frame, got shape \[3, 8, 8\]",
         ),
         (lambda batch: batch.outputs.update(scores=7), r"batch.outputs\['scores'\] must be an array of numpy, got int"),
     ],
@@ -438,8 +438,8 @@ def test_the_line_of_an_error_is_that_of_the_stage_and_else_of_its_process(pool)
         frame.surface.data[:] = 0
 
     (failed,) = Rig(PaintsFrame, what=what)(pooled(pool, "a0")).failed
-    assert re.search(r"read-only \(test_surface_check\.py:\d+\)$", failed.error)
-    assert failed.error.endswith(f"(test_surface_check.py:{what.__code__.co_firstlineno + 1})")
+    assert re.search(r"read-only \(test_isolation_pixels\.py:\d+\)$", failed.error)
+    assert failed.error.endswith(f"(test_isolation_pixels.py:{what.__code__.co_firstlineno + 1})")
 
 
 # ---------------------------------------------------------------------------------------------------------- on a GPU

@@ -21,9 +21,8 @@ from streamkit.core.errors import ConfigError, StreamkitError, describe
 from streamkit.core.stage import Stage
 from streamkit.runtime.control.settings import value_of
 from streamkit.runtime.execution.device import choose
-from streamkit.runtime.ingest.source_status import SourceState
-from streamkit.runtime.multiprocess.report_merge import WorkerReport, add_up
-from streamkit.runtime.observe.periodic_timer import PeriodicTimer
+from streamkit.runtime.execution.future import PeriodicTimer
+from streamkit.runtime.observe.report_merge import WorkerReport, add_up
 from streamkit.runtime.pipeline import Pipeline
 
 _LOOK_S = 0.5
@@ -47,14 +46,14 @@ def watching(path: Path, load: Callable[[], Graph], limit: int | None, say: Call
         wanted = graph.config.device
         if isinstance(wanted, list) and len(wanted) > 1:
             raise ConfigError(
-                f"--watch follows the YAML in one process, got {len(wanted)} devices; name one, and start a pipeline "
-                "for each with sources of its own"
+                f"--watch supports one device, got {len(wanted)}; name one device, and start one pipeline per "
+                "device, each with its own sources"
             )
         return choose(wanted, say)
 
     def checked() -> Graph:
         graph = load()
-        device_of(graph, lambda text: None)  # an edit that names one that is not there must not stop what runs
+        device_of(graph, lambda text: None)  # an edit that names a missing device must not stop the running pipeline
         return graph
 
     def make(graph: Graph) -> Pipeline:
@@ -77,10 +76,10 @@ class ReloadingPipeline:
         self, path: Path, load: Callable[[], Graph], make: Callable[[Graph], Pipeline], say: Callable[[str], None]
     ) -> None:
         self._path, self._load, self._make, self.say = path, load, make, say
-        self._names: list[Path] = []  # what the YAML names as plugins, files and folders
+        self._names: list[Path] = []  # the plugins that the YAML names, files and folders
         self._read: tuple[int, int, int] | None = None
         self._seen = self._applied = self._signature()
-        self._graph = load()  # what the YAML says: what is done by hand changes a pipeline's own copy
+        self._graph = load()  # as in the YAML; live changes affect the copy of the pipeline only
         self._running = make(_copy(self._graph))
         self._next: Graph | None = None
         self._before: Graph | None = None
@@ -113,7 +112,7 @@ class ReloadingPipeline:
         except StreamkitError as error:
             if self._before is None:
                 raise
-            self.say(f"{self._path}: the edit cannot be followed, and the pipeline goes on as it was: {error}")
+            self.say(f"{self._path}: the edit cannot be applied; the previous pipeline continues: {error}")
             self._graph, self._before = self._before, None
             return self._make(_copy(self._graph))
 
@@ -124,7 +123,7 @@ class ReloadingPipeline:
         except StreamkitError as error:
             if self._running.ready or self._before is None:
                 raise
-            self.say(f"{self._path}: the new stages cannot be opened, and the pipeline goes on as it was: {error}")
+            self.say(f"{self._path}: the new stages cannot be opened; the previous pipeline continues: {error}")
             with self._lock:
                 self._next, self._graph, self._before = self._before, self._before, None
             return 1
@@ -143,9 +142,9 @@ class ReloadingPipeline:
         self._applied = found
         try:
             self._follow(self._load())
-        except BaseException as error:  # a plugin may do anything, end the process too, and the next edit mend it
+        except BaseException as error:  # a plugin may raise anything, even SystemExit; the next edit may fix it
             told = error if isinstance(error, StreamkitError) else describe(error)
-            self.say(f"{self._path}: the edit is refused, and the pipeline goes on as it was:\n{told}")
+            self.say(f"{self._path}: the edit is rejected; the pipeline continues unchanged:\n{told}")
 
     def _signature(self) -> tuple[Any, ...] | None:
         """Stamps of the YAML and of the plugins that it names; None while an editor replaces the file."""
@@ -159,12 +158,12 @@ class ReloadingPipeline:
         return own, *((file, _stamp(file) if file.exists() else None) for file in files)
 
     def _follow(self, new: Graph) -> None:
-        """Apply what changed in the file; live changes to other sources and options stay."""
+        """Apply the changes in the file; live changes to other sources and options are kept."""
         old, edited, settings = self._graph, _edited(self._graph, new), _settings(self._graph, new)
         self._running.forget(edited, settings)
         self._graph = new
         if not _alike(old, new):
-            self.say(f"{self._path}: the stages changed: decoded frames finish, then the pipeline is rebuilt")
+            self.say(f"{self._path}: the stages changed; the pipeline is rebuilt once the decoded frames have drained")
             with self._lock:
                 self._before, self._next = old, new
                 self._running.stop()
@@ -172,42 +171,21 @@ class ReloadingPipeline:
         told: list[str] = []
         for id_, values in settings.items():
             self._running.apply(self._running.graph.nodes[id_], values)
-            told.append(f"{id_} has new settings: {', '.join(values)}")
+            told.append(f"options of {id_} changed: {', '.join(values)}")
         now = {source.id: source for source in new.sources}
         for id_, what in edited.items():
             try:
                 self._running.follow(id_, now.get(id_))
                 told.append(f"source {id_} {what}")
-            except StreamkitError as error:  # sinks cannot take it beside what was added by hand
+            except StreamkitError as error:  # the sinks do not support it next to sources added by API calls
                 told.append(f"source {id_} cannot be {what}: {error}")
-        self.say(f"{self._path}: {'; '.join(told) or 'nothing changed that matters here'}")
+        self.say(f"{self._path}: {'; '.join(told) or 'no change that affects the pipeline'}")
 
     # ------------------------------------------------------------------------------------------------- counting
 
-    @property
-    def graph(self) -> Graph:
-        """See `Pipeline`."""
-        return self._running.graph
-
-    @property
-    def opening(self) -> list[str]:
-        """See `Pipeline`."""
-        return self._running.opening
-
-    @property
-    def states(self) -> dict[str, SourceState]:
-        """See `Pipeline.states`."""
-        return self._running.states
-
-    @property
-    def limit(self) -> int | None:
-        """See `Pipeline`."""
-        return self._running.limit
-
-    @property
-    def left_behind(self) -> list[threading.Thread]:
-        """See `Pipeline`."""
-        return self._running.left_behind
+    def __getattr__(self, name: str) -> Any:
+        """Other attributes are those of the running pipeline, such as `graph`, `states` and `limit`."""
+        return getattr(self._running, name)
 
     @property
     def frames(self) -> int:
@@ -249,10 +227,11 @@ def _alike(old: Graph, new: Graph) -> bool:
 def _edited(old: Graph, new: Graph) -> dict[str, str]:
     """Changes of sources in the file, by id: `removed`, `added` or `changed`."""
     was, now = ({source.id: source for source in graph.sources} for graph in (old, new))
-    gone = {id_: "removed" for id_ in was if id_ not in now}
-    come = {id_: "added" for id_ in now if id_ not in was}
-    other = {id_: "changed" for id_ in now if id_ in was and _facts(now[id_]) != _facts(was[id_])}
-    return {**gone, **come, **other}
+    return (
+        {id_: "removed" for id_ in was if id_ not in now}
+        | {id_: "added" for id_ in now if id_ not in was}
+        | {id_: "changed" for id_ in now if id_ in was and _facts(now[id_]) != _facts(was[id_])}
+    )
 
 
 def _settings(old: Graph, new: Graph) -> dict[str, dict[str, Any]]:

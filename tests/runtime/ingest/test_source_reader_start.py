@@ -7,7 +7,7 @@ import pytest
 
 from streamkit.core.data import Frame
 from streamkit.core.stage import Collecting, FrameStage, Registry, Source, stage
-from streamkit.runtime.ingest.synchronized_start import SynchronizedStart
+from streamkit.runtime.ingest.source_reader import SynchronizedStart
 
 
 class DueTimes:

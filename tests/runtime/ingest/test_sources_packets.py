@@ -3,7 +3,7 @@ import pytest
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.media.ring import PacketRing
-from streamkit.runtime.ingest.packet_buffers import ring_for
+from streamkit.runtime.ingest.sources import ring_for
 
 TEXT = """
 sources: {a: x.mp4, b: "test://"}

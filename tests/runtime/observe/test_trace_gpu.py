@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from streamkit.core.data import Device
-from streamkit.runtime.execution import gpu_spans
-from streamkit.runtime.execution.gpu_spans import GpuSpans
+from streamkit.runtime.observe import trace
+from streamkit.runtime.observe.trace import GpuSpans
 
 
 class FakeCuda:
@@ -48,7 +48,7 @@ class FakeEvent:
 
 def spans_of(monkeypatch, drift: float = 0.0):
     cuda, taken = FakeCuda(drift), []
-    monkeypatch.setattr(gpu_spans.time, "perf_counter", lambda: cuda.now_s)
+    monkeypatch.setattr(trace.time, "perf_counter", lambda: cuda.now_s)
     spans = GpuSpans(SimpleNamespace(xp=SimpleNamespace(cuda=cuda)), lambda *span: taken.append(span))
     return cuda, spans, taken
 

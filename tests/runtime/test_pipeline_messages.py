@@ -1,7 +1,7 @@
 """Messages are said once."""
 
-from streamkit.runtime import messages
-from streamkit.runtime.messages import Messages
+from streamkit.runtime import pipeline as messages
+from streamkit.runtime.pipeline import Messages
 
 
 def test_each_text_once_and_memory_is_bounded(monkeypatch):

@@ -1,7 +1,7 @@
 """One report of what several processes have counted."""
 
 from streamkit.runtime.execution.meters import Histogram
-from streamkit.runtime.multiprocess.report_merge import WorkerReport, add_up, frames_done, own
+from streamkit.runtime.observe.report_merge import WorkerReport, add_up, frames_done, own
 
 
 def histogram(*seconds: float) -> Histogram:

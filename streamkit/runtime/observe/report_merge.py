@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamkit.runtime.execution.meters import Histogram
+from streamkit.runtime.execution.meters import Histogram, stage_total
 from streamkit.runtime.observe.health import HealthSnapshot
 
 _KNOWN = {
@@ -38,13 +38,21 @@ class WorkerReport:
     at_s: float = field(default_factory=time.monotonic)
 
 
+def headline(device: str, exit_code: int, frames: int, seconds: float) -> dict[str, Any]:
+    """The first part of a report."""
+    return {
+        "schema": "streamkit-report/1",
+        "device": device,
+        "exit_code": exit_code,
+        "frames": frames,
+        "seconds": round(seconds, 3),
+        "frames_per_s": round(frames / seconds, 2) if seconds else None,
+    }
+
+
 def frames_done(tallies: Iterable[WorkerReport]) -> int:
     """Number of frames that reached the end of the graph."""
-    total: Counter[str] = Counter()
-    for tally in tallies:
-        for name, frames in tally.finished.items():
-            total[name] += frames
-    return min(total.values(), default=0)
+    return min(_sum(tally.finished for tally in tallies).values(), default=0)
 
 
 def add_up(tallies: Sequence[WorkerReport]) -> dict[str, Any]:
@@ -58,7 +66,7 @@ def add_up(tallies: Sequence[WorkerReport]) -> dict[str, Any]:
     for report in reports:
         for name, stage in report.get("stages", {}).items():
             stages.setdefault(name, []).append(stage)
-    found["stages"] = {name: _stage(parts) for name, parts in stages.items()}
+    found["stages"] = {name: stage_total(parts) for name, parts in stages.items()}
     found["latency"] = {name: histogram.summary() for name, histogram in latencies(tallies).items()}
     return found
 
@@ -84,15 +92,3 @@ def _sum(parts: Iterable[dict[str, int]]) -> dict[str, int]:
     for part in parts:
         total.update(part)
     return dict(total)
-
-
-def _stage(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    frames, seconds = (sum(part[key] for part in parts) for key in ("frames", "seconds"))
-    found = {
-        "frames": frames,
-        "instances": sum(part["instances"] for part in parts),
-        "seconds": round(seconds, 3),
-        "us_per_frame": round(seconds / frames * 1e6, 1) if frames else None,
-    }
-    failed = sum(part.get("failed", 0) for part in parts)
-    return {**found, "failed": failed} if failed else found

@@ -5,8 +5,7 @@ import time
 
 from streamkit.core.errors import ConfigError
 from streamkit.runtime.execution.future import start
-from streamkit.runtime.multiprocess.children import ParentConnection, error_of
-from streamkit.runtime.multiprocess.mailbox import Mailbox, live
+from streamkit.runtime.multiprocess.children import Mailbox, ParentConnection, error_of, live
 
 
 def test_messages_come_in_the_order_in_which_they_were_sent():

@@ -12,8 +12,8 @@ from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read, read_text
 from streamkit.config.plan import Graph
 from streamkit.core.errors import ConfigError
-from streamkit.runtime.control.reload import ReloadingPipeline, _alike, watching
 from streamkit.runtime.control.state_store import StateStore
+from streamkit.runtime.reload import ReloadingPipeline, _alike, watching
 
 SOURCES = "sources:\n  a: {stage: camera}\n  b: {stage: camera}\n"
 STAGES = "stages:\n  slow: {}\n  note: {}\n"
@@ -75,13 +75,13 @@ def test_sources_and_settings_follow_the_file_while_others_run(tmp_path):
         path.write_text(f"device: cpu\n{text.replace('1ms', '0.001')}")
         more("c")
         assert list(running.states) == ["c", "a"] or set(running.states) == {"a", "c"}
-        assert said == [f"{path}: slow has new settings: pause_s; source b removed; source c added; source a changed"]
+        assert said == [f"{path}: options of slow changed: pause_s; source b removed; source c added; source a changed"]
         assert running._running is first
         assert first.changeable("slow") == {"pause_s": 0.001}
         assert codes == []
         path.write_text("device: cpu\n# nothing but a remark\n" + text.replace("1ms", "0.001"))
         until(lambda: len(said) == 2)
-        assert said[1] == f"{path}: nothing changed that matters here"
+        assert said[1] == f"{path}: no change that affects the pipeline"
     assert codes == [130]
     assert running.report(130)["removed"]["sources"] == 2
 
@@ -91,7 +91,7 @@ def test_a_broken_edit_is_refused_with_every_problem_and_all_goes_on(tmp_path):
     with following(path, SOURCES + STAGES) as (_, said, _):
         path.write_text("device: cpu\nsources: {a: {stage: camera, rat: 3}}\nstages: {slow: {}, not: {}}\n")
         until(lambda: said)
-        assert said[0].startswith(f"{path}: the edit is refused, and the pipeline goes on as it was:\n")
+        assert said[0].startswith(f"{path}: the edit is rejected; the pipeline continues unchanged:\n")
         assert "camera has no option 'rat'" in said[0]
         assert "unknown stage 'not'" in said[0]
         more("b")
@@ -128,7 +128,7 @@ def test_stages_that_cannot_be_opened_give_way_to_those_before(tmp_path):
         more("a")
         path.write_text(f"device: cpu\n{SOURCES}{STAGES}  jsonl: {{path: '{tmp_path}/folder.jsonl'}}\n")
         until(lambda: len(said) == 2)
-        assert "the new stages cannot be opened, and the pipeline goes on as it was: cannot write" in said[1]
+        assert "the new stages cannot be opened; the previous pipeline continues: cannot write" in said[1]
         until(lambda: running._running.ready)
         more("a")
         path.write_text(f"device: cpu\n{SOURCES}{STAGES}  more: {{stage: note}}\n")
@@ -147,7 +147,7 @@ def test_a_device_that_cannot_be_had_is_refused_before_anything_stops(tmp_path, 
         more("a")
         path.write_text(f"device: {device}\n{SOURCES}{STAGES}")
         until(lambda: said)
-        assert said[0].startswith(f"{path}: the edit is refused, and the pipeline goes on as it was:\n")
+        assert said[0].startswith(f"{path}: the edit is rejected; the pipeline continues unchanged:\n")
         assert words in said[0]
         more("a")
         assert running._running is first
@@ -160,7 +160,7 @@ def test_a_state_that_cannot_be_kept_gives_way_to_the_pipeline_before(tmp_path):
         (tmp_path / "state.db").write_text("no database " * 100)
         path.write_text(f"device: cpu\nstate: {tmp_path}/state.db\n{SOURCES}{STAGES}")
         until(lambda: len(said) == 2)
-        assert "the edit cannot be followed, and the pipeline goes on as it was" in said[1]
+        assert "the edit cannot be applied; the previous pipeline continues" in said[1]
         until(lambda: running._running.ready)
         more("a")
         assert codes == []
@@ -208,7 +208,7 @@ def test_what_was_done_by_hand_stays_through_edits_of_other_things(tmp_path, res
         assert kept(running)
         path.write_text(f"device: cpu\n# a remark\n{text}")
         until(lambda: said)
-        assert said == [f"{path}: nothing changed that matters here"]
+        assert said == [f"{path}: no change that affects the pipeline"]
         assert kept(running)
         path.write_text(f"device: cpu\n{text.replace('a: {stage: camera}', 'a: {stage: camera, rate: 60}')}")
         until(lambda: len(said) == 2)
@@ -221,7 +221,7 @@ def test_what_was_done_by_hand_stays_through_edits_of_other_things(tmp_path, res
         edited = edited.replace("b: {stage: camera}", "b: {stage: camera, rate: 60}")
         path.write_text(f"device: cpu\n{edited}  more: {{stage: note}}\n")
         until(lambda: len(said) == 4)
-        assert said[3] == f"{path}: slow has new settings: pause_s; source c removed; source b changed"
+        assert said[3] == f"{path}: options of slow changed: pause_s; source c removed; source b changed"
         assert set(running.states) == {"a", "b", "extra"}
     store = StateStore(tmp_path / "state.db")  # of what the YAML changed since, it keeps nothing
     assert [store._rows(kind) for kind in ("source", "paused", "stage")] == [
@@ -242,7 +242,7 @@ def test_whatever_a_wrong_edit_raises_the_next_one_is_followed(tmp_path, error):
         path.write_text(f"device: cpu\n# wrong\n{SOURCES}{STAGES}")
         until(lambda: said)
         told = f"{type(error).__name__}: {error}"
-        assert said == [f"{path}: the edit is refused, and the pipeline goes on as it was:\n{told}"]
+        assert said == [f"{path}: the edit is rejected; the pipeline continues unchanged:\n{told}"]
         path.write_text(f"device: cpu\n{SOURCES}  c: {{stage: camera}}\n{STAGES}")
         more("c")
 
@@ -279,7 +279,7 @@ def test_an_edited_plugin_is_followed_and_a_broken_one_refused(tmp_path, named):
         first = running._running
         plugin.write_text("x = (\n")
         until(lambda: said)
-        assert said[0].startswith(f"{path}: the edit is refused, and the pipeline goes on as it was:\n")
+        assert said[0].startswith(f"{path}: the edit is rejected; the pipeline continues unchanged:\n")
         assert f"the plugin {plugin}:1 cannot be loaded: SyntaxError: '(' was never closed\n    x = (\n" in said[0]
         assert running._running is first
         more("a")
@@ -291,7 +291,7 @@ def test_an_edited_plugin_is_followed_and_a_broken_one_refused(tmp_path, named):
         second = running._running
         plugin.write_text(PLUGIN.format("two"))  # saved again, and the same
         until(lambda: len(said) == 3)
-        assert said[2] == f"{path}: nothing changed that matters here"
+        assert said[2] == f"{path}: no change that affects the pipeline"
         assert running._running is second
     assert "is_two" in "".join(one.read_text() for one in tmp_path.glob("a*.jsonl"))
 
@@ -310,4 +310,4 @@ def test_a_new_file_in_a_folder_of_plugins_is_noticed(tmp_path):
         assert "there is no plugin file or folder" in said[1]
         (tmp_path / "nowhere.py").write_text(PLUGIN.format("x"))
         until(lambda: len(said) == 3)
-        assert said[2] == f"{path}: nothing changed that matters here"
+        assert said[2] == f"{path}: no change that affects the pipeline"
