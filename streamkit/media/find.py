@@ -67,21 +67,16 @@ def missing(uri: str) -> str | None:
     if not is_path(uri):
         return None
     path = local_path(uri)
-    files = _inside(path)
-    if files is not None:
-        nothing = _nothing_among(files, path)
-        return None if nothing is None else f"{path}: {nothing}"
-    return None if os.path.exists(path) else f"there is no file {path}"
+    nothing = nothing_in(path)
+    if nothing is not None:
+        return f"{path}: {nothing}"
+    return None if os.path.exists(path) or is_pattern(path) else f"there is no file {path}"
 
 
 def nothing_in(path: str) -> str | None:
     """Message if a folder or pattern holds nothing to read; None otherwise, and for any other path."""
     files = _inside(path)
-    return None if files is None else _nothing_among(files, path)
-
-
-def _nothing_among(files: list[str], path: str) -> str | None:
-    if any(Path(f).suffix.lower() in VIDEOS | PICTURES for f in files):
+    if files is None or any(Path(f).suffix.lower() in VIDEOS | PICTURES for f in files):
         return None
     what = "folder" if Path(path).is_dir() else "pattern"
     return f"the {what} contains no videos or images" + (f", among {len(files)} files" if files else "")
