@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ class TableFile:
         return self._file.part.stat().st_size if self._writer is not None else 0
 
     def finish(self, name: str | None = None) -> None:
-        """Complete the file; without any rows, none is made. For `name` see `WholeFile.finish`."""
+        """Complete the file; without rows, no file is created. For `name` see `WholeFile.finish`."""
         if self._broken is not None:
             raise self._broken
         if self._writer is None:
@@ -76,9 +77,8 @@ class TableFile:
             return
         writer, self._writer = self._writer, None
         try:
-            writer.close()
-        except OSError:
-            pass  # the disk is full; that is already reported
+            with contextlib.suppress(OSError):  # the disk is full, which is already reported
+                writer.close()
         finally:
             self._file.discard()
 

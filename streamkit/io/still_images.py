@@ -6,7 +6,6 @@ From a GPU only the cut-out, downscaled images are copied to the host, in one co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -17,11 +16,11 @@ from streamkit.ops.boxes import Rect
 from streamkit.ops.crops import crop_rects
 
 JpegQuality = Annotated[int, Unit("1..100", minimum=1, maximum=100)]
-"""A JPEG's quality; more is better, and larger."""
+"""Quality of a JPEG; higher values give better and larger files."""
 
 
 class CropRequest(NamedTuple):
-    """A part of a frame's picture that is to be cut out.
+    """A part of a frame to cut out.
 
     Attributes:
         surface: the frame's surface.
@@ -34,9 +33,8 @@ class CropRequest(NamedTuple):
     rect: Rect
 
 
-@dataclass(frozen=True, slots=True)
-class StillImage:
-    """A part that was cut out: a small picture, where the large one is.
+class StillImage(NamedTuple):
+    """A part that was cut out of a frame, on the frame's device.
 
     Attributes:
         surface: its pixels.
@@ -121,15 +119,15 @@ def _jpeg(surface: Surface, size: tuple[int, int], max_size: int, quality: int) 
 
     from streamkit.ops.color import to_rgb
 
-    picture = cv2.cvtColor(to_rgb(surface, *size), cv2.COLOR_RGB2BGR)
+    image = cv2.cvtColor(to_rgb(surface, *size), cv2.COLOR_RGB2BGR)
     if max(size) > max_size:
         share = max_size / max(size)
         smaller = max(1, round(size[0] * share)), max(1, round(size[1] * share))
-        picture = cv2.resize(picture, smaller, interpolation=cv2.INTER_AREA)
+        image = cv2.resize(image, smaller, interpolation=cv2.INTER_AREA)
     try:
-        done, data = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])
+        done, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])
     except cv2.error as error:
-        raise ValueError(f"a picture of {size[0]}x{size[1]} cannot be a JPEG file: {error}") from error
+        raise ValueError(f"an image of {size[0]}x{size[1]} cannot be encoded as JPEG: {error}") from error
     if not done:
-        raise ValueError(f"a picture of {size[0]}x{size[1]} cannot be a JPEG file")
+        raise ValueError(f"an image of {size[0]}x{size[1]} cannot be encoded as JPEG")
     return bytes(data)

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamkit.core.data import Color, Detections, Device, Frame, Surface
 from streamkit.core.errors import ModelError, SourceError
-from streamkit.io.image_file import MAX_MEGAPIXELS, PICTURES, PIXEL_LIMIT, read_rgb
+from streamkit.io.image_file import IMAGE_SUFFIXES, MAX_MEGAPIXELS, PIXEL_LIMIT, read_rgb
 from streamkit.models import reference
 from streamkit.models.card import Card
 from streamkit.models.check_answers import AnswersReport, check_answers
@@ -152,7 +152,9 @@ def frames_of(paths: Sequence[Path], limit: int = 16, max_megapixels: float = MA
     for path in paths:
         try:
             made = (
-                [_from_picture(path, max_megapixels)] if path.suffix.lower() in PICTURES else _from_video(path, limit)
+                [_from_picture(path, max_megapixels)]
+                if path.suffix.lower() in IMAGE_SUFFIXES
+                else _from_video(path, limit)
             )
         except (OSError, ValueError) as error:
             raise SourceError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
