@@ -9,15 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from streamkit.core.errors import MissingPackage
-from streamkit.emit.client import Address, Client, Lost, Message, Tls, tls_context
+from streamkit.emit.client import Address, Client, Lost, Message, Tls, needs, tls_context
 
 SCHEMES = {"amqp": (5672, False), "amqps": (5671, True)}
 
 _HEARTBEAT_S = 30
 _PERSISTENT = 2
 _NOT_THERE = 404
-_FORCED = 320  # an operator, or a broker that ends
+_FORCED = 320  # an operator closed it, or the broker is shutting down
 _LOOK_S = 0.1
 _CLOSE_S = 1.0
 
@@ -25,7 +24,7 @@ _CLOSE_S = 1.0
 class AmqpClient(Client):
     """Publishes to exchanges: a message's topic is its routing key, its key is the exchange.
 
-    pika resolves host names on a short-lived thread of its own; everything else runs on the sender's thread.
+    pika resolves host names on a short-lived thread; everything else runs on the sender's thread.
 
     Args:
         at: the broker; the path is the virtual host, `/` if there is none.
@@ -37,14 +36,12 @@ class AmqpClient(Client):
     """
 
     def __init__(self, at: Address, tls: Tls | None = None, mandatory: bool = True) -> None:
-        try:
+        with needs("pika", "amqp"):
             import pika  # type: ignore[import-untyped,import-not-found]
             import pika.exceptions  # type: ignore[import-untyped,import-not-found]
-        except ImportError as error:
-            raise MissingPackage("pika", "amqp", "amqp") from error
         self._pika, self._at, self._tls, self._mandatory = pika, at, tls, mandatory
         self.where, self.secrets = str(at), [at.password or ""]
-        self._most: int | None = None  # bytes of a message, once the broker has told
+        self._most: int | None = None  # maximum bytes of a message, once the broker has reported it
         self._forget()
 
     def _forget(self) -> None:
@@ -54,18 +51,18 @@ class AmqpClient(Client):
         self._ready = False
         self._gone: str | None = None  # why the connection, or its channel, is lost
         self._broke = False  # whether a record may be the cause
-        self._blocked: str | None = None  # why the broker takes nothing for now
-        self._tag = 0  # the last message's number on this channel
-        self._open: dict[int, int] = {}  # places of what has no answer yet, by their numbers, which rise
-        self._nacked: set[int] = set()  # places of what the broker could not take
-        self._returned: dict[str, str] = {}  # why there is no queue for it, by message id
+        self._blocked: str | None = None  # why the broker accepts nothing for now
+        self._tag = 0  # number of the last message on this channel
+        self._open: dict[int, int] = {}  # indices of messages without an answer, by their rising numbers
+        self._nacked: set[int] = set()  # indices of messages that the broker did not accept
+        self._returned: dict[str, str] = {}  # why a message has no queue, by its id
 
     def connect(self) -> None:
         """See `Client.connect`."""
         from pika.adapters.select_connection import IOLoop  # type: ignore[import-untyped,import-not-found]
 
         pika, at = self._pika, self._at
-        quiet = logging.getLogger("pika")  # its own lines would say the same again
+        quiet = logging.getLogger("pika")  # pika would log the same errors again
         if not quiet.handlers:
             quiet.addHandler(logging.NullHandler())
         quiet.propagate = False
@@ -113,7 +110,7 @@ class AmqpClient(Client):
         self._returned.clear()
         for place, one in enumerate(messages):
             if self._most is not None and len(one.body) > self._most:
-                refused[place] = f"it has {len(one.body)} bytes, and the broker takes {self._most} in a message"
+                refused[place] = f"it has {len(one.body)} bytes, and the broker accepts {self._most} in a message"
                 continue
             properties = self._pika.BasicProperties(
                 content_type="application/json", delivery_mode=_PERSISTENT, message_id=one.id
@@ -147,7 +144,7 @@ class AmqpClient(Client):
                 if connection.is_open and self._blocked is None:
                     connection.close()
                     self._wind_up(lambda: connection.is_closed)
-                if not connection.is_closed:  # a broker that stands still, or reads nothing for now
+                if not connection.is_closed:  # a broker that hangs, or reads nothing for now
                     connection._terminate_stream(self._pika.exceptions.AMQPConnectionError("left"))
                     self._wind_up(lambda: connection.is_closed)
             loop.close()
@@ -165,7 +162,9 @@ class AmqpClient(Client):
                 until_s = time.monotonic() + self.timeout_s
             self._check("acknowledgement", until_s)
         if self._nacked:
-            raise Lost("the broker does not take a record now, as a full queue with overflow: reject-publish does")
+            raise Lost(
+                "the broker does not accept a record now, for example because of a full queue with overflow: reject-publish"
+            )
 
     def _turn(self, wait_s: float) -> None:
         """Let pika send and receive, until something is settled or the time is over."""
@@ -187,19 +186,18 @@ class AmqpClient(Client):
             raise Lost(f"no {what} within {self.timeout_s:g} s")
 
     def _lost(self, why: str, broke: bool = False) -> None:
-        if self._gone is None:  # the first is the cause
+        if self._gone is None:  # the first error is the cause
             self._gone, self._broke = why, broke
         self._loop.stop()
 
     def _held(self, why: str | None) -> None:
         self._blocked = why
-        then = f"takes nothing for now: {why}; records wait in the spool" if why is not None else "takes records again"
+        blocked = f"accepts nothing for now: {why}; records wait in the spool"
+        then = "accepts records again" if why is None else blocked
         self.say(f"{self.where} {then}")
 
     def _came_back(self, messages: Sequence[Message]) -> dict[int, str]:
         """Reasons for records without a queue, by index."""
-        if not self._returned:
-            return {}
         return {place: self._returned[one.id] for place, one in enumerate(messages) if one.id in self._returned}
 
     def _return(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
@@ -225,9 +223,9 @@ class AmqpClient(Client):
     def _channel_closed(self, error: Any) -> None:
         text = _why(error)
         if getattr(error, "reply_code", None) == _NOT_THERE:
-            text = f"{text}; make it, since what waits in the spool is for it"
+            text = f"{text}; create it: records in the spool are addressed to it"
         elif told := re.search(r"larger than (?:configured )?max size (\d+)", text):
-            self._most = int(told[1])  # what is larger is refused from now on
+            self._most = int(told[1])  # larger messages are rejected from now on
         self._lost(text, _may_be_a_record(error))
 
 

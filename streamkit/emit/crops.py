@@ -50,7 +50,7 @@ class _CropByForm:
 
 
 Crops = Annotated[bool | Cropped, _CropByForm()]
-"""Whether records have crops, or what those are like."""
+"""Whether records have crops, or the options of the crops."""
 
 
 class Cropper:

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from streamkit.core.errors import MissingPackage
-from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, tls_context
+from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, needs, tls_context
 
 if TYPE_CHECKING:
     import paho.mqtt.client as paho
@@ -44,18 +43,18 @@ class MqttClient(Client):
     def __init__(
         self, at: Address, tls: Tls | None = None, batch: int = 1, retain: bool = False, status: str | None = None
     ) -> None:
-        try:
+        with needs("paho-mqtt", "mqtt"):
             import paho.mqtt.client as paho
-        except ImportError as error:
-            raise MissingPackage("paho-mqtt", "mqtt", "mqtt") from error
         self._paho, self._at, self._tls, self._batch, self._retain = paho, at, tls, batch, retain
         self.gather_s = _GATHER_S if batch > 1 else 0.0
         self.where, self.secrets = str(at), [at.password or ""]
         self._status = status
         self.standing: dict[str, bytes] = {}
         self._stands: dict[str, bytes] = {}  # payloads published on this connection
-        self._tried: Counter[str] = Counter()  # how often the broker did not take these: some end the connection
-        self._packet_bytes = self._in_flight = 0  # the most that the broker takes; 0 for any size, for 65535 at once
+        self._tried: Counter[str] = Counter()  # failures by topic: over some the broker ends the connection
+        self._packet_bytes = self._in_flight = (
+            0  # the broker's limits of bytes in a packet (0 for none), and of packets
+        )
         self._client: paho.Client | None = None
         self._answers: dict[int, int] = {}  # by message id, the reason code of its PUBACK
         self._down: str | None = None
@@ -74,15 +73,9 @@ class MqttClient(Client):
         if self._status is not None:
             made.will_set(self._status, _OFFLINE, qos=1, retain=True)
             self.standing[self._status] = _ONLINE
-        told: list[Any] = []
-        limits: list[Any] = []
-
-        def connected(client: Any, data: Any, flags: Any, code: Any, properties: Any) -> None:
-            limits.append(properties)
-            told.append(code)
-
-        made.on_connect = connected
-        made.on_disconnect = lambda client, data, flags, code, properties: self._lost(str(code))
+        answer: list[Any] = []
+        made.on_connect = lambda client, data, flags, code, properties: answer.extend((code, properties))
+        made.on_disconnect = lambda client, data, flags, code, properties: setattr(self, "_down", str(code))
         made.on_publish = lambda client, data, mid, code, properties: self._answers.__setitem__(mid, code.value)
         self._client, self._down = made, None
         self._answers.clear()
@@ -91,11 +84,12 @@ class MqttClient(Client):
             made.connect(self._at.host, self._at.port, keepalive=_KEEPALIVE_S)
         except (OSError, ValueError) as error:
             raise Lost(f"no connection: {error}") from error
-        self._wait(lambda: bool(told), "answer to CONNECT")
-        if told[0].is_failure:
-            raise Lost(f"the broker refuses the connection: {told[0]}")
-        self._packet_bytes = getattr(limits[0], "MaximumPacketSize", 0)
-        self._in_flight = getattr(limits[0], "ReceiveMaximum", 0)
+        self._wait(lambda: bool(answer), "answer to CONNECT")
+        code, limits = answer
+        if code.is_failure:
+            raise Lost(f"the broker refuses the connection: {code}")
+        self._packet_bytes = getattr(limits, "MaximumPacketSize", 0)
+        self._in_flight = getattr(limits, "ReceiveMaximum", 0)
         self._announce()
 
     def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:
@@ -108,14 +102,14 @@ class MqttClient(Client):
         oversize: dict[int, str] = {}
         for topic, places, payload in self._packets(messages):
             if (why := self._too_large(topic, len(payload))) is not None:
-                oversize[places[0]] = why  # `_packets` puts it alone
+                oversize[places[0]] = why  # it is alone in its packet
                 continue
             try:
                 if self._in_flight and len(sent) >= self._in_flight:
                     first = sent[-self._in_flight][0]
                     self._wait(lambda mid=first: mid in self._answers, "acknowledgement")  # type: ignore[misc]
                 info = client.publish(topic, payload, qos=1, retain=self._retain)
-            except ValueError as error:  # a topic or payload that MQTT does not have
+            except ValueError as error:  # a topic or payload that is invalid in MQTT
                 self._collect(sent, arrived)
                 raise RecordRejected(str(error), _head(arrived)) from error
             if info.rc != self._paho.MQTT_ERR_SUCCESS:
@@ -155,12 +149,12 @@ class MqttClient(Client):
                 except Lost as error:
                     self._tried[topic] += error.broke
                     if self._tried[topic] >= _TRIES:
-                        self.say(f"{self.where} does not take {topic}: {error}; it is not published")
+                        self.say(f"{self.where} does not accept {topic}: {error}; it is not published")
                     raise
                 if (code := self._answers.pop(mid)) >= _FAILED:
                     why = f"reason code 0x{code:02x}"
             if why is not None:
-                self.say(f"{self.where} does not take {topic}: {why}; it is not published")
+                self.say(f"{self.where} does not accept {topic}: {why}; it is not published")
                 self._tried[topic] = _TRIES
             self._stands[topic] = payload
 
@@ -172,7 +166,7 @@ class MqttClient(Client):
         size = 1 + next(n for n in range(1, 5) if length < 1 << 7 * n or n == 4) + length
         if size <= self._packet_bytes:
             return None
-        return f"the message has {size} bytes, and the broker takes {self._packet_bytes}"
+        return f"the message has {size} bytes, and the broker accepts {self._packet_bytes}"
 
     def _packets(self, messages: Sequence[Message]) -> Iterator[tuple[str, Sequence[int], bytes]]:
         """Yield topic, record indices and payload of each packet. Records of one topic stay in order."""
@@ -231,7 +225,7 @@ class MqttClient(Client):
                 for place in places:
                     arrived[place] = 1
         if failed:
-            raise Lost(f"the broker does not take a message: reason code 0x{failed:02x}", _head(arrived))
+            raise Lost(f"the broker does not accept a message: reason code 0x{failed:02x}", _head(arrived))
         if shared:
             raise RecordRejected(next(iter(refused.values())), _head(arrived))
         return refused
@@ -255,9 +249,6 @@ class MqttClient(Client):
         code = self._client.loop(wait_s)
         if code != self._paho.MQTT_ERR_SUCCESS or self._down is not None:
             raise Lost(f"the connection is lost: {self._down or self._paho.error_string(code)}", broke=True)
-
-    def _lost(self, why: str) -> None:
-        self._down = why
 
 
 def _head(arrived: bytes | bytearray) -> int:

@@ -15,7 +15,7 @@ from streamkit.core.errors import MissingPackage
 from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, tls_context
 
 if TYPE_CHECKING:
-    import asyncio
+    pass
 
 SCHEMES = {"nats": (4222, False), "tls": (4222, True)}
 
@@ -23,12 +23,12 @@ _PING_S = 20
 _LOOK_S = 0.1
 _TURN_S = 0.001
 _CLOSE_S = 1.0
-_HEADER_BYTES = 64  # of a record's header, but for its id
+_HEADER_BYTES = 64  # of a record's header, without its id
 _NOBODY = "503"  # the status of "no responders"
-_NO_STREAM = "no stream takes the subject {0}; make one, as nats stream add NAME --subjects '{0}' does"
-_NO_JETSTREAM = "; this server has no JetStream, which nats-server -js starts"
+_NO_STREAM = "no stream has the subject {0}; create one, as with nats stream add NAME --subjects '{0}'"
+_NO_JETSTREAM = "; this server runs without JetStream; start it with nats-server -js"
 _DENIED = "this user may not publish to that subject"
-_NEVER = {10054, 10097}  # the message, or its header, is larger than the stream takes
+_NEVER = {10054, 10097}  # the message or its header is larger than the stream's limit
 
 
 class NatsClient(Client):
@@ -65,9 +65,9 @@ class NatsClient(Client):
         class Safe(Nats):
             """Rejects unencrypted servers: nats-py encrypts only if the server asks, and would send a password."""
 
-            def _connect_command(self) -> bytes:  # what it introduces itself with, credentials and all
+            def _connect_command(self) -> bytes:  # contains the credentials
                 if at.tls and not self._server_info.get("tls_required"):
-                    raise errors.Error("the server does not encrypt; write nats:// if that is meant")
+                    raise errors.Error("the server does not encrypt; write nats:// in the url if that is intended")
                 owner._jetstream = bool(self._server_info.get("jetstream"))
                 return super()._connect_command()
 
@@ -78,11 +78,11 @@ class NatsClient(Client):
         self.secrets = [at.password or "", at.user or "" if at.password is None else ""]
         self._loop: Any = None
         self._client: Any = None
-        self._changed: asyncio.Event | None = None
+        self._changed = asyncio.Event()
         self._inbox, self._round = "", 0
-        self._answers: dict[int, tuple[int, str] | None] = {}  # by place: a code and why not, or None if it is kept
+        self._answers: dict[int, tuple[int, str] | None] = {}  # by index: error code and reason, or None if stored
         self._jetstream = False  # whether the server has it
-        self._told: list[str] = []  # what the server or nats-py complained of
+        self._told: list[str] = []  # errors reported by the server or nats-py
 
     def connect(self) -> None:
         """See `Client.connect`."""
@@ -106,15 +106,15 @@ class NatsClient(Client):
                 connect_timeout=self.timeout_s + _CLOSE_S, max_reconnect_attempts=1, reconnect_time_wait=_LOOK_S,
                 ping_interval=_PING_S, **known,
             )  # fmt: skip
-            self._told.clear()  # of servers that were tried before this one
+            self._told.clear()  # errors of servers that were tried before
             self._inbox = self._client.new_inbox()
             await self._client.subscribe(f"{self._inbox}.>", cb=self._answered)
-            await self._heard()
+            await self._synchronize()
         except (self._errors.Error, OSError, ValueError, TimeoutError) as error:
             raise Lost(f"no connection: {self._why(error)}") from error
         if self._told:
             way = "let this user subscribe to _INBOX.>"
-            raise Lost(f"the answers of streams cannot be heard: {self._told[-1]}; {way}")
+            raise Lost(f"the answers of streams cannot be received: {self._told[-1]}; {way}")
 
     def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:
         """See `Client.deliver`."""
@@ -123,7 +123,7 @@ class NatsClient(Client):
         self._told.clear()
         refused: dict[int, str] = {}
         try:
-            self._run(self._exchange(messages, refused), "acknowledgement", "; does a stream take these subjects?")
+            self._run(self._exchange(messages, refused), "acknowledgement", "; does a stream have these subjects?")
         except Lost as error:
             error.done = next((n for n in range(len(messages)) if self._answers.get(n, 0) is not None), 0)
             raise
@@ -131,23 +131,22 @@ class NatsClient(Client):
 
     async def _exchange(self, messages: Sequence[Message], refused: dict[int, str]) -> None:
         """Publish all messages, and receive an answer for each."""
-        assert self._changed is not None
         client, inbox = self._client, f"{self._inbox}.{self._round}."
         most = client.max_payload - _HEADER_BYTES
         try:
             for place, one in enumerate(messages):
                 if len(one.body) + len(one.id) > most:
-                    refused[place] = f"it has {len(one.body)} bytes, and the server takes {client.max_payload}"
+                    refused[place] = f"it has {len(one.body)} bytes, and the server accepts {client.max_payload}"
                     continue
                 try:
                     await client.publish(one.topic, one.body, f"{inbox}{place}", {"Nats-Msg-Id": one.id})
                 except self._errors.BadSubjectError:
-                    refused[place] = "that is no subject"
+                    refused[place] = "its topic is not a valid subject"
             while len(self._answers) + len(refused) < len(messages):
                 self._changed.clear()
                 await self._changed.wait()
                 if self._denied():
-                    await self._heard()
+                    await self._synchronize()
                     self._deny(messages, refused)
         except self._errors.Error as error:
             raise Lost(f"the connection is lost: {self._why(error)}", broke=client.is_closed) from error
@@ -157,9 +156,9 @@ class NatsClient(Client):
             elif answer is not None:
                 raise Lost(answer[1].replace("{0}", messages[place].topic))
 
-    async def _heard(self) -> None:
+    async def _synchronize(self) -> None:
         """Wait until the server has processed everything written before; it answers in order."""
-        for _ in range(2):  # a ping may overtake what is to be written before it; the second one cannot
+        for _ in range(2):  # the first ping may overtake earlier data; the second cannot
             await self._client.flush(self.timeout_s)
 
     def idle(self) -> None:
@@ -227,19 +226,15 @@ class NatsClient(Client):
         else:
             said = _said(message.data)
             if isinstance(error := said.get("error"), dict):
-                answer = error.get("err_code", 0), f"the stream does not take a record: {error.get('description')}"
+                answer = error.get("err_code", 0), f"the stream does not accept a record: {error.get('description')}"
             elif not (isinstance(said.get("stream"), str) and isinstance(said.get("seq"), int)):
-                return  # from somebody else who has subscribed and answers; only a stream's counts
+                return  # an answer from another subscriber; only a stream's counts
         self._answers[int(place)] = answer
-        self._look()
+        self._changed.set()
 
     async def _failed(self, error: Exception) -> None:
         self._told.append(self._why(error))
-        self._look()
-
-    def _look(self) -> None:
-        if self._changed is not None:
-            self._changed.set()
+        self._changed.set()
 
     def _denied(self) -> set[str]:
         """Subjects that this user may not publish to: the server reports them only as errors, in lower case."""

@@ -6,8 +6,7 @@ import time
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from streamkit.core.errors import MissingPackage
-from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls
+from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, needs
 from streamkit.emit.rows import COLUMNS, missing
 
 SCHEMES = {"postgres": (5432, False), "postgresql": (5432, False)}
@@ -33,10 +32,8 @@ class PostgresClient(Client):
     """
 
     def __init__(self, at: Address, table: str, send: str, tls: Tls | None = None, verified: bool = False) -> None:
-        try:
+        with needs("psycopg", "postgres"):
             import psycopg
-        except ImportError as error:
-            raise MissingPackage("psycopg", "postgres", "postgres") from error
         owner = self
 
         class Impatient(psycopg.Connection[Any]):
@@ -49,7 +46,6 @@ class PostgresClient(Client):
         self.where, self.secrets = str(at), [at.password or ""]
         self._tls, self._verified = tls or {}, verified or bool(tls)
         self._table = table.split(".")
-        self._connection: Any = None
 
     def connect(self) -> None:
         """See `Client.connect`."""
@@ -121,9 +117,3 @@ class PostgresClient(Client):
                 state = work.send(ready)
         except StopIteration as end:
             return end.value
-
-    def close(self) -> None:
-        """See `Client.close`."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()

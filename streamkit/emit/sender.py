@@ -21,8 +21,8 @@ GIVEN_UP = (REFUSED, POISON)
 LOST = "connections lost or refused"
 
 _STRIKES = 4
-"""So often in a row the broker ends the connection over one record that it got alone, until that is given up."""
-_NARROWER = 8  # a window that the broker ends the connection over is tried again in parts of this share
+"""After so many consecutive connections that the broker ends over a record sent alone, the record is given up."""
+_NARROWER = 8  # if the broker ends the connection, the window is divided by this
 _FIRST_WAIT_S = 0.25
 _IDLE_S = 0.2
 
@@ -51,9 +51,9 @@ class Sender:
         self._wait_s, self._failures = _FIRST_WAIT_S, 0
         self.failing_since_s: float | None = None
         self.draining = False
-        self._held = 0  # as the client's, when it was looked at last
-        self._window = WINDOW  # records that are sent at once: fewer where one of them may be poison
-        self._suspect, self._strikes = "", 0  # the id of a record, and how often in a row it alone ended the connection
+        self._held = 0  # the client's `held`, when last read
+        self._window = WINDOW  # records sent at once; fewer if one of them may be poison
+        self._suspect, self._strikes = "", 0  # id of a record, and its consecutive lost connections
         self._dead = DeadLetters(spool.folder / NAME, spool.limit_bytes // 10, counters, say)
 
     @property
@@ -82,7 +82,7 @@ class Sender:
                     else:
                         client.idle()
                         self._done(0)
-            except Exception as error:  # whatever a client does, records are kept and tried again
+            except Exception as error:  # on any error of a client, records are kept and sent again
                 if not over():
                     self._lost(error, over)
             finally:
@@ -109,7 +109,7 @@ class Sender:
         try:
             refused = self._client.deliver(messages) or {}
             if self._failures:
-                self._say(f"{self._client.where} {at_now()}: takes records again; {self._spool.waiting} wait for it")
+                self._say(f"{self._client.where} {at_now()}: accepts records again; {self._spool.waiting} are waiting")
             self._settle(messages, refused)
         except RecordRejected as error:
             self._done(error.done)
@@ -125,8 +125,8 @@ class Sender:
     def _blame(self, messages: list[Message], error: Exception) -> None:
         """Find the record over which the broker ends every connection, and move it to the dead letters.
 
-        A broker that is down, hangs, or rejects everything for now is no record's fault. Records are sent in ever
-        smaller windows until one is sent alone; `_STRIKES` consecutive failures alone make it the cause.
+        A broker that is down, hangs, or temporarily rejects everything is no record's fault. Records are sent in
+        smaller and smaller windows until one is sent alone; after `_STRIKES` consecutive failures it is the cause.
         """
         poison = error.broke if isinstance(error, Lost) else not isinstance(error, (OSError, MemoryError))
         if not poison or self._held:
@@ -160,10 +160,8 @@ class Sender:
         self._spool.acknowledge(len(messages))
         self._count(count, len(messages))
         gone = "it is" if len(messages) == 1 else "they are"
-        self._say(
-            f"{self._client.where} refuses {hide(what)}: {hide(why)}; {gone} given up, counted, and kept in "
-            f"{self._dead.path}"
-        )
+        kept = f"{gone} given up, counted, and kept in {self._dead.path}"
+        self._say(f"{self._client.where} refuses {hide(what)}: {hide(why)}; {kept}")
 
     def _settle(self, messages: list[Message], refused: Mapping[int, str]) -> None:
         """Acknowledge all records that were not rejected."""

@@ -26,7 +26,6 @@ class SqliteClient(Client):
 
     def __init__(self, path: str, table: str, send: str) -> None:
         self.where, self._path, self._table, self._send = path, Path(path), table, send
-        self._connection: sqlite3.Connection | None = None
         columns = COLUMNS[send]
         values = ", ".join(f"json_extract(?2, '{_path(column.path)}')" for column in columns.values())
         self._insert = f'INSERT INTO "{table}" (id, {", ".join(columns)}, record) VALUES (?1, {values}, ?2)'
@@ -50,7 +49,6 @@ class SqliteClient(Client):
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """See `Client.deliver`."""
-        assert self._connection is not None
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.executemany(self._insert, [(one.id, one.body.decode()) for one in messages])
@@ -60,12 +58,6 @@ class SqliteClient(Client):
                 raise Lost(str(error)) from error
             self._connection.execute("ROLLBACK")
             raise RecordRejected(str(error)) from error
-
-    def close(self) -> None:
-        """See `Client.close`."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
 
 
 def _path(path: Sequence[str | int]) -> str:

@@ -107,4 +107,4 @@ def test_what_an_earlier_run_left_of_another_kind_is_given_up_alone_and_told(bro
     assert counts["records given up: refused by the broker"] == 2
     assert counts["records sent"] == len(consumed(broker.port, ["streamkit"], 20)) == 20
     (told,) = {text for text in said if "refuses" in text}
-    assert "it cannot be put into the format: ObjectRecord must have object" in told
+    assert "it cannot be converted to the format: ObjectRecord must have object" in told

@@ -145,8 +145,7 @@ def test_a_full_disk_is_told_from_a_full_spool(tmp_path, monkeypatch):
     assert (code, counts["records dropped: disk full"]) == (1, 20)
     assert "records dropped: spool full" not in counts
     assert said == [
-        f"the disk of the spool {tmp_path}/s is full, or the quota there is used up; new records are dropped, and "
-        "counted",
+        f"the disk of the spool {tmp_path}/s is full, or its quota is used up; new records are dropped, and counted",
         "out lost records: 20 records dropped: disk full",
     ]
 
@@ -175,7 +174,7 @@ def test_two_emitters_cannot_have_one_spool(tmp_path):
     each = {"stage": "numbered_frames", "uri": "none", "count": 1}
     stages = {name: {"stage": "sqlite", "path": f"{tmp_path}/{name}.db", "from": "decode", **spool} for name in "ab"}
     made = build(read_text(json.dumps({"device": "cpu", "sources": {"x": each}, "stages": stages}), registry=REGISTRY))
-    with pytest.raises(OutputError, match=r"is in use by another run or emitter; give each a spool\.path of its own"):
+    with pytest.raises(OutputError, match=r"is in use by another run or emitter; set a different spool\.path for each"):
         Pipeline(made, Device("cpu"), say=lambda text: None).run()
 
 

@@ -105,7 +105,7 @@ def elsewhere(**to):
 
 
 KINDS = {
-    "mqtt, too large": ("mqtt", limited_mosquitto, large(6000), REFUSED, "bytes, and the broker takes 5000"),
+    "mqtt, too large": ("mqtt", limited_mosquitto, large(6000), REFUSED, "bytes, and the broker accepts 5000"),
     "mqtt, topic": ("mqtt", None, elsewhere(topic=b"streamkit/a\x1bb"), POISON, "the connection is lost"),
     "redis": ("redis", limited_redis, large(2 * MB), POISON, "the records are not taken"),
     "kafka": ("kafka", None, large(2 * MB), REFUSED, "too large"),

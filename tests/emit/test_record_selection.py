@@ -144,8 +144,8 @@ def test_an_error_that_comes_or_goes_is_a_change():
     [
         ({"send": "events", "labels": ["car"]}, "with send: events write when"),
         ({"send": "events", "every_s": 1.0}, "with send: events write when"),
-        ({"send": "objects", "on_change": True}, "on_change chooses frames; leave it out with send: objects"),
-        ({"send": "frames", "when": "a"}, "when chooses events; write send: events"),
+        ({"send": "objects", "on_change": True}, "on_change selects frames; remove it with send: objects"),
+        ({"send": "frames", "when": "a"}, "when selects events; write send: events"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options, told):

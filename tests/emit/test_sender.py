@@ -81,7 +81,7 @@ def test_a_broker_that_is_away_is_told_once_and_without_secrets_and_found_again(
     assert re.fullmatch(
         at + r"no \*\*\* connection; records wait in the spool, and it is tried again until it works", lost
     )
-    assert re.fullmatch(at + "takes records again; 10 wait for it", found)
+    assert re.fullmatch(at + "accepts records again; 10 are waiting", found)
 
 
 def test_a_broker_may_tell_which_ones_of_many_it_refuses(run):

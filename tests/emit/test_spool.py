@@ -79,7 +79,7 @@ def test_what_comes_after_the_end_is_reported_and_not_written(tmp_path):
     spool.close()
     spool.append(records(0, 1))
     spool.append([])
-    assert said == [f"2 records came too late for the spool {tmp_path}/s"]
+    assert said == [f"2 records arrived after the spool {tmp_path}/s was closed, and are dropped"]
     assert list((tmp_path / "s").glob("*.spool")) == []
 
 
