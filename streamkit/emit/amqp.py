@@ -162,9 +162,8 @@ class AmqpClient(Client):
                 until_s = time.monotonic() + self.timeout_s
             self._check("acknowledgement", until_s)
         if self._nacked:
-            raise Lost(
-                "the broker does not accept a record now, for example because of a full queue with overflow: reject-publish"
-            )
+            why = "a queue may be full with overflow: reject-publish"
+            raise Lost(f"the broker does not accept a record now: {why}")
 
     def _turn(self, wait_s: float) -> None:
         """Let pika send and receive, until something is settled or the time is over."""
@@ -224,8 +223,8 @@ class AmqpClient(Client):
         text = _why(error)
         if getattr(error, "reply_code", None) == _NOT_THERE:
             text = f"{text}; create it: records in the spool are addressed to it"
-        elif told := re.search(r"larger than (?:configured )?max size (\d+)", text):
-            self._most = int(told[1])  # larger messages are rejected from now on
+        elif limit := re.search(r"larger than (?:configured )?max size (\d+)", text):
+            self._most = int(limit[1])  # larger messages are rejected from now on
         self._lost(text, _may_be_a_record(error))
 
 
@@ -240,8 +239,10 @@ def _why(error: Any) -> str:
         error = inner
     if code := getattr(error, "reply_code", None):
         return f"{error.reply_text} ({code})"
-    if told := re.search(r"ConnectionClosedByBroker: \((\d+)\) '(.*?)'", str(error)):  # before the connection was open
-        return f"{told[2]} ({told[1]})"
+    if closed := re.search(
+        r"ConnectionClosedByBroker: \((\d+)\) '(.*?)'", str(error)
+    ):  # before the connection was open
+        return f"{closed[2]} ({closed[1]})"
     return str(error) or type(error).__name__
 
 

@@ -123,7 +123,6 @@ class EmailClient(Client):
         self._limit, self._kept, self.gather_s = limit, kept, gather_s
         self._count, self._say = count, say
         self.where, self.secrets = str(at), [at.password or ""]
-        self._smtp: smtplib.SMTP | None = None
         self._used_s = 0.0
         self._had: dict[str, set[str]] = {}  # by recipient, ids of records that need not be sent to it again
         self._taken: set[str] = set()  # ids of records that a recipient has received
@@ -178,16 +177,15 @@ class EmailClient(Client):
                 if not taken:
                     raise Lost(next(iter(later.values())))
                 self._refused(later)
-        if self._smtp is not None and time.monotonic() - self._used_s > _KEPT_S:
+        if self._connection is not None and time.monotonic() - self._used_s > _KEPT_S:
             self.close()
 
     def close(self) -> None:
         """See `Client.close`."""
-        made, self._smtp = self._smtp, None
-        if made is not None:
+        if self._connection is not None:
             with contextlib.suppress(self._lib.SMTPException, OSError):
-                made.quit()
-            made.close()
+                self._connection.quit()
+        self._drop()
 
     # --------------------------------------------------------------------------------------------------- one mail
 
@@ -308,32 +306,34 @@ class EmailClient(Client):
 
     def _session(self) -> smtplib.SMTP:
         """Return the connection; connect, encrypt and log in if needed."""
-        if self._smtp is not None:
-            return self._smtp
+        smtp: smtplib.SMTP | None = self._connection
+        if smtp is not None:
+            return smtp
         at, self._used_s = self._at, time.monotonic()
         try:
             if at.tls:
                 context = tls_context(self._tls)
-                self._smtp = self._lib.SMTP_SSL(at.host, at.port, timeout=self.timeout_s, context=context)
+                smtp = self._lib.SMTP_SSL(at.host, at.port, timeout=self.timeout_s, context=context)
             else:
-                self._smtp = self._lib.SMTP(at.host, at.port, timeout=self.timeout_s)
-            self._smtp.ehlo_or_helo_if_needed()
+                smtp = self._lib.SMTP(at.host, at.port, timeout=self.timeout_s)
+            self._connection = smtp
+            smtp.ehlo_or_helo_if_needed()
             if not at.tls and not self._plain:
-                if not self._smtp.has_extn("starttls"):
+                if not smtp.has_extn("starttls"):
                     raise Lost(
                         "it offers no encryption (STARTTLS), so that others on the network could read the mails; "
                         "write smtps:// in the url if the server has a port for it"
                     )
-                self._smtp.starttls(context=tls_context(self._tls))
-                self._smtp.ehlo()
+                smtp.starttls(context=tls_context(self._tls))
+                smtp.ehlo()
             if at.user is not None:
-                self._log_in(self._smtp, at.user, at.password or "")
+                self._log_in(smtp, at.user, at.password or "")
         except (self._lib.SMTPException, OSError, Lost) as error:
             self._drop()
             if isinstance(error, Lost):
                 raise
             raise Lost(self._reason(error)) from error
-        return self._smtp
+        return smtp
 
     def _log_in(self, smtp: smtplib.SMTP, user: str, password: str) -> None:
         """Log in. smtplib supports ASCII only; AUTH PLAIN is in UTF-8 (RFC 4616). Raises SMTPException, Lost."""
@@ -363,9 +363,7 @@ class EmailClient(Client):
 
     def _drop(self) -> None:
         """Close the connection without QUIT: the server may be gone."""
-        made, self._smtp = self._smtp, None
-        if made is not None:
-            made.close()
+        super().close()
 
 
 def _unreadable(error: Exception) -> str:

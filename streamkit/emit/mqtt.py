@@ -125,11 +125,16 @@ class MqttClient(Client):
 
     def close(self) -> None:
         """See `Client.close`."""
+        from paho.mqtt.packettypes import PacketTypes
+        from paho.mqtt.reasoncodes import ReasonCode
+
         client, self._client = self._client, None
         if client is not None:
             client.on_disconnect = None
             if self._down is None:
-                client.disconnect(None if self._status is None else self._with_will())
+                # with a status topic, the broker must publish our will message, as if the connection had ended
+                with_will = ReasonCode(PacketTypes.DISCONNECT, "Disconnect with will message")
+                client.disconnect(None if self._status is None else with_will)
                 client.loop(0.0)
             if (socket := client.socket()) is not None:
                 socket.close()
@@ -193,13 +198,6 @@ class MqttClient(Client):
             part.append(place)
             size += more
         yield part
-
-    def _with_will(self) -> Any:
-        """The DISCONNECT reason code that makes the broker publish our will message."""
-        from paho.mqtt.packettypes import PacketTypes
-        from paho.mqtt.reasoncodes import ReasonCode
-
-        return ReasonCode(PacketTypes.DISCONNECT, "Disconnect with will message")
 
     def _collect(self, sent: list[tuple[int, Sequence[int]]], arrived: bytearray) -> dict[int, str]:
         """Wait for every acknowledgement: a later message could otherwise get an old one with the same id.

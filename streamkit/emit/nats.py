@@ -7,15 +7,12 @@ import re
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
 from streamkit.core.errors import MissingPackage
 from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, tls_context
-
-if TYPE_CHECKING:
-    pass
 
 SCHEMES = {"nats": (4222, False), "tls": (4222, True)}
 
@@ -224,10 +221,10 @@ class NatsClient(Client):
         if not message.data and (message.headers or {}).get("Status") == _NOBODY:
             answer = int(_NOBODY), _NO_STREAM if self._jetstream else _NO_STREAM + _NO_JETSTREAM
         else:
-            said = _said(message.data)
-            if isinstance(error := said.get("error"), dict):
+            reply = _parsed(message.data)
+            if isinstance(error := reply.get("error"), dict):
                 answer = error.get("err_code", 0), f"the stream does not accept a record: {error.get('description')}"
-            elif not (isinstance(said.get("stream"), str) and isinstance(said.get("seq"), int)):
+            elif not (isinstance(reply.get("stream"), str) and isinstance(reply.get("seq"), int)):
                 return  # an answer from another subscriber; only a stream's counts
         self._answers[int(place)] = answer
         self._changed.set()
@@ -244,7 +241,7 @@ class NatsClient(Client):
         """Reject the records that permission errors are about.
 
         Raises:
-            RecordRejected: subjects differ in case only, so they cannot be told apart; records must be sent one by one.
+            RecordRejected: subjects differ in case only, so they are ambiguous; records must be sent one by one.
         """
         for subject in self._denied():
             meant = [place for place, one in enumerate(messages) if one.topic.lower() == subject]
@@ -261,10 +258,10 @@ class NatsClient(Client):
         return str(error or "the server has gone").removeprefix("nats: ").strip("'") or type(error).__name__
 
 
-def _said(data: bytes) -> dict[str, Any]:
+def _parsed(data: bytes) -> dict[str, Any]:
     """Parse an answer; empty if it is not a stream's answer."""
     try:
-        said = orjson.loads(data)
+        reply = orjson.loads(data)
     except orjson.JSONDecodeError:
         return {}
-    return said if isinstance(said, dict) else {}
+    return reply if isinstance(reply, dict) else {}

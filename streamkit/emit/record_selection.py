@@ -146,10 +146,10 @@ class RecordSelection:
         return [
             SelectedRecord(
                 (frame.source, event.stage, event.kind, NONE if event.track_id is None else str(event.track_id)),
-                head + as_json(told) + b"}",
+                head + as_json(data) + b"}",
                 None if event.track_id is None else boxes.get(event.track_id),
             )
-            for event, told in zip(frame.events, record["events"], strict=True)
+            for event, data in zip(frame.events, record["events"], strict=True)
             if self._events_wanted is None or event in self._events_wanted
         ]
 

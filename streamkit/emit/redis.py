@@ -39,7 +39,7 @@ class RedisClient(Client):
         at = self._at
         options: dict[str, Any] = {}
         if at.tls:
-            tls_context(self._tls)  # what is wrong with the files shows here
+            tls_context(self._tls)  # checks the files
             tls = self._tls or {}
             options = {
                 "ssl": True, "ssl_ca_certs": tls.get("ca"), "ssl_certfile": tls.get("cert"),
@@ -64,7 +64,7 @@ class RedisClient(Client):
             answers = pipe.execute(raise_on_error=False)
         except (self._redis.RedisError, OSError) as error:
             broke = isinstance(error, self._redis.ConnectionError)
-            raise Lost(f"the records are not taken: {error}", broke=broke) from error
+            raise Lost(f"the records are not accepted: {error}", broke=broke) from error
         for done, answer in enumerate(answers):
             if isinstance(answer, Exception):
                 kind = RecordRejected if str(answer).startswith(_NEVER) else Lost

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import orjson
 
 from streamkit.core.counters import Counters
 from streamkit.core.errors import describe
+from streamkit.core.records import wall_clock
 from streamkit.core.text import at_now
 from streamkit.emit.client import WINDOW, Client, Lost, Message, RecordRejected
-from streamkit.emit.dead_letters import NAME, DeadLetters
-from streamkit.emit.segment_file import StoredRecord
+from streamkit.emit.segment_file import StoredRecord, private
 from streamkit.emit.spool import Spool
+from streamkit.io.outputs import output_error
 
 SENT = "records sent"
 REFUSED = "records given up: refused by the broker"
 POISON = "records given up: connection closed by the broker"
 GIVEN_UP = (REFUSED, POISON)
 LOST = "connections lost or refused"
+NAME = "dead-letters.jsonl"
+UNKEPT = "records not in the dead-letter file"
 
 _STRIKES = 4
 """After so many consecutive connections that the broker ends over a record sent alone, the record is given up."""
@@ -209,3 +217,60 @@ def _reason(error: Exception) -> str:
 def _message(id_: str, one: StoredRecord) -> Message:
     """Create the message for a record, with the id as the first key of the body."""
     return Message(id_, one.topic.decode(), one.key.decode(), b'{"id":"%b",%b' % (id_.encode(), one.body[1:]))
+
+
+class DeadLetters:
+    """The dead-letter file: rejected records as lines of JSON, each with the time, the reason and the topic.
+
+    Args:
+        path: the file; created with the first record, readable by its owner only.
+        limit_bytes: maximum size of the file; further records are counted and not kept.
+        counters: for records that cannot be kept; used on the caller's thread only.
+        say: receives messages for the user.
+    """
+
+    def __init__(self, path: Path, limit_bytes: int, counters: Counters, say: Callable[[str], None]) -> None:
+        self.path, self._limit_bytes, self._counters, self._say = path, limit_bytes, counters, say
+
+    def add(self, messages: Sequence[Message], why: str) -> None:
+        """Keep records. A write error is logged and counted, and never raised, so that other records are still sent."""
+        lines = [_dead_letter(one, why) for one in messages]
+        kept = 0
+        try:
+            handle = private(self.path, os.O_RDWR | os.O_APPEND)
+            try:
+                for line in lines:
+                    if not self._append(handle, line):
+                        limit = f"{self.path} has reached its limit of {self._limit_bytes / 1e6:g} MB"
+                        further = "further rejected records are counted, and not kept"
+                        self._say(f"{limit}; {further}. Move the file away to make room")
+                        break
+                    kept += 1
+            finally:
+                os.close(handle)
+        except OSError as error:
+            self._say(f"{output_error(self.path, error)}; rejected records are counted, and not kept")
+        if kept < len(lines):
+            self._counters.add(UNKEPT, len(lines) - kept)
+
+    def _append(self, handle: int, line: bytes) -> bool:
+        """Append a whole line or nothing; return False if the file has no room for it."""
+        size = os.fstat(handle).st_size
+        if size and os.pread(handle, 1, size - 1) != b"\n":  # a crash left half a line
+            line = b"\n" + line
+        if size + len(line) > self._limit_bytes:
+            return False
+        done = 0
+        try:
+            while done < len(line):
+                done += os.write(handle, line[done:])
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(handle, size)
+            raise
+        return True
+
+
+def _dead_letter(message: Message, why: str) -> bytes:
+    head = orjson.dumps({"time": wall_clock(time.time()), "why": why, "topic": message.topic, "key": message.key})
+    return head[:-1] + b',"record":' + message.body + b"}\n"

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamkit.emit.client import Client, Lost, Message, RecordRejected
-from streamkit.emit.rows import COLUMNS, missing
+from streamkit.emit.rows import COLUMNS, check_columns
 from streamkit.emit.segment_file import private
 
 _TYPES = {"text": "TEXT", "integer": "INTEGER", "real": "REAL", "time": "TEXT"}
-_NEVER = (sqlite3.IntegrityError, sqlite3.DataError)  # the table's constraints and triggers; a value that is too large
+_NEVER = (sqlite3.IntegrityError, sqlite3.DataError)  # the table's constraints and triggers; too large values
 
 
 class SqliteClient(Client):
@@ -44,8 +44,7 @@ class SqliteClient(Client):
             there = {row[1] for row in made.execute(f'PRAGMA table_info("{self._table}")')}
         except (OSError, sqlite3.Error) as error:
             raise Lost(str(error)) from error
-        if (told := missing(self._send, there)) is not None:
-            raise Lost(f"the table {self._table} {told}")
+        check_columns(self._table, self._send, there)
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """See `Client.deliver`."""

@@ -42,7 +42,7 @@ class WebhookClient(Client):
         self._httpx, self._at, self._url, self._tls, self._batch = httpx, at, url, tls, batch
         self._secret = None if secret is None else secret_bytes(secret)
         self._headers = {"content-type": "application/json", "user-agent": "streamkit", **(headers or {})}
-        self.where = str(replace(at, path=""))  # who knows the path of a hook may post there
+        self.where = str(replace(at, path=""))  # the path of a hook may be a secret
         self.secrets = [at.password or "", secret or "", *(headers or {}).values(), at.path if len(at.path) > 1 else ""]
 
     def connect(self) -> None:
@@ -98,10 +98,10 @@ def secret_bytes(secret: str) -> bytes:
         ValueError: the secret starts with `whsec_`, but the rest is not base64. The text contains no part of it.
     """
     if not secret:
-        raise ValueError("secret must not be empty; leave it out to sign nothing")
+        raise ValueError("secret must not be empty; remove it to send without signatures")
     if not secret.startswith("whsec_"):
         return secret.encode()
     try:
         return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except binascii.Error:
-        raise ValueError("secret must be base64 behind whsec_") from None
+        raise ValueError("secret must be base64 after whsec_") from None

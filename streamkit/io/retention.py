@@ -123,7 +123,7 @@ class FileRetention:
         if self._free() >= self._min_free:
             return True
         if self._removes:
-            for path, _, _ in self._clips():
+            for path, _, _ in self._oldest_first():
                 self._remove(path, "disk full")
                 if self._free() >= self._min_free:
                     return True
@@ -138,18 +138,18 @@ class FileRetention:
         if not self._keep or now_s - self._tidied_s < _TIDY_EVERY_S:
             return
         self._tidied_s = now_s
-        clips = self._clips()
+        files = self._oldest_first()
         age, size = self._keep.get("age"), self._keep.get("size")
-        total = sum(one[2] for one in clips)
+        total = sum(one[2] for one in files)
         oldest_s = -1.0 if age is None else time.time() - age
-        for path, changed_s, taken in clips:
+        for path, changed_s, size_bytes in files:
             if changed_s < oldest_s:
                 self._remove(path, "over age")
             elif size is not None and total > size:
                 self._remove(path, "over size")
             else:
                 break
-            total -= taken
+            total -= size_bytes
 
     def tidy_soon(self) -> None:
         """Make the next `tidy` run immediately."""
@@ -174,7 +174,7 @@ class FileRetention:
         for folder, _, names in os.walk(self.root):
             yield from (Path(folder, name) for name in names)
 
-    def _clips(self) -> list[tuple[Path, float, int]]:
+    def _oldest_first(self) -> list[tuple[Path, float, int]]:
         """Return path, modification time and bytes of every file, the oldest first."""
         found = []
         for path in self._files():

@@ -96,8 +96,8 @@ def test_what_stands_and_is_too_large_is_said_once_and_does_not_cost_the_connect
     made.idle()
     made.idle()
     assert made.said == [
-        f"{made.where} does not accept house/large: the message has {LIMIT + 19} bytes, and the broker accepts {LIMIT}; "
-        "it is not published"
+        f"{made.where} does not accept house/large: the message has {LIMIT + 19} bytes, and the broker accepts "
+        f"{LIMIT}; it is not published"
     ]
     assert made.deliver([message(1, 100)]) == {}
 

@@ -158,7 +158,7 @@ def test_a_server_that_goes_is_noticed_while_there_is_nothing_to_send(there, cli
         (lambda url: url.replace("streamkit:", "streamkit:no"), "no connection: Authorization Violation"),
         (
             lambda url: url.replace("nats:", "tls:"),
-            "the server does not encrypt; write nats:// in the url if that is intended",
+            "the server does not encrypt; write nats:// in the url",
         ),
         (lambda url: f"nats://u:no@127.0.0.1:{free_port()}", "no connection: .*Connect call failed"),
         (lambda url: "nats://u:no@nowhere.invalid", "no connection: .*not known|Temporary failure"),
@@ -261,9 +261,7 @@ def test_whatever_a_value_is_it_is_one_word_of_a_subject(text):
 def test_a_token_lets_us_in_and_a_server_without_jetstream_is_told(server):
     made = server("authorization { token: s3cret }")
     client = connected(f"nats://s3cret@127.0.0.1:{made.port}")
-    with pytest.raises(
-        Lost, match=r"no stream has .*; this server runs without JetStream; start it with nats-server -js"
-    ):
+    with pytest.raises(Lost, match=r"no stream has .*; this server runs without JetStream; start it with"):
         client.deliver([message(0)])
     assert client.hide("s3cret is no secret") == "*** is no secret"
     client.close()

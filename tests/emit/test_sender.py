@@ -7,9 +7,8 @@ import pytest
 
 from streamkit.core.counters import Counters
 from streamkit.emit.client import Client, Lost, RecordRejected
-from streamkit.emit.dead_letters import NAME, UNKEPT
 from streamkit.emit.segment_file import SpoolRecord
-from streamkit.emit.sender import LOST, REFUSED, SENT, Sender
+from streamkit.emit.sender import LOST, NAME, REFUSED, SENT, UNKEPT, Sender
 from streamkit.emit.spool import Spool
 
 

@@ -169,44 +169,40 @@ EXTRA = Field("extra", 15, TEXT, "a JSON object with everything that has no fiel
 """The field of what is not described, in formats whose fields have names. Number 15 is the last that takes one byte."""
 
 
-def _list_of(name: str, help_: str, *parts: tuple[str, Type, str]) -> Group:
-    fields = [Field(part, i, type_, told, True) for i, (part, type_, told) in enumerate(parts, 1)]
-    return Group(name, help_, tuple(fields), row=True, closed=True)
+def _closed(name: str, help_: str, *parts: tuple[str, Type, str], row: bool = False) -> Group:
+    fields = [Field(part, i, type_, text, True) for i, (part, type_, text) in enumerate(parts, 1)]
+    return Group(name, help_, tuple(fields), row=row, closed=True)
 
 
-BOX = _list_of(
+BOX = _closed(
     "Box",
     "corners in source pixels, within the frame",
     ("x1", NUMBER, "left"),
     ("y1", NUMBER, "top"),
     ("x2", NUMBER, "right"),
     ("y2", NUMBER, "bottom"),
+    row=True,
 )
-KEYPOINT = _list_of(
+KEYPOINT = _closed(
     "Keypoint",
     "a point of a body or face",
     ("x", NUMBER, "source pixels from the left"),
     ("y", NUMBER, "source pixels from the top"),
     ("score", NUMBER, "confidence of the model, 0 to 1"),
+    row=True,
 )
-SIZE = _list_of("Size", "size of an image in pixels", ("height", INT32, "rows"), ("width", INT32, "columns"))
-MASK = Group(
+SIZE = _closed("Size", "size of an image in pixels", ("height", INT32, "rows"), ("width", INT32, "columns"), row=True)
+MASK = _closed(
     "Mask",
     "a mask of the whole frame in COCO's compressed run-length encoding; pycocotools reads it",
-    (
-        Field("size", 1, SIZE, "height and width of the frame", True),
-        Field("counts", 2, TEXT, "the runs", True),
-    ),
-    closed=True,
+    ("size", SIZE, "height and width of the frame"),
+    ("counts", TEXT, "the runs"),
 )
-ATTRIBUTE = Group(
+ATTRIBUTE = _closed(
     "Attribute",
     "the result of a classifier",
-    (
-        Field("label", 1, TEXT, "the class", True),
-        Field("score", 2, NUMBER, "confidence of the classifier, 0 to 1", True),
-    ),
-    closed=True,
+    ("label", TEXT, "the class"),
+    ("score", NUMBER, "confidence of the classifier, 0 to 1"),
 )
 DETECTION = Group(
     "Detection",

@@ -14,7 +14,6 @@ from streamkit.io.formats.description import (
     Group,
     Scalar,
     Several,
-    Type,
     fields_of,
     groups,
 )
@@ -33,29 +32,29 @@ def proto() -> str:
     for group in groups():
         lines += ["", f"// {group.help}", f"message {group.name} {{"]
         for field in fields_of(group):
-            lines += [f"  // {field.help}", f"  {_declaration(field)} {field.name} = {field.number};"]
+            label, name = _label_and_type(field)
+            type_ = f"map<string, {name}>" if label == "map" else f"{label} {name}".strip()
+            lines += [f"  // {field.help}", f"  {type_} {field.name} = {field.number};"]
         lines.append("}")
     return "\n".join([*lines, ""])
 
 
-def _declaration(field: Field) -> str:
+def _label_and_type(field: Field) -> tuple[str, str]:
+    """Return `repeated`, `map`, `optional` or nothing, and the Protobuf type of the field or of its values.
+
+    A field needs `optional` to distinguish absent from 0; messages, lists and mappings do not.
+    """
     match field.type:
-        case Several(of=of):
-            return f"repeated {_name(of)}"
-        case ByName(of=of):
-            return f"map<string, {_name(of)}>"
-        case type_:
-            return f"optional {_name(type_)}" if _has_presence(field) else _name(type_)
-
-
-def _has_presence(field: Field) -> bool:
-    """Whether a field needs `optional` to distinguish absent from 0; messages, lists and mappings do not."""
-    return not field.required and isinstance(field.type, Scalar) and field.type is not TIME
-
-
-def _name(type_: Type) -> str:
-    assert isinstance(type_, (Scalar, Group)), "Protobuf has no lists of lists"
-    return type_.protobuf if isinstance(type_, Scalar) else type_.name
+        case Several(of=Scalar(protobuf=name) | Group(name=name)):
+            return "repeated", name
+        case ByName(of=Scalar(protobuf=name) | Group(name=name)):
+            return "map", name
+        case Scalar(protobuf=name) if not field.required and field.type is not TIME:
+            return "optional", name
+        case Scalar(protobuf=name) | Group(name=name):
+            return "", name
+        case _:
+            raise TypeError(f"{field.name}: Protobuf has no lists of lists")
 
 
 def message_class(send: str) -> Any:
@@ -88,20 +87,16 @@ def file_descriptor() -> Any:
 
 
 def _describe(message: Any, field: Field) -> None:
-    label, name = 1, ""
-    match field.type:
-        case Several(of=of):
-            label, name = 3, _name(of)
-        case ByName(of=of):
-            label, entry = 3, message.nested_type.add(name=field.name.title().replace("_", "") + "Entry")
-            entry.options.map_entry = True
-            entry.field.add(name="key", number=1, label=1, **_typed("string"))
-            entry.field.add(name="value", number=2, label=1, **_typed(_name(of)))
-            name = f"{message.name}.{entry.name}"
-        case type_:
-            name = _name(type_)
-    made = message.field.add(name=field.name, number=field.number, label=label, **_typed(name))
-    if _has_presence(field):
+    label, name = _label_and_type(field)
+    if label == "map":
+        entry = message.nested_type.add(name=field.name.title().replace("_", "") + "Entry")
+        entry.options.map_entry = True
+        entry.field.add(name="key", number=1, label=1, **_typed("string"))
+        entry.field.add(name="value", number=2, label=1, **_typed(name))
+        name = f"{message.name}.{entry.name}"
+    many = label in ("repeated", "map")
+    made = message.field.add(name=field.name, number=field.number, label=3 if many else 1, **_typed(name))
+    if label == "optional":
         made.proto3_optional, made.oneof_index = True, len(message.oneof_decl)
         message.oneof_decl.add(name=f"_{field.name}")
 
