@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from streamkit.emit.client import Address, Client, Lost, Message, Tls, needs, tls_context
+from streamkit.emit.client import Address, Client, Lost, Message, Tls, needs, quiet_logger, tls_context
 
 SCHEMES = {"amqp": (5672, False), "amqps": (5671, True)}
 
@@ -48,7 +47,6 @@ class AmqpClient(Client):
         self._loop: Any = None
         self._connection: Any = None
         self._channel: Any = None
-        self._ready = False
         self._gone: str | None = None  # why the connection, or its channel, is lost
         self._broke = False  # whether a record may be the cause
         self._blocked: str | None = None  # why the broker accepts nothing for now
@@ -62,10 +60,7 @@ class AmqpClient(Client):
         from pika.adapters.select_connection import IOLoop  # type: ignore[import-untyped,import-not-found]
 
         pika, at = self._pika, self._at
-        quiet = logging.getLogger("pika")  # pika would log the same errors again
-        if not quiet.handlers:
-            quiet.addHandler(logging.NullHandler())
-        quiet.propagate = False
+        quiet_logger("pika")
         options: dict[str, Any] = {}
         if at.tls:
             options["ssl_options"] = pika.SSLOptions(tls_context(self._tls), at.host)
@@ -83,7 +78,7 @@ class AmqpClient(Client):
             lambda _, error: self._lost(f"the connection is lost: {_why(error)}", _may_be_a_record(error)), self._loop,
         )  # fmt: skip
         until_s = time.monotonic() + self.timeout_s
-        while not self._ready:
+        while self._channel is None:
             self._turn(_LOOK_S)
             self._check("answer", until_s)
 
@@ -95,11 +90,10 @@ class AmqpClient(Client):
     def _channel_opened(self, channel: Any) -> None:
         channel.add_on_close_callback(lambda _, error: self._channel_closed(error))
         channel.add_on_return_callback(self._return)
-        channel.confirm_delivery(self._answered, lambda frame: self._begin())
-        self._channel = channel
+        channel.confirm_delivery(self._answered, lambda _: self._begin(channel))
 
-    def _begin(self) -> None:
-        self._ready = True
+    def _begin(self, channel: Any) -> None:
+        self._channel = channel
         self._loop.stop()
 
     def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:
@@ -108,9 +102,9 @@ class AmqpClient(Client):
         self._open.clear()
         self._nacked.clear()
         self._returned.clear()
-        for place, one in enumerate(messages):
+        for index, one in enumerate(messages):
             if self._most is not None and len(one.body) > self._most:
-                refused[place] = f"it has {len(one.body)} bytes, and the broker accepts {self._most} in a message"
+                refused[index] = f"it has {len(one.body)} bytes, and the broker accepts {self._most} in a message"
                 continue
             properties = self._pika.BasicProperties(
                 content_type="application/json", delivery_mode=_PERSISTENT, message_id=one.id
@@ -118,12 +112,12 @@ class AmqpClient(Client):
             try:
                 self._channel.basic_publish(one.key, one.topic, one.body, properties, self._mandatory)
             except self._pika.exceptions.ShortStringTooLong:
-                refused[place] = "names of exchanges and routing keys have at most 255 bytes"
+                refused[index] = "names of exchanges and routing keys have at most 255 bytes"
                 continue
             except self._pika.exceptions.AMQPError as error:
                 raise Lost(self._gone or f"the connection is lost: {_why(error)}", broke=self._broke) from error
             self._tag += 1
-            self._open[self._tag] = place
+            self._open[self._tag] = index
         try:
             self._collect()
         except Lost as error:
@@ -197,7 +191,7 @@ class AmqpClient(Client):
 
     def _came_back(self, messages: Sequence[Message]) -> dict[int, str]:
         """Reasons for records without a queue, by index."""
-        return {place: self._returned[one.id] for place, one in enumerate(messages) if one.id in self._returned}
+        return {index: self._returned[one.id] for index, one in enumerate(messages) if one.id in self._returned}
 
     def _return(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         exchange = f"the exchange {method.exchange}" if method.exchange else "the default exchange"
@@ -209,13 +203,13 @@ class AmqpClient(Client):
         """Process a confirm or a nack, of one message or of all up to it."""
         tag = frame.method.delivery_tag
         if not frame.method.multiple:
-            places = [self._open.pop(tag)] if tag in self._open else []
+            indices = [self._open.pop(tag)] if tag in self._open else []
         else:
-            places = []
+            indices = []
             while self._open and (first := next(iter(self._open))) <= tag:
-                places.append(self._open.pop(first))
+                indices.append(self._open.pop(first))
         if frame.method.NAME == "Basic.Nack":
-            self._nacked.update(places)
+            self._nacked.update(indices)
         if not self._open:
             self._loop.stop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -73,6 +74,15 @@ def needs(package: str, extra: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise MissingPackage(package, extra, extra) from error
+
+
+def quiet_logger(name: str) -> logging.Logger:
+    """Silence a logger of a library that would log the errors that its client reports."""
+    logger = logging.getLogger(name)
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger
 
 
 class Client:
@@ -258,12 +268,5 @@ def address(url: str, schemes: Mapping[str, tuple[int, bool]], tls: Tls | None =
     if tls and not encrypted:
         secure = next(one for one, (_, safe) in schemes.items() if safe)
         raise ValueError(f"tls needs an encrypted address: write {secure}:// in the url, or leave tls out")
-    return Address(
-        scheme,
-        parts.hostname,
-        int(port),
-        parts.path,
-        None if parts.username is None else unquote(parts.username),
-        None if parts.password is None else unquote(parts.password),
-        encrypted,
-    )
+    user, password = (None if part is None else unquote(part) for part in (parts.username, parts.password))
+    return Address(scheme, parts.hostname, int(port), parts.path, user, password, encrypted)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, needs
+from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, needs, quiet_logger
 
 SCHEMES = {"kafka": (9092, False), "kafkas": (9093, True)}
 
@@ -57,10 +57,8 @@ class KafkaClient(Client):
             if tls and key in tls:
                 self._settings[name] = tls[key]  # type: ignore[literal-required]
         self._settings |= more or {}
-        self.secrets = [
-            at.password or "",
-            *(str(v) for k, v in (more or {}).items() if "password" in k or "secret" in k),
-        ]
+        hidden = (str(value) for name, value in (more or {}).items() if "password" in name or "secret" in name)
+        self.secrets = [at.password or "", *hidden]
 
     def unusable(self) -> str | None:
         """The reason why librdkafka rejects the settings, or None. Does not connect.
@@ -80,15 +78,10 @@ class KafkaClient(Client):
 
     def connect(self) -> None:
         """See `Client.connect`."""
-        import logging
-
-        quiet = logging.getLogger("streamkit.emit.kafka")
-        quiet.addHandler(logging.NullHandler())
-        quiet.propagate = False  # librdkafka would log the same errors again
         self._why = ""
         until_s = time.monotonic() + self.timeout_s
         try:
-            self._producer = self._kafka.Producer({**self._settings, "logger": quiet})
+            self._producer = self._kafka.Producer({**self._settings, "logger": quiet_logger(__name__)})
         except self._kafka.KafkaException as error:  # unknown settings
             raise Lost(error.args[0].str()) from error
         while True:

@@ -98,11 +98,11 @@ class MqttClient(Client):
         assert client is not None
         self._announce()
         arrived = bytearray(len(messages))  # 1 for each that the broker has acknowledged
-        sent: list[tuple[int, Sequence[int]]] = []  # message ids, and the places of their records
+        sent: list[tuple[int, Sequence[int]]] = []  # message ids, and the indices of their records
         oversize: dict[int, str] = {}
-        for topic, places, payload in self._packets(messages):
+        for topic, indices, payload in self._packets(messages):
             if (why := self._too_large(topic, len(payload))) is not None:
-                oversize[places[0]] = why  # it is alone in its packet
+                oversize[indices[0]] = why  # it is alone in its packet
                 continue
             try:
                 if self._in_flight and len(sent) >= self._in_flight:
@@ -115,7 +115,7 @@ class MqttClient(Client):
             if info.rc != self._paho.MQTT_ERR_SUCCESS:
                 self._collect(sent, arrived)
                 raise Lost(self._paho.error_string(info.rc), _head(arrived))
-            sent.append((info.mid, places))
+            sent.append((info.mid, indices))
         return oversize | self._collect(sent, arrived)
 
     def idle(self) -> None:
@@ -176,26 +176,26 @@ class MqttClient(Client):
     def _packets(self, messages: Sequence[Message]) -> Iterator[tuple[str, Sequence[int], bytes]]:
         """Yield topic, record indices and payload of each packet. Records of one topic stay in order."""
         if self._batch == 1:
-            for place, one in enumerate(messages):
-                yield one.topic, (place,), one.body
+            for index, one in enumerate(messages):
+                yield one.topic, (index,), one.body
             return
         topics: dict[str, list[int]] = {}
-        for place, one in enumerate(messages):
-            topics.setdefault(one.topic, []).append(place)
-        for places in sorted(part for topic in topics.values() for part in self._parts(messages, topic)):
-            yield messages[places[0]].topic, places, b"[" + b",".join([messages[i].body for i in places]) + b"]"
+        for index, one in enumerate(messages):
+            topics.setdefault(one.topic, []).append(index)
+        for indices in sorted(part for topic in topics.values() for part in self._parts(messages, topic)):
+            yield messages[indices[0]].topic, indices, b"[" + b",".join([messages[i].body for i in indices]) + b"]"
 
-    def _parts(self, messages: Sequence[Message], places: Sequence[int]) -> Iterator[list[int]]:
+    def _parts(self, messages: Sequence[Message], indices: Sequence[int]) -> Iterator[list[int]]:
         """Split the records of one topic into packets: up to `batch` records within the broker's size limit."""
         part: list[int] = []
         size = 1  # of the payload: brackets, and a comma between two
-        for place in places:
-            more = len(messages[place].body) + 1
-            full = len(part) == self._batch or self._too_large(messages[place].topic, size + more) is not None
+        for index in indices:
+            more = len(messages[index].body) + 1
+            full = len(part) == self._batch or self._too_large(messages[index].topic, size + more) is not None
             if part and full:
                 yield part
                 part, size = [], 1
-            part.append(place)
+            part.append(index)
             size += more
         yield part
 
@@ -211,17 +211,17 @@ class MqttClient(Client):
         """
         refused: dict[int, str] = {}
         failed = shared = 0
-        for mid, places in sent:
+        for mid, indices in sent:
             self._wait(lambda mid=mid: mid in self._answers, "acknowledgement", arrived)  # type: ignore[misc]
             code = self._answers.pop(mid)
             if code in _NEVER:
-                refused[places[0]] = f"reason code 0x{code:02x}"
-                shared = max(shared, len(places) - 1)
+                refused[indices[0]] = f"reason code 0x{code:02x}"
+                shared = max(shared, len(indices) - 1)
             elif code >= _FAILED:
                 failed = failed or code
             else:
-                for place in places:
-                    arrived[place] = 1
+                for index in indices:
+                    arrived[index] = 1
         if failed:
             raise Lost(f"the broker does not accept a message: reason code 0x{failed:02x}", _head(arrived))
         if shared:

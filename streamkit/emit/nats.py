@@ -131,14 +131,14 @@ class NatsClient(Client):
         client, inbox = self._client, f"{self._inbox}.{self._round}."
         most = client.max_payload - _HEADER_BYTES
         try:
-            for place, one in enumerate(messages):
+            for index, one in enumerate(messages):
                 if len(one.body) + len(one.id) > most:
-                    refused[place] = f"it has {len(one.body)} bytes, and the server accepts {client.max_payload}"
+                    refused[index] = f"it has {len(one.body)} bytes, and the server accepts {client.max_payload}"
                     continue
                 try:
-                    await client.publish(one.topic, one.body, f"{inbox}{place}", {"Nats-Msg-Id": one.id})
+                    await client.publish(one.topic, one.body, f"{inbox}{index}", {"Nats-Msg-Id": one.id})
                 except self._errors.BadSubjectError:
-                    refused[place] = "its topic is not a valid subject"
+                    refused[index] = "its topic is not a valid subject"
             while len(self._answers) + len(refused) < len(messages):
                 self._changed.clear()
                 await self._changed.wait()
@@ -147,11 +147,11 @@ class NatsClient(Client):
                     self._deny(messages, refused)
         except self._errors.Error as error:
             raise Lost(f"the connection is lost: {self._why(error)}", broke=client.is_closed) from error
-        for place, answer in sorted(self._answers.items()):
+        for index, answer in sorted(self._answers.items()):
             if answer is not None and answer[0] in _NEVER:
-                refused[place] = answer[1]
+                refused[index] = answer[1]
             elif answer is not None:
-                raise Lost(answer[1].replace("{0}", messages[place].topic))
+                raise Lost(answer[1].replace("{0}", messages[index].topic))
 
     async def _synchronize(self) -> None:
         """Wait until the server has processed everything written before; it answers in order."""
@@ -214,7 +214,7 @@ class NatsClient(Client):
             await asyncio.sleep(0)
 
     async def _answered(self, message: Any) -> None:
-        _, number, place = message.subject.rsplit(".", 2)
+        _, number, index = message.subject.rsplit(".", 2)
         if int(number) != self._round:
             return
         answer: tuple[int, str] | None = None
@@ -226,7 +226,7 @@ class NatsClient(Client):
                 answer = error.get("err_code", 0), f"the stream does not accept a record: {error.get('description')}"
             elif not (isinstance(reply.get("stream"), str) and isinstance(reply.get("seq"), int)):
                 return  # an answer from another subscriber; only a stream's counts
-        self._answers[int(place)] = answer
+        self._answers[int(index)] = answer
         self._changed.set()
 
     async def _failed(self, error: Exception) -> None:
@@ -244,10 +244,10 @@ class NatsClient(Client):
             RecordRejected: subjects differ in case only, so they are ambiguous; records must be sent one by one.
         """
         for subject in self._denied():
-            meant = [place for place, one in enumerate(messages) if one.topic.lower() == subject]
-            if len({messages[place].topic for place in meant}) > 1:
+            meant = [index for index, one in enumerate(messages) if one.topic.lower() == subject]
+            if len({messages[index].topic for index in meant}) > 1:
                 raise RecordRejected(_DENIED)
-            refused.update((place, _DENIED) for place in meant if place not in self._answers)
+            refused.update((index, _DENIED) for index in meant if index not in self._answers)
         self._told.clear()
 
     def _why(self, error: Exception | None) -> str:

@@ -174,10 +174,10 @@ class Sender:
     def _settle(self, messages: list[Message], refused: Mapping[int, str]) -> None:
         """Acknowledge all records that were not rejected."""
         before = 0
-        for place, why in sorted(refused.items()):
-            self._done(place - before)
-            self._give_up([messages[place]], f"a record for {messages[place].topic}", why)
-            before = place + 1
+        for index, why in sorted(refused.items()):
+            self._done(index - before)
+            self._give_up([messages[index]], f"a record for {messages[index].topic}", why)
+            before = index + 1
         self._done(len(messages) - before)
 
     def _done(self, count: int) -> None:
@@ -196,7 +196,7 @@ class Sender:
         self._failures += 1
         if self._failures == 1:
             why = self._client.hide(_reason(error))
-            wait = "records wait in the spool, and it is tried again until it works"
+            wait = "records wait in the spool; the emitter retries until it succeeds"
             self._say(f"{self._client.where} {at_now()}: {why}; {wait}")
         until_s = time.monotonic() + self._wait_s * random.uniform(0.5, 1.0)
         self._wait_s = min(2 * self._wait_s, self._max_wait_s)

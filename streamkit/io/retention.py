@@ -179,11 +179,9 @@ class FileRetention:
         found = []
         for path in self._files():
             if self._fits(path):
-                try:
+                with contextlib.suppress(OSError):  # another process has removed it, or it is unreachable
                     about = path.stat()
-                except OSError:  # another process has removed it, or it is unreachable
-                    continue
-                found.append((path, about.st_mtime, about.st_size))
+                    found.append((path, about.st_mtime, about.st_size))
         return sorted(found, key=lambda one: (one[1], one[0]))
 
     def _fits(self, path: Path) -> bool:

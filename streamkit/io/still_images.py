@@ -14,6 +14,7 @@ from streamkit.core.data import Frame, Surface, array_module
 from streamkit.core.units import Unit
 from streamkit.ops.boxes import Rect
 from streamkit.ops.crops import crop_rects
+from streamkit.ops.cut import cut, cut_bytes, cut_size, step_for, to_host
 
 JpegQuality = Annotated[int, Unit("1..100", minimum=1, maximum=100)]
 """Quality of a JPEG; higher values give better and larger files."""
@@ -68,8 +69,6 @@ def whole(frame: Frame) -> CropRequest | None:
 
 def still_bytes(part: CropRequest, max_size: int) -> int:
     """Return the size in bytes of a part once it is cut out."""
-    from streamkit.ops.cut import cut_bytes
-
     return cut_bytes(part.rect, _step(part, max_size))
 
 
@@ -80,8 +79,6 @@ def cut_out(parts: Sequence[CropRequest], max_size: int) -> list[StillImage]:
         parts: the parts, all on the host or all on one device.
         max_size: target size of the longer side in pixels; a still has less than twice as many.
     """
-    from streamkit.ops.cut import cut, cut_size
-
     steps = [_step(part, max_size) for part in parts]
     surfaces, sizes, rects = ([part[i] for part in parts] for i in range(3))
     made = cut(surfaces, sizes, rects, steps)  # type: ignore[arg-type]
@@ -96,8 +93,6 @@ def jpegs(stills: Sequence[StillImage], max_size: int, quality: int) -> list[byt
     Raises:
         ValueError: an image cannot be a JPEG, for example because it is too long.
     """
-    from streamkit.ops.cut import to_host
-
     surfaces = to_host([still.surface for still in stills])
     return [_jpeg(surface, still.size, max_size, quality) for surface, still in zip(surfaces, stills, strict=True)]
 
@@ -108,8 +103,6 @@ def on_device(still: StillImage) -> bool:
 
 
 def _step(part: CropRequest, max_size: int) -> int:
-    from streamkit.ops.cut import step_for
-
     left, top, right, bottom = part.rect
     return step_for((right - left, bottom - top), max_size)
 

@@ -74,7 +74,7 @@ def test_a_broker_that_is_not_there_is_a_warning_and_the_records_wait(tmp_path):
     assert counts["connections lost or refused"] >= 1
     (told,) = [text for text in said if "no connection" in text]
     assert told.startswith("redis://127.0.0.1:")
-    assert "records wait in the spool, and it is tried again until it works" in told
+    assert "records wait in the spool; the emitter retries until it succeeds" in told
     assert "40 records are left in" in said[-1]
     assert not any("pa55" in text for text in said)
 
@@ -91,7 +91,7 @@ def test_a_required_broker_that_is_not_there_ends_the_run_with_exit_code_2(tmp_p
     assert done.returncode == 2, done.stderr
     assert "mqtt: mqtt://127.0.0.1:" in done.stderr
     assert "is required and cannot be used: no connection: " in done.stderr
-    assert "start it, or leave out required: true, and records wait in the spool" in done.stderr
+    assert "start it, or remove required: true, so that records wait in the spool" in done.stderr
     assert "hunter2" not in done.stderr + done.stdout
     assert not (tmp_path / "spool").exists()
 

@@ -142,8 +142,8 @@ def test_an_error_that_comes_or_goes_is_a_change():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"send": "events", "labels": ["car"]}, "with send: events write when"),
-        ({"send": "events", "every_s": 1.0}, "with send: events write when"),
+        ({"send": "events", "labels": ["car"]}, "with send: events use when"),
+        ({"send": "events", "every_s": 1.0}, "with send: events use when"),
         ({"send": "objects", "on_change": True}, "on_change selects frames; remove it with send: objects"),
         ({"send": "frames", "when": "a"}, "when selects events; write send: events"),
     ],

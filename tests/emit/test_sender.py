@@ -78,7 +78,7 @@ def test_a_broker_that_is_away_is_told_once_and_without_secrets_and_found_again(
     at = r"mqtt://broker:1883 at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: "  # each time away is told, though a text is said once
     lost, found = said
     assert re.fullmatch(
-        at + r"no \*\*\* connection; records wait in the spool, and it is tried again until it works", lost
+        at + r"no \*\*\* connection; records wait in the spool; the emitter retries until it succeeds", lost
     )
     assert re.fullmatch(at + "accepts records again; 10 are waiting", found)
 

@@ -133,7 +133,9 @@ def test_its_files_are_its_owners_alone(tmp_path):
 
 def test_one_run_has_it_at_a_time(tmp_path):
     spool = Spool(tmp_path / "s")
-    with pytest.raises(OutputError, match=r"the spool .* is in use by another run or emitter; give each a spool\.path"):
+    with pytest.raises(
+        OutputError, match=r"the spool .* is in use by another run or emitter; set a different spool\.path"
+    ):
         Spool(tmp_path / "s")
     spool.close()
     Spool(tmp_path / "s").close()
