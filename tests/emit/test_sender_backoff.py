@@ -21,6 +21,9 @@ class Clock:
     def monotonic(self):
         return self.now_s
 
+    def time(self):
+        return 1e9 + self.now_s
+
     def sleep(self, seconds):
         self.now_s += seconds
 
