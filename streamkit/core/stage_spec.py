@@ -31,15 +31,17 @@ class StageSpec:
             (`core/crops.py`).
         draws_in_place: a batch stage that may draw on the surfaces it is given where nothing else reads them.
         has_rules: the option `rules` holds rules, which `check` reads.
-        reads_packets: a source that decodes packets and calls `context.on_packet` with each.
+        reads_packets: a source that decodes packets and calls `context.runtime.on_packet` with each.
         has_pace: a source with an option `pace`, with which `realtime` plays a recording as a camera would.
         target: the option of a sink that names its output. With `{source}` in it each source has an instance of its
             own; without such an option one instance has all sources.
         one_source: a sink whose output holds one source only.
-        wants_packets: a sink for which the packets of the sources are kept, `buffer` bytes of each; see `Frame.packet`.
+        wants_packets: a sink for which the packets of the sources are kept, `buffer` bytes of each; see
+            `FrameState.packet_ref`.
         may_drop: a sink that has a thread of its own for each source. Frames that come while it is busy are dropped
             and counted; nothing waits for it.
         on_demand: a sink whose method `trigger` starts an output by request.
+        built_in: whether the stage is part of streamkit; set by `declare`. The runner isolates other stages.
     """
 
     name: str = ""
@@ -63,9 +65,10 @@ class StageSpec:
     wants_packets: bool = False
     may_drop: bool = False
     on_demand: bool = False
+    built_in: bool = False
 
 
-NAMES = frozenset(one.name for one in fields(StageSpec))
+NAMES = frozenset(one.name for one in fields(StageSpec)) - {"built_in"}
 _TUPLES = frozenset({"reads", "writes", "emits", "changeable", "classes"})
 
 
@@ -96,4 +99,4 @@ def declare(kind: type[Any], declared: Mapping[str, Any]) -> StageSpec:
     merged: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         merged |= vars(base).get("_declared", {})
-    return StageSpec(**merged)
+    return StageSpec(**merged, built_in=kind.__module__.startswith("streamkit."))

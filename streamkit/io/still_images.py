@@ -12,8 +12,7 @@ import numpy as np
 
 from streamkit.core.data import Frame, Surface, array_module
 from streamkit.core.units import Unit
-from streamkit.ops.boxes import Rect
-from streamkit.ops.crops import crop_rects
+from streamkit.ops.boxes import Rect, crop_rects
 from streamkit.ops.cut import cut, cut_bytes, cut_size, step_for, to_host
 
 JpegQuality = Annotated[int, Unit("1..100", minimum=1, maximum=100)]

@@ -1,11 +1,20 @@
-"""Splits a batch's tables by frame, joins them again, and merges forks of one batch where branches meet."""
+"""Creates batches, splits their tables by frame and joins them again, and merges forks where branches meet."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from streamkit.core.data import Batch, Detections, Frame, merge
+
+
+def new_batch(frames: Sequence[Frame], xp: Any, *, sequence: int = 0, ended: tuple[str, ...] = ()) -> Batch:
+    """Create a batch of decoded frames; those with an error have already failed."""
+    for position, frame in enumerate(frames):
+        frame._state.position = position
+    failed = [frame for frame in frames if frame.error is not None]
+    return Batch([frame for frame in frames if frame.error is None], xp, sequence=sequence, failed=failed, ended=ended)
 
 
 def split(batch: Batch) -> None:
@@ -17,7 +26,7 @@ def split(batch: Batch) -> None:
 
 
 def join(batch: Batch, before: list[dict[str, Detections]]) -> None:
-    """Rebuild the batch's tables from the frames' where a stage replaced them, and always those in `changed`."""
+    """Rebuild the batch's tables from those of the frames, where a stage replaced them."""
     names = dict.fromkeys([*batch.tables, *(name for frame in batch.frames for name in frame.tables)])
     for name in names:
         pairs = zip(batch.frames, before, strict=True)
@@ -33,7 +42,7 @@ def merge_batches(batches: Sequence[Batch]) -> Batch:
     A frame that failed in one of the forks has failed; it keeps the events of all forks.
     """
     first = batches[0]
-    lost = {frame.position for batch in batches for frame in batch.failed}
+    lost = {frame._state.position for batch in batches for frame in batch.failed}
     whole = [_without(batch, lost) for batch in batches]
     result = whole[0]
     for other in whole[1:]:
@@ -42,10 +51,10 @@ def merge_batches(batches: Sequence[Batch]) -> Batch:
             result.tables[name] = other.table(name) if mine is None else merge(mine, other.table(name))
         for frame, twin in zip(result.frames, other.frames, strict=True):
             _add_events(frame, twin)
-    failed = {frame.position: frame for batch in reversed(batches) for frame in batch.failed}
+    failed = {frame._state.position: frame for batch in reversed(batches) for frame in batch.failed}
     for frame in [frame for batch in batches if failed for frame in [*batch.failed, *batch.frames]]:
-        known = failed.get(frame.position, frame)
-        if known is not frame:  # it failed in another branch, or in both: what happened on it stays
+        known = failed.get(frame._state.position, frame)
+        if known is not frame:  # it failed in another branch, or in both; its events are kept
             _add_events(known, frame)
     result.failed, result.ended, result.sequence = list(failed.values()), first.ended, first.sequence
     result.ready = first.ready
@@ -53,16 +62,16 @@ def merge_batches(batches: Sequence[Batch]) -> Batch:
 
 
 def _add_events(frame: Frame, twin: Frame) -> None:
-    frame.skipped |= twin.skipped
+    frame._state.skipped_detectors |= twin._state.skipped_detectors
     frame.shown |= twin.shown
     known = {event.key: place for place, event in enumerate(frame.events)}
     for event in twin.events:
         place = known.get(event.key)
         if place is None:
             frame.events.append(event)
-        elif (mine := frame.events[place]) is not event:  # a stage of one branch, or of both, has added to it
+        elif (mine := frame.events[place]) is not event:  # a stage of a branch has added to it
             frame.events[place] = replace(mine, data={**event.data, **mine.data})
-    for key, fact in twin.facts.items():  # both may say of the frame what it is like, each in its own words
+    for key, fact in twin.facts.items():  # each branch may add its own keys to a fact
         mine = frame.facts.setdefault(key, fact)
         if mine is not fact and isinstance(mine, dict) and isinstance(fact, dict):
             frame.facts[key] = {**fact, **mine}
@@ -70,7 +79,7 @@ def _add_events(frame: Frame, twin: Frame) -> None:
 
 def _without(batch: Batch, lost: set[int]) -> Batch:
     """The batch without the frames at these positions."""
-    kept = [row for row, frame in enumerate(batch.frames) if frame.position not in lost]
+    kept = [row for row, frame in enumerate(batch.frames) if frame._state.position not in lost]
     if len(kept) == len(batch.frames):
         return batch
     return batch.take(kept) if kept else Batch([], batch.xp)

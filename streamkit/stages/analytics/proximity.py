@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from streamkit.analytics.geometry import FourPoints, Plane
 from streamkit.analytics.per_source_steps import Labels, SourceStep
-from streamkit.analytics.plane import FourPoints, Plane
 from streamkit.analytics.shapes import check_length, check_units
 from streamkit.core.data import Frame
 from streamkit.core.stage import Seconds, stage

@@ -70,17 +70,17 @@ class ImageSource(Source):
         Raises:
             SourceError: there is no image or none was taken; or, after the last one, some could not be read.
         """
-        from streamkit.media.expected import expected_frames
-        from streamkit.media.find import picture_files
+        from streamkit.media.find import image_files
+        from streamkit.media.frame_sampling import expected_frames
         from streamkit.media.pacing import Pacer
-        from streamkit.media.upload import place
+        from streamkit.media.surfaces import place
         from streamkit.ops.color import from_rgb
 
         context = self.context
-        files = picture_files(self.uri)
+        files = image_files(self.uri)
         part = numbers(len(files), self.rate, self.start, self.end)
         whole = {"frames": len(files), "fps": self.rate, "duration_s": len(files) / self.rate}
-        context.facts["expected_frames"] = expected_frames(
+        context.runtime.facts["expected_frames"] = expected_frames(
             whole, self.start, self.end, self.every, self.fps, turns(self.loop)
         )
         self._pacer = None if self.pace is None else Pacer(self.pace, 1 / self.rate, self.phase, context.id)
@@ -97,7 +97,7 @@ class ImageSource(Source):
                     context.counters.add("unreadable images")
                     broken[name] = str(error)
                     frame = Frame(context.id, index, pts_s, 0, 0, error=str(error))
-                frame.epoch = (index - part.start) // len(part)
+                frame._state.epoch = (index - part.start) // len(part)
                 if self._pacer is not None:
                     frame.due_s = self._pacer.due_s(index, frame.pts_s)
                     self._pacer.wait(frame.due_s)

@@ -93,7 +93,7 @@ class VideoSource(Source):
 
     def __post_init__(self) -> None:
         """Check the part of the video, the kind of address, and that several decoders are possible."""
-        from streamkit.media.interrupt import Interrupt
+        from streamkit.media.link import Interrupt
 
         self._interrupt = Interrupt()
         self.pace = None if self.pace == "unpaced" else self.pace
@@ -134,37 +134,37 @@ class VideoSource(Source):
                 raise
 
     def _frames(self, link: ConnectionOptions) -> Iterator[Frame]:
-        from streamkit.media.expected import expected_frames
+        from streamkit.media.frame_sampling import expected_frames
         from streamkit.media.pacing import Pacer
         from streamkit.media.reader import VideoReader
         from streamkit.media.surfaces import shared_pool
 
-        context = self.context
+        context, runtime = self.context, self.context.runtime
         reader = VideoReader(
             self.uri, context.device, shared_pool(context.device), context.counters, context.log,
             threads=context.threads, low_delay=self.pace is not None, link=link,
-            spans=context.spans, on_packet=context.on_packet,
-            decoders=self.decoders if self._may_be_cut() else 1, ahead=context.ahead,
-            ring=context.packets, stream=self.stream,
+            spans=runtime.spans, on_packet=runtime.on_packet,
+            decoders=self.decoders if self._may_be_cut() else 1, ahead=runtime.executor,
+            ring=runtime.packet_buffer, stream=self.stream,
         )  # fmt: skip
         with closing(reader):
             self._pacer = None if self.pace is None else Pacer(self.pace, reader.step_s, self.phase, context.id)
             if self._pacer is not None:
-                wait = context.spans.call("wait for the pace", self._pacer.wait, waiting=True)
+                wait = runtime.spans.call("wait for the pace", self._pacer.wait, waiting=True)
             live = reader.info.live
-            context.facts.update(reader.info.facts())
+            runtime.facts.update(reader.info.facts())
             if not live and not self.keyframes:
-                context.facts["expected_frames"] = expected_frames(
-                    context.facts, self.start, self.end, self.every, self.fps, turns(self.loop)
+                runtime.facts["expected_frames"] = expected_frames(
+                    runtime.facts, self.start, self.end, self.every, self.fps, turns(self.loop)
                 )
             none = True
             for index, picture, pts_s in self._thinned(reader):
                 if none:  # a container may have them before a rotation
-                    context.facts.update(width=picture.width, height=picture.height)
+                    runtime.facts.update(width=picture.width, height=picture.height)
                     none = False
                 frame = Frame(context.id, index, pts_s, picture.width, picture.height, picture.surface)
-                frame.epoch, frame.damaged = self._epoch, picture.damaged
-                frame.packet = reader.place(picture.pts_s)
+                frame._state.epoch, frame.damaged = self._epoch, picture.damaged
+                frame._state.packet_ref = reader.place(picture.pts_s)
                 if live:
                     frame.due_s = reader.arrived_s(picture.pts_s)
                     frame.time_s = self._time_s(reader, picture, frame.due_s)
@@ -228,10 +228,10 @@ class VideoSource(Source):
             SourceError: frames of a live source arrive, but their timestamps do not advance, so that none is taken, for
                 `timeout` longer than the interval of `fps`.
         """
-        thinning, live, taken_s = FrameSampler(self.every, self.fps), reader.info.live, time.monotonic()
+        sampler, live, taken_s = FrameSampler(self.every, self.fps), reader.info.live, time.monotonic()
         allowed_s = self.timeout + 2 / self.fps if self.fps else math.inf
         for index, picture, pts_s in self._looped(reader):
-            if thinning.takes(index, pts_s):
+            if sampler.takes(index, pts_s):
                 yield index, picture, pts_s
                 taken_s = time.monotonic()
             elif live and index % self.every == 0 and time.monotonic() - taken_s > allowed_s:
@@ -250,8 +250,8 @@ class VideoSource(Source):
             # on a loop pictures are counted on from turn to turn, and which are taken differs; and a live source is
             # watched by what comes out of its decoder, so nothing is left out before that
             ahead = last == 1 and not reader.info.live and (self.every > 1 or self.fps)
-            thinning = FrameSampler(self.every, self.fps) if ahead else None
-            for number, picture in reader.pictures(self.start, self.end, thinning=thinning, keyframes=self.keyframes):
+            sampler = FrameSampler(self.every, self.fps) if ahead else None
+            for number, picture in reader.frames(self.start, self.end, sampler=sampler, keyframes=self.keyframes):
                 if shift is None:
                     first = reader.began or (number, picture.pts_s)
                     shift = index + 1 - first[0], pts_s + reader.step_s - first[1]

@@ -62,10 +62,9 @@ class TestPattern(Source):
         Raises:
             SourceError: no frame was taken.
         """
-        from streamkit.media.expected import expected_frames
+        from streamkit.media.frame_sampling import expected_frames
         from streamkit.media.pacing import Pacer
-        from streamkit.media.surfaces import shared_pool
-        from streamkit.media.upload import place
+        from streamkit.media.surfaces import place, shared_pool
 
         context, want = self.context, pattern_options(self.uri)
         width, height, rate = int(want["width"]), int(want["height"]), want["fps"]
@@ -75,7 +74,7 @@ class TestPattern(Source):
         count = int(want["frames"]) or None
         every_one = ((n, None, n / rate) for n in numbers(count, rate, self.start, self.end))
         whole = {"frames": count, "fps": rate, "duration_s": None if count is None else count / rate}
-        context.facts["expected_frames"] = expected_frames(whole, self.start, self.end, self.every, self.fps, 1)
+        context.runtime.facts["expected_frames"] = expected_frames(whole, self.start, self.end, self.every, self.fps, 1)
         none = True
         with place(context.device) as put:
             for index, _, pts_s in sample_frames(every_one, self.every, self.fps):

@@ -16,7 +16,7 @@ from streamkit.io.outputs import check_path
 from streamkit.io.retention import PLACEHOLDERS, FileRetention, RetentionOptions, removable
 
 if TYPE_CHECKING:
-    from streamkit.media.clip import Clip
+    from streamkit.media.mux import Clip
     from streamkit.media.ring import BufferedPacket, PacketRing
 
 __all__ = ["Record"]
@@ -130,11 +130,11 @@ class Record(Sink):
         if self.orders and (order := self.orders.pop(frame.source, None)) is not None:
             frame.emit(MANUAL, **order)
         named = [place for place, event in enumerate(frame.events) if self._named(event)]
-        if frame.packet is None:
+        if frame._state.packet_ref is None:
             if named:
                 self._without("no packets", len(named))
             return
-        ring, number = frame.packet
+        ring, number = frame._state.packet_ref
         track = self._tracks.get(frame.source)
         if track is None or track.ring is not ring:
             self._end(frame.source, frame)
@@ -173,7 +173,7 @@ class Record(Sink):
         """Begin a recording at the frame, or extend the open one; return the frame's packet."""
         from streamkit.media.ring import TICKS_PER_S
 
-        kept = track.ring.get(frame.packet.number)
+        kept = track.ring.get(frame._state.packet_ref.number)
         if kept is None:
             self._without("packets evicted", len(named))
             return None
@@ -205,7 +205,7 @@ class Record(Sink):
 
     def _begin(self, track: _Track, frame: Frame, first: BufferedPacket, now: int) -> bool:
         """Begin a file with a keyframe; `now` is the time of the frame, in ticks."""
-        from streamkit.media.clip import Clip
+        from streamkit.media.mux import Clip
         from streamkit.media.ring import TICKS_PER_S
 
         event = track.event
@@ -267,7 +267,7 @@ class Record(Sink):
 
     @staticmethod
     def _now(track: _Track, frame: Frame, kept: BufferedPacket) -> int:
-        of_frame = track.ring.get(frame.packet.number)
+        of_frame = track.ring.get(frame._state.packet_ref.number)
         return kept.pts if of_frame is None else of_frame.pts
 
     def _finish(self, track: _Track, frame: Frame | None) -> None:
