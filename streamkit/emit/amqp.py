@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from streamkit.emit.client import Address, Client, Lost, Message, Tls, needs, quiet_logger, tls_context
+from streamkit.core.errors import needs
+from streamkit.emit.client import Address, Client, Lost, Message, Tls, quiet_logger, tls_context
 
 SCHEMES = {"amqp": (5672, False), "amqps": (5671, True)}
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
-from streamkit.core.errors import MissingPackage
 from streamkit.core.text import did_you_mean
 from streamkit.media.uris import mask
 
@@ -65,15 +63,6 @@ class RecordRejected(Lost):
     def __init__(self, text: str, done: int = 0, *, whole: bool = False) -> None:
         super().__init__(text, done)
         self.whole = whole
-
-
-@contextlib.contextmanager
-def needs(package: str, extra: str) -> Iterator[None]:
-    """Raise an ImportError of the block as MissingPackage, with the extra that installs the package."""
-    try:
-        yield
-    except ImportError as error:
-        raise MissingPackage(package, extra, extra) from error
 
 
 def quiet_logger(name: str) -> logging.Logger:

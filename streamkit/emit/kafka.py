@@ -6,7 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, needs, quiet_logger
+from streamkit.core.errors import needs
+from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, quiet_logger
 
 SCHEMES = {"kafka": (9092, False), "kafkas": (9093, True)}
 

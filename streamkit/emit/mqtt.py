@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, needs, tls_context
+from streamkit.core.errors import needs
+from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, tls_context
 
 if TYPE_CHECKING:
     import paho.mqtt.client as paho

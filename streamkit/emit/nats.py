@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from streamkit.core.errors import MissingPackage
+from streamkit.core.errors import needs
 from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, tls_context
 
 SCHEMES = {"nats": (4222, False), "tls": (4222, True)}
@@ -46,16 +46,14 @@ class NatsClient(Client):
     def __init__(
         self, at: Address, others: Sequence[str] = (), tls: Tls | None = None, creds: str | None = None
     ) -> None:
-        try:
-            import asyncio
+        import asyncio
 
+        with needs("nats-py", "nats"):
             from nats import errors
             from nats.aio.client import Client as Nats
-
-            if creds is not None:
+        if creds is not None:
+            with needs("nkeys", "nats"):
                 import nkeys  # type: ignore[import-untyped,import-not-found]  # noqa: F401  nats-py needs it
-        except ImportError as error:
-            raise MissingPackage("nkeys" if "nkeys" in str(error) else "nats-py", "nats", "nats") from error
 
         owner = self
 
@@ -79,12 +77,12 @@ class NatsClient(Client):
         self._inbox, self._round = "", 0
         self._answers: dict[int, tuple[int, str] | None] = {}  # by index: error code and reason, or None if stored
         self._jetstream = False  # whether the server has it
-        self._told: list[str] = []  # errors reported by the server or nats-py
+        self._reported: list[str] = []  # errors reported by the server or nats-py
 
     def connect(self) -> None:
         """See `Client.connect`."""
         self._loop, self._client = self._asyncio.new_event_loop(), self._made()
-        self._told.clear()
+        self._reported.clear()
         self._run(self._connect(), "answer")
 
     async def _connect(self) -> None:
@@ -103,21 +101,21 @@ class NatsClient(Client):
                 connect_timeout=self.timeout_s + _CLOSE_S, max_reconnect_attempts=1, reconnect_time_wait=_LOOK_S,
                 ping_interval=_PING_S, **known,
             )  # fmt: skip
-            self._told.clear()  # errors of servers that were tried before
+            self._reported.clear()  # errors of servers that were tried before
             self._inbox = self._client.new_inbox()
             await self._client.subscribe(f"{self._inbox}.>", cb=self._answered)
             await self._synchronize()
         except (self._errors.Error, OSError, ValueError, TimeoutError) as error:
             raise Lost(f"no connection: {self._why(error)}") from error
-        if self._told:
+        if self._reported:
             way = "let this user subscribe to _INBOX.>"
-            raise Lost(f"the answers of streams cannot be received: {self._told[-1]}; {way}")
+            raise Lost(f"the answers of streams cannot be received: {self._reported[-1]}; {way}")
 
     def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:
         """See `Client.deliver`."""
         self._round += 1
         self._answers.clear()
-        self._told.clear()
+        self._reported.clear()
         refused: dict[int, str] = {}
         try:
             self._run(self._exchange(messages, refused), "acknowledgement", "; does a stream have these subjects?")
@@ -230,12 +228,12 @@ class NatsClient(Client):
         self._changed.set()
 
     async def _failed(self, error: Exception) -> None:
-        self._told.append(self._why(error))
+        self._reported.append(self._why(error))
         self._changed.set()
 
     def _denied(self) -> set[str]:
         """Subjects that this user may not publish to: the server reports them only as errors, in lower case."""
-        return {found[1] for text in self._told if (found := re.search(r'publish to "([^"]*)"', text))}
+        return {found[1] for text in self._reported if (found := re.search(r'publish to "([^"]*)"', text))}
 
     def _deny(self, messages: Sequence[Message], refused: dict[int, str]) -> None:
         """Reject the records that permission errors are about.
@@ -248,12 +246,12 @@ class NatsClient(Client):
             if len({messages[index].topic for index in meant}) > 1:
                 raise RecordRejected(_DENIED)
             refused.update((index, _DENIED) for index in meant if index not in self._answers)
-        self._told.clear()
+        self._reported.clear()
 
     def _why(self, error: Exception | None) -> str:
         if error is None or isinstance(error, self._errors.NoServersError):
-            if self._told:
-                return self._told[-1]
+            if self._reported:
+                return self._reported[-1]
             error = self._client.last_error
         return str(error or "the server has gone").removeprefix("nats: ").strip("'") or type(error).__name__
 

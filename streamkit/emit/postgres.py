@@ -6,7 +6,8 @@ import time
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, needs
+from streamkit.core.errors import needs
+from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls
 from streamkit.emit.rows import COLUMNS, check_columns
 
 SCHEMES = {"postgres": (5432, False), "postgresql": (5432, False)}

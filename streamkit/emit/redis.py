@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, needs, tls_context
+from streamkit.core.errors import needs
+from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, tls_context
 
 SCHEMES = {"redis": (6379, False), "rediss": (6379, True)}
 

@@ -83,7 +83,7 @@ class Spool:
         self._taken: deque[int] = deque()  # numbers of records that are taken, and not acknowledged
         self._moved = -1, 0.0  # the last acknowledged record, and when it was first seen
         self._gone_why = FULL  # why a file was last dropped
-        self._told = 0  # records up to here that were dropped while reading have been counted
+        self._counted_to = 0  # records up to here that were dropped while reading have been counted
         try:
             with writing(folder):
                 found, torn = segment_file.found(folder)
@@ -285,8 +285,8 @@ class Spool:
 
     def _drop(self, why: str, first: int, last: int) -> None:
         """Count records that are skipped; each is counted once, even if it is read again."""
-        self._counters.add(why, max(0, last - max(first - 1, self._told)))
-        self._told = max(self._told, last)
+        self._counters.add(why, max(0, last - max(first - 1, self._counted_to)))
+        self._counted_to = max(self._counted_to, last)
 
     def acknowledge(self, count: int) -> None:
         """Acknowledge the first `count` taken records: they have arrived, or were moved to the dead letters."""

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, needs, tls_context
+from streamkit.core.errors import needs
+from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, tls_context
 
 SCHEMES = {"http": (80, False), "https": (443, True)}
 

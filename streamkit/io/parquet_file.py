@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from streamkit.core.errors import MissingPackage, OutputError
+from streamkit.core.errors import OutputError, needs
 from streamkit.io.outputs import PartFile, output_error
 
 _ENCODED = ["key", "source", "frame", "pts_s", "stage", "label", "class_id", "track_id", "kind", "error"]
@@ -14,12 +14,10 @@ _ENCODED = ["key", "source", "frame", "pts_s", "stage", "label", "class_id", "tr
 
 def arrow(why: str = "run.py batch", extra: str = "batch") -> Any:
     """Return the module `pyarrow`. Raises MissingPackage, which names `why` and the install extra `extra`."""
-    try:
+    with needs("pyarrow", extra, why):
         import pyarrow
         import pyarrow.compute
         import pyarrow.parquet
-    except ImportError as error:
-        raise MissingPackage("pyarrow", extra, why) from error
     return pyarrow
 
 

@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable
 from typing import Any
 
-from streamkit.core.errors import MissingPackage
+from streamkit.core.errors import needs
 from streamkit.io.formats.description import RECORDS, ByName, Field, Group, Scalar, Several, Type, fields_of
 from streamkit.io.formats.shaping import shaper
 
@@ -43,11 +43,9 @@ def _field(field: Field, known: set[str]) -> dict[str, Any]:
 
 
 def _package() -> Any:
-    try:
+    with needs("fastavro", "avro", "format: avro"):
         import fastavro
         import fastavro.schema
-    except ImportError as error:
-        raise MissingPackage("fastavro", "avro", "format: avro") from error
     return fastavro
 
 

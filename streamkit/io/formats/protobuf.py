@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streamkit.core.errors import MissingPackage
+from streamkit.core.errors import needs
 from streamkit.io.formats.description import (
     RECORDS,
     TIME,
@@ -63,10 +63,8 @@ def message_class(send: str) -> Any:
     Raises:
         MissingPackage: protobuf is not installed.
     """
-    try:
+    with needs("protobuf", "protobuf", "format: protobuf"):
         from google.protobuf import descriptor_pool, message_factory, timestamp_pb2
-    except ImportError as error:
-        raise MissingPackage("protobuf", "protobuf", "format: protobuf") from error
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
     pool.AddSerializedFile(file_descriptor().SerializeToString())
