@@ -42,10 +42,9 @@ class OffsetStore:
             self._lock = private(folder / "lock", os.O_RDWR)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._file = private(folder / "acknowledged", os.O_RDWR)
-            known = _read(os.pread(self._file, _ENTRY.size, 0))
             self._folder = folder
             self._name, self._runs = _names(folder / "name")
-            self.write(known or 0)  # a full disk is detected now, and not during the run
+            self.write(_read(os.pread(self._file, _ENTRY.size, 0)))  # a full disk is detected now, and not during the run
         except BlockingIOError:
             os.close(self._lock)
             text = f"the spool {folder} is in use by another run or emitter; set a different spool.path for each"
@@ -114,7 +113,9 @@ def _names(path: Path) -> tuple[str, list[tuple[int, str]]]:
     return name, [(int(run[1]), run[2]) for run in runs if run] or [(0, "")]
 
 
-def _read(data: bytes) -> int | None:
-    if len(data) < _ENTRY.size or zlib.crc32(data[:8]) != _ENTRY.unpack(data)[1]:
-        return None
-    return int(_ENTRY.unpack(data)[0])
+def _read(data: bytes) -> int:
+    """The number in the file; 0 if it is empty, torn or damaged."""
+    if len(data) < _ENTRY.size:
+        return 0
+    number, checksum = _ENTRY.unpack(data)
+    return int(number) if zlib.crc32(data[:8]) == checksum else 0
