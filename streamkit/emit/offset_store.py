@@ -44,7 +44,7 @@ class OffsetStore:
             self._file = private(folder / "acknowledged", os.O_RDWR)
             self._folder = folder
             self._name, self._runs = _names(folder / "name")
-            self.write(_read(os.pread(self._file, _ENTRY.size, 0)))  # a full disk is detected now, and not during the run
+            self.write(_read(self._file))  # a full disk is detected now, and not during the run
         except BlockingIOError:
             os.close(self._lock)
             text = f"the spool {folder} is in use by another run or emitter; set a different spool.path for each"
@@ -113,8 +113,9 @@ def _names(path: Path) -> tuple[str, list[tuple[int, str]]]:
     return name, [(int(run[1]), run[2]) for run in runs if run] or [(0, "")]
 
 
-def _read(data: bytes) -> int:
+def _read(handle: int) -> int:
     """The number in the file; 0 if it is empty, torn or damaged."""
+    data = os.pread(handle, _ENTRY.size, 0)
     if len(data) < _ENTRY.size:
         return 0
     number, checksum = _ENTRY.unpack(data)
