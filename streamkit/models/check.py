@@ -15,7 +15,7 @@ import numpy as np
 
 from streamkit.core.data import Array, Color, Detections, Device, Frame, Surface
 from streamkit.core.errors import ModelError, SourceError
-from streamkit.io.image_file import MAX_MEGAPIXELS, PICTURES, PIXEL_LIMIT, read_rgb
+from streamkit.io.image_file import IMAGE_SUFFIXES, MAX_MEGAPIXELS, PIXEL_LIMIT, read_rgb
 from streamkit.models import reference
 from streamkit.models.card import Card, family_of
 
@@ -385,7 +385,7 @@ def frames_of(paths: Sequence[Path], limit: int = 16, max_megapixels: float = MA
     found: list[_Raw] = []
     for path in paths:
         try:
-            still = path.suffix.lower() in PICTURES
+            still = path.suffix.lower() in IMAGE_SUFFIXES
             found += [_from_image(path, max_megapixels)] if still else _from_video(path, limit)
         except (OSError, ValueError) as error:
             raise SourceError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
