@@ -58,9 +58,9 @@ def test_a_folder_of_videos_makes_a_source_of_each(tmp_path):
 def test_a_folder_or_pattern_with_nothing_in_it_is_a_warning_only(tmp_path):
     (tmp_path / "notes.txt").touch()
     told = {
-        tmp_path: "the folder holds no video and no picture, among 1 files",
-        f"{tmp_path}/*.mp4": "the pattern holds no video and no picture",
-        f"{tmp_path}/%04d.jpg": "the pattern holds no video and no picture",
+        tmp_path: "the folder contains no videos or images, among 1 files",
+        f"{tmp_path}/*.mp4": "the pattern contains no videos or images",
+        f"{tmp_path}/%04d.jpg": "the pattern contains no videos or images",
     }
     for uri, text in told.items():
         made = config(f'sources: {{cam: {{uri: "{uri}"}}}}\nstages: {{draw: {{}}}}')
@@ -73,7 +73,7 @@ def test_a_folder_of_videos_and_pictures_is_a_problem(tmp_path):
     for name in ("a.mp4", "b.jpg"):
         (tmp_path / name).touch()
     (found,) = problems(f"sources: {{cam: {tmp_path}}}\nstages: {{draw: {{}}}}")
-    assert found.startswith(f"1:16: source cam: {tmp_path} holds 1 videos and 1 pictures; name one kind")
+    assert found.startswith(f"1:16: source cam: {tmp_path} contains 1 videos and 1 images; select one kind")
 
 
 def test_a_model_card_is_no_pipeline(tmp_path):

@@ -23,7 +23,7 @@ from streamkit.core.data import Array, Batch, Detections
 from streamkit.core.stage import BatchStage, CompositePart, StreamStage
 from streamkit.core.units import Of, Pixels, Score, Seconds
 from streamkit.models.card_option import Model
-from streamkit.ops.crops import crop_rects
+from streamkit.ops.boxes import crop_rects
 
 ASKED, TOO_SMALL = "objects asked about", "objects not asked about: too small"
 UNTRACKED = "objects not asked about: no track"

@@ -70,14 +70,14 @@ class ImageSource(Source):
         Raises:
             SourceError: there is no image or none was taken; or, after the last one, some could not be read.
         """
-        from streamkit.media.expected import expected_frames
-        from streamkit.media.find import picture_files
+        from streamkit.media.find import image_files
+        from streamkit.media.frame_sampling import expected_frames
         from streamkit.media.pacing import Pacer
-        from streamkit.media.upload import place
+        from streamkit.media.surfaces import place
         from streamkit.ops.color import from_rgb
 
         context = self.context
-        files = picture_files(self.uri)
+        files = image_files(self.uri)
         part = numbers(len(files), self.rate, self.start, self.end)
         whole = {"frames": len(files), "fps": self.rate, "duration_s": len(files) / self.rate}
         context.runtime.facts["expected_frames"] = expected_frames(

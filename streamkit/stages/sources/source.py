@@ -93,7 +93,7 @@ class VideoSource(Source):
 
     def __post_init__(self) -> None:
         """Check the part of the video, the kind of address, and that several decoders are possible."""
-        from streamkit.media.interrupt import Interrupt
+        from streamkit.media.link import Interrupt
 
         self._interrupt = Interrupt()
         self.pace = None if self.pace == "unpaced" else self.pace
@@ -134,7 +134,7 @@ class VideoSource(Source):
                 raise
 
     def _frames(self, link: ConnectionOptions) -> Iterator[Frame]:
-        from streamkit.media.expected import expected_frames
+        from streamkit.media.frame_sampling import expected_frames
         from streamkit.media.pacing import Pacer
         from streamkit.media.reader import VideoReader
         from streamkit.media.surfaces import shared_pool
@@ -228,10 +228,10 @@ class VideoSource(Source):
             SourceError: frames of a live source arrive, but their timestamps do not advance, so that none is taken, for
                 `timeout` longer than the interval of `fps`.
         """
-        thinning, live, taken_s = FrameSampler(self.every, self.fps), reader.info.live, time.monotonic()
+        sampler, live, taken_s = FrameSampler(self.every, self.fps), reader.info.live, time.monotonic()
         allowed_s = self.timeout + 2 / self.fps if self.fps else math.inf
         for index, picture, pts_s in self._looped(reader):
-            if thinning.takes(index, pts_s):
+            if sampler.takes(index, pts_s):
                 yield index, picture, pts_s
                 taken_s = time.monotonic()
             elif live and index % self.every == 0 and time.monotonic() - taken_s > allowed_s:
@@ -250,8 +250,8 @@ class VideoSource(Source):
             # on a loop pictures are counted on from turn to turn, and which are taken differs; and a live source is
             # watched by what comes out of its decoder, so nothing is left out before that
             ahead = last == 1 and not reader.info.live and (self.every > 1 or self.fps)
-            thinning = FrameSampler(self.every, self.fps) if ahead else None
-            for number, picture in reader.pictures(self.start, self.end, thinning=thinning, keyframes=self.keyframes):
+            sampler = FrameSampler(self.every, self.fps) if ahead else None
+            for number, picture in reader.frames(self.start, self.end, sampler=sampler, keyframes=self.keyframes):
                 if shift is None:
                     first = reader.began or (number, picture.pts_s)
                     shift = index + 1 - first[0], pts_s + reader.step_s - first[1]

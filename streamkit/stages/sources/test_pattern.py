@@ -62,10 +62,9 @@ class TestPattern(Source):
         Raises:
             SourceError: no frame was taken.
         """
-        from streamkit.media.expected import expected_frames
+        from streamkit.media.frame_sampling import expected_frames
         from streamkit.media.pacing import Pacer
-        from streamkit.media.surfaces import shared_pool
-        from streamkit.media.upload import place
+        from streamkit.media.surfaces import place, shared_pool
 
         context, want = self.context, pattern_options(self.uri)
         width, height, rate = int(want["width"]), int(want["height"]), want["fps"]

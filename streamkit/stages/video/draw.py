@@ -14,8 +14,7 @@ from streamkit.core.data import Batch, Detections, Surface
 from streamkit.core.stage import BatchStage, CompositePart, Count, Score, Seconds, stage
 from streamkit.ops.annotate import annotate
 from streamkit.ops.glyphs import Atlas
-from streamkit.ops.hide import hide
-from streamkit.ops.hiding import regions
+from streamkit.ops.hide import hide, regions
 from streamkit.ops.overlay import draw
 from streamkit.ops.style import Style
 from streamkit.stages.analytics.track_analytics import tell_outside

@@ -16,7 +16,7 @@ from streamkit.io.outputs import check_path
 from streamkit.io.retention import PLACEHOLDERS, FileRetention, RetentionOptions, removable
 
 if TYPE_CHECKING:
-    from streamkit.media.clip import Clip
+    from streamkit.media.mux import Clip
     from streamkit.media.ring import BufferedPacket, PacketRing
 
 __all__ = ["Record"]
@@ -205,7 +205,7 @@ class Record(Sink):
 
     def _begin(self, track: _Track, frame: Frame, first: BufferedPacket, now: int) -> bool:
         """Begin a file with a keyframe; `now` is the time of the frame, in ticks."""
-        from streamkit.media.clip import Clip
+        from streamkit.media.mux import Clip
         from streamkit.media.ring import TICKS_PER_S
 
         event = track.event
