@@ -112,11 +112,13 @@ def test_a_source_that_is_removed_takes_its_alarm_with_it_and_nothing_is_kept():
 
 def test_texts_of_ones_own_and_schedules():
     night = {"days": "mon-sun", "hours": ["00:00-00:01", "00:01-24:00"]}
+    from pydantic import TypeAdapter
+
     from streamkit.rules.schedule import Schedule
 
     text = "{source}: only {fps_in} ({alarm}, {latency_p95_s})"
     told = Told(
-        alarm("fps_in < 5", "slow", text=text, schedule=Schedule.parse(night)),
+        alarm("fps_in < 5", "slow", text=text, schedule=TypeAdapter(Schedule).validate_python(night)),
         alarm("fps_in < 5", "never", schedule=Schedule(days=frozenset())),
     )  # fmt: skip
     assert told.at(0, {"gate": {"fps_in": 3.14159}}) == [("raised", "gate", "gate: only 3.14 (slow, ?)")]
