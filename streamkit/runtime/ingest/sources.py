@@ -206,7 +206,7 @@ class Sources:
     def _start_waiting(self) -> None:
         """Start threads for the files whose turn has come."""
         while (reader := self._next()) is not None:
-            self._thread(f"source/{len(self._at_work) - 1}", partial(self._work, reader))
+            self._thread(f"source/{len(self._running) - 1}", partial(self._work, reader))
 
     def _cancel(self, reader: SourceReader) -> None:
         """Cancel a file that has not been started."""

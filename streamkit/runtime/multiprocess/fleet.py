@@ -39,7 +39,7 @@ from streamkit.runtime.pipeline import Messages, Pipeline
 
 _LOOK_S, _AT_ONCE_S = 0.1, 0.5
 _GRACE_S = 10.0
-"""Time for a process to exit after it was told to drop everything, or reported its end."""
+"""Time for a process to exit after the order to drop everything, or after it reports its end."""
 
 
 @dataclass(slots=True)
