@@ -73,10 +73,9 @@ def bench_gpu(
     device: str, set_: tuple[str, ...],
 ) -> int:  # fmt: skip
     """Measure a GPU: decoding, preprocessing, inference and postprocessing alone, and whole pipelines."""
-    from streamkit.bench.clips import clip_of
-    from streamkit.bench.cpu import data_folder
     from streamkit.bench.gpu import QUICK_S, WHOLE_S, GpuBenchOptions, stages_of
     from streamkit.bench.gpu import bench as measure
+    from streamkit.bench.inputs import clip_of, data_folder
     from streamkit.runtime.execution.device import choose
 
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):

@@ -94,7 +94,7 @@ def explain(stage: str, plugins: tuple[Path, ...]) -> int:
 def schema(plugins: tuple[Path, ...], records: str | None, send: str | None) -> int:
     """Print the JSON Schema of a pipeline's YAML, for editors; with --records the schema of its output."""
     from streamkit.config.describe import json_schema
-    from streamkit.io.formats.forms import form
+    from streamkit.io.formats.schemas import form
 
     if send is not None and records != "avro":
         raise click.UsageError("--send selects an Avro schema; add --records avro, or omit it")

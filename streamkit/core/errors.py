@@ -12,6 +12,8 @@ StreamkitError
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +62,15 @@ class MissingPackage(StreamkitError):
 
     def __init__(self, package: str, extra: str, why: str) -> None:
         super().__init__(f"{why} needs the package {package}; install it with: {install_command(extra)}")
+
+
+@contextmanager
+def needs(package: str, extra: str, why: str = "") -> Iterator[None]:
+    """Raise an ImportError of the block as MissingPackage; `why` is the extra's name if not set."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingPackage(package, extra, why or extra) from error
 
 
 class SourceError(StreamkitError):

@@ -9,8 +9,8 @@ frame ─► record selection ─► (topic, key, body) ─► spool ─► send
 record_selection.py, topics.py  which records are sent, and under which topic and key
 segment_file.py, spool.py       the queue on disk: bounded, crash-safe, shared by the two threads
 offset_store.py                 which records of the spool were acknowledged
-sender.py                       connects, sends in order, waits for acknowledgements, reconnects
-client.py                       the interface of clients; addresses and certificates
+sender.py                       connects, sends in order, waits for acknowledgements, reconnects; dead letters
+client.py                       the interface of clients; conversion of records; addresses and certificates
 emitter.py                      the base stage of all emitters, with their common options
 mqtt.py, redis.py, ...          one client each
 home_assistant.py               MQTT discovery messages for Home Assistant

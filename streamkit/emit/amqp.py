@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from streamkit.core.errors import MissingPackage
-from streamkit.emit.client import Address, Client, Lost, Message, Tls, tls_context
+from streamkit.core.errors import needs
+from streamkit.emit.client import Address, Client, Lost, Message, Tls, quiet_logger, tls_context
 
 SCHEMES = {"amqp": (5672, False), "amqps": (5671, True)}
 
 _HEARTBEAT_S = 30
 _PERSISTENT = 2
 _NOT_THERE = 404
-_FORCED = 320  # an operator, or a broker that ends
+_FORCED = 320  # an operator closed it, or the broker is shutting down
 _LOOK_S = 0.1
 _CLOSE_S = 1.0
 
@@ -25,7 +24,7 @@ _CLOSE_S = 1.0
 class AmqpClient(Client):
     """Publishes to exchanges: a message's topic is its routing key, its key is the exchange.
 
-    pika resolves host names on a short-lived thread of its own; everything else runs on the sender's thread.
+    pika resolves host names on a short-lived thread; everything else runs on the sender's thread.
 
     Args:
         at: the broker; the path is the virtual host, `/` if there is none.
@@ -37,38 +36,32 @@ class AmqpClient(Client):
     """
 
     def __init__(self, at: Address, tls: Tls | None = None, mandatory: bool = True) -> None:
-        try:
+        with needs("pika", "amqp"):
             import pika  # type: ignore[import-untyped,import-not-found]
             import pika.exceptions  # type: ignore[import-untyped,import-not-found]
-        except ImportError as error:
-            raise MissingPackage("pika", "amqp", "amqp") from error
         self._pika, self._at, self._tls, self._mandatory = pika, at, tls, mandatory
         self.where, self.secrets = str(at), [at.password or ""]
-        self._most: int | None = None  # bytes of a message, once the broker has told
+        self._most: int | None = None  # maximum bytes of a message, once the broker has reported it
         self._forget()
 
     def _forget(self) -> None:
         self._loop: Any = None
         self._connection: Any = None
         self._channel: Any = None
-        self._ready = False
         self._gone: str | None = None  # why the connection, or its channel, is lost
         self._broke = False  # whether a record may be the cause
-        self._blocked: str | None = None  # why the broker takes nothing for now
-        self._tag = 0  # the last message's number on this channel
-        self._open: dict[int, int] = {}  # places of what has no answer yet, by their numbers, which rise
-        self._nacked: set[int] = set()  # places of what the broker could not take
-        self._returned: dict[str, str] = {}  # why there is no queue for it, by message id
+        self._blocked: str | None = None  # why the broker accepts nothing for now
+        self._tag = 0  # number of the last message on this channel
+        self._open: dict[int, int] = {}  # indices of messages without an answer, by their rising numbers
+        self._nacked: set[int] = set()  # indices of messages that the broker did not accept
+        self._returned: dict[str, str] = {}  # why a message has no queue, by its id
 
     def connect(self) -> None:
         """See `Client.connect`."""
         from pika.adapters.select_connection import IOLoop  # type: ignore[import-untyped,import-not-found]
 
         pika, at = self._pika, self._at
-        quiet = logging.getLogger("pika")  # its own lines would say the same again
-        if not quiet.handlers:
-            quiet.addHandler(logging.NullHandler())
-        quiet.propagate = False
+        quiet_logger("pika")
         options: dict[str, Any] = {}
         if at.tls:
             options["ssl_options"] = pika.SSLOptions(tls_context(self._tls), at.host)
@@ -86,7 +79,7 @@ class AmqpClient(Client):
             lambda _, error: self._lost(f"the connection is lost: {_why(error)}", _may_be_a_record(error)), self._loop,
         )  # fmt: skip
         until_s = time.monotonic() + self.timeout_s
-        while not self._ready:
+        while self._channel is None:
             self._turn(_LOOK_S)
             self._check("answer", until_s)
 
@@ -98,11 +91,10 @@ class AmqpClient(Client):
     def _channel_opened(self, channel: Any) -> None:
         channel.add_on_close_callback(lambda _, error: self._channel_closed(error))
         channel.add_on_return_callback(self._return)
-        channel.confirm_delivery(self._answered, lambda frame: self._begin())
-        self._channel = channel
+        channel.confirm_delivery(self._answered, lambda _: self._begin(channel))
 
-    def _begin(self) -> None:
-        self._ready = True
+    def _begin(self, channel: Any) -> None:
+        self._channel = channel
         self._loop.stop()
 
     def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:
@@ -111,9 +103,9 @@ class AmqpClient(Client):
         self._open.clear()
         self._nacked.clear()
         self._returned.clear()
-        for place, one in enumerate(messages):
+        for index, one in enumerate(messages):
             if self._most is not None and len(one.body) > self._most:
-                refused[place] = f"it has {len(one.body)} bytes, and the broker takes {self._most} in a message"
+                refused[index] = f"it has {len(one.body)} bytes, and the broker accepts {self._most} in a message"
                 continue
             properties = self._pika.BasicProperties(
                 content_type="application/json", delivery_mode=_PERSISTENT, message_id=one.id
@@ -121,12 +113,12 @@ class AmqpClient(Client):
             try:
                 self._channel.basic_publish(one.key, one.topic, one.body, properties, self._mandatory)
             except self._pika.exceptions.ShortStringTooLong:
-                refused[place] = "names of exchanges and routing keys have at most 255 bytes"
+                refused[index] = "names of exchanges and routing keys have at most 255 bytes"
                 continue
             except self._pika.exceptions.AMQPError as error:
                 raise Lost(self._gone or f"the connection is lost: {_why(error)}", broke=self._broke) from error
             self._tag += 1
-            self._open[self._tag] = place
+            self._open[self._tag] = index
         try:
             self._collect()
         except Lost as error:
@@ -147,7 +139,7 @@ class AmqpClient(Client):
                 if connection.is_open and self._blocked is None:
                     connection.close()
                     self._wind_up(lambda: connection.is_closed)
-                if not connection.is_closed:  # a broker that stands still, or reads nothing for now
+                if not connection.is_closed:  # a broker that hangs, or reads nothing for now
                     connection._terminate_stream(self._pika.exceptions.AMQPConnectionError("left"))
                     self._wind_up(lambda: connection.is_closed)
             loop.close()
@@ -165,7 +157,8 @@ class AmqpClient(Client):
                 until_s = time.monotonic() + self.timeout_s
             self._check("acknowledgement", until_s)
         if self._nacked:
-            raise Lost("the broker does not take a record now, as a full queue with overflow: reject-publish does")
+            why = "a queue may be full with overflow: reject-publish"
+            raise Lost(f"the broker does not accept a record now: {why}")
 
     def _turn(self, wait_s: float) -> None:
         """Let pika send and receive, until something is settled or the time is over."""
@@ -187,20 +180,19 @@ class AmqpClient(Client):
             raise Lost(f"no {what} within {self.timeout_s:g} s")
 
     def _lost(self, why: str, broke: bool = False) -> None:
-        if self._gone is None:  # the first is the cause
+        if self._gone is None:  # the first error is the cause
             self._gone, self._broke = why, broke
         self._loop.stop()
 
     def _held(self, why: str | None) -> None:
         self._blocked = why
-        then = f"takes nothing for now: {why}; records wait in the spool" if why is not None else "takes records again"
+        blocked = f"accepts nothing for now: {why}; records wait in the spool"
+        then = "accepts records again" if why is None else blocked
         self.say(f"{self.where} {then}")
 
     def _came_back(self, messages: Sequence[Message]) -> dict[int, str]:
         """Reasons for records without a queue, by index."""
-        if not self._returned:
-            return {}
-        return {place: self._returned[one.id] for place, one in enumerate(messages) if one.id in self._returned}
+        return {index: self._returned[one.id] for index, one in enumerate(messages) if one.id in self._returned}
 
     def _return(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         exchange = f"the exchange {method.exchange}" if method.exchange else "the default exchange"
@@ -212,22 +204,22 @@ class AmqpClient(Client):
         """Process a confirm or a nack, of one message or of all up to it."""
         tag = frame.method.delivery_tag
         if not frame.method.multiple:
-            places = [self._open.pop(tag)] if tag in self._open else []
+            indices = [self._open.pop(tag)] if tag in self._open else []
         else:
-            places = []
+            indices = []
             while self._open and (first := next(iter(self._open))) <= tag:
-                places.append(self._open.pop(first))
+                indices.append(self._open.pop(first))
         if frame.method.NAME == "Basic.Nack":
-            self._nacked.update(places)
+            self._nacked.update(indices)
         if not self._open:
             self._loop.stop()
 
     def _channel_closed(self, error: Any) -> None:
         text = _why(error)
         if getattr(error, "reply_code", None) == _NOT_THERE:
-            text = f"{text}; make it, since what waits in the spool is for it"
-        elif told := re.search(r"larger than (?:configured )?max size (\d+)", text):
-            self._most = int(told[1])  # what is larger is refused from now on
+            text = f"{text}; create it: records in the spool are addressed to it"
+        elif limit := re.search(r"larger than (?:configured )?max size (\d+)", text):
+            self._most = int(limit[1])  # larger messages are rejected from now on
         self._lost(text, _may_be_a_record(error))
 
 
@@ -242,8 +234,10 @@ def _why(error: Any) -> str:
         error = inner
     if code := getattr(error, "reply_code", None):
         return f"{error.reply_text} ({code})"
-    if told := re.search(r"ConnectionClosedByBroker: \((\d+)\) '(.*?)'", str(error)):  # before the connection was open
-        return f"{told[2]} ({told[1]})"
+    if closed := re.search(
+        r"ConnectionClosedByBroker: \((\d+)\) '(.*?)'", str(error)
+    ):  # before the connection was open
+        return f"{closed[2]} ({closed[1]})"
     return str(error) or type(error).__name__
 
 

@@ -1,11 +1,12 @@
-"""The interface of broker clients, and parsing of addresses and certificates."""
+"""The interface of broker clients, clients that convert records, and parsing of addresses and certificates."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import ssl
 
 WINDOW = 1000
-"""Records that are sent before their acknowledgements are waited for."""
+"""Maximum number of records that are sent before waiting for their acknowledgements."""
 
 
 class Message(NamedTuple):
@@ -51,7 +52,7 @@ class Lost(Exception):
 
 
 class RecordRejected(Lost):
-    """The broker answers that it will never take the record behind the first `done`; the connection holds.
+    """The broker permanently rejects the record after the first `done`; the connection stays open.
 
     Args:
         text: the reason.
@@ -62,6 +63,15 @@ class RecordRejected(Lost):
     def __init__(self, text: str, done: int = 0, *, whole: bool = False) -> None:
         super().__init__(text, done)
         self.whole = whole
+
+
+def quiet_logger(name: str) -> logging.Logger:
+    """Silence a logger of a library that would log the errors that its client reports."""
+    logger = logging.getLogger(name)
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger
 
 
 class Client:
@@ -86,6 +96,7 @@ class Client:
     draining: Callable[[], bool] = staticmethod(lambda: False)
     over: Callable[[], bool] = staticmethod(lambda: False)
     say: Callable[[str], None] = staticmethod(lambda text: None)
+    _connection: Any = None
 
     def connect(self) -> None:
         """Connect, and verify that the broker answers.
@@ -113,6 +124,9 @@ class Client:
 
     def close(self) -> None:
         """Disconnect. Records without acknowledgement are sent again later."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def hide(self, text: str) -> str:
         """Put a text on one line and mask every secret in it."""
@@ -120,6 +134,43 @@ class Client:
         for secret in self.secrets:
             text = text.replace(secret, "***") if secret else text
         return text
+
+
+class EncodingClient(Client):
+    """Passes records to another client in another format; they are converted when they leave the spool.
+
+    Args:
+        client: the client that sends them.
+        encode: converts a record's JSON; a ValueError means that the record has no such form, and it is rejected.
+    """
+
+    def __init__(self, client: Client, encode: Callable[[bytes], bytes]) -> None:
+        self._client, self._encode = client, encode
+        self.where, self.secrets, self.gather_s = client.where, client.secrets, client.gather_s
+        self.idle, self.close = client.idle, client.close  # type: ignore[method-assign]
+
+    def connect(self) -> None:
+        """See `Client.connect`."""
+        client = self._client
+        client.timeout_s, client.over, client.say = self.timeout_s, self.over, self.say
+        client.connect()
+
+    def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:
+        """See `Client.deliver`."""
+        encoded: dict[int, Message] = {}  # by index in `messages`
+        refused: dict[int, str] = {}
+        for index, one in enumerate(messages):
+            try:
+                encoded[index] = one._replace(body=self._encode(one.body))
+            except ValueError as error:
+                refused[index] = f"it cannot be converted to the format: {error}"
+        indices = list(encoded)
+        try:
+            more = self._client.deliver(list(encoded.values())) if encoded else None
+        except Lost as error:
+            error.done = min([*refused, *indices[error.done :]], default=len(messages))
+            raise
+        return {**refused, **{indices[i]: why for i, why in (more or {}).items()}}
 
 
 class Tls(TypedDict, total=False):
@@ -196,22 +247,15 @@ def address(url: str, schemes: Mapping[str, tuple[int, bool]], tls: Tls | None =
     port = found_port[1] if found_port else str(default)
     good = re.fullmatch(r"[0-9]{1,5}", port) is not None and 0 < int(port) < 1 << 16
     behind = parts.path if good else parts.path + parts.query + parts.fragment
-    if not parts.hostname or "@" in behind:  # a password with such a letter in it ends the host too early
+    if not parts.hostname or "@" in behind:  # an unescaped character of a password ends the host too early
         raise ValueError(
-            f"url must be {scheme}:// and a host, as in {scheme}://broker.example:{default}; user:password@ goes "
-            "before it, and in a user or password write %2F for /, %40 for @, %3A for :, %23 for #, %3F for ?"
+            f"url must be {scheme}:// and a host, as in {scheme}://broker.example:{default}; write user:password@ "
+            "before the host, and in a user or password %2F for /, %40 for @, %3A for :, %23 for #, %3F for ?"
         )
     if not good:
         raise ValueError(f"the port in url must be a number from 1 to 65535, as in {scheme}://broker.example:{default}")
     if tls and not encrypted:
         secure = next(one for one, (_, safe) in schemes.items() if safe)
         raise ValueError(f"tls needs an encrypted address: write {secure}:// in the url, or leave tls out")
-    return Address(
-        scheme,
-        parts.hostname,
-        int(port),
-        parts.path,
-        None if parts.username is None else unquote(parts.username),
-        None if parts.password is None else unquote(parts.password),
-        encrypted,
-    )
+    user, password = (None if part is None else unquote(part) for part in (parts.username, parts.password))
+    return Address(scheme, parts.hostname, int(port), parts.path, user, password, encrypted)

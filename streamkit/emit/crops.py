@@ -50,7 +50,7 @@ class _CropByForm:
 
 
 Crops = Annotated[bool | Cropped, _CropByForm()]
-"""Whether records have crops, or what those are like."""
+"""Whether records have crops, or the options of the crops."""
 
 
 class Cropper:
@@ -66,26 +66,26 @@ class Cropper:
         self._quality = options.get("quality", 80)
         self._parts: dict[int, CropRequest | None] = {}
 
-    def add(self, place: int, frame: Frame, box: Sequence[float] | None) -> None:
+    def add(self, index: int, frame: Frame, box: Sequence[float] | None) -> None:
         """Request a crop for a record.
 
         Args:
-            place: the record's index in the list given to `fill`.
+            index: the record's index in the list given to `fill`.
             frame: the frame.
             box: x1, y1, x2, y2 in source pixels; None if the record's object is not on the frame.
         """
-        self._parts[place] = None if box is None else parts_of(frame, np.array([box]), self._pad)[0]
+        self._parts[index] = None if box is None else parts_of(frame, np.array([box]), self._pad)[0]
 
     def fill(self, records: list[SpoolRecord], counters: Counters) -> None:
         """Insert the crops into records whose bodies end with the closing braces of the object and the record."""
         asked, self._parts = self._parts, {}
-        parts = {place: part for place, part in asked.items() if part is not None}
+        parts = {index: part for index, part in asked.items() if part is not None}
         stills = cut_out(list(parts.values()), self._max_size)
         if stills and on_device(stills[0]):
             counters.add("crops to host", len(stills))
-        for place, jpeg in zip(parts, jpegs(stills, self._max_size, self._quality), strict=True):
-            one = records[place]
-            records[place] = one._replace(body=b'%b,"crop":"%b"}}' % (one.body[:-2], b64encode(jpeg)))
+        for index, jpeg in zip(parts, jpegs(stills, self._max_size, self._quality), strict=True):
+            one = records[index]
+            records[index] = one._replace(body=b'%b,"crop":"%b"}}' % (one.body[:-2], b64encode(jpeg)))
         if parts:
             counters.add(SENT, len(parts))
         if len(asked) > len(parts):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
+import os
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamkit.core.errors import describe
-from streamkit.emit import summary_text
 from streamkit.emit.client import WINDOW, Address, Client, Lost, Message, RecordRejected, Tls, tls_context
-from streamkit.emit.mail_format import MOST_BYTES, MailFormat, MailRecord, address_in, told
-from streamkit.emit.rate_limit import RateLimit
-from streamkit.emit.smtp import log_in, look, reason
+from streamkit.emit.mail_format import MOST_BYTES, MailFormat, MailRecord, address_in, mail_record, title
+from streamkit.emit.segment_file import private
 
 if TYPE_CHECKING:
     import smtplib
@@ -27,28 +29,86 @@ OVER = "records not mailed: hourly limit"
 REFUSED_TO = "recipients refused"
 GIVEN_UP = "recipients given up: deferred too long"
 SEPARATOR = "\x1f"
-"""Between the values of a record's variables in its topic."""
+"""Separates the values of a record's variables in its topic."""
 
-_PATIENCE_S = 3600.0  # of answers of 4xx, as those of a full mailbox, while others get their mail
-_SHORT_S = 300.0  # the same, where as many records wait as are looked at: others would get no further ones
-_WORDLESS = (ValueError, KeyError, TypeError, AttributeError)  # of a record that is not as this stage makes them
-_KEPT_S = 5.0  # an idle connection is closed: servers limit them
-_RATIO = 0.7  # of a mail's bytes are a picture's, as base64 has it, and some more
+HOUR_S = 3600.0
+OTHERS = "others"
+_TITLES = 100  # counted separately
+_PATIENCE_S = 3600.0  # with answers of 4xx, such as those of a full mailbox, while other recipients get their mail
+_SHORT_S = 300.0  # the same if the window is full: other recipients would get no further records
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)  # of a record of another kind
+_KEPT_S = 5.0  # an idle connection is closed, as servers limit their number
+_RATIO = 0.7  # of a mail's bytes may be image data: base64 adds a third
+
+
+class RateLimit:
+    """Counts mails of the last hour, and omitted records by title.
+
+    Args:
+        limit: maximum number of mails in any hour.
+        path: file that keeps both; its folder may be created later, before the first write.
+
+    Attributes:
+        left_out: number of omitted records by title: at most a hundred titles, and `others`.
+    """
+
+    def __init__(self, limit: int, path: Path) -> None:
+        self._limit, self._path = limit, path
+        self._sent: deque[float] = deque()
+        self.left_out: Counter[str] = Counter()
+        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):  # missing or unreadable
+            known = json.loads(path.read_text(encoding="utf-8"))
+            self._sent.extend(sorted(map(float, known["sent"]))[-limit:])
+            self.left_out.update({str(name): int(n) for name, n in known["left_out"].items()})
+
+    def left(self, now_s: float) -> int:
+        """Number of mails that may be sent now; `now_s` is in seconds since 1970."""
+        while (
+            self._sent and not now_s - HOUR_S < self._sent[0] <= now_s
+        ):  # also drops times in the future, after the clock was set back
+            self._sent.popleft()
+        return self._limit - len(self._sent)
+
+    def sent(self, now_s: float) -> None:
+        """Count a mail, which has reported the records omitted before."""
+        self._sent.append(now_s)
+        self.forget()
+
+    def forget(self) -> None:
+        """Clear the counts of omitted records."""
+        self.left_out.clear()
+        self._write()
+
+    def leave_out(self, titles: Iterable[str]) -> None:
+        """Count records that are omitted from mails."""
+        for one in titles:
+            known = one in self.left_out or len(self.left_out) < _TITLES
+            self.left_out[one if known else OTHERS] += 1
+        self._write()
+
+    def _write(self) -> None:
+        """Store both; if the disk cannot be written, they last as long as this process."""
+        part = self._path.with_name(f".{self._path.name}.part")
+        with contextlib.suppress(OSError):
+            with open(private(part, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8") as file:
+                json.dump({"sent": list(self._sent), "left_out": self.left_out}, file)
+            os.replace(part, self._path)
 
 
 class EmailClient(Client):
     """Sends mails. A connection is kept for a few seconds only.
 
     Args:
-        at: the server's address, with credentials where it wants any.
-        form: what mails look like, and to whom they go.
-        names: the variables whose values stand in records' topics.
-        quota: mails in an hour; what is more is counted, and told later.
-        gather_s: how long records wait for others to go into the same mail.
+        at: the server's address, with credentials if it needs any.
+        form: format and recipients of the mails.
+        names: the variables whose values are in the records' topics.
+        limit: maximum number of mails in any hour; further records are counted, and reported later.
+        kept: file that keeps the number of mails of the last hour.
+        gather_s: how long records wait for others that go into the same mail.
         tls: files for the encrypted connection.
-        plain: nothing is encrypted.
-        count: takes what is to be counted.
-        say: takes messages for the user.
+        plain: send without encryption.
+        count: adds to a counter.
+        say: receives messages for the user.
     """
 
     def __init__(
@@ -63,19 +123,15 @@ class EmailClient(Client):
         self._limit, self._kept, self.gather_s = limit, kept, gather_s
         self._count, self._say = count, say
         self.where, self.secrets = str(at), [at.password or ""]
-        self._smtp: smtplib.SMTP | None = None
         self._used_s = 0.0
-        self._quota: RateLimit | None = None
-        self._had: dict[str, set[str]] = {}  # records that are done with for a recipient, while others wait for them
-        self._taken: set[str] = set()  # those of them that somebody has in a mail
-        self._since_s: dict[str, float] = {}  # since when a recipient has been put off
+        self._had: dict[str, set[str]] = {}  # by recipient, ids of records that need not be sent to it again
+        self._taken: set[str] = set()  # ids of records that a recipient has received
+        self._since_s: dict[str, float] = {}  # by recipient, since when the server defers it
 
-    @property
-    def quota(self) -> RateLimit:
+    @cached_property
+    def rate_limit(self) -> RateLimit:
         """The limit of mails per hour; read on first access, as the spool's folder is created later."""
-        if self._quota is None:
-            self._quota = RateLimit(self._limit, self._kept)
-        return self._quota
+        return RateLimit(self._limit, self._kept)
 
     # ------------------------------------------------------------------------------------------------ as a client
 
@@ -90,16 +146,18 @@ class EmailClient(Client):
         """See `Client.deliver`. All records go into one mail, or into none if the limit per hour is reached."""
         records: dict[str, MailRecord] = {}
         refused: dict[int, str] = {}
-        for place, message in enumerate(messages):
+        for index, message in enumerate(messages):
             try:
-                records[message.id] = told(json.loads(message.body), self._names, message.topic.split(SEPARATOR))
-            except _WORDLESS as error:
-                refused[place] = _wordless(error)
-        if records and self.quota.left(time.time()) <= 0:
-            self.quota.leave_out(summary_text.title(one.record) for one in records.values())
+                records[message.id] = mail_record(json.loads(message.body), self._names, message.topic.split(SEPARATOR))
+            except _UNREADABLE as error:
+                refused[index] = _unreadable(error)
+        if records and self.rate_limit.left(time.time()) <= 0:
+            self.rate_limit.leave_out(title(one.record) for one in records.values())
             self._count(OVER, len(records))
-            self._say(f"{self.where}: {self._limit} mails within an hour are enough; further events are counted, and "
-                      "told in one mail when the hour is over")  # fmt: skip
+            self._say(
+                f"{self.where}: the limit of {self._limit} mails within an hour is reached; further events are "
+                "counted, and reported in one mail when the hour is over"
+            )
         else:
             self._send(records)
         for known in (self._taken, *self._had.values()):
@@ -108,27 +166,26 @@ class EmailClient(Client):
 
     def idle(self) -> None:
         """See `Client.idle`: report omitted records once the limit allows it."""
-        quota, now_s = self.quota, time.time()
-        if quota.left_out and quota.left(now_s) > 0:
+        rate_limit, now_s = self.rate_limit, time.time()
+        if rate_limit.left_out and rate_limit.left(now_s) > 0:
             try:
                 later, taken = self._post(f"{int(now_s)}-left-out", (), self._form.to)
             except RecordRejected as error:
-                self._say(f"{self.where} refuses the mail that tells what was left out: {self.hide(str(error))}")
-                quota.forget()
+                self._say(f"{self.where} refuses the mail that reports omitted events: {self.hide(str(error))}")
+                rate_limit.forget()
             else:
                 if not taken:
                     raise Lost(next(iter(later.values())))
                 self._refused(later)
-        if self._smtp is not None and time.monotonic() - self._used_s > _KEPT_S:
+        if self._connection is not None and time.monotonic() - self._used_s > _KEPT_S:
             self.close()
 
     def close(self) -> None:
         """See `Client.close`."""
-        made, self._smtp = self._smtp, None
-        if made is not None:
+        if self._connection is not None:
             with contextlib.suppress(self._lib.SMTPException, OSError):
-                made.quit()
-            made.close()
+                self._connection.quit()
+        self._drop()
 
     # --------------------------------------------------------------------------------------------------- one mail
 
@@ -152,8 +209,10 @@ class EmailClient(Client):
         for one in [one for one in later if self._taken.issuperset(records)]:
             if time.monotonic() - self._since_s[one] >= patience_s:
                 self._count(GIVEN_UP)
-                self._say(f"{self.where} has put off a recipient for too long: {self.hide(later.pop(one))}; others have"
-                          " their mail, and for this one it is given up, and counted")  # fmt: skip
+                why = self.hide(later.pop(one))
+                self._say(
+                    f"{self.where} has deferred a recipient for too long: {why}; the recipient is skipped and counted"
+                )
                 self._done_with(records, [one])
         if later:
             raise Lost(next(iter(later.values())))
@@ -186,47 +245,47 @@ class EmailClient(Client):
         """
         smtp, now_s = self._session(), time.time()
         try:
-            letter = bytes(self._letter(smtp, id_, records, now_s))
-        except _WORDLESS as error:
-            raise RecordRejected(_wordless(error)) from error
+            mail = bytes(self._message(smtp, id_, records, now_s))
+        except _UNREADABLE as error:
+            raise RecordRejected(_unreadable(error)) from error
         try:
-            later, taken = self._transaction(smtp, recipients, letter)
+            later, taken = self._transaction(smtp, recipients, mail)
         except RecordRejected:
             with contextlib.suppress(self._lib.SMTPException, OSError):
                 smtp.rset()
             raise
         except self._lib.SMTPDataError as error:
             self._drop()
-            look((error.smtp_code, error.smtp_error), "the mail")
+            _check_answer((error.smtp_code, error.smtp_error), "the mail")
             raise
         except (self._lib.SMTPException, OSError) as error:
             self._drop()
-            raise Lost(reason(error), broke=isinstance(error, self._lib.SMTPServerDisconnected)) from error
+            raise Lost(self._reason(error), broke=isinstance(error, self._lib.SMTPServerDisconnected)) from error
         self._used_s = time.monotonic()
         if taken:
-            self.quota.sent(now_s)
+            self.rate_limit.sent(now_s)
             self._count(SENT)
         return later, taken
 
-    def _letter(self, smtp: smtplib.SMTP, id_: str, records: Sequence[MailRecord], now_s: float) -> EmailMessage:
+    def _message(self, smtp: smtplib.SMTP, id_: str, records: Sequence[MailRecord], now_s: float) -> EmailMessage:
         note = ""
-        if self.quota.left(now_s) == 1 and self._limit > 1:
+        if self.rate_limit.left(now_s) == 1 and self._limit > 1:
             note = (
-                f"This is the last of {self._limit} mails within an hour. What happens from now on is counted, and "
-                "told in one mail when the hour is over."
+                f"This is the last of {self._limit} mails within an hour. Further events are counted, and reported in "
+                "one mail when the hour is over."
             )
         size = smtp.esmtp_features.get("size", "")
         most = min(MOST_BYTES, int(_RATIO * int(size))) if size.isdigit() and int(size) else MOST_BYTES
-        return self._form.letter(id_, records, self.quota.left_out, note, most)
+        return self._form.message(id_, records, self.rate_limit.left_out, note, most)
 
     def _transaction(self, smtp: smtplib.SMTP, recipients: Sequence[str], data: bytes) -> tuple[dict[str, str], bool]:
         """Send MAIL, RCPT for each recipient, and DATA if at least one is accepted. See `_post`."""
-        look(smtp.mail(address_in(self._form.sender)), "the sender")
+        _check_answer(smtp.mail(address_in(self._form.sender)), "the sender")
         later: dict[str, str] = {}
         never: dict[str, str] = {}
         for one in recipients:
             try:
-                look(smtp.rcpt(address_in(one)), address_in(one))
+                _check_answer(smtp.rcpt(address_in(one)), address_in(one))
             except RecordRejected as error:
                 never[one] = str(error)
             except Lost as error:
@@ -234,7 +293,7 @@ class EmailClient(Client):
         if len(never) == len(recipients):
             raise RecordRejected(next(iter(never.values())), whole=True)
         if taken := len(never) + len(later) < len(recipients):
-            look(smtp.data(data), "the mail")
+            _check_answer(smtp.data(data), "the mail")
         else:
             smtp.rset()
         self._refused(never)
@@ -243,46 +302,82 @@ class EmailClient(Client):
     def _refused(self, recipients: dict[str, str]) -> None:
         for why in recipients.values():
             self._count(REFUSED_TO)
-            self._say(f"{self.where} refuses a recipient: {self.hide(why)}; others get their mail, and this is counted")
+            self._say(f"{self.where} refuses a recipient: {self.hide(why)}; the recipient is skipped and counted")
 
     def _session(self) -> smtplib.SMTP:
         """Return the connection; connect, encrypt and log in if needed."""
-        if self._smtp is not None:
-            return self._smtp
+        smtp: smtplib.SMTP | None = self._connection
+        if smtp is not None:
+            return smtp
         at, self._used_s = self._at, time.monotonic()
         try:
             if at.tls:
-                self._smtp = self._lib.SMTP_SSL(
-                    at.host, at.port, timeout=self.timeout_s, context=tls_context(self._tls)
-                )
+                context = tls_context(self._tls)
+                smtp = self._lib.SMTP_SSL(at.host, at.port, timeout=self.timeout_s, context=context)
             else:
-                self._smtp = self._lib.SMTP(at.host, at.port, timeout=self.timeout_s)
-            self._smtp.ehlo_or_helo_if_needed()
+                smtp = self._lib.SMTP(at.host, at.port, timeout=self.timeout_s)
+            self._connection = smtp
+            smtp.ehlo_or_helo_if_needed()
             if not at.tls and not self._plain:
-                if not self._smtp.has_extn("starttls"):
+                if not smtp.has_extn("starttls"):
                     raise Lost(
-                        "it offers no encryption (STARTTLS), and without it everybody on the way can read along; "
-                        "write smtps:// in the url if it has a port for that"
+                        "it offers no encryption (STARTTLS), so that others on the network could read the mails; "
+                        "write smtps:// in the url if the server has a port for it"
                     )
-                self._smtp.starttls(context=tls_context(self._tls))
-                self._smtp.ehlo()
+                smtp.starttls(context=tls_context(self._tls))
+                smtp.ehlo()
             if at.user is not None:
-                log_in(self._smtp, at.user, at.password or "")
-        except (self._lib.SMTPException, OSError) as error:
+                self._log_in(smtp, at.user, at.password or "")
+        except (self._lib.SMTPException, OSError, Lost) as error:
             self._drop()
-            raise Lost(reason(error)) from error
-        except Lost:
-            self._drop()
-            raise
-        return self._smtp
+            if isinstance(error, Lost):
+                raise
+            raise Lost(self._reason(error)) from error
+        return smtp
+
+    def _log_in(self, smtp: smtplib.SMTP, user: str, password: str) -> None:
+        """Log in. smtplib supports ASCII only; AUTH PLAIN is in UTF-8 (RFC 4616). Raises SMTPException, Lost."""
+        if user.isascii() and password.isascii():
+            smtp.login(user, password)
+            return
+        if "PLAIN" not in smtp.esmtp_features.get("auth", "").upper().split():
+            raise Lost(
+                "the user or the password has characters beyond ASCII, which need AUTH PLAIN, and the server does not "
+                "offer it; set an ASCII password there"
+            )
+        given = base64.b64encode(f"\0{user}\0{password}".encode()).decode()
+        code, text = smtp.docmd("AUTH", f"PLAIN {given}")
+        if code != 235:
+            raise self._lib.SMTPAuthenticationError(code, text)
+
+    def _reason(self, error: Exception) -> str:
+        """The reason why nothing was sent, without the content of the mail."""
+        lib = self._lib
+        if isinstance(error, lib.SMTPResponseException):
+            said = f"{error.smtp_code} {_text(error.smtp_error)}"
+            refused = isinstance(error, lib.SMTPAuthenticationError)
+            return f"the user or the password is refused ({said})" if refused else said
+        if isinstance(error, lib.SMTPServerDisconnected):
+            return f"the connection broke off: {error}"
+        return str(error) if isinstance(error, lib.SMTPException) else f"no connection: {error}"
 
     def _drop(self) -> None:
         """Close the connection without QUIT: the server may be gone."""
-        made, self._smtp = self._smtp, None
-        if made is not None:
-            made.close()
+        super().close()
 
 
-def _wordless(error: Exception) -> str:
-    why = "another stage, or another send:, may have put it into this spool"
-    return f"it cannot be put into words ({describe(error)}); {why}"
+def _unreadable(error: Exception) -> str:
+    why = "another stage, or the same stage with another send:, may have put it into this spool"
+    return f"it cannot be described in a mail ({describe(error)}); {why}"
+
+
+def _check_answer(answer: Any, what: str) -> None:
+    """Raise Lost if a server's answer is 4xx, RecordRejected if it is 5xx."""
+    code, text = answer
+    if not 200 <= code < 300:
+        said = f"{what} is not accepted: {code} {_text(text)}"
+        raise RecordRejected(said, whole=True) if code >= 500 else Lost(said)
+
+
+def _text(said: Any) -> str:
+    return " ".join((said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)).split())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
@@ -26,6 +27,8 @@ LEFT = "records left in the spool"
 SPOOL_BYTES = 1_000_000_000
 _LEAST_BYTES = 1_000_000
 _LONGEST_TIMEOUT_S = 86_400.0
+TIMEOUT = "maximum time for an answer of the broker before the emitter reconnects."
+MAX_WAIT = "longest wait between two attempts to connect."
 
 
 class SpoolOptions(TypedDict, total=False):
@@ -54,46 +57,55 @@ class Emitter(
     reads_if={"crops": "pixels"},
     device_copy="the crops that are sent go from device to host, one copy a batch",
 ):
-    """Sends records somewhere, at least once and in order for each source.
+    """Sends records somewhere, at least once and in order for each source."""
 
-    Options:
-        send: the records to send: one per frame, per object, or per event.
-        labels: only objects with these labels, as in [person, car].
-        every: minimum interval between records of a source (frames) or of a track (objects).
-        on_change: only frames in which the number of objects of a label has changed; with every, also after that time.
-        when: only events with these names, as STAGE.KIND, such as crossing.crossed, or STAGE; one or a list.
-        crops: add an image crop to each object, or event of one: `crop`, a JPEG as base64; true, or options as in
-            {pad: 0.1, max_size: 256, quality: 80, clear: false}.
-        spool: where records wait for the broker, as in {path: spool/mqtt, size: 1GB, age: 1d, when_full: drop_oldest}.
-        required: end the run with exit code 2 if the broker is not there at the start; if not set, records wait for it.
-        timeout: maximum time for an answer of the broker before the emitter reconnects.
-        max_wait: longest wait between two attempts to connect.
-        drain_timeout: at its end a run keeps sending until the broker has accepted nothing for this long; the next
-            run sends the rest.
-    """
+    further: ClassVar[tuple[str, ...]] = ()  # variables of templates besides those of every record
 
-    further: ClassVar[tuple[str, ...]] = ()  # names that templates know besides those of every record
-
-    send: Literal["frames", "objects", "events"] = "frames"
-    labels: list[str] | None = None
-    every: Seconds | None = None
-    on_change: bool = False
-    when: str | list[str] | None = None
-    crops: Crops = False
-    spool: SpoolOptions | None = None
-    required: bool = False
-    timeout: Seconds = 10.0
-    max_wait: Seconds = 10.0
-    drain_timeout: Seconds = 5.0
+    send: Annotated[
+        Literal["frames", "objects", "events"], "the records to send: one per frame, per object, or per event."
+    ] = "frames"
+    labels: Annotated[list[str] | None, "only objects with these labels, as in [person, car]."] = None
+    every: Annotated[
+        Seconds | None, "minimum interval between records of a source (frames) or of a track (objects)."
+    ] = None
+    on_change: Annotated[
+        bool,
+        "only frames in which the number of objects of a label has changed; with every, also after that time.",
+    ] = False
+    when: Annotated[
+        str | list[str] | None,
+        "only events with these names, as STAGE.KIND, such as crossing.crossed, or STAGE; one or a list.",
+    ] = None
+    crops: Annotated[
+        Crops,
+        "add an image crop to each object, or event of one: `crop`, a JPEG as base64; true, or options as in "
+        "{pad: 0.1, max_size: 256, quality: 80, clear: false}.",
+    ] = False
+    spool: Annotated[
+        SpoolOptions | None,
+        "where records wait for the broker, as in {path: spool/mqtt, size: 1GB, age: 1d, when_full: drop_oldest}.",
+    ] = None
+    required: Annotated[
+        bool,
+        "end the run with exit code 2 if the broker is not there at the start; if not set, records wait for it.",
+    ] = False
+    timeout: Annotated[Seconds, TIMEOUT] = 10.0
+    max_wait: Annotated[Seconds, MAX_WAIT] = 10.0
+    drain_timeout: Annotated[
+        Seconds,
+        "at its end a run keeps sending until the broker has accepted nothing for this long; the next run sends the "
+        "rest.",
+    ] = 5.0
 
     def __post_init__(self) -> None:
         self._topics = Topics(self.templates(), (*VARIABLES[self.send], *self.further), self.clean)
         named = self._topics.needed > 1
         if self.crops and self.send == "frames":
-            raise ValueError("crops are of objects; write send: objects or send: events, or leave them out")
+            raise ValueError("crops are of objects; write send: objects or send: events, or remove crops")
         self._cropper = Cropper(self.crops) if self.crops else None
-        boxed = self._cropper is not None
-        self._choice = RecordSelection(self.send, self.labels, self.every, self.on_change, self.when, named, boxed)
+        self._selection = RecordSelection(
+            self.send, self.labels, self.every, self.on_change, self.when, named, self._cropper is not None
+        )
         self._kept = self.spool or {}
         self._size = self._kept.get("size", SPOOL_BYTES)
         if self._size < _LEAST_BYTES:
@@ -106,7 +118,7 @@ class Emitter(
         self._waiting: list[SpoolRecord] = []
         self.check()
 
-    # ---------------------------------------------------------------------------------------- what each one has
+    # ---------------------------------------------------------------------------------------- for subclasses
 
     def check(self) -> None:
         """Reject options that cannot work, before anything is opened. Raises ValueError."""
@@ -146,13 +158,10 @@ class Emitter(
         client.timeout_s = self.timeout
         if self.required:
             _require(client, context.id)
-        folder = self.folder
-        self.queue = Spool(
-            folder, self._size, self._kept.get("age"), self._kept.get("when_full", "drop_oldest"),
-            counters=context.counters, say=context.log,
-        )  # fmt: skip
+        age, when_full = self._kept.get("age"), self._kept.get("when_full", "drop_oldest")
+        self.queue = Spool(self.folder, self._size, age, when_full, counters=context.counters, say=context.log)
         if self.queue.waiting:
-            context.log(f"{self.queue.waiting} records of an earlier run wait in {folder}; they are sent first")
+            context.log(f"{self.queue.waiting} records of an earlier run are in {self.folder}; they are sent first")
         self.sender = Sender(self.queue, client, self.max_wait, context.counters, context.log)
 
     @property
@@ -163,14 +172,8 @@ class Emitter(
     @staticmethod
     def encode(batch: Batch) -> list[Callable[[], dict[str, Any]]]:
         """See `Sink.encode`: the records of the frames, all created on first access."""
-        made: list[dict[str, Any]] = []
-
-        def of(row: int) -> dict[str, Any]:
-            if not made:
-                made.extend(batch_records(batch))
-            return made[row]
-
-        return [lambda row=row: of(row) for row in range(len(batch.frames))]  # type: ignore[misc]
+        records = cache(lambda: batch_records(batch))
+        return [lambda row=row: records()[row] for row in range(len(batch.frames))]  # type: ignore[misc]
 
     def write(self, frame: Frame) -> None:
         """Select the records of the frame."""
@@ -197,7 +200,7 @@ class Emitter(
         self, frame: Frame, encoded: Callable[[], dict[str, Any]]
     ) -> Iterator[tuple[SpoolRecord, Sequence[float] | None]]:
         fill, more = self._topics.fill, self.values(frame)
-        for values, body, box in self._choice.of(frame, encoded):
+        for values, body, box in self._selection.of(frame, encoded):
             topic, key = (*fill((*values, *more)), b"", b"")[:2]
             yield SpoolRecord(topic, key, body), box
 
@@ -213,12 +216,12 @@ class Emitter(
         self.queue.append(waiting)
 
     def hurry(self) -> None:
-        """Prepare for the end of the run, from any thread: wait for room in the spool for `drain` at most."""
+        """Prepare for the end of the run, from any thread: wait for room in the spool for `drain_timeout` at most."""
         self.queue.patience_s = self.drain_timeout
 
     def end(self, source: str) -> None:
-        """Forget what was last sent of the source."""
-        self._choice.end(source)
+        """Forget the state of a source that has ended."""
+        self._selection.end(source)
 
     def close(self) -> None:
         """Put the remaining records into the spool and close it; log what the next run has to send."""
@@ -236,8 +239,8 @@ def _require(client: Client, id_: str) -> None:
     try:
         client.connect()
         client.close()
-    except Exception as error:  # whatever it is, the broker cannot be used
+    except Exception as error:
         raise ConfigError(
-            f"{id_}: {client.where} is required and cannot be used: {client.hide(str(error))}; start it, or leave out "
-            "required: true, and records wait in the spool until it is there"
+            f"{id_}: {client.where} is required and cannot be used: {client.hide(str(error))}; start it, or remove "
+            "required: true, so that records wait in the spool until it is available"
         ) from error

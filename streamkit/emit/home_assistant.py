@@ -60,7 +60,7 @@ def devices(
             ),
             **common,
         }
-    return {place: orjson.dumps(told) for place, told in found.items()}
+    return {topic_: orjson.dumps(message) for topic_, message in found.items()}
 
 
 def _name(text: str) -> str:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamkit.core.errors import MissingPackage
-from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls
+from streamkit.core.errors import needs
+from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, quiet_logger
 
 SCHEMES = {"kafka": (9092, False), "kafkas": (9093, True)}
 
@@ -18,15 +18,15 @@ _LOOK_S = 0.1
 class KafkaClient(Client):
     """Produces to Kafka. Records of one key go to one partition, and stay in order there.
 
-    A record that is not acknowledged in time is given up together with all after it, and they are sent again by a new
-    producer: librdkafka itself never reorders or drops one.
+    If a record is not acknowledged in time, it and all records after it are sent again by a new producer: librdkafka
+    itself never reorders or drops one.
 
     Args:
-        at: a broker to ask for the others.
-        others: further ones, as host:port.
+        at: a bootstrap broker.
+        others: further bootstrap brokers, as host:port.
         tls: files for `kafkas`.
-        sasl: the mechanism where the address has a user.
-        more: settings in librdkafka's own words, which go before ours.
+        sasl: the mechanism if the address has a user.
+        more: librdkafka settings, which override these.
 
     Raises:
         MissingPackage: confluent-kafka is not installed.
@@ -36,10 +36,8 @@ class KafkaClient(Client):
         self, at: Address, others: Sequence[str] = (), tls: Tls | None = None, sasl: str = "PLAIN",
         more: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
-        try:
+        with needs("confluent-kafka", "kafka"):
             import confluent_kafka
-        except ImportError as error:
-            raise MissingPackage("confluent-kafka", "kafka", "kafka") from error
         self._kafka = confluent_kafka
         self.where = str(at)
         self._producer: Any = None
@@ -48,7 +46,7 @@ class KafkaClient(Client):
             "bootstrap.servers": ",".join([f"{at.host}:{at.port}", *others]),
             "security.protocol": ("SASL_" if at.user else "") + ("SSL" if at.tls else "PLAINTEXT"),
             "enable.idempotence": True,
-            "message.timeout.ms": 0,  # never: the sender decides, so that none is left out in the midst
+            "message.timeout.ms": 0,  # no timeout: the sender decides, so that no record is skipped
             "linger.ms": 5,
             "socket.keepalive.enable": True,
             "logger": None,
@@ -60,10 +58,8 @@ class KafkaClient(Client):
             if tls and key in tls:
                 self._settings[name] = tls[key]  # type: ignore[literal-required]
         self._settings |= more or {}
-        self.secrets = [
-            at.password or "",
-            *(str(v) for k, v in (more or {}).items() if "password" in k or "secret" in k),
-        ]
+        hidden = (str(value) for name, value in (more or {}).items() if "password" in name or "secret" in name)
+        self.secrets = [at.password or "", *hidden]
 
     def unusable(self) -> str | None:
         """The reason why librdkafka rejects the settings, or None. Does not connect.
@@ -83,16 +79,11 @@ class KafkaClient(Client):
 
     def connect(self) -> None:
         """See `Client.connect`."""
-        import logging
-
-        quiet = logging.getLogger("streamkit.emit.kafka")
-        quiet.addHandler(logging.NullHandler())
-        quiet.propagate = False  # librdkafka's own lines, which would say the same again
         self._why = ""
         until_s = time.monotonic() + self.timeout_s
         try:
-            self._producer = self._kafka.Producer({**self._settings, "logger": quiet})
-        except self._kafka.KafkaException as error:  # settings that it does not have
+            self._producer = self._kafka.Producer({**self._settings, "logger": quiet_logger(__name__)})
+        except self._kafka.KafkaException as error:  # unknown settings
             raise Lost(error.args[0].str()) from error
         while True:
             try:
@@ -107,7 +98,7 @@ class KafkaClient(Client):
         """See `Client.deliver`."""
         producer = self._producer
         assert producer is not None
-        answers: list[Any] = [self] * len(messages)  # None where it has arrived, or what Kafka says
+        answers: list[Any] = [self] * len(messages)  # None if it has arrived, or Kafka's error
 
         def answered(i: int) -> Any:
             return lambda error, message: answers.__setitem__(i, error)
@@ -118,7 +109,7 @@ class KafkaClient(Client):
                 producer.produce(
                     one.topic, one.body, one.key.encode() or None, on_delivery=answered(i), headers=headers
                 )
-        except BufferError:  # as many wait as librdkafka takes; what comes behind them is sent again
+        except BufferError:  # librdkafka's queue is full; the records after these are sent again
             pass
         except self._kafka.KafkaException as error:
             answers[i] = error.args[0]

@@ -5,25 +5,26 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streamkit.emit import summary_text
+from streamkit.emit.record_selection import NONE
 
 if TYPE_CHECKING:
     from email.message import EmailMessage
 
 VARIABLES = ("text", "time")
-"""What templates may name beside those of topics."""
+"""Variables of templates besides those of topics."""
 
 MOST_BYTES = 10_000_000
-"""Pictures in one mail, in bytes; less where the server takes less."""
+"""Maximum size of the images in one mail, in bytes; less if the server accepts less."""
 
 _LINES = 50
-_SUBJECT = 200  # characters
+_SUBJECT = _FACT = 200  # characters
 _JPEG, _PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 
 
@@ -44,7 +45,7 @@ class MailFormat:
         subject: template, filled from the first record.
         body: template, filled from each record.
         link: address at the end of the mail.
-        pictures: maximum number of attached images.
+        images: maximum number of attached images.
     """
 
     sender: str
@@ -52,9 +53,9 @@ class MailFormat:
     subject: str
     body: str
     link: str | None = None
-    pictures: int = 4
+    images: int = 4
 
-    def letter(
+    def message(
         self, id_: str, records: Sequence[MailRecord], left_out: Mapping[str, int], note: str = "",
         most_bytes: int = MOST_BYTES,
     ) -> EmailMessage:  # fmt: skip
@@ -71,22 +72,21 @@ class MailFormat:
         from email.policy import SMTP
         from email.utils import format_datetime
 
-        made = EmailMessage(policy=SMTP.clone(cte_type="7bit"))  # any server takes it
+        made = EmailMessage(policy=SMTP.clone(cte_type="7bit"))  # any server accepts it
         made["From"], made["To"] = self.sender, ", ".join(self.to)
         made["Subject"] = self._subject(records, left_out)
         made["Date"] = format_datetime(datetime.now().astimezone())
         made["Message-ID"] = f"<{id_}@{address_in(self.sender).rpartition('@')[2]}>"
         made["Auto-Submitted"] = "auto-generated"  # no out-of-office reply answers it
         made.set_content(self._text(records, left_out, note))
-        for number, (kind, data) in enumerate(self._pictures(records, most_bytes), 1):
-            made.add_attachment(
-                data, maintype="image", subtype=kind, filename=f"{number}.{kind.replace('jpeg', 'jpg')}"
-            )
+        for number, (kind, data) in enumerate(self._images(records, most_bytes), 1):
+            name = f"{number}.{kind.replace('jpeg', 'jpg')}"
+            made.add_attachment(data, maintype="image", subtype=kind, filename=name)
         return made
 
     def _subject(self, records: Sequence[MailRecord], left_out: Mapping[str, int]) -> str:
         if not records:
-            return f"{sum(left_out.values())} events were left out of mails"
+            return f"{sum(left_out.values())} events were omitted from mails"
         more = f" (and {len(records) - 1} more)" if len(records) > 1 else ""
         text = " ".join(fill(self.subject, records[0].values).split())
         return text[: _SUBJECT - len(more)] + more
@@ -97,16 +97,16 @@ class MailFormat:
             parts.append(f"... and {len(records) - _LINES} more.")
         if left_out:
             counts = (f"  {n:6}  {title}" for title, n in sorted(left_out.items(), key=lambda item: -item[1]))
-            parts.append("Left out before, because there were too many mails:\n" + "\n".join(counts))
+            parts.append("Omitted since the last mail, because the limit of mails was reached:\n" + "\n".join(counts))
         parts += [one for one in (note, self.link) if one]
         return "\n\n".join(part for part in parts if part) + "\n"
 
-    def _pictures(self, records: Sequence[MailRecord], most_bytes: int) -> list[tuple[str, bytes]]:
+    def _images(self, records: Sequence[MailRecord], most_bytes: int) -> list[tuple[str, bytes]]:
         found: list[tuple[str, bytes]] = []
         for one in records:
-            if len(found) >= self.pictures:
+            if len(found) >= self.images:
                 break
-            data = picture_of(one.record, most_bytes - sum(len(known) for _, known in found))
+            data = image_of(one.record, most_bytes - sum(len(known) for _, known in found))
             if data is not None and (kind := _kind(data)) and all(data != known for _, known in found):
                 found.append((kind, data))
         return found
@@ -124,15 +124,13 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     return re.sub(r"\{([^{}]*)\}", lambda match: values[match[1]], template)
 
 
-def told(record: dict[str, Any], names: Sequence[str], values: Sequence[str]) -> MailRecord:
+def mail_record(record: dict[str, Any], names: Sequence[str], values: Sequence[str]) -> MailRecord:
     """A record with the values of its variables: those of its topic, its text and its time."""
-    return MailRecord(
-        record,
-        {**dict(zip(names, values, strict=True)), "text": summary_text.told(record), "time": summary_text.when(record)},
-    )
+    known = dict(zip(names, values, strict=True))
+    return MailRecord(record, {**known, "text": summary(record), "time": when(record)})
 
 
-def picture_of(record: Mapping[str, Any], most_bytes: int) -> bytes | None:
+def image_of(record: Mapping[str, Any], most_bytes: int) -> bytes | None:
     """The image that a record contains or names, if available and small enough: a crop, or a file."""
     event = record.get("event", {})
     crop = record.get("object", event).get("crop")
@@ -155,3 +153,57 @@ def picture_of(record: Mapping[str, Any], most_bytes: int) -> bytes | None:
 def _kind(data: bytes) -> str:
     """Image type from the first bytes; other files are never attached."""
     return "jpeg" if data.startswith(_JPEG) else "png" if data.startswith(_PNG) else ""
+
+
+# ----------------------------------------------------------------------------------------------- records in words
+
+
+def summary(record: dict[str, Any]) -> str:
+    """One line: `crossed at gate (crossing, track 7, direction in)`, `person at gate (track 7)`, `2 person at gate`.
+
+    An event with its own text, such as an alarm, is described by that text.
+    """
+    source = record["source"]
+    if (event := record.get("event")) is not None:
+        data = event.get("data", {})
+        if isinstance(own := data.get("text"), str) and own:
+            return " ".join(own.split())
+        plain = {name: value for name, value in data.items() if not isinstance(value, (dict, list))}
+        about = [event["stage"], *_track(event), *(_fact(name, value) for name, value in plain.items())]
+        return f"{event['kind']} at {source} ({', '.join(about)})"
+    if (one := record.get("object")) is not None:
+        score = one.get("score")  # None if the model gave no score
+        about = [*_track(one), *([] if score is None else [f"score {score:.2f}"])]
+        behind = f" ({', '.join(about)})" if about else ""
+        return f"{one.get('label', one['class_id'])} at {source}{behind}"
+    if error := record.get("error"):
+        return f"{source}: {' '.join(str(error).split())}"
+    found = Counter(one.get("label", one["class_id"]) for one in record["objects"])
+    return f"{', '.join(f'{n} {label}' for label, n in found.items()) or 'nothing'} at {source}"
+
+
+def when(record: dict[str, Any]) -> str:
+    """Local time of a record; for recordings, which have no such time, the position in seconds."""
+    if isinstance(time := record.get("time"), str):
+        return datetime.fromisoformat(time).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return f"{record['pts_s']:.2f} s"
+
+
+def title(record: dict[str, Any]) -> str:
+    """Title that records of the same kind share: `camera_down raised at gate`, `crossed at gate`."""
+    source = record["source"]
+    if (event := record.get("event")) is not None:
+        name = event.get("data", {}).get("alarm")
+        return f"{name} {event['kind']} at {source}" if name else f"{event['kind']} at {source}"
+    one = record.get("object")
+    return f"frames of {source}" if one is None else f"{one.get('label', one['class_id'])} at {source}"
+
+
+def _track(one: dict[str, Any]) -> list[str]:
+    track = one.get("track_id", NONE)
+    return [] if track == NONE else [f"track {track}"]
+
+
+def _fact(name: str, value: Any) -> str:
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{name} {' '.join(text.split())[:_FACT]}"

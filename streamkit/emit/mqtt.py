@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from streamkit.core.errors import MissingPackage
+from streamkit.core.errors import needs
 from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, tls_context
 
 if TYPE_CHECKING:
@@ -44,18 +44,18 @@ class MqttClient(Client):
     def __init__(
         self, at: Address, tls: Tls | None = None, batch: int = 1, retain: bool = False, status: str | None = None
     ) -> None:
-        try:
+        with needs("paho-mqtt", "mqtt"):
             import paho.mqtt.client as paho
-        except ImportError as error:
-            raise MissingPackage("paho-mqtt", "mqtt", "mqtt") from error
         self._paho, self._at, self._tls, self._batch, self._retain = paho, at, tls, batch, retain
         self.gather_s = _GATHER_S if batch > 1 else 0.0
         self.where, self.secrets = str(at), [at.password or ""]
         self._status = status
         self.standing: dict[str, bytes] = {}
         self._stands: dict[str, bytes] = {}  # payloads published on this connection
-        self._tried: Counter[str] = Counter()  # how often the broker did not take these: some end the connection
-        self._packet_bytes = self._in_flight = 0  # the most that the broker takes; 0 for any size, for 65535 at once
+        self._tried: Counter[str] = Counter()  # failures by topic: over some the broker ends the connection
+        self._packet_bytes = self._in_flight = (
+            0  # the broker's limits of bytes in a packet (0 for none), and of packets
+        )
         self._client: paho.Client | None = None
         self._answers: dict[int, int] = {}  # by message id, the reason code of its PUBACK
         self._down: str | None = None
@@ -74,15 +74,9 @@ class MqttClient(Client):
         if self._status is not None:
             made.will_set(self._status, _OFFLINE, qos=1, retain=True)
             self.standing[self._status] = _ONLINE
-        told: list[Any] = []
-        limits: list[Any] = []
-
-        def connected(client: Any, data: Any, flags: Any, code: Any, properties: Any) -> None:
-            limits.append(properties)
-            told.append(code)
-
-        made.on_connect = connected
-        made.on_disconnect = lambda client, data, flags, code, properties: self._lost(str(code))
+        answer: list[Any] = []
+        made.on_connect = lambda client, data, flags, code, properties: answer.extend((code, properties))
+        made.on_disconnect = lambda client, data, flags, code, properties: setattr(self, "_down", str(code))
         made.on_publish = lambda client, data, mid, code, properties: self._answers.__setitem__(mid, code.value)
         self._client, self._down = made, None
         self._answers.clear()
@@ -91,11 +85,12 @@ class MqttClient(Client):
             made.connect(self._at.host, self._at.port, keepalive=_KEEPALIVE_S)
         except (OSError, ValueError) as error:
             raise Lost(f"no connection: {error}") from error
-        self._wait(lambda: bool(told), "answer to CONNECT")
-        if told[0].is_failure:
-            raise Lost(f"the broker refuses the connection: {told[0]}")
-        self._packet_bytes = getattr(limits[0], "MaximumPacketSize", 0)
-        self._in_flight = getattr(limits[0], "ReceiveMaximum", 0)
+        self._wait(lambda: bool(answer), "answer to CONNECT")
+        code, limits = answer
+        if code.is_failure:
+            raise Lost(f"the broker refuses the connection: {code}")
+        self._packet_bytes = getattr(limits, "MaximumPacketSize", 0)
+        self._in_flight = getattr(limits, "ReceiveMaximum", 0)
         self._announce()
 
     def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:
@@ -104,24 +99,24 @@ class MqttClient(Client):
         assert client is not None
         self._announce()
         arrived = bytearray(len(messages))  # 1 for each that the broker has acknowledged
-        sent: list[tuple[int, Sequence[int]]] = []  # message ids, and the places of their records
+        sent: list[tuple[int, Sequence[int]]] = []  # message ids, and the indices of their records
         oversize: dict[int, str] = {}
-        for topic, places, payload in self._packets(messages):
+        for topic, indices, payload in self._packets(messages):
             if (why := self._too_large(topic, len(payload))) is not None:
-                oversize[places[0]] = why  # `_packets` puts it alone
+                oversize[indices[0]] = why  # it is alone in its packet
                 continue
             try:
                 if self._in_flight and len(sent) >= self._in_flight:
                     first = sent[-self._in_flight][0]
                     self._wait(lambda mid=first: mid in self._answers, "acknowledgement")  # type: ignore[misc]
                 info = client.publish(topic, payload, qos=1, retain=self._retain)
-            except ValueError as error:  # a topic or payload that MQTT does not have
+            except ValueError as error:  # a topic or payload that is invalid in MQTT
                 self._collect(sent, arrived)
                 raise RecordRejected(str(error), _head(arrived)) from error
             if info.rc != self._paho.MQTT_ERR_SUCCESS:
                 self._collect(sent, arrived)
                 raise Lost(self._paho.error_string(info.rc), _head(arrived))
-            sent.append((info.mid, places))
+            sent.append((info.mid, indices))
         return oversize | self._collect(sent, arrived)
 
     def idle(self) -> None:
@@ -131,11 +126,16 @@ class MqttClient(Client):
 
     def close(self) -> None:
         """See `Client.close`."""
+        from paho.mqtt.packettypes import PacketTypes
+        from paho.mqtt.reasoncodes import ReasonCode
+
         client, self._client = self._client, None
         if client is not None:
             client.on_disconnect = None
             if self._down is None:
-                client.disconnect(None if self._status is None else self._with_will())
+                # with a status topic, the broker must publish our will message, as if the connection had ended
+                with_will = ReasonCode(PacketTypes.DISCONNECT, "Disconnect with will message")
+                client.disconnect(None if self._status is None else with_will)
                 client.loop(0.0)
             if (socket := client.socket()) is not None:
                 socket.close()
@@ -155,12 +155,12 @@ class MqttClient(Client):
                 except Lost as error:
                     self._tried[topic] += error.broke
                     if self._tried[topic] >= _TRIES:
-                        self.say(f"{self.where} does not take {topic}: {error}; it is not published")
+                        self.say(f"{self.where} does not accept {topic}: {error}; it is not published")
                     raise
                 if (code := self._answers.pop(mid)) >= _FAILED:
                     why = f"reason code 0x{code:02x}"
             if why is not None:
-                self.say(f"{self.where} does not take {topic}: {why}; it is not published")
+                self.say(f"{self.where} does not accept {topic}: {why}; it is not published")
                 self._tried[topic] = _TRIES
             self._stands[topic] = payload
 
@@ -172,40 +172,33 @@ class MqttClient(Client):
         size = 1 + next(n for n in range(1, 5) if length < 1 << 7 * n or n == 4) + length
         if size <= self._packet_bytes:
             return None
-        return f"the message has {size} bytes, and the broker takes {self._packet_bytes}"
+        return f"the message has {size} bytes, and the broker accepts {self._packet_bytes}"
 
     def _packets(self, messages: Sequence[Message]) -> Iterator[tuple[str, Sequence[int], bytes]]:
         """Yield topic, record indices and payload of each packet. Records of one topic stay in order."""
         if self._batch == 1:
-            for place, one in enumerate(messages):
-                yield one.topic, (place,), one.body
+            for index, one in enumerate(messages):
+                yield one.topic, (index,), one.body
             return
         topics: dict[str, list[int]] = {}
-        for place, one in enumerate(messages):
-            topics.setdefault(one.topic, []).append(place)
-        for places in sorted(part for topic in topics.values() for part in self._parts(messages, topic)):
-            yield messages[places[0]].topic, places, b"[" + b",".join([messages[i].body for i in places]) + b"]"
+        for index, one in enumerate(messages):
+            topics.setdefault(one.topic, []).append(index)
+        for indices in sorted(part for topic in topics.values() for part in self._parts(messages, topic)):
+            yield messages[indices[0]].topic, indices, b"[" + b",".join([messages[i].body for i in indices]) + b"]"
 
-    def _parts(self, messages: Sequence[Message], places: Sequence[int]) -> Iterator[list[int]]:
+    def _parts(self, messages: Sequence[Message], indices: Sequence[int]) -> Iterator[list[int]]:
         """Split the records of one topic into packets: up to `batch` records within the broker's size limit."""
         part: list[int] = []
         size = 1  # of the payload: brackets, and a comma between two
-        for place in places:
-            more = len(messages[place].body) + 1
-            full = len(part) == self._batch or self._too_large(messages[place].topic, size + more) is not None
+        for index in indices:
+            more = len(messages[index].body) + 1
+            full = len(part) == self._batch or self._too_large(messages[index].topic, size + more) is not None
             if part and full:
                 yield part
                 part, size = [], 1
-            part.append(place)
+            part.append(index)
             size += more
         yield part
-
-    def _with_will(self) -> Any:
-        """The DISCONNECT reason code that makes the broker publish our will message."""
-        from paho.mqtt.packettypes import PacketTypes
-        from paho.mqtt.reasoncodes import ReasonCode
-
-        return ReasonCode(PacketTypes.DISCONNECT, "Disconnect with will message")
 
     def _collect(self, sent: list[tuple[int, Sequence[int]]], arrived: bytearray) -> dict[int, str]:
         """Wait for every acknowledgement: a later message could otherwise get an old one with the same id.
@@ -219,19 +212,19 @@ class MqttClient(Client):
         """
         refused: dict[int, str] = {}
         failed = shared = 0
-        for mid, places in sent:
+        for mid, indices in sent:
             self._wait(lambda mid=mid: mid in self._answers, "acknowledgement", arrived)  # type: ignore[misc]
             code = self._answers.pop(mid)
             if code in _NEVER:
-                refused[places[0]] = f"reason code 0x{code:02x}"
-                shared = max(shared, len(places) - 1)
+                refused[indices[0]] = f"reason code 0x{code:02x}"
+                shared = max(shared, len(indices) - 1)
             elif code >= _FAILED:
                 failed = failed or code
             else:
-                for place in places:
-                    arrived[place] = 1
+                for index in indices:
+                    arrived[index] = 1
         if failed:
-            raise Lost(f"the broker does not take a message: reason code 0x{failed:02x}", _head(arrived))
+            raise Lost(f"the broker does not accept a message: reason code 0x{failed:02x}", _head(arrived))
         if shared:
             raise RecordRejected(next(iter(refused.values())), _head(arrived))
         return refused
@@ -255,9 +248,6 @@ class MqttClient(Client):
         code = self._client.loop(wait_s)
         if code != self._paho.MQTT_ERR_SUCCESS or self._down is not None:
             raise Lost(f"the connection is lost: {self._down or self._paho.error_string(code)}", broke=True)
-
-    def _lost(self, why: str) -> None:
-        self._down = why
 
 
 def _head(arrived: bytes | bytearray) -> int:

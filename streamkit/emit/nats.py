@@ -7,15 +7,12 @@ import re
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
-from streamkit.core.errors import MissingPackage
+from streamkit.core.errors import needs
 from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, tls_context
-
-if TYPE_CHECKING:
-    import asyncio
 
 SCHEMES = {"nats": (4222, False), "tls": (4222, True)}
 
@@ -23,12 +20,12 @@ _PING_S = 20
 _LOOK_S = 0.1
 _TURN_S = 0.001
 _CLOSE_S = 1.0
-_HEADER_BYTES = 64  # of a record's header, but for its id
+_HEADER_BYTES = 64  # of a record's header, without its id
 _NOBODY = "503"  # the status of "no responders"
-_NO_STREAM = "no stream takes the subject {0}; make one, as nats stream add NAME --subjects '{0}' does"
-_NO_JETSTREAM = "; this server has no JetStream, which nats-server -js starts"
+_NO_STREAM = "no stream has the subject {0}; create one, as with nats stream add NAME --subjects '{0}'"
+_NO_JETSTREAM = "; this server runs without JetStream; start it with nats-server -js"
 _DENIED = "this user may not publish to that subject"
-_NEVER = {10054, 10097}  # the message, or its header, is larger than the stream takes
+_NEVER = {10054, 10097}  # the message or its header is larger than the stream's limit
 
 
 class NatsClient(Client):
@@ -49,25 +46,23 @@ class NatsClient(Client):
     def __init__(
         self, at: Address, others: Sequence[str] = (), tls: Tls | None = None, creds: str | None = None
     ) -> None:
-        try:
-            import asyncio
+        import asyncio
 
+        with needs("nats-py", "nats"):
             from nats import errors
             from nats.aio.client import Client as Nats
-
-            if creds is not None:
+        if creds is not None:
+            with needs("nkeys", "nats"):
                 import nkeys  # type: ignore[import-untyped,import-not-found]  # noqa: F401  nats-py needs it
-        except ImportError as error:
-            raise MissingPackage("nkeys" if "nkeys" in str(error) else "nats-py", "nats", "nats") from error
 
         owner = self
 
         class Safe(Nats):
             """Rejects unencrypted servers: nats-py encrypts only if the server asks, and would send a password."""
 
-            def _connect_command(self) -> bytes:  # what it introduces itself with, credentials and all
+            def _connect_command(self) -> bytes:  # contains the credentials
                 if at.tls and not self._server_info.get("tls_required"):
-                    raise errors.Error("the server does not encrypt; write nats:// if that is meant")
+                    raise errors.Error("the server does not encrypt; write nats:// in the url if that is intended")
                 owner._jetstream = bool(self._server_info.get("jetstream"))
                 return super()._connect_command()
 
@@ -78,16 +73,16 @@ class NatsClient(Client):
         self.secrets = [at.password or "", at.user or "" if at.password is None else ""]
         self._loop: Any = None
         self._client: Any = None
-        self._changed: asyncio.Event | None = None
+        self._changed = asyncio.Event()
         self._inbox, self._round = "", 0
-        self._answers: dict[int, tuple[int, str] | None] = {}  # by place: a code and why not, or None if it is kept
+        self._answers: dict[int, tuple[int, str] | None] = {}  # by index: error code and reason, or None if stored
         self._jetstream = False  # whether the server has it
-        self._told: list[str] = []  # what the server or nats-py complained of
+        self._reported: list[str] = []  # errors reported by the server or nats-py
 
     def connect(self) -> None:
         """See `Client.connect`."""
         self._loop, self._client = self._asyncio.new_event_loop(), self._made()
-        self._told.clear()
+        self._reported.clear()
         self._run(self._connect(), "answer")
 
     async def _connect(self) -> None:
@@ -106,24 +101,24 @@ class NatsClient(Client):
                 connect_timeout=self.timeout_s + _CLOSE_S, max_reconnect_attempts=1, reconnect_time_wait=_LOOK_S,
                 ping_interval=_PING_S, **known,
             )  # fmt: skip
-            self._told.clear()  # of servers that were tried before this one
+            self._reported.clear()  # errors of servers that were tried before
             self._inbox = self._client.new_inbox()
             await self._client.subscribe(f"{self._inbox}.>", cb=self._answered)
-            await self._heard()
+            await self._synchronize()
         except (self._errors.Error, OSError, ValueError, TimeoutError) as error:
             raise Lost(f"no connection: {self._why(error)}") from error
-        if self._told:
+        if self._reported:
             way = "let this user subscribe to _INBOX.>"
-            raise Lost(f"the answers of streams cannot be heard: {self._told[-1]}; {way}")
+            raise Lost(f"the answers of streams cannot be received: {self._reported[-1]}; {way}")
 
     def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:
         """See `Client.deliver`."""
         self._round += 1
         self._answers.clear()
-        self._told.clear()
+        self._reported.clear()
         refused: dict[int, str] = {}
         try:
-            self._run(self._exchange(messages, refused), "acknowledgement", "; does a stream take these subjects?")
+            self._run(self._exchange(messages, refused), "acknowledgement", "; does a stream have these subjects?")
         except Lost as error:
             error.done = next((n for n in range(len(messages)) if self._answers.get(n, 0) is not None), 0)
             raise
@@ -131,35 +126,34 @@ class NatsClient(Client):
 
     async def _exchange(self, messages: Sequence[Message], refused: dict[int, str]) -> None:
         """Publish all messages, and receive an answer for each."""
-        assert self._changed is not None
         client, inbox = self._client, f"{self._inbox}.{self._round}."
         most = client.max_payload - _HEADER_BYTES
         try:
-            for place, one in enumerate(messages):
+            for index, one in enumerate(messages):
                 if len(one.body) + len(one.id) > most:
-                    refused[place] = f"it has {len(one.body)} bytes, and the server takes {client.max_payload}"
+                    refused[index] = f"it has {len(one.body)} bytes, and the server accepts {client.max_payload}"
                     continue
                 try:
-                    await client.publish(one.topic, one.body, f"{inbox}{place}", {"Nats-Msg-Id": one.id})
+                    await client.publish(one.topic, one.body, f"{inbox}{index}", {"Nats-Msg-Id": one.id})
                 except self._errors.BadSubjectError:
-                    refused[place] = "that is no subject"
+                    refused[index] = "its topic is not a valid subject"
             while len(self._answers) + len(refused) < len(messages):
                 self._changed.clear()
                 await self._changed.wait()
                 if self._denied():
-                    await self._heard()
+                    await self._synchronize()
                     self._deny(messages, refused)
         except self._errors.Error as error:
             raise Lost(f"the connection is lost: {self._why(error)}", broke=client.is_closed) from error
-        for place, answer in sorted(self._answers.items()):
+        for index, answer in sorted(self._answers.items()):
             if answer is not None and answer[0] in _NEVER:
-                refused[place] = answer[1]
+                refused[index] = answer[1]
             elif answer is not None:
-                raise Lost(answer[1].replace("{0}", messages[place].topic))
+                raise Lost(answer[1].replace("{0}", messages[index].topic))
 
-    async def _heard(self) -> None:
+    async def _synchronize(self) -> None:
         """Wait until the server has processed everything written before; it answers in order."""
-        for _ in range(2):  # a ping may overtake what is to be written before it; the second one cannot
+        for _ in range(2):  # the first ping may overtake earlier data; the second cannot
             await self._client.flush(self.timeout_s)
 
     def idle(self) -> None:
@@ -218,58 +212,54 @@ class NatsClient(Client):
             await asyncio.sleep(0)
 
     async def _answered(self, message: Any) -> None:
-        _, number, place = message.subject.rsplit(".", 2)
+        _, number, index = message.subject.rsplit(".", 2)
         if int(number) != self._round:
             return
         answer: tuple[int, str] | None = None
         if not message.data and (message.headers or {}).get("Status") == _NOBODY:
             answer = int(_NOBODY), _NO_STREAM if self._jetstream else _NO_STREAM + _NO_JETSTREAM
         else:
-            said = _said(message.data)
-            if isinstance(error := said.get("error"), dict):
-                answer = error.get("err_code", 0), f"the stream does not take a record: {error.get('description')}"
-            elif not (isinstance(said.get("stream"), str) and isinstance(said.get("seq"), int)):
-                return  # from somebody else who has subscribed and answers; only a stream's counts
-        self._answers[int(place)] = answer
-        self._look()
+            reply = _parsed(message.data)
+            if isinstance(error := reply.get("error"), dict):
+                answer = error.get("err_code", 0), f"the stream does not accept a record: {error.get('description')}"
+            elif not (isinstance(reply.get("stream"), str) and isinstance(reply.get("seq"), int)):
+                return  # an answer from another subscriber; only a stream's counts
+        self._answers[int(index)] = answer
+        self._changed.set()
 
     async def _failed(self, error: Exception) -> None:
-        self._told.append(self._why(error))
-        self._look()
-
-    def _look(self) -> None:
-        if self._changed is not None:
-            self._changed.set()
+        self._reported.append(self._why(error))
+        self._changed.set()
 
     def _denied(self) -> set[str]:
         """Subjects that this user may not publish to: the server reports them only as errors, in lower case."""
-        return {found[1] for text in self._told if (found := re.search(r'publish to "([^"]*)"', text))}
+        return {found[1] for text in self._reported if (found := re.search(r'publish to "([^"]*)"', text))}
 
     def _deny(self, messages: Sequence[Message], refused: dict[int, str]) -> None:
         """Reject the records that permission errors are about.
 
         Raises:
-            RecordRejected: subjects differ in case only, so they cannot be told apart; records must be sent one by one.
+            RecordRejected: subjects differ in case only, so they are ambiguous; records must be sent one by one.
         """
         for subject in self._denied():
-            meant = [place for place, one in enumerate(messages) if one.topic.lower() == subject]
-            if len({messages[place].topic for place in meant}) > 1:
+            meant = [index for index, one in enumerate(messages) if one.topic.lower() == subject]
+            if len({messages[index].topic for index in meant}) > 1:
                 raise RecordRejected(_DENIED)
-            refused.update((place, _DENIED) for place in meant if place not in self._answers)
-        self._told.clear()
+            refused.update((index, _DENIED) for index in meant if index not in self._answers)
+        self._reported.clear()
 
     def _why(self, error: Exception | None) -> str:
         if error is None or isinstance(error, self._errors.NoServersError):
-            if self._told:
-                return self._told[-1]
+            if self._reported:
+                return self._reported[-1]
             error = self._client.last_error
         return str(error or "the server has gone").removeprefix("nats: ").strip("'") or type(error).__name__
 
 
-def _said(data: bytes) -> dict[str, Any]:
+def _parsed(data: bytes) -> dict[str, Any]:
     """Parse an answer; empty if it is not a stream's answer."""
     try:
-        said = orjson.loads(data)
+        reply = orjson.loads(data)
     except orjson.JSONDecodeError:
         return {}
-    return said if isinstance(said, dict) else {}
+    return reply if isinstance(reply, dict) else {}

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from streamkit.core.errors import OutputError
 from streamkit.emit.segment_file import private
-from streamkit.io.outputs import output_error, settle
+from streamkit.io.outputs import output_error, settle, writing
 
 NAME_CHARS = 12
-"""With so many characters begin the ids of all records of one spool."""
+"""Length of the prefix that the ids of all records of one spool share."""
 
 _END = "\n\n"
-"""Behind the list of runs; what follows may be left of a longer one."""
+"""Ends the list of runs; text after it may be left from a longer list."""
 _ENTRY = struct.Struct("<QI")  # a record's number, and its checksum
 
 
@@ -42,13 +42,12 @@ class OffsetStore:
             self._lock = private(folder / "lock", os.O_RDWR)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._file = private(folder / "acknowledged", os.O_RDWR)
-            known = _read(os.pread(self._file, _ENTRY.size, 0))
             self._folder = folder
             self._name, self._runs = _names(folder / "name")
-            self.write(known or 0)  # a full disk shows now, and not in the midst
+            self.write(_read(self._file))  # a full disk is detected now, and not during the run
         except BlockingIOError:
             os.close(self._lock)
-            text = f"the spool {folder} is in use by another run or emitter; give each a spool.path of its own"
+            text = f"the spool {folder} is in use by another run or emitter; set a different spool.path for each"
             raise OutputError(text) from None
         except OSError as error:
             raise output_error(folder, error) from error
@@ -74,16 +73,14 @@ class OffsetStore:
                 runs.append(earlier)
         self._runs = runs
         data = "\n".join([self._name, *(f"{number} {run}" for number, run in runs)]) + _END
-        try:
-            os.fsync(self._file)  # what it says now decides which runs are forgotten here
+        with writing(self._folder):
+            os.fsync(self._file)  # what it says decides which runs are removed here
             handle = private(self._folder / "name", os.O_WRONLY)
-            try:  # over what is there: on a full disk there is no room for a second file
+            try:  # overwritten in place: a full disk has no room for a second file
                 os.pwrite(handle, data.encode(), 0)
                 os.fsync(handle)
             finally:
                 os.close(handle)
-        except OSError as error:
-            raise output_error(self._folder, error) from error
         settle([self._folder])
 
     def id(self, number: int) -> str:
@@ -112,11 +109,14 @@ def _names(path: Path) -> tuple[str, list[tuple[int, str]]]:
     if not re.fullmatch(rf"[0-9a-f]{{{NAME_CHARS}}}", name):
         return secrets.token_hex(NAME_CHARS // 2), []
     runs = (re.fullmatch(r"(\d+) (\w+)", line) for line in lines)
-    # before runs had anything of their own, an id was the name and a number
+    # formerly an id was the name and a number, without a part for the run
     return name, [(int(run[1]), run[2]) for run in runs if run] or [(0, "")]
 
 
-def _read(data: bytes) -> int | None:
-    if len(data) < _ENTRY.size or zlib.crc32(data[:8]) != _ENTRY.unpack(data)[1]:
-        return None
-    return int(_ENTRY.unpack(data)[0])
+def _read(handle: int) -> int:
+    """The number in the file; 0 if it is empty, torn or damaged."""
+    data = os.pread(handle, _ENTRY.size, 0)
+    if len(data) < _ENTRY.size:
+        return 0
+    number, checksum = _ENTRY.unpack(data)
+    return int(number) if zlib.crc32(data[:8]) == checksum else 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,15 @@ from streamkit.core.units import Bytes, Seconds
 from streamkit.emit.client import Client, Lost, Message
 from streamkit.emit.offset_store import NAME_CHARS
 from streamkit.io.formats.columns import ArrowTableBuilder
-from streamkit.io.outputs import output_error, settle
+from streamkit.io.outputs import settle, writing
 from streamkit.io.parquet_file import TableFile, arrow
 
 SUFFIX = ".parquet"
 
 _GROUP_ROWS = 1 << 16
-_GROUP_BYTES = 16_000_000  # of rows that wait for their row group, in one folder
-_WAITING_BYTES = 64_000_000  # and in all of them
-_OPEN = 200  # files that are written to at once
+_GROUP_BYTES = 16_000_000  # of rows waiting for their row group, in one folder
+_WAITING_BYTES = 64_000_000  # and in all folders
+_OPEN = 200  # open files
 
 
 class Roll(TypedDict, total=False):
@@ -72,12 +72,10 @@ class ParquetClient(Client):
         """See `Client.connect`: checks that the top folder can be written."""
         root = Path(re.split(r"[^/]*\{", self.where)[0] or ".")
         probe = root / ".streamkit.part"
-        try:
+        with _lost(), writing(root):
             root.mkdir(parents=True, exist_ok=True)
             probe.touch()
             probe.unlink(missing_ok=True)
-        except OSError as error:
-            raise Lost(str(output_error(root, error))) from error
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """See `Client.deliver`: records are held back until their files are complete."""
@@ -87,7 +85,7 @@ class ParquetClient(Client):
         by_folder: dict[str, list[Message]] = {}
         for one in messages:
             by_folder.setdefault(one.topic, []).append(one)
-        try:
+        with _lost():
             for folder, some in by_folder.items():
                 if (file := self._files.get(folder)) is None:
                     file = self._files[folder] = _File(Path(folder), self._rows)
@@ -95,8 +93,6 @@ class ParquetClient(Client):
                 if file.size_bytes >= self._size:
                     file.finish()
             self._make_room()
-        except OutputError as error:
-            raise Lost(str(error)) from error
         self.held += len(messages)
         self._bytes += sum(len(one.body) for one in messages)
 
@@ -115,12 +111,10 @@ class ParquetClient(Client):
         due |= self._bytes >= self._most_bytes or time.monotonic() - self._since_s >= self._every_s
         if not due or not self.held:
             return
-        try:
+        with _lost():
             for file in self._files.values():
                 file.finish()
             settle({file.folder for file in self._files.values()})
-        except OutputError as error:
-            raise Lost(str(error)) from error
         self._forget()
 
     def _make_room(self) -> None:
@@ -141,7 +135,7 @@ class _File:
 
     def __init__(self, folder: Path, rows: ArrowTableBuilder) -> None:
         self.folder, self._rows = folder, rows
-        self._name, self._there = "", 0  # up to this number the records of this name are in files that are whole
+        self._name, self._there = "", 0  # up to this number the records of this name are in complete files
         self._first, self._last = 0, 0
         self._tables: list[Any] = []
         self._count = self.waiting_bytes = 0
@@ -150,9 +144,9 @@ class _File:
     def add(self, messages: Sequence[Message]) -> None:
         """Add records. Raises OutputError."""
         for name, some in groupby(messages, _name):
-            if name != self._name:  # at first, and behind what an earlier run has left in the spool
+            if name != self._name:  # at first, and after the records of an earlier run in the spool
                 self.finish()
-                self._there = _look(self.folder, name)
+                self._there = _last_stored(self.folder, name)
                 self._name = name
             self._add(list(some))
 
@@ -197,6 +191,15 @@ class _File:
                 self._file.discard()
 
 
+@contextlib.contextmanager
+def _lost() -> Iterator[None]:
+    """Raise an OutputError of the block as Lost: a full disk is treated as a broker that is down."""
+    try:
+        yield
+    except OutputError as error:
+        raise Lost(str(error)) from error
+
+
 def _name(message: Message) -> str:
     return message.id.rpartition("-")[0]
 
@@ -205,12 +208,10 @@ def _number(id_: str) -> int:
     return int(id_.rpartition("-")[2])
 
 
-def _look(folder: Path, name: str) -> int:
+def _last_stored(folder: Path, name: str) -> int:
     """Number of the last stored record with this id prefix; removes partial files that a crash left."""
-    try:
+    with writing(folder):
         for part in folder.glob(f".{name[:NAME_CHARS]}*.part"):
             part.unlink(missing_ok=True)
         found = (re.fullmatch(rf"{name}-\d+-(\d+)", path.stem) for path in folder.glob(f"{name}-*{SUFFIX}"))
         return max((int(match[1]) for match in found if match), default=0)
-    except OSError as error:
-        raise output_error(folder, error) from error

@@ -6,16 +6,16 @@ import time
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from streamkit.core.errors import MissingPackage
+from streamkit.core.errors import needs
 from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls
-from streamkit.emit.rows import COLUMNS, missing
+from streamkit.emit.rows import COLUMNS, check_columns
 
 SCHEMES = {"postgres": (5432, False), "postgresql": (5432, False)}
 
 _TYPES = {"text": "text", "integer": "bigint", "real": "double precision", "time": "timestamptz"}
 _NEVER = ("22", "23", "44", "54", "P0001")
-"""Classes of SQLSTATE that are a row's own fault: data, a constraint, a view's check, a limit, a trigger's RAISE."""
-_GRACE_S = 1.0  # beyond the server's statement timeout, whose error is clearer than a lost connection
+"""Classes of SQLSTATE that a row causes: data, a constraint, a view's check, a limit, a trigger's RAISE."""
+_GRACE_S = 1.0  # after the server's statement timeout, whose error is clearer than a lost connection
 
 
 class PostgresClient(Client):
@@ -33,14 +33,12 @@ class PostgresClient(Client):
     """
 
     def __init__(self, at: Address, table: str, send: str, tls: Tls | None = None, verified: bool = False) -> None:
-        try:
+        with needs("psycopg", "postgres"):
             import psycopg
-        except ImportError as error:
-            raise MissingPackage("psycopg", "postgres", "postgres") from error
         owner = self
 
         class Impatient(psycopg.Connection[Any]):
-            """A connection with a timeout: psycopg waits for ever for a server that does not answer."""
+            """A connection with a timeout: psycopg has none for servers that do not answer."""
 
             def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
                 return super().wait(owner._limited(gen), *args, **options)
@@ -49,7 +47,6 @@ class PostgresClient(Client):
         self.where, self.secrets = str(at), [at.password or ""]
         self._tls, self._verified = tls or {}, verified or bool(tls)
         self._table = table.split(".")
-        self._connection: Any = None
 
     def connect(self) -> None:
         """See `Client.connect`."""
@@ -76,8 +73,7 @@ class PostgresClient(Client):
             there = {one.name for one in found or ()}
         except (self._psycopg.Error, OSError) as error:
             raise Lost(str(error)) from error
-        if (told := missing(self._send, there)) is not None:
-            raise Lost(f"the table {'.'.join(self._table)} {told}")
+        check_columns(".".join(self._table), self._send, there)
         values = sql.SQL(", ").join(
             sql.SQL("(record #>> '{{" + ",".join(map(str, column.path)) + "}}')::" + _TYPES[column.kind])
             for column in columns.values()
@@ -105,7 +101,7 @@ class PostgresClient(Client):
     def _limited(self, work: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
         """Run psycopg's work for a statement with a timeout, as long as the run continues.
 
-        psycopg is sent what the connection is ready for; without activity that is nothing, several times a second.
+        Sends psycopg the events that the connection is ready for; without activity none, several times a second.
         """
         until_s = time.monotonic() + self.timeout_s + _GRACE_S
         try:
@@ -121,9 +117,3 @@ class PostgresClient(Client):
                 state = work.send(ready)
         except StopIteration as end:
             return end.value
-
-    def close(self) -> None:
-        """See `Client.close`."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()

@@ -17,13 +17,13 @@ VARIABLES = {
     "objects": ("source", "label", "stage", "track_id"),
     "events": ("source", "stage", "kind", "track_id"),
 }
-"""What templates may name, by what is sent."""
+"""The variables of templates, by what is sent."""
 
 NONE = "none"
-"""What stands for a variable that a record has no value for."""
+"""The value of a variable that a record does not have."""
 
 _HEAD = ("schema", "source", "frame", "pts_s", "time", "width", "height", "damaged")
-_EARLY_S = 1e-3  # a frame this much early is on time: cameras' times are not exact
+_EARLY_S = 1e-3  # a frame may be this much early: cameras' times are not exact
 
 
 class SelectedRecord(NamedTuple):
@@ -68,15 +68,15 @@ class RecordSelection:
         boxed: bool = False,
     ) -> None:
         if send == "events" and (labels is not None or every_s is not None):
-            raise ValueError("labels and every choose frames and objects; with send: events write when")
+            raise ValueError("labels and every select frames and objects; with send: events use when")
         if send != "frames" and on_change:
-            raise ValueError(f"on_change chooses frames; leave it out with send: {send}")
+            raise ValueError(f"on_change selects frames; remove it with send: {send}")
         if send != "events" and when is not None:
-            raise ValueError(f"when chooses events; write send: events, or leave it out with send: {send}")
+            raise ValueError(f"when selects events; write send: events, or remove it with send: {send}")
         self._labels, self._boxed = None if labels is None else frozenset(labels), boxed
         self._every_s, self._on_change, self._named = every_s, on_change, named
-        self._occasions = None if when is None else EventFilter(when if isinstance(when, str) else list(when))
-        self._make = {"frames": self._frame, "objects": self._objects, "events": self._events}[send]
+        self._events_wanted = None if when is None else EventFilter(when if isinstance(when, str) else list(when))
+        self._select = {"frames": self._frame, "objects": self._objects, "events": self._events}[send]
         self._last_s: dict[str, dict[Any, float]] = {}  # by source, and by track within it
         self._before: dict[str, Any] = {}
 
@@ -87,7 +87,7 @@ class RecordSelection:
             frame: the frame.
             made: creates its record; called only if needed.
         """
-        return self._make(frame, made)
+        return self._select(frame, made)
 
     def end(self, source: str) -> None:
         """Forget the state of a source that has ended."""
@@ -135,8 +135,7 @@ class RecordSelection:
             (source, str(one.get("label", one["class_id"])), one.get("stage", only), str(one.get("track_id", NONE)))
             for one in chosen
         ]
-        boxes = [one["box"] for one in chosen]
-        return list(map(SelectedRecord, values, bodies, boxes))
+        return list(map(SelectedRecord, values, bodies, [one["box"] for one in chosen]))
 
     def _events(self, frame: Frame, made: Callable[[], dict[str, Any]]) -> list[SelectedRecord]:
         if not frame.events:
@@ -147,11 +146,11 @@ class RecordSelection:
         return [
             SelectedRecord(
                 (frame.source, event.stage, event.kind, NONE if event.track_id is None else str(event.track_id)),
-                head + as_json(told) + b"}",
+                head + as_json(data) + b"}",
                 None if event.track_id is None else boxes.get(event.track_id),
             )
-            for event, told in zip(frame.events, record["events"], strict=True)
-            if self._occasions is None or event in self._occasions
+            for event, data in zip(frame.events, record["events"], strict=True)
+            if self._events_wanted is None or event in self._events_wanted
         ]
 
     def _chosen(self, record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -180,5 +179,5 @@ class RecordSelection:
 def _encoded(objects: list[dict[str, Any]]) -> list[bytes]:
     try:
         return [orjson.dumps(one, None, orjson.OPT_SERIALIZE_NUMPY) for one in objects]
-    except TypeError:  # a value that JSON does not have
+    except TypeError:  # JSON has no such value
         return [as_json(one) for one in objects]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streamkit.core.errors import MissingPackage
+from streamkit.core.errors import needs
 from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, tls_context
 
 SCHEMES = {"redis": (6379, False), "rediss": (6379, True)}
@@ -26,14 +26,11 @@ class RedisClient(Client):
     """
 
     def __init__(self, at: Address, tls: Tls | None = None, most: int | None = None) -> None:
-        try:
+        with needs("redis", "redis"):
             import redis
-        except ImportError as error:
-            raise MissingPackage("redis", "redis", "redis") from error
         self._redis, self._at, self._tls = redis, at, tls
         self._trim: tuple[Any, ...] = () if most is None else ("MAXLEN", "~", most)
         self.where, self.secrets = str(at), [at.password or ""]
-        self._client: Any = None
 
     def connect(self) -> None:
         """See `Client.connect`."""
@@ -43,39 +40,33 @@ class RedisClient(Client):
         at = self._at
         options: dict[str, Any] = {}
         if at.tls:
-            tls_context(self._tls)  # what is wrong with the files shows here
+            tls_context(self._tls)  # checks the files
             tls = self._tls or {}
             options = {
                 "ssl": True, "ssl_ca_certs": tls.get("ca"), "ssl_certfile": tls.get("cert"),
                 "ssl_keyfile": tls.get("key"),
             }  # fmt: skip
         try:
-            self._client = self._redis.Redis(
+            self._connection = self._redis.Redis(
                 at.host, at.port, int(at.path.strip("/") or 0), username=at.user or None, password=at.password,
                 socket_timeout=self.timeout_s, socket_connect_timeout=self.timeout_s, single_connection_client=True,
                 retry=Retry(NoBackoff(), 0), **options,
             )  # fmt: skip
-            self._client.ping()
+            self._connection.ping()
         except (self._redis.RedisError, OSError) as error:
             raise Lost(f"no connection: {error}") from error
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """See `Client.deliver`: one transaction, so that no record overtakes one for which Redis has no memory."""
-        pipe = self._client.pipeline(transaction=True)
+        pipe = self._connection.pipeline(transaction=True)
         for one in messages:
             pipe.execute_command("XADD", one.topic, *self._trim, "*", "id", one.id, "record", one.body)
         try:
             answers = pipe.execute(raise_on_error=False)
         except (self._redis.RedisError, OSError) as error:
             broke = isinstance(error, self._redis.ConnectionError)
-            raise Lost(f"the records are not taken: {error}", broke=broke) from error
+            raise Lost(f"the records are not accepted: {error}", broke=broke) from error
         for done, answer in enumerate(answers):
             if isinstance(answer, Exception):
                 kind = RecordRejected if str(answer).startswith(_NEVER) else Lost
                 raise kind(str(answer), done)
-
-    def close(self) -> None:
-        """See `Client.close`."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()

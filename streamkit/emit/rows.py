@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from streamkit.emit.client import Lost
+
 
 class RecordColumn(NamedTuple):
-    """A column: what it holds (text, integer, real, time), and its place in the record; a number counts in a list."""
+    """A column: its type (text, integer, real, time), and the keys and list indices that lead to it in the record."""
 
     kind: str
     path: tuple[str | int, ...]
@@ -35,12 +37,12 @@ COLUMNS: dict[str, dict[str, RecordColumn]] = {
         "track_id": RecordColumn("integer", ("event", "track_id")),
     },
 }
-"""The columns of each kind of record, beside `id`, its primary key, and `record`, the whole of it."""
+"""The columns of each kind of record, besides `id`, the primary key, and `record`, the whole record."""
 
 
-def missing(send: str, there: set[str]) -> str | None:
-    """Message about the columns that a table lacks; None if it has all."""
-    lacks = [name for name in ("id", *COLUMNS[send], "record") if name not in there]
-    if not lacks:
-        return None
-    return f"has no column {', '.join(lacks)}, which send: {send} needs; name another table, or add what it lacks"
+def check_columns(table: str, send: str, there: set[str]) -> None:
+    """Raise Lost if a table lacks columns."""
+    lacks = ", ".join(name for name in ("id", *COLUMNS[send], "record") if name not in there)
+    if lacks:
+        fix = "set another table, or add the columns"
+        raise Lost(f"the table {table} has no column {lacks}, which send: {send} needs; {fix}")

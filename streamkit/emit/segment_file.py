@@ -22,7 +22,7 @@ SUFFIX = ".spool"
 
 
 class SpoolRecord(NamedTuple):
-    """What is to be sent, before it has a number: UTF-8 throughout."""
+    """A record to send, before it has a number, in UTF-8."""
 
     topic: bytes
     key: bytes
@@ -95,15 +95,6 @@ def block_bytes(header: bytes) -> int:
     return int(HEADER_BYTES + _HEADER.unpack_from(header)[2])
 
 
-def scan(path: Path, first: int) -> tuple[int, int]:
-    """Number of records in the complete blocks of a file, and their size in bytes; a crash may have torn the rest."""
-    data = path.read_bytes()
-    count = end = 0
-    for n, _, end, _, _ in _blocks(data, first):  # noqa: B007  the last end is wanted
-        count += n
-    return count, end
-
-
 def name_of(first: int) -> str:
     """The file name for this first record number; names sort like numbers."""
     return f"{first:020d}{SUFFIX}"
@@ -120,9 +111,9 @@ def found(folder: Path) -> tuple[list[SegmentFile], int]:
     for (first, path), (end, _) in zip(there, [*there[1:], (0, None)], strict=False):
         known = path.stat()
         size = known.st_size
-        if not end:  # the last one, which a crash may have torn
-            count, size = scan(path, first)
-            end = first + count
+        if not end:  # the last file, which a crash may have torn
+            blocks = list(_blocks(path.read_bytes(), first))
+            end, size = first + sum(block[0] for block in blocks), blocks[-1][2] if blocks else 0
             if size < known.st_size:
                 os.truncate(path, size)
                 torn += 1

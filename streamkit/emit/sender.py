@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import orjson
 
 from streamkit.core.counters import Counters
 from streamkit.core.errors import describe
+from streamkit.core.records import wall_clock
 from streamkit.core.text import at_now
 from streamkit.emit.client import WINDOW, Client, Lost, Message, RecordRejected
-from streamkit.emit.dead_letters import NAME, DeadLetters
-from streamkit.emit.segment_file import StoredRecord
+from streamkit.emit.segment_file import StoredRecord, private
 from streamkit.emit.spool import Spool
+from streamkit.io.outputs import output_error
 
 SENT = "records sent"
 REFUSED = "records given up: refused by the broker"
 POISON = "records given up: connection closed by the broker"
 GIVEN_UP = (REFUSED, POISON)
 LOST = "connections lost or refused"
+NAME = "dead-letters.jsonl"
+UNKEPT = "records not in the dead-letter file"
 
 _STRIKES = 4
-"""So often in a row the broker ends the connection over one record that it got alone, until that is given up."""
-_NARROWER = 8  # a window that the broker ends the connection over is tried again in parts of this share
+"""After so many consecutive connections that the broker ends over a record sent alone, the record is given up."""
+_NARROWER = 8  # if the broker ends the connection, the window is divided by this
 _FIRST_WAIT_S = 0.25
 _IDLE_S = 0.2
 
@@ -51,9 +59,9 @@ class Sender:
         self._wait_s, self._failures = _FIRST_WAIT_S, 0
         self.failing_since_s: float | None = None
         self.draining = False
-        self._held = 0  # as the client's, when it was looked at last
-        self._window = WINDOW  # records that are sent at once: fewer where one of them may be poison
-        self._suspect, self._strikes = "", 0  # the id of a record, and how often in a row it alone ended the connection
+        self._held = 0  # the client's `held`, when last read
+        self._window = WINDOW  # records sent at once; fewer if one of them may be poison
+        self._suspect, self._strikes = "", 0  # id of a record, and its consecutive lost connections
         self._dead = DeadLetters(spool.folder / NAME, spool.limit_bytes // 10, counters, say)
 
     @property
@@ -82,7 +90,7 @@ class Sender:
                     else:
                         client.idle()
                         self._done(0)
-            except Exception as error:  # whatever a client does, records are kept and tried again
+            except Exception as error:  # on any error of a client, records are kept and sent again
                 if not over():
                     self._lost(error, over)
             finally:
@@ -109,7 +117,7 @@ class Sender:
         try:
             refused = self._client.deliver(messages) or {}
             if self._failures:
-                self._say(f"{self._client.where} {at_now()}: takes records again; {self._spool.waiting} wait for it")
+                self._say(f"{self._client.where} {at_now()}: accepts records again; {self._spool.waiting} are waiting")
             self._settle(messages, refused)
         except RecordRejected as error:
             self._done(error.done)
@@ -125,8 +133,8 @@ class Sender:
     def _blame(self, messages: list[Message], error: Exception) -> None:
         """Find the record over which the broker ends every connection, and move it to the dead letters.
 
-        A broker that is down, hangs, or rejects everything for now is no record's fault. Records are sent in ever
-        smaller windows until one is sent alone; `_STRIKES` consecutive failures alone make it the cause.
+        A broker that is down, hangs, or temporarily rejects everything is no record's fault. Records are sent in
+        smaller and smaller windows until one is sent alone; after `_STRIKES` consecutive failures it is the cause.
         """
         poison = error.broke if isinstance(error, Lost) else not isinstance(error, (OSError, MemoryError))
         if not poison or self._held:
@@ -160,18 +168,16 @@ class Sender:
         self._spool.acknowledge(len(messages))
         self._count(count, len(messages))
         gone = "it is" if len(messages) == 1 else "they are"
-        self._say(
-            f"{self._client.where} refuses {hide(what)}: {hide(why)}; {gone} given up, counted, and kept in "
-            f"{self._dead.path}"
-        )
+        kept = f"{gone} given up, counted, and kept in {self._dead.path}"
+        self._say(f"{self._client.where} refuses {hide(what)}: {hide(why)}; {kept}")
 
     def _settle(self, messages: list[Message], refused: Mapping[int, str]) -> None:
         """Acknowledge all records that were not rejected."""
         before = 0
-        for place, why in sorted(refused.items()):
-            self._done(place - before)
-            self._give_up([messages[place]], f"a record for {messages[place].topic}", why)
-            before = place + 1
+        for index, why in sorted(refused.items()):
+            self._done(index - before)
+            self._give_up([messages[index]], f"a record for {messages[index].topic}", why)
+            before = index + 1
         self._done(len(messages) - before)
 
     def _done(self, count: int) -> None:
@@ -190,7 +196,7 @@ class Sender:
         self._failures += 1
         if self._failures == 1:
             why = self._client.hide(_reason(error))
-            wait = "records wait in the spool, and it is tried again until it works"
+            wait = "records wait in the spool; the emitter retries until it succeeds"
             self._say(f"{self._client.where} {at_now()}: {why}; {wait}")
         until_s = time.monotonic() + self._wait_s * random.uniform(0.5, 1.0)
         self._wait_s = min(2 * self._wait_s, self._max_wait_s)
@@ -211,3 +217,60 @@ def _reason(error: Exception) -> str:
 def _message(id_: str, one: StoredRecord) -> Message:
     """Create the message for a record, with the id as the first key of the body."""
     return Message(id_, one.topic.decode(), one.key.decode(), b'{"id":"%b",%b' % (id_.encode(), one.body[1:]))
+
+
+class DeadLetters:
+    """The dead-letter file: rejected records as lines of JSON, each with the time, the reason and the topic.
+
+    Args:
+        path: the file; created with the first record, readable by its owner only.
+        limit_bytes: maximum size of the file; further records are counted and not kept.
+        counters: for records that cannot be kept; used on the caller's thread only.
+        say: receives messages for the user.
+    """
+
+    def __init__(self, path: Path, limit_bytes: int, counters: Counters, say: Callable[[str], None]) -> None:
+        self.path, self._limit_bytes, self._counters, self._say = path, limit_bytes, counters, say
+
+    def add(self, messages: Sequence[Message], why: str) -> None:
+        """Keep records. A write error is logged and counted, and never raised, so that other records are still sent."""
+        lines = [_dead_letter(one, why) for one in messages]
+        kept = 0
+        try:
+            handle = private(self.path, os.O_RDWR | os.O_APPEND)
+            try:
+                for line in lines:
+                    if not self._append(handle, line):
+                        limit = f"{self.path} has reached its limit of {self._limit_bytes / 1e6:g} MB"
+                        further = "further rejected records are counted, and not kept"
+                        self._say(f"{limit}; {further}. Move the file away to make room")
+                        break
+                    kept += 1
+            finally:
+                os.close(handle)
+        except OSError as error:
+            self._say(f"{output_error(self.path, error)}; rejected records are counted, and not kept")
+        if kept < len(lines):
+            self._counters.add(UNKEPT, len(lines) - kept)
+
+    def _append(self, handle: int, line: bytes) -> bool:
+        """Append a whole line or nothing; return False if the file has no room for it."""
+        size = os.fstat(handle).st_size
+        if size and os.pread(handle, 1, size - 1) != b"\n":  # a crash left half a line
+            line = b"\n" + line
+        if size + len(line) > self._limit_bytes:
+            return False
+        done = 0
+        try:
+            while done < len(line):
+                done += os.write(handle, line[done:])
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(handle, size)
+            raise
+        return True
+
+
+def _dead_letter(message: Message, why: str) -> bytes:
+    head = orjson.dumps({"time": wall_clock(time.time()), "why": why, "topic": message.topic, "key": message.key})
+    return head[:-1] + b',"record":' + message.body + b"}\n"

@@ -19,7 +19,7 @@ from streamkit.core.errors import OutputError
 from streamkit.emit import segment_file
 from streamkit.emit.offset_store import OffsetStore
 from streamkit.emit.segment_file import SegmentFile, SpoolRecord, StoredRecord, private
-from streamkit.io.outputs import output_error
+from streamkit.io.outputs import output_error, writing
 
 FULL = "records dropped: spool full"
 DISK = "records dropped: disk full"
@@ -47,7 +47,12 @@ class Spool:
         clock: returns seconds since 1970.
 
     Attributes:
-        patience_s: how long `block` waits without any acknowledgement; None for ever. Set when a run ends.
+        folder: the spool's folder.
+        limit_bytes: maximum size of the records on disk, in bytes.
+        size_bytes: size of the records on disk, in bytes.
+        acknowledged: the number up to which every record was acknowledged, or dropped and counted.
+        id: returns the id of the record with a number: unique over all spools.
+        patience_s: how long `block` waits without any acknowledgement; None for no limit. Set when a run ends.
 
     Raises:
         OutputError: the folder cannot be written, or another run uses it.
@@ -66,37 +71,35 @@ class Spool:
         say: Callable[[str], None] = lambda text: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._folder, self._size, self._age_s, self._when_full = folder, size, age_s, when_full
+        self.folder, self.limit_bytes, self._age_s, self._when_full = folder, size, age_s, when_full
         self._part = min(max(size // 16, 1 << 16), 8_000_000)
         self._counters, self._say, self._clock = counters or Counters(), say, clock
         self._changed = threading.Condition()
-        self._ledger = OffsetStore(folder)
-        self._out = -1  # the file that is being written
+        self._offsets = OffsetStore(folder)
+        self.id = self._offsets.id
+        self._out = -1  # descriptor of the file that is being written
         self._closed = False
         self._ready: deque[StoredRecord] = deque()  # read, and not taken
-        self._taken: deque[int] = deque()  # the numbers of those taken, and not acknowledged
-        self._moved = -1, 0.0  # what was acknowledged, and when that was seen first
-        self._gone_why = FULL  # why a file was dropped last
-        self._told = 0  # up to here those that were dropped as they were read have been counted
+        self._taken: deque[int] = deque()  # numbers of records that are taken, and not acknowledged
+        self._moved = -1, 0.0  # the last acknowledged record, and when it was first seen
+        self._gone_why = FULL  # why a file was last dropped
+        self._counted_to = 0  # records up to here that were dropped while reading have been counted
         try:
-            found, torn = segment_file.found(folder)
-        except OSError as error:
-            self._ledger.close()
-            raise output_error(folder, error) from error
-        self._files = deque(found)
-        if torn:
-            self._counters.add(TORN, torn)
-        self._acked = self._ledger.acknowledged
-        self._next = max(self._acked + 1, self._files[-1].end if self._files else 1)
-        self._bytes = sum(file.size for file in self._files)
-        self._forget()
-        self._cursor = self._files[0].first if self._files else self._next  # the number that is read next
-        self._offset = 0  # and its place in its file
-        self._acked = max(self._acked, self._cursor - 1)
-        try:
-            self._ledger.begin(self._acked + 1, self._next)
+            with writing(folder):
+                found, torn = segment_file.found(folder)
+            if torn:
+                self._counters.add(TORN, torn)
+            self._files = deque(found)
+            self.acknowledged = self._offsets.acknowledged
+            self._next = max(self.acknowledged + 1, self._files[-1].end if self._files else 1)
+            self.size_bytes = sum(file.size for file in self._files)
+            self._forget()
+            self._cursor = self._files[0].first if self._files else self._next  # the number that is read next
+            self._offset = 0  # and its position in its file
+            self.acknowledged = max(self.acknowledged, self._cursor - 1)
+            self._offsets.begin(self.acknowledged + 1, self._next)
         except OutputError:
-            self._ledger.close()
+            self._offsets.close()
             raise
 
     def close(self) -> None:
@@ -105,41 +108,17 @@ class Spool:
             self._closed = True
             self._end_file()
             self._forget()
-            self._ledger.close()
-
-    @property
-    def folder(self) -> Path:
-        """The spool's folder."""
-        return self._folder
-
-    @property
-    def limit_bytes(self) -> int:
-        """Maximum size of the records on disk, in bytes."""
-        return self._size
-
-    def id(self, number: int) -> str:
-        """The id of the record with this number: unique over all spools."""
-        return self._ledger.id(number)
+            self._offsets.close()
 
     @property
     def waiting(self) -> int:
         """Number of records without acknowledgement."""
-        return self._next - 1 - self._acked
-
-    @property
-    def acknowledged(self) -> int:
-        """The number up to which every record was acknowledged, or dropped and counted."""
-        return self._acked
+        return self._next - 1 - self.acknowledged
 
     @property
     def share(self) -> float:
         """Fill level, 0 to 1."""
-        return self._bytes / self._size
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the records on disk, in bytes."""
-        return self._bytes
+        return self.size_bytes / self.limit_bytes
 
     # -------------------------------------------------------------------------------------------- the stage's side
 
@@ -156,8 +135,8 @@ class Spool:
         if not records:
             return
         with self._changed:
-            if self._closed:  # the run is over, and what came from another thread is too late
-                self._say(f"{len(records)} records came too late for the spool {self._folder}")
+            if self._closed:  # another thread appends after the end of the run
+                self._say(f"{len(records)} records arrived after the spool {self.folder} was closed, and are dropped")
                 return
             self._expire()
             self._add(records, wait)
@@ -171,17 +150,19 @@ class Spool:
             self._add(records[:middle], wait)
             self._add(records[middle:], wait)
             return
-        fits = len(block) <= self._size
+        fits = len(block) <= self.limit_bytes
         while (why := self._write(block, len(records)) if fits else FULL) is not None:
-            full = f"the spool {self._folder} is full with {self._size / 1e6:g} MB"
+            full = f"the spool {self.folder} is full with {self.limit_bytes / 1e6:g} MB"
             if why == DISK:
-                full = f"the disk of the spool {self._folder} is full, or the quota there is used up"
+                full = f"the disk of the spool {self.folder} is full, or its quota is used up"
             elif not fits:
                 full = f"a record of {len(block) / 1e6:.3g} MB is larger than spool.size"
             if self._when_full == "block" and wait and fits and self._patient():
                 self._say(f"{full}; the pipeline waits until there is room")
                 self._changed.wait(_LOOK_S)
-                block = segment_file.pack(records, self._next, self._clock())  # others may have added theirs meanwhile
+                block = segment_file.pack(
+                    records, self._next, self._clock()
+                )  # other threads may have added records meanwhile
             elif self._when_full == "drop_oldest" and fits and self._files and self._files[0].holds:
                 self._say(f"{full}; the oldest records are dropped, and counted")
                 self._remove_oldest(why)
@@ -195,13 +176,13 @@ class Spool:
     def _patient(self) -> bool:
         """Whether to wait for room; at the end of a run, only while records are acknowledged."""
         now_s = time.monotonic()
-        if self._moved[0] != self._acked:
-            self._moved = self._acked, now_s
+        if self._moved[0] != self.acknowledged:
+            self._moved = self.acknowledged, now_s
         return self.patience_s is None or now_s - self._moved[1] < self.patience_s
 
     def _write(self, block: bytes, count: int) -> str | None:
         """Write a block. If there is no room, write nothing and return the counter for the reason."""
-        if self._bytes + len(block) > self._size:
+        if self.size_bytes + len(block) > self.limit_bytes:
             return FULL
         try:
             file = self._files[-1] if self._out >= 0 else self._begin_file()
@@ -213,18 +194,18 @@ class Spool:
                 os.ftruncate(self._out, file.size)
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 return DISK
-            raise output_error(self._folder, error) from error
+            raise output_error(self.folder, error) from error
         file.size += len(block)
         file.end += count
         file.newest_s = self._clock()
-        self._bytes += len(block)
+        self.size_bytes += len(block)
         self._next += count
         if file.size >= self._part:
             self._end_file()
         return None
 
     def _begin_file(self) -> SegmentFile:
-        path = self._folder / segment_file.name_of(self._next)
+        path = self.folder / segment_file.name_of(self._next)
         self._out = private(path, os.O_WRONLY | os.O_APPEND | os.O_TRUNC)
         self._files.append(SegmentFile(path, self._next, self._next, 0, self._clock()))
         return self._files[-1]
@@ -242,7 +223,7 @@ class Spool:
     def _remove_oldest(self, why: str) -> None:
         """Drop the oldest file; its records in flight may still arrive, the rest is counted as dropped."""
         file, self._gone_why = self._unlink(), why
-        known = max(self._acked, file.first - 1, *self._taken)
+        known = max(self.acknowledged, file.first - 1, *self._taken)
         self._counters.add(why, max(0, file.end - 1 - known))
         while self._ready and self._ready[0].number < file.end:
             self._ready.popleft()
@@ -254,7 +235,7 @@ class Spool:
         if not self._files:
             self._end_file()
         file.path.unlink(missing_ok=True)
-        self._bytes -= file.size
+        self.size_bytes -= file.size
         return file
 
     # -------------------------------------------------------------------------------------------- the sender's side
@@ -288,13 +269,13 @@ class Spool:
             self._say(str(output_error(file.path, error)).replace("write", "read", 1))
         found, done = segment_file.unpack(data, self._cursor)
         if not found:
-            self._say(f"{file.path} was damaged from outside; what cannot be read of it is dropped, and counted")
-            self._drop(DAMAGED, max(self._cursor, self._acked + 1), file.end - 1)
+            self._say(f"{file.path} is damaged; its unreadable records are dropped, and counted")
+            self._drop(DAMAGED, max(self._cursor, self.acknowledged + 1), file.end - 1)
             self._cursor = file.end
             return
         self._offset += done
         self._cursor = found[-1].number + 1
-        self._ready.extend(one for one in found if one.number > self._acked)
+        self._ready.extend(one for one in found if one.number > self.acknowledged)
 
     def _discard_old(self) -> None:
         oldest_s = self._clock() - self._age_s if self._age_s is not None else 0.0
@@ -304,8 +285,8 @@ class Spool:
 
     def _drop(self, why: str, first: int, last: int) -> None:
         """Count records that are skipped; each is counted once, even if it is read again."""
-        self._counters.add(why, max(0, last - max(first - 1, self._told)))
-        self._told = max(self._told, last)
+        self._counters.add(why, max(0, last - max(first - 1, self._counted_to)))
+        self._counted_to = max(self._counted_to, last)
 
     def acknowledge(self, count: int) -> None:
         """Acknowledge the first `count` taken records: they have arrived, or were moved to the dead letters."""
@@ -325,7 +306,7 @@ class Spool:
                 self._counters.add(self._gone_why, lost)
             again = next((number for number in self._taken if number >= head), None)
             self._taken.clear()
-            if again is not None:  # they are read once more: many may be under way, and their bodies are not kept
+            if again is not None:  # they are read again, as their bodies are not kept
                 self._ready.clear()
                 self._cursor = next(file.first for file in self._files if again < file.end)
 
@@ -336,11 +317,11 @@ class Spool:
         self._forget()
 
     def _acknowledge(self, number: int) -> None:
-        if number > self._acked:
-            self._acked = number
-            self._ledger.write(number)
+        if number > self.acknowledged:
+            self.acknowledged = number
+            self._offsets.write(number)
 
     def _forget(self) -> None:
         """Remove files in which every record was acknowledged, except the one that is being written."""
-        while self._files and self._files[0].end <= self._acked + 1 and (len(self._files) > 1 or self._out < 0):
+        while self._files and self._files[0].end <= self.acknowledged + 1 and (len(self._files) > 1 or self._out < 0):
             self._unlink()

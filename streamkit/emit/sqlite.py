@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamkit.emit.client import Client, Lost, Message, RecordRejected
-from streamkit.emit.rows import COLUMNS, missing
+from streamkit.emit.rows import COLUMNS, check_columns
 from streamkit.emit.segment_file import private
 
 _TYPES = {"text": "TEXT", "integer": "INTEGER", "real": "REAL", "time": "TEXT"}
-_NEVER = (sqlite3.IntegrityError, sqlite3.DataError)  # the table's constraints and triggers; a value that is too large
+_NEVER = (sqlite3.IntegrityError, sqlite3.DataError)  # the table's constraints and triggers; too large values
 
 
 class SqliteClient(Client):
@@ -26,7 +26,6 @@ class SqliteClient(Client):
 
     def __init__(self, path: str, table: str, send: str) -> None:
         self.where, self._path, self._table, self._send = path, Path(path), table, send
-        self._connection: sqlite3.Connection | None = None
         columns = COLUMNS[send]
         values = ", ".join(f"json_extract(?2, '{_path(column.path)}')" for column in columns.values())
         self._insert = f'INSERT INTO "{table}" (id, {", ".join(columns)}, record) VALUES (?1, {values}, ?2)'
@@ -45,12 +44,10 @@ class SqliteClient(Client):
             there = {row[1] for row in made.execute(f'PRAGMA table_info("{self._table}")')}
         except (OSError, sqlite3.Error) as error:
             raise Lost(str(error)) from error
-        if (told := missing(self._send, there)) is not None:
-            raise Lost(f"the table {self._table} {told}")
+        check_columns(self._table, self._send, there)
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """See `Client.deliver`."""
-        assert self._connection is not None
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.executemany(self._insert, [(one.id, one.body.decode()) for one in messages])
@@ -60,12 +57,6 @@ class SqliteClient(Client):
                 raise Lost(str(error)) from error
             self._connection.execute("ROLLBACK")
             raise RecordRejected(str(error)) from error
-
-    def close(self) -> None:
-        """See `Client.close`."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
 
 
 def _path(path: Sequence[str | int]) -> str:

@@ -49,7 +49,7 @@ class Topics:
         wanted = tuple([values[i] for i in self._used])
         found = self._filled.get(wanted)
         if found is None:
-            if len(self._filled) >= _MOST:  # numbers of tracks never end
+            if len(self._filled) >= _MOST:  # track numbers are unlimited
                 self._filled.clear()
             found = self._filled[wanted] = [self._fill(one, wanted) for one in self._templates]
         return found

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from streamkit.core.errors import MissingPackage
+from streamkit.core.errors import needs
 from streamkit.emit.client import Address, Client, Lost, Message, RecordRejected, Tls, tls_context
 
 SCHEMES = {"http": (80, False), "https": (443, True)}
@@ -38,21 +38,18 @@ class WebhookClient(Client):
         self, at: Address, url: str, tls: Tls | None = None, secret: str | None = None, batch: int = 100,
         headers: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
-        try:
+        with needs("httpx", "webhook"):
             import httpx
-        except ImportError as error:
-            raise MissingPackage("httpx", "webhook", "webhook") from error
         self._httpx, self._at, self._url, self._tls, self._batch = httpx, at, url, tls, batch
         self._secret = None if secret is None else secret_bytes(secret)
         self._headers = {"content-type": "application/json", "user-agent": "streamkit", **(headers or {})}
-        self.where = str(replace(at, path=""))  # who knows the path of a hook may post there
+        self.where = str(replace(at, path=""))  # the path of a hook may be a secret
         self.secrets = [at.password or "", secret or "", *(headers or {}).values(), at.path if len(at.path) > 1 else ""]
-        self._client: Any = None
 
     def connect(self) -> None:
         """See `Client.connect`. HTTP keeps no connection to check: the first POST shows whether the server is there."""
         verify: Any = tls_context(self._tls) if self._at.tls else False
-        self._client = self._httpx.Client(verify=verify, timeout=self.timeout_s, headers=self._headers)
+        self._connection = self._httpx.Client(verify=verify, timeout=self.timeout_s, headers=self._headers)
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """See `Client.deliver`."""
@@ -62,7 +59,7 @@ class WebhookClient(Client):
             part = messages[done : done + self._batch]
             body = b"[" + b",".join([one.body for one in part]) + b"]"
             try:
-                answer = self._client.post(self._url, content=body, headers=self._signed(part[0].id, body))
+                answer = self._connection.post(self._url, content=body, headers=self._signed(part[0].id, body))
             except (self._httpx.HTTPError, OSError) as error:
                 httpx = self._httpx
                 cut = isinstance(error, (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError))
@@ -73,16 +70,10 @@ class WebhookClient(Client):
             text = f"HTTP {answer.status_code} {answer.reason_phrase}"
             raise (RecordRejected if answer.status_code in _NEVER else Lost)(text, done)
 
-    def close(self) -> None:
-        """See `Client.close`."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
-
     def _answers(self) -> bool:
         """Whether a server answers at all; a proxy may accept connections for a receiver that is down."""
         try:
-            self._client.head(self._url)
+            self._connection.head(self._url)
         except (self._httpx.HTTPError, OSError):
             return False
         return True
@@ -108,10 +99,10 @@ def secret_bytes(secret: str) -> bytes:
         ValueError: the secret starts with `whsec_`, but the rest is not base64. The text contains no part of it.
     """
     if not secret:
-        raise ValueError("secret must not be empty; leave it out to sign nothing")
+        raise ValueError("secret must not be empty; remove it to send without signatures")
     if not secret.startswith("whsec_"):
         return secret.encode()
     try:
         return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except binascii.Error:
-        raise ValueError("secret must be base64 behind whsec_") from None
+        raise ValueError("secret must be base64 after whsec_") from None

@@ -9,19 +9,19 @@ import numpy as np
 from streamkit.core.errors import SourceError
 from streamkit.io.image_header import image_size
 
-PICTURES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
 """Suffixes of image files."""
 MAX_MEGAPIXELS = 100.0
-"""A larger image is refused unless the user allows it: a small file can unpack to any size."""
+"""Larger images are rejected unless the user allows them: a small file can decode to any size."""
 PIXEL_LIMIT = {"max_pixels": str(int(MAX_MEGAPIXELS * 1e6))}
-"""The same for what FFmpeg decodes: an option of its decoders, and of what opens a file to learn about it."""
+"""The same limit as an option of FFmpeg's decoders, and of opening a file to probe it."""
 TOO_LARGE = (
-    f"more than {MAX_MEGAPIXELS:g} megapixels a frame, and is not decoded; for a still image that you trust, name it "
+    f"more than {MAX_MEGAPIXELS:g} megapixels a frame, and is not decoded; if you trust this still image, read it "
     "as {stage: pictures, uri: ..., max_megapixels: ...}"
 )
 """The end of a message about a video."""
 _BYTES_PER_PIXEL = 16
-"""More than an uncompressed image takes, 4 channels of 32 bits, is no image but a file to fill the memory with."""
+"""An uncompressed image with 4 channels of 32 bits has so many; a larger file is no image and would fill the memory."""
 
 
 def read_rgb(name: str, max_megapixels: float = MAX_MEGAPIXELS, allow: str = "max_megapixels") -> np.ndarray:
@@ -33,7 +33,7 @@ def read_rgb(name: str, max_megapixels: float = MAX_MEGAPIXELS, allow: str = "ma
         allow: the option that raises that limit, for the message.
 
     Raises:
-        SourceError: the file cannot be read, is cut short, of another format, or too large; the text names it.
+        SourceError: the file cannot be read, or is truncated, of another format, or too large; the text names it.
     """
     import cv2
 
@@ -42,15 +42,15 @@ def read_rgb(name: str, max_megapixels: float = MAX_MEGAPIXELS, allow: str = "ma
         raw = np.fromfile(name, np.uint8)
     except OSError as error:
         raise SourceError(f"{name}: {error.strerror or error}") from error
-    # OpenCV fills what is missing of a JPEG with gray, and says so on stderr only
+    # OpenCV fills the missing part of a JPEG with gray, and reports it on stderr only
     if raw[:2].tobytes() == b"\xff\xd8" and b"\xff\xd9" not in raw[-65536:].tobytes():
-        raise SourceError(f"{name}: the JPEG is cut short")
+        raise SourceError(f"{name}: the JPEG is truncated")
     try:
         rgb = cv2.imdecode(raw, cv2.IMREAD_COLOR_RGB)
     except cv2.error as error:
         raise SourceError(f"{name}: {error.err}") from error
     if rgb is None:
-        raise SourceError(f"{name}: this is not a picture that OpenCV can read")
+        raise SourceError(f"{name}: this is not an image that OpenCV can read")
     return np.asarray(rgb)
 
 
@@ -60,7 +60,7 @@ def _check_size(name: str, max_megapixels: float, allow: str) -> None:
     if not length:
         raise SourceError(f"{name}: the file is empty")
     if size is None:
-        raise SourceError(f"{name}: this is not a picture that OpenCV can read: no JPEG, PNG, BMP, TIFF or WebP header")
+        raise SourceError(f"{name}: this is not an image that OpenCV can read: no JPEG, PNG, BMP, TIFF or WebP header")
     pixels = size[0] * size[1]
     if pixels > max_megapixels * 1e6:
         raise SourceError(
@@ -72,17 +72,17 @@ def _check_size(name: str, max_megapixels: float, allow: str) -> None:
 
 
 def check_image(name: str) -> None:
-    """Reject an image that is too large before FFmpeg unpacks it to probe it; any other file passes.
+    """Reject an image that is too large before FFmpeg decodes it to probe it; any other file passes.
 
     Raises:
         SourceError: it is too large; the text names it.
     """
-    if not os.path.isfile(name):  # reading a pipe would take its first bytes away
+    if not os.path.isfile(name):  # reading a pipe would consume its first bytes
         return
     try:
         with open(name, "rb") as file:
             size = image_size(file)
     except OSError:
-        return  # for FFmpeg to tell
+        return  # FFmpeg reports it
     if size is not None and size[0] * size[1] > MAX_MEGAPIXELS * 1e6:
         raise SourceError(f"{name}: {size[0]}x{size[1]} is {TOO_LARGE}", cause="codec")

@@ -10,7 +10,7 @@ import struct
 from typing import BinaryIO
 
 _WHOLE = {1: "B", 3: "H", 4: "I", 13: "I", 16: "Q", 18: "Q"}
-"""TIFF's types of whole numbers, as `struct` calls them."""
+"""`struct` formats of TIFF's integer types."""
 _MOST_TAGS, _MOST_SEGMENTS = 4096, 100_000
 
 
@@ -32,7 +32,7 @@ def image_size(file: BinaryIO) -> tuple[int, int] | None:
             return _tiff(file, "<" if head.startswith(b"II") else ">", big=b"+" in head[:4])
         if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
             return _webp(head)
-    except (struct.error, EOFError):  # it is cut short
+    except (struct.error, EOFError):  # truncated
         pass
     return None
 
@@ -50,7 +50,7 @@ def _bmp(head: bytes) -> tuple[int, int] | None:
     if struct.unpack_from("<I", head, 14)[0] == 12:  # OS/2's
         return _positive(*struct.unpack_from("<HH", head, 18))
     width, height = struct.unpack_from("<ii", head, 18)
-    return _positive(width, abs(height))  # below zero: the rows stand from the top down
+    return _positive(width, abs(height))  # negative: the rows are stored from top to bottom
 
 
 def _webp(head: bytes) -> tuple[int, int] | None:

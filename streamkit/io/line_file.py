@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import stat
 import sys
 import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
 from streamkit.core.counters import Counters
 from streamkit.core.errors import OutputError
 from streamkit.core.units import Bytes, Seconds
-from streamkit.io.outputs import WholeFile, beside, fresh, lock, output_error, taken
+from streamkit.io.outputs import WholeFile, beside, fresh, lock, output_error, taken, writing
 
 _BLOCK = 1 << 16
 _WAIT_S = 0.25
@@ -145,12 +145,10 @@ class LineFile:
             out, self._out = self._out, None
             if out is not None and out is not sys.stdout.buffer:
                 out.close()
-        if out is sys.stdout.buffer:
-            return
         if self._whole is not None:
             if not self._started and self._if_exists is None and self.path.exists():
                 self._whole.discard()
-                self._say(f"no frame came for {self.path}; the file of an earlier run is left as it was")
+                self._say(f"no frame arrived for {self.path}; the file of the previous run is kept")
             else:
                 self._whole.finish()
 
@@ -172,13 +170,11 @@ class LineFile:
         self._out, self._size = self._open("wb", self._whole.part), 0
 
     def _append(self, keep: bool = True) -> None:
-        """Grow the file that is there, or a new one, from its end or with nothing of it kept."""
-        try:
+        """Grow the existing file or a new one, after its last line or from an empty file."""
+        with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if keep and self.path.exists():
                 self._since = self.path.stat().st_mtime
-        except OSError as error:
-            raise output_error(self.path, error) from error
         self._grow(keep)
 
     def _grow(self, keep: bool = True) -> None:
@@ -186,7 +182,7 @@ class LineFile:
         out, self._out = self._open("ab"), None
         try:
             lock(out.fileno())
-            while not self._is(out):  # another run has put it aside between our opening and locking it
+            while not self._is(out):  # another run has renamed it between opening and locking
                 out.close()
                 out = self._open("ab")
                 lock(out.fileno())
@@ -206,10 +202,8 @@ class LineFile:
                 out.close()
 
     def _open(self, mode: str, path: Path | None = None) -> BinaryIO:
-        try:
+        with writing(self.path):
             return (path or self.path).open(mode, buffering=0)  # type: ignore[return-value]
-        except OSError as error:
-            raise output_error(self.path, error) from error
 
     def _is(self, out: BinaryIO) -> bool:
         try:
@@ -218,7 +212,7 @@ class LineFile:
             return False
 
     def _mend(self) -> None:
-        """Make the file to append to end with a whole line, and check that it has this output's header."""
+        """Make the file end with a whole line, and check that it has this output's header."""
         with self.path.open("r+b") as file:
             first = file.readline(_BLOCK)
             if self._header and first and first.rstrip(b"\r\n") != self._header.rstrip(b"\r\n"):
@@ -237,7 +231,7 @@ class LineFile:
             elif last:
                 file.truncate(end - len(last))
                 self._counters.add("torn lines removed")
-                self._say(f"{self.path} ended in the middle of a line; the half line was removed")
+                self._say(f"{self.path} ended with an incomplete line, which was removed")
 
     # ---------------------------------------------------------------------------------------------------- rotation
 
@@ -260,11 +254,9 @@ class LineFile:
             self._begin_whole(beside(self.path, str(self._part)))
         else:
             aside = fresh(self.path, time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(began)))
-            try:
+            with writing(aside):
                 os.rename(self.path, aside)
-            except OSError as error:
-                raise output_error(aside, error) from error
-            with out:  # ours until it has its other name
+            with out:  # locked until it has its new name
                 self._grow()
 
     # ---------------------------------------------------------------------------------------------------- failures
@@ -277,7 +269,7 @@ class LineFile:
         kept = data.rfind(b"\n", 0, done) + 1 if growing else 0
         self._counters.add("lines lost", data.count(b"\n", max(kept, header)))
         out = self._out
-        if growing and out is not None:  # a full disk may have room again later: stay open
+        if growing and out is not None:  # the disk may have room again later: keep the file open
             self._size += kept
             os.ftruncate(out.fileno(), self._size)
             return made
@@ -307,18 +299,12 @@ os.register_at_fork(after_in_child=_forked)
 
 def _is_device(path: Path) -> bool:
     """Whether `path` exists and is neither a file nor a folder."""
-    try:
-        mode: Any = path.stat().st_mode
-    except OSError:
-        return False
-    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 def _forget_stdout() -> None:
     """Discard what is still buffered for a reader that is gone; otherwise Python reports an error at exit."""
-    try:
+    with contextlib.suppress(OSError, ValueError):  # standard output is not a real file: there is nothing to discard
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
-    except (OSError, ValueError):
-        pass  # standard output is not a real file: nothing to forget

@@ -11,7 +11,8 @@ import re
 import struct
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 
 from streamkit.core.errors import OutputError
@@ -26,7 +27,7 @@ _REASONS = {
     errno.ENOTDIR: "a part of the path is a file where a folder is needed",
     errno.EEXIST: "a part of the path is a file where a folder is needed",
     errno.EPIPE: "its reader has gone away",
-    errno.EFBIG: "the file would be larger than the file system takes",
+    errno.EFBIG: "the file would be larger than the file system allows",
     errno.ENAMETOOLONG: "the name is too long",
 }
 
@@ -39,10 +40,9 @@ def check_path(path: str, placeholders: Sequence[str] = ("source",)) -> None:
         raise ValueError(f"path cannot hold a zero character, got {path!r}")
     for name in re.findall(r"\{(\w*)\}", path):
         if name not in placeholders:
-            known = f"placeholder {{{placeholders[0]}}} only" if len(placeholders) == 1 else (
-                "placeholders " + ", ".join(f"{{{one}}}" for one in placeholders)
-            )  # fmt: skip
-            raise ValueError(f"path knows the {known}, got {{{name}}} in {path!r}")
+            known = ", ".join(f"{{{one}}}" for one in placeholders)
+            only = f"placeholder {known} only" if len(placeholders) == 1 else f"placeholders {known}"
+            raise ValueError(f"path knows the {only}, got {{{name}}} in {path!r}")
 
 
 def fill_path(template: str, source: str) -> str:
@@ -73,16 +73,26 @@ def written(templates: Iterable[str], sources: Iterable[str]) -> list[str]:
 
 def output_error(path: str | Path, error: BaseException) -> OutputError:
     """Return a one-line error with the path and the reason."""
-    number = getattr(error, "errno", None)
-    reason = _REASONS.get(number or 0) or getattr(error, "strerror", None) or " ".join(str(error).split())
+    reason = (
+        _REASONS.get(getattr(error, "errno", None) or 0)
+        or getattr(error, "strerror", None)
+        or " ".join(str(error).split())
+    )
     return OutputError(f"cannot write {path}: {reason}")
+
+
+@contextlib.contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """Raise an OSError of the block as an OutputError that names the path."""
+    try:
+        yield
+    except OSError as error:
+        raise output_error(path, error) from error
 
 
 def taken(path: Path) -> OutputError:
     """Return the error for a file that another run is writing."""
-    return OutputError(
-        f"cannot write {path}: another run is writing it; wait for its end, or give this one another path"
-    )
+    return OutputError(f"cannot write {path}: another run is writing it; wait until that run ends, or set another path")
 
 
 def beside(path: Path, tag: str) -> Path:
@@ -96,14 +106,12 @@ def fresh(path: Path, tag: str = "") -> Path:
     Raises:
         OutputError: the name cannot be checked: it is too long, or the disk or share does not respond.
     """
-    first = beside(path, tag) if tag else path
-    found, number = first, 1
-    try:
-        while found.exists() or _claimed(found):
-            number += 1
-            found = beside(first, str(number))
-    except OSError as error:
-        raise output_error(found, error) from error
+    found = first = beside(path, tag) if tag else path
+    for number in count(2):
+        with writing(found):
+            if not (found.exists() or _claimed(found)):
+                break
+        found = beside(first, str(number))
     return found
 
 
@@ -121,16 +129,14 @@ class ReportFile:
         self._file: WholeFile | None = None
         if not path.exists() or path.is_file() or path.is_dir():
             self._begin()
-            atexit.register(self._discard)  # of a run that does not come to its end
+            atexit.register(self._discard)  # if the run does not reach its end
 
     def __call__(self, text: str, *, last: bool = True) -> None:
         """Write the file, repeatedly as more is known, until the `last` time. Raises OutputError."""
         if not last and self._file is None:
             return
-        try:
+        with writing(self._path):
             (self._path if self._file is None else self._file.part).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise output_error(self._path, error) from error
         if self._file is not None:
             self._file.finish()
             if not last:
@@ -152,7 +158,7 @@ def report_file(path: Path) -> ReportFile:
 
 def discard_all() -> None:
     """Remove the part files of this process, for an immediate exit; raises nothing and never waits."""
-    for _ in range(3):  # threads that go on may begin or finish a file meanwhile
+    for _ in range(3):  # other threads may begin or finish a file meanwhile
         try:
             files = list(_claims.values())
         except RuntimeError:
@@ -163,7 +169,7 @@ def discard_all() -> None:
 
 
 def _unlink(file: WholeFile) -> None:
-    if not _owned(file):  # it has its name, or never was ours, and another run may be writing the next one
+    if not _owned(file):  # it is complete or was never ours, and another run may be writing the next one
         return
     with contextlib.suppress(OSError):
         file.part.unlink()
@@ -181,7 +187,8 @@ def _owned(file: WholeFile) -> bool:
 
 
 _FAR = 1 << 62
-"""The byte that is locked. Where locks are mandatory, as on SMB, what is locked cannot be written by other handles."""
+"""The byte that is locked: beyond every file, as with mandatory locks, such as those of SMB, no other handle can write
+a locked byte."""
 _TRIES = 10
 _ABANDONED_S = 60.0
 
@@ -206,7 +213,7 @@ def _held(part: Path) -> int:
         except BaseException:
             os.close(handle)
             raise
-        os.close(handle)  # it has got its name between our opening and locking it
+        os.close(handle)  # it was renamed between opening and locking
     raise BlockingIOError
 
 
@@ -219,7 +226,7 @@ def lock(handle: int) -> bool:
     Raises:
         BlockingIOError: another handle, of any process, holds the lock.
     """
-    order = getattr(fcntl, "F_OFD_SETLK", None)  # of this handle, so that closing others lets go of nothing
+    order = getattr(fcntl, "F_OFD_SETLK", None)  # bound to this handle: closing other handles does not release it
     if order is None:
         return False
     try:
@@ -247,7 +254,7 @@ def sweep(part: Path) -> bool:
         handle = os.open(part, os.O_RDWR)
         try:
             locked, about = lock(handle), os.fstat(handle)
-            # between opening and locking its writer may have given it its name, and another have begun the next one
+            # between opening and locking, its writer may have renamed it, and another writer begun the next one
             if os.path.samestat(about, os.stat(part)) and (locked or time.time() - about.st_mtime > _ABANDONED_S):
                 os.unlink(part)
                 return True
@@ -292,19 +299,17 @@ class WholeFile:
         """
         if _claimed(self.path):
             raise OutputError(f"cannot write {self.path}: another output of this run writes it; give it another path")
-        try:
+        with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if self.path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, "")
             if self._must_be_new and self.path.exists():
-                raise OutputError(
-                    f"cannot write {self.path}: it exists, and if_exists is fail; remove it, or set overwrite"
-                )
-            self._handle = weakref.finalize(self, os.close, _held(self.part))
-        except BlockingIOError:
-            raise taken(self.path) from None
-        except OSError as error:
-            raise output_error(self.path, error) from error
+                why = "it exists, and if_exists is fail; remove it, or set if_exists to overwrite"
+                raise OutputError(f"cannot write {self.path}: {why}")
+            try:
+                self._handle = weakref.finalize(self, os.close, _held(self.part))
+            except BlockingIOError:
+                raise taken(self.path) from None
         _claims[os.path.abspath(self.path)] = self
         return self.part
 
@@ -351,11 +356,9 @@ class PartFile(WholeFile):
 def settle(folders: Iterable[Path]) -> None:
     """Sync the names in these folders to the disk, so that they survive a power cut. Raises OutputError."""
     for folder in folders:
-        try:
+        with writing(folder):
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 os.fsync(handle)
             finally:
                 os.close(handle)
-        except OSError as error:
-            raise output_error(folder, error) from error

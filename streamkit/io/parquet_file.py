@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
-from streamkit.core.errors import MissingPackage, OutputError
+from streamkit.core.errors import OutputError, needs
 from streamkit.io.outputs import PartFile, output_error
 
 _ENCODED = ["key", "source", "frame", "pts_s", "stage", "label", "class_id", "track_id", "kind", "error"]
@@ -13,12 +14,10 @@ _ENCODED = ["key", "source", "frame", "pts_s", "stage", "label", "class_id", "tr
 
 def arrow(why: str = "run.py batch", extra: str = "batch") -> Any:
     """Return the module `pyarrow`. Raises MissingPackage, which names `why` and the install extra `extra`."""
-    try:
+    with needs("pyarrow", extra, why):
         import pyarrow
         import pyarrow.compute
         import pyarrow.parquet
-    except ImportError as error:
-        raise MissingPackage("pyarrow", extra, why) from error
     return pyarrow
 
 
@@ -58,7 +57,7 @@ class TableFile:
         return self._file.part.stat().st_size if self._writer is not None else 0
 
     def finish(self, name: str | None = None) -> None:
-        """Complete the file; without any rows, none is made. For `name` see `WholeFile.finish`."""
+        """Complete the file; without rows, no file is created. For `name` see `WholeFile.finish`."""
         if self._broken is not None:
             raise self._broken
         if self._writer is None:
@@ -76,9 +75,8 @@ class TableFile:
             return
         writer, self._writer = self._writer, None
         try:
-            writer.close()
-        except OSError:
-            pass  # the disk is full; that is already reported
+            with contextlib.suppress(OSError):  # the disk is full, which is already reported
+                writer.close()
         finally:
             self._file.discard()
 

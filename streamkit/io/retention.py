@@ -19,7 +19,7 @@ from streamkit.io.outputs import fill_path, fresh, sweep
 PLACEHOLDERS = ("source", "time", "stage", "kind")
 OF_OBJECTS = (*PLACEHOLDERS, "date", "label", "track_id")
 NO_DATE = "video"
-"""What stands for `{date}` where a source has no wall clock."""
+"""The value of `{date}` for sources without a wall clock."""
 
 _LEAST_FREE = 100_000_000
 _TIDY_EVERY_S = 60.0
@@ -32,11 +32,11 @@ _PATTERNS = {
 
 
 class RetentionOptions(TypedDict, total=False):
-    """What is kept.
+    """Limits of what is kept.
 
     Keys:
-        age: files older than this go.
-        size: bytes that all of them may take together; the oldest go.
+        age: older files are removed.
+        size: maximum total size; the oldest files are removed.
     """
 
     age: Seconds
@@ -52,7 +52,7 @@ class FileRetention:
     Args:
         template: the path, with `{source}`, `{time}`, `{stage}` and `{kind}` in it; snapshots' also with `{date}`,
             `{label}` and `{track_id}`.
-        keep: what is removed by age and size; None for nothing.
+        keep: limits of age and size; None for no limits.
         min_free: bytes that must be free on the disk; the oldest files are removed until they are. None removes
             nothing, and requires 100 MB.
         counters: for removed files.
@@ -90,18 +90,14 @@ class FileRetention:
         Raises:
             OutputError: the source's id leads out of the folder, or the disk rejects the name.
         """
-        date = NO_DATE
-        if time_s is None:
-            at = f"{max(0.0, pts_s):010.3f}s"
-        else:
+        words = {name: _file_name_part(text) for name, text in {"stage": stage, "kind": kind, **more}.items()}
+        words |= {"time": f"{max(0.0, pts_s):010.3f}s", "date": NO_DATE}
+        if time_s is not None:
             ms = round(time_s * 1000)
-            at = time.strftime("%Y%m%dT%H%M%S", time.gmtime(ms // 1000)) + f".{ms % 1000:03d}Z"
-            date = time.strftime("%Y-%m-%d", time.gmtime(ms // 1000))
-        words = {"time": at, "date": date}
-        words |= {name: _word(text) for name, text in {"stage": stage, "kind": kind, **more}.items()}
-        parts = re.split(r"\{(\w+)\}", self._template)  # text, name, text, name, ...
-        parts[1::2] = [words.get(name, f"{{{name}}}") for name in parts[1::2]]
-        return fresh(Path(fill_path("".join(parts), source)))
+            date, clock = time.strftime("%Y-%m-%d %Y%m%dT%H%M%S", time.gmtime(ms // 1000)).split()
+            words |= {"time": f"{clock}.{ms % 1000:03d}Z", "date": date}
+        filled = re.sub(r"\{(\w+)\}", lambda found: words.get(found[1], found[0]), self._template)
+        return fresh(Path(fill_path(filled, source)))
 
     def parts(self) -> Iterator[Path]:
         """Yield part files, whether they are being written or were left by a crash."""
@@ -127,7 +123,7 @@ class FileRetention:
         if self._free() >= self._min_free:
             return True
         if self._removes:
-            for path, _, _ in self._clips():
+            for path, _, _ in self._oldest_first():
                 self._remove(path, "disk full")
                 if self._free() >= self._min_free:
                     return True
@@ -142,18 +138,18 @@ class FileRetention:
         if not self._keep or now_s - self._tidied_s < _TIDY_EVERY_S:
             return
         self._tidied_s = now_s
-        clips = self._clips()
+        files = self._oldest_first()
         age, size = self._keep.get("age"), self._keep.get("size")
-        total = sum(one[2] for one in clips)
+        total = sum(one[2] for one in files)
         oldest_s = -1.0 if age is None else time.time() - age
-        for path, changed_s, taken in clips:
+        for path, changed_s, size_bytes in files:
             if changed_s < oldest_s:
                 self._remove(path, "over age")
             elif size is not None and total > size:
                 self._remove(path, "over size")
             else:
                 break
-            total -= taken
+            total -= size_bytes
 
     def tidy_soon(self) -> None:
         """Make the next `tidy` run immediately."""
@@ -163,7 +159,7 @@ class FileRetention:
         """Return the message that there is no room."""
         stops = "recording stops" if self._what == "clips" else f"no {self._what} are written"
         free = f"less than {self._min_free / 1e6:,.0f} MB are free under {self.root}"
-        return f"{stops}: {free}; it goes on when there is room"
+        return f"{stops}: {free}; it resumes when there is room"
 
     def _free(self) -> int:
         folder = self.root
@@ -178,16 +174,14 @@ class FileRetention:
         for folder, _, names in os.walk(self.root):
             yield from (Path(folder, name) for name in names)
 
-    def _clips(self) -> list[tuple[Path, float, int]]:
+    def _oldest_first(self) -> list[tuple[Path, float, int]]:
         """Return path, modification time and bytes of every file, the oldest first."""
         found = []
         for path in self._files():
             if self._fits(path):
-                try:
+                with contextlib.suppress(OSError):  # another process has removed it, or it is unreachable
                     about = path.stat()
-                except OSError:  # somebody else has removed it, or it is out of reach
-                    continue
-                found.append((path, about.st_mtime, about.st_size))
+                    found.append((path, about.st_mtime, about.st_size))
         return sorted(found, key=lambda one: (one[1], one[0]))
 
     def _fits(self, path: Path) -> bool:
@@ -204,7 +198,7 @@ class FileRetention:
             return
         self._counters.add(f"{self._what} removed: {why}")
         if path.parent != self.root:
-            with contextlib.suppress(OSError):  # there are others in it
+            with contextlib.suppress(OSError):  # it contains other files
                 path.parent.rmdir()
 
 
@@ -221,6 +215,5 @@ def _pattern(template: str) -> str:
     return rf"{found}(?:-[0-9]+)?{re.escape(dot + suffix)}"
 
 
-def _word(text: str) -> str:
-    """Return text as a part of a file name."""
+def _file_name_part(text: str) -> str:
     return re.sub(r"[^\w.-]", "_", text) or "_"

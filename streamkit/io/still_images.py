@@ -6,7 +6,6 @@ From a GPU only the cut-out, downscaled images are copied to the host, in one co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -14,13 +13,14 @@ import numpy as np
 from streamkit.core.data import Frame, Surface, array_module
 from streamkit.core.units import Unit
 from streamkit.ops.boxes import Rect, crop_rects
+from streamkit.ops.cut import cut, cut_bytes, cut_size, step_for, to_host
 
 JpegQuality = Annotated[int, Unit("1..100", minimum=1, maximum=100)]
-"""A JPEG's quality; more is better, and larger."""
+"""Quality of a JPEG; higher values give better and larger files."""
 
 
 class CropRequest(NamedTuple):
-    """A part of a frame's picture that is to be cut out.
+    """A part of a frame to cut out.
 
     Attributes:
         surface: the frame's surface.
@@ -33,9 +33,8 @@ class CropRequest(NamedTuple):
     rect: Rect
 
 
-@dataclass(frozen=True, slots=True)
-class StillImage:
-    """A part that was cut out: a small picture, where the large one is.
+class StillImage(NamedTuple):
+    """A part that was cut out of a frame, on the frame's device.
 
     Attributes:
         surface: its pixels.
@@ -69,8 +68,6 @@ def whole(frame: Frame) -> CropRequest | None:
 
 def still_bytes(part: CropRequest, max_size: int) -> int:
     """Return the size in bytes of a part once it is cut out."""
-    from streamkit.ops.cut import cut_bytes
-
     return cut_bytes(part.rect, _step(part, max_size))
 
 
@@ -81,8 +78,6 @@ def cut_out(parts: Sequence[CropRequest], max_size: int) -> list[StillImage]:
         parts: the parts, all on the host or all on one device.
         max_size: target size of the longer side in pixels; a still has less than twice as many.
     """
-    from streamkit.ops.cut import cut, cut_size
-
     steps = [_step(part, max_size) for part in parts]
     surfaces, sizes, rects = ([part[i] for part in parts] for i in range(3))
     made = cut(surfaces, sizes, rects, steps)  # type: ignore[arg-type]
@@ -97,8 +92,6 @@ def jpegs(stills: Sequence[StillImage], max_size: int, quality: int) -> list[byt
     Raises:
         ValueError: an image cannot be a JPEG, for example because it is too long.
     """
-    from streamkit.ops.cut import to_host
-
     surfaces = to_host([still.surface for still in stills])
     return [_jpeg(surface, still.size, max_size, quality) for surface, still in zip(surfaces, stills, strict=True)]
 
@@ -109,8 +102,6 @@ def on_device(still: StillImage) -> bool:
 
 
 def _step(part: CropRequest, max_size: int) -> int:
-    from streamkit.ops.cut import step_for
-
     left, top, right, bottom = part.rect
     return step_for((right - left, bottom - top), max_size)
 
@@ -120,15 +111,15 @@ def _jpeg(surface: Surface, size: tuple[int, int], max_size: int, quality: int) 
 
     from streamkit.ops.color import to_rgb
 
-    picture = cv2.cvtColor(to_rgb(surface, *size), cv2.COLOR_RGB2BGR)
+    image = cv2.cvtColor(to_rgb(surface, *size), cv2.COLOR_RGB2BGR)
     if max(size) > max_size:
         share = max_size / max(size)
         smaller = max(1, round(size[0] * share)), max(1, round(size[1] * share))
-        picture = cv2.resize(picture, smaller, interpolation=cv2.INTER_AREA)
+        image = cv2.resize(image, smaller, interpolation=cv2.INTER_AREA)
     try:
-        done, data = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])
+        done, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])
     except cv2.error as error:
-        raise ValueError(f"a picture of {size[0]}x{size[1]} cannot be a JPEG file: {error}") from error
+        raise ValueError(f"an image of {size[0]}x{size[1]} cannot be encoded as JPEG: {error}") from error
     if not done:
-        raise ValueError(f"a picture of {size[0]}x{size[1]} cannot be a JPEG file")
+        raise ValueError(f"an image of {size[0]}x{size[1]} cannot be encoded as JPEG")
     return bytes(data)

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from streamkit.core.errors import SourceError
-from streamkit.io.image_file import PICTURES
+from streamkit.io.image_file import IMAGE_SUFFIXES
 from streamkit.media.uris import check_scheme, is_path, local_path, mask, scheme
 
 VIDEOS = frozenset(
@@ -37,11 +37,11 @@ def resolve(source: str, uri: str) -> list[tuple[str, str, str]]:
     if not is_path(uri):
         return [(source, "source", uri)]
     path = local_path(uri)
-    single = [(source, "pictures" if os.path.splitext(path)[1].lower() in PICTURES else "source", uri)]
+    single = [(source, "pictures" if os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES else "source", uri)]
     files = _inside(path)
     if files is None:
         return single
-    images = [f for f in files if Path(f).suffix.lower() in PICTURES]
+    images = [f for f in files if Path(f).suffix.lower() in IMAGE_SUFFIXES]
     videos = [f for f in files if Path(f).suffix.lower() in VIDEOS]
     if images and videos:
         raise SourceError(
@@ -67,11 +67,10 @@ def missing(uri: str) -> str | None:
     if not is_path(uri):
         return None
     path = local_path(uri)
-    files = _inside(path)
-    if files is not None:
-        nothing = _nothing_among(files, path)
-        return None if nothing is None else f"{path}: {nothing}"
-    return None if os.path.exists(path) else f"there is no file {path}"
+    nothing = nothing_in(path)
+    if nothing is not None:
+        return f"{path}: {nothing}"
+    return None if os.path.exists(path) or is_pattern(path) else f"there is no file {path}"
 
 
 def nothing_in(path: str) -> str | None:
@@ -81,7 +80,7 @@ def nothing_in(path: str) -> str | None:
 
 
 def _nothing_among(files: list[str], path: str) -> str | None:
-    if any(Path(f).suffix.lower() in VIDEOS | PICTURES for f in files):
+    if any(Path(f).suffix.lower() in VIDEOS | IMAGE_SUFFIXES for f in files):
         return None
     what = "folder" if Path(path).is_dir() else "pattern"
     return f"the {what} contains no videos or images" + (f", among {len(files)} files" if files else "")
@@ -113,11 +112,11 @@ def image_files(uri: str) -> list[str]:
     """
     path = local_path(uri)
     if Path(path).is_dir():
-        found = [str(p) for p in sorted(Path(path).iterdir(), key=natural) if p.suffix.lower() in PICTURES]
+        found = [str(p) for p in sorted(Path(path).iterdir(), key=natural) if p.suffix.lower() in IMAGE_SUFFIXES]
     else:
         found = matches(path) if is_pattern(path) else [path]
     if not found:
-        raise SourceError(f"{mask(uri)} contains no image ({', '.join(sorted(PICTURES))})")
+        raise SourceError(f"{mask(uri)} contains no image ({', '.join(sorted(IMAGE_SUFFIXES))})")
     return found
 
 

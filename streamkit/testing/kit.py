@@ -139,7 +139,7 @@ def run_stage(
     *,
     batch: int | Sequence[int] = 4,
     stage_id: str = "",
-    on_error: Literal["stop", "skip"] = "stop",
+    on_error: Literal["skip", "stop"] = "stop",
 ) -> list[Frame]:
     """Run a stage of any kind on frames from `open` to `close`, as a pipeline on the CPU does.
 

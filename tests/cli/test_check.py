@@ -39,9 +39,9 @@ def test_a_graph_with_its_networks_and_tests():
 def test_a_network_that_is_not_there_is_told_where_the_pipeline_names_its_card(cards):
     stages = "  one: {stage: detect, model: one}\n  b:\n    stage: detect\n    model: two\n"
     assert told(f"sources: {{a: 'test://'}}\nstages:\n{stages}", cards) == [
-        f"3:31: one: model card one ({cards}/one.yaml): its file {cards}/one.onnx is not there; put the ONNX file "
+        f"3:31: one: model card one ({cards}/one.yaml): its file {cards}/one.onnx does not exist; put the ONNX file "
         f"there; the card {cards}/one.yaml has no url to fetch it from",
-        f"6:12: b: model card two ({cards}/two.yaml): its file {cards}/two.onnx is not there; fetch it with: "
+        f"6:12: b: model card two ({cards}/two.yaml): its file {cards}/two.onnx does not exist; fetch it with: "
         "run.py models pull two",
     ]
 

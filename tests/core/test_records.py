@@ -12,9 +12,9 @@ from jsonschema import Draft202012Validator
 
 from streamkit.core.data import Batch, Detections, Event, Frame
 from streamkit.core.records import SCHEMA, batch_lines, line, lines, record, wall_clock
-from streamkit.io.formats.json_schema import record_schema
+from streamkit.io.formats.schemas import json_schema
 
-JSON_SCHEMA = Draft202012Validator(record_schema())
+JSON_SCHEMA = Draft202012Validator(json_schema())
 
 
 def table(boxes, score=None, class_id=None, labels=("person", "car", "bus"), **columns):

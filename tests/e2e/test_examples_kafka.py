@@ -11,9 +11,10 @@ import pytest
 from emit.test_emitter import run
 from support.broker_servers import KafkaServer
 from support.brokers import free_port
+from support.decoding import decoder
 from support.example_runs import ROOT, SCHEMA
 
-from streamkit.io.formats import avro, protobuf
+from streamkit.io.formats import avro
 
 TEN = {"stage": "ten_objects"}
 
@@ -74,7 +75,7 @@ def test_kafka_avro(broker, tmp_path):
         assert one["object"]["label"] in ("car", "person")
         assert 0 <= one["object"]["box"]["x1"] <= one["object"]["box"]["x2"] <= one["width"] == 640
         assert one["extra"] is one["object"]["extra"] is None, "all that it says has a field"
-        assert [error.message for error in SCHEMA.iter_errors(avro.decoder("objects")(value[10:]))] == []
+        assert [error.message for error in SCHEMA.iter_errors(decoder("avro", "objects")(value[10:]))] == []
     assert events
     for value in events:
         event = read(value, "events")["event"]
@@ -88,7 +89,7 @@ def test_a_schema_s_number_goes_before_each_record(format_, broker, tmp_path):
     code, counts, _ = run({"stage": "kafka", **options, "spool": {"path": str(tmp_path / "s")}}, count=3)
     assert (code, counts["records sent"]) == (0, 6)
     index = b"\0" if format_ == "protobuf" else b""
-    decode = {"avro": avro.decoder, "protobuf": protobuf.decoder}.get(format_, lambda send: json.loads)("frames")
+    decode = json.loads if format_ == "json" else decoder(format_, "frames")
     for _, value, headers in consumed(broker.port, ["streamkit"], 6):
         assert value.startswith(b"\0\0\0\0\x2a" + index)
         record = decode(value[5 + len(index) :])
@@ -106,4 +107,4 @@ def test_what_an_earlier_run_left_of_another_kind_is_given_up_alone_and_told(bro
     assert counts["records given up: refused by the broker"] == 2
     assert counts["records sent"] == len(consumed(broker.port, ["streamkit"], 20)) == 20
     (told,) = {text for text in said if "refuses" in text}
-    assert "it cannot be put into the format: ObjectRecord must have object" in told
+    assert "it cannot be converted to the format: ObjectRecord must have object" in told

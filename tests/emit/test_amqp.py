@@ -69,7 +69,7 @@ def test_a_broker_may_be_let_drop_what_no_queue_takes(there):
 
 
 def test_an_exchange_that_is_missing_is_told_with_the_way_out(there, client):
-    with pytest.raises(Lost, match=r"no exchange 'nowhere' in vhost '/' \(404\); make it, since what waits"):
+    with pytest.raises(Lost, match=r"no exchange 'nowhere' in vhost '/' \(404\); create it: records in the spool"):
         client.deliver([message(0, exchange="nowhere"), message(1)])
     client.close()
     client.connect()
@@ -90,7 +90,7 @@ def test_a_message_that_is_too_large_is_refused_once_the_broker_has_told_its_lim
     finally:
         there.broker.control("application unset_env [rabbit,max_message_size]")
     assert refused.keys() == {1}
-    assert "and the broker takes 20000 in a message" in refused[1]
+    assert "and the broker accepts 20000 in a message" in refused[1]
     assert list(dict.fromkeys(ids(there))) == ["s-0", "s-2"]
 
 
@@ -101,7 +101,7 @@ def test_a_full_queue_that_rejects_is_waited_for(there, client):
         channel.queue_declare(there.queue, durable=True, arguments=limits)
         channel.queue_bind(there.queue, "amq.topic", "streamkit.#")
     assert client.deliver([message(0), message(1)]) == {}
-    with pytest.raises(Lost, match="does not take a record now, as a full queue") as caught:
+    with pytest.raises(Lost, match="does not accept a record now: a queue may be full") as caught:
         client.deliver([message(n) for n in range(2, 20)])
     arrived = ids(there)
     assert arrived[: 2 + caught.value.done] == [f"s-{n}" for n in range(2 + caught.value.done)]
@@ -116,7 +116,7 @@ def test_a_broker_whose_disk_is_full_is_waited_for_and_loses_nothing(there):
         with pytest.raises(Lost, match="the run ends") as caught:
             client.deliver([message(0), message(1)])
         assert caught.value.done == 0
-        assert client.said == [f"{client.where} takes nothing for now: low on disk; records wait in the spool"]
+        assert client.said == [f"{client.where} accepts nothing for now: low on disk; records wait in the spool"]
         freed = []
 
         def free():
@@ -126,7 +126,7 @@ def test_a_broker_whose_disk_is_full_is_waited_for_and_loses_nothing(there):
 
         client.over = free
         assert client.deliver([message(2)]) == {}, "on the same connection, once there is room"
-        assert client.said[1:] == [f"{client.where} takes records again"]
+        assert client.said[1:] == [f"{client.where} accepts records again"]
     finally:
         there.broker.control(FULL_DISK.format(1_000_000))
         client.close()

@@ -32,7 +32,7 @@ def test_an_address_is_read_and_shown_without_its_credentials():
         ("broker:1883", "url must begin with mqtt://"),
         (
             "mqtt://",
-            "url must be mqtt:// and a host, as in mqtt://broker.example:1883; user:password@ goes before it, and",
+            "url must be mqtt:// and a host, as in mqtt://broker.example:1883; write user:password@",
         ),
         ("mqtt://[::1", "url must be mqtt:// and a host"),
         ("mqtt://u:se/cret@h", "%2F for /"),

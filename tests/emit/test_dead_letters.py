@@ -7,7 +7,7 @@ import pytest
 
 from streamkit.core.counters import Counters
 from streamkit.emit.client import Message
-from streamkit.emit.dead_letters import UNKEPT, DeadLetters
+from streamkit.emit.sender import UNKEPT, DeadLetters
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_it_does_not_grow_beyond_its_limit_and_counts_what_it_cannot_keep(made):
     assert dead.path.stat().st_size <= 1000
     assert counters.values == {UNKEPT: 3}
     assert said == [
-        f"{dead.path} has reached its limit of 0.001 MB; further records that are given up are counted, and not kept. "
+        f"{dead.path} has reached its limit of 0.001 MB; further rejected records are counted, and not kept. "
         "Move the file away to make room"
     ]
 
@@ -82,4 +82,4 @@ def test_a_full_disk_keeps_whole_lines_and_is_counted(made, monkeypatch):
     dead.add(messages(2, 3), "no")
     assert dead.path.read_bytes() == before
     assert counters.values == {UNKEPT: 2}
-    assert said == [f"cannot write {dead.path}: the disk is full; records that are given up are counted, and not kept"]
+    assert said == [f"cannot write {dead.path}: the disk is full; rejected records are counted, and not kept"]

@@ -209,4 +209,4 @@ def test_a_wrong_password_is_told_without_it_and_nothing_is_lost(kind, place, tm
     assert again.end() == 0
     found, _ = once(there.got())
     assert found == {"gate": list(range(50)), "last": [0]}
-    assert "50 records of an earlier run wait" in again.said
+    assert "50 records of an earlier run are in" in again.said

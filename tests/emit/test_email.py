@@ -89,12 +89,12 @@ def test_a_mail_that_is_put_off_is_sent_again_and_one_that_is_refused_is_given_u
     made.flow(event("first"))
     assert len(server.got) == 1
     assert made.counters[LOST] == 2
-    assert "ops@example.com is not taken: 451 4.7.1 greylisted, try again later; records wait" in made.said[0]
+    assert "ops@example.com is not accepted: 451 4.7.1 greylisted, try again later; records wait" in made.said[0]
     made.flow(event("second"), event("third"))
     made.flow(event("fourth"))
     assert server.subjects == ["first at gate (line, track 7)", "fourth at gate (line, track 7)"]
     assert made.counters[REFUSED] == 2
-    told = "refuses 2 records: ops@example.com is not taken: 550 5.1.1 no such user; they are given up, counted, and"
+    told = "refuses 2 records: ops@example.com is not accepted: 550 5.1.1 no such user; they are given up, counted, and"
     assert told in made.said[-1]
     server.data = ["451 4.3.0 busy", "554 5.7.1 this is spam"]
     made.flow(event("fifth"))
@@ -137,7 +137,10 @@ def test_a_recipient_put_off_for_ever_is_given_up_where_others_have_the_mail(
     assert made.stage.queue.waiting == 0
     assert [to for (to,) in server.to] == ["ops@example.com"] * 2
     assert (made.counters[GIVEN_UP], made.counters[SENT], made.counters[MAILS]) == (1, 2, 2)
-    assert "has put off a recipient for too long: full@example.com is not taken: 452 full; others have" in made.said[-1]
+    assert (
+        "has deferred a recipient for too long: full@example.com is not accepted: 452 full; the recipient is skipped"
+        in made.said[-1]
+    )
     lost = made.counters[LOST]
     made.flow(event("third"))
     assert (made.counters[GIVEN_UP], made.counters[LOST]) == (2, lost), "the mail of others waits for it no more"
@@ -164,7 +167,9 @@ def test_a_record_that_cannot_be_told_is_given_up_alone(mail_server, mailing):  
     assert [line.split()[2] for line in text_of(server.got[0]).splitlines()] == ["first", "second", "third"]
     assert len(server.got) == 1
     assert made.counters.values == {MAILS: 1, SENT: 3, REFUSED: 2}
-    assert "it cannot be put into words (KeyError: 'class_id'); another stage, or another send:, may" in made.said[0]
+    assert (
+        "it cannot be described in a mail (KeyError: 'class_id'); another stage, or the same stage with" in made.said[0]
+    )
     assert "(ValueError: zip() argument 2 is shorter" in made.said[1]
     made.flow(event("fourth", snapshot="no\0path.jpg"), event("fifth"))
     assert server.subjects[1:] == ["fifth at gate (line, track 7)"]
@@ -188,7 +193,7 @@ def test_a_password_may_have_letters_beyond_ascii(password, mail_server, mail_tl
     server.stop()
     server._options["auth_exclude_mechanism"] = ["PLAIN"]
     server.start()
-    with pytest.raises(Lost, match=r"letters beyond ASCII, which only AUTH PLAIN can tell, .* set a password of ASCII"):
+    with pytest.raises(Lost, match=r"characters beyond ASCII, which need AUTH PLAIN, .* set an ASCII password"):
         other.stage.sender._client.connect()
 
 
@@ -208,7 +213,7 @@ def test_a_server_that_breaks_off_or_is_gone_gets_the_same_mail_later(mail_serve
     server.start()
     made.flow()
     assert server.subjects[1:] == ["second at gate (line, track 7)"]
-    assert made.said[-1].endswith("takes records again; 1 wait for it")
+    assert made.said[-1].endswith("accepts records again; 1 are waiting")
 
 
 def test_what_is_in_the_spool_comes_after_the_pipeline_was_killed(mail_server, tmp_path):  # noqa: F811

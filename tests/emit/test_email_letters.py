@@ -47,15 +47,15 @@ def test_a_phone_is_not_flooded_and_nothing_is_silent(mail_server, mailing, monk
     assert "This is the last of 3 mails within an hour." in text_of(server.got[2])
     assert "This is the last" not in text_of(server.got[1])
     assert made.counters[OVER] == 5
-    assert any("3 mails within an hour are enough" in text for text in made.said)
+    assert any("the limit of 3 mails within an hour is reached" in text for text in made.said)
     client = made.stage.sender._client
     client.connect()
     client.idle()
     assert len(server.got) == 3
-    client._quota = None  # as after a restart
+    del client.rate_limit  # as after a restart
     now[0] += 3600
     client.idle()
-    assert server.subjects[3] == "5 events were left out of mails"
+    assert server.subjects[3] == "5 events were omitted from mails"
     text = text_of(server.got[3])
     assert "3  crossed at gate" in text
     assert "2  entered at gate" in text
@@ -77,7 +77,7 @@ def test_what_was_left_out_is_tried_no_more_often_than_any_mail(mail_server, mai
     with pytest.raises(Lost, match="451 later"):
         client.idle()
     client.idle()
-    assert "refuses the mail that tells what was left out: ops@example.com is not taken: 550 never" in made.said[-1]
+    assert "refuses the mail that reports omitted events: ops@example.com is not accepted: 550 never" in made.said[-1]
     client.idle()
     assert server.answers == []
     assert len(server.got) == 1

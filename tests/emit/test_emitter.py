@@ -75,7 +75,7 @@ def test_a_broker_that_is_not_there_is_a_warning_and_the_records_wait(tmp_path):
     assert counts["connections lost or refused"] >= 1
     (told,) = [text for text in said if "no connection" in text]
     assert told.startswith("redis://127.0.0.1:")
-    assert "records wait in the spool, and it is tried again until it works" in told
+    assert "records wait in the spool; the emitter retries until it succeeds" in told
     assert "40 records are left in" in said[-1]
     assert not any("pa55" in text for text in said)
 
@@ -92,7 +92,7 @@ def test_a_required_broker_that_is_not_there_ends_the_run_with_exit_code_2(tmp_p
     assert done.returncode == 2, done.stderr
     assert "mqtt: mqtt://127.0.0.1:" in done.stderr
     assert "is required and cannot be used: no connection: " in done.stderr
-    assert "start it, or leave out required: true, and records wait in the spool" in done.stderr
+    assert "start it, or remove required: true, so that records wait in the spool" in done.stderr
     assert "hunter2" not in done.stderr + done.stdout
     assert not (tmp_path / "spool").exists()
 
@@ -146,8 +146,7 @@ def test_a_full_disk_is_told_from_a_full_spool(tmp_path, monkeypatch):
     assert (code, counts["records dropped: disk full"]) == (1, 20)
     assert "records dropped: spool full" not in counts
     assert said == [
-        f"the disk of the spool {tmp_path}/s is full, or the quota there is used up; new records are dropped, and "
-        "counted",
+        f"the disk of the spool {tmp_path}/s is full, or its quota is used up; new records are dropped, and counted",
         "out lost records: 20 records dropped: disk full",
     ]
 
@@ -176,7 +175,7 @@ def test_two_emitters_cannot_have_one_spool(tmp_path):
     each = {"stage": "numbered_frames", "uri": "none", "count": 1}
     stages = {name: {"stage": "sqlite", "path": f"{tmp_path}/{name}.db", "from": "decode", **spool} for name in "ab"}
     made = build(read_text(json.dumps({"device": "cpu", "sources": {"x": each}, "stages": stages}), registry=REGISTRY))
-    with pytest.raises(OutputError, match=r"is in use by another run or emitter; give each a spool\.path of its own"):
+    with pytest.raises(OutputError, match=r"is in use by another run or emitter; set a different spool\.path for each"):
         Pipeline(made, Device("cpu"), say=lambda text: None).run()
 
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from streamkit.emit.client import Client, Lost, Message, RecordRejected
-from streamkit.emit.encoding import EncodingClient
+from streamkit.emit.client import Client, EncodingClient, Lost, Message, RecordRejected
 
 
 class Scripted(Client):
@@ -48,7 +47,7 @@ def test_what_has_no_such_form_is_refused_alone_and_places_are_those_of_what_was
     inner = Scripted({0: "too large", 1: "also"})
     found = EncodingClient(inner, encode).deliver(messages(b"odd", b"a", b"odd", b"b", b"c"))
     assert [one.body for one in inner.got] == [b"<a>", b"<b>", b"<c>"]
-    odd = "it cannot be put into the format: it is odd"
+    odd = "it cannot be converted to the format: it is odd"
     assert found == {0: odd, 1: "too large", 2: odd, 3: "also"}
 
 

@@ -91,7 +91,7 @@ def test_an_hour_waits_in_the_spool_and_goes_in_order_with_what_comes_meanwhile(
     assert one.send(client) == list(range(ALL + 30 * PER_S))
     assert one.counters.values == {SENT: ALL + 30 * PER_S, LOST: 2}
     assert sum(
-        "not there; records wait in the spool, and it is tried again until it works" in text for text in one.said
+        "not there; records wait in the spool; the emitter retries until it succeeds" in text for text in one.said
     )
 
 

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from streamkit.emit.mail_format import MailFormat, MailRecord, address_in, picture_of
+from streamkit.emit.mail_format import MailFormat, MailRecord, address_in, image_of
 
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 FORM = MailFormat("Gate <gate@site.example>", ("a@b.c", "d@e.f"), "{text}", "- {text}", link="http://site")
@@ -27,7 +27,7 @@ def attached(mail):
 
 
 def test_the_head_of_a_mail():
-    mail = FORM.letter("s-7", texts(1), {})
+    mail = FORM.message("s-7", texts(1), {})
     assert (mail["From"], mail["To"]) == ("Gate <gate@site.example>", "a@b.c, d@e.f")
     assert (mail["Message-ID"], mail["Auto-Submitted"]) == ("<s-7@site.example>", "auto-generated")
     assert (address_in("Gate <gate@site.example>"), address_in("")) == ("gate@site.example", "")
@@ -35,7 +35,7 @@ def test_the_head_of_a_mail():
 
 @pytest.mark.parametrize(("count", "subject"), [(1, "n 0"), (2, "n 0 (and 1 more)"), (9, "n 0 (and 8 more)")])
 def test_the_subject_is_of_the_first_record_and_says_how_many_more_there_are(count, subject):
-    assert FORM.letter("s", texts(*range(count)), {})["Subject"] == subject
+    assert FORM.message("s", texts(*range(count)), {})["Subject"] == subject
 
 
 def test_a_subject_has_200_characters_at_most_and_no_line_ends():
@@ -46,17 +46,19 @@ def test_a_subject_has_200_characters_at_most_and_no_line_ends():
 
 def test_fifty_records_stand_in_a_mail_and_of_the_others_the_number():
     assert (
-        text_in(FORM.letter("s", texts(*range(50)), {})) == "".join(f"- n {n}\n" for n in range(50)) + "\nhttp://site\n"
+        text_in(FORM.message("s", texts(*range(50)), {}))
+        == "".join(f"- n {n}\n" for n in range(50)) + "\nhttp://site\n"
     )
-    text = text_in(FORM.letter("s", texts(*range(52)), {}))
+    text = text_in(FORM.message("s", texts(*range(52)), {}))
     assert text == "".join(f"- n {n}\n" for n in range(50)) + "\n... and 2 more.\n\nhttp://site\n"
 
 
 def test_what_was_left_out_stands_there_the_most_first():
-    mail = FORM.letter("s", [], {"a": 2, "b": 30, "others": 1}, "A note.")
-    assert mail["Subject"] == "33 events were left out of mails"
+    mail = FORM.message("s", [], {"a": 2, "b": 30, "others": 1}, "A note.")
+    assert mail["Subject"] == "33 events were omitted from mails"
     assert text_in(mail) == (
-        "Left out before, because there were too many mails:\n      30  b\n       2  a\n       1  others\n\n"
+        "Omitted since the last mail, because the limit of mails was reached:\n"
+        "      30  b\n       2  a\n       1  others\n\n"
         "A note.\n\nhttp://site\n"
     )
 
@@ -64,18 +66,18 @@ def test_what_was_left_out_stands_there_the_most_first():
 def test_four_pictures_are_attached_each_once_and_nothing_that_is_no_picture():
     images = [JPEG + bytes([n]) for n in range(5)]
     records = [crop(images[0]), crop(images[0]), crop(b"#!/bin/sh"), crop(PNG), *map(crop, images[1:])]
-    found = attached(FORM.letter("s", records, {}))
+    found = attached(FORM.message("s", records, {}))
     assert found == [
         ("1.jpg", "image/jpeg", images[0]), ("2.png", "image/png", PNG), ("3.jpg", "image/jpeg", images[1]),
         ("4.jpg", "image/jpeg", images[2]),
     ]  # fmt: skip
-    assert attached(MailFormat("a@b.c", ("a@b.c",), "", "", pictures=0).letter("s", records, {})) == []
+    assert attached(MailFormat("a@b.c", ("a@b.c",), "", "", images=0).message("s", records, {})) == []
 
 
 def test_pictures_have_a_number_of_bytes_together_and_a_smaller_one_goes_where_a_large_one_does_not():
     records = [crop(JPEG + b"1234"), crop(JPEG + b"5678"), crop(JPEG + b"9")]
     for most_bytes, names in ((14, [7, 7]), (13, [7, 4]), (11, [7, 4]), (10, [7]), (6, [4]), (3, [])):
-        mail = FORM.letter("s", records, {}, most_bytes=most_bytes)
+        mail = FORM.message("s", records, {}, most_bytes=most_bytes)
         assert [len(data) for _, _, data in attached(mail)] == names, most_bytes
 
 
@@ -97,5 +99,5 @@ def test_a_picture_is_a_crop_or_a_file_of_its_ending_and_no_larger_than_it_may_b
         (tmp_path / name).write_bytes(JPEG)
     data = {name: path.format(tmp_path) for name, path in event.get("data", {}).items()}
     record = {"event": {**event, "data": data}}
-    assert picture_of(record, 3) == (JPEG if taken else None)
-    assert picture_of(record, 2) is None
+    assert image_of(record, 3) == (JPEG if taken else None)
+    assert image_of(record, 2) is None

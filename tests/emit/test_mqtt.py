@@ -86,7 +86,7 @@ def test_what_may_not_stand_is_said_and_records_go_all_the_same(there):
     there.broker.start()
     there._subscribe()
     client = connected(there)
-    assert client.said == [f"{client.where} does not take house/status: reason code 0x87; it is not published"]
+    assert client.said == [f"{client.where} does not accept house/status: reason code 0x87; it is not published"]
     client.close()  # Mosquitto 2.0 closes it, too
     client.connect()
     client.deliver([Message("s-1", "streamkit/x", "", b'{"id":"s-1","source":"x"}')])

@@ -62,7 +62,7 @@ def test_the_largest_message_that_the_broker_takes_is_sent_and_one_byte_more_is_
     # a byte for the type, two for the length, two before the topic, two of the id, one for no properties
     most = LIMIT - 8 - len(topic.encode())
     refused = made.deliver([message(1, most, topic), message(2, most + 1, topic), message(3, 60, topic)])
-    assert refused == {1: f"the message has {LIMIT + 1} bytes, and the broker takes {LIMIT}"}
+    assert refused == {1: f"the message has {LIMIT + 1} bytes, and the broker accepts {LIMIT}"}
     listener.listen(lambda: len(listener.passed) == 2, "two messages")
     assert [len(text) for _, text in listener.passed] == [most, 60]
     listener.close()
@@ -72,7 +72,7 @@ def test_the_largest_message_that_the_broker_takes_is_sent_and_one_byte_more_is_
 def test_the_length_of_a_message_takes_more_bytes_where_that_is_longer(payload, size):
     made = MqttClient(address("mqtt://h", SCHEMES))
     made._packet_bytes = size - 1
-    assert made._too_large("a" * 7, payload) == f"the message has {size} bytes, and the broker takes {size - 1}"
+    assert made._too_large("a" * 7, payload) == f"the message has {size} bytes, and the broker accepts {size - 1}"
     made._packet_bytes = size
     assert made._too_large("a" * 7, payload) is None
 
@@ -96,8 +96,8 @@ def test_what_stands_and_is_too_large_is_said_once_and_does_not_cost_the_connect
     made.idle()
     made.idle()
     assert made.said == [
-        f"{made.where} does not take house/large: the message has {LIMIT + 19} bytes, and the broker takes {LIMIT}; "
-        "it is not published"
+        f"{made.where} does not accept house/large: the message has {LIMIT + 19} bytes, and the broker accepts "
+        f"{LIMIT}; it is not published"
     ]
     assert made.deliver([message(1, 100)]) == {}
 

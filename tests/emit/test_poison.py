@@ -10,9 +10,8 @@ from support.smtp import mail_server  # noqa: F401  a fixture
 
 from streamkit.core.counters import Counters
 from streamkit.core.stage import Context, default_registry
-from streamkit.emit.dead_letters import NAME
 from streamkit.emit.segment_file import SpoolRecord
-from streamkit.emit.sender import POISON, REFUSED, SENT
+from streamkit.emit.sender import NAME, POISON, REFUSED, SENT
 
 COUNT, BAD = 60, 23
 HEAD = {"schema": "streamkit/1", "source": "gate", "pts_s": 0.0}
@@ -105,9 +104,9 @@ def elsewhere(**to):
 
 
 KINDS = {
-    "mqtt, too large": ("mqtt", limited_mosquitto, large(6000), REFUSED, "bytes, and the broker takes 5000"),
+    "mqtt, too large": ("mqtt", limited_mosquitto, large(6000), REFUSED, "bytes, and the broker accepts 5000"),
     "mqtt, topic": ("mqtt", None, elsewhere(topic=b"streamkit/a\x1bb"), POISON, "the connection is lost"),
-    "redis": ("redis", limited_redis, large(2 * MB), POISON, "the records are not taken"),
+    "redis": ("redis", limited_redis, large(2 * MB), POISON, "the records are not accepted"),
     "kafka": ("kafka", None, large(2 * MB), REFUSED, "too large"),
     "webhook": (
         "webhook", None, lambda topic, key: record(topic, key, frame=BAD, text="poison"), POISON, "no answer: ",

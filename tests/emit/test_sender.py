@@ -7,9 +7,8 @@ import pytest
 
 from streamkit.core.counters import Counters
 from streamkit.emit.client import Client, Lost, RecordRejected
-from streamkit.emit.dead_letters import NAME, UNKEPT
 from streamkit.emit.segment_file import SpoolRecord
-from streamkit.emit.sender import LOST, REFUSED, SENT, Sender
+from streamkit.emit.sender import LOST, NAME, REFUSED, SENT, UNKEPT, Sender
 from streamkit.emit.spool import Spool
 
 
@@ -79,9 +78,9 @@ def test_a_broker_that_is_away_is_told_once_and_without_secrets_and_found_again(
     at = r"mqtt://broker:1883 at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: "  # each time away is told, though a text is said once
     lost, found = said
     assert re.fullmatch(
-        at + r"no \*\*\* connection; records wait in the spool, and it is tried again until it works", lost
+        at + r"no \*\*\* connection; records wait in the spool; the emitter retries until it succeeds", lost
     )
-    assert re.fullmatch(at + "takes records again; 10 wait for it", found)
+    assert re.fullmatch(at + "accepts records again; 10 are waiting", found)
 
 
 def test_a_broker_may_tell_which_ones_of_many_it_refuses(run):

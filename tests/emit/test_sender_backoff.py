@@ -7,9 +7,8 @@ import pytest
 from streamkit.core.counters import Counters
 from streamkit.emit import sender as module
 from streamkit.emit.client import WINDOW, Client, Lost, RecordRejected
-from streamkit.emit.dead_letters import NAME
 from streamkit.emit.segment_file import SpoolRecord
-from streamkit.emit.sender import LOST, POISON, REFUSED, SENT, Sender
+from streamkit.emit.sender import LOST, NAME, POISON, REFUSED, SENT, Sender
 from streamkit.emit.spool import Spool
 
 
@@ -21,6 +20,9 @@ class Clock:
 
     def monotonic(self):
         return self.now_s
+
+    def time(self):
+        return 1e9 + self.now_s
 
     def sleep(self, seconds):
         self.now_s += seconds

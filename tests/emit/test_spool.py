@@ -79,7 +79,7 @@ def test_what_comes_after_the_end_is_reported_and_not_written(tmp_path):
     spool.close()
     spool.append(records(0, 1))
     spool.append([])
-    assert said == [f"2 records came too late for the spool {tmp_path}/s"]
+    assert said == [f"2 records arrived after the spool {tmp_path}/s was closed, and are dropped"]
     assert list((tmp_path / "s").glob("*.spool")) == []
 
 
@@ -133,7 +133,9 @@ def test_its_files_are_its_owners_alone(tmp_path):
 
 def test_one_run_has_it_at_a_time(tmp_path):
     spool = Spool(tmp_path / "s")
-    with pytest.raises(OutputError, match=r"the spool .* is in use by another run or emitter; give each a spool\.path"):
+    with pytest.raises(
+        OutputError, match=r"the spool .* is in use by another run or emitter; set a different spool\.path"
+    ):
         Spool(tmp_path / "s")
     spool.close()
     Spool(tmp_path / "s").close()

@@ -275,7 +275,7 @@ def test_half_a_block_of_a_failed_write_does_not_stay_while_the_pipeline_waits(t
     assert (bodies(found), done) == (list(range(before + 2)), len(data)), "whole segment_file, and nothing between them"
     assert bodies(drain(spool)) == list(range(before + 2))
     assert counters.values == {}
-    told = f"the disk of the spool {tmp_path}/s is full, or the quota there is used up"
+    told = f"the disk of the spool {tmp_path}/s is full, or its quota is used up"
     assert set(said) == {f"{told}; the pipeline waits until there is room"}
     spool.close()
 
@@ -301,7 +301,7 @@ def test_a_full_disk_with_nothing_to_drop_costs_the_new_records_alone_and_ends(t
     spool.append(records(3))
     assert counters.values == {DISK: 3}
     assert bodies(drain(spool)) == [3]
-    told = f"the disk of the spool {tmp_path}/s is full, or the quota there is used up"
+    told = f"the disk of the spool {tmp_path}/s is full, or its quota is used up"
     assert said[0] == f"{told}; new records are dropped, and counted"
     spool.close()
 

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from streamkit.emit.summary_text import title, told, when
+from streamkit.emit.mail_format import summary as told
+from streamkit.emit.mail_format import title, when
 
 CAR = {"label": "car", "class_id": 2}
 HEAD = {"source": "gate", "frame": 3, "pts_s": 1.234}

@@ -176,7 +176,7 @@ def test_a_table_with_other_columns_is_told_with_the_way_out(tmp_path):
     made.execute("CREATE TABLE events (id TEXT PRIMARY KEY, source, frame, pts_s, time, kind, record)")
     made.close()
     client = SqliteClient(str(tmp_path / "x.db"), "events", "events")
-    told = "the table events has no column stage, track_id, which send: events needs; name another table, or add"
+    told = "the table events has no column stage, track_id, which send: events needs; set another table, or add"
     with pytest.raises(Lost, match=told):
         client.connect()
     client.close()

@@ -71,8 +71,8 @@ def test_a_file_far_larger_than_its_pixels_is_refused(image):
     ("content", "text"),
     [
         (b"", "the file is empty"),
-        (b"P6 60000 60000 255\n" + bytes(99), "this is not a picture that OpenCV can read: no JPEG, PNG, BMP, TIFF or"),
-        (b"hello", "this is not a picture that OpenCV can read"),
+        (b"P6 60000 60000 255\n" + bytes(99), "this is not an image that OpenCV can read: no JPEG, PNG, BMP, TIFF or"),
+        (b"hello", "this is not an image that OpenCV can read"),
     ],
 )
 def test_what_is_no_image_is_told(content, text, tmp_path):

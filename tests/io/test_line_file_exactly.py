@@ -50,7 +50,7 @@ def test_half_a_line_of_any_length_goes_as_a_whole(size, head, tmp_path):
     out.close()
     assert path.read_bytes() == head + b"new\n"
     assert counters.values == {"torn lines removed": 1}
-    assert said == [f"{path} ended in the middle of a line; the half line was removed"]
+    assert said == [f"{path} ended with an incomplete line, which was removed"]
 
 
 def test_a_last_line_without_a_newline_is_looked_at_alone(tmp_path):
@@ -211,7 +211,7 @@ def test_without_a_line_an_earlier_file_stays_and_that_is_said(tmp_path):
     path.write_bytes(b"before\n")
     opened(path, header=b"head\n", say=said.append).close()
     assert path.read_bytes() == b"before\n"
-    assert said == [f"no frame came for {path}; the file of an earlier run is left as it was"]
+    assert said == [f"no frame arrived for {path}; the file of the previous run is kept"]
     opened(path, header=b"head\n", if_exists="overwrite", say=said.append).close()
     assert path.read_bytes() == b"head\n", "where that is asked for it is an empty one"
     opened(tmp_path / "b.txt", header=b"head\n", say=said.append).close()

@@ -36,7 +36,7 @@ def test_a_file_that_another_run_lets_grow_is_refused_and_left_alone(tmp_path, i
     with growing(path) as running:
         mine = LineFile(str(path), if_exists=if_exists)
         with pytest.raises(
-            OutputError, match=r"a\.jsonl: another run is writing it; wait for its end, or give this one"
+            OutputError, match=r"a\.jsonl: another run is writing it; wait until that run ends, or set another path"
         ):
             begin(mine)
         mine.close()

@@ -183,7 +183,7 @@ def test_what_another_run_is_writing_is_refused_and_left_alone(tmp_path):
     with another_run(path) as running:
         mine = WholeFile(path)
         with pytest.raises(
-            OutputError, match=r"a\.txt: another run is writing it; wait for its end, or give this one an"
+            OutputError, match=r"a\.txt: another run is writing it; wait until that run ends, or set another path"
         ):
             mine.begin()
         mine.discard()

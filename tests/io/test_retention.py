@@ -177,7 +177,7 @@ def test_room_is_made_where_it_may_be(monkeypatch, there):
     assert made.room() is there
     assert [path.exists() for path in clips] == ([False, False, True, True] if there else [False] * 4)
     assert made.counts["clips removed: disk full"] == (2 if there else 4)
-    assert "it goes on when there is room" in made.full()
+    assert "it resumes when there is room" in made.full()
 
 
 def test_room_is_never_made_where_nobody_asked_for_it(monkeypatch):
@@ -306,9 +306,9 @@ def test_the_folder_of_all_files_stays_without_one():
 @pytest.mark.parametrize(
     ("what", "min_free", "text"),
     [
-        ("clips", 1_600_000, "recording stops: less than 2 MB are free under clips; it goes on when there is room"),
-        ("snapshots", None, "no snapshots are written: less than 100 MB are free under clips; it goes on when there"),
-        ("clips", 5_000_000_000, "recording stops: less than 5,000 MB are free under clips; it goes on when there"),
+        ("clips", 1_600_000, "recording stops: less than 2 MB are free under clips; it resumes when there is room"),
+        ("snapshots", None, "no snapshots are written: less than 100 MB are free under clips; it resumes when there"),
+        ("clips", 5_000_000_000, "recording stops: less than 5,000 MB are free under clips; it resumes when there"),
     ],
 )
 def test_the_message_that_there_is_no_room(what, min_free, text):

@@ -10,21 +10,7 @@ from typing import Any
 import orjson
 
 from streamkit.core.records import as_json
-from streamkit.io.formats.description import (
-    BOX,
-    EXTRA,
-    RECORDS,
-    Anything,
-    Field,
-    Flag,
-    Group,
-    JpegImage,
-    Number,
-    Text,
-    Time,
-    Type,
-    Whole,
-)
+from streamkit.io.formats.description import ANYTHING, BOX, EXTRA, RECORDS, Field, Group, Scalar
 from streamkit.io.formats.shaping import shaper
 from streamkit.io.parquet_file import arrow
 
@@ -37,21 +23,17 @@ def flat(send: str) -> Group:
 
     No field is required: a record of another kind fills its known columns, and the rest is in `extra`.
     """
-    inner = _INNER.get(send)
-    fields = [
-        replace(field, type=_flat_group(field.type) if field.name == inner else _simple(field.type), required=False)
-        for field in RECORDS[send].fields
-    ]
-    return replace(RECORDS[send], fields=tuple(fields))
+    return _flat(RECORDS[send], _INNER.get(send))
 
 
-def _flat_group(group: Type) -> Group:
-    assert isinstance(group, Group)
-    return replace(group, fields=tuple(replace(one, type=_simple(one.type), required=False) for one in group.fields))
-
-
-def _simple(type_: Type) -> Type:
-    return type_ if type_ is BOX or isinstance(type_, (Text, Whole, Number, Flag, Time, JpegImage)) else Anything()
+def _flat(group: Group, inner: str | None = None) -> Group:
+    fields = []
+    for field in group.fields:
+        type_ = field.type if field.type is BOX or isinstance(field.type, Scalar) else ANYTHING
+        if field.name == inner and isinstance(field.type, Group):
+            type_ = _flat(field.type)
+        fields.append(replace(field, type=type_, required=False))
+    return replace(group, fields=tuple(fields))
 
 
 def columns(send: str) -> dict[str, Field]:
@@ -70,26 +52,11 @@ def columns(send: str) -> dict[str, Field]:
 def arrow_schema(send: str) -> Any:
     """Return the Arrow schema of these columns, with descriptions. Raises MissingPackage."""
     pa = arrow("stage: parquet", "parquet")
-    return pa.schema([
-        pa.field(name, _type(pa, field.type), metadata={"description": field.help})
-        for name, field in columns(send).items()
-    ])  # fmt: skip
-
-
-def _type(pa: Any, type_: Type) -> Any:
-    match type_:
-        case Whole(bits=bits):
-            return pa.int32() if bits == 32 else pa.int64()
-        case Number():
-            return pa.float64()
-        case Flag():
-            return pa.bool_()
-        case Time():
-            return pa.timestamp("ms", "UTC")
-        case JpegImage():
-            return pa.binary()
-        case _:
-            return pa.string()
+    fields = []
+    for name, field in columns(send).items():
+        kind, *arguments = (field.type if isinstance(field.type, Scalar) else ANYTHING).arrow
+        fields.append(pa.field(name, getattr(pa, kind)(*arguments), metadata={"description": field.help}))
+    return pa.schema(fields)
 
 
 class ArrowTableBuilder:

@@ -8,49 +8,42 @@ A field's number is Protobuf's, and is never changed or reused; Avro uses names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from streamkit.core.records import SCHEMA
+from streamkit.core.records import SCHEMA, as_json
 
+Make = Callable[[Any], Any]
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """Text; `only` is its only possible value."""
-
-    only: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A signed integer of `bits` bits, 32 or 64."""
-
-    bits: int = 32
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A double. Non-finite values are null in JSON, and NaN in formats that have no null here."""
+class Misfit(ValueError):
+    """A value does not have the described type."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """True or false."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Scalar:
+    """A value without parts, and its type in each format.
 
+    Attributes:
+        shape: converts the value in JSON to the value in other formats; raises Misfit for other types.
+        json: its keywords in JSON Schema.
+        avro: its Avro schema.
+        protobuf: its Protobuf type.
+        arrow: name of the pyarrow function that returns its type, and the arguments.
+    """
 
-@dataclass(frozen=True, slots=True)
-class Time:
-    """A time, to the millisecond; in JSON as `2026-08-01T12:00:00.250Z`."""
-
-
-@dataclass(frozen=True, slots=True)
-class JpegImage:
-    """A JPEG; in JSON as Base64."""
-
-
-@dataclass(frozen=True, slots=True)
-class Anything:
-    """Any JSON value; in other formats its JSON text."""
+    shape: Make
+    json: Mapping[str, Any]
+    avro: Any
+    protobuf: str
+    arrow: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +62,7 @@ class ByName:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A key of a record: its name, its number in Protobuf, what it holds and means, whether it is always there."""
+    """A key of a record: its name, its number in Protobuf, its type, its description, whether it is always present."""
 
     name: str
     number: int
@@ -96,125 +89,193 @@ class Group:
     row: bool = False
     closed: bool = False
 
-    @cached_property
-    def required(self) -> frozenset[str]:
-        """Names of the required fields."""
-        return frozenset(field.name for field in self.fields if field.required)
+
+Type = Scalar | Several | ByName | Group
 
 
-Type = Text | Whole | Number | Flag | Time | JpegImage | Anything | Several | ByName | Group
+def _exactly(kind: type) -> Make:
+    def shape(value: Any) -> Any:
+        if type(value) is not kind:
+            raise Misfit(f"must be {kind.__name__}, got {value!r}")
+        return value
 
-EXTRA = Field("extra", 15, Text(), "a JSON object of all that has no field of its own")
+    return shape
+
+
+def _integer(bits: int, avro: str) -> Scalar:
+    limit = 2 ** (bits - 1)
+
+    def shape(value: Any) -> Any:
+        if type(value) is not int or not -limit <= value < limit:
+            raise Misfit(f"must be an integer from {-limit} to {limit - 1}, got {value!r}")
+        return value
+
+    json = {"type": "integer", "minimum": -limit, "maximum": limit - 1}
+    return Scalar(shape, json, avro, f"int{bits}", (f"int{bits}",))
+
+
+def _number(value: Any) -> Any:
+    if type(value) is float or (type(value) is int and abs(value) <= 1 << 53):
+        return value
+    raise Misfit(f"must be a number, got {value!r}")
+
+
+def _milliseconds(value: Any) -> int:
+    try:
+        moment = datetime.fromisoformat(value)
+    except (TypeError, ValueError) as error:
+        raise Misfit(f"must be a time, got {value!r}") from error
+    if moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z" != value:
+        raise Misfit(f"must be a time in UTC with milliseconds, got {value!r}")
+    return (moment - _EPOCH) // _MS
+
+
+def _jpeg(value: Any) -> bytes:
+    try:
+        data = base64.b64decode(value, validate=True)
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise Misfit("must be Base64") from error
+    if base64.b64encode(data).decode() != value:
+        raise Misfit("must be canonical Base64")
+    return data
+
+
+TEXT = Scalar(_exactly(str), {"type": "string"}, "string", "string", ("string",))
+FLAG = Scalar(_exactly(bool), {"type": "boolean"}, "boolean", "bool", ("bool_",))
+INT32 = _integer(32, "int")
+INT64 = _integer(64, "long")
+NUMBER = Scalar(_number, {"type": "number"}, "double", "double", ("float64",))
+"""A double. Non-finite values are null in JSON, and NaN in formats without null."""
+TIME = Scalar(
+    _milliseconds,
+    {"type": "string", "format": "date-time"},
+    {"type": "long", "logicalType": "timestamp-millis"},
+    "google.protobuf.Timestamp",
+    ("timestamp", "ms", "UTC"),
+)
+"""A time, to the millisecond; in JSON as `2026-08-01T12:00:00.250Z`."""
+JPEG = Scalar(
+    _jpeg,
+    {"type": "string", "contentEncoding": "base64", "contentMediaType": "image/jpeg"},
+    "bytes",
+    "bytes",
+    ("binary",),
+)
+"""A JPEG; in JSON as Base64."""
+ANYTHING = Scalar(lambda value: as_json(value).decode(), {}, "string", "string", ("string",))
+"""Any JSON value; in other formats its JSON text."""
+
+EXTRA = Field("extra", 15, TEXT, "a JSON object with everything that has no field")
 """The field of what is not described, in formats whose fields have names. Number 15 is the last that takes one byte."""
 
 
-def _row(name: str, help_: str, *parts: tuple[str, Type, str]) -> Group:
-    fields = [Field(part, i, type_, told, True) for i, (part, type_, told) in enumerate(parts, 1)]
-    return Group(name, help_, tuple(fields), row=True, closed=True)
+def _closed(name: str, help_: str, *parts: tuple[str, Type, str], row: bool = False) -> Group:
+    fields = [Field(part, i, type_, text, True) for i, (part, type_, text) in enumerate(parts, 1)]
+    return Group(name, help_, tuple(fields), row=row, closed=True)
 
 
-BOX = _row(
+BOX = _closed(
     "Box",
-    "corners in pixels of the source, within the picture",
-    ("x1", Number(), "left"),
-    ("y1", Number(), "top"),
-    ("x2", Number(), "right"),
-    ("y2", Number(), "bottom"),
+    "corners in source pixels, within the frame",
+    ("x1", NUMBER, "left"),
+    ("y1", NUMBER, "top"),
+    ("x2", NUMBER, "right"),
+    ("y2", NUMBER, "bottom"),
+    row=True,
 )
-KEYPOINT = _row(
+KEYPOINT = _closed(
     "Keypoint",
     "a point of a body or face",
-    ("x", Number(), "pixels of the source from the left"),
-    ("y", Number(), "pixels of the source from the top"),
-    ("score", Number(), "how sure the network is, 0 to 1"),
+    ("x", NUMBER, "source pixels from the left"),
+    ("y", NUMBER, "source pixels from the top"),
+    ("score", NUMBER, "confidence of the model, 0 to 1"),
+    row=True,
 )
-SIZE = _row("Size", "of a picture, in pixels", ("height", Whole(), "rows"), ("width", Whole(), "columns"))
-MASK = Group(
+SIZE = _closed("Size", "size of an image in pixels", ("height", INT32, "rows"), ("width", INT32, "columns"), row=True)
+MASK = _closed(
     "Mask",
-    "a mask of the whole picture as COCO's compressed run-length encoding; pycocotools reads it",
-    (
-        Field("size", 1, SIZE, "height and width of the picture", True),
-        Field("counts", 2, Text(), "the runs", True),
-    ),
-    closed=True,
+    "a mask of the whole frame in COCO's compressed run-length encoding; pycocotools reads it",
+    ("size", SIZE, "height and width of the frame"),
+    ("counts", TEXT, "the runs"),
 )
-ATTRIBUTE = Group(
+ATTRIBUTE = _closed(
     "Attribute",
-    "the answer of a classifier",
-    (
-        Field("label", 1, Text(), "the class", True),
-        Field("score", 2, Number(), "how sure it is, 0 to 1", True),
-    ),
-    closed=True,
+    "the result of a classifier",
+    ("label", TEXT, "the class"),
+    ("score", NUMBER, "confidence of the classifier, 0 to 1"),
 )
 DETECTION = Group(
     "Detection",
-    "an object that was found",
+    "a detected object",
     (
-        Field("box", 1, BOX, "where it is: x1, y1, x2, y2 in pixels of the source, within the picture", True),
-        Field("score", 2, Number(), "how sure the detector is, 0 to 1", True),
-        Field("class_id", 3, Whole(), "the number of its class", True),
-        Field("label", 4, Text(), "the name of its class"),
-        Field("track_id", 5, Whole(64), "the same for as long as the object is followed; of its source"),
-        Field("stage", 6, Text(), "the detector, where the pipeline has several"),
-        Field("predicted", 7, Flag(), "true where the tracker did not see it, but says where it is"),
-        Field("attributes", 8, ByName(ATTRIBUTE), "answers of classifiers, by the name of the attribute"),
+        Field("box", 1, BOX, "x1, y1, x2, y2 in source pixels, within the frame", True),
+        Field("score", 2, NUMBER, "confidence of the detector, 0 to 1", True),
+        Field("class_id", 3, INT32, "class number", True),
+        Field("label", 4, TEXT, "class name"),
+        Field("track_id", 5, INT64, "track number, unique within its source"),
+        Field("stage", 6, TEXT, "the detector, if the pipeline has several"),
+        Field(
+            "predicted", 7, FLAG, "true if the object was not detected on this frame, and the tracker predicted its box"
+        ),
+        Field("attributes", 8, ByName(ATTRIBUTE), "results of classifiers, by attribute name"),
         Field("keypoints", 9, Several(KEYPOINT), "x, y and score of each point, in the order of the model's card"),
-        Field("mask", 10, MASK, "the pixels that are the object's"),
-        Field("embedding", 11, Several(Number()), "a vector of length 1 that tells objects apart"),
-        Field("speed_kmh", 12, Number(), "speed over the ground, in km/h"),
-        Field("heading_deg", 13, Number(), "where it goes, in degrees clockwise from up the picture"),
-        Field("crop", 14, JpegImage(), "where an emitter has crops: the object's part of the picture"),
+        Field("mask", 10, MASK, "the object's pixels"),
+        Field("embedding", 11, Several(NUMBER), "a vector of length 1 that identifies the object's appearance"),
+        Field("speed_kmh", 12, NUMBER, "speed over the ground, in km/h"),
+        Field(
+            "heading_deg", 13, NUMBER, "direction of movement, in degrees clockwise from the frame's upward direction"
+        ),
+        Field("crop", 14, JPEG, "the object's crop of the frame, if the emitter has the option crops"),
     ),
 )
 EVENT = Group(
     "Event",
-    "something that happened at a frame",
+    "an event at a frame",
     (
-        Field("kind", 1, Text(), "what happened, in a word", True),
-        Field("stage", 2, Text(), "the stage that says so", True),
-        Field("track_id", 3, Whole(64), "the track that it happened to"),
-        Field("data", 4, Anything(), "what the stage says of it; docs/schema.md has each stage's"),
-        Field("crop", 5, JpegImage(), "where an emitter has crops: the part of the picture with the track's object"),
+        Field("kind", 1, TEXT, "what happened, in one word", True),
+        Field("stage", 2, TEXT, "the stage that emitted it", True),
+        Field("track_id", 3, INT64, "the track it concerns"),
+        Field("data", 4, ANYTHING, "the stage's data about it; docs/schema.md lists the keys of each stage"),
+        Field("crop", 5, JPEG, "the crop of the track's object, if the emitter has the option crops"),
     ),
 )
 _HEAD = (
-    Field("id", 1, Text(), "no other record has it, and a repeat has it again; emitters set it, files have none"),
-    Field("schema", 2, Text(SCHEMA), "the schema and its version", True),
-    Field("source", 3, Text(), "the source's id", True),
-    Field("frame", 4, Whole(64), "the frame's number in its source, from 0", True),
-    Field("pts_s", 5, Number(), "its presentation time, in seconds", True),
-    Field("time", 6, Time(), "when it came in, UTC; live sources only"),
-    Field("width", 7, Whole(), "of the picture, in pixels", True),
-    Field("height", 8, Whole(), "of the picture, in pixels", True),
+    Field("id", 1, TEXT, "unique id, the same when the record is sent again; set by emitters, absent from files"),
+    Field("schema", 2, replace(TEXT, json={"const": SCHEMA}), "the schema and its version", True),
+    Field("source", 3, TEXT, "the source's id", True),
+    Field("frame", 4, INT64, "the frame's number in its source, from 0", True),
+    Field("pts_s", 5, NUMBER, "presentation time in seconds", True),
+    Field("time", 6, TIME, "time of arrival, UTC; live sources only"),
+    Field("width", 7, INT32, "width of the frame in pixels", True),
+    Field("height", 8, INT32, "height of the frame in pixels", True),
 )
-_DAMAGED = Flag(), "true where the frame's data was damaged or incomplete, and the decoder concealed that"
+_DAMAGED = FLAG, "true if the frame's data was damaged or incomplete, and the decoder concealed the errors"
 FRAME_RECORD = Group(
     "FrameRecord",
-    "a frame with all that was found and all that happened",
+    "a frame with its objects and events",
     (
         *_HEAD,
-        Field("error", 9, Text(), "why a stage failed on it"),
-        Field("objects", 10, Several(DETECTION), "what was found", True),
-        Field("events", 11, Several(EVENT), "what happened", True),
-        Field("attributes", 12, ByName(ATTRIBUTE), "answers of classifiers about the whole frame, by name"),
-        Field("segmentation", 13, ByName(MASK), "the places of each class"),
+        Field("error", 9, TEXT, "why a stage failed on the frame"),
+        Field("objects", 10, Several(DETECTION), "the detected objects", True),
+        Field("events", 11, Several(EVENT), "the events", True),
+        Field("attributes", 12, ByName(ATTRIBUTE), "results of classifiers for the whole frame, by attribute name"),
+        Field("segmentation", 13, ByName(MASK), "the mask of each class, by class name"),
         Field("damaged", 14, *_DAMAGED),
     ),
 )
 OBJECT_RECORD = Group(
     "ObjectRecord",
     "one object of a frame",
-    (*_HEAD, Field("object", 9, DETECTION, "what was found", True), Field("damaged", 10, *_DAMAGED)),
+    (*_HEAD, Field("object", 9, DETECTION, "the detected object", True), Field("damaged", 10, *_DAMAGED)),
 )
 EVENT_RECORD = Group(
     "EventRecord",
     "one event of a frame",
-    (*_HEAD, Field("event", 9, EVENT, "what happened", True), Field("damaged", 10, *_DAMAGED)),
+    (*_HEAD, Field("event", 9, EVENT, "the event", True), Field("damaged", 10, *_DAMAGED)),
 )
 
 RECORDS = {"frames": FRAME_RECORD, "objects": OBJECT_RECORD, "events": EVENT_RECORD}
-"""What an emitter carries, by its option `send`. Their order is that of the messages in the .proto."""
+"""The records that an emitter sends, by its option `send`. The .proto has its messages in this order."""
 
 
 def groups() -> list[Group]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import field
-from typing import Literal
+from typing import Annotated, Literal
 
 from streamkit.core.stage import Count, Seconds, stage
 from streamkit.emit.client import Client, Tls, address
 from streamkit.emit.email import SCHEMES, SEPARATOR, EmailClient
-from streamkit.emit.emitter import Emitter
+from streamkit.emit.emitter import MAX_WAIT, TIMEOUT, Emitter
 from streamkit.emit.mail_format import VARIABLES as MORE
 from streamkit.emit.mail_format import MailFormat, address_in
 from streamkit.emit.record_selection import VARIABLES
@@ -51,8 +51,8 @@ class EmailSink(Emitter):
     link: str | None = None
     plain: bool = False
     tls: Tls | None = None
-    timeout: Seconds = field(default=30.0, kw_only=True)
-    max_wait: Seconds = field(default=300.0, kw_only=True)
+    timeout: Annotated[Seconds, TIMEOUT] = field(default=30.0, kw_only=True)
+    max_wait: Annotated[Seconds, MAX_WAIT] = field(default=300.0, kw_only=True)
 
     def check(self) -> None:
         """See `Emitter.check`."""

@@ -8,9 +8,8 @@ from typing import Literal
 
 from streamkit.core.errors import MissingPackage
 from streamkit.core.stage import stage
-from streamkit.emit.client import Client, Tls, address
+from streamkit.emit.client import Client, EncodingClient, Tls, address
 from streamkit.emit.emitter import Emitter
-from streamkit.emit.encoding import EncodingClient
 from streamkit.emit.kafka import SCHEMES, KafkaClient
 from streamkit.io.formats.codec import Format, codec
 

@@ -5,10 +5,11 @@ import struct
 
 import orjson
 import pytest
+from support.decoding import decoder
 from support.given import GOOD, HEAD, ROOT
 
 from streamkit.core.errors import MissingPackage
-from streamkit.io.formats import avro, protobuf
+from streamkit.io.formats import protobuf
 from streamkit.io.formats.codec import codec
 
 RECORDS = {"frames": "the one of the design", "objects": "an object", "events": "an event"}
@@ -27,7 +28,7 @@ def test_json_is_as_it_was():
 def test_avro_with_a_schema_s_number(send):
     made = codec("avro", send, 0x01020304)(body(send))
     assert made[:5] == b"\0\1\2\3\4"
-    assert avro.decoder(send)(made[5:]) == GOOD[RECORDS[send]]
+    assert decoder("avro", send)(made[5:]) == GOOD[RECORDS[send]]
 
 
 def crc_64_avro(data):
@@ -77,7 +78,7 @@ def test_avro_in_single_object_encoding(send):
     schema = json.loads((ROOT / "docs" / "schema" / f"streamkit-1.{send}.avsc").read_text())
     assert made[:2] == b"\xc3\x01"
     assert struct.unpack("<Q", made[2:10]) == (crc_64_avro(canonical(schema).encode()),)
-    assert avro.decoder(send)(made[10:]) == GOOD[RECORDS[send]]
+    assert decoder("avro", send)(made[10:]) == GOOD[RECORDS[send]]
 
 
 @pytest.mark.parametrize(("send", "index"), [("frames", b"\0"), ("objects", b"\2\2"), ("events", b"\2\4")])
@@ -85,13 +86,13 @@ def test_protobuf_with_a_schema_s_number_and_which_message_it_is(send, index):
     """Lists are as long as they say, in zigzag; [0] is one zero byte."""
     made = codec("protobuf", send, 9)(body(send))
     assert made[: 5 + len(index)] == b"\0\0\0\0\x09" + index
-    assert protobuf.decoder(send)(made[5 + len(index) :]) == GOOD[RECORDS[send]]
+    assert decoder("protobuf", send)(made[5 + len(index) :]) == GOOD[RECORDS[send]]
     names = [message.name for message in protobuf.file_descriptor().message_type]
     assert names[[b"\0", b"\2\2", b"\2\4"].index(index)] == protobuf.message_class(send).DESCRIPTOR.name
 
 
 def test_protobuf_alone():
-    assert protobuf.decoder("objects")(codec("protobuf", "objects")(body("objects"))) == GOOD["an object"]
+    assert decoder("protobuf", "objects")(codec("protobuf", "objects")(body("objects"))) == GOOD["an object"]
 
 
 @pytest.mark.parametrize("format_", ["avro", "protobuf"])

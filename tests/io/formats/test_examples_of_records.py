@@ -6,10 +6,12 @@ import re
 
 import jsonschema
 import pytest
+from support.decoding import decoder
 from support.given import ROOT
 
 from streamkit.core.stage import default_registry, ships
-from streamkit.io.formats import avro, json_schema, protobuf
+from streamkit.io.formats import avro, protobuf
+from streamkit.io.formats.schemas import json_schema
 
 SPEC = importlib.util.spec_from_file_location("docs_schema_examples", ROOT / "docs" / "schema" / "examples.py")
 examples = importlib.util.module_from_spec(SPEC)
@@ -108,16 +110,16 @@ def test_the_page_shows_what_is_written_now(complete):
 
 
 def test_every_one_is_what_the_json_schema_says(complete):
-    validator = jsonschema.Draft202012Validator(json_schema.record_schema())
+    validator = jsonschema.Draft202012Validator(json_schema())
     for name, record in complete.items():
         assert [f"{name}: {error.message}" for error in validator.iter_errors(record)] == []
 
 
-@pytest.mark.parametrize("format_", [avro, protobuf])
-def test_every_one_comes_back(complete, format_):
+@pytest.mark.parametrize(("name", "module"), [("avro", avro), ("protobuf", protobuf)])
+def test_every_one_comes_back(complete, name, module):
     for record in complete.values():
         send = kind(record)
-        assert format_.decoder(send)(format_.encoder(send)(record)) == record
+        assert decoder(name, send)(module.encoder(send)(record)) == record
 
 
 def test_all_that_our_stages_write_has_a_field(complete):

@@ -128,7 +128,7 @@ def test_a_broken_picture_fails_alone(tmp_path):
     (tmp_path / "2.jpg").write_bytes(b"no picture at all")
     source, made = frames(tmp_path)
     found = [next(made) for _ in range(4)]
-    with pytest.raises(SourceError, match=r"1\.jpg: the JPEG is cut short; .*2\.jpg: this is not a picture"):
+    with pytest.raises(SourceError, match=r"1\.jpg: the JPEG is truncated; .*2\.jpg: this is not an image"):
         next(made)
     assert [f.error is None for f in found] == [True, False, False, True]
     assert str(tmp_path / "2.jpg") in found[2].error

@@ -8,16 +8,16 @@ from google.protobuf import descriptor_pb2
 from support.given import BAD, GOOD, ROOT, compile_proto
 
 from streamkit.cli import cli
-from streamkit.io.formats import avro, json_schema, protobuf
+from streamkit.io.formats import avro, protobuf
 from streamkit.io.formats.description import RECORDS, Group, groups
-from streamkit.io.formats.forms import files
+from streamkit.io.formats.schemas import files, json_schema
 
 CHECKED_IN = ROOT / "docs" / "schema"
 
 
 @pytest.fixture(scope="module")
 def validator():
-    schema = json_schema.record_schema()
+    schema = json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
 
@@ -98,7 +98,7 @@ def test_the_proto_and_our_descriptor_are_the_same(tmp_path):
 
 def test_all_forms_have_the_same_fields():
     described = {group.name: [field.name for field in group.fields] for group in groups()}
-    found = json_schema.record_schema()["$defs"]
+    found = json_schema()["$defs"]
     assert {name: list(one.get("properties", described[name])) for name, one in found.items()} == described
     for send, record in RECORDS.items():
         fields = [field["name"] for field in avro.record_schema(send)["fields"]]
