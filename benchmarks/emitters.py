@@ -1,13 +1,16 @@
-"""How fast emitters are, with their spools, and what they cost a frame.
+"""Speed of emitters with their spools, and their cost per frame.
 
     python benchmarks/emitters.py [mqtt redis kafka sqlite postgres amqp nats] [--frames 4000]
 
-Each broker that is installed here is started for it, on a free port. Printed are the object records a second that go
-through spool and broker, from the first frame to the last acknowledgement; those a second that had waited for the
-broker, from when it is there, alone and while 1,000 live ones a second come in behind them, and how much longer those
-take to come than without that; and what a frame with ten objects costs: in the stage, and in CPU time of all threads
-more than with a sink that does nothing. Beside that, what the stage itself costs without a sender and with nothing else
-that runs: CPU time of its thread a frame, in batches of 64, with ten objects and with none.
+Starts each broker that is installed here, on a free port. The columns, per emitter:
+
+- records/s: object records through spool and broker, from the first frame to the last acknowledgement;
+- caught up/s: records that waited in the spool for the broker, from when the broker is available;
+- with live/s, live took: the same while 1,000 live records per second arrive, and how much longer the live ones take;
+- alone us/frame, empty: CPU time of the stage's thread without a sender or other load, in batches of 64, for frames
+  with ten objects and with none;
+- stage us/frame: time of a frame with ten objects in the stage;
+- cpu us/frame: CPU time of all threads for such a frame, in excess of a sink that does nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ _FRAMES = 4000
 _LABELS = ("car", "person", "bicycle")
 _LIVE_FPS = 100
 LIVE_PER_S = _LIVE_FPS * OBJECTS
-"""Live records a second, while others are caught up with."""
+"""Live records per second while spooled records are sent."""
 
 _LOOK_S = 0.01
 _BATCH, _ROUNDS = 64, 200
@@ -65,8 +68,8 @@ def _define() -> None:
 
         Options:
             uri: anything.
-            count: how many frames.
-            rate: frames a second; 0 as fast as they are taken.
+            count: number of frames.
+            rate: frames per second; 0 for as fast as possible.
         """
 
         uri: str
@@ -105,7 +108,7 @@ def _define() -> None:
 
 
 def options_for(name: str, broker: BrokerServer | None, folder: Path) -> dict[str, Any]:
-    """What the YAML says of an emitter that sends to this broker; without `spool` and `send`."""
+    """The options of an emitter that sends to this broker, without `spool` and `send`."""
     from urllib.parse import quote
 
     password = quote(broker.password, safe="") if broker is not None else ""
@@ -123,7 +126,7 @@ def options_for(name: str, broker: BrokerServer | None, folder: Path) -> dict[st
 
 
 def run(sink: dict[str, Any], frames: int, rate: int = 0) -> tuple[dict[str, Any], float]:
-    """Run frames, `rate` a second, through the graph into one sink; the report, and CPU seconds of all threads."""
+    """Run frames through the graph into one sink, `rate` per second; returns the report and CPU seconds."""
     from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read_text
     from streamkit.runtime.pipeline import Pipeline
@@ -150,7 +153,7 @@ def run(sink: dict[str, Any], frames: int, rate: int = 0) -> tuple[dict[str, Any
 
 
 def measure(name: str, folder: Path, frames: int = _FRAMES) -> dict[str, float]:
-    """What one emitter does: see above. Catching up is NaN where there is no broker that could be away."""
+    """Measure one emitter, as described above. Catching up is NaN if the emitter has no broker."""
     broker = _BROKERS[name](folder / "broker") if name in _BROKERS else None
     if broker is not None:
         broker.start()
@@ -192,11 +195,11 @@ def measure(name: str, folder: Path, frames: int = _FRAMES) -> dict[str, float]:
 
 
 def stage_alone(name: str, broker: BrokerServer | None, folder: Path, objects: bool) -> float:
-    """CPU time of the stage's own thread, in µs a frame: records made, chosen and spooled with `send: frames`.
+    """CPU time of the stage's own thread, in µs per frame: making, selecting and spooling records with `send: frames`.
 
     Args:
         name: the emitter.
-        broker: what it would send to.
+        broker: its broker, which gets nothing.
         folder: for its spool.
         objects: whether the frames have ten objects each, or none.
     """
@@ -225,14 +228,14 @@ def stage_alone(name: str, broker: BrokerServer | None, folder: Path, objects: b
 
 
 def _catch_up(sink: dict[str, Any], waiting: int) -> tuple[float, float]:
-    """Send what waits in the spool while live records come: of those that waited, how many arrive a second.
+    """Send the records in the spool while live records arrive; return how many of the spooled ones are sent per second.
 
     Args:
         sink: the emitter's options.
-        waiting: so many frames' records wait, with ten objects each.
+        waiting: number of frames, with ten objects each, whose records are in the spool.
 
     Returns:
-        With it, how long the live frames took, in shares of the time they are paced for: 1 is as long.
+        And the time that the live frames took, relative to their paced time.
     """
     from streamkit.runtime.execution.future import Stopped, side_by_side
 
@@ -254,12 +257,12 @@ def _catch_up(sink: dict[str, Any], waiting: int) -> tuple[float, float]:
 
 
 def acknowledged(ledger: Path) -> int:
-    """The number up to which records have left a spool, from its file."""
+    """The number of the last record that has left a spool, from its file."""
     return int.from_bytes(ledger.read_bytes()[:8], "little")
 
 
 def main() -> None:
-    """Measure what was asked for, or all that can be measured here."""
+    """Measure the named emitters, or all whose broker is installed."""
     parser = argparse.ArgumentParser(prog="python benchmarks/emitters.py")
     parser.add_argument("names", nargs="*", help=f"of {', '.join(EMITTERS)}")
     parser.add_argument("--frames", type=int, default=_FRAMES)

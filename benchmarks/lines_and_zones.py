@@ -1,7 +1,7 @@
-"""What lines and zones cost: `python benchmarks/lines_and_zones.py`. One core; no pictures, no network, no tracker.
+"""Cost of lines and zones: `python benchmarks/lines_and_zones.py`. One core; no images, no network, no tracker.
 
-A batch holds a frame of each of 64 sources with 30 tracked objects, which go straight at walking pace over a picture of
-640x360 and come back at its sides; 10 lines and 10 zones lie all over it.
+A batch holds a frame of each of 64 sources with 30 tracked objects, which move straight at walking pace over a frame of
+640x360 and turn back at its edges; 10 lines and 10 zones are spread over it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streamkit.stages.analytics.zone import Zone
 
 SOURCES, OBJECTS, SHAPES, FPS = 64, 30, 10, 25
 _SIZE = np.array([640.0, 360.0])
-_PACE = 25.0  # pixels a second, each way
+_PACE = 25.0  # pixels per second, in x and y
 
 
 def stages(seed: int = 0) -> dict[str, StreamStage]:
@@ -38,7 +38,7 @@ def stages(seed: int = 0) -> dict[str, StreamStage]:
 
 
 def batches(n: int, seed: int = 0) -> list[Batch]:
-    """Batches of a frame of each source, one after the other."""
+    """Batches of a frame of each source, in order."""
     rng = np.random.default_rng(seed)
     count = SOURCES * OBJECTS
     start, pace = rng.uniform(0, _SIZE, (count, 2)), rng.normal(0, _PACE / FPS, (count, 2))
@@ -57,7 +57,7 @@ def batches(n: int, seed: int = 0) -> list[Batch]:
 def measure(
     stage: StreamStage, given: list[Batch], clock: Callable[[], float] = time.perf_counter
 ) -> tuple[list[float], int]:
-    """The milliseconds that a stage takes for each batch, and how many events it emits in all."""
+    """The milliseconds that a stage takes for each batch, and the total number of events."""
     stage.open()
     states = {frame.source: stage.new_state(frame.source) for frame in given[0].frames}
     times, before = [], sum(len(frame.events) for batch in given for frame in batch.frames)
@@ -70,18 +70,18 @@ def measure(
 
 
 def main(n: int = 500) -> None:
-    """Print what each costs a batch."""
+    """Print the cost of each per batch."""
     given = batches(n)
     total = 0.0
     for name, stage in stages().items():
         times, events = measure(stage, given)
         total += float(np.median(times))
         print(
-            f"{name}: median {np.median(times):.2f} ms a batch, best tenth {np.quantile(times, 0.1):.2f} ms, "
-            f"{events / n:.1f} events a batch"
+            f"{name}: median {np.median(times):.2f} ms per batch, best tenth {np.quantile(times, 0.1):.2f} ms, "
+            f"{events / n:.1f} events per batch"
         )
     print(
-        f"both: {total:.2f} ms a batch of {SOURCES} sources with {OBJECTS} objects, {SHAPES} lines and {SHAPES} zones"
+        f"both: {total:.2f} ms per batch of {SOURCES} sources with {OBJECTS} objects, {SHAPES} lines and {SHAPES} zones"
     )
 
 

@@ -1,11 +1,11 @@
-"""How fast rules are: many rules on many sources, a batch with one frame of each.
+"""Speed of rules: many rules on many sources, in batches with one frame of each source.
 
     python benchmarks/rules.py [--rules 1000] [--sources 64] [--objects 20] [--batches 200]
 
-One stage `rule` has all the rules; above it stands a stage `zone` with eight areas. Three kinds are measured: rules
-that count (a class, or a class in an area, against a number that differs, some with `for`, `clear` and `cooldown`),
-rules of which no two count the same, and rules about objects. Printed is what a batch costs on one core, in
-milliseconds of CPU time, telling what is raised and cleared included: median and 95 in 100.
+One stage `rule` has all rules; a stage `zone` with eight areas precedes it. Three kinds are measured: rules that count
+(a class, or a class in an area, with different thresholds, some with `for`, `clear` and `cooldown`), rules that each
+count something else, and rules about objects. The output is the CPU time of a batch on one core in milliseconds, events
+included: median and 95th percentile.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def engine(kind: str, n: int) -> RuleEngine:
     rules = []
     for i in range(n):
         label, other = LABELS[i % 4], LABELS[(i + 1) % 4]
-        told: dict[str, Any] = {"label": label, "other": other, "area": i % AREAS, "n": 1 + i % 23, "i": i}
-        options: dict[str, Any] = {"when": forms[i % len(forms)].format(**told)}
+        values: dict[str, Any] = {"label": label, "other": other, "area": i % AREAS, "n": 1 + i % 23, "i": i}
+        options: dict[str, Any] = {"when": forms[i % len(forms)].format(**values)}
         if kind == "counting" and i % 2:
             options |= {"clear": f"count({label}) < {i % 7}", "clear_for": 5.0, "cooldown": 60.0}
         rules.append(make_rule(f"r{i}", options, seen, facts))
@@ -66,7 +66,7 @@ def engine(kind: str, n: int) -> RuleEngine:
 
 
 def batches(sources: int, objects: int, n: int) -> Iterator[Batch]:
-    """Batches of one frame of each source, 25 a second, with objects that walk about."""
+    """Batches of one frame of each source, 25 per second, with moving objects."""
     rng = np.random.default_rng(1)
     place = rng.uniform((0, 0), (_WIDTH, _HEIGHT), (sources * objects, 2))
     speed = rng.normal(0, 2, place.shape)
@@ -83,30 +83,30 @@ def batches(sources: int, objects: int, n: int) -> Iterator[Batch]:
 
 
 def measure(kind: str, rules: int, sources: int, objects: int, n: int) -> tuple[list[float], int]:
-    """Seconds that each batch took, the first tenth left out, and how often a rule was raised or cleared."""
+    """Seconds that each batch took, without the first tenth, and the number of events."""
     made = engine(kind, rules)
     slots = {f"s{i}": i for i in range(sources)}
     for slot in slots.values():
         made.begin(slot)
-    found, told = [], 0
+    found, events = [], 0
     for batch in batches(sources, objects, n):
         begun = time.thread_time()
-        told += sum(1 for _ in made.step(batch, slots))
+        events += sum(1 for _ in made.step(batch, slots))
         found.append(time.thread_time() - begun)
-    return found[n // 10 :], told
+    return found[n // 10 :], events
 
 
 def main() -> None:
-    """Measure, and print."""
-    parser = argparse.ArgumentParser(description="How fast rules are.")
+    """Measure and print every kind."""
+    parser = argparse.ArgumentParser(description="Speed of rules.")
     for name, default in (("rules", 1000), ("sources", 64), ("objects", 20), ("batches", 200)):
         parser.add_argument(f"--{name}", type=int, default=default)
     args = parser.parse_args()
     print(f"{args.rules} rules, {args.sources} sources, {args.objects} objects on each frame")
     for kind in KINDS:
-        found, told = measure(kind, args.rules, args.sources, args.objects, args.batches)
+        found, events = measure(kind, args.rules, args.sources, args.objects, args.batches)
         middle, most = np.percentile(found, [50, 95]) * 1e3
-        print(f"{kind:<10} {middle:6.2f} ms a batch, 95 in 100 below {most:.2f} ms; {told} events in all")
+        print(f"{kind:<10} {middle:6.2f} ms per batch, 95th percentile {most:.2f} ms; {events} events")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What looking at fewer pictures of a file saves: `keyframes`, `every`, `fps`, `start` and `end` against all of them.
+"""How much time reading fewer frames of a file saves: `keyframes`, `every`, `fps`, `start` and `end`.
 
     python benchmarks/selective_decode.py VIDEO... [--device cuda:0] [--threads 1] [--rounds 3]
 
-Decoding alone, one reader. The middle one of so many rounds counts. On the CPU this is the time of the process, so that
-others on the machine disturb it little; on a GPU it is the clock's.
+Decoding alone, with one reader; the median of the rounds. On the CPU it is CPU time, which depends little on other
+load of the machine; on a GPU it is wall time.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from typing import Any
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 
-HEAD = f"{'video':<34} {'looked at':<14} {'pictures':>8} {'decoded':>8} {'seconds':>8} {'times':>6}"
+HEAD = f"{'video':<34} {'selection':<14} {'frames':>8} {'decoded':>8} {'seconds':>8} {'times':>6}"
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeMeasurement:
-    """One way to look at one video.
+    """The result for one selection of one video.
 
     Attributes:
         video: its name.
         way: `all`, or the option.
-        pictures: how many were taken.
-        decoded: how many were decoded, those included.
+        frames: number of selected frames.
+        decoded: number of decoded frames, selected ones included.
         seconds: how long it took.
-        times: as fast as all of them.
+        times: speed relative to `all`.
     """
 
     video: str
     way: str
-    pictures: int
+    frames: int
     decoded: int
     seconds: float
     times: float
 
     def __str__(self) -> str:
         return (
-            f"{self.video[-34:]:<34} {self.way:<14} {self.pictures:>8,} {self.decoded:>8,} {self.seconds:>8.3f} "
+            f"{self.video[-34:]:<34} {self.way:<14} {self.frames:>8,} {self.decoded:>8,} {self.seconds:>8.3f} "
             f"{self.times:>6.1f}"
         )
 
 
 def rows(path: str, device: Device, *, threads: int = 1, rounds: int = 3) -> Iterator[DecodeMeasurement]:
-    """Look at a video in every way.
+    """Read a video with every selection.
 
     Args:
         path: the video.
@@ -74,17 +74,17 @@ def rows(path: str, device: Device, *, threads: int = 1, rounds: int = 3) -> Ite
     ]  # fmt: skip
     whole_s = 0.0
     for way, part in ways:
-        looks = [_look(path, device, threads, **part) for _ in range(rounds)]
-        seconds = statistics.median(look[2] for look in looks)
+        reads = [_read(path, device, threads, **part) for _ in range(rounds)]
+        seconds = statistics.median(one[2] for one in reads)
         whole_s = whole_s or seconds
-        pictures, decoded, _ = looks[0]
-        yield DecodeMeasurement(Path(path).name, way, pictures, decoded, seconds, whole_s / seconds)
+        frames, decoded, _ = reads[0]
+        yield DecodeMeasurement(Path(path).name, way, frames, decoded, seconds, whole_s / seconds)
 
 
-def _look(
+def _read(
     path: str, device: Device, threads: int, *, every: int = 1, fps: float | None = None, **part: Any
 ) -> tuple[int, int, float]:  # fmt: skip
-    """How many pictures were taken and decoded, and the seconds that it took."""
+    """The number of selected and of decoded frames, and the seconds it took."""
     from streamkit.media.frame_sampling import FrameSampler
     from streamkit.media.reader import VideoReader
     from streamkit.media.selective_decode import UNWANTED
@@ -96,14 +96,14 @@ def _look(
     taken = FrameSampler(every, fps)
     begun_s = clock()
     with closing(VideoReader(path, device, shared_pool(device), counters, print, threads=threads)) as reader:
-        seen = pictures = 0
-        for number, picture in reader.frames(sampler=sampler, **part):
-            seen, pictures = seen + 1, pictures + taken.takes(number, picture.pts_s)
-    return pictures, seen + counters[UNWANTED], clock() - begun_s
+        seen = frames = 0
+        for number, frame in reader.frames(sampler=sampler, **part):
+            seen, frames = seen + 1, frames + taken.takes(number, frame.pts_s)
+    return frames, seen + counters[UNWANTED], clock() - begun_s
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a row for each way to look at each video."""
+    """Print a row for each selection of each video."""
     from streamkit.runtime.execution.device import choose
 
     parser = argparse.ArgumentParser(prog="python benchmarks/selective_decode.py", description=__doc__)

@@ -1,12 +1,12 @@
-"""Where the first seconds of many paced cameras go: a line for each tenth of a second, and every call that took long.
+"""What happens in the first seconds of many paced cameras: a row per tenth of a second, and every slow call.
 
 usage: python benchmarks/startup.py CLIP --sources 100 [--model CARD | --data FOLDER] [--device cuda] [--seconds 20]
            [--set NAME=VALUE ...] [--json FILE]
 
-Each row of the table is a tenth of a second since the sources began. `lock ms` is how late a thread woke that sleeps
-2 ms: it could not get the interpreter's lock. `stage` is the call that was under way for longest at the end of the
-tenth. Rows without drops, stalls or growth are left out (`--all` prints them). Below the table: calls that took more
-than 20 ms, and what all threads did whenever the lock or a stage was held for more than 80 ms.
+Each row of the table is a tenth of a second since the sources started. `lock ms` is how late a thread that sleeps 2 ms
+woke because it could not get the interpreter's lock. `stage` is the longest call in progress at the end of the tenth.
+Rows without drops, stalls or growth are omitted (`--all` prints them). Below the table: calls that took more than 20
+ms, and the stacks of all threads whenever the lock or a stage was held for more than 80 ms.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _WATCHED = (
 
 
 class Log:
-    """Calls that took long, and collections, with their times since the start."""
+    """Slow calls and garbage collections, with their times since the start."""
 
     def __init__(self) -> None:
         self.begun_s = time.monotonic()
@@ -97,7 +97,7 @@ class Log:
         setattr(owner, last, timed)
 
     def collected(self, phase: str, info: dict[str, int]) -> None:
-        """Take what the garbage collector says."""
+        """Log a garbage collection; a callback of `gc.callbacks`."""
         now_s = time.monotonic()
         if phase == "start":
             self._collecting_s = now_s
@@ -105,7 +105,7 @@ class Log:
             self.add(f"garbage collection {info['generation']}", self._collecting_s, now_s - self._collecting_s)
 
     def stack(self, why: str) -> None:
-        """Note what all threads do, alike ones together."""
+        """Log the stacks of all threads, equal stacks counted together."""
         frames, found = sys._current_frames(), Counter[str]()
         for thread in threading.enumerate():
             if thread.ident in frames and thread is not threading.current_thread():
@@ -116,7 +116,7 @@ class Log:
 
 
 class Watch:
-    """Looks every 2 ms, and writes a row every tenth of a second."""
+    """Samples every 2 ms, and adds a row every tenth of a second."""
 
     def __init__(self, pipeline: Any, log: Log, device: Any) -> None:
         self.pipeline, self.log, self.rows = pipeline, log, list[dict[str, Any]]()
@@ -139,20 +139,20 @@ class Watch:
 
     def _look(self) -> None:
         late_s = worst_s = 0.0
-        shown_s = told_s = 0.0
+        shown_s = logged_s = 0.0
         worst = ""
         while not self._over.is_set():
             begun_s = time.monotonic()
             time.sleep(_TICK_S)
             now_s = time.monotonic()
             late_s = max(late_s, now_s - begun_s - _TICK_S)
-            for node, one in list(self.pipeline._runners):
+            for one in list(self.pipeline._runners):
                 call = one.call
                 if call is not None and now_s - call[0] > worst_s:
-                    worst_s, worst = now_s - call[0], node.id
+                    worst_s, worst = now_s - call[0], one.node.id
             stalled = now_s - begun_s - _TICK_S > _STALL_S or worst_s > _STALL_S
-            if stalled and now_s - told_s > 0.25 and len(self.log.stacks) < 60:
-                told_s = now_s
+            if stalled and now_s - logged_s > 0.25 and len(self.log.stacks) < 60:
+                logged_s = now_s
                 self.log.stack(f"lock {late_s * 1e3:.0f} ms, {worst or 'no stage'} {worst_s * 1e3:.0f} ms")
             if now_s - shown_s >= _ROW_S:
                 self.rows.append(self._row(now_s, late_s, worst, worst_s))
@@ -170,7 +170,7 @@ class Watch:
             counts.update(Counters.total([state.counters, state.drops]))
             counts["in"] += state.frames
             counts["out"] += state.out
-        for _, one in list(pipeline._runners):
+        for one in list(pipeline._runners):
             counts.update(Counters.total([one.counters]))
         counts["surfaces"] = len(self._surfaces._made)
         new = {
@@ -200,8 +200,7 @@ class Watch:
 
 def plan(args: argparse.Namespace, folder: Path) -> Path:
     """Write the pipeline that `bench gpu --realtime` runs."""
-    from streamkit.bench.clips import lengthen
-    from streamkit.bench.networks import network
+    from streamkit.bench.inputs import lengthen, network
 
     clip = folder / f"clip{args.clip.suffix}"
     lengthen(args.clip, clip, args.frames)
@@ -227,13 +226,13 @@ def show(log: Log, watch: Watch, everything: bool) -> None:
                 f"{row['at_s']:7.2f} {row['lock_ms']:8.1f}  {stage:20} {row['p99_ms']:7.0f} {row['begun']:6} "
                 f"{row['waiting']:8} {row['pool_mb']:8}  {rest}"
             )
-    print("\ncalls over 20 ms: at s, ms, what, thread")
+    print("\ncalls over 20 ms: at s, ms, name, thread")
     for at_s, took_ms, name, thread in sorted(log.calls):
         print(f"{at_s:8.3f} {took_ms:8.1f}  {name}  [{thread}]")
-    print("\ncalls in all: how many, seconds, what")
+    print("\nall calls: number, seconds, name")
     for name, spent_s in sorted(log.spent_s.items(), key=lambda one: -one[1]):
         print(f"{log.total[name]:8} {spent_s:8.2f}  {name}")
-    print("\nwhat the threads did in stalls")
+    print("\nstacks of the threads in stalls")
     for at_s, why, found in log.stacks:
         print(f"{at_s:8.3f}  {why}")
         for where, n in found.items():
@@ -253,8 +252,8 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=6000, help="of the clip, at least")
     parser.add_argument("--set", dest="set_", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--no-collection", action="store_true", help="with the garbage collector turned off")
-    parser.add_argument("--queue", type=int, help="frames of a live source that may wait, not the usual 4")
-    parser.add_argument("--all", action="store_true", help="print rows in which nothing happened too")
+    parser.add_argument("--queue", type=int, help="frames of a live source that may wait; 4 by default")
+    parser.add_argument("--all", action="store_true", help="print all rows")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     from streamkit.config.graph import build

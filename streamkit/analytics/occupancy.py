@@ -75,6 +75,9 @@ class TimeWindows:
         self._sources["from_s"][slot] = begun_s
 
 
+StayKind = Literal["entered", "left", "loitering"]
+
+
 @dataclass(frozen=True, slots=True)
 class Stay:
     """An event of one track in one area.
@@ -91,7 +94,7 @@ class Stay:
         unseen: for `entered`: the track was first seen in the area; for `left`: it was lost there.
     """
 
-    kind: Literal["entered", "left", "loitering"]
+    kind: StayKind
     frame: int
     area: int
     track: int
@@ -200,11 +203,15 @@ class Occupancy:
             slot, seen_s = int(tracks["slot"][row]), float(tracks["seen_s"][row])
             count[slot, one] -= 1
             dwell_s = max(0.0, seen_s - float(tracks["entered_s"][row, one]))
-            yield Stay(
-                "left", frame_of[slot], one, int(tracks["track"][row]), int(tracks["label"][row]),
-                int(count[slot, one]), seen_s, dwell_s, unseen=True,
-            )  # fmt: skip
+            yield self._stay("left", row, frame_of[slot], one, seen_s, dwell_s, unseen=True)
         tracks.forget(gone)
+
+    def _stay(
+        self, kind: StayKind, row: int, frame: int, area: int, at_s: float, dwell_s: float = 0.0, unseen: bool = False
+    ) -> Stay:
+        """Return the event of a stored track, with the present count."""
+        slot, track, label = (int(self.tracks[name][row]) for name in ("slot", "track", "label"))
+        return Stay(kind, frame, area, track, label, int(self.sources["count"][slot, area]), at_s, dwell_s, unseen)
 
     def _seen(self, given: SourceStep, margin: np.ndarray) -> Iterator[Stay]:
         tracks, now_s = self.tracks, given.pts_s[given.frame]
@@ -236,30 +243,23 @@ class Occupancy:
         tracks, count = self.tracks, self.sources["count"]
         for at, area, at_s in zip(ats.tolist(), areas.tolist(), since.tolist(), strict=True):
             row, frame = int(rows[at]), int(given.frame[at])
-            slot, track, label = int(given.slot[frame]), int(given.track[at]), int(given.label[at])
             tracks["inside"][row, area] = enters = not tracks["inside"][row, area]
-            count[slot, area] += 1 if enters else -1
-            now = int(count[slot, area])
+            count[given.slot[frame], area] += 1 if enters else -1
             if enters:
                 tracks["entered_s"][row, area], tracks["reported"][row, area] = at_s, False
-                first = bool(at_s <= tracks["first_s"][row])
-                yield Stay("entered", frame, area, track, label, now, at_s, unseen=first)
+                yield self._stay("entered", row, frame, area, at_s, unseen=bool(at_s <= tracks["first_s"][row]))
             else:
                 dwell_s = max(0.0, at_s - float(tracks["entered_s"][row, area]))
-                yield Stay("left", frame, area, track, label, now, at_s, dwell_s)
+                yield self._stay("left", row, frame, area, at_s, dwell_s)
 
     def _loitering(self, given: SourceStep, rows: np.ndarray, now_s: np.ndarray, after_s: float) -> Iterator[Stay]:
-        tracks, count = self.tracks, self.sources["count"]
+        tracks = self.tracks
         ats, areas = pairs(tracks["inside"][rows] & ~tracks["reported"][rows])
         dwell_s = now_s[ats] - tracks["entered_s"][rows[ats], areas]
         due = (dwell_s >= after_s) & np.isnan(tracks["changed_s"][rows[ats], areas])  # and it is not on its way out
         tracks["reported"][rows[ats[due]], areas[due]] = True
         for at, area, long_s in zip(ats[due].tolist(), areas[due].tolist(), dwell_s[due].tolist(), strict=True):
-            frame = int(given.frame[at])
-            yield Stay(
-                "loitering", frame, area, int(given.track[at]), int(given.label[at]),
-                int(count[given.slot[frame], area]), float(now_s[at]), long_s,
-            )  # fmt: skip
+            yield self._stay("loitering", int(rows[at]), int(given.frame[at]), area, float(now_s[at]), long_s)
 
     def _crowds(self, given: SourceStep, more_than: int) -> Iterator[Crowd]:
         sources, slot = self.sources, given.slot

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import orjson
 
-from streamkit.batch.textpart import TextPart
+from streamkit.batch.formats import TextPart
 from streamkit.core.data import Detections, Frame
 from streamkit.core.errors import OutputError
 from streamkit.core.records import numbers_of, points_of

@@ -1,61 +1,31 @@
-"""The data set's sinks, which replace a pipeline's own: a file's parts appear when its video has ended."""
+"""The data set's Parquet sink: collects the rows of a file by batch, and writes them as Arrow tables.
+
+Python's cost per frame limits the number of files at once: a batch becomes columns once, each frame keeps only the
+bounds of its rows, and Arrow arrays are made per row group.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from streamkit.batch.dataset_sinks import SinkSpec, wire
-from streamkit.batch.formats import kinds
-from streamkit.batch.job import BatchSettings
-from streamkit.batch.parts import FORMATS, check_formats
-from streamkit.batch.rows import ObjectCollector, Span, event_row, frame_row, spans, spans_of
-from streamkit.batch.tables import DatasetTables, tables_of
-from streamkit.config.plan import Graph
-from streamkit.core.data import Batch, Frame
+import numpy as np
+
+from streamkit.batch.tables import DatasetTables, ObjectColumn, others_of
+from streamkit.core.data import Batch, Detections, Event, Frame
+from streamkit.core.errors import OutputError, describe
+from streamkit.core.records import as_json, numbers_of
 from streamkit.core.stage import Sink
 from streamkit.io.parquet_file import TableFile, arrow
 
+ROWS = 1 << 16
+HEAVY_ROWS = 1 << 13  # where a row has a mask or a vector
 _EVENTS = 1 << 14  # events and frames held until they are a row group
-
-
-def attach(graph: Graph, settings: BatchSettings, names: Mapping[str, str] | None = None) -> Graph:
-    """The pipeline with the data set's sinks in place of its own; stages that only those read are removed.
-
-    The sinks read where the YAML's record sinks (`jsonl`, `csv`) read, or else at its last stages. A source's id must
-    be its job's key.
-
-    Args:
-        graph: the pipeline.
-        settings: the output folder and formats.
-        names: the name of each file by its key, for the column `source`; the worker fills it. A missing key is its own
-            name.
-
-    Raises:
-        ConfigError: a format does not exist.
-        MissingPackage: `parquet` needs pyarrow.
-    """
-    asked, tables = check_formats(settings.formats), tables_of(graph)
-    found: list[SinkSpec] = []
-    known: Mapping[str, str] = {} if names is None else names
-    for name in asked:
-        if name == "video":
-            continue
-        folder, suffix = next(iter(FORMATS[name].items()))
-        options = {"path": str(settings.out / folder / f"{{source}}{suffix}"), "names": known}
-        if name == "parquet":
-            arrow()
-            found.append(SinkSpec(f"dataset.{name}", DataSet, {**options, "tables": tables}))
-        else:
-            kind = kinds()[name]
-            tracked = any(column.name == "track_id" for column in tables.columns)
-            more: dict[str, Any] = {"labels": tables.labels} if name == "coco" else {}
-            if name == "mot":
-                more["tracked"] = tracked
-            found.append(SinkSpec(f"dataset.{name}", kind, {**options, **more}))
-    return wire(graph, found, video=str(settings.out / "video") if "video" in asked else None)
+_LOOSE = 256  # frames after which a file's rows are copied out of the batches that it shares with others
+_HEAVY = ("mask", "vector", "points")
 
 
 @dataclass(eq=False)
@@ -131,3 +101,221 @@ class DataSet(Sink):
         """Discard incomplete parts."""
         for file in self._files.values():
             file.discard()
+
+
+# --------------------------------------------------------------------------------------------------------- objects
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """The objects that one detector found in a batch, in frame order.
+
+    Attributes:
+        stage: the detector's id.
+        index: (n,) int32, the frame's index in its source.
+        damaged: (n,) bool, whether the frame's data was damaged.
+        pts_s: (n,) float64, seconds.
+        numbers: (n, 5) float64, as from `records.numbers_of`.
+        table: all columns.
+    """
+
+    stage: str
+    index: np.ndarray
+    damaged: np.ndarray
+    pts_s: np.ndarray
+    numbers: np.ndarray
+    table: Detections
+
+
+Span = tuple[Chunk, int, int]
+"""Some frame's rows of a chunk: from, to."""
+
+
+def spans(batch: Batch) -> list[list[Span]]:
+    """The rows of each frame of a batch, by detector."""
+    found: list[list[Span]] = [[] for _ in batch.frames]
+    for stage in batch.tables:
+        table, ends = batch.table(stage).by_frame(len(batch.frames))
+        if not len(table):
+            continue
+        chunk = _chunk(stage, table, batch.frames)
+        for mine, (begin, end) in zip(found, itertools.pairwise(ends), strict=True):
+            if end > begin:
+                mine.append((chunk, begin, end))
+    return found
+
+
+def spans_of(frame: Frame) -> list[Span]:
+    """The rows of a frame that has its own tables."""
+    return [
+        (_chunk(stage, table, [frame]), 0, len(table)) for stage, table in frame.tables.items() if len(table)
+    ]  # fmt: skip
+
+
+def _chunk(stage: str, table: Detections, frames: Sequence[Frame]) -> Chunk:
+    rows = table.batch_row
+    index = np.array([frame.index for frame in frames], np.int32)[rows]
+    damaged = np.array([frame.damaged for frame in frames], bool)[rows]
+    pts_s = np.array([round(frame.pts_s, 6) for frame in frames], np.float64)[rows]
+    return Chunk(stage, index, damaged, pts_s, numbers_of(table, frames), table)
+
+
+class ObjectCollector:
+    """Collects the objects of one file.
+
+    Args:
+        tables: the pipeline's tables and columns.
+        schema: Arrow schema of the table of objects.
+        key: the file's key.
+        source: the file's name.
+
+    Attributes:
+        rows: number of collected rows.
+        full: whether they fill a row group.
+    """
+
+    def __init__(self, tables: DatasetTables, schema: Any, key: str, source: str) -> None:
+        self._tables, self._schema, self._key, self._source = tables, schema, key, source
+        self._most = HEAVY_ROWS if any(column.kind in _HEAVY for column in tables.columns) else ROWS
+        self._spans: dict[str, list[tuple[int, Span]]] = {}
+        self._copied: dict[str, list[tuple[np.ndarray, Chunk]]] = {}
+        self._frames = self.rows = self._loose = 0
+
+    def add(self, frame: list[Span]) -> int:
+        """Add a frame's rows; return their number."""
+        before = self.rows
+        for span in frame:
+            self._spans.setdefault(span[0].stage, []).append((self._frames, span))
+            self.rows += span[2] - span[1]
+        self._frames += 1
+        self._loose += len(frame)
+        if self._loose >= _LOOSE:
+            self._copy()
+        return self.rows - before
+
+    @property
+    def full(self) -> bool:
+        """Whether the rows fill a row group."""
+        return self.rows >= self._most
+
+    def take(self) -> Any:
+        """Return the collected rows as an Arrow table, in frame order, and start over."""
+        pa = arrow()
+        self._copy()
+        held = [one for stage in self._copied.values() for one in stage]
+        alike = itertools.groupby((chunk for _, chunk in held), lambda chunk: (chunk.stage, _form(chunk.table)))
+        tables = [self._table(_stacked(list(group))) for _, group in alike]
+        made = pa.concat_tables(tables) if tables else self._schema.empty_table()
+        if len(self._copied) > 1:
+            made = made.take(np.argsort(np.concatenate([frames for frames, _ in held]), kind="stable"))
+        self._copied, self.rows, self._frames = {}, 0, 0
+        return made.combine_chunks()
+
+    def _copy(self) -> None:
+        """Copy the rows of this file out of the batches, so that their other rows can be freed."""
+        for stage, held in self._spans.items():
+            frames = np.repeat([number for number, _ in held], [end - begin for _, (_, begin, end) in held])
+            alike = itertools.groupby(_joined(span for _, span in held), lambda span: _form(span[0].table))
+            begin = 0
+            for _, group in alike:
+                chunk = _stacked([_cut(span) for span in group])
+                end = begin + len(chunk.index)
+                self._copied.setdefault(stage, []).append((frames[begin:end], chunk))
+                begin = end
+        self._spans, self._loose = {}, 0
+
+    def _table(self, chunk: Chunk) -> Any:
+        pa, table, n = arrow(), chunk.table, len(chunk.table)
+        numbers = chunk.numbers.astype(np.float32)
+        columns: dict[str, Any] = {
+            "key": pa.repeat(self._key, n),
+            "source": pa.repeat(self._source, n),
+            "frame": pa.array(chunk.index),
+            "damaged": pa.array(chunk.damaged),
+            "pts_s": pa.array(chunk.pts_s),
+            "stage": pa.repeat(chunk.stage, n),
+            "label": _labels(table),
+            "class_id": pa.array(table.class_id),
+            "score": pa.array(numbers[:, 4]),
+            **{name: pa.array(numbers[:, i]) for i, name in enumerate(("x1", "y1", "x2", "y2"))},
+        }
+        for column in self._tables.columns:
+            columns[column.name] = _array(column, table, n)
+        if self._tables.others:
+            known = [*self._schema.names, *table.private]
+            columns["extra"] = pa.array(others_of(table.extra, known, n), pa.string())
+        return pa.Table.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
+
+
+def _array(column: ObjectColumn, table: Detections, rows: int) -> Any:
+    values = table.track_id if column.name == "track_id" else table.extra.get(column.name)
+    if values is None:
+        return column.nulls(rows)
+    try:
+        return column.array(values).cast(column.type)
+    except (TypeError, ValueError, NotImplementedError, AttributeError) as error:
+        form = f"{getattr(values, 'dtype', type(values).__name__)}{list(np.shape(values)[1:]) or ''}"
+        raise OutputError(
+            f"the column {column.name} cannot be written as {column.kind}: its values are {form}; {describe(error)}"
+        ) from error
+
+
+def _labels(table: Detections) -> Any:
+    pa, names = arrow(), table.labels
+    codes = pa.array(table.class_id, mask=(table.class_id < 0) | (table.class_id >= len(names)))
+    return pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.string())).dictionary_decode()
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Merge consecutive spans of one chunk, as in most batches."""
+    made: list[Span] = []
+    for chunk, begin, end in spans:
+        if made and made[-1][0] is chunk and made[-1][2] == begin:
+            made[-1] = chunk, made[-1][1], end
+        else:
+            made.append((chunk, begin, end))
+    return made
+
+
+def _form(table: Detections) -> Any:
+    """What tables must share to be concatenated: labels, private columns, and the shapes of their columns."""
+    return table.labels, table.private, {name: column.shape[1:] for name, column in table.extra.items()}
+
+
+def _cut(span: Span) -> Chunk:
+    chunk, begin, end = span
+    if end - begin == len(chunk.index):
+        return chunk
+    arrays = {name: getattr(chunk, name)[begin:end] for name in _ARRAYS}
+    return Chunk(chunk.stage, table=chunk.table[begin:end], **arrays)
+
+
+def _stacked(chunks: list[Chunk]) -> Chunk:
+    if len(chunks) == 1:
+        return chunks[0]
+    arrays: dict[str, Any] = {name: np.concatenate([getattr(one, name) for one in chunks]) for name in _ARRAYS}
+    return Chunk(chunks[0].stage, table=Detections.concat([one.table for one in chunks]), **arrays)
+
+
+_ARRAYS = ("index", "damaged", "pts_s", "numbers")
+
+
+# --------------------------------------------------------------------------------------------------- events and frames
+
+
+def event_row(event: Event, key: str, source: str) -> dict[str, Any]:
+    """A row of the table of events."""
+    return {
+        "key": key, "source": source, "frame": event.frame, "pts_s": round(event.pts_s, 6), "stage": event.stage,
+        "kind": event.kind, "track_id": event.track_id, "data": as_json(event.data).decode() if event.data else None,
+    }  # fmt: skip
+
+
+def frame_row(frame: Frame, objects: int, key: str, source: str) -> dict[str, Any]:
+    """A row of the table of frames."""
+    return {
+        "key": key, "source": source, "frame": frame.index, "pts_s": round(frame.pts_s, 6), "width": frame.width,
+        "height": frame.height, "objects": objects, "error": frame.error,
+        "damaged": frame.damaged,
+        "facts": as_json(frame.facts).decode() if frame.facts else None,
+    }  # fmt: skip

@@ -8,13 +8,13 @@ import os
 import shutil
 import socket
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from streamkit.batch.identity import differences, pipeline_key
-from streamkit.batch.parts import FILES, FOLDERS, TOGETHER, found, is_whole, leftovers, row_path
+from streamkit.batch.parts import FILES, FOLDERS, TOGETHER, found, is_whole, leftovers, row_path, unlink
 from streamkit.batch.tables import files_schema
 from streamkit.core.errors import ConfigError
 from streamkit.io.outputs import PartFile, output_error, settle
@@ -23,7 +23,7 @@ from streamkit.io.parquet_file import arrow
 MANIFEST = "streamkit.json"
 LOCK = ".streamkit.lock"
 SCHEMA = "streamkit-dataset/1"
-_TOLD = 6
+_SHOWN = 6
 
 
 def manifest(out: Path) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class FileRow(NamedTuple):
 
 
 Seen = dict[str, tuple[tuple[int, int], FileRow]]
-"""By key, which file holds the row and when it was changed, and what it says."""
+"""By key, the inode and modification time of the row's file, and the row."""
 
 
 def statuses(out: Path, seen: Seen | None = None) -> dict[str, str]:
@@ -97,8 +97,8 @@ def _row(path: str) -> FileRow:
         if not about.num_rows:
             return FileRow()
         found = (about.row_group(0).column(names.index(name)).statistics for name in FileRow._fields)
-        status, way, size = (one.min if one is not None and one.has_min_max else None for one in found)
-        return FileRow(str(status), str(way or ""), None if size is None else int(size))
+        status, place, size = (one.min if one is not None and one.has_min_max else None for one in found)
+        return FileRow(str(status), str(place or ""), None if size is None else int(size))
     except (OSError, ValueError):
         return FileRow()
 
@@ -132,7 +132,7 @@ class Folder:
         try:
             out.mkdir(parents=True, exist_ok=True)
             self._lock = _locked(out)
-            self._check(overwrite)  # once more: somebody else may have been at it meanwhile
+            self._check(overwrite)  # once more: another run may have written to it meanwhile
             self._begin()
         except OSError as error:
             self.close()
@@ -151,7 +151,7 @@ class Folder:
 
     def clear(self, key: str) -> None:
         """Remove a file's row and then all its parts. Raises OutputError."""
-        self._unlink([row_path(self.out, key), *(path for other, path in found(self.out) if other == key)])
+        unlink([row_path(self.out, key), *(path for other, path in found(self.out) if other == key)])
 
     def paths(self) -> dict[str, str]:
         """The path of each file that has a row, by key."""
@@ -188,9 +188,9 @@ class Folder:
             )
         before = manifest(self.out)
         if before["pipeline"] != self.pipeline and not overwrite:
-            told = differences(before["identity"], self.identity) or ["the description was changed"]
+            changed = differences(before["identity"], self.identity) or ["the description was changed"]
             raise ConfigError(
-                f"{self.out} is the data set of another pipeline: {_some(told, '; ')}. "
+                f"{self.out} is the data set of another pipeline: {_some(changed, '; ')}. "
                 "Give another --out, or --overwrite to discard the results and start over"
             )
 
@@ -198,7 +198,7 @@ class Folder:
         """Make the folder this pipeline's, and remove incomplete results."""
         path = self.out / MANIFEST
         if not path.exists() or manifest(self.out)["pipeline"] != self.pipeline:
-            self._wipe()  # killed before the next lines, the folder is still the other pipeline's
+            self._wipe()  # if killed before the next lines, the folder still belongs to the other pipeline
             text = json.dumps({"schema": SCHEMA, "pipeline": self.pipeline, "identity": self.identity}, indent=1)
             file = PartFile(path)
             file.begin().write_text(text + "\n", encoding="utf-8")
@@ -207,13 +207,14 @@ class Folder:
         (self.out / FILES).mkdir(exist_ok=True)
         kept = statuses(self.out, self._seen)
         self.broken = self._no_longer_whole(kept)
-        self._unlink(row_path(self.out, key) for key in self.broken)  # before their parts, as in `clear`
+        unlink(row_path(self.out, key) for key in self.broken)  # before their parts, as in `clear`
         kept = {key: status for key, status in kept.items() if key not in self.broken}
         stray = [part for key, part in found(self.out) if kept.get(key) != "done"]
         whole = [part for name in (MANIFEST, TOGETHER) for part in self.out.glob(f".{name}.*.part")]
-        left = [*leftovers(self.out), *whole, *self._unreadable(kept)]
+        unreadable = [path for path in (self.out / FILES).glob("*.parquet") if path.stem not in {*kept, "empty"}]
+        left = [*leftovers(self.out), *whole, *unreadable]
         self.swept = len(stray) + len(left)
-        self._unlink([*left, *stray])
+        unlink([*left, *stray])
 
     def _no_longer_whole(self, kept: Mapping[str, str]) -> list[str]:
         """Files with a part that was truncated, changed or removed since they were done."""
@@ -228,24 +229,10 @@ class Folder:
         return [key for key in done if key in damaged or self._seen[key][1].parts_bytes not in (None, sizes[key])]
 
     def _wipe(self) -> None:
-        for name in (FILES, *FOLDERS):  # the rows first: from then on nothing counts as done
+        for name in (FILES, *FOLDERS):  # the rows first: without them no file counts as done
             if (self.out / name).is_dir():
                 shutil.rmtree(self.out / name)
         (self.out / TOGETHER).unlink(missing_ok=True)
-
-    def _rows(self) -> list[Path]:
-        return sorted((self.out / FILES).glob("*.parquet"))
-
-    def _unreadable(self, kept: Mapping[str, str]) -> list[Path]:
-        return [path for path in self._rows() if path.stem not in kept and path.stem != "empty"]
-
-    @staticmethod
-    def _unlink(paths: Iterable[Path]) -> None:
-        for path in paths:
-            try:
-                path.unlink(missing_ok=True)
-            except OSError as error:
-                raise output_error(path, error) from error
 
 
 def _locked(out: Path) -> BinaryIO:
@@ -258,7 +245,7 @@ def _locked(out: Path) -> BinaryIO:
         who = file.read(200).decode("utf-8", "replace").strip()
         file.close()
         raise ConfigError(
-            f"another run writes into {out}{f' ({who})' if who else ''}; wait for its end, or give another --out"
+            f"another run writes into {out}{f' ({who})' if who else ''}; wait until it ends, or give another --out"
         ) from None
     except OSError:
         file.close()
@@ -270,5 +257,5 @@ def _locked(out: Path) -> BinaryIO:
 
 
 def _some(words: list[str], between: str = ", ") -> str:
-    more = len(words) - _TOLD
-    return between.join(words[:_TOLD]) + (f"{between}and {more} more" if more > 0 else "")
+    more = len(words) - _SHOWN
+    return between.join(words[:_SHOWN]) + (f"{between}and {more} more" if more > 0 else "")

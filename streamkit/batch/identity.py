@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from streamkit import __version__
-from streamkit.batch.dataset_sinks import PREFIX
 from streamkit.batch.job import BatchSettings, VideoFile
+from streamkit.batch.pipeline import PREFIX, attach
 from streamkit.config.plan import Graph, Node
 
 _CARD = ("task", "family", "input", "labels", "score", "iou", "skeleton")
@@ -35,8 +35,6 @@ def pipeline_identity(graph: Graph, settings: BatchSettings) -> dict[str, Any]:
     Raises:
         ConfigError: a model's file is missing, or a format does not exist.
     """
-    from streamkit.batch.dataset import attach
-
     kept = attach(graph, settings)
     ids = {node.table for node in kept.nodes.values()}
     own = [node for node in kept.nodes.values() if node.id.startswith(f"{PREFIX}.")]
@@ -57,7 +55,7 @@ def pipeline_identity(graph: Graph, settings: BatchSettings) -> dict[str, Any]:
         "models": dict(_models(kept)),
         "plugins": dict(_plugins(kept)),
         **({"strict": True} if settings.strict else {}),
-        "look": dataclasses.asdict(settings.look),
+        "look": dataclasses.asdict(settings.selection),
         "formats": sorted(settings.formats),
         "records": {
             node.id.removeprefix(f"{PREFIX}."): {
@@ -91,34 +89,24 @@ def file_key(file: VideoFile, pipeline: str, *, path: bool = False) -> str:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The differences between two identities, one phrase each."""
-    before, now = dict(_leaves(old)), dict(_leaves(new))
-    told = []
-    for name in dict.fromkeys([*before, *now]):
-        was, is_ = before.get(name), now.get(name)
-        if was == is_:
-            continue
-        if name not in now:
-            told.append(f"{name} was {_short(was)} and is not set now")
-        elif name not in before:
-            told.append(f"{name} is {_short(is_)} and was not set")
-        else:
-            told.append(f"{name} was {_short(was)} and is {_short(is_)}")
-    return _summed(told, old, new)
-
-
-def _summed(told: list[str], old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Replace the differences inside an added or removed stage, model or plugin by a single phrase."""
-    if old.get("formats") != new.get("formats"):
-        told = [one for one in told if not one.startswith("records.")]
+    """The differences between two identities, one phrase each; one for a whole stage, model or plugin."""
+    old, new, whole = dict(old), dict(new), list[str]()
     for part in ("stages", "models", "plugins"):
-        was, is_ = old.get(part, {}), new.get(part, {})
-        for name, word in [(n, "is new") for n in is_ if n not in was] + [(n, "is gone") for n in was if n not in is_]:
-            told = [
-                one for one in told if not one.startswith(f"{part}.{name}.") and not one.startswith(f"{part}.{name} ")
-            ]
-            told.append(f"{part}.{name} {word}")
-    return told
+        was, now = old.get(part, {}), new.get(part, {})
+        whole += [f"{part}.{name} is new" for name in now if name not in was]
+        whole += [f"{part}.{name} was removed" for name in was if name not in now]
+        old[part], new[part] = ({name: one[name] for name in one if name in was and name in now} for one in (was, now))
+    if old.get("formats") != new.get("formats"):
+        old["records"] = new["records"] = None
+    before, after, found = dict(_leaves(old)), dict(_leaves(new)), []
+    for name in dict.fromkeys([*before, *after]):
+        if name not in after:
+            found.append(f"{name} was {_short(before[name])} and is no longer set")
+        elif name not in before:
+            found.append(f"{name} is {_short(after[name])} and was not set")
+        elif before[name] != after[name]:
+            found.append(f"{name} was {_short(before[name])} and is {_short(after[name])}")
+    return found + whole
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -16,8 +16,6 @@ from streamkit.core.errors import ConfigError
 from streamkit.media.find import VIDEOS, natural
 from streamkit.media.uris import is_path, local_path, mask
 
-_WILD = frozenset("*?[")
-
 
 def find(
     patterns: Sequence[str], out: Path | None = None, say: Callable[[str], None] = lambda text: None
@@ -61,9 +59,9 @@ def _outside(out: Path | None, files: list[VideoFile], say: Callable[[str], None
     home = os.path.realpath(out)
     left = [file for file in files if not (is_path(file.uri) and _lies_in(home, file.uri))]
     if not left:
-        raise ConfigError(f"all that is found lies in {out}, which is this run's own output; name other files")
+        raise ConfigError(f"all files found are in {out}, the output folder of this run; name other files")
     if count := len(files) - len(left):
-        say(f"{count:,} file{'s' * (count > 1)} in {out} left out: that is this run's own output")
+        say(f"{count:,} file{'s' * (count > 1)} in {out} skipped: it is the output folder of this run")
     return left
 
 
@@ -74,7 +72,9 @@ def _lies_in(folder: str, path: str) -> bool:
 
 
 def _is_list(pattern: str) -> bool:
-    return pattern.startswith("@") or (is_path(pattern) and pattern.lower().endswith(".txt") and not _wild(pattern))
+    return pattern.startswith("@") or (
+        is_path(pattern) and pattern.lower().endswith(".txt") and not remote.is_wild(pattern)
+    )
 
 
 def _listed(pattern: str) -> Iterator[VideoFile]:
@@ -86,21 +86,21 @@ def _listed(pattern: str) -> Iterator[VideoFile]:
     except OSError as error:
         raise ConfigError(f"the list {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{path} is no list of files: it is not a text in UTF-8") from None
+        raise ConfigError(f"{path} is not a list of files: it is not UTF-8 text") from None
     entries = [line for line in lines if line and not line.startswith("#")]
     if not entries:
         raise ConfigError(f"the list {path} is empty")
     missing = []
     for entry in entries:
         files = list(_named(entry))
-        if not files and is_path(entry) and not _wild(entry):
+        if not files and is_path(entry) and not remote.is_wild(entry):
             missing.append(_gone(entry))
         elif not files:
             raise ConfigError(f"{mask(entry)}, in the list {path}: {_nothing(entry)}")
         yield from files
     if len(missing) == len(entries):
-        here = os.getcwd()
-        raise ConfigError(f"none of the {len(entries)} files in the list {path} is there, seen from {here}")
+        count = len(entries)
+        raise ConfigError(f"none of the {count} files in the list {path} exists, relative to {os.getcwd()}")
     yield from missing
 
 
@@ -111,7 +111,7 @@ def _named(pattern: str) -> Iterator[VideoFile]:
     path = os.path.expanduser(local_path(pattern))
     if os.path.isdir(path) and (Path(path).suffix.lower() not in VIDEOS or _any_video(path)):
         yield from (_file(one, path) for one in _inside(path))
-    elif _wild(path) and not os.path.lexists(path):
+    elif remote.is_wild(path) and not os.path.lexists(path):
         root, anything = _root(path), Path(path).suffix.lower() in ("", ".*")
         for one in glob.iglob(path, recursive=True):
             if _video(one) if anything or os.path.isdir(one) else True:
@@ -139,12 +139,12 @@ def _inside(folder: str) -> Iterator[str]:
 
 
 def _barred(pattern: str) -> list[str]:
-    """Folders on a pattern's way that may not be read; `glob` skips them silently."""
+    """Folders on the path of a pattern that may not be read; `glob` skips them silently."""
     parts = Path(pattern).parts
-    first = next(n for n, part in enumerate(parts) if _wild(part))
+    first = len(remote.before_wildcard(parts))
     needs = Counter[int]()
     for n, part in enumerate(parts[first:], first):
-        needs[n + (part == "**")] |= os.R_OK if _wild(part) else os.X_OK
+        needs[n + (part == "**")] |= os.R_OK if remote.is_wild(part) else os.X_OK
     return sorted(place for n, need in needs.items() for place in _folders(parts[:n]) if not os.access(place, need))
 
 
@@ -165,7 +165,7 @@ def _video(path: str) -> bool:
 
 def _file(path: str, root: str) -> VideoFile:
     """The file at a path, named by its path relative to `root`."""
-    # two ways to one folder are one file; two links in it are two
+    # two paths to one folder name one file; two links in a folder are two files
     uri = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     name = printable(PurePosixPath(os.path.relpath(path, root or ".")).as_posix())
     try:
@@ -180,15 +180,10 @@ def _gone(path: str) -> VideoFile:
     return _file(absolute, os.path.dirname(absolute))
 
 
-def _wild(pattern: str) -> bool:
-    return any(one in _WILD for one in pattern)
-
-
 def _root(pattern: str) -> str:
     """The folders of a pattern before its first wildcard."""
-    parts = Path(pattern).parts
-    count = next(n for n, part in enumerate(parts) if _wild(part))
-    return str(Path(*parts[:count])) if count else ""
+    parts = remote.before_wildcard(Path(pattern).parts)
+    return str(Path(*parts)) if parts else ""
 
 
 def _distinct(files: list[VideoFile]) -> list[VideoFile]:
@@ -204,16 +199,16 @@ def _whole_way(uri: str) -> str:
 def _nothing(pattern: str) -> str:
     """Why a pattern matches nothing."""
     path = os.path.expanduser(local_path(pattern))
-    root = "" if not is_path(pattern) else _root(path) if _wild(path) else path
+    root = "" if not is_path(pattern) else _root(path) if remote.is_wild(path) else path
     if root and (barred := _closed(root)):
-        return f"no permission to look into the folder {barred}"
-    if is_path(pattern) and not _wild(path):
+        return f"no permission to read the folder {barred}"
+    if is_path(pattern) and not remote.is_wild(path):
         if os.path.isdir(path):
-            return "the folder holds no file that ends like a video's, such as .mp4 or .mkv, at any depth"
+            return "the folder has no file with a video extension such as .mp4 or .mkv, at any depth"
         return "there is no such file or folder"
     if root and not os.path.isdir(root):
         return f"there is no folder {root}"
-    hint = "" if not is_path(pattern) or "**" in pattern else "; ** stands for any number of folders"
+    hint = "" if not is_path(pattern) or "**" in pattern else "; ** matches any number of folders"
     return f"the pattern matches no video{hint}"
 
 

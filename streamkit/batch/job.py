@@ -67,9 +67,16 @@ class FrameSelection:
             raise ConfigError(f"--end must be after --start, got start {self.start_s:g} s and end {self.end_s:g} s")
         if self.keyframes and self.every > 1:
             raise ConfigError(
-                f"--every must be 1 with --keyframes, got {self.every}: keyframes are numbered among all pictures; "
-                "--fps thins them out"
+                f"--every must be 1 with --keyframes, got {self.every}: keyframes are numbered among all frames; "
+                "use --fps to sample them"
             )
+
+    def length_s(self, duration_s: float | None) -> float:
+        """Seconds of a video of this duration that are processed; 0 if the duration is unknown."""
+        if duration_s is None:
+            return 0.0
+        end_s = duration_s if self.end_s is None else min(self.end_s, duration_s)
+        return max(0.0, end_s - self.start_s)
 
     def misses(self, duration_s: float | None, fps: float | None) -> bool:
         """Whether a video ends before `start_s`; False if its duration is unknown.
@@ -90,7 +97,7 @@ class BatchSettings:
         overrides: names and values of `--set`.
         out: the output folder.
         formats: output formats: parquet, jsonl, csv, coco, mot, video.
-        look: which frames to process.
+        selection: which frames to process.
         strict: whether a file with damaged frames fails as a whole, without rows.
     """
 
@@ -98,7 +105,7 @@ class BatchSettings:
     overrides: tuple[tuple[str, str], ...]
     out: Path
     formats: tuple[str, ...]
-    look: FrameSelection
+    selection: FrameSelection
     strict: bool = False
 
 

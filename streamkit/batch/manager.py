@@ -7,56 +7,190 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from streamkit.batch.job import BatchJob, Outcome, VideoFile
-from streamkit.batch.summary import RunCounts
-from streamkit.batch.work_estimate import WorkEstimate
 from streamkit.batch.worker_pool import WorkerDied, WorkerPool, WorkerState
 from streamkit.core.errors import OutputError
+from streamkit.runtime.execution.future import Stopped, ThreadFuture
 
-_LOOK_S = 0.5
+_POLL_S = 0.5
+_PROBED = 100
+"""Headers that are read, about 3 ms each, of files of all sizes; the others are estimated from those of their size."""
+_CLOSE_S = 2.0
+"""How long to wait for a file system that does not respond."""
+
+
+@dataclass(slots=True)
+class RunCounts:
+    """Counts of a run.
+
+    Attributes:
+        files: all files found.
+        done: files finished in this run.
+        failed: files that failed in this run.
+        skipped: files that an earlier run had done.
+        failed_before: files that failed in an earlier run.
+        left: files that a stopped run did not reach.
+        retries: tries after the first.
+        video_s: seconds of processed video.
+        frames: number of processed frames.
+        objects: number of detected objects.
+        failed_frames: frames on which a stage failed, in files that are done.
+        damaged_files: files that are done and have damaged frames.
+        damaged_frames: number of damaged frames in those.
+        seconds: duration of the run.
+        causes: failed files by category.
+        failures: outcomes of the failed files.
+        workers_lost: lost workers by how they ended.
+    """
+
+    files: int = 0
+    done: int = 0
+    failed: int = 0
+    skipped: int = 0
+    failed_before: int = 0
+    left: int = 0
+    retries: int = 0
+    video_s: float = 0.0
+    frames: int = 0
+    objects: int = 0
+    failed_frames: int = 0
+    damaged_files: int = 0
+    damaged_frames: int = 0
+    seconds: float = 0.0
+    causes: Counter[str] = field(default_factory=Counter)
+    failures: list[Outcome] = field(default_factory=list)
+    workers_lost: Counter[str] = field(default_factory=Counter)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a finished file."""
+        if outcome.status == "failed":
+            self.failed += 1
+            self.causes[outcome.cause_kind] += 1
+            self.failures.append(outcome)
+            return
+        self.done += 1
+        self.video_s += outcome.duration_s
+        self.frames += outcome.frames
+        self.objects += outcome.objects
+        self.failed_frames += outcome.facts.get("failed_frames", 0)
+        damaged = outcome.facts.get("damaged_frames", 0)
+        self.damaged_files += damaged > 0
+        self.damaged_frames += damaged
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a file or frame failed, now or before; otherwise 0."""
+        return int(bool(self.failed or self.failed_before or self.failed_frames))
+
+    @property
+    def speed(self) -> float:
+        """Seconds of video per second."""
+        return self.video_s / self.seconds if self.seconds else 0.0
+
+
+class WorkEstimate:
+    """The work of the files, and how much of it is done.
+
+    Bytes alone are misleading: a second of MJPEG has thirty times as many as one of AV1, but takes as long.
+
+    Args:
+        jobs: all jobs, the largest first.
+        seconds: returns how much of a file is processed, by its header, in seconds; 0 if that is unknown.
+    """
+
+    def __init__(self, jobs: Sequence[BatchJob], seconds: Callable[[VideoFile], float] | None) -> None:
+        self._jobs, self._done = list(jobs), list[BatchJob]()
+        sizes = [job.file.size for job in self._jobs if job.file.size is not None]
+        usual = sum(sizes) / max(1, len(sizes))  # for files of unknown size
+        self._known = {
+            job.key: float(max(1, usual if job.file.size is None else job.file.size)) for job in self._jobs
+        }  # fmt: skip
+        self._total, self._sum = sum(self._known.values()), 0.0
+        self._later = None if seconds is None or not jobs else ThreadFuture(lambda stop: self._probed(seconds, stop))
+
+    def of(self, job: BatchJob) -> float:
+        """The work of a file: bytes, or seconds once headers are read."""
+        return self._known.get(job.key, 0.0)
+
+    @property
+    def total(self) -> float:
+        """The work of all files."""
+        if self._later is not None and self._later.ready:
+            self._known, self._later = self._later.result(), None
+            self._total, self._sum = sum(self._known.values()), sum(map(self.of, self._done))
+        return self._total
+
+    @property
+    def done(self) -> float:
+        """The work of the finished files."""
+        return self._sum
+
+    def add(self, job: BatchJob) -> None:
+        """Count a file as finished."""
+        self._done.append(job)
+        self._sum += self.of(job)
+
+    def close(self) -> None:
+        """Stop reading headers."""
+        if self._later is not None:
+            self._later.leave(_CLOSE_S)
+
+    def _probed(self, seconds: Callable[[VideoFile], float], stop: Stopped) -> dict[str, float]:
+        """Seconds of every file, scaled from the sampled file that is next in size."""
+        step = max(1, -(-len(self._jobs) // _PROBED))
+        found: dict[str, float] = {}
+        for first in range(0, len(self._jobs), step):
+            if stop():
+                return self._known
+            like = self._jobs[min(first + step // 2, len(self._jobs) - 1)]
+            per_byte = seconds(like.file) / self._known[like.key]
+            for job in self._jobs[first : first + step]:
+                found[job.key] = per_byte * self._known[job.key]
+        return found if any(found.values()) else self._known
 
 
 class Manager:
     """One run over many files.
 
     Args:
-        crew: the workers.
+        pool: the workers.
         jobs: the files to process.
         commit: records the result of a file; only then is it done.
         retries: how often a failed file is retried, if a retry may help.
         skipped: number of files that were done before.
         failed_before: number of files that failed before.
-        look: called about twice a second, to show progress.
+        on_progress: called about twice a second, to show progress.
         seconds: returns how much of a file is processed, by its header, to estimate the time left; None uses bytes.
     """
 
     def __init__(
         self,
-        crew: WorkerPool,
+        pool: WorkerPool,
         jobs: Iterable[BatchJob],
         commit: Callable[[Outcome], None],
         *,
         retries: int = 1,
         skipped: int = 0,
         failed_before: int = 0,
-        look: Callable[[Manager], None] = lambda manager: None,
+        on_progress: Callable[[Manager], None] = lambda manager: None,
         seconds: Callable[[VideoFile], float] | None = None,
     ) -> None:
-        self._crew, self._commit, self._retries, self._look = crew, commit, retries, look
-        self._work = deque(sorted(jobs, key=_by_size, reverse=True))
+        self._pool, self._commit, self._retries, self._on_progress = pool, commit, retries, on_progress
+        by_size = sorted(jobs, key=lambda job: math.inf if job.file.size is None else job.file.size, reverse=True)
+        self._work = deque(by_size)
         self._suspects: deque[BatchJob] = deque()
         self._alone: set[str] = set()
-        self._in_hand: dict[str, BatchJob] = {}
+        self._assigned: dict[str, BatchJob] = {}
         self._begun_s: float | None = None
-        self._last_look_s = 0.0
-        before = skipped + failed_before
-        self.tally = RunCounts(files=len(self._work) + before, skipped=skipped, failed_before=failed_before)
+        self._last_shown_s = 0.0
+        found = len(self._work) + skipped + failed_before
+        self.counts = RunCounts(files=found, skipped=skipped, failed_before=failed_before)
         self._todo = len(self._work)
-        self._lengths = WorkEstimate(self._work, seconds)
+        self._estimate = WorkEstimate(self._work, seconds)
         self.stopping = False
 
     def run(self) -> RunCounts:
@@ -69,32 +203,32 @@ class Manager:
         begun = time.perf_counter()
         try:
             if self._work:
-                self._crew.start()
-            while self._in_hand or ((self._work or self._suspects) and not self.stopping):
+                self._pool.start()
+            while self._assigned or ((self._work or self._suspects) and not self.stopping):
                 if self.stopping:
-                    for job in self._crew.recall():
-                        del self._in_hand[job.key]
+                    for job in self._pool.recall():
+                        del self._assigned[job.key]
                 else:
                     self._give()
-                for one in self._crew.wait(_LOOK_S):
+                for one in self._pool.wait(_POLL_S):
                     self._take(one)
                 self._show()
         finally:
-            self.tally.seconds = time.perf_counter() - begun
-            self.tally.left = self._todo - self.tally.done - self.tally.failed
-            self._lengths.close()
-            self._crew.close()
-        return self.tally
+            self.counts.seconds = time.perf_counter() - begun
+            self.counts.left = self._todo - self.counts.done - self.counts.failed
+            self._estimate.close()
+            self._pool.close()
+        return self.counts
 
     def stop(self) -> None:
         """Start no more files, and finish those in progress. On the second call, stop the workers at once."""
         if self.stopping:
-            self._crew.abort()
+            self._pool.abort()
         self.stopping = True
 
     def workers(self) -> list[WorkerState]:
         """The state of each worker."""
-        return self._crew.workers()
+        return self._pool.workers()
 
     @property
     def elapsed_s(self) -> float:
@@ -104,9 +238,9 @@ class Manager:
     @property
     def share(self) -> float:
         """Progress from 0 to 1: of the seconds of video, or of the bytes while those are unknown."""
-        total = self._lengths.total
-        under_way = sum(work * share for work, share in self._under_way())
-        return (self._lengths.done + under_way) / total if total else 1.0
+        total = self._estimate.total
+        in_progress = sum(work * share for work, share in self._in_progress())
+        return (self._estimate.done + in_progress) / total if total else 1.0
 
     @property
     def left_s(self) -> float | None:
@@ -114,39 +248,39 @@ class Manager:
 
         The longest file in progress is a lower bound: only one worker processes it.
         """
-        share, under_way = self.share, self._under_way()
+        share, in_progress = self.share, self._in_progress()
         if share < 0.01 or self.elapsed_s < 3.0:
             return None
-        longest = max((work * (1.0 - done) for work, done in under_way), default=0.0)
-        total = self._lengths.total
-        return max((1.0 - share) * total, longest * len(under_way)) * self.elapsed_s / (share * total)
+        longest = max((work * (1.0 - done) for work, done in in_progress), default=0.0)
+        total = self._estimate.total
+        return max((1.0 - share) * total, longest * len(in_progress)) * self.elapsed_s / (share * total)
 
     # ------------------------------------------------------------------------------------------------------------
 
-    def _under_way(self) -> list[tuple[float, float]]:
+    def _in_progress(self) -> list[tuple[float, float]]:
         """For each file in progress, its work, and how much of it is done, from 0 to 1."""
-        shares = {one.key: one.share for worker in self.workers() for one in worker.doing}
-        return [(self._lengths.of(self._in_hand[key]), share) for key, share in shares.items() if key in self._in_hand]
+        shares, assigned = {one.key: one.share for worker in self.workers() for one in worker.files}, self._assigned
+        return [(self._estimate.of(assigned[key]), share) for key, share in shares.items() if key in assigned]
 
     def _give(self) -> None:
-        while len(self._in_hand) < self._crew.slots and (self._suspects or self._work):
+        while len(self._assigned) < self._pool.slots and (self._suspects or self._work):
             alone = bool(self._suspects)
             job = (self._suspects or self._work).popleft()
-            self._in_hand[job.key] = job
-            self._crew.give(job, alone)
+            self._assigned[job.key] = job
+            self._pool.give(job, alone)
 
     def _take(self, one: Outcome | WorkerDied) -> None:
         if isinstance(one, WorkerDied):
-            self.tally.workers_lost[one.how] += 1
+            self.counts.workers_lost[one.how] += 1
             for job in one.jobs:
-                self._suspect(self._in_hand.pop(job.key), one)
+                self._suspect(self._assigned.pop(job.key), one)
             return
-        job = self._in_hand.pop(one.job.key)
+        job = self._assigned.pop(one.job.key)
         self._alone.discard(job.key)
         if one.status == "failed" and one.cause_kind == "output":
             raise OutputError(one.cause)
         if one.status == "failed" and one.again and job.attempt <= self._retries:
-            self.tally.retries += 1
+            self.counts.retries += 1
             self._work.append(replace(job, attempt=job.attempt + 1))
             return
         self._settle(one)
@@ -155,24 +289,20 @@ class Manager:
         """Retry a file of a lost worker once, alone in its worker; if that is lost too, the file fails."""
         if job.key not in self._alone:
             self._alone.add(job.key)
-            self.tally.retries += 1
+            self.counts.retries += 1
             self._suspects.append(replace(job, attempt=job.attempt + 1))
             return
-        self._settle(Outcome(job, "failed", f"{died.how}, and so it did before", died.kind))
+        self._settle(Outcome(job, "failed", f"{died.how}, also when processed alone", died.kind))
 
     def _settle(self, outcome: Outcome) -> None:
         self._commit(outcome)
-        self.tally.add(outcome)
-        self._lengths.add(outcome.job)
+        self.counts.add(outcome)
+        self._estimate.add(outcome.job)
 
     def _show(self) -> None:
         now_s = time.monotonic()
         if self._begun_s is None and any(worker.ready for worker in self.workers()):
             self._begun_s = now_s
-        if now_s - self._last_look_s >= _LOOK_S:
-            self._last_look_s = now_s
-            self._look(self)
-
-
-def _by_size(job: BatchJob) -> float:
-    return math.inf if job.file.size is None else job.file.size
+        if now_s - self._last_shown_s >= _POLL_S:
+            self._last_shown_s = now_s
+            self._on_progress(self)

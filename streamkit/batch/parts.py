@@ -23,7 +23,7 @@ from streamkit.io.outputs import output_error
 
 FILES = "files"
 TOGETHER = "coco.json"
-"""What is made of all files together."""
+"""The merged file of all videos."""
 
 FORMATS: dict[str, dict[str, str]] = {
     "parquet": {"objects": ".parquet", "events": ".parquet", "frames": ".parquet"},
@@ -50,14 +50,12 @@ def check_formats(formats: Iterable[str]) -> tuple[str, ...]:
     asked = list(formats)
     for name in asked:
         if name not in FORMATS:
-            raise ConfigError(f"--format: there is no {name!r}{_known()}{did_you_mean(name, FORMATS)}")
+            raise ConfigError(
+                f"--format: there is no {name!r}; there are {', '.join(FORMATS)}{did_you_mean(name, FORMATS)}"
+            )
     if not asked:
-        raise ConfigError(f"--format names none{_known()}")
+        raise ConfigError(f"--format names none; there are {', '.join(FORMATS)}")
     return tuple(name for name in FORMATS if name in asked)
-
-
-def _known() -> str:
-    return f"; there are {', '.join(FORMATS)}"
 
 
 def parts(settings: BatchSettings, key: str) -> list[Path]:
@@ -109,9 +107,9 @@ def is_whole(path: Path) -> bool:
     return len(end) == _FOOTER and end[4:] == _MAGIC and 0 < int.from_bytes(end[:4], "little") <= size - 12
 
 
-def remove(settings: BatchSettings, key: str) -> None:
-    """Remove a job's parts, but not its row. Raises OutputError if that fails."""
-    for path in present(settings, key):
+def unlink(paths: Iterable[Path]) -> None:
+    """Remove files that may be missing. Raises OutputError."""
+    for path in paths:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:

@@ -2,30 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from streamkit.batch.coco import CocoPart
+from streamkit.batch.dataset import DataSet
+from streamkit.batch.formats import CsvPart, JsonlPart, MotPart
 from streamkit.batch.job import BatchSettings, FrameSelection
-from streamkit.config.graph import build
+from streamkit.batch.parts import FORMATS, check_formats
+from streamkit.batch.tables import tables_of
+from streamkit.config.graph import build, with_nodes
 from streamkit.config.pipeline_config import read
-from streamkit.config.plan import Graph
+from streamkit.config.plan import DECODE, Graph, Node, RunOptions
 from streamkit.core.errors import ConfigError
+from streamkit.core.stage import Sink
+from streamkit.core.yaml_tree import YamlNode
+from streamkit.io.parquet_file import arrow
+from streamkit.stages.sinks.csv import CsvSink
+from streamkit.stages.sinks.jsonl import JsonlSink
+from streamkit.stages.video.draw import Draw
+from streamkit.stages.video.video import Video
+
+PREFIX = "dataset"
+"""The ids of added stages begin with it and a dot, which no id in a YAML contains."""
+
+_SINKS: dict[str, type[Sink]] = {
+    "parquet": DataSet, "jsonl": JsonlPart, "csv": CsvPart, "mot": MotPart, "coco": CocoPart,
+}  # fmt: skip
 
 
-def look_options(look: FrameSelection) -> dict[str, Any]:
+def source_options(selection: FrameSelection) -> dict[str, Any]:
     """The options of a source that selects these frames."""
-    options: dict[str, Any] = {"start": look.start_s, "end": look.end_s, "every": look.every}
-    if look.fps is not None:
-        options["fps"] = look.fps
-    return {**options, "keyframes": True} if look.keyframes else options
+    return {
+        "start": selection.start_s, "end": selection.end_s, "every": selection.every, "fps": selection.fps,
+        "keyframes": selection.keyframes,
+    }  # fmt: skip
 
 
-def check_look(look: FrameSelection) -> None:
+def check_selection(selection: FrameSelection) -> None:
     """Refuse options that no source supports. Raises ConfigError."""
     from streamkit.stages.sources.source import VideoSource
 
     try:
-        VideoSource(uri="video.mp4", **look_options(look))
+        VideoSource(uri="video.mp4", **source_options(selection))
     except ValueError as error:
         raise ConfigError(f"--start, --end, --every, --fps, --keyframes: {error}") from None
 
@@ -53,6 +73,133 @@ def graph_for(settings: BatchSettings, device: str | None = None, names: Mapping
     Raises:
         ConfigError: with every problem.
     """
-    from streamkit.batch.dataset import attach
-
     return attach(config_for(settings, device), settings, names)
+
+
+def attach(graph: Graph, settings: BatchSettings, names: Mapping[str, str] | None = None) -> Graph:
+    """The pipeline with the data set's sinks in place of its own; stages that nothing reads are removed.
+
+    The sinks read where the YAML's record sinks (`jsonl`, `csv`) read, or else at its last stages. A source's id must
+    be its job's key.
+
+    Args:
+        graph: the pipeline.
+        settings: the output folder and formats.
+        names: the name of each file by its key, for the column `source`; the worker fills it. A missing key is its own
+            name.
+
+    Raises:
+        ConfigError: a format does not exist.
+        MissingPackage: `parquet` needs pyarrow.
+    """
+    formats, tables, inputs = check_formats(settings.formats), tables_of(graph), _inputs(graph)
+    tracked = any(column.name == "track_id" for column in tables.columns)
+    escape = any(node.options.get("escape_formulas") for node in graph.nodes.values() if issubclass(node.type, CsvSink))
+    more: dict[str, dict[str, Any]] = {
+        "parquet": {"tables": tables},
+        "csv": {"escape_formulas": True} if escape else {},
+        "coco": {"labels": tables.labels},
+        "mot": {"tracked": tracked},
+    }
+    if "parquet" in formats:
+        arrow()
+    added = []
+    for name in formats:
+        if name != "video":
+            folder, suffix = next(iter(FORMATS[name].items()))
+            options = {
+                "path": str(settings.out / folder / f"{{source}}{suffix}"),
+                "names": {} if names is None else names,
+            }
+            added.append(_node(graph, f"{PREFIX}.{name}", _SINKS[name], options | more.get(name, {}), inputs))
+    if "video" in formats:
+        added += _video(graph, str(settings.out / "video"), inputs)
+    return _with_sinks(graph, inputs, added)
+
+
+def recorded(graph: Graph) -> Graph:
+    """The part of a pipeline that produces records, without its sinks and what only they read."""
+    return _with_sinks(graph, _inputs(graph), [])
+
+
+def ignored(graph: Graph) -> str:
+    """A message about the YAML's own sinks and alarms, which batch ignores; "" if it has none."""
+    names = [node.id for node in graph.nodes.values() if issubclass(node.type, Sink)]
+    found = [f"writes the data set in place of the sink{'s' * (len(names) > 1)} {', '.join(names)}"] if names else []
+    found += ["ignores the alarms"] if graph.config.alarms else []
+    return f"batch {' and '.join(found)}" if found else ""
+
+
+def _with_sinks(graph: Graph, inputs: list[str], added: list[Node]) -> Graph:
+    """The stages that `inputs` and the added stages need, without the pipeline's own sinks, and the added stages."""
+    wanted = [*inputs, *(name for node in added for name in node.inputs)]
+    kept: set[str] = set()
+    while wanted:
+        name = wanted.pop()
+        if name in graph.nodes and name not in kept:
+            kept.add(name)
+            wanted += graph.nodes[name].inputs
+    before = [node for node in graph.nodes.values() if node.id in kept]
+    return with_nodes(graph, [*(replace(node, inputs=_past_sinks(graph, node)) for node in before), *added])
+
+
+def _inputs(graph: Graph) -> list[str]:
+    """The stages whose tables become records: those that the record sinks read, or else the last ones."""
+    nodes = list(graph.nodes.values())
+    if recorders := [node for node in nodes if issubclass(node.type, (JsonlSink, CsvSink))]:
+        return list(dict.fromkeys(name for node in recorders for name in _past(graph, node, _passes)))
+    stages = [node for node in nodes if not _passes(node)]
+    read = {name for node in stages for name in _past(graph, node, _passes)}
+    return [node.id for node in stages if node.id not in read] or [DECODE]
+
+
+def _passes(node: Node) -> bool:
+    """Whether a stage passes detections on unchanged: a sink, or a stage that only draws."""
+    return issubclass(node.type, Sink) or node.type.spec.writes == ("pixels",)
+
+
+def _past_sinks(graph: Graph, node: Node) -> list[str]:
+    """A stage's inputs, with sinks replaced by their inputs, because sinks pass frames on unchanged."""
+    return _past(graph, node, lambda one: issubclass(one.type, Sink))
+
+
+def _past(graph: Graph, node: Node, passed: Callable[[Node], bool]) -> list[str]:
+    """A stage's inputs, with passed stages replaced by their inputs."""
+    found, seen = list[str](), set[str]()
+    todo = node.inputs[::-1]
+    while todo:
+        name = todo.pop()
+        if name == DECODE or not passed(graph.nodes[name]):
+            found.append(name)
+        elif name not in seen:
+            seen.add(name)
+            todo += graph.nodes[name].inputs[::-1]
+    return list(dict.fromkeys(found))
+
+
+def _video(graph: Graph, folder: str, inputs: list[str]) -> list[Node]:
+    """The sink of annotated videos, with `draw` before it if the YAML draws nothing."""
+    writers = [node for node in graph.nodes.values() if issubclass(node.type, Video)]
+    if writers and writers[0].options.get("encoder") in ("copy", "none"):
+        raise ConfigError(
+            f"the format video needs encoded frames, but {writers[0].id} has "
+            f"encoder: {writers[0].options['encoder']}; set encoder: auto, or omit the format"
+        )
+    options, drawing = {"path": f"{folder}/{{source}}.mp4"}, list[Node]()
+    if writers:
+        ending = ".mkv" if str(writers[0].options.get("path", "")).endswith(".mkv") else ".mp4"
+        options = {**writers[0].options, "path": f"{folder}/{{source}}{ending}", "if_exists": "overwrite"}
+        inputs = _past_sinks(graph, writers[0])
+    elif drawn := [node.id for node in graph.nodes.values() if "pixels" in node.type.spec.writes]:
+        inputs = drawn[-1:]
+    else:
+        drawing = [_node(graph, f"{PREFIX}.draw", Draw, {}, inputs)]
+        inputs = [drawing[0].id]
+    return [*drawing, _node(graph, f"{PREFIX}.video", Video, options, inputs)]
+
+
+def _node(graph: Graph, id_: str, kind: type, options: dict[str, Any], inputs: list[str]) -> Node:
+    above = [graph.nodes[name] for name in inputs if name in graph.nodes]
+    available = frozenset({"pixels"}).union(*(node.available for node in above))
+    place = YamlNode({}, graph.config.file, 0, 0)
+    return Node(id_, kind, options, list(inputs), RunOptions(), place, available=available)

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamkit.batch import remote
+from streamkit.batch.remote import open_system, raised_as
 from streamkit.core.errors import DeviceError, OutputError, SourceError, StreamkitError, describe
 from streamkit.media.source_errors import check_file
 from streamkit.media.uris import is_path, local_path, mask
@@ -14,10 +14,19 @@ from streamkit.media.uris import is_path, local_path, mask
 if TYPE_CHECKING:
     from streamkit.media.demux import Demuxer
 
-_BLOCK_BYTES = 1 << 18  # what is read at a time of a remote file, whose header is small
-# of SourceError.CAUSES, those that have another name among files; the others keep theirs
+_BLOCK_BYTES = 1 << 18  # read at a time of a remote file, whose header is small
+# those of SourceError.CAUSES that have another name for files
 _KINDS = {"auth": "permission", "not_found": "missing", "refused": "lost", "frozen": "lost"}
-_PASSING = frozenset({"lost", "timeout", "memory", "output", "device"})
+_KIND_OF: dict[type[BaseException], str] = {  # the first that fits
+    MemoryError: "memory",
+    OutputError: "output",
+    DeviceError: "device",
+    TimeoutError: "timeout",
+    PermissionError: "permission",
+    FileNotFoundError: "missing",
+    OSError: "lost",
+}
+_RETRIED = frozenset({"lost", "timeout", "memory", "device"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +68,16 @@ def probe(uri: str) -> Probe:
             check_file(local_path(uri))
             with closing(Demuxer(uri)) as demuxer:
                 return _said(demuxer)
-        with remote.told_as_source(uri):
-            system, path = remote.open_system(uri)
+        with raised_as(SourceError, uri):
+            system, path = open_system(uri)
             with system.open(path, "rb", block_size=_BLOCK_BYTES) as file:
-                if getattr(file, "size", 0) is None:  # it can be read from its beginning to its end and not otherwise
+                if getattr(file, "size", 0) is None:  # the server sends no ranges of it
                     return Probe()
                 with closing(Demuxer(uri, file=file)) as demuxer:
                     return _said(demuxer)
     except (StreamkitError, OSError) as error:
-        # who shows it says which file it is
-        words = describe(error).removeprefix(mask(uri)).removeprefix(":").strip()
-        return Probe(problem=words, kind=cause(error)[0])
+        text = describe(error).removeprefix(mask(uri)).removeprefix(":").strip()
+        return Probe(problem=text, kind=cause(error)[0])
 
 
 def cause(error: BaseException) -> tuple[str, bool]:
@@ -80,32 +88,20 @@ def cause(error: BaseException) -> tuple[str, bool]:
     """
     if isinstance(error, SourceError):
         kind = _KINDS.get(error.cause or "", error.cause or "damaged")
-    elif isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+    elif "out of memory" in str(error).lower():
         kind = "memory"
-    elif isinstance(error, OutputError):
-        kind = "output"
-    elif isinstance(error, DeviceError):
-        kind = "device"
-    elif isinstance(error, TimeoutError):
-        kind = "timeout"
-    elif isinstance(error, PermissionError):
-        kind = "permission"
-    elif isinstance(error, FileNotFoundError):
-        kind = "missing"
-    elif isinstance(error, OSError):
-        kind = "lost"
     else:
-        kind = "stage"
-    return kind, kind in _PASSING
+        kind = next((kind for type_, kind in _KIND_OF.items() if isinstance(error, type_)), "stage")
+    return kind, kind in _RETRIED
 
 
 def _said(demuxer: Demuxer) -> Probe:
     info = demuxer.info
     frames, problem, kind = info.frames, None, ""
     if not info.width or not info.height:
-        problem, kind = "its pictures have no size: the header is damaged, or it holds no pictures", "damaged"
+        problem, kind = "its frames have no size: the header is damaged, or it has no frames", "damaged"
     elif demuxer.stream.duration == 0 or (info.duration_s == 0 and not frames):
-        problem, kind = "it holds no pictures", "empty"
+        problem, kind = "it has no frames", "empty"
     if frames is None and info.duration_s and info.average_rate:
         frames = round(info.duration_s * info.average_rate)
     return Probe(info.duration_s, info.codec, info.width, info.height, info.average_rate, frames, problem, kind)

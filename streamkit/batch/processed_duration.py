@@ -12,7 +12,7 @@ from streamkit.media.frame_sampling import numbers
 from streamkit.stages.sources.source import VideoSource
 
 LOOKED = "looked_s"
-"""The fact by which a source says it."""
+"""The name of the fact in which a source reports it."""
 
 _RATE = 25.0
 _SLACK_S = 1e-6
@@ -70,7 +70,7 @@ class ProcessedDuration:
     @property
     def seconds(self) -> float:
         """Seconds so far; 0 if nothing of the part was read."""
-        if self._first is None:  # a bare stream, whose pictures have no times
+        if self._first is None:  # a raw stream without timestamps
             return len(numbers(self._untimed, self._rate, self._start_s, self._end_s)) / self._rate
         end = self._last + self._lasts
         if self._end_s is not None:

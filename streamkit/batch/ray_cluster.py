@@ -1,21 +1,27 @@
-"""Joins a Ray cluster, and computes how many workers it has room for."""
+"""Joins a Ray cluster, packs the files that its workers need, and computes how many workers it has room for."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from streamkit.batch.job import BatchSettings
+from streamkit.batch.pipeline import config_for
+from streamkit.config.pipeline_config import replace_value
 from streamkit.core.errors import ConfigError, MissingPackage
+from streamkit.core.yaml_tree import load_file
 
-_KNOCK_S, _ANSWER_S = 5.0, 30.0
+_CONNECT_S, _ANSWER_S = 5.0, 30.0
 _QUIET: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": "ERROR"}
 _TRY = f"import ray, sys; ray.init(sys.argv[1], **{_QUIET!r})"
 _ENVIRONMENT = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-"""Ray's next default, which it warns of where it is not set: who asks for no GPU keeps his view of them."""
+"""Ray's next default, set to avoid its warning: a worker that requests no GPU still sees the GPUs."""
 
 
 def join(address: str, folder: Path) -> Any:
@@ -40,7 +46,7 @@ def join(address: str, folder: Path) -> Any:
         raise MissingPackage("ray", "ray", "--ray") from None
     if "://" in address:
         raise ConfigError(
-            f"--ray {address}: name the cluster's head as host:port, on a machine of the cluster; or say auto there"
+            f"--ray {address}: give the cluster's head as host:port, on a machine of the cluster, or auto"
         )
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -48,28 +54,28 @@ def join(address: str, folder: Path) -> Any:
         head = services.canonicalize_bootstrap_address_or_die(address)
     except (ConnectionError, ValueError) as error:
         raise ConfigError(f"--ray {address}: {last_line(error)}") from None
-    _knock(address, head)
-    _try(address, head)
-    private._worker_logs_enabled = False  # else what it says of workers that die is printed, thirty lines for each
+    _check_port(address, head)
+    _check_cluster(address, head)
+    private._worker_logs_enabled = False  # else Ray prints thirty lines for each worker that dies
     try:
         ray.init(head, runtime_env={"working_dir": str(folder)}, **_QUIET)
-    except Exception as error:  # of all kinds, such as that the folder is too large
+    except Exception as error:  # of any type, for example if the folder is too large
         raise ConfigError(f"--ray {address}: {last_line(error)}") from None
     return ray
 
 
-def _knock(address: str, head: str) -> None:
+def _check_port(address: str, head: str) -> None:
     """Check that something listens at the address."""
     host, _, port = head.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _KNOCK_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
     except (OSError, ValueError, OverflowError) as error:
         where = "there" if address == head else f"at {head}"
         said = getattr(error, "strerror", None) or error
-        raise ConfigError(f"--ray {address}: nothing answers {where}: {said}") from None
+        raise ConfigError(f"--ray {address}: no server answers {where}: {said}") from None
 
 
-def _try(address: str, head: str) -> None:
+def _check_cluster(address: str, head: str) -> None:
     """Check in a subprocess that it is a cluster: Ray would try for two minutes, and then exit the process."""
     try:
         done = subprocess.run(
@@ -78,7 +84,7 @@ def _try(address: str, head: str) -> None:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise ConfigError(
-            f"--ray {address}: what is at {head} does not answer as a Ray cluster within {_ANSWER_S:g} s "
+            f"--ray {address}: the server at {head} does not answer as a Ray cluster within {_ANSWER_S:g} s "
             "(ray status shows a cluster's state)"
         ) from None
     if done.returncode:
@@ -112,9 +118,76 @@ def how_it_ended(error: Exception) -> tuple[str, bool]:
 
 
 _ENDS = (
-    ("low on memory", "was ended by Ray: its node was out of memory", False),
-    ("No module named", "cannot begin: streamkit and its packages must be installed on every node", False),
+    ("low on memory", "was stopped by Ray: its node was out of memory", False),
+    ("No module named", "cannot start: streamkit and its packages must be installed on every node", False),
     ("worker process has died", "was killed or crashed", False),
     ("node has died", "is lost with its node", True),
-    ("unavailable", "cannot be reached and is given up, as its node is", True),
+    ("unavailable", "cannot be reached and counts as lost, like its node", True),
 )
+
+
+# ----------------------------------------------------------------------------------------------- the pipeline's files
+
+
+def pack(settings: BatchSettings, folder: Path) -> Path:
+    """Copy a pipeline's files into `folder` with their relative layout, so that relative paths stay valid.
+
+    These are the YAML, its plugins, its cards, and the files that those name. Links are copied as files.
+
+    Args:
+        settings: the pipeline and its overrides.
+        folder: an empty folder.
+
+    Returns:
+        The YAML's path relative to `folder`.
+
+    Raises:
+        ConfigError: the YAML cannot be read.
+    """
+    yaml = _plain(settings.pipeline)
+    files = {yaml, *_plugins(yaml, settings), *_of_cards(settings)}
+    root = Path(os.path.commonpath([file.parent for file in files]))
+    for file in sorted(files):
+        if file.is_file():  # the worker reports missing files
+            copy = folder / file.relative_to(root)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
+    return yaml.relative_to(root)
+
+
+def _plugins(yaml: Path, settings: BatchSettings) -> Iterator[Path]:
+    """Yield the plugins' files."""
+    root, problems = load_file(yaml)
+    for name, text in settings.overrides:
+        replace_value(root, name, text, problems)
+    node = root.value.get("plugins")
+    for item in [] if node is None else node.value if isinstance(node.value, list) else [node]:
+        path = _plain(yaml.parent / str(item.value))
+        yield from path.glob("*.py") if path.is_dir() else [path]
+
+
+def _of_cards(settings: BatchSettings) -> Iterator[Path]:
+    """The cards that the pipeline names, with their networks, external weights and label files."""
+    from streamkit.models.card import Card
+
+    for node in config_for(settings).nodes.values():
+        for card in node.options.values():
+            if isinstance(card, Card):
+                yield _plain(card.path)
+                root, _ = load_file(card.path)
+                network, labels = (_named(card.path, root.value.get(key)) for key in ("file", "labels"))
+                if network is not None:
+                    yield from network.parent.glob(f"{network.name}*")
+                if labels is not None:
+                    yield labels
+
+
+def _named(card: Path, node: Any) -> Path | None:
+    """The file at a card's path option; None for the name of a known list."""
+    path = _plain(card.parent / node.value) if node is not None and isinstance(node.value, str) else None
+    return path if path is not None and path.is_file() else None
+
+
+def _plain(path: Path) -> Path:
+    """The absolute path without `..`; links are kept, because a file is sent to where the link is."""
+    return Path(os.path.abspath(path))

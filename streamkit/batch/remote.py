@@ -1,17 +1,22 @@
-"""Remote files: finds them with fsspec, and reports why it cannot."""
+"""Remote files: finds them with fsspec, reports why it cannot, and copies them to local paths."""
 
 from __future__ import annotations
 
+import errno
+import itertools
+import shutil
+import tempfile
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from streamkit.batch.job import VideoFile, printable
-from streamkit.core.errors import ConfigError, MissingPackage, SourceError, StreamkitError, describe
+from streamkit.core.errors import ConfigError, MissingPackage, OutputError, SourceError, StreamkitError, describe
 from streamkit.media.find import VIDEOS
-from streamkit.media.uris import is_live, mask, scheme
+from streamkit.media.source_errors import check_file
+from streamkit.media.uris import is_live, is_path, local_path, mask, scheme
 from streamkit.runtime.execution.future import Stopped, side_by_side
 
 _EXTRAS = {"s3": ("s3fs", "s3"), "s3a": ("s3fs", "s3")}
@@ -20,9 +25,13 @@ _VERSIONS = (
     "updated", "mtime", "created",
 )  # fmt: skip
 _NO_CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound")
-_NO_WAY = ("EndpointConnectionError", "ConnectTimeoutError", "ConnectionClosedError", "ClientConnectorError")
+_SET_CREDENTIALS = (
+    "credentials are missing; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile of ~/.aws"
+)
+_UNREACHABLE = ("EndpointConnectionError", "ConnectTimeoutError", "ConnectionClosedError", "ClientConnectorError")
 _AT_ONCE = 16
-"""Files that are asked about at the same time."""
+"""Files whose metadata is requested at the same time."""
+_COPY_PREFIX = ".fetch-"
 
 
 def find(pattern: str) -> Iterator[VideoFile]:
@@ -32,10 +41,10 @@ def find(pattern: str) -> Iterator[VideoFile]:
         ConfigError: it cannot be listed; the text gives the cause, without secrets.
         MissingPackage: fsspec, or its package for this kind of address, is not installed.
     """
-    with told_as_config(pattern):
+    with raised_as(ConfigError, pattern):
         system, path = open_system(pattern)
-        wild = any(one in path for one in "*?[")
-        root = _root(path) if wild else path
+        wild = is_wild(path)
+        root = "/".join(before_wildcard(path.split("/"))) if wild else path
         if wild:
             found = system.glob(path, detail=True)
             if not found and not system.exists(_bucket(path)):
@@ -52,7 +61,7 @@ def find(pattern: str) -> Iterator[VideoFile]:
             if info["type"] == "file"
             and (PurePosixPath(name).suffix.lower() in VIDEOS or (wild and ending not in ("", ".*")) or name == path)
         }  # fmt: skip
-        for name, info in _asked(system, chosen).items():
+        for name, info in _with_info(system, chosen).items():
             below = name.removeprefix(root).lstrip("/") or PurePosixPath(name).name
             size = info.get("size")
             yield VideoFile(
@@ -60,7 +69,7 @@ def find(pattern: str) -> Iterator[VideoFile]:
             )
 
 
-def _asked(system: Any, found: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _with_info(system: Any, found: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Add each file's own metadata if the listing has only names, as over HTTP."""
     made = dict(found)
     left = deque(name for name, info in found.items() if info.get("size") is None)
@@ -69,7 +78,7 @@ def _asked(system: Any, found: Mapping[str, dict[str, Any]]) -> dict[str, dict[s
         with suppress(IndexError):  # none is left
             while not over():
                 name = left.popleft()
-                with suppress(Exception):  # each file system has its own kinds; the file fails when its turn comes
+                with suppress(Exception):  # each file system has its own errors; the file fails when it is processed
                     made[name] = dict(system.info(name))
 
     with side_by_side(*[ask] * min(_AT_ONCE - 1, len(left) - 1)) as over:
@@ -86,10 +95,10 @@ def open_system(uri: str) -> tuple[Any, str]:
     """
     word = scheme(uri)
     if is_live(uri) or word in ("hls", "test"):
-        raise ConfigError(f"{mask(uri)}: an archive is of files; a {word}:// address belongs under sources: of a YAML")
+        raise ConfigError(f"{mask(uri)}: batch processes files; put a {word}:// address under sources: in a YAML")
     if (shown := mask(uri, partitions=True)) != uri:
         raise ConfigError(
-            f"{shown}: leave the password out, and whatever else is shown as ***: addresses stand in the data set. "
+            f"{shown}: remove the password, and everything else shown as ***, because the data set stores addresses; "
             "fsspec reads passwords from the environment or from its configuration"
         )
     try:
@@ -108,57 +117,36 @@ def open_system(uri: str) -> tuple[Any, str]:
         if word in available_protocols():
             raise
         raise ConfigError(
-            f"{mask(uri)}: there is no scheme {word}://; there are s3, gs, abfs, sftp, http and what else fsspec has"
+            f"{mask(uri)}: there is no scheme {word}://; there are s3, gs, abfs, sftp, http and the others of fsspec"
         ) from error
     return system, str(path)
 
 
 @contextmanager
-def told_as_config(uri: str) -> Iterator[None]:
-    """Raise errors of an address as ConfigError, before a run starts."""
+def raised_as(kind: type[ConfigError] | type[SourceError], uri: str) -> Iterator[None]:
+    """Raise the errors of a file system as ConfigError, before a run starts, or as SourceError of one file."""
     try:
         yield
     except StreamkitError:
         raise
-    except Exception as error:  # each file system has its own kinds
-        raise ConfigError(f"{mask(uri)}: {words(error)[0]}") from None
+    except Exception as error:  # each file system has its own types
+        text, cause = explained(error)
+        text = f"{mask(uri)}: {text}"
+        raise (SourceError(text, cause=cause) if kind is SourceError else ConfigError(text)) from None
 
 
-@contextmanager
-def told_as_source(uri: str) -> Iterator[None]:
-    """Raise errors of one file as SourceError."""
-    try:
-        yield
-    except StreamkitError:
-        raise
-    except Exception as error:  # each file system has its own kinds
-        text, cause = words(error)
-        raise SourceError(f"{mask(uri)}: {text}", cause=cause) from None
-
-
-def words(error: BaseException) -> tuple[str, str]:
+def explained(error: BaseException) -> tuple[str, str]:
     """What went wrong, for a user, and as a word of `SourceError.CAUSES`."""
-    name = type(error).__name__
+    name, text = type(error).__name__, mask(describe(error))
     if name in _NO_CREDENTIALS:
-        return (
-            "there are no credentials to ask with; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-            "or AWS_PROFILE for those of ~/.aws",
-            "permission",
-        )
+        return _SET_CREDENTIALS, "permission"
     if isinstance(error, PermissionError):
-        return (
-            f"access is refused ({_plain(error)}); are these the right credentials?",
-            "permission",
-        )
+        return f"access is denied ({text}); check the credentials", "permission"
     if isinstance(error, FileNotFoundError):
-        return f"there is no such bucket, folder or file ({_plain(error)})", "missing"
-    if isinstance(error, (TimeoutError, ConnectionError)) or name in _NO_WAY:
-        return f"the server cannot be reached ({_plain(error)})", "lost"
-    return _plain(error), "lost"
-
-
-def _plain(error: BaseException) -> str:
-    return mask(describe(error))
+        return f"there is no such bucket, folder or file ({text})", "missing"
+    if isinstance(error, (TimeoutError, ConnectionError)) or name in _UNREACHABLE:
+        return f"the server cannot be reached ({text})", "lost"
+    return text, "lost"
 
 
 def _version(info: dict[str, Any]) -> str:
@@ -171,7 +159,73 @@ def _bucket(path: str) -> str:
     return server + between + below.strip("/").split("/")[0]
 
 
-def _root(path: str) -> str:
-    parts = path.split("/")
-    count = next(n for n, part in enumerate(parts) if any(one in part for one in "*?["))
-    return "/".join(parts[:count])
+def is_wild(pattern: str) -> bool:
+    """Whether a pattern, or a part of it, has a wildcard."""
+    return any(one in pattern for one in "*?[")
+
+
+def before_wildcard(parts: Iterable[str]) -> list[str]:
+    """The parts of a pattern before the first with a wildcard."""
+    return list(itertools.takewhile(lambda part: not is_wild(part), parts))
+
+
+# ------------------------------------------------------------------------------------------------------------- copies
+
+
+@contextmanager
+def local(file: VideoFile, folder: Path) -> Iterator[Path]:
+    """The path of a file: its own, or that of a temporary copy.
+
+    Args:
+        file: the file.
+        folder: where to put a copy; created if needed. A killed process leaves its copies there, for `sweep`.
+
+    Raises:
+        SourceError: the file cannot be read, has changed since it was found, or is a pipe or device.
+        OutputError: the copy cannot be written.
+    """
+    if is_path(file.uri):
+        check_file(local_path(file.uri))
+        yield Path(local_path(file.uri))
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        place = Path(tempfile.mkdtemp(prefix=_COPY_PREFIX, dir=folder))
+    except OSError as error:
+        raise OutputError(f"{folder}: no file can be copied there: {error.strerror}") from error
+    try:
+        path = _copy_path(place, file)
+        _copy(file, path)
+        yield path
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def sweep(folder: Path) -> int:
+    """Remove copies that killed processes left in a folder; return their number. No run may use the folder."""
+    left = list(folder.glob(f"{_COPY_PREFIX}*"))
+    for place in left:
+        shutil.rmtree(place, ignore_errors=True)
+    return len(left)
+
+
+def _copy_path(folder: Path, file: VideoFile) -> Path:
+    return folder / PurePosixPath(file.uri).name  # some formats are recognised by their extension only
+
+
+def _copy(file: VideoFile, path: Path) -> None:
+    with raised_as(SourceError, file.uri):
+        system, there = open_system(file.uri)
+        try:
+            system.get_file(there, str(path))
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+                raise OutputError(f"{path.parent.parent}: no file can be copied there: {error.strerror}") from error
+            raise
+    size = path.stat().st_size
+    if file.size is not None and size != file.size:
+        raise SourceError(
+            f"{mask(file.uri)} has {size:,} bytes, and had {file.size:,} when it was found: it has changed, or the "
+            "connection broke off",
+            cause="lost",
+        )

@@ -21,8 +21,9 @@ from streamkit.stages.inference.track_attributes import KeepAttributes, KeepEmbe
 if TYPE_CHECKING:
     from streamkit.config.plan import Graph, Node
 
+_POINT = ("x", "y", "score")
 RUN_COLUMNS = ("attempts", "seconds", "finished_at")
-"""The columns of `files` that tell of the run, not of the result: they differ from one run to the next."""
+"""The columns of `files` that describe the run, not the result: they differ between runs."""
 
 
 # ---------------------------------------------------------------------------------------------------------- columns
@@ -67,8 +68,7 @@ def _points(pa: Any, column: ObjectColumn, values: np.ndarray) -> Any:
     n, k, _ = values.shape
     none = np.isnan(values).all(axis=(1, 2))
     flat = points_of(values.astype(np.float64)).astype(np.float32).reshape(n * k, 3)
-    names = ("x", "y", "score")
-    structs = pa.StructArray.from_arrays([pa.array(np.ascontiguousarray(flat[:, i])) for i in range(3)], names)
+    structs = pa.StructArray.from_arrays([pa.array(np.ascontiguousarray(flat[:, i])) for i in range(3)], _POINT)
     return _lists(pa, structs, n, k, none)
 
 
@@ -93,29 +93,28 @@ def _flags(pa: Any, column: ObjectColumn, values: np.ndarray) -> Any:
     return pa.array(np.asarray(values, bool))
 
 
-def _attributes(pa: Any, column: ObjectColumn) -> Any:
-    one = pa.struct([("label", pa.string()), ("score", pa.float32())])
-    return pa.struct([(name, one) for name in column.fields])
+def _struct(pa: Any, **fields: Any) -> Any:
+    return pa.struct(list(fields.items()))
 
 
-Make = tuple[Callable[[Any, ObjectColumn], Any], Callable[[Any, ObjectColumn, np.ndarray], Any]]
-
-KINDS: dict[str, Make] = {
+KINDS: dict[str, tuple[Callable[[Any, ObjectColumn], Any], Callable[[Any, ObjectColumn, np.ndarray], Any]]] = {
     "float": (lambda pa, column: pa.float32(), _numbers),
     "double": (lambda pa, column: pa.float64(), _numbers),
     "int": (lambda pa, column: pa.int64(), _numbers),
     "flag": (lambda pa, column: pa.bool_(), _flags),
     "text": (lambda pa, column: pa.string(), _objects),
-    "points": (
-        lambda pa, column: pa.list_(pa.struct([(name, pa.float32()) for name in ("x", "y", "score")])),
-        _points,
-    ),
+    "points": (lambda pa, column: pa.list_(_struct(pa, **dict.fromkeys(_POINT, pa.float32()))), _points),
     "vector": (lambda pa, column: pa.list_(pa.float32()), _vectors),
-    "mask": (lambda pa, column: pa.struct([("size", pa.list_(pa.int32())), ("counts", pa.string())]), _objects),
-    "attributes": (_attributes, _objects),
+    "mask": (lambda pa, column: _struct(pa, size=pa.list_(pa.int32()), counts=pa.string()), _objects),
+    "attributes": (
+        lambda pa, column: _struct(
+            pa, **dict.fromkeys(column.fields, _struct(pa, label=pa.string(), score=pa.float32()))
+        ),
+        _objects,
+    ),
 }
-"""For each kind of column, its Arrow type and how its array is made. A stage of your own may name some of them in a
-class attribute, as in `columns = {"height_m": "float"}`."""
+"""For each kind of column, its Arrow type and how its array is made. A plugin may use these names in a class attribute,
+as in `columns = {"height_m": "float"}`."""
 
 
 # ---------------------------------------------------------------------------------------------------------- schemas
@@ -144,28 +143,23 @@ class DatasetTables:
 
 @lru_cache(maxsize=16)
 def _schemas(tables: DatasetTables) -> dict[str, Any]:
-    pa = arrow()
-    where = [("key", pa.string()), ("source", pa.string()), ("frame", pa.int32()), ("pts_s", pa.float64())]
-    objects = [
-        *where,
-        ("stage", pa.string()),
-        ("label", pa.string()),
-        ("class_id", pa.int32()),
-        ("score", pa.float32()),
-        ("damaged", pa.bool_()),
-        *((name, pa.float32()) for name in ("x1", "y1", "x2", "y2")),
-        *((column.name, column.type) for column in tables.columns),
-        *([("extra", pa.string())] if tables.others else []),
-    ]
-    events = [
-        *where, ("stage", pa.string()), ("kind", pa.string()), ("track_id", pa.int64()), ("data", pa.string()),
-    ]  # fmt: skip
-    frames = [
-        *where, ("width", pa.int32()), ("height", pa.int32()), ("objects", pa.int32()), ("error", pa.string()),
-        ("damaged", pa.bool_()), ("facts", pa.string()),
-    ]  # fmt: skip
-    made = {"objects": pa.schema(objects), "events": pa.schema(events)}
-    return {**made, "frames": pa.schema(frames)} if tables.facts else made
+    where = _WHERE + " stage:string"
+    objects = where + " label:string class_id:int32 score:float damaged:bool x1:float y1:float x2:float y2:float"
+    more = [(column.name, column.type) for column in tables.columns]
+    made = {
+        "objects": _schema(objects, *more, *([("extra", "string")] if tables.others else [])),
+        "events": _schema(where + " kind:string track_id:int64 data:string"),
+    }
+    frames = " width:int32 height:int32 objects:int32 error:string damaged:bool facts:string"
+    return {**made, "frames": _schema(_WHERE + frames)} if tables.facts else made
+
+
+def _schema(columns: str, *more: tuple[str, Any]) -> Any:
+    """An Arrow schema of columns as in `width:int32`, and further ones."""
+    return arrow().schema([*(tuple(column.split(":")) for column in columns.split()), *more])
+
+
+_WHERE = "key:string source:string frame:int32 pts_s:double"
 
 
 def tables_of(graph: Graph) -> DatasetTables:
@@ -239,33 +233,17 @@ def others_of(extra: Mapping[str, Any], known: Sequence[str], rows: int) -> np.n
 def files_schema() -> Any:
     """The Arrow schema of the table of files, one row per file."""
     pa = arrow()
-    texts = ("key", "source", "path", "version", "status", "cause", "cause_kind", "codec", "pipeline", "streamkit")
-    types = {
-        **dict.fromkeys(texts, pa.string()),
-        **dict.fromkeys(_COUNTS, pa.int64()),
-        **dict.fromkeys(("duration_s", "looked_s", "fps", "seconds"), pa.float64()),
-        **dict.fromkeys(("width", "height", "attempts"), pa.int32()),
-        "models": pa.list_(pa.struct([("name", pa.string()), ("sha256", pa.string())])),
-        "finished_at": pa.timestamp("ms", "UTC"),
-    }
-    return pa.schema([(name, types[name]) for name in _FILES])
+    models = pa.list_(_struct(pa, name=pa.string(), sha256=pa.string()))
+    return pa.schema([*_schema(_FILES), ("models", models), *_schema(_RUN), ("finished_at", pa.timestamp("ms", "UTC"))])
 
 
-_COUNTS = (
-    "size",
-    "frames",
-    "frames_failed",
-    "frames_damaged",
-    "objects",
-    "frames_in_file",
-    "concealed_errors",
-    "parts_bytes",
-)
 _FILES = (
-    "key", "source", "path", "size", "version", "status", "cause", "cause_kind", "frames", "frames_failed",
-    "frames_damaged", "objects", "looked_s", "codec", "width", "height", "fps", "duration_s", "frames_in_file",
-    "concealed_errors", "parts_bytes", "pipeline", "models", "streamkit", *RUN_COLUMNS,
-)  # fmt: skip
+    "key:string source:string path:string size:int64 version:string status:string cause:string cause_kind:string "
+    "frames:int64 frames_failed:int64 frames_damaged:int64 objects:int64 looked_s:double codec:string width:int32 "
+    "height:int32 fps:double duration_s:double frames_in_file:int64 concealed_errors:int64 parts_bytes:int64 "
+    "pipeline:string"
+)
+_RUN = "streamkit:string attempts:int32 seconds:double"
 
 
 def comparable(table: Any) -> Any:

@@ -1,20 +1,33 @@
-"""Determines the files to process: those that were found, without those that the folder has as done."""
+"""Determines the files to process, and commits their results to the data set's folder.
+
+A file's row in `files` is written last: a file is done when its row exists. Parts without a row, left by a crash, are
+removed.
+"""
 
 from __future__ import annotations
 
+import datetime
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from streamkit.batch.coco import merge
+from streamkit.batch.folder import Folder, manifest
+from streamkit.batch.identity import file_key, pipeline_identity
 from streamkit.batch.job import BatchJob, BatchSettings, Outcome, VideoFile, printable
-from streamkit.batch.parts import TOGETHER
+from streamkit.batch.parts import FILES, TOGETHER, parts, present, row_path, unlink
+from streamkit.batch.pipeline import recorded
+from streamkit.batch.remote import sweep
+from streamkit.batch.tables import files_schema, tables_of
+from streamkit.config.plan import Graph
+from streamkit.core.errors import OutputError
+from streamkit.io.outputs import output_error, settle
+from streamkit.io.parquet_file import TableFile, arrow
 from streamkit.media.uris import is_path, local_path
-
-if TYPE_CHECKING:
-    from streamkit.config.plan import Graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +73,6 @@ def opened(
         ConfigError: the folder belongs to another pipeline or is no data set, or another run uses it.
         OutputError: it cannot be written.
     """
-    from streamkit.batch.dataset_commit import commit, open_folder
-    from streamkit.batch.fetch import sweep
-
     with closing(open_folder(graph, settings, overwrite=overwrite)) as folder:
         sweep(settings.out)
         done, failed = folder.done(), folder.failed()
@@ -76,19 +86,17 @@ def opened(
         yield Work(
             left, sum(job.key in done for job in jobs), sum(job.key in failed for job in jobs),
             len(folder.broken),
-            lambda outcome: commit(settings, outcome), lambda: _finish(settings),
+            partial(commit, settings), partial(_finish, settings),
         )  # fmt: skip
 
 
 def _jobs(pipeline: str, paths: Mapping[str, str], files: Sequence[VideoFile], done: set[str]) -> list[BatchJob]:
     """A job for each file, with the key that the folder has for it."""
-    from streamkit.batch.identity import file_key
-
     done_at = {paths[key]: key for key in done}
     jobs = []
     for file in files:
         key, own = (file_key(file, pipeline, path=path) for path in (False, True))
-        if file.gone:  # says nothing of its content: what is done stays done
+        if file.gone:  # its content is unknown: a done file stays done
             key = done_at.get(printable(file.uri), key)
         elif own in paths or (key in paths and _another(file, paths[key])):
             key = own
@@ -123,6 +131,69 @@ def _outdated(paths: Mapping[str, str], jobs: Sequence[BatchJob], done: set[str]
 def _finish(settings: BatchSettings) -> None:
     """Write one COCO file for all videos, as COCO's readers expect."""
     if "coco" in settings.formats:
-        from streamkit.batch.coco import merge
-
         merge(sorted((settings.out / "coco").glob("*.json")), settings.out / TOGETHER)
+
+
+# ------------------------------------------------------------------------------------------------------------ commit
+
+
+def open_folder(graph: Graph, settings: BatchSettings, *, overwrite: bool = False) -> Folder:
+    """Lock the folder of a pipeline's data set until it is closed, and make every table readable in it.
+
+    Raises:
+        ConfigError: the folder belongs to another pipeline or is no data set, or another run uses it.
+        OutputError: it cannot be written.
+    """
+    arrow()
+    folder = Folder(settings.out, pipeline_identity(graph, settings), overwrite=overwrite)
+    empty = {FILES: files_schema()}
+    if "parquet" in settings.formats:
+        empty.update(tables_of(recorded(graph)).schemas())
+    try:
+        for name, schema in empty.items():
+            with TableFile(settings.out / name / "empty.parquet", schema) as file:
+                file.write(schema.empty_table())
+    except OutputError:
+        folder.close()
+        raise
+    return folder
+
+
+def commit(settings: BatchSettings, outcome: Outcome) -> None:
+    """Write a file's row, which makes it done or failed for good; nothing else of a failed file is kept.
+
+    The parts are synced to disk before the row, so that this holds after a power failure too.
+
+    Raises:
+        OutputError: the row cannot be written.
+    """
+    if outcome.status == "failed":
+        unlink(present(settings, outcome.job.key))
+    else:
+        settle(dict.fromkeys(path.parent for path in parts(settings, outcome.job.key) if path.parent.is_dir()))
+    schema = files_schema()
+    with TableFile(row_path(settings.out, outcome.job.key), schema) as file:
+        file.write(arrow().Table.from_pylist([_row(settings, outcome)], schema))
+
+
+def _row(settings: BatchSettings, outcome: Outcome) -> dict[str, Any]:
+    job, facts, made = outcome.job, outcome.facts, manifest(settings.out)
+    try:
+        parts_bytes = sum(path.stat().st_size for path in present(settings, job.key))
+    except OSError as error:
+        raise output_error(settings.out, error) from error
+    return {
+        "key": job.key, "source": job.file.name, "path": printable(job.file.uri), "size": job.file.size,
+        "version": job.file.version, "status": outcome.status, "cause": outcome.cause or None,
+        "cause_kind": outcome.cause_kind or None, "frames": outcome.frames, "objects": outcome.objects,
+        "looked_s": outcome.duration_s,
+        **{name: facts.get(name) for name in ("codec", "width", "height", "duration_s")},
+        "fps": None if facts.get("fps") is None else float(facts["fps"]), "frames_in_file": facts.get("frames"),
+        "frames_failed": facts.get("failed_frames"), "frames_damaged": facts.get("damaged_frames"),
+        "concealed_errors": facts.get("concealed_errors"),
+        "parts_bytes": parts_bytes,
+        "pipeline": made["pipeline"],
+        "models": [{"name": name, "sha256": model["sha256"]} for name, model in made["identity"]["models"].items()],
+        "streamkit": made["identity"]["streamkit"], "attempts": job.attempt, "seconds": outcome.seconds,
+        "finished_at": datetime.datetime.now(datetime.UTC),
+    }  # fmt: skip

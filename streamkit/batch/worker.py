@@ -8,18 +8,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamkit.batch.job import BatchJob, BatchSettings, FrameSelection, Outcome, printable
+from streamkit.batch.job import BatchJob, BatchSettings, Outcome, printable
+from streamkit.batch.probe import cause
 from streamkit.batch.processed_duration import LOOKED, MeasuredSource
+from streamkit.batch.remote import local
 from streamkit.config.plan import SourceConfig
 from streamkit.core.errors import OutputError, SourceError, describe
 from streamkit.media.uris import mask
+from streamkit.runtime.execution.future import PeriodicTimer, start
+from streamkit.runtime.multiprocess.children import ParentConnection, end_at_once
 
 if TYPE_CHECKING:
     from streamkit.runtime.ingest.source_status import SourceState
 
 
+PROGRESS_EVERY_S = 1.0
+"""How often a worker reports its progress, in seconds."""
+
+
 @dataclass(frozen=True, slots=True)
-class Doing:
+class FileProgress:
     """The progress of a worker with a file.
 
     Attributes:
@@ -36,7 +44,7 @@ class Doing:
 
 
 class BatchWorker:
-    """Keeps one pipeline open for all the files of its share; what it needs is loaded once.
+    """Keeps one pipeline open for all its files; plugins and networks are loaded once.
 
     Args:
         settings: the pipeline and the output formats.
@@ -54,7 +62,7 @@ class BatchWorker:
         self, settings: BatchSettings, device: str = "auto", slots: int = 1, cores: int | None = None,
         say: Callable[[str], None] = print, part: tuple[int, int] = (0, 1),
     ) -> None:  # fmt: skip
-        from streamkit.batch.pipeline import graph_for, look_options
+        from streamkit.batch.pipeline import graph_for, source_options
         from streamkit.runtime.execution.device import choose
         from streamkit.runtime.execution.host import confine
         from streamkit.runtime.warm_pipeline import WarmPipeline
@@ -65,10 +73,10 @@ class BatchWorker:
         self._names: dict[str, str] = {}
         graph = graph_for(settings, device, self._names)
         self._kind = MeasuredSource
-        self._options = look_options(settings.look)
+        self._options = source_options(settings.selection)
         self._place = next(iter(graph.nodes.values())).place
         self._warm = WarmPipeline(graph, chosen, slots=slots, own_cores=cores, say=say)
-        self._doing: dict[str, BatchJob] = {}
+        self._jobs: dict[str, BatchJob] = {}
         self._warm.begin()
 
     def do(self, job: BatchJob, read: Callable[[], None] = lambda: None) -> Outcome:
@@ -81,42 +89,41 @@ class BatchWorker:
         Returns:
             The result; `again` is set if the file may not be the cause of a failure.
         """
-        from streamkit.batch.fetch import local
-
         begun = time.perf_counter()
         path = Path(job.file.uri)
-        self._doing[job.key], self._names[job.key] = job, job.file.name
+        self._jobs[job.key], self._names[job.key] = job, job.file.name
         try:
             with local(job.file, self.settings.out) as path:
                 state = self._warm.send(self._source(job, str(path)), read)
-        except Exception as error:  # of the fetching, or what ended the whole pipeline
+        except Exception as error:  # from the copy, or from the end of the whole pipeline
             return _failed(job, begun, *self._cause(error), _without(path, describe(error)))
         finally:
-            del self._doing[job.key], self._names[job.key]
-        facts = {**state.facts, **_troubles(state)}
-        told: dict[str, Any] = {
+            del self._jobs[job.key], self._names[job.key]
+        facts = {**state.facts, **_error_counts(state)}
+        counts: dict[str, Any] = {
             "frames": state.out, "objects": state.objects, "duration_s": facts.pop(LOOKED, 0.0), "facts": facts,
         }  # fmt: skip
         if state.raised is not None and not self._ends_before(state) and not self._keeps(state):
-            return _failed(job, begun, *_cause_of(state.raised), _without(path, state.error or ""), **told)
+            return _failed(job, begun, *cause(state.raised), _without(path, state.error or ""), **counts)
         if state.failed and state.failed >= state.out:
-            return _failed(job, begun, "stage", False, f"every frame failed: {state.first_failure}", **told)
-        return Outcome(job, "done", seconds=time.perf_counter() - begun, **told)
+            return _failed(job, begun, "stage", False, f"every frame failed: {state.first_failure}", **counts)
+        return Outcome(job, "done", seconds=time.perf_counter() - begun, **counts)
 
     @property
     def over(self) -> bool:
         """Whether its pipeline has ended, so that it cannot process more files."""
         return self._warm.fatal is not None or self._warm.stopping
 
-    def doing(self) -> list[Doing]:
+    def progress(self) -> list[FileProgress]:
         """The progress of each file in progress."""
         found = []
         states = self._warm.states
-        for key, job in list(self._doing.items()):
-            state = states.get(key)
-            length_s = _to_be_looked_at(state.facts, self.settings.look) if state is not None else 0.0
-            share = min(1.0, max(0.0, state.pts_s / length_s)) if state is not None and length_s else 0.0
-            found.append(Doing(key, job.file.name, 0 if state is None else state.out, share))
+        for key, job in list(self._jobs.items()):
+            frames, done = 0, 0.0
+            if (state := states.get(key)) is not None:
+                length_s = self.settings.selection.length_s(state.facts.get("duration_s"))
+                frames, done = state.out, min(1.0, max(0.0, state.pts_s / length_s)) if length_s else 0.0
+            found.append(FileProgress(key, job.file.name, frames, done))
         return found
 
     def close(self) -> bool:
@@ -126,7 +133,7 @@ class BatchWorker:
     def _ends_before(self, state: SourceState) -> bool:
         """Whether a source failed only because its video ends before `--start`, which is no failure."""
         none = isinstance(state.raised, SourceError) and state.raised.cause is None and not state.out
-        return none and self.settings.look.misses(state.facts.get("duration_s"), state.facts.get("fps"))
+        return none and self.settings.selection.misses(state.facts.get("duration_s"), state.facts.get("fps"))
 
     def _keeps(self, state: SourceState) -> bool:
         """Whether a source failed only because some of its frames are damaged; the good ones count."""
@@ -138,21 +145,36 @@ class BatchWorker:
 
     def _cause(self, error: Exception) -> tuple[str, bool]:
         """The category of a failure, and whether a retry may help."""
-        if isinstance(error, OutputError):
-            return "output", False
-        if self.over:
-            return "stage", True  # whose fault it was is not known where several files were under way
-        return _cause_of(error)
+        if self.over and not isinstance(error, OutputError):
+            return "stage", True  # any of the files in progress may be the cause
+        return cause(error)
 
 
-def _cause_of(error: Exception) -> tuple[str, bool]:
-    if isinstance(error, OutputError):
-        return "output", False
-    if isinstance(error, MemoryError):
-        return "memory", True
-    from streamkit.batch.probe import cause
+def work(
+    link: ParentConnection, settings: BatchSettings, device: str, slots: int, cores: int | None, part: tuple[int, int]
+) -> None:  # fmt: skip
+    """Run a worker process: open the pipeline, and process files, each on its own thread, until stopped."""
+    worker = BatchWorker(settings, device, slots, cores, link.say, part)
+    link.send("ready")
 
-    return cause(error)
+    def do(job: BatchJob) -> None:
+        outcome = worker.do(job, lambda: link.send("read", job.key))
+        if worker.over:
+            link.send("leaving")
+        link.send("outcome", outcome)
+        if worker.over and not worker.progress():
+            end_at_once()  # the pipeline has ended: the pool starts a new process
+
+    with PeriodicTimer(PROGRESS_EVERY_S, lambda: link.send("progress", tuple(worker.progress()))):
+        for kind, value in link.orders():
+            if kind == "job":
+                start(f"file/{value.key}", lambda job=value: do(job))  # type: ignore[misc]
+            elif kind == "now":
+                end_at_once()
+            elif kind == "end":
+                break
+    if not worker.close():
+        end_at_once()
 
 
 def _without(path: Path, cause: str) -> str:
@@ -160,25 +182,18 @@ def _without(path: Path, cause: str) -> str:
     return cause.removeprefix(mask(str(path))).lstrip(": ")
 
 
-def _failed(job: BatchJob, begun: float, kind: str, again: bool, cause: str, **told: Any) -> Outcome:
-    return Outcome(job, "failed", printable(cause), kind, again, seconds=time.perf_counter() - begun, **told)
+def _failed(job: BatchJob, begun: float, kind: str, again: bool, cause: str, **counts: Any) -> Outcome:
+    return Outcome(job, "failed", printable(cause), kind, again, seconds=time.perf_counter() - begun, **counts)
 
 
-def _troubles(state: SourceState) -> dict[str, int]:
+def _error_counts(state: SourceState) -> dict[str, int]:
     """The numbers of concealed errors, damaged frames and failed frames."""
     from streamkit.media.av_decoder import CONCEALED, UNDECODABLE
 
     counts = dict(state.counters.values)
     concealed = counts.get(CONCEALED, 0)
-    told = state.raised.damaged if isinstance(state.raised, SourceError) else 0
+    reported = state.raised.damaged if isinstance(state.raised, SourceError) else 0
     return {
-        "concealed_errors": concealed, "damaged_frames": max(told, concealed + counts.get(UNDECODABLE, 0)),
+        "concealed_errors": concealed, "damaged_frames": max(reported, concealed + counts.get(UNDECODABLE, 0)),
         "failed_frames": state.failures,
     }  # fmt: skip
-
-
-def _to_be_looked_at(facts: dict[str, Any], look: FrameSelection) -> float:
-    """Seconds of a video to process, by its header; 0 if its duration is unknown."""
-    length_s = facts.get("duration_s") or 0.0
-    end_s = length_s if look.end_s is None else min(length_s, look.end_s)
-    return max(0.0, end_s - look.start_s)

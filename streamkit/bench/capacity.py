@@ -1,6 +1,6 @@
 """`run.py capacity PIPELINE.yaml`: how many streams of a pipeline's kind a device can run, and what limits it.
 
-The number is measured: the pipeline runs with N paced copies of its sources in a process of its own, with increasing N,
+The number is measured: the pipeline runs with N paced copies of its sources in a separate process, with increasing N,
 until copies fall behind or frames come late; a binary search then finds the largest N that works.
 """
 
@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from streamkit.bench import trial
+from streamkit.bench.table import utilization
 from streamkit.core.errors import ConfigError, StreamkitError
 from streamkit.runtime.execution.sizes import cores
 
-_KEPT = 0.97  # of the frames that are due in the time measured; one frame at each end is chance
+_KEPT = 0.97  # share of the due frames; one frame at each end of the measurement may be missing
 _FULL = 0.85
 _FINE = 16  # N is found within a sixteenth
 
@@ -56,7 +57,7 @@ class Attempt:
 
     streams: int
     trouble: str | None
-    found: trial.Found
+    found: trial.TrialResult
 
     def __str__(self) -> str:
         found, p95 = self.found, self.found.latency.get("p95_ms")
@@ -83,7 +84,7 @@ class Capacity:
 
     def __str__(self) -> str:
         uses = ", ".join(f"{name} {share:.0%}" for name, share in self.shares.items())
-        return f"{self.streams} streams fit; what gives out first: {self.gives_out} (used: {uses})"
+        return f"{self.streams} streams fit; the bottleneck: {self.gives_out} (used: {uses})"
 
 
 def largest(fits: Callable[[int], bool], start: int, most: int) -> int:
@@ -109,6 +110,7 @@ def largest(fits: Callable[[int], bool], start: int, most: int) -> int:
     return good
 
 
+@dataclass
 class Search:
     """Searches for the largest number of streams.
 
@@ -122,21 +124,15 @@ class Search:
         echo: receives lines of text.
     """
 
-    def __init__(
-        self,
-        pipeline: Path,
-        set_: dict[str, str],
-        device: str,
-        options: CapacityOptions,
-        rates: Sequence[float | None],
-        folder: Path,
-        echo: Callable[[str], None],
-    ) -> None:
-        self._pipeline, self._set, self._device, self._options = pipeline, set_, device, options
-        self._folder, self._echo = folder, echo
-        self._rates = rates
-        self._said: set[str] = set()
-        self.attempts: list[Attempt] = []
+    pipeline: Path
+    set_: dict[str, str]
+    device: str
+    options: CapacityOptions
+    rates: Sequence[float | None]
+    folder: Path
+    echo: Callable[[str], None]
+    attempts: list[Attempt] = field(default_factory=list)
+    _printed: set[str] = field(default_factory=set)
 
     def __call__(self) -> Capacity:
         """Search for the largest number.
@@ -144,60 +140,57 @@ class Search:
         Raises:
             StreamkitError: the pipeline does not run with one stream.
         """
-        streams = largest(self._fits, self._options.start, self._options.max_streams)
+        streams = largest(self._fits, self.options.start, self.options.max_streams)
         failed = [attempt for attempt in self.attempts if attempt.trouble is not None]
-        told = min(failed, key=lambda one: one.streams, default=self.attempts[-1])
-        if told.found.error and streams == 0:
-            raise StreamkitError(f"not one stream runs: {told.found.error}")
-        shares = used(told.found, cores())
-        return Capacity(streams, gives_out(told, shares), shares, self.attempts)
+        first = min(failed, key=lambda one: one.streams, default=self.attempts[-1])
+        if first.found.error and streams == 0:
+            raise StreamkitError(f"no stream runs: {first.found.error}")
+        shares = used(first.found, cores())
+        return Capacity(streams, gives_out(first, shares), shares, self.attempts)
 
     def _fits(self, streams: int) -> bool:
-        options, outputs = self._options, self._folder / f"out-{streams}"
+        options, outputs = self.options, self.folder / f"out-{streams}"
         spec = trial.TrialSpec(
-            str(self._pipeline), self._set, self._device, streams, options.fps, str(outputs), options.seconds,
+            str(self.pipeline), self.set_, self.device, streams, options.fps, str(outputs), options.seconds,
             options.settle_s, 60.0 + streams / 4,
         )  # fmt: skip
-        found = trial.measure(spec, self._folder)
+        found = trial.measure(spec, self.folder)
         shutil.rmtree(outputs, ignore_errors=True)
-        for text in set(found.said) - self._said:
-            self._echo(text)
-        self._said |= set(found.said)
+        for text in set(found.said) - self._printed:
+            self.echo(text)
+        self._printed |= set(found.said)
         attempt = Attempt(streams, self._trouble(streams, found), found)
         self.attempts.append(attempt)
-        self._echo(str(attempt))
+        self.echo(str(attempt))
         return attempt.trouble is None
 
-    def _trouble(self, streams: int, found: trial.Found) -> str | None:
+    def _trouble(self, streams: int, found: trial.TrialResult) -> str | None:
         """Why these streams do not fit; None if they do."""
         if found.error:
             return found.error
         if found.dropped:
             return f"{found.dropped} frames were dropped"
-        p95_ms, most_ms = found.latency.get("p95_ms"), self._options.max_latency_s * 1e3
+        p95_ms, most_ms = found.latency.get("p95_ms"), self.options.max_latency_s * 1e3
         if p95_ms is None:
-            return "no frame came through in time"
+            return "no frame passed the graph in time"
         if p95_ms > most_ms:
             return f"frames are late, more than {most_ms:.0f} ms"
-        rates = [self._rates[number % len(self._rates)] for number in range(streams)]
+        rates = [self.rates[number % len(self.rates)] for number in range(streams)]
         due = sum(rate for rate in rates if rate is not None)
         if found.fps < _KEPT * due:
             return f"the streams fall behind, {due:,.0f} frames/s are due"
         return None
 
 
-def used(found: trial.Found, cores_there: int) -> dict[str, float]:
+def used(found: trial.TrialResult, cores_there: int) -> dict[str, float]:
     """Utilization by resource, the highest first; only resources that could be measured."""
-    shares = {"cores": max(found.cores_used / cores_there, found.cores_busy or 0.0)}
-    if found.lock_free is not None:
-        shares["interpreter lock"] = 1.0 - found.lock_free
-    if found.gpu is not None:
-        shares["GPU"] = found.gpu
-    if found.decoder is not None:
-        shares["decoder"] = found.decoder
-    if found.device_mb is not None and found.device_total_mb:
-        shares["device memory"] = found.device_mb / found.device_total_mb
-    return {name: round(share, 3) for name, share in sorted(shares.items(), key=lambda item: -item[1])}
+    shares = {
+        "interpreter lock": None if found.lock_free is None else 1.0 - found.lock_free,
+        "GPU": found.gpu,
+        "decoder": found.decoder,
+        "device memory": found.device_mb and found.device_total_mb and found.device_mb / found.device_total_mb,
+    }
+    return utilization(found, cores_there, shares)
 
 
 def gives_out(attempt: Attempt, shares: dict[str, float]) -> str:
@@ -213,8 +206,8 @@ def gives_out(attempt: Attempt, shares: dict[str, float]) -> str:
         return first[0]
     busy = max(attempt.found.stages.items(), key=lambda item: item[1], default=None)
     if busy is not None and busy[1] >= _FULL:
-        return f"the thread of {busy[0]}, at work {busy[1]:.0%} of the time"
-    return "latency: nothing that is measured is used up; a lower batch.max_wait or a higher --max-latency may help"
+        return f"the thread of {busy[0]}, busy {busy[1]:.0%} of the time"
+    return "latency: no measured resource is saturated; try a lower batch.max_wait or a higher --max-latency"
 
 
 def capacity(
@@ -251,21 +244,17 @@ def capacity(
     config = read(pipeline, set_=set_, device=device)
     check_networks(build(config))
     if isinstance(config.device, list) and len(config.device) > 1:
-        raise ConfigError("capacity measures one device, and the pipeline names several; name it with --device")
+        raise ConfigError("capacity measures one device, but the pipeline has several; select one with --device")
     chosen = choose(config.device, echo)
     write = None if out is None else report_file(out)
     with TemporaryDirectory(prefix="streamkit-capacity-") as name:
         rates = [due_a_second(source, options.fps) for source in config.sources]
-        multiply(config, 1, options.fps, Path(name), _silent)  # reports errors before anything runs
+        multiply(config, 1, options.fps, Path(name), lambda text: None)  # reports errors before anything runs
         limit = f"p95 latency at most {options.max_latency_s * 1e3:.0f} ms, nothing dropped"
-        echo(f"{pipeline} on {chosen}: {limit}; outputs go to a folder of their own and are removed")
+        echo(f"{pipeline} on {chosen}: {limit}; outputs go to a temporary folder")
         answer = Search(pipeline, set_, str(chosen), options, rates, Path(name), echo)()
     echo(str(answer))
     if write is not None:
         found: dict[str, Any] = {"schema": "streamkit-capacity/1", "device": str(chosen), **asdict(answer)}
         write(json.dumps(found, indent=2) + "\n")
     return 0 if answer.streams else 1
-
-
-def _silent(text: str) -> None:
-    return

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def environment() -> dict[str, str]:
 
 
 def lines(module: str, *arguments: str, until_s: float | None = None) -> Generator[dict[str, Any], None, None]:
-    """Run `python -m module arguments` and yield each JSON object that it prints on a line of its own.
+    """Run `python -m module arguments` and yield each JSON object that it prints on a separate line.
 
     Other lines, which libraries print, are skipped. A caller that stops early kills the process.
 
@@ -36,9 +37,9 @@ def lines(module: str, *arguments: str, until_s: float | None = None) -> Generat
         TimeoutError: it was killed at `until_s`.
         RuntimeError: it exited with a code other than 0; has the end of its standard error.
     """
-    with tempfile.TemporaryFile() as trouble:
+    with tempfile.TemporaryFile() as errors:
         command = [sys.executable, "-m", module, *arguments]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=trouble, env=environment(), text=True)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=environment(), text=True)
         assert process.stdout is not None
         killed: list[bool] = []
 
@@ -63,20 +64,29 @@ def lines(module: str, *arguments: str, until_s: float | None = None) -> Generat
                 process.kill()
                 process.wait()
         if killed:
-            raise TimeoutError(f"{module} was stopped: its time was over")
+            raise TimeoutError(f"{module} was stopped at its time limit")
         if code:
-            trouble.seek(0)
-            told = trouble.read().decode(errors="replace")[-2000:]
-            raise RuntimeError(f"{module} ended with {code}:\n{told}")
+            errors.seek(0)
+            text = errors.read().decode(errors="replace")[-2000:]
+            raise RuntimeError(f"{module} ended with {code}:\n{text}")
 
 
-def telling() -> Callable[[Any], None]:
-    """Return a function that prints objects for the parent; redirect what libraries print to standard error."""
+def run_spec(module: str, spec: Any, folder: Path, until_s: float | None) -> Generator[dict[str, Any], None, None]:
+    """Run `python -m module FILE`, where the file in `folder` has the fields of the dataclass `spec`; as `lines`."""
+    path = folder / f"{module.rpartition('.')[2]}.json"
+    path.write_text(json.dumps(asdict(spec)), encoding="utf-8")
+    return lines(module, str(path), until_s=until_s)
+
+
+def to_stderr(text: str) -> None:
+    """Print a message that is not for the parent."""
+    print(text, file=sys.stderr)
+
+
+def json_output() -> Callable[[Any], None]:
+    """Return a function that prints objects for the parent; redirect output of libraries to standard error."""
     sys.stdout.flush()
-    mine = open(os.dup(1), "w", closefd=False)  # noqa: SIM115  as standard output's own
+    mine = open(os.dup(1), "w", closefd=False)  # noqa: SIM115  it stays open like standard output
     os.dup2(2, 1)
 
-    def tell(found: Any) -> None:
-        print(json.dumps(found), file=mine, flush=True)
-
-    return tell
+    return lambda found: print(json.dumps(found), file=mine, flush=True)

@@ -34,8 +34,8 @@ def multiply(config: Config, streams: int, pace: float | None, outputs: Path, sa
     for source in kinds:
         if "pace" not in {option.name for option in options(source.type)}:
             raise ConfigError(
-                f"source {source.id} is a {source.type.name}, which has no pace: capacity counts streams that come as "
-                "from cameras; name a video"
+                f"source {source.id} is a {source.type.name}, which has no pace: capacity counts live streams; use a "
+                "video"
             )
     config.sources = []
     for number in range(streams):
@@ -67,8 +67,8 @@ def due_a_second(source: SourceConfig, pace: float | None) -> float | None:
         return None
     given_pace = given.get("pace")
     rate = pace or (given_pace if isinstance(given_pace, (int, float)) else own)
-    thinned = min(1.0, given["fps"] / own) if given.get("fps") else 1.0
-    return float(rate * thinned / given.get("every", 1))
+    kept = min(1.0, given["fps"] / own) if given.get("fps") else 1.0
+    return float(rate * kept / given.get("every", 1))
 
 
 def _keep_apart(config: Config, outputs: Path, say: Callable[[str], None]) -> None:
@@ -84,6 +84,8 @@ def _keep_apart(config: Config, outputs: Path, say: Callable[[str], None]) -> No
             stage.options = {**stage.options, "path": str(outputs / stage.id / f"{{source}}{Path(path).suffix}")}
             kept.append(stage)
         else:
-            say(f"{stage.id} is left out: it does not write to a file, and copies of a stream are not for its readers")
+            say(
+                f"{stage.id} is removed: it does not write to a file, and its readers should not get copies of a stream"
+            )
             instead[stage.id] = stage.inputs or [DECODE]
     config.stages = kept

@@ -15,36 +15,23 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from streamkit.bench.child import environment
-from streamkit.bench.compare import agreement, objects_by_frame
-from streamkit.core.errors import ConfigError
+import numpy as np
 
-VIDEO = "videos/vtest_480x360.mp4"
+from streamkit.bench.child import environment
+from streamkit.bench.inputs import CARDS, VIDEO, data_folder
+from streamkit.ops.boxes import intersection_and_union
+
+_LEAST_IOU = 0.9
+_SCORE_WITHIN = 0.05
 _ROOT = Path(__file__).resolve().parents[2]
 _COMMAND = (sys.executable, "-c", "from streamkit.cli import main; main()")
 _IMPORT = "import numpy, time; t = time.perf_counter(); import streamkit; print(time.perf_counter() - t)"
 
-CARDS = {
-    "yolox-nano": """
-        {task: detect, family: yolox, file: FOLDER/yolox_nano_dyn.onnx, labels: coco, score: 0.25, iou: 0.45,
-        input: {size: [416, 416], resize: letterbox, anchor: top_left, pad: 114, color: bgr, scale: 1}}
-    """,
-    "yolov8n": """
-        {task: detect, family: yolov8, file: FOLDER/yolov8n_640_deq_dyn.onnx, labels: coco, score: 0.25, iou: 0.7,
-        input: {size: [640, 640], resize: letterbox, anchor: center, pad: 114, color: rgb, scale: 1/255}}
-    """,
-    # so small an input that 20,000 frames go through in half a minute
-    "yunet-64": """
-        {task: detect, family: yunet, file: FOLDER/yunet_n_dynamic.onnx, labels: face, score: 0.1, iou: 0.3,
-        input: {size: [64, 64], resize: stretch, color: bgr, scale: 1}}
-    """,
-}
-"""Cards for the networks of the data folder."""
-
-BARS = {"yolox-nano": 1.25, "yolov8n": 1.4}
+THRESHOLDS = {"yolox-nano": 1.25, "yolov8n": 1.4}
 """How many times as fast as the plain loop."""
 
 
@@ -65,9 +52,9 @@ class Figure:
         return (self.least is None or self.value >= self.least) and (self.most is None or self.value <= self.most)
 
     def __str__(self) -> str:
-        bar = f" (at least {self.least:g})" if self.least is not None else ""
-        bar += f" (at most {self.most:g})" if self.most is not None else ""
-        return f"{self.name}: {self.value:.4g} {self.unit}{bar}{'' if self.holds else '  <-- MISSED'}"
+        limits = f" (at least {self.least:g})" if self.least is not None else ""
+        limits += f" (at most {self.most:g})" if self.most is not None else ""
+        return f"{self.name}: {self.value:.4g} {self.unit}{limits}{'' if self.holds else '  <-- MISSED'}"
 
 
 @dataclass(slots=True)
@@ -79,7 +66,7 @@ class CpuBenchmark:
         folder: where to write cards, pipelines and outputs.
         echo: receives lines of text for the user.
         frames: number of frames of the video that each side reads; None for all.
-        turns: how often each side runs.
+        runs: how often each side runs.
         many: number of frames of the probes.
     """
 
@@ -87,13 +74,13 @@ class CpuBenchmark:
     folder: Path
     echo: Callable[[str], None]
     frames: int | None = 300
-    turns: int = 3
+    runs: int = 3
     many: int = 20_000
 
     def all(self) -> list[Figure]:
         """Run all measurements, and report each value as it is found."""
         found: list[Figure] = []
-        steps: list[Callable[[], list[Figure]]] = [lambda name=name: self.speed(name) for name in BARS]  # type: ignore[misc]
+        steps: list[Callable[[], list[Figure]]] = [partial(self.speed, name) for name in THRESHOLDS]
         for step in [*steps, self.graph_cost, self.memory, self.start]:
             for figure in step():
                 self.echo(str(figure))
@@ -120,30 +107,28 @@ class CpuBenchmark:
     def streamkit_side(self, name: str) -> dict[str, Any]:
         """Run the pipeline once: frames, seconds from the first frame to the last, start-up seconds, memory."""
         path, out = self.pipeline(name)
-        report = self.folder / f"{name}-report.json"
+        path_of_report = self.folder / f"{name}-report.json"
         limit = () if self.frames is None else ("--limit", str(self.frames))
-        whole_s, memory_mb, _ = _measured([*_COMMAND, "run", str(path), "--report", str(report), *limit])
-        found = json.loads(report.read_text(encoding="utf-8"))
-        return {
-            "frames": found["frames"], "seconds": found["seconds"], "start_s": whole_s - found["seconds"],
-            "memory_mb": memory_mb, "out": out,
-        }  # fmt: skip
+        whole_s, memory_mb, _ = _measured([*_COMMAND, "run", str(path), "--report", str(path_of_report), *limit])
+        report = json.loads(path_of_report.read_text(encoding="utf-8"))
+        found = {name: report[name] for name in ("frames", "seconds")}
+        return {**found, "start_s": whole_s - found["seconds"], "memory_mb": memory_mb, "out": out}
 
     def plain_side(self, name: str) -> dict[str, Any]:
         """Run the plain loop once; returns the same values as `streamkit_side`."""
         out = self.folder / f"{name}-plain.jsonl"
         limit = () if self.frames is None else (str(self.frames),)
         module = "streamkit.bench.plain_loop"
-        whole_s, memory_mb, said = _measured(
+        whole_s, memory_mb, output = _measured(
             [sys.executable, "-m", module, str(self.data / VIDEO), str(self.card(name)), str(out), *limit]
         )
-        found = json.loads(said.splitlines()[-1])
+        found = json.loads(output.splitlines()[-1])
         return {**found, "start_s": whole_s - found["seconds"], "memory_mb": memory_mb, "out": out}
 
     def speed(self, name: str) -> list[Figure]:
         """Frames per second of both sides, and whether they find the same objects."""
         sides: dict[str, list[dict[str, Any]]] = {"plain": [], "streamkit": []}
-        for _ in range(self.turns):
+        for _ in range(self.runs):
             sides["plain"].append(self.plain_side(name))
             sides["streamkit"].append(self.streamkit_side(name))
         rates = {side: [run["frames"] / run["seconds"] for run in runs] for side, runs in sides.items()}
@@ -151,21 +136,23 @@ class CpuBenchmark:
         for side, runs in sides.items():
             start_s, memory_mb = _median(runs, "start_s"), _median(runs, "memory_mb")
             fps = statistics.median(rates[side])
-            self.echo(f"{name}, {side}: {fps:.1f} frames a second, start {start_s:.1f} s, {memory_mb:.0f} MB")
+            self.echo(f"{name}, {side}: {fps:.1f} frames per second, start {start_s:.1f} s, {memory_mb:.0f} MB")
         same = agreement(objects_by_frame(sides["streamkit"][-1]["out"]), objects_by_frame(sides["plain"][-1]["out"]))
         self.echo(f"{name}, objects of score 0.3 or more: {same}")
         detail = {"fps": rates, "ratios": ratios, **{s: _without_paths(runs) for s, runs in sides.items()}}
         return [
-            Figure(f"{name}, speed", statistics.median(ratios), "times the plain loop", BARS[name], detail=detail),
+            Figure(
+                f"{name}, speed", statistics.median(ratios), "times the plain loop", THRESHOLDS[name], detail=detail
+            ),
             Figure(f"{name}, objects in common", min(same.first_found, same.second_found) * 100, "%", 95),
         ]
 
     def graph_cost(self) -> list[Figure]:
         """The graph's own time per frame, and whether memory stays constant."""
-        runs = [self._probe("cost", str(self.many)) for _ in range(self.turns)]
+        runs = [self._probe("cost", str(self.many)) for _ in range(self.runs)]
         return [
-            Figure("graph alone", _median(runs, "us_per_frame"), "µs a frame", most=40, detail={"runs": runs}),
-            Figure("graph alone, CPU time", _median(runs, "cpu_us_per_frame"), "µs a frame"),
+            Figure("graph alone", _median(runs, "us_per_frame"), "µs per frame", most=40, detail={"runs": runs}),
+            Figure("graph alone, CPU time", _median(runs, "cpu_us_per_frame"), "µs per frame"),
             _growth("graph alone", runs[0]),
         ]
 
@@ -176,17 +163,18 @@ class CpuBenchmark:
 
     def start(self) -> list[Figure]:
         """The time to import streamkit, and to check a pipeline."""
-        imported = [float(_output([sys.executable, "-c", _IMPORT])) for _ in range(2 * self.turns + 1)]
+        imported = [float(_measured([sys.executable, "-c", _IMPORT])[2]) for _ in range(2 * self.runs + 1)]
         shipped = _ROOT / "pipeline.yaml"
         path = shipped if shipped.is_file() else self.pipeline("yolox-nano")[0]
-        checked = [_measured([*_COMMAND, "check", str(path)])[0] for _ in range(self.turns)]
+        checked = [_measured([*_COMMAND, "check", str(path)])[0] for _ in range(self.runs)]
         return [
             Figure("import streamkit, after numpy", statistics.median(imported), "s", most=0.1),
             Figure("check pipeline.yaml", statistics.median(checked), "s", most=1.5),
         ]
 
     def _probe(self, *arguments: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(_output([sys.executable, "-m", "streamkit.bench.graph_cost", *arguments]))
+        _, _, output = _measured([sys.executable, "-m", "streamkit.bench.graph_cost", *arguments])
+        found: dict[str, Any] = json.loads(output)
         return found
 
 
@@ -207,52 +195,33 @@ def bench(data: Path | None, out: Path | None, echo: Callable[[str], None], **op
         ConfigError: the data is missing.
     """
     data = data_folder(data)
-    echo(f"{_processor()}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}; the bars are for two")
+    cores = len(os.sched_getaffinity(0))
+    echo(f"{_processor()}, {cores} cores, load {os.getloadavg()[0]:.1f}; the thresholds are for two")
     with tempfile.TemporaryDirectory(prefix="streamkit-bench-") as folder:
         figures = CpuBenchmark(data, Path(folder), echo, **options).all()
     if out is not None:
-        found = {"processor": _processor(), "cores": len(os.sched_getaffinity(0)), "figures": [*map(asdict, figures)]}
+        found = {"processor": _processor(), "cores": cores, "figures": [*map(asdict, figures)]}
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     missed = [figure.name for figure in figures if not figure.holds]
-    echo(f"missed: {', '.join(missed)}" if missed else "every bar holds")
+    echo(f"missed: {', '.join(missed)}" if missed else "every threshold is met")
     return 1 if missed else 0
-
-
-def data_folder(given: Path | None) -> Path:
-    """The folder of models and videos.
-
-    Raises:
-        ConfigError: it does not exist, or is incomplete.
-    """
-    named = os.environ.get("STREAMKIT_TEST_DATA")
-    folder = given or (Path(named) if named else _ROOT.parent / "shared" / "data")
-    if not (folder / VIDEO).is_file():
-        raise ConfigError(
-            f"bench needs {VIDEO} and models/ in a folder, and {folder} does not have them; name the folder with "
-            "--data or in $STREAMKIT_TEST_DATA"
-        )
-    return folder
 
 
 def _measured(command: Sequence[str]) -> tuple[float, float, str]:
     """Run a command; return its seconds, its peak memory in MB, and its standard output."""
-    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as trouble:
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         begun = time.perf_counter()
-        process = subprocess.Popen(command, stdout=said, stderr=trouble, env=environment())
+        process = subprocess.Popen(command, stdout=output, stderr=errors, env=environment())
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - begun
         process.returncode = os.waitstatus_to_exitcode(status)
-        said.seek(0)
-        trouble.seek(0)
+        output.seek(0)
+        errors.seek(0)
         if process.returncode:
-            text = trouble.read().decode(errors="replace")[-2000:]
+            text = errors.read().decode(errors="replace")[-2000:]
             raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}:\n{text}")
-        return seconds, usage.ru_maxrss * 1024 / 1e6, said.read().decode()
-
-
-def _output(command: Sequence[str]) -> str:
-    return _measured(command)[2]
+        return seconds, usage.ru_maxrss * 1024 / 1e6, output.read().decode()
 
 
 def _growth(name: str, run: dict[str, Any]) -> Figure:
@@ -260,7 +229,7 @@ def _growth(name: str, run: dict[str, Any]) -> Figure:
     seen = {int(frame): value for frame, value in run["memory_mb"].items()}
     last = max(seen)
     first = max((frame for frame in seen if frame <= last // 10), default=min(seen))
-    # the allocator fills its pools for some 20,000 frames and then stops: 4 % here, and nothing from there to 60,000
+    # the allocator fills its pools for some 20,000 frames and then stops: 4 % here, and no more up to frame 60,000
     title = f"{name}, memory at frame {last:,} over that at {first:,}"
     return Figure(title, seen[last] / seen[first], "times", most=1.05, detail={"memory_mb": seen})
 
@@ -279,3 +248,69 @@ def _processor() -> str:
     except OSError:
         return "unknown processor"
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown processor")
+
+
+# ------------------------------------------------------------------------------------- the objects of both sides
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """The share of each side's objects that the other side found too, and the number of objects."""
+
+    first_found: float
+    second_found: float
+    objects: tuple[int, int]
+
+    def __str__(self) -> str:
+        first, second = self.objects
+        mine, others = f"{self.first_found:.2%} of {first}", f"{self.second_found:.2%} of its {second}"
+        return f"{mine} objects are on the other side too, {others} on this side"
+
+
+def objects_by_frame(path: Path) -> list[list[dict[str, Any]]]:
+    """The objects of each record of a JSON Lines file, in file order."""
+    return [json.loads(line)["objects"] for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def agreement(
+    first: Sequence[list[dict[str, Any]]], second: Sequence[list[dict[str, Any]]], *, min_score: float = 0.3
+) -> Agreement:
+    """Compare the objects of two runs, frame by frame.
+
+    An object with a score of at least `min_score` counts as found if the other side has an object of its class, with
+    any score, with an IoU of at least 0.9 and a score within 0.05.
+
+    Args:
+        first: each frame's objects, as in a record.
+        second: the other side's.
+        min_score: objects with a lower score are not looked up.
+
+    Raises:
+        ValueError: the sides have different numbers of frames.
+    """
+    if len(first) != len(second):
+        raise ValueError(f"the sides must have the same frames, got {len(first)} and {len(second)}")
+    one, of_one = _found(first, second, min_score)
+    two, of_two = _found(second, first, min_score)
+    return Agreement(one / of_one if of_one else 1.0, two / of_two if of_two else 1.0, (of_one, of_two))
+
+
+def _found(
+    these: Sequence[list[dict[str, Any]]], others: Sequence[list[dict[str, Any]]], min_score: float
+) -> tuple[int, int]:
+    """How many of these objects the others have, and how many these are."""
+    found = total = 0
+    for mine, theirs in zip(these, others, strict=True):
+        mine = [one for one in mine if one["score"] >= min_score]
+        total += len(mine)
+        if mine and theirs:
+            both, union = intersection_and_union(_column(mine, "box"), _column(theirs, "box"))
+            same = both >= _LEAST_IOU * union
+            same &= _column(mine, "class_id")[:, None] == _column(theirs, "class_id")
+            same &= np.abs(_column(mine, "score")[:, None] - _column(theirs, "score")) <= _SCORE_WITHIN
+            found += int(same.any(axis=1).sum())
+    return found, total
+
+
+def _column(objects: list[dict[str, Any]], name: str) -> np.ndarray:
+    return np.array([one[name] for one in objects], np.float32)

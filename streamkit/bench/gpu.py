@@ -12,21 +12,21 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
 from streamkit.bench import limits, trial
-from streamkit.bench.child import lines
-from streamkit.bench.clips import lengthen, scratch_folder
-from streamkit.bench.networks import network
-from streamkit.bench.table import HEAD, Measurement, a_source, best, binding, told_in_a_line
+from streamkit.bench.child import run_spec
+from streamkit.bench.inputs import lengthen, network, scratch_folder
+from streamkit.bench.table import HEAD, Measurement, best, binding, fps_of, growth_per_source, summary_line
 from streamkit.core.errors import ConfigError, StreamkitError
 from streamkit.runtime.execution.sizes import cores
 
-WHOLE_S, QUICK_S = 360.0, 60.0  # how long all of it may take by default, and in its quick form
-_FOR_PARTS = 0.4  # of the time there is
+WHOLE_S, QUICK_S = 360.0, 60.0  # time limit of all measurements by default, and with --quick
+_FOR_PARTS = 0.4  # share of the time limit
 _REALTIME_FPS = 30
-_BEHIND = "whole + stages"
+_EXTRA = "whole + stages"
 _DECODERS = 7
 
 
@@ -76,8 +76,9 @@ class GpuBenchOptions:
         return self
 
 
+@dataclass
 class GpuBenchmark:
-    """Runs the measurements, and tells each as it is made.
+    """Runs the measurements, and prints each one.
 
     Args:
         options: what to measure.
@@ -86,21 +87,21 @@ class GpuBenchmark:
         keep: called whenever there is a new result.
     """
 
-    def __init__(
-        self,
-        options: GpuBenchOptions,
-        folder: Path,
-        echo: Callable[[str], None],
-        keep: Callable[[GpuBenchmark], None] | None = None,
-    ) -> None:
-        self.options, self.folder, self.echo, self._keep = options, folder, echo, keep
-        self.rows: list[Measurement] = []
-        self.left_out: list[str] = []
-        self.machine: dict[str, Any] = {}
-        self.clips: dict[str, Path] = {}
-        self.packet_bytes: dict[str, float] = {}
-        self._begun, self._last = time.monotonic(), dict[str, float]()
-        self.model, self.network = network(options.model, options.data, folder, options.dtype)
+    options: GpuBenchOptions
+    folder: Path
+    echo: Callable[[str], None]
+    keep: Callable[[GpuBenchmark], None] = lambda made: None
+    rows: list[Measurement] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    machine: dict[str, Any] = field(default_factory=dict)
+    clips: dict[str, Path] = field(default_factory=dict)
+    packet_bytes: dict[str, float] = field(default_factory=dict)
+    _begun: float = field(default_factory=time.monotonic)
+    _last: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        options = self.options
+        self.model, self.network = network(options.model, options.data, self.folder, options.dtype)
 
     def all(self) -> None:
         """Run all measurements that fit into the time limit."""
@@ -108,36 +109,33 @@ class GpuBenchmark:
             self.clips[codec] = self.folder / f"{codec}{clip.suffix}"
             count = lengthen(clip, self.clips[codec], self.options.frames)
             self.packet_bytes[codec] = round(self.clips[codec].stat().st_size / count, 1)
-        packets = ", ".join(f"{size:,.0f} bytes a frame in {codec}" for codec, size in self.packet_bytes.items())
+        packets = ", ".join(f"{size:,.0f} bytes per frame in {codec}" for codec, size in self.packet_bytes.items())
         self._check()
         self.echo(f"{self.network}; packets {packets}")
         self.echo(HEAD)
         self._parts()
-        self._paced()  # asked for by name; what the time is not enough for is of the wholes
-        for batch in self.options.batches:
-            for codec in self.clips:
-                self._whole(codec, self._base(codec), batch)
-        for sources in self.options.sources:
-            for codec in self.clips:
-                if sources != self._base(codec):
-                    for batch in self.options.batches if self.options.grid else (self._best_batch(codec),):
-                        self._whole(codec, sources, batch)
+        self._paced()  # requested explicitly: at the time limit, whole pipelines are skipped first
+        options = self.options
+        for batch, codec in product(options.batches, self.clips):
+            self._whole(codec, self._base(codec), batch)
+        for sources, codec in product(options.sources, self.clips):
+            if sources != self._base(codec):
+                for batch in options.batches if options.grid else (self._best_batch(codec),):
+                    self._whole(codec, sources, batch)
         for codec in self.clips:
+            at_best = self._base(codec), self._best_batch(codec)
             for decoders in (1, _DECODERS):
                 self._whole(codec, 1, self._best_batch(codec), f"one file, {decoders} decoders", decoders)
-            self._whole(codec, self._base(codec), self._best_batch(codec), "decode + preprocess")
-            if self.options.extra_stages:
-                self._whole(codec, self._base(codec), self._best_batch(codec), _BEHIND)
-            for processes in self.options.processes:
+            for what in ("decode + preprocess", *([_EXTRA] if options.extra_stages else [])):
+                self._whole(codec, *at_best, what)
+            for processes in options.processes:
                 if processes > 1:
-                    self._whole(codec, self._base(codec), self._best_batch(codec), processes=processes)
+                    self._whole(codec, *at_best, processes=processes)
 
     def _paced(self) -> None:
         """Measure sources in real time, in the requested numbers of sources and processes."""
-        for processes in self.options.processes:
-            for codec in self.clips:
-                for sources in self.options.realtime:
-                    self._whole(codec, sources, 0, "paced", processes=processes)
+        for processes, codec, sources in product(self.options.processes, self.clips, self.options.realtime):
+            self._whole(codec, sources, 0, "paced", processes=processes)
 
     def _check(self) -> None:
         """Report problems of the pipeline, such as a misspelt option in `set_`, before anything runs."""
@@ -157,11 +155,9 @@ class GpuBenchmark:
             {codec: str(clip) for codec, clip in self.clips.items()}, list(options.sources), list(options.batches),
             str(self._pipeline(next(iter(self.clips)), 1)), options.set_, options.device, options.seconds,
         )  # fmt: skip
-        path = self.folder / "limits.json"
-        path.write_text(json.dumps(asdict(spec)), encoding="utf-8")
-        with closing(lines("streamkit.bench.limits", str(path), until_s=self._until_s)) as told:
+        with closing(run_spec("streamkit.bench.limits", spec, self.folder, self._until_s)) as results:
             try:
-                for found in told:
+                for found in results:
                     if "error" in found:
                         raise StreamkitError(found["error"])
                     if "machine" in found:
@@ -174,7 +170,7 @@ class GpuBenchmark:
                         self._leave_out(f"parts alone with batches over {row.batch}")
                         return
             except TimeoutError:
-                self._leave_out("parts alone that were not measured before the time was over")
+                self._leave_out("parts alone that were not measured before the time limit")
 
     # ---------------------------------------------------------------------------------------------------- the whole
 
@@ -189,7 +185,7 @@ class GpuBenchmark:
             self._leave_out(title)
             return
         begun = time.monotonic()
-        stages = ("detect", *(options.extra_stages if what in (_BEHIND, "paced") else ()), "jsonl")
+        stages = ("detect", *(options.extra_stages if what in (_EXTRA, "paced") else ()), "jsonl")
         if what == "decode + preprocess":
             stages = ("preprocess",)
         pace = _REALTIME_FPS if what == "paced" else None
@@ -202,17 +198,15 @@ class GpuBenchmark:
             found = trial.measure(spec, self.folder, self._until_s)
         except TimeoutError:
             shutil.rmtree(self._out, ignore_errors=True)
-            self._leave_out(f"{title}: stopped, the time was over")
+            self._leave_out(f"{title}: stopped at the time limit")
             return
         if "jsonl" in stages and not found.error:
             self._check_records(found)
         row = Measurement(what, found.fps, codec, sources, batch, found=found, processes=processes)
         if not found.error:
-            decode = best(self.rows, what="decode", codec=codec, sources=sources) if not decoders else None
-            network = best(self.rows, what="infer", batch=batch) if "detect" in stages else None
-            row.uses = binding(
-                found, cores(), decoder=decode.fps if decode else None, network=network.fps if network else None
-            )
+            decoder = None if decoders else fps_of(self.rows, what="decode", codec=codec, sources=sources)
+            network = fps_of(self.rows, what="infer", batch=batch) if "detect" in stages else None
+            row.uses = binding(found, cores(), decoder=decoder, network=network)
             row.of_limit = self._of_limit(codec, found.fps) if "detect" in stages and pace is None else None
         self._add(row)
         self._last[what] = time.monotonic() - begun
@@ -222,9 +216,8 @@ class GpuBenchmark:
         pace: int | None = None, decoders: int | None = None,
     ) -> Path:  # fmt: skip
         """Write the pipeline of a run; return its path."""
-        source: dict[str, Any] = {"uri": str(self.clips[codec]), "loop": True}
-        source |= {"pace": pace} if pace else {}
-        source |= {"decoders": decoders} if decoders else {}
+        given = {"uri": str(self.clips[codec]), "loop": True, "pace": pace, "decoders": decoders}
+        source = {name: value for name, value in given.items() if value is not None}
         known = {
             "preprocess": {"model": self.model},
             "detect": {"model": self.model},
@@ -241,7 +234,7 @@ class GpuBenchmark:
         path.write_text(json.dumps(plan), encoding="utf-8")
         return path
 
-    def _check_records(self, found: trial.Found) -> None:
+    def _check_records(self, found: trial.TrialResult) -> None:
         """Check that every frame has its record, then delete the records."""
         written = sum(path.read_bytes().count(b"\n") for path in self._out.glob("*.jsonl"))
         shutil.rmtree(self._out, ignore_errors=True)
@@ -266,42 +259,39 @@ class GpuBenchmark:
 
     def _of_limit(self, codec: str, fps: float) -> float | None:
         """A speed relative to the lesser of decoding alone and inference alone, each at its best."""
-        parts = best(self.rows, what="decode", codec=codec), best(self.rows, what="infer")
-        known = [row.fps for row in parts if row is not None]
-        return round(fps / min(known), 4) if len(known) == 2 and min(known) else None
+        decode, infer = fps_of(self.rows, what="decode", codec=codec), fps_of(self.rows, what="infer")
+        return round(fps / min(decode, infer), 4) if decode and infer else None
 
     def summary(self) -> dict[str, dict[str, Any]]:
         """The main results, by codec."""
-        told = {}
+        found = {}
         for codec in self.clips:
             whole = best(self.rows, what="whole", codec=codec)
             if whole is None or not whole.fps or whole.found is None:
                 continue
-            decode, infer = best(self.rows, what="decode", codec=codec), best(self.rows, what="infer")
             like = {"what": "whole", "codec": codec, "batch": whole.batch, "processes": whole.processes}
-            told[codec] = {
+            found[codec] = {
                 "whole_fps": whole.fps, "sources": whole.sources, "batch": whole.batch,
                 "processes": whole.processes,
-                "decode_fps": decode and decode.fps, "infer_fps": infer and infer.fps, "of_limit": whole.of_limit,
+                "decode_fps": fps_of(self.rows, what="decode", codec=codec),
+                "infer_fps": fps_of(self.rows, what="infer"), "of_limit": whole.of_limit,
                 "binds": next(iter(whole.uses), None), "uses": whole.uses, "lock_free": whole.found.lock_free,
                 "to_device_bytes": whole.found.to_device, "to_host_bytes": whole.found.to_host,
                 "packet_bytes": self.packet_bytes[codec], "start_s": whole.found.start_s,
-                "device_mb_a_source": a_source(self.rows, "device_mb", **like),
-                "host_mb_a_source": a_source(self.rows, "host_mb", **like),
+                "device_mb_a_source": growth_per_source(self.rows, "device_mb", **like),
+                "host_mb_a_source": growth_per_source(self.rows, "host_mb", **like),
             }  # fmt: skip
-        return told
+        return found
 
     def _add(self, row: Measurement) -> None:
         self.rows.append(row)
         self.echo(str(row))
-        if self._keep is not None:
-            self._keep(self)
+        self.keep(self)
 
     def _leave_out(self, what: str) -> None:
         self.left_out.append(what)
-        self.echo(f"left out: {what}")
-        if self._keep is not None:
-            self._keep(self)
+        self.echo(f"skipped: {what}")
+        self.keep(self)
 
     def _spent(self) -> float:
         return time.monotonic() - self._begun
@@ -312,13 +302,10 @@ class GpuBenchmark:
         return self._begun + self.options.max_s
 
     def report(self, *, complete: bool) -> dict[str, Any]:
-        """All results so far, as JSON values."""
-        options = self.options
-        clips = {codec: str(path) for codec, path in options.clips.items()}
-        data = None if options.data is None else str(options.data)
+        """All results so far, as values for JSON; paths as `Path`."""
         return {
             "schema": "streamkit-bench/1", "complete": complete, "machine": self.machine, "network": self.network,
-            "settings": {**asdict(options), "clips": clips, "data": data}, "summary": self.summary(),
+            "settings": asdict(self.options), "summary": self.summary(),
             "rows": [asdict(row) for row in self.rows], "left_out": list(self.left_out),
         }  # fmt: skip
 
@@ -332,7 +319,7 @@ def stages_of(path: Path) -> dict[str, Any]:
         raise ConfigError(problems)
     stages = node.plain().get("stages") if isinstance(node.plain(), dict) else None
     if not isinstance(stages, dict) or not stages or {"detect", "jsonl"} & stages.keys():
-        raise ConfigError(f"{path} must have stages, and the bench's own detect and jsonl not among them")
+        raise ConfigError(f"{path} must have stages, but not detect and jsonl, which the bench adds")
     return {name: given or {} for name, given in stages.items()}
 
 
@@ -360,12 +347,12 @@ def bench(options: GpuBenchOptions, out: Path | None, echo: Callable[[str], None
 
     def keep(made: GpuBenchmark, *, complete: bool = False) -> None:
         if write is not None:
-            write(json.dumps(made.report(complete=complete), indent=2) + "\n", last=complete)
+            write(json.dumps(made.report(complete=complete), indent=2, default=str) + "\n", last=complete)
 
     with scratch_folder() as name:
         made = GpuBenchmark(options, Path(name), echo, keep)
         made.all()
         for codec, one in made.summary().items():
-            echo(told_in_a_line(codec, one))
+            echo(summary_line(codec, one))
         keep(made, complete=True)
     return 1 if any(row.found is not None and row.found.error for row in made.rows) else 0

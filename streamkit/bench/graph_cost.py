@@ -9,13 +9,14 @@ Each prints a JSON object.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+from streamkit.bench.child import to_stderr
+from streamkit.bench.load import resident_mb
 from streamkit.core.data import Batch, Device, Frame
 from streamkit.core.stage import (
     BatchStage,
@@ -28,18 +29,6 @@ from streamkit.core.stage import (
     default_registry,
     stage,
 )
-
-EARLY = 2_000
-"""The frame at which memory is first measured: buffers are made and caches full by then."""
-
-
-def resident_mb(pid: int | None = None) -> float:
-    """Resident memory of a process, by default this one, in MB (10^6 bytes); 0 if it has ended."""
-    try:
-        pages = int(Path(f"/proc/{pid or 'self'}/statm").read_text().split()[1])
-    except OSError:
-        return 0.0
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def add_stages(registry: Registry) -> None:
@@ -130,7 +119,7 @@ def _run(text: str, frames: int) -> dict[str, Any]:
     registry = default_registry()
     add_stages(registry)
     watch: Any = registry.get("watch_memory")
-    pipeline = Pipeline(build(read_text(text, registry=registry)), Device("cpu"), limit=frames, say=_to_stderr)
+    pipeline = Pipeline(build(read_text(text, registry=registry)), Device("cpu"), limit=frames, say=to_stderr)
     begun = time.process_time()
     code = pipeline.run()
     used = time.process_time() - begun
@@ -142,10 +131,6 @@ def _run(text: str, frames: int) -> dict[str, Any]:
         "cpu_us_per_frame": round(used / frames * 1e6, 1),
         "memory_mb": dict(watch.seen),
     }
-
-
-def _to_stderr(text: str) -> None:
-    print(text, file=sys.stderr)
 
 
 def main(arguments: list[str]) -> None:

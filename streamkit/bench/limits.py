@@ -2,8 +2,8 @@
 
     python -m streamkit.bench.limits SPEC.json
 
-prints an `Alone` as JSON for each part, as it is measured. Decoding uses the product's `VideoReader`, one thread per
-source with no stages after it. The stages are those of the pipeline, with its options, opened as in a run, and given
+prints a `Measurement` as JSON for each part, as it is measured. Decoding uses the product's `VideoReader`, one thread
+per source with no stages after it. The stages are those of the pipeline, with its options, opened as in a run. They get
 the same real frames repeatedly, on one thread and one CUDA stream with up to four batches in flight.
 """
 
@@ -18,7 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from streamkit.bench.child import telling
+from streamkit.bench.child import json_output, to_stderr
+from streamkit.bench.table import Measurement
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Device, Frame
 from streamkit.core.errors import StreamkitError
@@ -54,25 +55,6 @@ class LimitsSpec:
     seconds: float = 3.0
 
 
-@dataclass(slots=True)
-class Alone:
-    """The speed of one part.
-
-    Attributes:
-        what: `decode`, or one of `PARTS`.
-        fps: frames per second.
-        codec: the video's codec; empty for stages.
-        sources: number of parallel sources; 0 for stages.
-        batch: frames per batch; 0 for decoding.
-    """
-
-    what: str
-    fps: float
-    codec: str = ""
-    sources: int = 0
-    batch: int = 0
-
-
 def decode_alone(clip: str, device: Device, sources: int, seconds: float) -> float:
     """Frames per second of `sources` parallel readers of one clip, from when all have started.
 
@@ -91,7 +73,7 @@ def decode_alone(clip: str, device: Device, sources: int, seconds: float) -> flo
 
     def read(number: int, stopped: Stopped) -> None:
         share_cores(device)
-        with closing(VideoReader(clip, device, pool, Counters(), _to_stderr, threads=threads)) as reader:
+        with closing(VideoReader(clip, device, pool, Counters(), to_stderr, threads=threads)) as reader:
             while not stopped():
                 for _ in reader.frames():
                     counts[number] += 1
@@ -103,7 +85,7 @@ def decode_alone(clip: str, device: Device, sources: int, seconds: float) -> flo
         until = time.monotonic() + _START_S
         while not all(counts) and not stopped():
             if time.monotonic() > until:
-                raise StreamkitError(f"{counts.count(0)} of {sources} readers of {clip} gave no picture in a minute")
+                raise StreamkitError(f"{counts.count(0)} of {sources} readers of {clip} delivered no frame in a minute")
             time.sleep(0.005)
         time.sleep(min(0.3, seconds / 5))
         begun, before = time.monotonic(), sum(counts)
@@ -111,7 +93,7 @@ def decode_alone(clip: str, device: Device, sources: int, seconds: float) -> flo
         return (sum(counts) - before) / (time.monotonic() - begun)
 
 
-def stages_alone(graph: Any, clip: str, device: Device, batch: int, seconds: float) -> Iterator[Alone]:
+def stages_alone(graph: Any, clip: str, device: Device, batch: int, seconds: float) -> Iterator[Measurement]:
     """Frames per second of each of `PARTS` that the graph has, for batches of one size.
 
     Args:
@@ -130,7 +112,7 @@ def stages_alone(graph: Any, clip: str, device: Device, batch: int, seconds: flo
 
     found = {node.type.name: node for node in reversed(graph.nodes.values()) if node.type.name in PARTS}
     lane = lane_device(device, True)
-    frames = pictures(clip, device, batch)
+    frames = first_frames(clip, device, batch)
     with lane.enter(), ExitStack() as opened:
         opened.callback(lane.settle)
         given = Batch(frames, device.xp)
@@ -140,23 +122,23 @@ def stages_alone(graph: Any, clip: str, device: Device, batch: int, seconds: flo
                 return
             node = found[name]
             stage = node.type(**node.options)
-            stage.context = Context(node.id, device, (batch,), cores(), Counters(), _to_stderr)
+            stage.context = Context(node.id, device, (batch,), cores(), Counters(), to_stderr)
             stage.open()
-            opened.callback(stage.close)  # at the end: the next stage reads what this one's session made
-            yield Alone(name, round(_rate(stage, given, lane, node.table, seconds), 1), batch=batch)
-            given = stage.process(_again(given))
+            opened.callback(stage.close)  # at the end: the next stage reads arrays of this stage's session
+            yield Measurement(name, round(_rate(stage, given, lane, node.table, seconds), 1), batch=batch)
+            given = stage.process(_fresh(given))
 
 
-def pictures(clip: str, device: Device, count: int) -> list[Frame]:
+def first_frames(clip: str, device: Device, count: int) -> list[Frame]:
     """The first frames of a clip, from its start again if it is shorter; all stay in memory."""
     from streamkit.media.reader import VideoReader
     from streamkit.media.surfaces import shared_pool
 
     frames: list[Frame] = []
-    with closing(VideoReader(clip, device, shared_pool(device), Counters(), _to_stderr)) as reader:
+    with closing(VideoReader(clip, device, shared_pool(device), Counters(), to_stderr)) as reader:
         while len(frames) < count:
-            for index, picture in reader.frames():
-                frames.append(Frame("clip", index, picture.pts_s, picture.width, picture.height, picture.surface))
+            for index, image in reader.frames():
+                frames.append(Frame("clip", index, image.pts_s, image.width, image.height, image.surface))
                 if len(frames) == count:
                     break
     return frames
@@ -168,7 +150,7 @@ def _rate(stage: Any, given: Batch, lane: Any, table: str, seconds: float) -> fl
 
     def once() -> None:
         nonlocal before
-        batch = stage.process(_again(given))
+        batch = stage.process(_fresh(given))
         lane.hand_on(batch)
         if before is not None and table in before.tables:
             before.table(table)
@@ -177,20 +159,20 @@ def _rate(stage: Any, given: Batch, lane: Any, table: str, seconds: float) -> fl
     for _ in range(_WARM):
         once()
     lane.settle()
-    begun, turns = time.monotonic(), 0
+    begun, batches = time.monotonic(), 0
     while time.monotonic() < begun + seconds:
         once()
-        turns += 1
+        batches += 1
     lane.settle()
-    return turns * len(given) / (time.monotonic() - begun)
+    return batches * len(given) / (time.monotonic() - begun)
 
 
-def _again(given: Batch) -> Batch:
-    """The batch as the stage before left it: stages remove what they have consumed."""
+def _fresh(given: Batch) -> Batch:
+    """A copy of the previous stage's batch: stages remove what they have consumed."""
     return Batch(given.frames, given.xp, given.tensor, given.geometry, dict(given.outputs))
 
 
-def measure(spec: LimitsSpec, device: Device) -> Iterator[Alone]:
+def measure(spec: LimitsSpec, device: Device) -> Iterator[Measurement]:
     """Run all measurements, one after the other.
 
     Raises:
@@ -201,16 +183,12 @@ def measure(spec: LimitsSpec, device: Device) -> Iterator[Alone]:
 
     for codec, clip in spec.clips.items():
         for sources in spec.sources:
-            yield Alone("decode", round(decode_alone(clip, device, sources, spec.seconds), 1), codec, sources)
+            yield Measurement("decode", round(decode_alone(clip, device, sources, spec.seconds), 1), codec, sources)
     clip = next(iter(spec.clips.values()))
     for batch in spec.batches:
         set_ = {**spec.set_, "batch.size": str(batch)}
         graph = build(read(Path(spec.pipeline), set_=set_, device=spec.device))
         yield from stages_alone(graph, clip, device, batch, spec.seconds)
-
-
-def _to_stderr(text: str) -> None:
-    print(text, file=sys.stderr)
 
 
 def machine(device: Device) -> dict[str, Any]:
@@ -234,15 +212,15 @@ def main(arguments: Sequence[str]) -> None:
     """Run the measurements of a specification file."""
     from streamkit.runtime.execution.device import choose
 
-    tell = telling()
+    output = json_output()
     spec = LimitsSpec(**json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
     try:
-        device = choose(spec.device, _to_stderr)
-        tell({"machine": machine(device)})
+        device = choose(spec.device, to_stderr)
+        output({"machine": machine(device)})
         for found in measure(spec, device):
-            tell(asdict(found))
+            output(asdict(found))
     except StreamkitError as error:
-        tell({"error": str(error)})
+        output({"error": str(error)})
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamkit.bench.trial import Found
+from streamkit.bench.trial import TrialResult
 
 HEAD = (
     f"{'what':<20} {'codec':<5} {'sources':>7} {'batch':>5} {'frames/s':>9} {'of limit':>8} {'lock free':>9} "
@@ -38,7 +38,7 @@ class Measurement:
     batch: int = 0
     of_limit: float | None = None
     uses: dict[str, float] = field(default_factory=dict)
-    found: Found | None = None
+    found: TrialResult | None = None
     processes: int = 1
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{share:.1%}"
 
 
-def binding(found: Found, cores: int, **of: float | None) -> dict[str, float]:
+def binding(found: TrialResult, cores: int, **of: float | None) -> dict[str, float]:
     """Utilization by resource, the highest first, which is the bottleneck.
 
     Args:
@@ -74,11 +74,16 @@ def binding(found: Found, cores: int, **of: float | None) -> dict[str, float]:
         cores: number of CPU cores.
         of: the speed of a part alone in frames per second, such as `decoder=8000`, if known.
     """
-    shares = {name: found.fps / fps for name, fps in of.items() if fps}
-    if found.lock_free is not None:
-        shares["lock"] = 1.0 - found.lock_free
-    shares["cores"] = max(found.cores_used / cores, found.cores_busy or 0.0)
-    return {name: round(share, 3) for name, share in sorted(shares.items(), key=lambda item: -item[1])}
+    shares: dict[str, float | None] = {name: found.fps / fps if fps else None for name, fps in of.items()}
+    shares["lock"] = None if found.lock_free is None else 1.0 - found.lock_free
+    return utilization(found, cores, shares)
+
+
+def utilization(found: TrialResult, cores: int, shares: dict[str, float | None]) -> dict[str, float]:
+    """Add the cores to the known ones of these shares, and sort them, the highest first."""
+    known = {name: share for name, share in shares.items() if share is not None}
+    known["cores"] = max(found.cores_used / cores, found.cores_busy or 0.0)
+    return {name: round(share, 3) for name, share in sorted(known.items(), key=lambda item: -item[1])}
 
 
 def best(rows: Iterable[Measurement], **like: Any) -> Measurement | None:
@@ -87,8 +92,14 @@ def best(rows: Iterable[Measurement], **like: Any) -> Measurement | None:
     return max(fitting, key=lambda row: row.fps, default=None)
 
 
-def a_source(rows: Iterable[Measurement], attribute: str, **like: Any) -> float | None:
-    """How much an attribute of `Found` grows with each source after the first; None if unknown."""
+def fps_of(rows: Iterable[Measurement], **like: Any) -> float | None:
+    """The speed of the fastest of the rows with the given attributes; None if there is none."""
+    found = best(rows, **like)
+    return None if found is None else found.fps
+
+
+def growth_per_source(rows: Iterable[Measurement], attribute: str, **like: Any) -> float | None:
+    """How much an attribute of `TrialResult` grows with each source after the first; None if unknown."""
     seen = {
         row.sources: getattr(row.found, attribute)
         for row in rows
@@ -100,7 +111,7 @@ def a_source(rows: Iterable[Measurement], attribute: str, **like: Any) -> float 
     return float(round((seen[many] - seen[few]) / (many - few), 2))
 
 
-def told_in_a_line(codec: str, one: dict[str, Any]) -> str:
+def summary_line(codec: str, one: dict[str, Any]) -> str:
     """The summary of a codec in one line."""
     text = f"{codec}: {one['whole_fps']:,.0f} frames/s ({one['sources']} sources, batch {one['batch']})"
     if one["of_limit"] is not None:
@@ -111,5 +122,5 @@ def told_in_a_line(codec: str, one: dict[str, Any]) -> str:
     text += f"; most used: {one['binds']}"
     for kind in ("device", "host"):
         if one[f"{kind}_mb_a_source"] is not None:
-            text += f"; {one[f'{kind}_mb_a_source']:,.0f} MB of {kind} memory for each further source"
+            text += f"; {one[f'{kind}_mb_a_source']:,.0f} MB of {kind} memory for each additional source"
     return text

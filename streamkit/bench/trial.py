@@ -2,7 +2,7 @@
 
     python -m streamkit.bench.trial SPEC.json
 
-prints a `Found` as JSON. It waits until every source has delivered a frame, the first records are written, and
+prints a `TrialResult` as JSON. It waits until every source has delivered a frame, the first records are written, and
 `settle_s` more; then it measures for `seconds`, stops the sources, and lets decoded frames be processed. Start and end
 are not part of any rate. `measure` is the parent's side.
 """
@@ -18,11 +18,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from streamkit.bench.child import lines, telling
+from streamkit.bench.child import json_output, run_spec
 from streamkit.bench.copies import multiply
-from streamkit.bench.graph_cost import resident_mb
-from streamkit.bench.lock import LockWatch
-from streamkit.bench.moment import moment
+from streamkit.bench.load import LockWatch, resident_mb, snapshot
 from streamkit.core.data import Device
 from streamkit.core.errors import StreamkitError, describe
 from streamkit.runtime.execution.future import Stopped, side_by_side
@@ -62,7 +60,7 @@ class TrialSpec:
 
 
 @dataclass(slots=True)
-class Found:
+class TrialResult:
     """The result of a trial. All values except `start_s` and `frames_in_all` are of the measured time.
 
     Attributes:
@@ -109,8 +107,8 @@ class Found:
     said: list[str] = field(default_factory=list)
 
 
-def measure(spec: TrialSpec, folder: Path, until_s: float | None = None) -> Found:
-    """Run a trial in a separate process; its errors are returned in `Found.error`.
+def measure(spec: TrialSpec, folder: Path, until_s: float | None = None) -> TrialResult:
+    """Run a trial in a separate process; its errors are returned in `TrialResult.error`.
 
     Args:
         spec: what to run.
@@ -121,22 +119,20 @@ def measure(spec: TrialSpec, folder: Path, until_s: float | None = None) -> Foun
         TimeoutError: it was killed at `until_s`.
     """
     spec.begun_s = time.monotonic()
-    path = folder / "trial.json"
-    path.write_text(json.dumps(asdict(spec)), encoding="utf-8")
     try:
-        return Found(**list(lines("streamkit.bench.trial", str(path), until_s=until_s))[-1])
+        return TrialResult(**list(run_spec("streamkit.bench.trial", spec, folder, until_s))[-1])
     except (RuntimeError, IndexError) as error:  # it died: out of memory, a driver
-        return Found(error=str(error))
+        return TrialResult(error=str(error))
 
 
-def run(spec: TrialSpec) -> Found:
+def run(spec: TrialSpec) -> TrialResult:
     """Run a trial in this process."""
     from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read
     from streamkit.runtime.execution.device import choose
     from streamkit.runtime.multiprocess.fleet import prepare
 
-    found = Found()
+    found = TrialResult()
     try:
         config = read(Path(spec.pipeline), set_=spec.set_, device=spec.device)
         if spec.streams is not None:
@@ -163,7 +159,7 @@ def run(spec: TrialSpec) -> Found:
 class _Observer:
     """Measures a run on a thread of its own, and then stops the run."""
 
-    def __init__(self, spec: TrialSpec, pipeline: Any, device: Device, found: Found) -> None:
+    def __init__(self, spec: TrialSpec, pipeline: Any, device: Device, found: TrialResult) -> None:
         self._spec, self._pipeline, self._device, self._found = spec, pipeline, device, found
 
     def __call__(self, stopped: Stopped) -> None:
@@ -187,7 +183,7 @@ class _Observer:
             time.sleep(0.005)
         if not stopped():
             late = sum(not state.frames for state in states.values())
-            what = f"{late} of {len(states)} sources gave no frame" if late else "no frame came through the graph"
+            what = f"{late} of {len(states)} sources delivered no frame" if late else "no frame passed the graph"
             self._found.error = f"{what} within {spec.start_s:g} s"
         return False
 
@@ -206,14 +202,14 @@ class _Observer:
         device, alone = self._device, self._pipeline.pids == (os.getpid(),)
         nvml, uses = Nvml(device.index) if device.kind == "cuda" else None, []
         watch = LockWatch()
-        before = moment(self._pipeline)
+        before = snapshot(self._pipeline)
         with side_by_side(watch):
             until = before.at_s + self._spec.seconds
             while not stopped() and (left := until - time.monotonic()) > 0:
                 time.sleep(min(left, _LOOK_S))
                 if nvml is not None:
                     uses.append(nvml.use())
-        after = moment(self._pipeline)
+        after = snapshot(self._pipeline)
         if stopped():
             self._found.error = "a source ended while it was measured"
             return
@@ -259,14 +255,14 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the trial of a specification file."""
-    tell = telling()
+    output = json_output()
     spec = TrialSpec(**json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
     try:
         found = run(spec)
-    except Exception as error:  # the parent is to know, whatever it is
-        found = Found(error=describe(error))
-    tell(asdict(found))
-    os._exit(0)  # a thread that a stopped run has left in a library's call must not end the process badly
+    except Exception as error:  # any error is reported to the parent
+        found = TrialResult(error=describe(error))
+    output(asdict(found))
+    os._exit(0)  # a thread that is still in a library's call must not make the process fail
 
 
 if __name__ == "__main__":

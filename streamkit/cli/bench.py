@@ -7,35 +7,27 @@ from pathlib import Path
 
 import click
 
-from streamkit.cli.common import echo, pairs
+from streamkit.cli.common import FILE, SET, echo, pairs
 from streamkit.core.errors import ConfigError
 
 _OUT = click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="write the figures as JSON")
 _DATA = click.option(
     "--data", type=click.Path(path_type=Path, file_okay=False), help="a folder with models/ and videos/"
 )
-_SET = click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="replace a value of the pipeline")
 
 
-class _Numbers(click.ParamType):  # type: ignore[type-arg]  # not generic in every click 8
+def _numbers(value: str | tuple[int, ...]) -> tuple[int, ...]:
     """Whole numbers from 1, as in 8,32,64."""
+    if isinstance(value, tuple):
+        return value
+    parts = value.split(",")
+    if not all(part.strip().isdecimal() and int(part) for part in parts):
+        raise click.BadParameter(f"{value!r}: give whole numbers from 1, separated by commas, such as 8,32,64")
+    return tuple(map(int, parts))
 
-    name = "N,N,..."
 
-    def convert(
-        self, value: object, param: click.Parameter | None, context: click.Context | None
-    ) -> tuple[int, ...]:  # fmt: skip
-        if isinstance(value, tuple):
-            return value
-        try:
-            found = tuple(int(one) for one in str(value).split(","))
-        except ValueError:
-            found = (0,)
-        if min(found) < 1:
-            self.fail(
-                f"{value!r}: write whole numbers from 1 with commas between them, such as 8,32,64", param, context
-            )
-        return found
+_NUMBERS = click.types.FuncParamType(_numbers)
+_NUMBERS.name = "N,N,..."
 
 
 @click.group()
@@ -56,24 +48,24 @@ def bench_cpu(out: Path | None, data: Path | None) -> int:
 @bench.command("gpu")
 @_OUT
 @_DATA
-@click.option("--clip", "clips", multiple=True, metavar="CODEC=FILE", help="a video in place of the data folder's")
-@click.option("--codecs", default="h264,hevc", show_default=True, help="which of the data folder's clips")
-@click.option("--model", metavar="CARD", help="a network in place of the data folder's YOLOX-nano")
+@click.option("--clip", "clips", multiple=True, metavar="CODEC=FILE", help="video to use instead of the data folder's")
+@click.option("--codecs", default="h264,hevc", show_default=True, help="codecs of the data folder's clips to use")
+@click.option("--model", metavar="CARD", help="network to use instead of the data folder's YOLOX-nano")
 @click.option("--dtype", type=click.Choice(["f16", "f32"]), default="f16", show_default=True, help="of YOLOX-nano")
-@click.option("--batches", type=_Numbers(), default="8,32,64,128", show_default=True, help="batch sizes")
-@click.option("--sources", type=_Numbers(), default="1,7,14,32", show_default=True, help="numbers of sources")
-@click.option("--grid", is_flag=True, help="every batch size with every number of sources; takes longer")
-@click.option("--realtime", type=_Numbers(), default=(), help="also so many sources that play at 30 frames a second")
-@click.option("--processes", type=_Numbers(), default="1", show_default=True,
+@click.option("--batches", type=_NUMBERS, default="8,32,64,128", show_default=True, help="batch sizes")
+@click.option("--sources", type=_NUMBERS, default="1,7,14,32", show_default=True, help="numbers of sources")
+@click.option("--grid", is_flag=True, help="measure every batch size with every number of sources")
+@click.option("--realtime", type=_NUMBERS, default=(), help="also measure this many sources at 30 frames per second")
+@click.option("--processes", type=_NUMBERS, default="1", show_default=True,
               help="numbers of processes that share the GPU, as device: [cuda:0, cuda:0] does")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(min=0.2), default=3.0, show_default=True, help="of each measurement")
 @click.option("--max", "max_s", type=click.FloatRange(min=1), default=None,
-              help="seconds: 360, or 60 with --quick; what does not fit is left out or stopped")  # fmt: skip
+              help="seconds in all: 360, or 60 with --quick; what exceeds them is skipped or stopped")  # fmt: skip
 @click.option("--extra-stages", type=click.Path(path_type=Path, dir_okay=False),
-              help="a YAML whose `stages` follow detect in one more run and in --realtime, say a tracker")  # fmt: skip
+              help="a YAML whose `stages` follow detect in one more run and in --realtime, such as track")  # fmt: skip
 @click.option("--quick", is_flag=True, help="one batch size and one number of sources, in a minute")
-@click.option("--device", default="cuda", show_default=True, help="cuda or cuda:N; cpu to see the same there")
-@_SET
+@click.option("--device", default="cuda", show_default=True, help="cuda, cuda:N or cpu")
+@SET
 def bench_gpu(
     out: Path | None, data: Path | None, clips: tuple[str, ...], codecs: str, model: str | None, dtype: str,
     batches: tuple[int, ...], sources: tuple[int, ...], grid: bool, realtime: tuple[int, ...],
@@ -81,17 +73,16 @@ def bench_gpu(
     device: str, set_: tuple[str, ...],
 ) -> int:  # fmt: skip
     """Measure a GPU: decoding, preprocessing, inference and postprocessing alone, and whole pipelines."""
-    from streamkit.bench.clips import clip_of
-    from streamkit.bench.cpu import data_folder
     from streamkit.bench.gpu import QUICK_S, WHOLE_S, GpuBenchOptions, stages_of
     from streamkit.bench.gpu import bench as measure
+    from streamkit.bench.inputs import clip_of, data_folder
     from streamkit.runtime.execution.device import choose
 
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-        raise ConfigError(f"--device must be cuda, cuda:N or cpu: bench gpu measures one; got {device!r}")
-    choose(device, echo)  # no GPU: that comes before what else is missing
+        raise ConfigError(f"--device must be cuda, cuda:N or cpu, because only one device is measured; got {device!r}")
+    choose(device, echo)  # report a missing GPU first
     if not all("=" in clip for clip in clips):
-        raise ConfigError("--clip: write CODEC=FILE, such as --clip hevc=gate.mp4")
+        raise ConfigError("--clip must be CODEC=FILE, such as --clip hevc=gate.mp4")
     own = {codec: Path(path) for codec, path in pairs(clips).items()}
     missing = [str(path) for path in own.values() if not path.is_file()]
     if missing:
@@ -107,14 +98,14 @@ def bench_gpu(
 
 
 @click.command()
-@click.argument("pipeline", type=click.Path(path_type=Path))
-@_SET
+@FILE
+@SET
 @click.option("--device", help="replace the YAML's device: auto, cpu, cuda, cuda:N")
-@click.option("--fps", type=click.FloatRange(min=0.001), help="frames a second of a stream; by default the video's own")
+@click.option("--fps", type=click.FloatRange(min=0.001), help="frames per second of a stream; default: the video's")
 @click.option("--max-latency", "max_latency_ms", type=click.FloatRange(min=1), default=150.0, show_default=True,
               help="milliseconds from when a frame is due, 95th percentile")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(min=0.5), default=4.0, show_default=True, help="of each measurement")
-@click.option("--start", type=click.IntRange(min=1), default=1, show_default=True, help="streams to begin with")
+@click.option("--start", type=click.IntRange(min=1), default=1, show_default=True, help="streams to start with")
 @click.option("--max-streams", type=click.IntRange(min=1), default=1024, show_default=True, help="streams to end with")
 @_OUT
 def capacity(

@@ -6,7 +6,7 @@ from streamkit.config.checks.stages import check_networks, check_packages
 from streamkit.config.graph import build
 from streamkit.config.plan import Config, Graph
 from streamkit.core.errors import ConfigError, Problem
-from streamkit.testing.yaml_cases import form_problems, read_tests
+from streamkit.testing.yaml_tests import form_problems, read_tests
 
 
 def check(config: Config) -> Graph:

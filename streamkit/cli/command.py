@@ -30,10 +30,10 @@ class _CommandGroup(click.Group):
         try:
             return super().resolve_command(context, args)
         except click.UsageError as error:
-            told = f"{error.message.rstrip('.')}{did_you_mean(args[0], self.commands)}"
+            text = f"{error.message.rstrip('.')}{did_you_mean(args[0], self.commands)}"
             if Path(args[0]).is_file():
-                told = f"{args[0]} is no pipeline; name a YAML in which it stands under sources, such as pipeline.yaml"
-            raise click.UsageError(told, context) from None
+                text = f"{args[0]} is not a pipeline; run a YAML that lists it under sources, such as pipeline.yaml"
+            raise click.UsageError(text, context) from None
 
     def invoke(self, context: click.Context) -> Any:
         """Run the subcommand; after Ctrl-C, any error becomes exit code 130."""
@@ -49,7 +49,7 @@ class _CtrlC:
     """Ends a command that has no handler of its own, so that it can clean up.
 
     Attributes:
-        came: whether it was called: a library that is being imported may turn the KeyboardInterrupt into another error.
+        came: whether it was called: an import may replace the KeyboardInterrupt by another error.
     """
 
     came = False
@@ -89,8 +89,8 @@ def _run() -> int:
         code = cli.main(standalone_mode=False)
     except click.NoSuchOption as error:
         known = [name for parameter in error.ctx.command.params for name in parameter.opts] if error.ctx else []
-        way = renamed(error.option_name, known)
-        (click.UsageError(f"{error.message.rstrip('.')}{way}", error.ctx) if way else error).show()
+        hint = renamed(error.option_name, known)
+        (click.UsageError(f"{error.message.rstrip('.')}{hint}", error.ctx) if hint else error).show()
         code = 2
     except click.ClickException as error:
         error.show()

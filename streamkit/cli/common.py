@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ from streamkit.core.errors import ConfigError, DeviceError, MissingPackage, Stre
 from streamkit.core.text import printable
 
 FILE = click.argument("pipeline", type=click.Path(path_type=Path))
-SET = click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="replace a value of the YAML")
+SET = click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="replace a value of the pipeline")
 DEVICE = click.option("--device", help="replace the YAML's device: auto, cpu, cuda, cuda:N, or several: cuda:0,cuda:1")
+REPORT = click.option(
+    "--report", type=click.Path(path_type=Path, dir_okay=False), help="write a JSON report of the run"
+)
 
 
 def echo(text: str, *, err: bool = False) -> None:
@@ -28,6 +32,16 @@ def read(pipeline: Path, set_: tuple[str, ...], device: str | None, *, may_be_em
     from streamkit.config.pipeline_config import read as read_file
 
     return read_file(pipeline, set_=pairs(set_), device=device, may_be_empty=may_be_empty)
+
+
+def graph_checked(graph: Any, say: Callable[[str], None]) -> Any:
+    """The graph, after its networks are checked and its warnings are shown. Raises ConfigError."""
+    from streamkit.config.checks.stages import check_networks
+
+    check_networks(graph)
+    for warning in graph.config.warnings:
+        say(f"{warning} (warning)")
+    return graph
 
 
 def pairs(set_: tuple[str, ...]) -> dict[str, str]:
@@ -61,23 +75,42 @@ def keep_stdout() -> None:
     sys.stdout = mine
 
 
-_STOPPING = "stopping: what is decoded is finished and every file closed; once more stops at once"
+_STOPPING = "stopping: decoded frames are processed and every file is closed; a second signal stops at once"
 
 
-def handle_signals(running: Any, display: Any, told: str = _STOPPING) -> None:
-    """Drain and close on the first Ctrl-C or SIGTERM, and show `told`; stop at once on the second."""
+def handle_signals(running: Any, display: Any, text: str = _STOPPING) -> None:
+    """Drain and close on the first Ctrl-C or SIGTERM, and show `text`; stop at once on the second."""
     from streamkit.io.outputs import discard_all
 
     def on_signal(number: int, _: object) -> None:
         if running.stopping:
-            running.stop()  # which ends its processes, where it has some
+            running.stop()  # ends its processes, if it has any
             discard_all()
             os._exit(130)
-        running.stop()  # first, or a signal that comes with the words would pass for the first one
-        display.say(told)
+        running.stop()  # before the message: a signal that arrives meanwhile must count as the second
+        display.say(text)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
+
+
+def run_to_end(running: Any, display: Any) -> int:
+    """Run, show the error that ends the run, and return the exit code."""
+    try:
+        return int(running.run())
+    except StreamkitError as error:
+        display.say(str(error))
+        return exit_code(error)
+
+
+def exit_past_threads(running: Any, code: int) -> None:
+    """Exit at once if threads of a run hang: they would delay or crash the end of the process."""
+    from streamkit.io.outputs import discard_all
+
+    if getattr(running, "left_behind", None):
+        discard_all()
+        sys.stdout.flush()
+        os._exit(code)
 
 
 def exit_code(error: StreamkitError) -> int:

@@ -9,6 +9,8 @@ import click
 
 from streamkit.cli.common import DEVICE, FILE, SET, echo, read, registry
 
+_PLUGINS = click.option("--plugins", type=click.Path(path_type=Path), multiple=True, help="a file or folder of stages")
+
 
 @click.command()
 @FILE
@@ -25,7 +27,7 @@ def check(pipeline: Path, set_: tuple[str, ...], device: str | None) -> int:
     share_out(graph)
     for warning in config.warnings:
         echo(f"{warning} (warning)", err=True)
-    # as the YAML names them: a composite such as detect is one stage, however many parts it has
+    # as named in the YAML: a composite such as detect is one stage
     stages = {id_.partition(".")[0] for id_ in graph.nodes}
     on_device = {id_.partition(".")[0] for id_, node in graph.nodes.items() if issubclass(node.type, BatchStage)}
     counts = (f"{n} {what}{'s' * (n != 1)}" for n, what in ((len(graph.sources), "source"), (len(stages), "stage")))
@@ -65,7 +67,7 @@ def test(pipeline: Path, set_: tuple[str, ...]) -> int:
 
 
 @click.command("list")
-@click.option("--plugins", type=click.Path(path_type=Path), multiple=True, help="a file or folder of stages")
+@_PLUGINS
 def list_(plugins: tuple[Path, ...]) -> int:
     """List all stages."""
     from streamkit.config.describe import stage_list
@@ -76,28 +78,26 @@ def list_(plugins: tuple[Path, ...]) -> int:
 
 @click.command()
 @click.argument("stage")
-@click.option("--plugins", type=click.Path(path_type=Path), multiple=True, help="a file or folder of stages")
+@_PLUGINS
 def explain(stage: str, plugins: tuple[Path, ...]) -> int:
     """Show what a stage does and its options."""
-    from streamkit.config.describe import explain as told
+    from streamkit.config.describe import explain as explained
 
-    echo(told(registry(plugins), stage))
+    echo(explained(registry(plugins), stage))
     return 0
 
 
 @click.command()
-@click.option("--plugins", type=click.Path(path_type=Path), multiple=True, help="a file or folder of stages")
-@click.option("--records", type=click.Choice(["json", "avro", "proto"]), help="print the records' schema in this form")
-@click.option(
-    "--send", type=click.Choice(["frames", "objects", "events"]), help="with avro: of which records; frames if not set"
-)
+@_PLUGINS
+@click.option("--records", type=click.Choice(["json", "avro", "proto"]), help="print the schema of records")
+@click.option("--send", type=click.Choice(["frames", "objects", "events"]), help="records of avro; default: frames")
 def schema(plugins: tuple[Path, ...], records: str | None, send: str | None) -> int:
     """Print the JSON Schema of a pipeline's YAML, for editors; with --records the schema of its output."""
     from streamkit.config.describe import json_schema
     from streamkit.io.formats.schemas import form
 
     if send is not None and records != "avro":
-        raise click.UsageError("--send chooses among the schemas of Avro; add --records avro, or leave it out")
+        raise click.UsageError("--send selects an Avro schema; add --records avro, or omit it")
     found = form(records, send or "frames") if records else json.dumps(json_schema(registry(plugins)), indent=2)
     click.echo(found)
     return 0

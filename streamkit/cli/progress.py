@@ -12,7 +12,7 @@ from streamkit.core.text import printable
 
 _EVERY_S = 5.0
 _NAMED = 10  # outputs that the summary names
-_OF_THRESHOLDS = "boxes removed: "  # every network has thousands: nothing is lost
+_OF_THRESHOLDS = "boxes removed: "  # normal: every network removes thousands
 
 
 class Display:
@@ -30,10 +30,6 @@ class Display:
             self.console.print(text, markup=False)
         else:
             print(text, file=sys.stderr, flush=True)
-
-    def error(self, text: str) -> None:
-        """Show the error that ended the run."""
-        self.say(text)
 
     @contextlib.contextmanager
     def watching(self, running: Any) -> Iterator[None]:
@@ -98,9 +94,9 @@ def _line(running: Any) -> str:
     done = sum(state.done for state in states)
     totals = [_total(state, running.limit) for state in states]
     whole = None if None in totals else sum(totals)  # type: ignore[arg-type]
-    told = _count(running.frames, whole if whole is not None and whole >= running.frames else None)
+    count = _count(running.frames, whole if whole is not None and whole >= running.frames else None)
     opening = _opening(running)
-    return f"{told} done, {done} of {len(states)} sources ended" + (f"; {opening}" if opening else "")
+    return f"{count} done, {done} of {len(states)} sources ended" + (f"; {opening}" if opening else "")
 
 
 def _opening(running: Any) -> str:

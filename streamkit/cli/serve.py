@@ -8,34 +8,24 @@ from typing import Any
 
 import click
 
-from streamkit.cli.common import exit_code, handle_signals, keep_stdout, pairs
-from streamkit.core.errors import ConfigError, StreamkitError
+from streamkit.cli.common import FILE, SET, exit_past_threads, handle_signals, keep_stdout, read, run_to_end
+from streamkit.core.errors import ConfigError
 
 _TOKEN = "STREAMKIT_TOKEN"
 
 
 @click.command()
-@click.argument("pipeline", type=click.Path(path_type=Path))
-@click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="replace a value of the YAML")
+@FILE
+@SET
 @click.option("--device", help="replace the YAML's device: auto, cpu, cuda, cuda:N")
-@click.option("--host", default="127.0.0.1", show_default=True, help="where to listen; 0.0.0.0 is every network")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one")
-@click.option("--token", help=f"needed to change anything and to see pictures; or ${_TOKEN}; made if neither is given")
-@click.option(
-    "--allowed-host",
-    "allowed_hosts",
-    multiple=True,
-    metavar="NAME",
-    help="answer for this host name as well as for IP addresses and localhost; may be repeated",
-)
-@click.option(
-    "--max-connections",
-    type=click.IntRange(min=8),
-    default=256,
-    show_default=True,
-    help="connections at once; at most a quarter of the open files allowed (ulimit -n)",
-)
-@click.option("--allow-files", is_flag=True, help="let sources that are added read this machine's files and devices")
+@click.option("--host", default="127.0.0.1", show_default=True, help="address to listen on; 0.0.0.0 for all networks")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 selects a free port")
+@click.option("--token", help=f"required for changes and images; or ${_TOKEN}; generated if neither is set")
+@click.option("--allowed-host", "allowed_hosts", multiple=True, metavar="NAME",
+              help="also answer for this host name; IP addresses and localhost are allowed; repeatable")  # fmt: skip
+@click.option("--max-connections", type=click.IntRange(min=8), default=256, show_default=True,
+              help="simultaneous connections; at most a quarter of the open files allowed (ulimit -n)")  # fmt: skip
+@click.option("--allow-files", is_flag=True, help="let added sources read this machine's files and devices")
 def serve(
     pipeline: Path, set_: tuple[str, ...], device: str | None, host: str, port: int, token: str | None,
     allowed_hosts: tuple[str, ...], max_connections: int, allow_files: bool,
@@ -44,8 +34,6 @@ def serve(
     from streamkit.cli.progress import Display
     from streamkit.config.checks.stages import check_networks
     from streamkit.config.graph import build
-    from streamkit.config.pipeline_config import read
-    from streamkit.io.outputs import discard_all
     from streamkit.serve.server import address, check_packages, listen, serving
 
     check_packages()
@@ -58,8 +46,8 @@ def serve(
     try:
         known = Token(token or os.environ.get(_TOKEN) or None)
     except ValueError as error:
-        raise ConfigError(f"--token or ${_TOKEN}: {error}; leave it out and one is made") from None
-    graph = build(read(pipeline, set_=pairs(set_), device=device, may_be_empty=True))
+        raise ConfigError(f"--token or ${_TOKEN}: {error}; omit it to generate one") from None
+    graph = build(read(pipeline, set_, device, may_be_empty=True))
     check_networks(graph)
     running, gallery = prepare(graph, display.say)
     listening = listen(host, port)
@@ -68,23 +56,14 @@ def serve(
     engine = ServeEngine(running, gallery, allow_files=allow_files)
     shown = address(host, listening)
     display.say(f"serving {pipeline} at {shown}" + (f"#token={known.text}" if known.made else ""))
-    code = 1
     limits = Limits(allowed_connections(max_connections))
     if limits.connections < max_connections:
-        display.say(
-            f"at most {limits.connections} connections at once: a quarter of the open files allowed (ulimit -n)"
-        )
+        display.say(f"at most {limits.connections} connections: a quarter of the open files allowed (ulimit -n)")
     app = create_app(engine, known, allowed_hosts=[host, *allowed_hosts], viewers=limits.viewers)
     with serving(app, listening, limits, refused=engine.refused, say=display.say):
-        try:
-            code = running.run()
-        except StreamkitError as error:
-            code = exit_code(error)
-            display.error(str(error))
+        code = run_to_end(running, display)
     display.summary(running.report(code))
-    if running.left_behind:  # threads that hang would hold up, or crash, the end of the process
-        discard_all()
-        os._exit(code)
+    exit_past_threads(running, code)
     return code
 
 
@@ -106,10 +85,10 @@ def prepare(graph: Any, say: Any) -> tuple[Any, Any]:
 
     config = graph.config
     if isinstance(config.device, list) and len(config.device) > 1:
-        raise ConfigError("serve runs on one device; start one for each, as in --device cuda:0 --port 8001")
+        raise ConfigError("serve runs on one device; start one process per device, as in --device cuda:0 --port 8001")
     gallery = Gallery()
     if elsewhere := hidden_elsewhere(graph):
-        say(f"the page shows another branch than {', '.join(elsewhere)}: what is hidden there is clear on the page")
+        say(f"the page shows another branch than {', '.join(elsewhere)}: objects hidden there are visible on the page")
     config.stages.append(tap(graph, gallery))
     running = Pipeline(build(config), choose(config.device, say), say=say, keep_running=True, realtime=True)
     follow_sinks(running, gallery)

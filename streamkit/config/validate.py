@@ -50,7 +50,7 @@ class OptionValidator:
         from pydantic import ValidationError
 
         try:
-            model, known = model_of(kind), _readable_names(kind)
+            model, known = model_of(kind), _readable_names(kind)  # type: ignore[arg-type]  # a class can be hashed
         except ConfigError as error:
             self.problems.append(node.problem(f"{id_}: {error}"))
             return None
@@ -124,14 +124,18 @@ def refusal(kind: type[Any], values: dict[str, Any]) -> str | None:
     return None
 
 
-@lru_cache(maxsize=512)
+_models: dict[type[Any], Any] = {}
+
+
 def model_of(kind: type[Any]) -> Any:
     """The pydantic adapter of a stage's options, as a TypedDict.
 
     Raises:
         ConfigError: an option has a type that pydantic has no adapter for.
     """
-    return _of_all(kind, lambda fields: _adapter(kind.name, fields))
+    if kind not in _models:
+        _models[kind] = _of_all(kind, lambda fields: _adapter(kind.name, fields))
+    return _models[kind]
 
 
 def _adapter(name: str, fields: list[Option]) -> Any:

@@ -1,28 +1,66 @@
 """Checks what this machine supports, and names a fix for each problem.
 
-Each finding is `ok`, `warn` (pipelines run, but not as well as possible) or `fail` (something that pipelines need is
-broken). A problem comes with the command that fixes it.
+Each finding is `ok`, `warn` (pipelines run, but not as well as possible) or `fail` (a required part is broken). A
+problem comes with the command that fixes it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from streamkit.core.errors import describe
-from streamkit.core.text import DISTRIBUTION, ONNXRUNTIMES, UNINSTALL, install_command
-from streamkit.doctor.finding import GIB, Finding, installed
-from streamkit.doctor.gpu import driver, gpus
+from streamkit.core.errors import StreamkitError, describe
+from streamkit.core.text import DISTRIBUTION, ONNXRUNTIMES, UNINSTALL, gpu_command, install_command
 
+GIB = 2**30
 _IMPORTS = {"opencv-python-headless": "cv2", "pyyaml": "yaml", "typing-extensions": "typing_extensions"}
 _BASE = ("av", "click", "numpy", "opencv-python-headless", "orjson", "pydantic", "pyyaml", "rich", "typing-extensions")
+_NEEDS_CUDA = (13, 0)
+_PROBES = (("h264", 8), ("hevc", 8), ("hevc", 10), ("av1", 8), ("av1", 10), ("vp9", 8), ("vp8", 8), ("mpeg4", 8))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report: level, topic, what was found, and the fix."""
+
+    level: Literal["ok", "warn", "fail"]
+    topic: str
+    text: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        fix = f"; fix: {self.fix}" if self.fix else ""
+        return f"{self.level:<4}  {self.topic}: {' '.join(self.text.split())}{fix}"
+
+
+def _low(low: bool, topic: str, text: str, fix: str) -> Finding:
+    """A warning with its fix if a resource is low."""
+    return Finding("warn" if low else "ok", topic, text, fix if low else "")
+
+
+def _lists(what: str, known: Sequence[str], missing: Sequence[str], fix: str) -> Iterator[Finding]:
+    """What FFmpeg supports, and a warning for what is missing."""
+    if known:
+        yield Finding("ok", "FFmpeg", f"{what} {', '.join(known)}")
+    if missing:
+        yield Finding("warn", "FFmpeg", f"it {what} no {', '.join(missing)}", fix)
+
+
+def installed(name: str) -> str | None:
+    """The version of an installed package; None if it is not installed."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def examine(echo: Callable[[str], None]) -> int:
@@ -40,14 +78,14 @@ def examine(echo: Callable[[str], None]) -> int:
             echo(str(finding))
             failed += finding.level == "fail"
             warned += finding.level == "warn"
-    echo(f"{failed} broken, {warned} to know of" if failed or warned else "all well")
+    echo(f"{failed} broken, {warned} warnings" if failed or warned else "no problems")
     return 1 if failed else 0
 
 
 def _guarded(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
     try:
         yield from check()
-    except Exception as error:  # an odd machine must not keep the other findings from being told
+    except Exception as error:  # must not hide the other findings
         yield Finding("warn", check.__name__, f"could not be checked: {describe(error)}")
 
 
@@ -73,7 +111,7 @@ def packages() -> Iterator[Finding]:
             continue
         try:
             importlib.import_module(_IMPORTS.get(name, name))
-        except Exception as error:  # a package with missing libraries raises what it likes
+        except Exception as error:  # a package with missing libraries may raise anything
             again = f"python -m pip install --force-reinstall '{name}{spec}'"
             yield Finding("fail", name, f"{version} cannot be imported: {describe(error)}", again)
             continue
@@ -142,28 +180,19 @@ def ffmpeg() -> Iterator[Finding]:
         ("encodes", ("libx264", "libx265"), "w"),
     ):
         known = [name for name in names if _has_codec(name, mode)]
-        lost = [name for name in names if name not in known]
-        if known:
-            yield Finding("ok", "FFmpeg", f"{what} {', '.join(known)}")
-        if lost:
-            yield Finding("warn", "FFmpeg", f"it {what} no {', '.join(lost)}", wheel)
+        yield from _lists(what, known, [name for name in names if name not in known], wheel)
     known = [name for name in ("rtsp", "hls") if name in av.formats_available]
     known += [name for name in ("https", "rtsps") if _has_protocol(name)]
-    lost = [name for name in ("rtsp", "hls", "https", "rtsps") if name not in known]
-    if known:
-        yield Finding("ok", "FFmpeg", f"reads {', '.join(known)}")
-    if lost:
-        yield Finding("warn", "FFmpeg", f"it reads no {', '.join(lost)}", wheel)
+    yield from _lists("reads", known, [n for n in ("rtsp", "hls", "https", "rtsps") if n not in known], wheel)
 
 
 def _has_codec(name: str, mode: Any) -> bool:
     import av
 
     try:
-        av.Codec(name, mode)
-    except ValueError:  # UnknownCodecError is one
+        return bool(av.Codec(name, mode))
+    except ValueError:  # the base of UnknownCodecError
         return False
-    return True
 
 
 def _has_protocol(name: str) -> bool:
@@ -174,7 +203,7 @@ def _has_protocol(name: str) -> bool:
         av.open(f"{name}://127.0.0.1:1/", timeout=1).close()
     except av.error.ProtocolNotFoundError:
         return False
-    except Exception:  # refused, or cut off from the network: either way it was tried
+    except Exception:  # connection refused, or no network: the protocol is supported
         return True
     return True
 
@@ -186,13 +215,10 @@ def host() -> Iterator[Finding]:
     yield Finding("ok", "cores", str(cores()))
     free = free_memory()
     if free is not None:
-        low = free < GIB
-        fix = "end other programs, or set batch: 1" if low else ""
-        yield Finding("warn" if low else "ok", "memory", f"{free / GIB:.1f} GiB free", fix)
-    disk = shutil.disk_usage(Path.cwd())
-    low = disk.free < GIB
-    fix = "let outputs go elsewhere, or free some space" if low else ""
-    yield Finding("warn" if low else "ok", "disk", f"{disk.free / GIB:.1f} GiB free in {Path.cwd()}", fix)
+        yield _low(free < GIB, "memory", f"{free / GIB:.1f} GiB free", "end other programs, or set batch: 1")
+    disk = shutil.disk_usage(Path.cwd()).free
+    fix = "write outputs to another disk, or free some space"
+    yield _low(disk < GIB, "disk", f"{disk / GIB:.1f} GiB free in {Path.cwd()}", fix)
 
 
 def free_memory() -> int | None:
@@ -215,9 +241,9 @@ def demo() -> Iterator[Finding]:
 
     models = shipped_models()
     card, video = models / "demo.yaml", models.parent / "samples" / "street.mp4"
-    back = "git checkout -- models samples"
+    restore = "git checkout -- models samples"
     if not card.is_file() or not (network := load_card(card)).file.is_file():
-        yield Finding("warn", "demo", f"the network that ships is not in {models}", back)
+        yield Finding("warn", "demo", f"the demo network is not in {models}", restore)
     else:
         from streamkit.core.data import Device
         from streamkit.models.session import Session
@@ -227,22 +253,156 @@ def demo() -> Iterator[Finding]:
             session.warm((1,), network.input.size)
             begun = time.perf_counter()
             session.warm((1,), network.input.size)
-            told = (
-                f"the network runs on the CPU, {(time.perf_counter() - begun) * 1e3:.0f} ms a picture with one thread"
-            )
-            yield Finding("ok", "demo", told)
-        except Exception as error:  # whatever it is, pipelines on the CPU meet it too
-            yield Finding(
-                "fail", "demo", f"the network does not run on the CPU: {describe(error)}", install_command("cpu")
-            )
+            took_ms = (time.perf_counter() - begun) * 1e3
+            yield Finding("ok", "demo", f"the network runs on the CPU, {took_ms:.0f} ms per frame with one thread")
+        except Exception as error:  # of any type: pipelines on the CPU would fail likewise
+            text = f"the network does not run on the CPU: {describe(error)}"
+            yield Finding("fail", "demo", text, install_command("cpu"))
     if not video.is_file():
-        yield Finding("warn", "demo", f"the video that ships is not at {video}", back)
+        yield Finding("warn", "demo", f"the demo video is not at {video}", restore)
         return
     import av
 
     try:
         with av.open(str(video)) as container:
-            picture = next(container.decode(video=0))
-        yield Finding("ok", "demo", f"the video decodes on the CPU, {picture.width}x{picture.height}")
-    except Exception as error:  # FFmpeg's errors have no common base of their own
-        yield Finding("fail", "demo", f"{video} does not decode: {describe(error)}", back)
+            frame = next(container.decode(video=0))
+        yield Finding("ok", "demo", f"the video decodes on the CPU, {frame.width}x{frame.height}")
+    except Exception as error:  # FFmpeg's errors have no common base class
+        yield Finding("fail", "demo", f"{video} does not decode: {describe(error)}", restore)
+
+
+# -------------------------------------------------------------------------------------------------------------- GPUs
+
+
+def driver() -> tuple[tuple[int, int] | None, str]:
+    """The newest CUDA that the NVIDIA driver supports, as (major, minor), or None; and its version, or why none.
+
+    Calls the driver's own library, so that it needs no package.
+    """
+    number = ctypes.c_int()
+    try:
+        cuda = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        code = cuda.cuInit(0)
+        if code:
+            return None, f"the driver finds no usable GPU (CUDA error {code})"
+        cuda.cuDriverGetVersion(ctypes.byref(number))
+    except OSError:
+        return None, "there is no NVIDIA driver"
+    version = "version unknown"
+    with_version = Path("/proc/driver/nvidia/version")
+    if with_version.is_file():
+        match = re.search(r"\s(\d+\.[\d.]+)\s", with_version.read_text(encoding="utf-8", errors="replace"))
+        version = match[1] if match else version
+    return (number.value // 1000, number.value % 1000 // 10), version
+
+
+def gpus() -> Iterator[Finding]:
+    """Every GPU with its memory, decoders and encoders, and whether networks and kernels run on it."""
+    from streamkit.runtime.execution.device import gpu_count, gpu_trouble
+
+    cuda, version_or_cause = driver()
+    for name in ("cupy-cuda13x", "PyNvVideoCodec"):
+        version = installed(name)
+        if version is not None:
+            yield Finding("ok", name, version)
+    if cuda is None:
+        yield Finding("ok", "GPU", f"none: {version_or_cause}; device: auto runs on the CPU")
+        return
+    if cuda < _NEEDS_CUDA:
+        text = f"the driver {version_or_cause} supports CUDA up to {cuda[0]}.{cuda[1]}, streamkit's packages need 13.0"
+        yield Finding("warn", "driver", text, "install NVIDIA driver 580 or newer")
+        return
+    yield Finding("ok", "driver", f"{version_or_cause}, up to CUDA {cuda[0]}.{cuda[1]}")
+    trouble = gpu_trouble()
+    if trouble is not None:
+        # without the packages, `device: auto` runs on the CPU; with them, something is broken
+        level: Literal["warn", "fail"] = "fail" if installed("cupy-cuda13x") else "warn"
+        yield Finding(level, "GPU", f"cannot be used: {trouble.partition(';')[0]}", gpu_command())
+        return
+    for index in range(gpu_count()):
+        yield from gpu(index)
+
+
+def gpu(index: int) -> Iterator[Finding]:
+    """Check one GPU: memory, kernels, networks, decoders and encoders."""
+    from streamkit.runtime.execution.device import describe_gpu
+
+    found, name = describe_gpu(index), f"cuda:{index}"
+    free, total = found["free"] / GIB, found["total"] / GIB
+    versions = "{}.{}".format(*found["runtime"])
+    text = f"{found['name']}, compute {found['compute']}, {free:.1f} of {total:.1f} GiB free, CUDA runtime {versions}"
+    yield _low(free < 2, name, text, "end other programs that use it (nvidia-smi lists them)")
+    yield from _work(index, name)
+    yield from _decoders(index, name)
+    yield from _encoders(index, name)
+
+
+def _work(index: int, name: str) -> Iterator[Finding]:
+    """Compile a kernel and run the demo network."""
+    from streamkit.core.data import Device
+    from streamkit.models.card import load_card, shipped_models
+    from streamkit.models.session import Session
+    from streamkit.ops.cuda.load import kernel
+    from streamkit.runtime.execution.device import lane_device
+
+    device = Device("cuda", index)
+    lane = lane_device(device, on_device=True)
+    with lane.enter():
+        try:
+            kernel("preprocess.cu", "preprocess", ("OUT=__half", "NHWC=0"))
+            yield Finding("ok", name, "kernels compile")
+        except Exception as error:  # NVRTC, its headers or the driver
+            yield Finding("fail", name, f"kernels do not compile: {describe(error)}", install_command("gpu"))
+        card = shipped_models() / "demo.yaml"
+        if not card.is_file() or not (network := load_card(card)).file.is_file():
+            return
+        try:
+            session = Session(network.file, device)
+            session.warm((1,), network.input.size)
+            lane.settle()
+        except StreamkitError as error:
+            yield Finding("fail", name, f"ONNX Runtime's CUDA provider: {describe(error)}")
+            return
+        except Exception as error:  # cuDNN, memory: pipelines would fail likewise
+            text = f"ONNX Runtime's CUDA provider does not run the demo network: {describe(error)}"
+            yield Finding("fail", name, text, gpu_command())
+            return
+        nodes = ", ".join(f"{count} nodes on {who}" for who, count in session.nodes.items())
+        yield Finding("ok", name, f"ONNX Runtime's CUDA provider runs the demo network ({nodes})")
+
+
+def _decoders(index: int, name: str) -> Iterator[Finding]:
+    """Report what NVDEC decodes; everything else is decoded on the CPU and copied to the GPU."""
+    from streamkit.media.nv_caps import capabilities, nv_module
+
+    module = nv_module()
+    if isinstance(module, str):
+        text = f"no NVDEC, frames are decoded on the CPU and copied to the GPU: {module.partition(';')[0]}"
+        yield Finding("warn", name, text, install_command("gpu"))
+        return
+    known, lost = [], []
+    for codec, bits in _PROBES:
+        caps = capabilities(index, codec, bits)
+        if caps.get("supported", 1) and caps.get("num_decoder_engines", 1) and caps.get("width_max"):
+            engines = caps.get("num_decoder_engines")
+            on = f" on {engines} engines" if engines else ""
+            known.append(f"{codec} {bits} bit up to {caps['width_max']}x{caps['height_max']}{on}")
+        else:
+            lost.append(f"{codec} {bits} bit")
+    if known:
+        yield Finding("ok", name, f"NVDEC decodes {', '.join(known)}")
+    if lost:
+        yield Finding("ok", name, f"NVDEC has no {', '.join(lost)}: decoded on the CPU and copied to the GPU")
+
+
+def _encoders(index: int, name: str) -> Iterator[Finding]:
+    """Report what NVENC encodes; everything else is encoded on the CPU."""
+    from streamkit.media.encoders import check_nvenc
+
+    for codec in ("h264", "hevc"):
+        try:
+            check_nvenc(codec, index)
+            yield Finding("ok", name, f"NVENC encodes {codec}")
+        except StreamkitError as error:
+            why = describe(error).partition(";")[0]
+            yield Finding("ok", name, f"no NVENC for {codec}, encoder: auto uses the CPU ({why})")

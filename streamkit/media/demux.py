@@ -115,23 +115,20 @@ class Demuxer:
         Raises:
             SourceError: reading failed; packets yielded before are valid.
         """
-        if self.container.format.name not in CONTAINERS:
-            for packet in self._read():
-                self.damaged += packet.is_corrupt
-                yield packet
-            return
+        for packet in self._settled() if self.container.format.name in CONTAINERS else self._read():
+            self.damaged += packet.is_corrupt
+            yield packet
+
+    def _settled(self) -> Iterator[Any]:
+        """Yield the packets of a transport stream with corrected corrupt flags."""
         gaps = Continuity(self.uri, self.info, self.stream.id, float(self.stream.time_base))
         trouble = None
         try:
             for packet in self._read():
-                for settled in gaps.settle(packet):
-                    self.damaged += settled.is_corrupt
-                    yield settled
+                yield from gaps.settle(packet)
         except SourceError as error:
             trouble = error
-        for settled in gaps.end():
-            self.damaged += settled.is_corrupt
-            yield settled
+        yield from gaps.end()
         self.damaged += gaps.lost
         if trouble is not None:
             raise trouble

@@ -67,11 +67,10 @@ def missing(uri: str) -> str | None:
     if not is_path(uri):
         return None
     path = local_path(uri)
-    files = _inside(path)
-    if files is not None:
-        nothing = _nothing_among(files, path)
-        return None if nothing is None else f"{path}: {nothing}"
-    return None if os.path.exists(path) else f"there is no file {path}"
+    nothing = nothing_in(path)
+    if nothing is not None:
+        return f"{path}: {nothing}"
+    return None if os.path.exists(path) or is_pattern(path) else f"there is no file {path}"
 
 
 def nothing_in(path: str) -> str | None:

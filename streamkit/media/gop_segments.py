@@ -77,14 +77,14 @@ class SegmentCutter:
     Args:
         packets: all packets of the video, in file order.
         demuxer: their demuxer.
-        tell: receives the reason why one decoder gets the rest, or everything.
+        report: receives the reason why one decoder gets the rest, or everything.
 
     Attributes:
         trouble: the error that ended the packets, or None; raise it after all segments are decoded.
     """
 
-    def __init__(self, packets: Iterable[Any], demuxer: Demuxer, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, packets: Iterable[Any], demuxer: Demuxer, report: Callable[[str], None]) -> None:
+        self._report = report
         self._time = Timing(demuxer).seconds
         self._codec = demuxer.info.codec
         self._keyframes = Keyframes(demuxer.stream, self._codec)
@@ -100,20 +100,20 @@ class SegmentCutter:
             if packet.is_keyframe and entered and len(segment.packets) >= _SHORTEST:
                 leading = self._leading(packet, segment)
                 if leading is not None:
-                    yield self._whole(segment, packet, leading)
-                    segment = self._opened(packet, leading, segment.packets)
+                    yield self._completed(segment, packet, leading)
+                    segment = self._begun(packet, leading, segment.packets)
                     size = packet.size
                     continue
             segment.packets.append(SegmentPacket(packet))
             entered, size = entered or packet.is_keyframe, size + packet.size
-            why = self._odd(packet) or _too_long(segment, size)
+            why = self._obstacle(packet) or _too_long(segment, size)
             if why:
                 segment.rest = iter(self._next, None)
                 break
         if why and segment.begins is not None:
-            self._tell(f"by one decoder from {self._time(segment.begins):.1f} s on: {why}")
+            self._report(f"by one decoder from {self._time(segment.begins):.1f} s on: {why}")
         elif why or not segment.before:
-            self._tell(f"by one decoder: {why or f'no keyframe to cut at after its first {_SHORTEST} frames'}")
+            self._report(f"by one decoder: {why or f'no keyframe to cut at after its first {_SHORTEST} frames'}")
         if segment.packets:
             yield segment
 
@@ -128,7 +128,7 @@ class SegmentCutter:
             self.trouble = error
             return None
 
-    def _odd(self, packet: Any) -> str:
+    def _obstacle(self, packet: Any) -> str:
         """The reason why no cut is possible after a packet; empty if it is possible."""
         if packet.pts is None:
             return "its frames have no times"
@@ -144,7 +144,7 @@ class SegmentCutter:
 
     def _leading(self, keyframe: Any, segment: GopSegment) -> list[Any] | None:
         """Take the leading frames of a keyframe out of the window; None if no cut is possible here."""
-        if self._odd(keyframe) or not self._keyframes.enters(keyframe):
+        if self._obstacle(keyframe) or not self._keyframes.enters(keyframe):
             return None
         trailing = 1 + sum(p.pts is None or p.pts > keyframe.pts for p in self._window)
         while trailing <= _REORDERED and (packet := self._read()) is not None:
@@ -160,7 +160,7 @@ class SegmentCutter:
         if (
             self._codec not in ("h264", "hevc")
             or count > _REORDERED
-            or any(packet.pts >= keyframe.pts or packet.is_keyframe or self._odd(packet) for packet in leading)
+            or any(packet.pts >= keyframe.pts or packet.is_keyframe or self._obstacle(packet) for packet in leading)
             or max(shown) >= min(packet.pts for packet in leading)  # the times jump
         ):
             return None
@@ -168,7 +168,7 @@ class SegmentCutter:
             self._window.popleft()
         return leading
 
-    def _whole(self, segment: GopSegment, keyframe: Any, leading: list[Any]) -> GopSegment:
+    def _completed(self, segment: GopSegment, keyframe: Any, leading: list[Any]) -> GopSegment:
         """The segment that ends before `keyframe`, with the packets that its leading frames need."""
         if not leading:
             return segment
@@ -177,7 +177,7 @@ class SegmentCutter:
         ]
         return GopSegment([*segment.packets, *tail], segment.begins, segment.before)
 
-    def _opened(self, keyframe: Any, leading: list[Any], before: list[SegmentPacket]) -> GopSegment:
+    def _begun(self, keyframe: Any, leading: list[Any], before: list[SegmentPacket]) -> GopSegment:
         """The segment that begins with `keyframe`."""
         packets = [SegmentPacket(keyframe)]
         if self._codec == "h264":  # other frames may depend on their frame numbers; HEVC forbids that

@@ -219,10 +219,10 @@ class NvDecoder:
         """Get the decoder of an idle or a new session."""
         form = self._format
         assert form is not None  # a session begins with a keyframe, which sets it
-        kind = nv_sessions.Kind(
+        key = nv_sessions.SessionKey(
             self._device.index, self._codec, *form[:4], low_delay=self._low_delay, parameters=self._parameters or b""
         )
-        self._kept, reused = nv_sessions.obtain(kind, self._nvc)
+        self._kept, reused = nv_sessions.obtain(key, self._nvc)
         self._counters.add("decoders reused" if reused else "decoders made")
         self._stream = self._kept.stream
         return self._kept.decoder

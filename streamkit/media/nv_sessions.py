@@ -19,7 +19,7 @@ _SHARE = 16
 _FIRST = -5  # CUDA's highest priority of a stream
 
 
-class Kind(NamedTuple):
+class SessionKey(NamedTuple):
     """Properties that must match for a session to be reused."""
 
     device: int
@@ -40,10 +40,10 @@ class Kind(NamedTuple):
 class NvdecSession:
     """A decoder of PyNvVideoCodec and its CUDA stream. Compared by identity."""
 
-    __slots__ = ("decoder", "kind", "stream")
+    __slots__ = ("decoder", "key", "stream")
 
-    def __init__(self, kind: Kind, decoder: Any, stream: Any) -> None:
-        self.kind, self.decoder, self.stream = kind, decoder, stream
+    def __init__(self, key: SessionKey, decoder: Any, stream: Any) -> None:
+        self.key, self.decoder, self.stream = key, decoder, stream
 
     def close(self) -> None:
         """Destroy the decoder, then its stream."""
@@ -54,18 +54,18 @@ class NvdecSession:
 _idle: deque[NvdecSession] = deque()  # in the order in which they became idle; its ends and `remove` are atomic
 
 
-def obtain(kind: Kind, nvc: Any) -> tuple[NvdecSession, bool]:
-    """Get a session of this kind, and whether it is a reused one. Thread-safe.
+def obtain(key: SessionKey, nvc: Any) -> tuple[NvdecSession, bool]:
+    """Get a session with this key, and whether it is a reused one. Thread-safe.
 
     Args:
-        kind: required properties.
+        key: required properties.
         nvc: the module PyNvVideoCodec.
 
     Raises:
         Exception: of PyNvVideoCodec's own types; no session could be created.
     """
-    session = _take(kind)
-    return (_made(kind, nvc), False) if session is None else (session, True)
+    session = _take(key)
+    return (_made(key, nvc), False) if session is None else (session, True)
 
 
 def leave(session: NvdecSession, end: Any | None) -> None:
@@ -85,27 +85,27 @@ def leave(session: NvdecSession, end: Any | None) -> None:
         _give(session)
 
 
-def _made(kind: Kind, nvc: Any) -> NvdecSession:
+def _made(key: SessionKey, nvc: Any) -> NvdecSession:
     import cupy
 
-    options: dict[str, Any] = {"latency": nvc.DisplayDecodeLatencyType.LOW} if kind.low_delay else {}
-    with cupy.cuda.Device(kind.device):
+    options: dict[str, Any] = {"latency": nvc.DisplayDecodeLatencyType.LOW} if key.low_delay else {}
+    with cupy.cuda.Device(key.device):
         # highest priority: a frame's copy is short, and NVDEC waits for it
         stream = cupy.cuda.Stream(non_blocking=True, priority=_FIRST)
         decoder = nvc.CreateDecoder(
-            gpuid=kind.device,
-            codec=getattr(nvc.cudaVideoCodec, CODECS[kind.codec]),
+            gpuid=key.device,
+            codec=getattr(nvc.cudaVideoCodec, CODECS[key.codec]),
             cudacontext=cupy.cuda.driver.ctxGetCurrent(),
             cudastream=stream.ptr,
             usedevicememory=True,
             **options,
         )
-    return NvdecSession(kind, decoder, stream)
+    return NvdecSession(key, decoder, stream)
 
 
-def _take(kind: Kind) -> NvdecSession | None:
+def _take(key: SessionKey) -> NvdecSession | None:
     for session in reversed(list(_idle)):
-        if session.kind == kind:
+        if session.key == key:
             try:
                 _idle.remove(session)
             except ValueError:  # another thread took it
@@ -117,9 +117,9 @@ def _take(kind: Kind) -> NvdecSession | None:
 def _give(session: NvdecSession) -> None:
     """Add a session to the idle ones; close the longest idle ones if they take too much memory."""
     _idle.append(session)
-    device = session.kind.device
-    while sum(one.kind.size for one in list(_idle) if one.kind.device == device) > _limit(device):
-        oldest = next((one for one in list(_idle) if one.kind.device == device), None)
+    device = session.key.device
+    while sum(one.key.size for one in list(_idle) if one.key.device == device) > _limit(device):
+        oldest = next((one for one in list(_idle) if one.key.device == device), None)
         try:
             _idle.remove(oldest)  # type: ignore[arg-type]  # None is not in it
         except ValueError:

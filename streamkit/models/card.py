@@ -10,23 +10,17 @@ import dataclasses
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamkit.core.detections import Skeleton
 from streamkit.core.errors import ConfigError, ModelError
 from streamkit.core.text import did_you_mean
 from streamkit.core.yaml_tree import load_file
-from streamkit.models import values
-from streamkit.models.values import CardReader
+from streamkit.models.card_keys import read_keys
 
 if TYPE_CHECKING:
     from streamkit.models.families import Family
     from streamkit.ops.letterbox import InputSpec
-
-SELECTS = ("top_k", "best_class", "softmax")
-TASKS = ("detect", "classify", "segment", "pose", "embed")
-_LABELLED = ("detect", "classify", "segment", "pose")
-_RESIZE, _ANCHOR, _COLOR = ("letterbox", "stretch", "crop"), ("center", "top_left"), ("rgb", "bgr")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +30,7 @@ class Card:
     Attributes:
         name: the card's file name without `.yaml`.
         path: the card.
-        task: what it does, one of `TASKS`.
+        task: what it does, a task of `card_keys.CardKeys`.
         family: how its output is decoded, a name in `streamkit.models.families`.
         file: the ONNX file, absolute; it may not exist yet.
         url, sha256: where `run.py models pull` gets it and its checksum; empty if it cannot be downloaded.
@@ -44,7 +38,7 @@ class Card:
             `check_model` has read it.
         labels: class names; empty if the task has none.
         skeleton: names of the keypoints, and pairs that a drawing joins; None if the card has none.
-        select: which of a raw DETR's queries and classes become objects, one of `SELECTS`; empty for the
+        select: which of a raw DETR's queries and classes become objects, one of `card_keys.SELECTS`; empty for the
             family's default, see `families.detr`.
         score: default of a stage's `min_score`, 0..1.
         iou: default of a stage's `iou`, 0..1.
@@ -57,14 +51,14 @@ class Card:
     task: str
     family: str
     file: Path
-    url: str
-    sha256: str
     input: InputSpec
-    labels: tuple[str, ...]
-    score: float
-    iou: float
-    license: str
-    note: str
+    labels: tuple[str, ...] = ()
+    url: str = ""
+    sha256: str = ""
+    score: float = 0.25
+    iou: float = 0.45
+    license: str = ""
+    note: str = ""
     skeleton: Skeleton | None = None
     select: str = ""
 
@@ -85,65 +79,25 @@ def load_card(path: Path) -> Card:
     Raises:
         ModelError: the card has problems; lists all of them with line and column.
     """
+    from streamkit.ops.letterbox import InputSpec
+
     try:
         root, problems = load_file(path)
     except ConfigError as error:
         raise ModelError(error.problems if error.problems[0].file else str(error)) from None
-    reader = CardReader(root, problems, "")
     if not isinstance(root.value, dict):
         raise ModelError([root.problem("a card is a mapping, with keys such as task, family and file")])
-    card = Card(
-        name=path.stem,
-        path=path.absolute(),
-        task=reader.get("task", values.one_of(TASKS)),
-        family=reader.get("family", values.family),
-        file=(path.absolute().parent / (reader.get("file", values.text) or "")).resolve(),
-        url=reader.get("url", values.url, ""),
-        sha256=reader.get("sha256", values.sha256, ""),
-        input=_input(reader),
-        labels=(),
-        score=reader.get("score", values.share, 0.25),
-        iou=reader.get("iou", values.share, 0.45),
-        license=reader.get("license", values.text, ""),
-        note=reader.get("note", values.text, ""),
-        select=reader.get("select", values.one_of(SELECTS), ""),
-    )
-    if card.select and card.family not in (None, "detr"):
-        problems.append(reader.values["select"].problem(f"select is for family: detr, not for {card.family}"))
-    _check_task(card, reader)
-    default = () if card.task in _LABELLED else ((),)
-    labels = reader.get("labels", lambda value: values.labels(value, card.path.parent), *default)
-    skeleton = _skeleton(reader)
-    if card.url and not card.sha256 and "sha256" in reader.unset:
-        problems.append(root.problem("url needs sha256 beside it, the sum that the fetched file must have", "url"))
-    reader.finish()
+    folder = path.absolute().parent
+    keys = read_keys(root, folder, problems)
     if problems:
         raise ModelError(list(dict.fromkeys(problems)))
-    return dataclasses.replace(card, labels=labels, skeleton=skeleton)
-
-
-def _skeleton(reader: CardReader) -> Skeleton | None:
-    """Read the names of the keypoints, `keypoints`, and the lines between them, `skeleton`."""
-    points = reader.get("keypoints", values.keypoints, None)
-    if points is None:
-        if "skeleton" not in reader.values:
-            reader.known.append("skeleton")
-            return None
-        points = Skeleton()
-    edges = reader.get("skeleton", lambda value: values.edges(value, points.names), points.edges)
-    return Skeleton(points.names, edges)
-
-
-def _check_task(card: Card, reader: CardReader) -> None:
-    """Check that the family is for the card's task."""
-    from streamkit.models import families
-
-    if card.task is None or card.family is None or families.family(card.family).task == card.task:
-        return
-    fitting = ", ".join(name for name in families.FAMILIES if families.family(name).task == card.task)
-    text = f"family {card.family} is for task: {families.family(card.family).task}, and the card says {card.task}"
-    way = f"; the families of {card.task}: {fitting}" if fitting else ""
-    reader.problems.append(reader.values["family"].problem(text + way))
+    keypoints = keys.pop("keypoints", None)
+    keys |= {
+        "file": (folder / keys["file"]).resolve(),
+        "input": InputSpec(**keys["input"]),
+        "skeleton": keys.get("skeleton", keypoints),
+    }
+    return Card(path.stem, path.absolute(), **keys)
 
 
 # -------------------------------------------------------------------------------------------------- finding cards
@@ -174,7 +128,7 @@ def find_card(name: str, folder: Path | None = None) -> Path:
     if given.suffix == ".onnx":
         raise ModelError(
             f"model {name!r} is a network, not a card: write a card {given.with_suffix('.yaml').name} beside it "
-            "(task, family, file, input, labels) and name that"
+            "(task, family, file, input, labels) and use the card's name"
         )
     if given.suffix in (".yaml", ".yml") or len(given.parts) > 1:
         path = folder / given
@@ -209,39 +163,8 @@ def _siblings(path: Path) -> list[str]:
     return [card.name for card in path.parent.glob("*.y*ml")]
 
 
-def _input(card: CardReader) -> InputSpec:
-    from streamkit.ops.letterbox import InputSpec
-
-    def mapping(value: Any) -> Any:
-        if not isinstance(value, dict):
-            raise ValueError(f"must be a mapping such as {{size: [640, 640], color: rgb}}, got {value!r}")
-        return value
-
-    if card.get("input", mapping) is None:
-        return InputSpec(size=(1, 1))
-    reader = CardReader(card.values["input"], card.problems, "input.")
-    size = reader.get("size", values.size)
-    resize = reader.get("resize", values.one_of(_RESIZE), "letterbox")
-    resize_to = reader.get("resize_to", values.positive, None)
-    if resize_to is not None and resize != "crop":
-        card.problems.append(reader.values["resize_to"].problem(f"input.resize_to is for resize: crop, not {resize}"))
-    found: dict[str, Any] = {
-        "size": size or (1, 1),
-        "resize": resize,
-        "resize_to": resize_to,
-        "anchor": reader.get("anchor", values.one_of(_ANCHOR), "center"),
-        "pad": reader.get("pad", values.padding, 114.0),
-        "color": reader.get("color", values.one_of(_COLOR), "rgb"),
-        "scale": reader.get("scale", values.above_zero, 1.0),
-        "mean": reader.get("mean", values.per_channel(values.number), (0.0, 0.0, 0.0)),
-        "std": reader.get("std", values.per_channel(values.above_zero), (1.0, 1.0, 1.0)),
-    }
-    reader.finish()
-    return InputSpec(**found)
-
-
 def family_of(card: Card) -> Family:
-    """The family of a card, reading as the card says."""
+    """Return the card's family, with the card's `select`."""
     from streamkit.models import families
 
     return families.family(card.family).selecting(card.select)

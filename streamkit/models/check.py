@@ -1,42 +1,56 @@
-"""`run.py models check CARD`: compares the pipeline with a plain CPU reference, on real frames."""
+"""`run.py models check CARD`: compares the pipeline with a plain CPU reference, on real frames.
+
+`check` runs the network on both sides; `_COMPARISONS` has, for each kind of result, what is compared for a frame and
+the verdict over all frames.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamkit.core.data import Color, Detections, Device, Frame, Surface
+from streamkit.core.data import Array, Color, Detections, Device, Frame, Surface
 from streamkit.core.errors import ModelError, SourceError
 from streamkit.io.image_file import IMAGE_SUFFIXES, MAX_MEGAPIXELS, PIXEL_LIMIT, read_rgb
 from streamkit.models import reference
-from streamkit.models.card import Card
-from streamkit.models.check_answers import AnswersReport, check_answers
-from streamkit.models.check_details import DetailsReport, check_details
-from streamkit.models.check_parts import Tensors, table, told
+from streamkit.models.card import Card, family_of
 
 _LONGEST = 4096
 """Pixels on the longer side of an image that is compared; a larger one is scaled down for both sides."""
+TENSOR_LEVELS = 1.0
+"""Largest error of a tensor's value against the exact rule, in levels of 0..255."""
+OPENCV_LEVELS = 0.5
+"""Mean error against OpenCV's resize of the RGB image, in levels. Single values differ more where colors clip."""
 BOX_IOU, SCORE, SCORE_F16 = 0.99, 0.005, 0.01
-"""What makes an object the same on both sides."""
+"""Least IoU and largest error of the score of an object that is the same on both sides."""
 FOUND = 0.99
-"""The share of objects that must be the same; the rest may sit at a threshold."""
+"""The share of objects or frames that must be the same; the rest may be close to a threshold."""
+MASK_IOU, POINT_PX, PLACES = 0.98, 1.0, 0.99
+"""Least IoU of a mask, largest error of a sure keypoint in source pixels, least share of places of the same class."""
+PROBABILITY, PROBABILITY_F16 = 0.005, 0.01
+"""Largest error of a class's probability."""
+COSINE = 0.999
+"""Least cosine between an embedding and the plain one."""
+_SURE, _ALIKE_IOU, _LARGE = 0.3, 0.95, 200
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CheckReport:
     """Result of a check.
 
     Attributes:
         frames: number of frames compared.
         tensor_max: largest error of the tensor against the exact rule, in levels of 0..255.
         opencv_mean: mean error of the tensor against OpenCV's result, in levels.
-        objects: objects of the reference, except those within `SCORE` of the threshold.
-        same: share of objects of either side that the other side has too.
-        box_px: largest error of a box edge among the pairs, in source pixels.
-        score: largest error of a score among the pairs.
+        objects: number of objects compared; for vectors and semantic segmentation, of frames.
+        same: share of them that is the same on both sides; for embeddings, the least cosine.
+        worst: largest error of a box edge or keypoint in source pixels, of a probability, or of an element of an
+            embedding; least IoU of a mask, or least share of equal places of a frame.
+        found: `same` and `worst` as text.
         passed: whether everything is within the tolerances.
     """
 
@@ -45,22 +59,24 @@ class Report:
     opencv_mean: float
     objects: int
     same: float
-    box_px: float
-    score: float
+    worst: float
+    found: str
     passed: bool
 
     def __str__(self) -> str:
-        found = (
-            f"objects   {self.objects}, {self.same:.1%} the same (at least {FOUND:.0%}); largest error "
-            f"{self.box_px:.4f} pixels, score {self.score:.5f}"
-        )
-        return told(self.frames, self.tensor_max, self.opencv_mean, found, self.passed)
+        return "\n".join([
+            f"frames    {self.frames}",
+            f"tensor    largest error {self.tensor_max:.4f} of 255 levels (limit {TENSOR_LEVELS:g}), "
+            f"mean error against OpenCV {self.opencv_mean:.3f} (limit {OPENCV_LEVELS:g})",
+            self.found,
+            "passed" if self.passed else "FAILED",
+        ])  # fmt: skip
 
 
-def check(card: Card, frames: Sequence[Frame], device: Device | None = None) -> Report | AnswersReport | DetailsReport:
+def check(card: Card, frames: Sequence[Frame], device: Device | None = None) -> CheckReport:
     """Compare the pipeline on `device` with the plain reference on the CPU.
 
-    The tensor is compared with the exact rule (`preprocess_reference`) and with OpenCV's result. The boxes come from
+    The tensor is compared with the exact rule (`preprocess_reference`) and with OpenCV's result. The results come from
     the same tensor on both sides, so their errors are those of the network and the family.
 
     Args:
@@ -78,61 +94,279 @@ def check(card: Card, frames: Sequence[Frame], device: Device | None = None) -> 
     if not frames:
         raise ModelError(f"there are no frames to check {card.name} with")
     card = check_model(card)
-    compare = _WAYS[card.task]
     if device.kind == "cpu":
-        return compare(card, frames, device)
+        return _check(card, frames, device)
     with device.xp.cuda.Device(device.index), device.xp.cuda.Stream(non_blocking=True):
-        return compare(card, frames, device)
+        return _check(card, frames, device)
 
 
-def _check(card: Card, frames: Sequence[Frame], device: Device) -> Report:
-    from streamkit.models.card import family_of
+def _check(card: Card, frames: Sequence[Frame], device: Device) -> CheckReport:
     from streamkit.models.session import Session
 
-    spec, reads, tensors = card.input, family_of(card), Tensors(card, device)
+    reads, tensors = family_of(card), _Tensors(card, device)
     plain, session = Session(card.file, Device()), Session(card.file, device)
-    margin = SCORE_F16 if spec.dtype == "f16" else SCORE
-    counts, errors = np.zeros(4, int), [(0.0, 0.0)]
+    compare, judge = _COMPARISONS["semantic" if reads.regions else card.task]
+    found: list[Any] = []
     for frame in frames:
         size = (frame.width, frame.height)
         sizes = np.array([size], np.int64)
         made, tensor, geometry = tensors.of(frame)
         outputs = session.run({session.image_input: made, **reads.extra_inputs(sizes, device.xp)})
         answers = plain.run({plain.image_input: tensor, **reads.extra_inputs(sizes, np)})
-        place = tuple(geometry[0].tolist())
-        rows = reference.objects(
-            card.family, answers, place, size, spec, min_score=card.score - margin, iou=card.iou, select=card.select
+        found += compare(_Results(card, reads, size, geometry, outputs, answers))
+    objects, same, worst, text, fits = judge(card, found)
+    return CheckReport(len(frames), tensors.worst, tensors.mean, objects, same, worst, text, tensors.passed and fits)
+
+
+class _Tensors:
+    """Makes the pipeline's tensors, and compares them with the exact rule (`preprocess_reference`) and with OpenCV.
+
+    Args:
+        card: the network.
+        device: where the tensors are made; if it is a GPU, it must be current.
+
+    Attributes:
+        worst: the largest error against the exact rule so far, in levels of 0..255.
+    """
+
+    def __init__(self, card: Card, device: Device) -> None:
+        self._spec, self._device = card.input, device
+        std = np.array(card.input.std).reshape((3, 1, 1) if card.input.layout == "nchw" else 3)
+        self._per_level = card.input.scale / std
+        self.worst = 0.0
+        self._means: list[float] = []
+
+    def of(self, frame: Frame) -> tuple[Array, np.ndarray, np.ndarray]:
+        """Return a frame's tensor, (1, ...), on the device and on the host, and its geometry, (1, 4)."""
+        from streamkit.ops.preprocess import preprocess, preprocess_reference
+        from streamkit.ops.transfer import fetch
+
+        surface, size = frame.surface, (frame.width, frame.height)
+        assert surface is not None
+        there = surface
+        if self._device.kind != "cpu":
+            there = Surface(self._device.xp.asarray(surface.data), surface.color)
+        made, geometry = preprocess([there], [size], self._spec)
+        tensor = fetch([made])()[0].copy()
+        wide = tensor.astype(np.float64)
+        exact = preprocess_reference([surface], [size], self._spec)
+        usual, _ = reference.tensor(reference.rgb(surface, *size), self._spec)
+        self.worst = max(self.worst, float((np.abs(wide - exact) / self._per_level).max()))
+        self._means.append(float((np.abs(wide - usual) / self._per_level).mean()))
+        return made, tensor, geometry
+
+    @property
+    def mean(self) -> float:
+        """The mean error against OpenCV's result, in levels."""
+        return float(np.mean(self._means))
+
+    @property
+    def passed(self) -> bool:
+        """Whether both errors are within the tolerances."""
+        return self.worst <= TENSOR_LEVELS and self.mean <= OPENCV_LEVELS
+
+
+class _Results(NamedTuple):
+    """The outputs of a network for one frame.
+
+    Attributes:
+        card: the network.
+        reads: its family.
+        size: width, height of the frame.
+        geometry: (1, 4), as from `preprocess`.
+        outputs: the pipeline's, on its device.
+        answers: the reference's.
+    """
+
+    card: Card
+    reads: Any
+    size: tuple[int, int]
+    geometry: np.ndarray
+    outputs: Mapping[str, Array]
+    answers: Mapping[str, np.ndarray]
+
+    @property
+    def place(self) -> tuple[float, float, float, float]:
+        """The geometry as scale_x, scale_y, offset_x, offset_y."""
+        scale_x, scale_y, offset_x, offset_y = self.geometry[0].tolist()
+        return scale_x, scale_y, offset_x, offset_y
+
+    def rows(self, margin: float) -> np.ndarray:
+        """Return the reference's objects; `margin` is added to the card's minimum score."""
+        card = self.card
+        return reference.objects(
+            card.family, self.answers, self.place, self.size, card.input, min_score=card.score + margin, iou=card.iou,
+            select=card.select,
         )  # fmt: skip
-        counts += _compare(rows, table(card, reads, outputs, geometry, sizes), card.score + margin, margin, errors)
-    expected, found, given, right = counts.tolist()
-    same = (found + right) / (expected + given) if expected + given else 1.0
-    box_px, score = (max(column) for column in zip(*errors, strict=True))
-    passed = tensors.passed and same >= FOUND
-    return Report(len(frames), tensors.worst, tensors.mean, expected, same, box_px, score, passed)
+
+    def table(self) -> Detections:
+        """Decode the outputs as the pipeline does, with the card's thresholds; the table is on the host."""
+        from streamkit.models.families import ReadOptions, unpack
+        from streamkit.ops.transfer import fetch
+
+        card, reads, sizes = self.card, self.reads, np.array([self.size], np.int64)
+        options = ReadOptions(np.full(max(1, len(card.labels)), card.score, np.float32), iou=card.iou)
+        packed = reads.read(self.outputs, self.geometry, sizes, card.input.size, options)
+        rest = reads.rest(self.outputs, packed, self.geometry, sizes, card.input.size)
+        buffer, *arrays = fetch([packed.buffer, *(rest.arrays if rest else ())])()
+        rows, counts, _ = packed.over(buffer)
+        made = unpack(rows, counts, card.labels, reads.columns)
+        return rest.complete(made, arrays) if rest else made
 
 
-def _compare(
-    rows: np.ndarray, table: Detections, sure: float, margin: float, errors: list[tuple[float, float]]
-) -> np.ndarray:
-    """Match the reference's rows with the pipeline's rows.
+# ------------------------------------------------------------------------------------------------------------- boxes
+
+
+class _Verdict(NamedTuple):
+    """The last attributes of a `CheckReport`."""
+
+    objects: int
+    same: float
+    worst: float
+    found: str
+    passed: bool
+
+
+def _boxes(one: _Results) -> list[tuple[bool, float, float]]:
+    """Match the reference's objects with the pipeline's, and the pipeline's with the reference's.
 
     Returns:
-        The number of the reference's objects clearly above the threshold, and how many of them the pipeline has too;
-        then the same numbers for the pipeline's objects.
+        For each object clearly above the threshold: whether it is the reference's, and the largest errors of its box
+        and its score; infinity if the other side does not have it.
     """
-    theirs = np.column_stack([table.xyxy, table.score, table.class_id]).astype(np.float64)
-    result = []
-    for some, others in ((rows, theirs), (theirs, rows)):
-        count = found = 0
-        for row in some[some[:, 4] >= sure]:
-            count += 1
+    margin = _score_margin(one.card)
+    table = one.table()
+    theirs, rows = np.column_stack([table.xyxy, table.score, table.class_id]).astype(np.float64), one.rows(-margin)
+    found = []
+    for expected, some, others in ((True, rows, theirs), (False, theirs, rows)):
+        for row in some[some[:, 4] >= one.card.score + margin]:
             alike = others[(others[:, 5] == row[5]) & (np.abs(others[:, 4] - row[4]) <= margin)]
             best = max(alike, key=lambda other: reference.overlap(row, other), default=None)
-            if best is not None and reference.overlap(row, best) >= BOX_IOU:
-                found += 1
-                errors.append((float(np.abs(best[:4] - row[:4]).max()), float(abs(best[4] - row[4]))))
-        result += [count, found]
-    return np.array(result)
+            if best is None or reference.overlap(row, best) < BOX_IOU:
+                found.append((expected, np.inf, np.inf))
+            else:
+                found.append((expected, float(np.abs(best[:4] - row[:4]).max()), float(abs(best[4] - row[4]))))
+    return found
+
+
+def _score_margin(card: Card) -> float:
+    return SCORE_F16 if card.input.dtype == "f16" else SCORE
+
+
+def _judge_boxes(card: Card, found: list[tuple[bool, float, float]]) -> _Verdict:
+    pairs = [(box_px, score) for _, box_px, score in found if box_px < np.inf]
+    box_px, score = (max(column) for column in zip((0.0, 0.0), *pairs, strict=True))
+    return _shares(sum(one[0] for one in found), len(pairs) / len(found) if found else 1.0, box_px,
+                   f"largest error {box_px:.4f} pixels, score {score:.5f}")  # fmt: skip
+
+
+def _shares(objects: int, same: float, worst: float, text: str) -> _Verdict:
+    found = f"objects   {objects}, {same:.1%} the same (at least {FOUND:.0%}); {text}"
+    return _Verdict(objects, same, worst, found, same >= FOUND)
+
+
+# ----------------------------------------------------------------------------------------------------- vectors
+
+
+def _vectors(one: _Results) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the pipeline's vector and the reference's."""
+    from streamkit.ops.transfer import fetch
+
+    ours = one.reads.finish(fetch([one.reads.vectors(one.outputs)])()[0])[0]
+    return [(ours, reference.answer(one.card.family, one.answers))]
+
+
+def _judge_classes(card: Card, found: list[tuple[np.ndarray, np.ndarray]]) -> _Verdict:
+    ours, theirs = (np.array(side, np.float64) for side in zip(*found, strict=True))
+    error, same = float(abs(ours - theirs).max()), float((ours.argmax(axis=1) == theirs.argmax(axis=1)).mean())
+    text = f"answers   largest error of a probability {error:.5f}, best class the same on {same:.1%} of frames"
+    limit = PROBABILITY_F16 if card.input.dtype == "f16" else PROBABILITY
+    return _Verdict(len(found), same, error, text, error <= limit)
+
+
+def _judge_embeddings(card: Card, found: list[tuple[np.ndarray, np.ndarray]]) -> _Verdict:
+    ours, theirs = (np.array(side, np.float64) for side in zip(*found, strict=True))
+    lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
+    error, cosine = float(abs(ours - theirs).max()), float(((ours * theirs).sum(axis=1) / lengths).min())
+    text = f"answers   largest error {error:.5f}, least cosine {cosine:.5f} (limit {COSINE})"
+    return _Verdict(len(found), cosine, error, text, cosine >= COSINE)
+
+
+# ------------------------------------------------------------------------------------- masks, keypoints, class maps
+
+
+def _masks(one: _Results) -> list[float]:
+    """Return the IoU of each reference object's mask with the pipeline's; 0 if it is missing."""
+    from streamkit.ops import rle
+
+    prototypes = next(value[0] for value in one.answers.values() if value.ndim == 4)
+    made = []
+    for row, masks in _with_alike(one, "mask"):
+        wanted = reference.mask(row[6:], prototypes, row[:4], one.place, one.size, one.card.input)
+        if np.count_nonzero(wanted) >= _LARGE:  # in a mask of few pixels, each pixel is a large share
+            theirs = rle.encode(wanted, *one.size)
+            made.append(max((rle.overlap(mask, theirs) for mask in masks if mask is not None), default=0.0))
+    return made
+
+
+def _keypoints(one: _Results) -> list[float]:
+    """Return the negative error of each reference object's sure points, in source pixels; -inf if it is missing."""
+    scale, offset = one.geometry[0, :2], one.geometry[0, 2:]
+    made = []
+    for row, found in _with_alike(one, "keypoints"):
+        points = row[6:].reshape(-1, 3)
+        sure = points[:, 2] > _SURE
+        place = (points[sure, :2] - offset) / scale
+        errors = [np.abs(keypoints[sure, :2] - place).max(initial=0.0) for keypoints in found]
+        made.append(-float(min(errors, default=np.inf)))
+    return made
+
+
+def _with_alike(one: _Results, column: str) -> list[tuple[np.ndarray, list[Any]]]:
+    """Return each object of the reference, with a column's values of the pipeline's objects of its class and box."""
+    table = one.table()
+    return [
+        (row, [
+            table.extra[column][i] for i, class_id in enumerate(table.class_id.tolist())
+            if class_id == row[5] and reference.overlap(row, table.xyxy[i].astype(np.float64)) > _ALIKE_IOU
+        ])
+        for row in one.rows(0.01)  # an object whose score is close to the threshold may be on one side only
+    ]  # fmt: skip
+
+
+def _class_maps(one: _Results) -> list[float]:
+    """Return the share of the map's places with the same class."""
+    from streamkit.ops.transfer import fetch
+
+    classes = len(one.card.labels)
+    ours = fetch([one.reads.maps(one.outputs, classes)])()[0][0]
+    scores = next(value[0] for value in one.answers.values() if value.ndim >= 3)
+    if scores.ndim == 2 or scores.shape[0] == 1:
+        return [float((ours == scores.reshape(ours.shape)).mean())]
+    return [float((ours == scores.argmax(axis=0 if scores.shape[0] == classes else 2)).mean())]
+
+
+def _judge_shares(limit: float, what: str, found: list[float]) -> _Verdict:
+    good = np.array(found or [1.0])
+    worst = abs(float(good.min()))
+    return _shares(len(found), float((good >= limit).mean()), worst, f"{what} {worst:.4f}")
+
+
+_COMPARISONS: dict[str, tuple[Callable[[_Results], list[Any]], Callable[[Card, Any], _Verdict]]] = {
+    "detect": (_boxes, _judge_boxes),
+    "classify": (_vectors, _judge_classes),
+    "embed": (_vectors, _judge_embeddings),
+    "segment": (_masks, lambda _, found: _judge_shares(MASK_IOU, "least IoU", found)),
+    "pose": (_keypoints, lambda _, found: _judge_shares(-POINT_PX, "largest error of a point in pixels", found)),
+    "semantic": (_class_maps, lambda _, found: _judge_shares(PLACES, "least share of places of one class", found)),
+}
+"""How a frame's results are compared, and the verdict over all frames, by task; `semantic` is `segment` with maps."""
+
+
+# ------------------------------------------------------------------------------------------------------------ frames
+
+
+_Raw = tuple[Path, np.ndarray, Color, int, int]
 
 
 def frames_of(paths: Sequence[Path], limit: int = 16, max_megapixels: float = MAX_MEGAPIXELS) -> list[Frame]:
@@ -148,27 +382,20 @@ def frames_of(paths: Sequence[Path], limit: int = 16, max_megapixels: float = MA
     Raises:
         SourceError: a file cannot be read.
     """
-    found = []
+    found: list[_Raw] = []
     for path in paths:
         try:
-            made = (
-                [_from_picture(path, max_megapixels)]
-                if path.suffix.lower() in IMAGE_SUFFIXES
-                else _from_video(path, limit)
-            )
+            still = path.suffix.lower() in IMAGE_SUFFIXES
+            found += [_from_image(path, max_megapixels)] if still else _from_video(path, limit)
         except (OSError, ValueError) as error:
             raise SourceError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-        found += made
     return [
         Frame(path.name, i, 0.0, width, height, Surface(data, color))
         for i, (path, data, color, width, height) in enumerate(found)
     ]
 
 
-_Raw = tuple[Path, np.ndarray, Color, int, int]
-
-
-def _from_picture(path: Path, max_megapixels: float) -> _Raw:
+def _from_image(path: Path, max_megapixels: float) -> _Raw:
     import cv2
 
     from streamkit.ops.color import from_rgb
@@ -197,13 +424,4 @@ def _from_video(path: Path, limit: int) -> list[_Raw]:
             for i, frame in enumerate(container.decode(video=0))
             if i % step == 0 and i < step * limit
         ]
-    return [(path, from_rgb(picture, color), color, picture.shape[1], picture.shape[0]) for picture in rgb]
-
-
-_WAYS: dict[str, Callable[[Card, Sequence[Frame], Device], Report | AnswersReport | DetailsReport]] = {
-    "detect": _check,
-    "classify": check_answers,
-    "embed": check_answers,
-    "segment": check_details,
-    "pose": check_details,
-}
+    return [(path, from_rgb(image, color), color, image.shape[1], image.shape[0]) for image in rgb]

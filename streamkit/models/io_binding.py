@@ -33,7 +33,7 @@ class IoBinding:
         import cupy
         import onnxruntime as ort
 
-        self.binding = session.io_binding()  # first, so that what it holds of the session goes before the session does
+        self.binding = session.io_binding()  # first, so that it is released before the session
         self.session, self.info, self.index, self.cuda_graph = session, info, index, cuda_graph
         self.stream = cupy.cuda.get_current_stream()
         _streams[id(self)] = self.stream
@@ -53,7 +53,9 @@ class IoBinding:
         import cupy
 
         if cupy.cuda.get_current_stream().ptr != self.stream.ptr:
-            raise ValueError("this session belongs to another CUDA stream: run it with the stream it was made with")
+            raise ValueError(
+                "this session belongs to another CUDA stream: run it with the stream that it was created with"
+            )
         there = {name: self._on_device(name, feeds[name]) for name in self.info.inputs}
         graph = self.graphs.get(_shapes(there)) if self.graphs else None
         return graph.run(there) if graph else self._run(there)
@@ -78,7 +80,7 @@ class IoBinding:
 
     def __del__(self) -> None:
         if not sys.is_finalizing():
-            with contextlib.suppress(Exception):  # a device that failed has nothing under way
+            with contextlib.suppress(Exception):  # a failed device has no work in flight
                 self.settle()
             _streams.pop(id(self), None)
 
@@ -87,7 +89,7 @@ class IoBinding:
 
         if not isinstance(feed, cupy.ndarray):
             if name == self.info.image_input:
-                raise ValueError(f"the pictures must be on cuda:{self.index}; they are on the host")
+                raise ValueError(f"the images must be on cuda:{self.index}; they are on the host")
             traffic.sent(feed.nbytes)
             return cupy.asarray(feed)
         if not feed.flags.c_contiguous:

@@ -1,6 +1,8 @@
-"""Label lists that a card may name instead of listing the classes."""
+"""Label lists and sets of keypoints that a card may name instead of listing them."""
 
 from __future__ import annotations
+
+from streamkit.core.detections import Skeleton
 
 _COCO = """
 person, bicycle, car, motorcycle, airplane, bus, train, truck, boat, traffic light, fire hydrant, stop sign,
@@ -30,3 +32,19 @@ KNOWN: dict[str, tuple[str, ...]] = {
     "person": ("person",),
 }
 """Label lists by name. `coco` holds COCO's 80 detection classes in the order that networks are trained on."""
+
+_POINTS = """
+nose, left_eye, right_eye, left_ear, right_ear, left_shoulder, right_shoulder, left_elbow, right_elbow, left_wrist,
+right_wrist, left_hip, right_hip, left_knee, right_knee, left_ankle, right_ankle
+"""
+_EDGES = (
+    (0, 1), (0, 2), (1, 3), (2, 4), (5, 6), (5, 7), (7, 9), (6, 8), (8, 10), (5, 11), (6, 12), (11, 12), (11, 13),
+    (13, 15), (12, 14), (14, 16),
+)  # fmt: skip
+_FACE = "right_eye, left_eye, nose, right_mouth, left_mouth"
+
+SKELETONS = {
+    "coco": Skeleton(_names(_POINTS), _EDGES),
+    "face": Skeleton(_names(_FACE)),
+}
+"""`coco`: the 17 points of a person; `face`: five landmarks, with left and right as seen by the person."""

@@ -18,21 +18,10 @@ from streamkit.models.card import Card
 if TYPE_CHECKING:
     from streamkit.models.families import Family
 
-_DTYPES = {
-    "tensor(float)": np.float32,
-    "tensor(float16)": np.float16,
-    "tensor(double)": np.float64,
-    "tensor(uint8)": np.uint8,
-    "tensor(int8)": np.int8,
-    "tensor(int32)": np.int32,
-    "tensor(int64)": np.int64,
-    "tensor(bool)": np.bool_,
-}
-_IMAGE_DTYPES: dict[Any, Literal["f32", "f16", "u8"]] = {
-    np.dtype(np.float32): "f32",
-    np.dtype(np.float16): "f16",
-    np.dtype(np.uint8): "u8",
-}
+_DTYPES = {"float": "float32", "double": "float64"}
+_DTYPES |= {name: name for name in ("float16", "uint8", "int8", "int32", "int64", "bool")}
+"""NumPy's names of element types, by ONNX Runtime's."""
+_IMAGE_DTYPES: dict[str, Literal["f32", "f16", "u8"]] = {"float32": "f32", "float16": "f16", "uint8": "u8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +102,9 @@ def _inspect(file: Path, changed_ns: int, size: int) -> ModelInfo:
     inputs = {node.name: _tensor(file, node) for node in session.get_inputs()}
     outputs = {node.name: _tensor(file, node) for node in session.get_outputs()}
     image = _image_input(file, inputs)
-    dtype = _IMAGE_DTYPES.get(image.dtype)
+    dtype = _IMAGE_DTYPES.get(image.dtype.name)
     if dtype is None:
-        raise ModelError(f"{file} takes pictures as {image.dtype}; float32, float16 and uint8 can be made")
+        raise ModelError(f"{file} takes images as {image.dtype}; streamkit makes float32, float16 and uint8")
     channels_last = image.shape[1] != 3 and image.shape[3] == 3
     height, width = image.shape[1:3] if channels_last else image.shape[2:4]
     return ModelInfo(
@@ -131,21 +120,22 @@ def _inspect(file: Path, changed_ns: int, size: int) -> ModelInfo:
 
 
 def _tensor(file: Path, node: Any) -> TensorInfo:
-    if node.type not in _DTYPES:
+    kind = _DTYPES.get(node.type.removeprefix("tensor(").removesuffix(")"))
+    if kind is None:
         raise ModelError(f"{file}: {node.name} is {node.type}, which arrays cannot hold")
-    # ONNX Runtime gives a negative number or None for a dimension that the file says nothing about.
+    # ONNX Runtime returns a negative number or None for a dimension that is not in the file.
     dims = tuple(None if isinstance(dim, int) and dim < 0 else dim for dim in node.shape)
-    return TensorInfo(node.name, np.dtype(_DTYPES[node.type]), dims)
+    return TensorInfo(node.name, np.dtype(kind), dims)
 
 
 def _image_input(file: Path, inputs: Mapping[str, TensorInfo]) -> TensorInfo:
     """Return the only input of shape (batch, 3, height, width) or (batch, height, width, 3)."""
     found = [n for n in inputs.values() if len(n.dims) == 4 and (n.shape[1] in (3, None) or n.shape[3] == 3)]
     if len(found) != 1:
-        told = ", ".join(f"{node.name} {list(node.dims)}" for node in inputs.values()) or "none"
+        listed = ", ".join(f"{node.name} {list(node.dims)}" for node in inputs.values()) or "none"
         raise ModelError(
             f"{file} must have one input of rank 4, (batch, 3, height, width) or (batch, height, width, 3), "
-            f"for the pictures; its inputs are: {told}"
+            f"for the images; its inputs are: {listed}"
         )
     return found[0]
 
@@ -162,7 +152,7 @@ def check_model(card: Card) -> Card:
     from streamkit.models.card import family_of
 
     if not card.file.is_file():
-        raise wrong(card, f"its file {card.file} is not there; {card.how_to_get()}")
+        raise wrong(card, f"its file {card.file} does not exist; {card.how_to_get()}")
     if card.sha256:
         verify(card)
     try:
@@ -171,9 +161,8 @@ def check_model(card: Card) -> Card:
         raise wrong(card, str(error)) from None
     problems = []
     if info.size is not None and info.size != card.input.size:
-        problems.append(
-            f"input.size says {_size(card.input.size)} (width, height), but {card.file.name} takes {_size(info.size)}"
-        )
+        mine, takes = ("{} x {}".format(*size) for size in (card.input.size, info.size))
+        problems.append(f"input.size is {mine} (width, height), but {card.file.name} takes {takes}")
     reads = family_of(card)
     unknown = info.inputs.keys() - {info.image_input} - reads.extra_inputs(np.ones((1, 2), np.int64), np).keys()
     if unknown:
@@ -196,7 +185,7 @@ def _points(card: Card, reads: Family, info: ModelInfo) -> list[str]:
     named = len(card.skeleton.names) if card.skeleton is not None else 0
     if not named or found is None or found == named:
         return []
-    return [f"{card.file.name} gives {found} key points, and keypoints names {named}; name those of this network"]
+    return [f"{card.file.name} has {found} keypoints, and keypoints lists {named}; list the keypoints of this network"]
 
 
 def verify(card: Card) -> None:
@@ -210,8 +199,8 @@ def verify(card: Card) -> None:
         fetch = f", or fetch it again with: run.py models pull {card.name}" if card.url else ""
         raise wrong(
             card,
-            f"{card.file} is not the file of this card: its SHA-256 is {found}, not {card.sha256}. Where another is "
-            f"meant, give it a card of its own without url and sha256{fetch}",
+            f"{card.file} is not the file of this card: its SHA-256 is {found}, not {card.sha256}. To use another "
+            f"file, write a separate card for it without url and sha256{fetch}",
         )
 
 
@@ -230,10 +219,6 @@ def _sum(file: Path, changed_ns: int, size: int) -> str:
 def wrong(card: Card, *texts: str) -> ModelError:
     """Return the error for problems with a card's network."""
     return ModelError([Problem(str(card.path), 0, 0, text) for text in texts])
-
-
-def _size(size: tuple[int, int]) -> str:
-    return f"{size[0]} x {size[1]}"
 
 
 def short(error: BaseException) -> str:

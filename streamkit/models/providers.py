@@ -43,9 +43,7 @@ def provider_options(
             raise DeviceError(f"the provider {names[0]} needs device: cuda, not {device}")
         return [{}]
     if names[0] == "cpu":
-        raise DeviceError(
-            f"device: {device} with the provider cpu would copy every picture to the host; use device: cpu"
-        )
+        raise DeviceError(f"device: {device} with the provider cpu would copy every image to the host; use device: cpu")
     shared = {"device_id": str(device.index), "user_compute_stream": str(stream)}
     own = {
         "cuda": {
@@ -71,10 +69,10 @@ def open_session(file: Path, names: Sequence[str], provider_options: list[dict[s
     """
     import onnxruntime as ort
 
-    # What matters is raised. Else it warns of a kind of plugin that is not in use, and calls it an error where cuDNN
-    # has no way of the first kind for a convolution and another kind is taken.
+    # Problems that matter are raised. Otherwise it warns about unused plugins, and logs an error if cuDNN has no
+    # algorithm of the first kind for a convolution and falls back to another kind.
     ort.set_default_logger_severity(4)
-    said = io.StringIO()
+    printed = io.StringIO()
     asked = [PROVIDERS[name] for name in names]
     missing = [name for name in asked if name not in ort.get_available_providers()]
     if missing:
@@ -83,8 +81,8 @@ def open_session(file: Path, names: Sequence[str], provider_options: list[dict[s
             f"{', '.join(ort.get_available_providers())}). {_fix()}"
         )
     if "cuda" in names or "tensorrt" in names:
-        # It prints what it cannot load; standard output may be carrying records.
-        with contextlib.redirect_stdout(said):
+        # It prints libraries that it cannot load; standard output may carry records.
+        with contextlib.redirect_stdout(printed):
             ort.preload_dlls()
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -105,17 +103,17 @@ def open_session(file: Path, names: Sequence[str], provider_options: list[dict[s
         # ONNX Runtime's exceptions have no common base but Exception.
         if asked == [PROVIDERS["cpu"]]:
             raise ModelError(f"{file} cannot be loaded: {short(error)}") from None
-        why = " ".join([short(error), *said.getvalue().split()])
+        why = " ".join([short(error), *printed.getvalue().split()])
         raise DeviceError(f"{file.name} cannot be loaded with {', '.join(names)}: {why}. {_fix()}") from None
     lost = [name for name in asked if name not in session.get_providers()]
     if lost:
-        why = " ".join([_why_not_loaded(lost[0]), *said.getvalue().split()])
+        why = " ".join([_why_not_loaded(lost[0]), *printed.getvalue().split()])
         raise DeviceError(f"ONNX Runtime did not load {lost[0]}: {why}. {_fix()}")
     return session
 
 
 def _fix() -> str:
-    return f"Install the GPU build and its libraries with: {gpu_command()} (run.py doctor shows what is there)"
+    return f"Install the GPU build and its libraries with: {gpu_command()} (run.py doctor shows what is installed)"
 
 
 def _why_not_loaded(provider: str) -> str:

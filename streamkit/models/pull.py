@@ -26,7 +26,7 @@ _CHUNK = 1 << 18
 _MOST = 1 << 31
 """Bytes of a file: more does not fit into one ONNX file, which is a Protobuf message."""
 _TOO_LARGE = (
-    "an ONNX file has at most 2 GiB; nothing was kept: name the network itself in url, not an archive or a page"
+    "an ONNX file has at most 2 GiB; nothing was kept: url must be that of the network, not of an archive or page"
 )
 
 
@@ -64,8 +64,8 @@ def pull(card: Card, progress: Callable[[int, int | None], None] | None = None, 
         if found != card.sha256:
             raise wrong(
                 card,
-                f"what {mask(card.url)} gave is not the file of this card: its SHA-256 is {found}, not {card.sha256}. "
-                "It was thrown away; try again, and if it stays so, the file has been changed there",
+                f"the download from {mask(card.url)} is not the file of this card: its SHA-256 is {found}, not "
+                f"{card.sha256}. It was deleted; try again, and if the error persists, the server's file has changed",
             )
         part.chmod(0o644)
         os.replace(part, card.file)
@@ -81,7 +81,7 @@ def _check_place(card: Card) -> None:
         return
     way = "write a file name such as net.onnx or weights/net.onnx in the card"
     if file.suffix.lower() == ".onnx":
-        way += ", or fetch the file by hand and remove url and sha256"
+        way += ", or download the file manually and remove url and sha256"
     where = load_file(card.path)[0].follow(["file"])[0]
     text = f"file names {file}, and pull writes only files *.onnx in the card's folder {folder} or below; {way}"
     raise ModelError([where.problem(text)])
@@ -97,19 +97,19 @@ def _fetch(card: Card, handle: int, progress: Callable[[int, int | None], None] 
                 length = response.headers.get("Content-Length")
                 total = int(length) if length and length.isdecimal() else None
                 if total is not None and total > _MOST:
-                    raise wrong(card, f"its url gives {total:,} bytes, and {_TOO_LARGE}")
+                    raise wrong(card, f"its url has {total:,} bytes, and {_TOO_LARGE}")
                 while chunk := response.read(_CHUNK):
                     digest.update(chunk)
                     done += len(chunk)
                     if done > _MOST:
-                        raise wrong(card, f"its url gives more than {_MOST:,} bytes, and {_TOO_LARGE}")
+                        raise wrong(card, f"its url has more than {_MOST:,} bytes, and {_TOO_LARGE}")
                     _write(card, out, chunk)
                     if progress:
                         progress(done, total)
         except urllib.error.HTTPError as error:
             error.close()
             raise wrong(card, mask(f"{card.url} answers {error.code} {error.reason}")) from None
-        except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: of a malformed address
+        except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a malformed address
             why = getattr(error, "reason", None) or error
             raise wrong(card, mask(f"{card.url} cannot be fetched: {why}")) from None
         if total is not None and done != total:

@@ -5,6 +5,7 @@ For `models check` and the tests. It follows the card, shares no code with the f
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -19,11 +20,11 @@ Outputs = Mapping[str, np.ndarray]
 _LUMA = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722), "bt2020": (0.2627, 0.0593)}
 
 
-# ------------------------------------------------------------------------------------------------- picture to tensor
+# ------------------------------------------------------------------------------------------------- image to tensor
 
 
-def picture(surface: Surface, width: int, height: int) -> np.ndarray:
-    """Convert an NV12 surface to RGB, (height, width, 3) float32, 0..255, not rounded; chroma sited as it says."""
+def rgb(surface: Surface, width: int, height: int) -> np.ndarray:
+    """Convert an NV12 surface to RGB, (height, width, 3) float32, 0..255, not rounded, by its chroma siting."""
     data, color = surface.data.astype(np.float64), surface.color
     chroma = data[surface.height :].reshape(surface.height // 2, surface.width // 2, 2)
     chroma = chroma[: (height + 1) // 2, : (width + 1) // 2]
@@ -116,9 +117,9 @@ def objects(
         select: the card's `select`.
     """
     read, suppress = READERS[family]
-    if select in _SELECTS:
-        read = _SELECTS[select]
-    alone = "boxes" in outputs and outputs["boxes"].ndim == 2  # torchvision's export for one picture
+    if select:
+        read = functools.partial(_detr, select=select)
+    alone = "boxes" in outputs and outputs["boxes"].ndim == 2  # torchvision's export for one image
     values = {name: np.asarray(value, np.float64) for name, value in outputs.items()}
     rows = read(values if alone else {name: value[0] for name, value in values.items()}, spec, size)
     rows = rows[rows[:, 4] >= min_score]
@@ -168,69 +169,68 @@ def _yolox(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarr
     return _rows(centre, extent, values[:, 4:5] * values[:, 5:])
 
 
+def _matrix(outputs: Outputs) -> np.ndarray:
+    """Return the output of two dimensions."""
+    return next(value for value in outputs.values() if value.ndim == 2)
+
+
 def _yolov5(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
-    values = next(value for value in outputs.values() if value.ndim == 2)
+    values = _matrix(outputs)
     return _rows(values[:, :2], values[:, 2:4], values[:, 4:5] * values[:, 5:])
 
 
-def _yolov8(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
-    values = next(value for value in outputs.values() if value.ndim == 2).T
-    return _rows(values[:, :2], values[:, 2:4], values[:, 4:])
+def _yolov8(outputs: Outputs, spec: InputSpec, size: tuple[int, int], classes: int | None = None) -> np.ndarray:
+    """Read the boxes and scores, and the values behind the scores of `classes` classes; None for all values."""
+    values = _matrix(outputs).T
+    end = values.shape[1] if classes is None else 4 + classes
+    return np.column_stack([_rows(values[:, :2], values[:, 2:4], values[:, 4:end]), values[:, end:]])
+
+
+def _yolov8_pose(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+    return _yolov8(outputs, spec, size, classes=1)
+
+
+def _yolov8_seg(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+    coefficients = next(value for value in outputs.values() if value.ndim == 3).shape[0]
+    return _yolov8(outputs, spec, size, classes=len(_matrix(outputs)) - 4 - coefficients)
 
 
 def _yolo_e2e(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
-    return next(value for value in outputs.values() if value.ndim == 2).copy()
+    return _matrix(outputs).copy()
 
 
-def _detr(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
+def _detr(outputs: Outputs, spec: InputSpec, size: tuple[int, int], select: str = "top_k") -> np.ndarray:
     if {"labels", "boxes", "scores"} <= outputs.keys():
         return np.column_stack([outputs["boxes"], outputs["scores"], outputs["labels"]])
-    boxes, logits = _raw_detr(outputs)
-    each = np.repeat(boxes, logits.shape[1], axis=0)
-    rows = _rows(each[:, :2], each[:, 2:], 1 / (1 + np.exp(-logits.reshape(-1, 1))))
+    boxes, logits = sorted(outputs.values(), key=lambda value: value.shape[1] != 4)
+    if select == "softmax":
+        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+        scores = (powers / powers.sum(axis=1, keepdims=True))[:, :-1]
+    else:
+        scores = 1 / (1 + np.exp(-logits))
+    queries, classes = scores.shape
+    if select == "top_k":
+        boxes, scores = np.repeat(boxes, classes, axis=0), scores.reshape(-1, 1)
+    rows = _rows(boxes[:, :2], boxes[:, 2:], scores)
     rows[:, :4] *= (*size, *size)
-    rows[:, 5] = np.tile(np.arange(logits.shape[1]), len(boxes))
+    if select == "top_k":
+        rows[:, 5] = np.tile(np.arange(classes), queries)
     return rows
-
-
-def _detr_best_class(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
-    boxes, logits = _raw_detr(outputs)
-    rows = _rows(boxes[:, :2], boxes[:, 2:], 1 / (1 + np.exp(-logits)))
-    rows[:, :4] *= (*size, *size)
-    return rows
-
-
-def _detr_softmax(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
-    boxes, logits = _raw_detr(outputs)
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    shares = powers / powers.sum(axis=1, keepdims=True)
-    rows = _rows(boxes[:, :2], boxes[:, 2:], shares[:, :-1])
-    rows[:, :4] *= (*size, *size)
-    return rows
-
-
-def _raw_detr(outputs: Outputs) -> list[np.ndarray]:
-    """Return the boxes and the class logits."""
-    return sorted(outputs.values(), key=lambda value: value.shape[1] != 4)
-
-
-_SELECTS = {"best_class": _detr_best_class, "softmax": _detr_softmax}
-"""What a card's `select` reads in another way than the family's reader does."""
 
 
 def _ssd(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
     (wide, high), names = spec.size, outputs.keys()
     if {"detection_boxes", "detection_scores", "detection_classes"} <= names:
         boxes, scores, labels = (outputs[f"detection_{kind}"] for kind in ("boxes", "scores", "classes"))
-        said = int(outputs["num_detections"].item()) if "num_detections" in names else len(boxes)
+        count = int(outputs["num_detections"].item()) if "num_detections" in names else len(boxes)
         top, left, bottom, right = boxes.T
-        return np.column_stack([left * wide, top * high, right * wide, bottom * high, scores, labels])[:said]
+        return np.column_stack([left * wide, top * high, right * wide, bottom * high, scores, labels])[:count]
     if {"bboxes", "scores", "labels"} <= names:
         return np.column_stack([outputs["bboxes"] * (wide, high, wide, high), outputs["scores"], outputs["labels"]])
     if {"boxes", "scores", "labels"} <= names:
         return np.column_stack([outputs["boxes"], outputs["scores"], outputs["labels"]])
     rows = next(value for value in outputs.values() if value.ndim == 3)[0]
-    ends = np.flatnonzero(rows[:, 0] < 0)  # OpenVINO's sign that no more come
+    ends = np.flatnonzero(rows[:, 0] < 0)  # OpenVINO's mark of the end
     rows = rows[: ends[0]] if len(ends) else rows
     return np.column_stack([rows[:, 3:] * (wide, high, wide, high), rows[:, 2], rows[:, 1]])
 
@@ -252,18 +252,6 @@ def answer(family: str, outputs: Outputs) -> np.ndarray:
         powers = np.exp(vector - vector.max())
         return np.asarray(powers / powers.sum())
     return np.asarray(vector / np.sqrt((vector**2).sum())) if family == "embedding" else vector
-
-
-def _yolov8_points(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
-    """YOLOv8-pose with one class."""
-    values = next(value for value in outputs.values() if value.ndim == 2).T
-    return np.column_stack([_rows(values[:, :2], values[:, 2:4], values[:, 4:5]), values[:, 5:]])
-
-
-def _yolov8_masks(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
-    values = next(value for value in outputs.values() if value.ndim == 2).T
-    behind = next(value for value in outputs.values() if value.ndim == 3).shape[0]
-    return np.column_stack([_rows(values[:, :2], values[:, 2:4], values[:, 4:-behind]), values[:, -behind:]])
 
 
 def _movenet(outputs: Outputs, spec: InputSpec, size: tuple[int, int]) -> np.ndarray:
@@ -300,8 +288,8 @@ READERS: dict[str, tuple[Callable[[Outputs, InputSpec, tuple[int, int]], np.ndar
     "detr": (_detr, False),
     "ssd": (_ssd, False),
     "yunet": (_yunet, True),
-    "yolov8_pose": (_yolov8_points, True),
-    "yolov8_seg": (_yolov8_masks, True),
+    "yolov8_pose": (_yolov8_pose, True),
+    "yolov8_seg": (_yolov8_seg, True),
     "movenet": (_movenet, False),
 }
 """How each family's output is read, and whether non-max suppression follows."""

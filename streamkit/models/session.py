@@ -32,7 +32,7 @@ class Session:
         info: inputs and outputs of the file.
         inputs, outputs, image_input, layout, dtype, batch, size: shortcuts to `info`.
         fixed_batch: the only batch size that the file supports; None for any. `run` then splits a batch into several
-            steps, which costs speed: the caller should report that once.
+            steps, which is slower: the caller should log that once.
         nodes: number of the network's nodes per provider, by ONNX Runtime's names. Under `device: cuda`,
             any on the CPU provider mean copies between host and device within the network.
     """
@@ -52,8 +52,8 @@ class Session:
 
         Args:
             file: the ONNX file.
-            device: where it runs. For a GPU, create the session with that GPU and a CuPy stream of its own current, and
-                use it only on that stream and thread.
+            device: where it runs. For a GPU, create the session while that GPU and a separate CuPy stream are current,
+                and use it only on that stream and thread.
             providers: names from `PROVIDERS`, in order of preference; by default (`cuda`, `cpu`) for a GPU. Each must
                 load. Without `cpu` at the end, a network with a node that only the CPU can run is rejected.
             threads: CPU threads for one run.
@@ -107,12 +107,12 @@ class Session:
         for first in range(0, rows, step):
             part = {name: _rows(feed, first, step) if len(feed) == rows else feed for name, feed in feeds.items()}
             parts.append(self._run(part))
-            if self._quick and self._gpu:  # or what another session needs of CUDA would wait behind all that is queued
+            if self._quick and self._gpu:  # otherwise another session's CUDA calls would wait for all queued work
                 self._gpu.stream.synchronize()
         xp = array_module(feeds[self.image_input])
         for name, part in parts[0].items():
             if len(part) != step:
-                raise ValueError(f"the network's output {name!r} has no row for each picture: use batches of {step}")
+                raise ValueError(f"the network's output {name!r} has no row for each image: use batches of {step}")
         return {name: xp.concatenate([part[name] for part in parts])[:rows] for name in self.outputs}
 
     def warm(
@@ -120,9 +120,9 @@ class Session:
     ) -> dict[str, tuple[int, ...]]:
         """Run every batch size once, the largest first, so that no later run waits for tuning or allocation.
 
-        On a GPU each size gets an ONNX Runtime session with weights of its own: a session caches cuDNN's plans only for
-        the shape it ran last, and making them again takes seconds. The CPU needs no tuning: there, only the smallest
-        size is run, to detect a broken network before the first frame.
+        On a GPU each size gets a separate ONNX Runtime session with its own weights: a session caches cuDNN's plans
+        only for the shape it ran last, and making them again takes seconds. The CPU needs no tuning: there, only the
+        smallest size is run, to detect a broken network before the first frame.
 
         Args:
             batch_sizes: all sizes that will occur.
@@ -217,8 +217,8 @@ def _own_stream(device: Device) -> int:
     import cupy
 
     if cupy.cuda.runtime.getDevice() != device.index:
-        raise ValueError(f"make the session with {device} current, not cuda:{cupy.cuda.runtime.getDevice()}")
+        raise ValueError(f"create the session while {device} is current, not cuda:{cupy.cuda.runtime.getDevice()}")
     stream = int(cupy.cuda.get_current_stream().ptr)
     if not stream:
-        raise ValueError("make the session with a CUDA stream of its own current, not the default stream")
+        raise ValueError("create the session while a separate CUDA stream is current, not the default stream")
     return stream

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from streamkit.core.errors import ModelError
 
-_OPERATOR = b"\x22\x08Upsample"  # field 4 of a node in the file, its operator, which is a text of 8 bytes
+_OPERATOR = b"\x22\x08Upsample"  # field 4 of a node, its operator: a text of 8 bytes
 
 
 def for_cuda(file: Path) -> Path | bytes:
@@ -34,8 +34,8 @@ def _rewritten(file: Path, changed_ns: int, size: int) -> bytes | None:
         from onnx import helper, version_converter
     except ImportError:
         raise ModelError(
-            f"{file.name} has the operator Upsample, whose results on a GPU are not those of the CPU; the package onnx "
-            "replaces it by Resize while it is loaded, and is missing: pip install onnx"
+            f"{file.name} has the operator Upsample, whose results on a GPU differ from the CPU's; the package onnx, "
+            "which replaces it with Resize on loading, is missing: pip install onnx"
         ) from None
     made = version_converter.convert_version(onnx.load(file), 11)
     for node in made.graph.node:

@@ -58,17 +58,17 @@ def annotate(
         layers[layer].append(marks)
         owners[layer].append(frame)
 
-    sheet = figures.Sheet(surfaces, style)
+    layout = figures.FrameLayout(surfaces, style)
     if style.masks > 0:
-        add(_REGION, *figures.regions(facts, sheet, style, atlas))
-    drawn, labels = _analytics(shown, sheet, style)
-    add(_SHAPE, *figures.shapes(drawn, sheet))
+        add(_REGION, *figures.regions(facts, layout, style, atlas))
+    drawn, labels = _analytics(shown, layout, style)
+    add(_SHAPE, *figures.shapes(drawn, layout))
     for table in tables:
-        table = _shown(table, sheet, style)
+        table = _shown(table, layout, style)
         if not len(table):
             continue
-        frame, (color, ink) = table.batch_row, _colors(table, sheet, style)
-        boxes = _outlines(table, sheet, color)
+        frame, (color, ink) = table.batch_row, _colors(table, layout, style)
+        boxes = _outlines(table, layout, color)
         if style.fill > 0:
             inside = boxes.copy()
             inside["border"] = 0
@@ -78,13 +78,13 @@ def annotate(
         if style.masks > 0 and "mask" in table.extra:
             add(_MASK, *figures.masks(table, style, color, atlas))
         if "keypoints" in table.extra:
-            points = figures.Points(table, sheet, style)
-            add(_LINE, *points.lines(sheet, color))
-            add(_DOT, *points.dots(sheet, color, atlas))
+            points = figures.Points(table, layout, style)
+            add(_LINE, *points.lines(layout, color))
+            add(_DOT, *points.dots(layout, color, atlas))
         if style.labels or style.scores or style.tracks:
             labels += _labels(table, style, boxes, ink)
     if labels:
-        add(_LABEL, *_written(labels, sheet, atlas))
+        add(_LABEL, *_written(labels, layout, atlas))
     if not any(layers):
         return np.zeros(0, MARK), [0] * len(surfaces)
     owner = np.concatenate([part for layer in owners for part in layer])
@@ -93,13 +93,13 @@ def annotate(
     return marks[order], np.searchsorted(owner[order], np.arange(len(surfaces)), side="right").tolist()
 
 
-def _shown(table: Detections, sheet: figures.Sheet, style: Style) -> Detections:
+def _shown(table: Detections, layout: figures.FrameLayout, style: Style) -> Detections:
     """Return the rows to draw, by frame and then from far to near."""
     frame = table.batch_row
     x1, y1, x2, y2 = table.xyxy.T
     # A comparison with NaN is false, so a box with one is not shown; and a frame without a surface is 0 x 0.
-    shown = (x1 <= x2) & (y1 <= y2) & (x2 >= 0) & (y2 >= 0) & (sheet.width[frame] > 0)
-    shown &= (x1 <= sheet.width[frame]) & (y1 <= sheet.height[frame])
+    shown = (x1 <= x2) & (y1 <= y2) & (x2 >= 0) & (y2 >= 0) & (layout.width[frame] > 0)
+    shown &= (x1 <= layout.width[frame]) & (y1 <= layout.height[frame])
     if table.track_id is not None and not style.untracked:
         shown &= table.track_id >= 0
     if style.only:
@@ -112,19 +112,19 @@ def _shown(table: Detections, sheet: figures.Sheet, style: Style) -> Detections:
     return table[rows[np.lexsort((y2[rows], frame[rows]))]]
 
 
-def _colors(table: Detections, sheet: figures.Sheet, style: Style) -> tuple[np.ndarray, np.ndarray]:
+def _colors(table: Detections, layout: figures.FrameLayout, style: Style) -> tuple[np.ndarray, np.ndarray]:
     """Return each row's colour and the ink on it, (n,) uint32, in the Y, Cb and Cr of the frame's surface."""
     number = table.class_id.astype(np.int64)
     if style.color == "track" and table.track_id is not None:
         number = np.where(table.track_id >= 0, table.track_id, number)
     number %= len(PALETTE)
-    return sheet.colors[table.batch_row, number], sheet.inks[table.batch_row, number]
+    return layout.colors[table.batch_row, number], layout.inks[table.batch_row, number]
 
 
-def _outlines(table: Detections, sheet: figures.Sheet, color: np.ndarray) -> np.ndarray:
+def _outlines(table: Detections, layout: figures.FrameLayout, color: np.ndarray) -> np.ndarray:
     """Return a mark for each row: lines along the box's edges, rounded to even positions, inside the frame."""
     frame = table.batch_row
-    line, size = sheet.line[frame], sheet.size[frame]
+    line, size = layout.line[frame], layout.size[frame]
     across = line[:, None]
     edges = np.clip(table.xyxy.reshape(-1, 2, 2), 0, size[:, None], dtype=np.float64)
     edges += across[:, :, None] * _OUTWARD
@@ -148,12 +148,12 @@ class _Label(NamedTuple):
 
 
 def _analytics(
-    shown: Sequence[tuple[Mapping[str, Shown], int, int]], sheet: figures.Sheet, style: Style
+    shown: Sequence[tuple[Mapping[str, Shown], int, int]], layout: figures.FrameLayout, style: Style
 ) -> tuple[list[tuple[int, np.ndarray, bool, int]], list[_Label]]:
     """Return the lines, zones and trails of all frames as arguments of `figures.shapes`, and their labels."""
     drawn, labels = [], []
     for frame, (ones, width, height) in enumerate(shown):
-        for one in ones.values() if sheet.width[frame] else ():
+        for one in ones.values() if layout.width[frame] else ():
             points = np.array(one.points, np.float64) * ((width, height) if one.units == "share" else 1)
             if one.class_id is None:
                 if not style.analytics:
@@ -163,13 +163,13 @@ def _analytics(
                 continue
             else:
                 number = one.track_id if style.color == "track" else one.class_id
-            color = int(sheet.colors[frame, number % len(PALETTE)])
+            color = int(layout.colors[frame, number % len(PALETTE)])
             drawn.append((frame, points, one.closed, color))
             if one.text:
                 # a zone's upper left corner, a line's first end
                 at = points[np.argmin(points.sum(axis=1))] if one.closed else points[0]
-                x, y = (2 * np.floor(np.clip(at, 0, sheet.size[frame]) / 2).astype(np.int64)).tolist()
-                ink = int(sheet.inks[frame, number % len(PALETTE)])
+                x, y = (2 * np.floor(np.clip(at, 0, layout.size[frame]) / 2).astype(np.int64)).tolist()
+                ink = int(layout.inks[frame, number % len(PALETTE)])
                 labels.append(_Label(frame, (x, y, x, y), color | int(_OPAQUE), ink, [one.text]))
     return drawn, labels
 
@@ -181,21 +181,21 @@ def _labels(table: Detections, style: Style, boxes: np.ndarray, ink: np.ndarray)
     return [_Label(*one) for one in zip(*columns, strict=True)]
 
 
-def _written(labels: Sequence[_Label], sheet: figures.Sheet, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:
+def _written(labels: Sequence[_Label], layout: figures.FrameLayout, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:
     """Return frames and marks of the labels; a label is a row of sprites on the box's colour."""
-    sprites = [[atlas.text(piece, int(sheet.text[one.frame])) for piece in one.pieces] for one in labels]
+    sprites = [[atlas.text(piece, int(layout.text[one.frame])) for piece in one.pieces] for one in labels]
     frames = np.array([one.frame for one in labels], np.int64)
     boxes = np.array([one.box for one in labels], np.int64)
-    size = np.array([[sum(width for _, width in row), sheet.text[f]] for row, f in zip(sprites, frames, strict=True)])
+    size = np.array([[sum(width for _, width in row), layout.text[f]] for row, f in zip(sprites, frames, strict=True)])
     corner = boxes[:, :2].copy()
     corner[:, 1] -= np.where(corner[:, 1] >= size[:, 1], size[:, 1], 0)
-    corner = np.maximum(0, np.minimum(corner, sheet.size[frames] - size))
+    corner = np.maximum(0, np.minimum(corner, layout.size[frames] - size))
     for frame in np.unique(frames).tolist():
         mine = np.flatnonzero((frames == frame) & (size[:, 0] > 0))
         # lines and zones choose first, then objects from near to far, as they lie on each other
         mine = np.concatenate([mine[boxes[mine, 2] == boxes[mine, 0]], mine[boxes[mine, 2] > boxes[mine, 0]][::-1]])
         wanted = np.concatenate([corner[mine], corner[mine] + size[mine]], axis=1)
-        corner[mine] = apart(wanted, boxes[mine], tuple(sheet.size[frame].tolist()))
+        corner[mine] = separate_labels(wanted, boxes[mine], tuple(layout.size[frame].tolist()))
     rows, marks = [], []
     for one, row, (x, y), (_, height) in zip(labels, sprites, corner.tolist(), size.tolist(), strict=True):
         for sprite, width in row:
@@ -224,7 +224,7 @@ def _attributes(found: Mapping[str, Any] | None) -> str:
     return "" if not found else " ".join(one["label"].split(",")[0] for one in found.values())
 
 
-def apart(labels: np.ndarray, boxes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+def separate_labels(labels: np.ndarray, boxes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Move the labels of a frame that would cover each other.
 
     A label that covers none stays. The others are placed in order: each takes the first position around its box where

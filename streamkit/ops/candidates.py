@@ -17,7 +17,7 @@ Anchors that do not become candidates are counted:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any
@@ -238,27 +238,16 @@ def faces(outputs: Mapping[str, Array], n: int, *, min_score: np.ndarray, input_
         return found.made(boxes, points.reshape(-1, FACE_POINTS), 3)
 
 
-@dataclass(slots=True)
 class _Found:
     """Narrows a batch's anchors down to candidates, and counts why the others are rejected."""
 
-    frames: int
-    anchors: int
-    min_score: np.ndarray
-    floor: np.float32 = field(init=False)
-    not_finite: np.ndarray = field(init=False)
-    label: np.ndarray = field(init=False)
-    frame: np.ndarray = field(init=False)
-    anchor: np.ndarray = field(init=False)
-    score: np.ndarray = field(init=False)
-    class_id: np.ndarray = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.floor = np.float32(self.min_score.min(initial=np.inf))
+    def __init__(self, frames: int, anchors: int, min_score: np.ndarray) -> None:
+        self.frames, self.anchors, self.min_score = frames, anchors, min_score
+        self.floor = np.float32(min_score.min(initial=np.inf))
 
     def reach(self, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return frame and anchor of each of the (n, a) scores that reach the lowest threshold."""
-        self.not_finite = np.isnan(score).sum(axis=1)
+        self.not_finite: np.ndarray = np.isnan(score).sum(axis=1)
         reached = np.flatnonzero(score >= self.floor)
         return np.divmod(reached, self.anchors) if self.anchors else (reached, reached)
 

@@ -24,7 +24,7 @@ Marks = tuple[np.ndarray, np.ndarray]
 """The frame of each mark, and the marks."""
 
 
-class Sheet:
+class FrameLayout:
     """The frames' sizes and derived values: (frames,) int64 arrays, and (frames, palette) colours."""
 
     def __init__(self, surfaces: Sequence[Surface | None], style: Style) -> None:
@@ -44,13 +44,13 @@ def masks(table: Detections, style: Style, color: np.ndarray, atlas: Atlas) -> M
     return _stencils(zip(table.batch_row.tolist(), table.extra["mask"], color.tolist(), strict=True), style, atlas)
 
 
-def regions(facts: Sequence[Mapping[str, Any]], sheet: Sheet, style: Style, atlas: Atlas) -> Marks:
+def regions(facts: Sequence[Mapping[str, Any]], layout: FrameLayout, style: Style, atlas: Atlas) -> Marks:
     """Return the semantic classes; a class has the same colour in every frame and run."""
     found = (
-        (frame, mask, int(sheet.colors[frame, zlib.crc32(label.encode()) % len(PALETTE)]))
+        (frame, mask, int(layout.colors[frame, zlib.crc32(label.encode()) % len(PALETTE)]))
         for frame, said in enumerate(facts)
         for label, mask in said.get("segmentation", {}).items()
-        if sheet.width[frame] and (not style.only or label in style.only)
+        if layout.width[frame] and (not style.only or label in style.only)
     )
     return _stencils(found, style, atlas)
 
@@ -81,12 +81,12 @@ def _stencil(mask: rle.Rle, color: int, style: Style, atlas: Atlas) -> tuple[int
     return x, y, x + 2 * columns, y + 2 * rows, 0, color | opacity, atlas.stencil(blocks), STENCIL
 
 
-def shapes(shown: Sequence[tuple[int, np.ndarray, bool, int]], sheet: Sheet) -> Marks:
+def shapes(shown: Sequence[tuple[int, np.ndarray, bool, int]], layout: FrameLayout) -> Marks:
     """Return lines, zones and trails as marks for the edges between their points.
 
     Args:
         shown: frame, (n, 2) points in pixels, whether it is closed, and colour of each.
-        sheet: the frames' sizes.
+        layout: the frames' sizes.
     """
     frames, starts, ends, colors = [], [], [], []
     for frame, points, closed, color in shown:
@@ -99,8 +99,8 @@ def shapes(shown: Sequence[tuple[int, np.ndarray, bool, int]], sheet: Sheet) -> 
     if not frames:
         return np.zeros(0, np.int32), np.zeros(0, MARK)
     of, inks = np.concatenate(frames), np.concatenate(colors)
-    line = sheet.line[of]
-    start, end, there = _clipped(np.concatenate(starts), np.concatenate(ends), sheet.size[of], 2 * line[:, None])
+    line = layout.line[of]
+    start, end, there = _clipped(np.concatenate(starts), np.concatenate(ends), layout.size[of], 2 * line[:, None])
     marks = _segments(start, end, line[there], inks[there])
     _straighten(marks, line[there])
     return of[there], marks
@@ -169,29 +169,29 @@ def _segments(start: np.ndarray, end: np.ndarray, line: np.ndarray, color: np.nd
 class Points:
     """The keypoints of a table that are drawn: those in the frame, with a score of at least `style.min_point`."""
 
-    def __init__(self, table: Detections, sheet: Sheet, style: Style) -> None:
+    def __init__(self, table: Detections, layout: FrameLayout, style: Style) -> None:
         points = np.asarray(table.extra["keypoints"], np.float64)
         self.xy, self.frame = points[:, :, :2], table.batch_row
-        size = sheet.size[self.frame][:, None]
+        size = layout.size[self.frame][:, None]
         self.shown = np.asarray(((self.xy >= 0) & (self.xy <= size)).all(axis=2))  # a NaN is in no frame
         if points.shape[2] > 2:
             self.shown &= points[:, :, 2] >= style.min_point
         self.edges = table.skeleton.edges if table.skeleton is not None else ()
 
-    def lines(self, sheet: Sheet, color: np.ndarray) -> Marks:
+    def lines(self, layout: FrameLayout, color: np.ndarray) -> Marks:
         """Return the lines between points that are both shown."""
         k = self.xy.shape[1]
         pairs = np.array([edge for edge in self.edges if max(edge) < k], np.intp).reshape(-1, 2)
         row, edge = np.nonzero(self.shown[:, pairs[:, 0]] & self.shown[:, pairs[:, 1]])
         frame = self.frame[row]
         start, end = (self.xy[row, pairs[edge, end]] for end in (0, 1))
-        return frame, _segments(start, end, sheet.line[frame], color[row])
+        return frame, _segments(start, end, layout.line[frame], color[row])
 
-    def dots(self, sheet: Sheet, color: np.ndarray, atlas: Atlas) -> Marks:
+    def dots(self, layout: FrameLayout, color: np.ndarray, atlas: Atlas) -> Marks:
         """Return a dot for each point."""
         row, point = np.nonzero(self.shown)
         (x, y), frame = self.xy[row, point].T, self.frame[row]
-        diameter = 2 * sheet.line[frame]
+        diameter = 2 * layout.line[frame]
         marks = np.zeros(len(row), MARK)
         marks["x1"] = 2 * np.floor((x - diameter / 2) / 2 + 0.5)
         marks["y1"] = 2 * np.floor((y - diameter / 2) / 2 + 0.5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -71,13 +71,7 @@ class InputSpec:
 
 
 _DTYPES = {"f32": np.float32, "f16": np.float16, "u8": np.uint8}
-_CHOICES = {
-    "resize": ("letterbox", "stretch", "crop"),
-    "anchor": ("center", "top_left"),
-    "color": ("rgb", "bgr"),
-    "layout": ("nchw", "nhwc"),
-    "dtype": tuple(_DTYPES),
-}
+_CHOICES = {name: get_args(type_) for name, type_ in get_type_hints(InputSpec).items() if get_origin(type_) is Literal}
 
 
 class Placement(NamedTuple):

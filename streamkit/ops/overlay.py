@@ -206,14 +206,12 @@ def _cover(
     there = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
     row, column = row[there], column[there]
     opacity = color >> 24
-    if opacity == 255:
-        for y, x in ((0, 0), (0, 1), (1, 0), (1, 1)):
-            luma[2 * row + y, 2 * column + x] = color & 255
-        chroma[row, column] = color >> 8 & 0xFFFF
-        return
     for y, x in ((0, 0), (0, 1), (1, 0), (1, 1)):
         at = 2 * row + y, 2 * column + x
-        luma[at] = _mix(luma[at], color, opacity)
+        luma[at] = color & 255 if opacity == 255 else _mix(luma[at], color, opacity)
+    if opacity == 255:
+        chroma[row, column] = color >> 8 & 0xFFFF
+        return
     halves = chroma.view(np.uint8)
     for i, shift in ((0, 8), (1, 16)):
         at = row, 2 * column + i

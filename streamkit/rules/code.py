@@ -12,7 +12,7 @@ from streamkit.rules.scope import Facts
 from streamkit.rules.syntax import Literal
 
 _COMPARE = {"<": k.LT, "<=": k.LE, ">": k.GT, ">=": k.GE, "==": k.EQ, "!=": k.NE}
-_TWO = {"+": k.ADD, "-": k.SUB, "*": k.MUL, "/": k.DIV}
+_OPERATIONS = {"+": k.ADD, "-": k.SUB, "*": k.MUL, "/": k.DIV, "?:": k.CHOOSE, "!": k.NOT, "neg": k.NEG}
 
 
 class Words:
@@ -116,7 +116,7 @@ class Code:
         return self._constants.setdefault(value, len(self._constants))
 
     def _compared(self, op: int, left: Any, right: Any, depth: int) -> None:
-        if isinstance(left, Fact) and isinstance(right, Literal):  # what most conditions are made of
+        if isinstance(left, Fact) and isinstance(right, Literal):  # the most common comparison
             of_object, column = self.column(left)
             self._add(op + (k.OBJECT_AND_CONST if of_object else k.FRAME_AND_CONST), column, self._constant(right))
         else:
@@ -138,18 +138,13 @@ class Code:
             self._ops[at] = skip, len(self._ops), 0
 
     def _inside(self, tree: Any, depth: int) -> None:
-        left, (first, *others) = tree.args[0], tree.args[1].items
-        self._compared(k.EQ, left, first, depth)
-        for item in others:
-            self._compared(k.EQ, left, item, depth + 1)
-            self._add(k.OR)
+        for i, item in enumerate(tree.args[1].items):
+            self._compared(k.EQ, tree.args[0], item, depth + min(i, 1))
+            if i:
+                self._add(k.OR)
 
 
 def _operation(tree: Any) -> tuple[int, int]:
-    if tree.op in _TWO:
-        return _TWO[tree.op], 0
     if tree.op in ("==", "!="):  # of two truths
         return (k.SAME if tree.op == "==" else k.OTHER), 0
-    if tree.op == "?:":
-        return k.CHOOSE, int(kind_of(tree) == BOOL)
-    return k.NOT if tree.op == "!" else k.NEG, 0
+    return _OPERATIONS[tree.op], int(tree.op == "?:" and kind_of(tree) == BOOL)

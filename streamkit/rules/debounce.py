@@ -10,7 +10,7 @@ from typing import Literal
 
 from streamkit.rules.schedule import Schedule
 
-Told = Literal["raised", "cleared"]
+Transition = Literal["raised", "cleared"]
 
 
 @dataclass(slots=True)
@@ -56,14 +56,13 @@ class Debounce:
         *,
         gap_s: float = math.inf,
     ) -> None:
-        self.for_s, self.clear_s, self.cooldown_s, self.schedule, self.gap_s = (
-            for_s, clear_s, cooldown_s, schedule, gap_s,
-        )  # fmt: skip
+        self.for_s, self.clear_s, self.cooldown_s = for_s, clear_s, cooldown_s
+        self.schedule, self.gap_s = schedule, gap_s
         self._states: dict[Hashable, DebounceState] = {}
 
     def step(
         self, key: Hashable, now_s: float, true: bool, clock: datetime | None = None, *, over: bool | None = None
-    ) -> Told | None:
+    ) -> Transition | None:
         """Advance one item.
 
         Args:
@@ -81,7 +80,7 @@ class Debounce:
         past_s = now_s - state.seen_s
         if not 0 <= past_s <= self.gap_s:
             state.since_s = math.nan
-        if past_s < 0:  # which takes no time: what has passed since it was raised or cleared stays
+        if past_s < 0:  # a jump back takes no time: the times since it was raised or cleared do not change
             state.raised_s += past_s
             state.over_s += past_s
         state.seen_s = now_s
@@ -114,6 +113,6 @@ class Debounce:
         return len(self._states)
 
     @staticmethod
-    def _clear(state: DebounceState, now_s: float) -> Told:
+    def _clear(state: DebounceState, now_s: float) -> Transition:
         state.raised, state.over_s, state.since_s = False, now_s, math.nan
         return "cleared"

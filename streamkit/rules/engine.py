@@ -83,9 +83,10 @@ class RuleEngine:
         )
         self._max_pause_s, self._most = max_pause_s, 0
         self.pauses = 0
-        none, facts_of_none = np.zeros(0, np.int64), np.zeros((0, len(code.frames)))
-        objects, no_times = np.zeros((0, max(1, len(code.objects)))), np.zeros(0)
-        empty = EvaluationContext([], none, no_times, none > 0, none, none, none, objects, facts_of_none, none > 0)
+        self._on_frames.state, self._on_objects.state = self._sources, self._contexts.tracks
+        none, no_facts, no_times = np.zeros(0, np.int64), np.zeros((0, len(code.frames))), np.zeros(0)
+        no_objects = np.zeros((0, max(1, len(code.objects))))
+        empty = EvaluationContext([], none, no_times, none > 0, none, none, none, no_objects, no_facts, none > 0)
         list(self._evaluate(empty, none > 0))  # compiles the kernels before the first frame
 
     def begin(self, slot: int) -> None:
@@ -135,13 +136,11 @@ class RuleEngine:
         opened = np.array([[each(frame) for each in self._schedules] for frame in one.frames], bool)
         opened = opened.reshape(len(one.frames), len(self._schedules))
         self._count(one)
-        frame = np.arange(len(one.slot))
-        yield from self._advance(self._on_frames, one, frame, one.slot, broken, opened, self._sources)
+        yield from self._advance(self._on_frames, one, np.arange(len(one.slot)), one.slot, broken, opened)
         if self._on_objects.rules and one.lost:
             yield from self._lost(one)
         place = np.where(one.owner >= 0, one.place, -1)
-        broken = broken[one.owner]
-        yield from self._advance(self._on_objects, one, one.owner, place, broken, opened, self._contexts.tracks)
+        yield from self._advance(self._on_objects, one, one.owner, place, broken[one.owner], opened)
 
     def _count(self, one: EvaluationContext) -> None:
         """Fill in the counts; a frame that no detector ran on keeps its source's last counts."""
@@ -162,7 +161,6 @@ class RuleEngine:
         place: np.ndarray,
         broken: np.ndarray,
         opened: np.ndarray,
-        state: Columns,
     ) -> Iterator[Change]:
         """Advance the rules of a group, for each row; yield the changes."""
         if not group.rules:
@@ -171,10 +169,10 @@ class RuleEngine:
         with np.errstate(all="ignore"):
             n = kernel.advance(
                 *self._run, *group.arrays, one.objects, owner, place, one.facts, one.pts_s, broken, opened,
-                state["raised"], state["times"], self._stack, room,
+                group.state["raised"], group.state["times"], self._stack, room,
             )  # fmt: skip
         for row, rule, became in room[:n].tolist():
-            yield self._change(group, one, int(owner[row]), row, became, state, int(place[row]), rule)
+            yield self._change(group, one, int(owner[row]), row, int(place[row]), rule, became)
 
     def _lost(self, one: EvaluationContext) -> Iterator[Change]:
         """Clear the rules raised for tracks that are no longer remembered."""
@@ -188,17 +186,9 @@ class RuleEngine:
             yield Change(one.frames[frame], name, "cleared", track, label, data)
 
     def _change(
-        self,
-        group: _RuleGroup,
-        one: EvaluationContext,
-        frame: int,
-        row: int,
-        became: int,
-        state: Columns,
-        place: int,
-        number: int,
+        self, group: _RuleGroup, one: EvaluationContext, frame: int, row: int, place: int, number: int, became: int
     ) -> Change:
-        now_s, raised = float(one.pts_s[frame]), became == kernel.RAISED
+        now_s, raised, state = float(one.pts_s[frame]), became == kernel.RAISED, group.state
         since_s, raised_s = kernel.settle(state["raised"], state["times"], place, number, now_s, became)
         data: dict[str, Any] = {"since_s": round(since_s, 6)} if raised else {"lasted_s": round(now_s - raised_s, 6)}
         if became == kernel.CLOSED:
@@ -230,11 +220,14 @@ class _RuleGroup:
 
     Attributes:
         rules: the rules.
+        state: `raised` and `times` of each source, or of each track.
         arrays: start of each rule's condition and clear condition, durations, and schedule, as `kernel.advance` takes
             them.
         shown: the facts that the event of each rule shows when it is raised, and when it is cleared: name, kind and
             column of each.
     """
+
+    state: Columns
 
     def __init__(self, rules: list[Rule], code: Code, schedules: list[Schedule]) -> None:
         self.rules = rules

@@ -20,7 +20,7 @@ CONST, OBJECT, FRAME, AND, OR, NOT, SAME, OTHER, ADD, SUB, MUL, DIV, NEG, CHOOSE
 SKIP_IF_FALSE, SKIP_IF_TRUE, END = range(32, 35)
 
 NOTHING, RAISED, CLEARED, CLOSED = range(4)
-"""What became of a rule: nothing, raised, cleared, cleared because its schedule ended."""
+"""Outcome of a step for a rule: no change, raised, cleared, cleared because its schedule ended."""
 
 
 def _compared(op: int, a: float, b: float) -> float:

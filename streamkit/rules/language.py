@@ -99,7 +99,7 @@ class TypeChecker:
 
     def wrong(self, at: int, reason: str) -> RuleError:
         """Return the error at a position of the rule."""
-        return RuleError.at(self.text, at, reason)
+        return RuleError(self.text, at, reason)
 
     def unknown(self, at: int, reason: str, word: str, known: Iterable[str], way: str = "") -> RuleError:
         """Return the error for an unknown word, with the nearest known word, or all, or else `way`."""

@@ -69,10 +69,10 @@ def make_rule(name: str, options: Mapping[str, Any], above: Scope, facts: Facts)
         text = options["clear"]
         clear, lasting_s, one_object = _read("clear", text, above, facts, per_object)
         if lasting_s and clear_s is not None:
-            raise OptionError("clear", RuleError.at(text, text.index("for"), "write for here, or clear_for; not both"))
+            raise OptionError("clear", RuleError(text, text.index("for"), "write for here, or clear_for; not both"))
         if one_object and not per_object:
             reason = "clear refers to one object, and when to all of them; use count, present or absent here too"
-            raise OptionError("clear", RuleError.at(text, _of_object(clear, facts), reason))
+            raise OptionError("clear", RuleError(text, _of_object(clear, facts), reason))
         clear_s = lasting_s or clear_s
     return Rule(
         name, when, clear, for_s, clear_s or 0.0, options.get("cooldown") or 0.0, options.get("schedule"), per_object
@@ -104,7 +104,7 @@ def _read(
             made = condition(True)
         if one_object and not above.tracked:
             reason = "this refers to one object, which needs tracks: put track above the rule, or count objects, as in "
-            raise RuleError.at(text, _of_object(made, facts), reason + "count(score > 0.8) > 0")
+            raise RuleError(text, _of_object(made, facts), reason + "count(score > 0.8) > 0")
     return made, for_s, one_object
 
 

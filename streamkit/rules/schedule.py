@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from functools import lru_cache
 from typing import Any
 
-from streamkit.core.text import did_you_mean, nearest
+from streamkit.core.text import nearest
 
 _NAMES = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _DAYS = tuple(name[:3] for name in _NAMES)
@@ -19,7 +18,9 @@ _DAY = 24 * 60
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Weekdays and hours.
+    """Weekdays and hours. A YAML writes `{days: [mon-fri], hours: "22:00-06:00", zone: Europe/Berlin}`.
+
+    Each key is optional; `days` and `hours` are one text or a list; `hours` are in 24-hour format, up to 24:00.
 
     Attributes:
         days: weekdays, 0 for Monday.
@@ -31,27 +32,6 @@ class Schedule:
     days: frozenset[int] = frozenset(range(7))
     hours: tuple[tuple[int, int], ...] | None = None
     zone: tzinfo | None = None
-
-    @classmethod
-    def parse(cls, options: Any) -> Schedule:
-        """Parse `{days: [mon-fri], hours: "22:00-06:00", zone: Europe/Berlin}`; each key is optional.
-
-        `days` and `hours` are one text or a list; `hours` are in 24-hour format, up to 24:00.
-
-        Raises:
-            ValueError: invalid; names the key, the value and the fix.
-        """
-        if not isinstance(options, Mapping):
-            raise ValueError(f'must be a mapping, such as {{days: [mon-fri], hours: "22:00-06:00"}}, got {options!r}')
-        found = {}
-        for key, value in options.items():
-            if key not in _READ:
-                raise ValueError(f"has no key {key!r}{did_you_mean(str(key), _READ, True)}")
-            try:
-                found[key] = _READ[key](value)
-            except ValueError as error:
-                raise ValueError(f"{key} {error}") from None
-        return cls(**found)
 
     def open(self, at: datetime) -> bool:
         """Whether the schedule is open at a time.

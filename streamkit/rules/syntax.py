@@ -104,25 +104,16 @@ class RuleError(ValueError):
 
     Attributes:
         text: the rule.
-        line, column: the position in it, from 1.
+        offset: the position in it, in characters from 0.
+        line, column: the same position, from 1.
         reason: the problem and the fix.
     """
 
-    def __init__(self, text: str, line: int, column: int, reason: str) -> None:
-        self.text, self.line, self.column, self.reason = text, line, column, reason
-        super().__init__(f"{f'line {line}, ' if line > 1 else ''}column {column}: {reason}")
-
-    @classmethod
-    def at(cls, text: str, offset: int, reason: str) -> RuleError:
-        """Return the error at a character of the text, counted from 0."""
+    def __init__(self, text: str, offset: int, reason: str) -> None:
         before = text[:offset]
-        return cls(text, before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1, reason)
-
-    @property
-    def offset(self) -> int:
-        """The position in characters from the beginning, from 0."""
-        lines = self.text.splitlines(keepends=True)
-        return sum(map(len, lines[: self.line - 1])) + self.column - 1
+        self.text, self.offset, self.reason = text, offset, reason
+        self.line, self.column = before.count("\n") + 1, offset - before.rfind("\n")
+        super().__init__(f"{f'line {self.line}, ' if self.line > 1 else ''}column {self.column}: {reason}")
 
 
 @lru_cache(maxsize=4096)
@@ -134,12 +125,12 @@ def parse(text: str) -> tuple[Tree, float]:
         MissingPackage: cel-python is not installed.
     """
     if len(text) > _LONGEST:
-        raise RuleError.at(
+        raise RuleError(
             text, _LONGEST, f"a rule must have at most {_LONGEST} characters, got {len(text)}; use several rules"
         )
     condition, for_s = _prepared(text)
     if not condition.strip():
-        raise RuleError.at(text, 0, "a rule needs a condition, such as count(person) > 5")
+        raise RuleError(text, 0, "a rule needs a condition, such as count(person) > 5")
     return _AstBuilder(text, condition).tree, for_s
 
 
@@ -149,13 +140,13 @@ def _prepared(text: str) -> tuple[str, float]:
     for match in _TOKEN.finditer(text):
         kind, token, at = match.lastgroup, match[0], match.start()
         if kind == "quote":
-            raise RuleError.at(text, at, f"the text that begins here is not closed; add a closing {token}")
+            raise RuleError(text, at, f"the text that begins here is not closed; add a closing {token}")
         if kind == "open":
             opened.append(at)
         elif kind == "close":
             if not opened or text[opened[-1]] != _PAIRS[token]:
                 way = f"; the {text[opened[-1]]} at column {opened[-1] + 1} is still open" if opened else ""
-                raise RuleError.at(text, at, f"this {token} has no opening bracket; remove it{way}")
+                raise RuleError(text, at, f"this {token} has no opening bracket; remove it{way}")
             opened.pop()
         elif kind == "word" and token == "for":
             for_s = _duration(text, match.end())
@@ -165,7 +156,7 @@ def _prepared(text: str) -> tuple[str, float]:
             made[at : match.end()] = _WORDS[token]
     if opened:
         closing = {begin: end for end, begin in _PAIRS.items()}[text[opened[-1]]]
-        raise RuleError.at(text, opened[-1], f"this {text[opened[-1]]} is not closed; add a {closing} at its end")
+        raise RuleError(text, opened[-1], f"this {text[opened[-1]]} is not closed; add a {closing} at its end")
     return "".join(made), for_s
 
 
@@ -175,9 +166,9 @@ def _duration(text: str, begin: int) -> float:
     if _DURATION.fullmatch(given):
         return seconds(given)
     if re.fullmatch(r"[0-9.]+", given):
-        raise RuleError.at(text, at, f"for {given} needs a unit: write for {given}s, or ms, min, h, d")
+        raise RuleError(text, at, f"for {given} needs a unit: write for {given}s, or ms, min, h, d")
     got = f", got {given!r}" if given else ""
-    raise RuleError.at(text, at, f"for needs a duration such as 10s or 5min after it, and nothing else{got}")
+    raise RuleError(text, at, f"for needs a duration such as 10s or 5min after it, and nothing else{got}")
 
 
 class _AstBuilder:
@@ -202,25 +193,23 @@ class _AstBuilder:
         token = getattr(error.__context__, "token", None)
         if token is not None and token.type == "$END":
             text = "the condition is incomplete; an operand is missing at its end"
-            return RuleError.at(self.text, len(condition.rstrip()), text)
+            return RuleError(self.text, len(condition.rstrip()), text)
         found = _TOKEN.match(self.text, at)
         there, two = found[0] if found else "", self.text[at : at + 2]
         if there == ">" and self.text[:at].rstrip().endswith("<"):
             there = "<>"
         if two in ("&&", "||"):
-            return RuleError.at(self.text, at, f"{two} stands between two conditions; one is missing")
+            return RuleError(self.text, at, f"{two} stands between two conditions; one is missing")
         if there in ("and", "or", "not"):
-            return RuleError.at(
-                self.text, at, f"{there} is not allowed here; a condition before or after it is missing"
-            )
+            return RuleError(self.text, at, f"{there} is not allowed here; a condition before or after it is missing")
         if there in _INSTEAD:
-            return RuleError.at(self.text, at, f"{there} means nothing here; {_INSTEAD[there]}")
+            return RuleError(self.text, at, f"{there} means nothing here; {_INSTEAD[there]}")
         number = re.search(r"[0-9.]+$", self.text[:at])
         if number and re.match(r"(ms|s|min|h|d)\b", there):
             text = f"{number[0]}{there} is not allowed here: durations are allowed after for only; write a plain number"
-            return RuleError.at(self.text, at - len(number[0]), f"{text}, in the unit of what it is compared with")
+            return RuleError(self.text, at - len(number[0]), f"{text}, in the unit of what it is compared with")
         text = f"{there!r} is not allowed here; an operator such as and, > or == is missing, or it is too much"
-        return RuleError.at(self.text, at, text)
+        return RuleError(self.text, at, text)
 
     def build(self, tree: Any, depth: int) -> Tree:
         """Return the tree of one of lark's nodes."""
@@ -228,11 +217,11 @@ class _AstBuilder:
             tree = tree.children[0]
         at = tree.meta.start_pos
         if depth > _DEEPEST:
-            raise RuleError.at(self.text, at, f"more than {_DEEPEST} levels of nesting; use several rules")
+            raise RuleError(self.text, at, f"more than {_DEEPEST} levels of nesting; use several rules")
         make = getattr(self, f"_{tree.data}", None)
         if make is None:
             what = _REFUSED.get(tree.data, f"{tree.data} is not part of the rule language; remove it")
-            raise RuleError.at(self.text, at, what)
+            raise RuleError(self.text, at, what)
         made: Tree = make(tree, at, depth + 1)
         return made
 
@@ -272,12 +261,12 @@ class _AstBuilder:
     def _member_index(self, tree: Any, at: int, depth: int) -> Tree:
         key = self.build(tree.children[1], depth)
         if not isinstance(key, Literal) or not isinstance(key.value, str):
-            raise RuleError.at(self.text, key.at, 'only a text is allowed in [ ], as in attributes["color"]')
+            raise RuleError(self.text, key.at, 'only a text is allowed in [ ], as in attributes["color"]')
         return self._longer(self.build(tree.children[0], depth), key.value, at)
 
     def _longer(self, left: Tree, part: str, at: int) -> Name:
         if not isinstance(left, Name):
-            raise RuleError.at(self.text, at, f"only a name can be followed by .{part}")
+            raise RuleError(self.text, at, f"only a name can be followed by .{part}")
         return Name((*left.parts, part), left.at)
 
     def _ident_arg(self, tree: Any, at: int, depth: int) -> Tree:
@@ -303,7 +292,7 @@ class _AstBuilder:
             text = str(token)
             raw = text[0] in "rR"
             return Literal(text[2:-1] if raw else re.sub(r"\\(u[0-9a-fA-F]{4}|.)", _character, text[1:-1]), at)
-        raise RuleError.at(self.text, at, f"{token} is not allowed in a rule; write a number, a text, true or false")
+        raise RuleError(self.text, at, f"{token} is not allowed in a rule; write a number, a text, true or false")
 
 
 def _character(match: re.Match[str]) -> str:

@@ -64,6 +64,7 @@ class Pipeline(Controls):
     Attributes:
         ready: whether every stage is open and frames are accepted.
         alarms: the alarms on the run itself.
+        listen: passes the frames of each batch to a function; see `GraphOutputs.listen`.
         left_behind: threads that hung in a call at the end of the run and were abandoned.
         later: schedules work that need not be done before the first frame.
     """
@@ -106,16 +107,14 @@ class Pipeline(Controls):
             graph, self._lanes, self.say, self.sources.count, self._batcher.through, self._whole
         )  # fmt: skip
         self.finished, self.detections, self.events = self.ends.finished, self.ends.detections, self.ends.events
-        self.latency = self.ends.latency
-        self._observer = Observer(
-            wanted(config.alarms), lambda: self.states, lambda: list(self._runners), folders(graph), device
-        )  # fmt: skip
+        self.latency, self.listen = self.ends.latency, self.ends.listen
+        self._observer = Observer(wanted(config.alarms), lambda: self.states, self._runners, folders(graph), device)
         self.alarms = Alarms(
-            config.alarms, self._observer.look, lambda: emitters(list(self._runners)), self.addresses, self.say,
-            self.fail, lambda: self.stopping or self.sources.over,
+            config.alarms, self._observer.look, self._runners, self.addresses, self.say, self.fail,
+            lambda: self.stopping or self.sources.over,
         )  # fmt: skip
         self.alarms.listen(self.ends.count_event)
-        self._watchdog = Watchdog(config.watchdog_s, lambda: [one for _, one in list(self._runners)], self.say)
+        self._watchdog = Watchdog(config.watchdog_s, self._runners, self.say)
 
     # --------------------------------------------------------------------------------------------------- the run
 
@@ -154,15 +153,13 @@ class Pipeline(Controls):
             raise StreamkitError(describe(self.fatal)) from self.fatal
         if self.stopping:
             return 130
-        failed = any(state.error for state in self.states.values()) or any(
-            meter.failed or meter.troubles for meter in (r.meter for _, r in self._runners)
-        )
-        return 1 if failed or self.sources.removed.failed else 0
+        failed = self.sources.removed.failed or any(state.error for state in self.states.values())
+        return int(bool(failed or any(one.meter.failed or one.meter.other_errors for one in self._runners)))
 
     @property
     def opening(self) -> list[str]:
         """The ids of the stages that are being opened."""
-        return list(dict.fromkeys(one.node.table for _, one in list(self._runners) if one.opening))
+        return list(dict.fromkeys(one.node.table for one in self._runners if one.opening))
 
     def stop(self) -> None:
         """Stop the sources; decoded frames may drain for a few seconds, and every file is closed.
@@ -171,7 +168,7 @@ class Pipeline(Controls):
         """
         self.stopping = True
         self._stopped_s.start()
-        for _, emitter in emitters(list(self._runners)):
+        for _, emitter in emitters(self._runners):
             emitter.hurry()
         start("stop", self.sources.stop)
 
@@ -191,8 +188,6 @@ class Pipeline(Controls):
     def _abort(self) -> None:
         """Drop the frames in flight and wake every waiting thread."""
         self._batcher.abort()
-        for channel in [channel for lane in self._lanes for channel in lane.inputs]:
-            channel.abort()
         for outlet in [self._decoded, *(lane.outlet for lane in self._lanes)]:
             outlet.abort()
 
@@ -204,7 +199,7 @@ class Pipeline(Controls):
             self._abort()
 
         def hangs(thread: threading.Thread) -> bool:
-            return any(call[1] == thread.ident for _, one in self._runners if (call := one.call) is not None)
+            return any(call[1] == thread.ident for one in self._runners if (call := one.call) is not None)
 
         self.left_behind = wait(threads, self._stopped_s, drop, hangs)
         over_s = Stopwatch()
@@ -227,7 +222,7 @@ class Pipeline(Controls):
         for lane in self._lanes:
             for number in range(lane.workers):
                 runners = [runner(node, self._context, self.fail, list(self.states)) for node in lane.nodes]
-                self._runners.extend(zip(lane.nodes, runners, strict=True))
+                self._runners.extend(runners)
                 ready = threading.Event()
                 worker = LaneThread(lane, runners, self.device, ready.set, self.fail, self.ends.count, self._spans)
                 lane.threads.append(start(f"{lane.nodes[0].id}/{number}", worker))
@@ -282,7 +277,7 @@ class Pipeline(Controls):
     # ------------------------------------------------------------------------------------------------- counting
 
     def _context(self, id_: str) -> Context:
-        future = Future if self._live > _QUICK_SOURCES else self.later  # tuning beside live sources costs them frames
+        future = Future if self._live > _QUICK_SOURCES else self.later  # tuning next to live sources drops their frames
         runtime = RuntimeContext(spans=self._spans(), future=future, addresses=self.addresses, streams=self.streams)
         threads = 1 if self.device.kind == "cpu" else cores()
         return Context(id_, self.device, self._sizes, threads, Counters(), self.say, runtime)
@@ -303,14 +298,14 @@ class Pipeline(Controls):
     def counts(self) -> dict[str, int]:
         """Counters of all sources and stages by name: drops, failures, fallbacks."""
         states, removed = self.states.values(), self.sources.removed
-        parts = [one.counters for _, one in list(self._runners)] + [removed.counters, removed.drops]
+        parts = [one.counters for one in self._runners] + [removed.counters, removed.drops]
         return Counters.total([*parts, *(part for state in states for part in (state.counters, state.drops))])
 
     def meters(self) -> dict[str, dict[str, Any]]:
         """Metrics of each stage, by id."""
         found: dict[str, list[StageMeter]] = {}
-        for node, one in list(self._runners):
-            found.setdefault(node.id, []).append(one.meter)
+        for one in self._runners:
+            found.setdefault(one.node.id, []).append(one.meter)
         return {name: StageMeter.total(meters) for name, meters in found.items()}
 
     def queues(self) -> dict[str, int]:

@@ -20,7 +20,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -139,7 +139,7 @@ def run_stage(
     *,
     batch: int | Sequence[int] = 4,
     stage_id: str = "",
-    on_error: str = "stop",
+    on_error: Literal["skip", "stop"] = "stop",
 ) -> list[Frame]:
     """Run a stage of any kind on frames from `open` to `close`, as a pipeline on the CPU does.
 

@@ -17,15 +17,26 @@ compared. `extract_from` names a later stage whose output is compared instead.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from streamkit.config.graph import build
-from streamkit.config.plan import Config
+from streamkit.config.plan import Config, Graph, Node
+from streamkit.config.validate import got, meant, told
 from streamkit.core.data import Event, Frame
-from streamkit.core.errors import ConfigError, StageError
-from streamkit.testing.kit import run_nodes
-from streamkit.testing.yaml_cases import Expect, Happened, Test, read_tests
+from streamkit.core.errors import ConfigError, Problem, StageError
+from streamkit.core.stage import Sink
+from streamkit.core.text import did_you_mean, nearest
+from streamkit.core.units import Count, Score, Seconds, WallClock
+from streamkit.core.yaml_tree import YamlNode
+from streamkit.testing.kit import detections, gray, run_nodes
+
+_STEP_S = 0.04
+_UNKNOWN = "unexpected_keyword_argument"
+_FORBID: dict[str, Any] = {"extra": "forbid"}
 
 
 def run_tests(config: Config, echo: Callable[[str], None]) -> int:
@@ -43,7 +54,8 @@ def run_tests(config: Config, echo: Callable[[str], None]) -> int:
     for test in tests:
         wrong = run_test(test)
         failed += bool(wrong)
-        echo(f"FAIL  {test.name} ({_where(test)})" if wrong else f"ok    {test.name}")
+        where = f"{test.place.file}:{test.place.line}:{test.place.column}"
+        echo(f"FAIL  {test.name} ({where})" if wrong else f"ok    {test.name}")
         for text in wrong:
             echo(f"      {text}")
     echo(f"{len(tests) - failed} of {len(tests)} tests passed")
@@ -59,42 +71,28 @@ def run_test(test: Test) -> list[str]:
     return [*_events(test.expect, frames), *_objects(test.expect, frames), *_count(test.expect, frames)]
 
 
-def _where(test: Test) -> str:
-    return f"{test.place.file}:{test.place.line}:{test.place.column}"
-
-
 def _events(expect: Expect, frames: Sequence[Frame]) -> list[str]:
     wanted, found = expect.events, [event for frame in frames for event in frame.events]
     if wanted is None or (len(wanted) == len(found) and all(map(_fits, wanted, found))):
         return []
-    return [f"events: expected {_list(map(_wanted, wanted))}", f"        got      {_list(map(_shown, found))}"]
+    expected, shown = (f"[{', '.join(map(_shown, events))}]" for events in (wanted, found))
+    return [f"events: expected {expected}", f"        got      {shown}"]
 
 
-def _fits(wanted: Happened, event: Event) -> bool:
-    names = ("kind", "stage", "source", "frame", "track_id")
-    if any(getattr(wanted, name) not in (None, getattr(event, name)) for name in names):
+_EVENT_FIELDS = ("kind", "stage", "source", "frame", "track_id")
+
+
+def _fits(wanted: ExpectedEvent, event: Event) -> bool:
+    if any(getattr(wanted, name) not in (None, getattr(event, name)) for name in _EVENT_FIELDS):
         return False
     return all(name in event.data and _near(value, event.data[name]) for name, value in wanted.data.items())
 
 
-def _wanted(event: Happened) -> str:
-    named = {name: getattr(event, name) for name in ("kind", "stage", "source", "frame", "track_id")}
-    return _mapping({name: value for name, value in named.items() if value is not None}, event.data)
-
-
-def _shown(event: Event) -> str:
-    named = {"kind": event.kind, "stage": event.stage, "source": event.source, "frame": event.frame}
-    return _mapping({**named, **({"track_id": event.track_id} if event.track_id is not None else {})}, event.data)
-
-
-def _mapping(named: dict[str, Any], data: dict[str, Any]) -> str:
-    parts = [f"{name}: {value}" for name, value in named.items()]
-    inner = ", ".join(f"{name}: {value}" for name, value in data.items())
-    return "{" + ", ".join([*parts, *([f"data: {{{inner}}}"] if data else [])]) + "}"
-
-
-def _list(texts: Any) -> str:
-    return "[" + ", ".join(texts) + "]"
+def _shown(event: ExpectedEvent | Event) -> str:
+    named = {name: getattr(event, name) for name in _EVENT_FIELDS}
+    parts = [f"{name}: {value}" for name, value in named.items() if value is not None]
+    inner = ", ".join(f"{name}: {value}" for name, value in event.data.items())
+    return "{" + ", ".join([*parts, *([f"data: {{{inner}}}"] if event.data else [])]) + "}"
 
 
 def _objects(expect: Expect, frames: Sequence[Frame]) -> list[str]:
@@ -131,3 +129,332 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [_rounded(one) for one in value]
     return round(value, 4) if isinstance(value, float) else value
+
+
+# ----------------------------------------------------------------------------------------------------- tests as written
+
+
+@dataclass(slots=True, kw_only=True)
+class ObjectColumns:
+    """The objects of one frame, a list for each column; of an expectation, the columns to compare."""
+
+    __pydantic_config__: ClassVar[Any] = _FORBID
+
+    xyxy: list[tuple[float, float, float, float]] | None = None
+    score: list[Score] | None = None
+    label: list[str] | None = None
+    track_id: list[int] | None = None
+    extra: dict[str, list[Any]] = field(default_factory=dict)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """The columns that are set, by name."""
+        named = {name: getattr(self, name) for name in ("xyxy", "score", "label", "track_id")}
+        return {name: column for name, column in named.items() if column is not None} | self.extra
+
+    def __post_init__(self) -> None:
+        """Refuse columns of different lengths."""
+        lengths = {name: len(column) for name, column in self.columns().items()}
+        if len(set(lengths.values())) > 1:
+            found = ", ".join(f"{name} {n}" for name, n in lengths.items())
+            raise ValueError(f"must have columns of one length, a value for each object; these have: {found}")
+
+
+@dataclass(slots=True, kw_only=True)
+class GivenFrame(ObjectColumns):
+    """One frame put in."""
+
+    source: str | None = None
+    width: Count | None = None
+    height: Count | None = None
+    pts_s: Seconds | None = None
+    time: WallClock | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse objects without boxes, and invalid boxes."""
+        ObjectColumns.__post_init__(self)
+        if self.xyxy is None and self.columns():
+            raise ValueError("needs xyxy: [[x1, y1, x2, y2]], a box for each object")
+        if any(x1 > x2 or y1 > y2 for x1, y1, x2, y2 in self.xyxy or ()):
+            raise ValueError("xyxy must be x1, y1, x2, y2 with x1 <= x2 and y1 <= y2")
+
+
+@dataclass(slots=True, kw_only=True)
+class ExpectedEvent:
+    """One expected event; a field that is None or missing from `data` is not compared."""
+
+    __pydantic_config__: ClassVar[Any] = _FORBID
+
+    kind: str | None = None
+    stage: str | None = None
+    source: str | None = None
+    frame: int | None = None
+    track_id: int | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Expect:
+    """The expected output: all events in order, objects and their number per frame, or the number in all frames."""
+
+    __pydantic_config__: ClassVar[Any] = _FORBID
+
+    events: list[ExpectedEvent] | None = None
+    objects: list[ObjectColumns] | None = None
+    count: int | list[int] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an empty expectation."""
+        if self.events is None and self.objects is None and self.count is None:
+            raise ValueError("needs at least one of events, objects, count")
+
+
+@dataclass(slots=True, kw_only=True)
+class WrittenTest:
+    """One test as written in the YAML."""
+
+    __pydantic_config__: ClassVar[Any] = _FORBID
+
+    name: str
+    insert_at: str
+    extract_from: str | None = None
+    given: list[GivenFrame]
+    expect: Expect
+
+
+@dataclass(slots=True)
+class Test:
+    """One test, ready to run.
+
+    Attributes:
+        name: the test's name.
+        place: its place in the YAML.
+        nodes: the stages to run, each after its inputs.
+        frames: the input of the first stage.
+        expect: the expected output of the last stage.
+    """
+
+    __test__: ClassVar[bool] = False  # not one of pytest's
+
+    name: str
+    place: YamlNode
+    nodes: list[Node]
+    frames: list[Frame]
+    expect: Expect
+
+
+def read_tests(graph: Graph) -> list[Test]:
+    """Check the tests of a pipeline, and return them.
+
+    Raises:
+        ConfigError: with every problem of every test.
+    """
+    problems: list[Problem] = []
+    tests = []
+    for place in graph.config.tests:
+        written, reader = _written(place, problems), _Reader(graph, place, problems)
+        nodes = reader.nodes()
+        if written is not None:
+            tests.append(reader.read(written, nodes))
+    if problems:
+        raise ConfigError(list(dict.fromkeys(problems)))
+    return tests
+
+
+def form_problems(tests: Sequence[YamlNode]) -> list[Problem]:
+    """Problems with the form of these tests, independent of the graph."""
+    problems: list[Problem] = []
+    for place in tests:
+        _written(place, problems)
+    return list(dict.fromkeys(problems))
+
+
+def _written(place: YamlNode, problems: list[Problem]) -> WrittenTest | None:
+    """Check the form of one test; None if it is wrong."""
+    from pydantic import TypeAdapter, ValidationError
+
+    if not isinstance(place.value, dict):
+        keys = ", ".join(f.name for f in dataclasses.fields(WrittenTest))
+        problems.append(place.problem(f"a test must be a mapping with the keys {keys}{got(place)}"))
+        return None
+    try:
+        return TypeAdapter(WrittenTest).validate_json(json.dumps(place.plain()), strict=True)
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        misspelt = {
+            (*loc[:-1], nearest(str(loc[-1]), _keys(place, loc)))
+            for loc in (one["loc"] for one in found if one["type"] == _UNKNOWN)
+        }
+        problems.extend(_problem(place, one) for one in found if one["type"] != "missing" or one["loc"] not in misspelt)
+        return None
+
+
+def _problem(place: YamlNode, error: Any) -> Problem:
+    found, path = place.follow(error["loc"])
+    steps = [step for step in path if not step.isdigit()]
+    name = ".".join(steps) or "a test"
+    if error["type"] == "missing":
+        return found.problem(f"{name} needs {error['loc'][-1]}")
+    if error["type"] == _UNKNOWN:
+        holder, _ = place.follow(error["loc"][:-1])
+        keys = _keys(place, error["loc"])
+        text = f"{'.'.join(steps[:-1]) or 'a test'} has no key {error['loc'][-1]!r}"
+        return holder.problem(text + did_you_mean(str(error["loc"][-1]), keys, all_if_few=True), error["loc"][-1])
+    asked = told(error)
+    return found.problem(f"{name} {asked}{got(found) if asked.startswith('must be') else ''}{meant(error, found)}")
+
+
+def _keys(place: YamlNode, path: tuple[Any, ...]) -> list[str]:
+    """The valid keys at the end of `path`."""
+    _, above = place.follow(path[:-1])
+    kind = {"given": GivenFrame, "objects": ObjectColumns, "events": ExpectedEvent, "expect": Expect}.get(
+        next((step for step in reversed(above) if not step.isdigit()), ""), WrittenTest
+    )
+    return [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Resolves one test against the graph."""
+
+    graph: Graph
+    place: YamlNode
+    problems: list[Problem]
+
+    def nodes(self) -> list[Node]:
+        """The stages to run; none if their names are wrong. The rest of the test may be invalid."""
+        keys = self.place.value if isinstance(self.place.value, dict) else {}
+        begin, end = (keys.get(key, YamlNode(None, "", 0, 0)) for key in ("insert_at", "extract_from"))
+        end = begin if end.value is None else end
+        if not isinstance(begin.value, str) or not isinstance(end.value, str):
+            return []
+        first = self._stage("insert_at", begin)
+        last = self._stage("extract_from", end) if first is not None or end is not begin else None
+        return self._between(first, last) if first is not None and last is not None else []
+
+    def read(self, written: WrittenTest, nodes: list[Node]) -> Test:
+        """Make the test from its checked form and its stages."""
+        frames = self._frames(written, self._detector(nodes[0])) if nodes else []
+        if frames:
+            self._check_words(nodes, frames)
+        self._check_expected(written)
+        return Test(written.name, self.place, nodes, frames, written.expect)
+
+    def _refuse(self, place: YamlNode, text: str) -> None:
+        self.problems.append(place.problem(text))
+
+    def _stage(self, key: str, place: YamlNode) -> str | None:
+        """The id of a stage in the graph; of a composite, its first part, or its last for `extract_from`."""
+        name: str = place.value
+        nodes, aliases = self.graph.nodes, self.graph.aliases
+        if name not in nodes and name not in aliases:
+            self._refuse(place, f"{key}: there is no stage {name!r}{did_you_mean(name, [*aliases, *nodes])}")
+            return None
+        if name in aliases:
+            name = aliases[name] if key == "extract_from" else next(id_ for id_ in nodes if id_.startswith(f"{name}."))
+        if issubclass(nodes[name].type, Sink):
+            self._refuse(place, f"{key}: {name} writes files; name a stage that makes objects or events")
+            return None
+        return name
+
+    def _between(self, first: str, last: str) -> list[Node]:
+        """The stages on all paths from `first` to `last`."""
+        nodes = self.graph.nodes
+        below, above = {first}, {last}
+        for node in nodes.values():
+            if below.intersection(node.inputs):
+                below.add(node.id)
+        for node in reversed(nodes.values()):
+            if above.intersection(node.readers):
+                above.add(node.id)
+        if last not in below:
+            self._refuse(self.place.value["extract_from"], f"extract_from: {last} does not come after {first}")
+            return []
+        return _to_run([node for node in nodes.values() if node.id in below & above])
+
+    def _detector(self, first: Node) -> Node:
+        """The detector above the first stage, whose table receives the objects; the stage itself if there is none."""
+        todo = [first.id]
+        for name in todo:
+            node = self.graph.nodes.get(name)
+            if node is not None and "detections" in node.type.spec.writes and node is not first:
+                return node
+            todo += [above for above in (node.inputs if node is not None else ()) if above not in todo]
+        return first
+
+    def _frames(self, written: WrittenTest, detector: Node) -> list[Frame]:
+        card = detector.options.get("model")
+        labels = tuple(getattr(card, "labels", ()))
+        found: dict[str, list[Frame]] = {}
+        frames = []
+        if not written.given:
+            self._refuse(self.place.value["given"], "given has no frame")
+        for i, given in enumerate(written.given):
+            for row, name in enumerate(given.label or ()):
+                if labels and name not in labels:
+                    place = self.place.follow(("given", i, "label", row))[0]
+                    near = did_you_mean(name, labels, all_if_few=True)
+                    self._refuse(place, f"given.label: {card.name} has no class {name!r}{near}")  # type: ignore[union-attr]
+            source = given.source or next((source.id for source in self.graph.sources), "test")
+            before = found.setdefault(source, [])
+            width = given.width or (before[-1].width if before else 640)
+            height = given.height or (before[-1].height if before else 360)
+            pts_s = before[-1].pts_s + _STEP_S if before else 0.0
+            frame = Frame(source, len(before), pts_s if given.pts_s is None else given.pts_s, width, height)
+            frame.surface = gray(width, height)
+            frame.time_s = given.time
+            known = tuple(dict.fromkeys([*labels, *(given.label or ())]))
+            columns = {name: column for name, column in given.columns().items() if name != "label"}
+            frame.tables[detector.table] = detections(**columns, label=given.label, labels=known)
+            before.append(frame)
+            frames.append(frame)
+        return frames
+
+    def _check_words(self, nodes: Sequence[Node], frames: Sequence[Frame]) -> None:
+        """Check that everything the stages read is given, or written by an earlier one."""
+        tables = [table for frame in frames for table in frame.tables.values()]
+        there = {"pixels", "detections", *(name for table in tables for name in table.extra)}
+        there.update(["track_id"] if any(table.track_id is not None for table in tables) else [])
+        for node in nodes:
+            for word in node.type.spec.reads:
+                if word in ("tensor", "outputs") and word not in there:
+                    text = f"insert_at: {node.id} reads {word}, which a test cannot give; begin at an earlier stage"
+                    self._refuse(self.place.value["insert_at"], text)
+                elif word not in there:
+                    column = "track_id: [1]" if word == "track_id" else f"extra: {{{word}: [1]}}"
+                    text = f"given: {node.id} reads {word}; write it with the boxes, as in {column}"
+                    self._refuse(self.place.value["given"], text)
+            there.update(node.type.spec.writes)
+
+    def _check_expected(self, written: WrittenTest) -> None:
+        expect, n = written.expect, len(written.given)
+        for name in ("objects", "count"):
+            value = getattr(expect, name)
+            if isinstance(value, list) and len(value) != n:
+                place = self.place.value["expect"].value[name]
+                self._refuse(
+                    place, f"expect.{name} must have an entry for each of the {n} frames given, got {len(value)}"
+                )
+        for i, event in enumerate(expect.events or ()):
+            if event.stage is not None and event.stage not in self.graph.nodes:
+                place = self.place.follow(("expect", "events", i, "stage"))[0]
+                near = did_you_mean(event.stage, self.graph.nodes)
+                self._refuse(place, f"expect.events.stage: there is no stage {event.stage!r}{near}")
+
+
+def _to_run(nodes: list[Node]) -> list[Node]:
+    """The stages as a test runs them.
+
+    An error in a stage fails the test. Sinks are removed: stages that read from a sink read from its inputs instead.
+    """
+    sinks = {node.id: node for node in nodes if issubclass(node.type, Sink)}
+
+    def behind(names: Sequence[str]) -> list[str]:
+        return [one for name in names for one in (behind(sinks[name].inputs) if name in sinks else [name])]
+
+    return [
+        dataclasses.replace(
+            node, inputs=list(dict.fromkeys(behind(node.inputs))), run=dataclasses.replace(node.run, on_error="stop")
+        )
+        for node in nodes
+        if node.id not in sinks
+    ]

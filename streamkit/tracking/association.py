@@ -63,25 +63,50 @@ class AssociationPass(NamedTuple):
 
 
 @compiled
-def _similarity(
-    objects: TrackerDetections,
-    i: int,
+def _gains(
+    tracks: np.ndarray,
     looks: np.ndarray,
-    j: int,
-    where: np.ndarray,
-    b: int,
+    expected: np.ndarray,
+    objects: TrackerDetections,
+    first: int,
     part: AssociationPass,
     st: TrackerSettings,
-) -> float:
-    """Similarity of object `i` and track `j`, which is expected at `where[b]`."""
-    if part.by_looks:
-        return looks_alike(objects.look[i], looks[j])
-    like = fit(objects.box, i, where, b)
-    if st.appearance and like >= _NEAR:
-        alike = looks_alike(objects.look[i], looks[j])
-        if alike >= st.min_similarity:
-            like = max(like, (1 + alike) / 2)
-    return like
+    rows: np.ndarray,
+    columns: np.ndarray,
+) -> np.ndarray:
+    """Return the gain of each pair of an object in `rows` and a track in `columns`; 0 for pairs that do not fit.
+
+    All pairs in one call: passing the tuples of arrays costs more than the similarity of a pair.
+    """
+    n, m = len(rows), len(columns)
+    where, kinds = np.empty((m, 4)), np.empty(m, np.int64)
+    for b in range(m):
+        j = columns[b]
+        kinds[b] = tracks[j].class_id
+        for k in range(4):
+            where[b, k] = tracks[j].box[k] if part.last_box else expected[j, k]
+    gain = np.zeros((n, m))
+    for a in range(n):
+        i = first + rows[a]
+        for b in range(m):
+            if st.class_aware and objects.class_id[i] != kinds[b]:
+                continue
+            j = columns[b]
+            if part.by_looks:
+                like = looks_alike(objects.look[i], looks[j])
+            else:
+                like = fit(objects.box, i, where, b)
+                if like == 0:
+                    continue
+                if st.appearance and like >= _NEAR:
+                    alike = looks_alike(objects.look[i], looks[j])
+                    if alike >= st.min_similarity:
+                        like = max(like, (1 + alike) / 2)
+            if like >= part.least and like > 0:
+                gain[a, b] = like - part.least + _TINY
+                if part.heading > 0:
+                    gain[a, b] += part.heading * objects.score[i] * straightness(tracks[j], objects.box[i])
+    return gain
 
 
 @compiled
@@ -124,24 +149,7 @@ def match(
             m += 1
     if n == 0 or m == 0:
         return
-    where, kinds = np.empty((m, 4)), np.empty(m, np.int64)
-    for b in range(m):
-        j = columns[b]
-        kinds[b] = tracks[j].class_id
-        for k in range(4):
-            where[b, k] = tracks[j].box[k] if part.last_box else expected[j, k]
-    gain = np.zeros((n, m))
-    for a in range(n):
-        i = first + rows[a]
-        for b in range(m):
-            if st.class_aware and objects.class_id[i] != kinds[b]:
-                continue
-            j = columns[b]
-            like = _similarity(objects, i, looks, j, where, b, part, st)
-            if like >= part.least and like > 0:
-                gain[a, b] = like - part.least + _TINY
-                if part.heading > 0:
-                    gain[a, b] += part.heading * objects.score[i] * straightness(tracks[j], objects.box[i])
+    gain = _gains(tracks, looks, expected, objects, first, part, st, rows[:n], columns[:m])
     column_of = assign(gain)
     for a in range(n):
         if column_of[a] >= 0:

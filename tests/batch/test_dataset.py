@@ -14,13 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from support.made import HERE, PLAIN, ROOT, TRACKED, do, graph_of, run, settings, sink_of, tree
 
-from streamkit.batch.dataset import attach
-from streamkit.batch.dataset_commit import commit, open_folder
-from streamkit.batch.dataset_sinks import replaced
 from streamkit.batch.identity import file_key
 from streamkit.batch.job import BatchJob, Outcome, VideoFile
 from streamkit.batch.parts import check_formats, found, is_whole
+from streamkit.batch.pipeline import attach, ignored
 from streamkit.batch.tables import comparable
+from streamkit.batch.work import commit, open_folder
 from streamkit.core.errors import ConfigError, OutputError
 from streamkit.io.outputs import PartFile
 from streamkit.testing.kit import detections, frames
@@ -99,16 +98,16 @@ stages:
 
 
 def test_what_it_takes_the_place_of_is_said(tmp_path):
-    assert replaced(graph_of(settings(tmp_path / "a", PLAIN))) == (
+    assert ignored(graph_of(settings(tmp_path / "a", PLAIN))) == (
         "batch writes the data set in place of the sinks video, jsonl"
     )
     one = "stages:\n  jsonl: {path: a.jsonl}\nalarms: {a: down_s > 3}\n"
-    assert replaced(graph_of(settings(tmp_path / "d", one))) == (
-        "batch writes the data set in place of the sink jsonl and looks at no alarms"
+    assert ignored(graph_of(settings(tmp_path / "d", one))) == (
+        "batch writes the data set in place of the sink jsonl and ignores the alarms"
     )
-    assert replaced(graph_of(settings(tmp_path / "b", "stages:\n  detect: {model: demo}\n"))) == ""
+    assert ignored(graph_of(settings(tmp_path / "b", "stages:\n  detect: {model: demo}\n"))) == ""
     alarmed = "stages:\n  detect: {model: demo}\nalarms: {a: down_s > 3}\n"
-    assert replaced(graph_of(settings(tmp_path / "c", alarmed))) == "batch looks at no alarms"
+    assert ignored(graph_of(settings(tmp_path / "c", alarmed))) == "batch ignores the alarms"
 
 
 def test_formats_are_checked():

@@ -9,10 +9,17 @@ import pytest
 from support.cards import card_of, tiny_pose  # the paths are set just above
 from support.made import HERE, TRACKED, do, settings, sink_of
 
-from streamkit.batch import rows as rows_module
-from streamkit.batch.dataset import DataSet
+from streamkit.batch import dataset
+from streamkit.batch.dataset import (
+    HEAVY_ROWS,
+    DataSet,
+    ObjectCollector,
+    event_row,
+    frame_row,
+    spans,
+    spans_of,
+)
 from streamkit.batch.job import VideoFile
-from streamkit.batch.rows import HEAVY_ROWS, ObjectCollector, event_row, frame_row, spans, spans_of
 from streamkit.batch.tables import DatasetTables, ObjectColumn
 from streamkit.core.data import Batch, Event
 from streamkit.core.errors import OutputError
@@ -226,8 +233,8 @@ def test_row_groups_are_bounded(tmp_path):
      ((ObjectColumn("b", "points"),), 3)],
 )  # fmt: skip
 def test_a_file_is_full_when_it_has_a_row_group_s_rows(monkeypatch, columns, most):
-    monkeypatch.setattr(rows_module, "ROWS", 7)
-    monkeypatch.setattr(rows_module, "HEAVY_ROWS", 3)
+    monkeypatch.setattr(dataset, "ROWS", 7)
+    monkeypatch.setattr(dataset, "HEAVY_ROWS", 3)
     mine = objects(DatasetTables(columns))
     for turn in range(2):
         seen = []

@@ -8,7 +8,7 @@ from support.made import tree
 from support.small_clips import clip
 
 from streamkit.batch import dryrun
-from streamkit.batch.dryrun import ProbedFile, dry_run, looked_at_s, table
+from streamkit.batch.dryrun import ProbedFile, dry_run, table
 from streamkit.batch.inputs import find
 from streamkit.batch.job import BatchSettings, FrameSelection, VideoFile
 from streamkit.batch.pipeline import config_for
@@ -43,7 +43,7 @@ def test_what_would_be_done(made, tmp_path):
     text = "\n".join(said)
     assert code == 1
     # two that are broken within, the header alone and a cut one, are taken for good by their headers
-    assert re.search(r"would do +9 files   [\d.]+ (s|min) of video, [\d.]+ (kB|MB)", said[0])
+    assert re.search(r"to do +9 files   [\d.]+ (s|min) of video, [\d.]+ (kB|MB)", said[0])
     amount, unit = re.search(r"([\d.]+) (s|min) of video", said[0]).groups()
     assert float(amount) * (60 if unit == "min" else 1) >= good - 3
     for codec in corpus.FORMS:
@@ -51,8 +51,10 @@ def test_what_would_be_done(made, tmp_path):
     assert re.search(r"cannot +3 files   (empty 1|no_video 1|truncated 1|, )+$", text, re.M)
     assert "the file is empty" in text
     assert "its index is missing (moov atom not found)" in text
-    assert re.search(r"^about .*: (\d workers, each|one worker) at [\d.]+ times real time, as a few seconds", said[-1])
-    assert re.search(r"of a few files went, and [\d.]+ s to start$", said[-1])
+    assert re.search(
+        r"^about .*: (\d workers, each|one worker) at [\d.]+ times real time, measured on a few seconds", said[-1]
+    )
+    assert re.search(r"of a few files, and [\d.]+ s to start$", said[-1])
     assert not (tmp_path / "out").exists()
 
 
@@ -61,8 +63,8 @@ def test_only_good_files(tmp_path):
         find([str(ROOT / "samples" / "street.mp4")]), tmp_path / "out", FrameSelection(1.0, 9.0, keyframes=True)
     )
     assert code == 0
-    assert said[0].startswith("would do       1 files   8.0 s of video, 459.0 kB")
-    assert "cannot         0 files   by their headers; what is damaged within shows later" in said
+    assert said[0].startswith("to do          1 files   8.0 s of video, 459.0 kB")
+    assert "cannot         0 files   by their headers; damage after the header is found by the run" in said
 
 
 def test_nothing_that_can_be_read(tmp_path):
@@ -70,7 +72,7 @@ def test_nothing_that_can_be_read(tmp_path):
     code, said = told(find([str(tmp_path)]), tmp_path / "out")
     assert code == 1
     assert said == [
-        "would do       0 files   0.0 s of video, 0 B", "cannot         1 files   empty 1",
+        "to do          0 files   0.0 s of video, 0 bytes", "cannot         1 files   empty 1",
         "  a.mp4: empty: the file is empty",
     ]  # fmt: skip
 
@@ -80,11 +82,11 @@ def test_files_that_are_over_before_the_start(tmp_path):
     short = str(clip(tmp_path / "v" / "short.mp4"))
     code, said = told(find([short, street]), tmp_path / "out", FrameSelection(start_s=10.0))
     assert code == 0
-    assert said[0].startswith("would do       2 files   6.0 s of video, ")
+    assert said[0].startswith("to do          2 files   6.0 s of video, ")
     assert said[1] == "  shorter than --start 10 s, so that none of their frames is processed: 1"
     assert said[-1].startswith("about ")
     code, said = told(find([short]), tmp_path / "out", FrameSelection(start_s=10.0))
-    assert (code, said[-1]) == (0, "no estimate: no file has anything to look at")
+    assert (code, said[-1]) == (0, "no estimate: no file has frames to process")
 
 
 def test_the_workers_that_are_asked_for_and_their_start_count(tmp_path):
@@ -93,10 +95,10 @@ def test_the_workers_that_are_asked_for_and_their_start_count(tmp_path):
     files = find([str(tmp_path / "v")])
     for workers, words in ((1, "one worker at"), (2, "2 workers, each at")):
         _, said = told(files, tmp_path / "out", workers=workers)
-        found = re.fullmatch(rf"about ([\d.]+) s: {words} [\d.]+ times .* went, and ([\d.]+) s to start", said[-1])
+        found = re.fullmatch(rf"about ([\d.]+) s: {words} [\d.]+ times .*, and ([\d.]+) s to start", said[-1])
         assert float(found[1]) >= float(found[2]) > 0.1
     _, said = told(files, tmp_path / "out", cluster=True)
-    assert said[-1].startswith("no estimate: the speed of a cluster is unknown here; without --ray")
+    assert said[-1].startswith("no estimate: the speed of the cluster is unknown; without --ray")
 
 
 LOOKING = '''
@@ -146,7 +148,7 @@ def test_a_data_set_that_cannot_be_made_is_refused_as_a_run_would(tmp_path):
         "stages: {detect: {model: demo}, video: {path: 'a/{source}.mp4', encoder: none}}\n"
     )
     given = BatchSettings(tmp_path / "p.yaml", (), tmp_path / "out", ("video",), FrameSelection())
-    with pytest.raises(ConfigError, match="the format video needs pictures that are encoded"):
+    with pytest.raises(ConfigError, match="the format video needs encoded frames"):
         of(given, find([str(clip(tmp_path / "a.mp4"))]))
 
 
@@ -168,7 +170,7 @@ def test_many_sizes_of_one_codec():
     ]
     seen.append(ProbedFile(VideoFile("x", "x.h264", 10, "1"), Probe(None, "h264", 100, 100)))
     lines = list(table(seen, FrameSelection()))
-    assert lines[0].endswith("10.0 h of video, 50.0 MB; 1 of them do not say how long they are")
+    assert lines[0].endswith("10.0 h of video, 50.0 MB; 1 of them have no known duration")
     assert lines[1].endswith("10.0 h, 100x100, 101x100, 102x100 and 2 more sizes")
 
 
@@ -180,9 +182,9 @@ def test_of_many_files_elsewhere_some_are_looked_at(monkeypatch, tmp_path):
     code, said = told(find(["memory://gates/*.mp4"]), tmp_path / "out", FrameSelection(keyframes=True))
     memory.rm("/gates", recursive=True)
     assert code == 0
-    assert said[0] == "the headers of 4 files were read, of 12; what follows is about these"
-    assert said[1].startswith("would do       4 files   1.1 min of video")
-    assert "all files together: about 3.2 min of video, as these are" in said
+    assert said[0] == "the headers of 4 of 12 files were read; the following lines are about these"
+    assert said[1].startswith("to do          4 files   1.1 min of video")
+    assert "all files together: about 3.2 min of video, extrapolated from these" in said
 
 
 def test_all_files_together_are_judged_by_their_number_where_their_bytes_are_not_known():
@@ -192,12 +194,11 @@ def test_all_files_together_are_judged_by_their_number_where_their_bytes_are_not
 
 
 def test_the_part_that_is_looked_at():
-    whole = Probe(100.0, "h264")
-    assert looked_at_s(whole, FrameSelection()) == 100
-    assert looked_at_s(whole, FrameSelection(start_s=30.0)) == 70
-    assert looked_at_s(whole, FrameSelection(start_s=30.0, end_s=50.0)) == 20
-    assert looked_at_s(whole, FrameSelection(start_s=300.0)) == 0
-    assert looked_at_s(Probe(), FrameSelection()) == 0
+    assert FrameSelection().length_s(100.0) == 100
+    assert FrameSelection(start_s=30.0).length_s(100.0) == 70
+    assert FrameSelection(start_s=30.0, end_s=50.0).length_s(100.0) == 20
+    assert FrameSelection(start_s=300.0).length_s(100.0) == 0
+    assert FrameSelection().length_s(None) == 0
 
 
 def test_a_look_that_no_file_could_answer():

@@ -15,9 +15,9 @@ import pytest
 from support.made import ROOT, tree
 
 from streamkit.batch import folder as folder_module
-from streamkit.batch.dataset_commit import commit
 from streamkit.batch.folder import LOCK, Folder, manifest, statuses
 from streamkit.batch.job import BatchJob, BatchSettings, FrameSelection, Outcome, VideoFile
+from streamkit.batch.work import commit
 from streamkit.core.errors import ConfigError, OutputError
 
 IDENTITY = {"streamkit": "0.1.0", "stages": {"detect": {"min_score": 0.4}}, "models": {"demo": {"sha256": "ab"}}}

@@ -12,11 +12,12 @@ from support.cards import card_of  # the paths are set just above
 from support.made import HERE, PLAIN, TRACKED, do, graph_of, run, settings
 
 from streamkit.batch.coco import CocoPart, merge
-from streamkit.batch.dataset_commit import open_folder
-from streamkit.batch.dataset_sinks import SinkSpec, wire
-from streamkit.batch.formats import CsvPart, JsonlPart, MotPart, kinds
+from streamkit.batch.formats import CsvPart, JsonlPart, MotPart
 from streamkit.batch.identity import file_key
-from streamkit.batch.job import VideoFile
+from streamkit.batch.job import BatchSettings, FrameSelection, VideoFile
+from streamkit.batch.parts import FORMATS
+from streamkit.batch.pipeline import attach
+from streamkit.batch.work import open_folder
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Skeleton
@@ -84,8 +85,8 @@ def test_csv_is_what_the_stage_writes_but_for_the_name(tmp_path):
 def test_the_name_of_a_file_is_no_formula_where_the_pipeline_s_csv_guards_against_that(tmp_path):
     for guard in (True, False):
         text = f"sources: {{a: 'test://'}}\nstages: {{csv: {{path: x.csv, escape_formulas: {str(guard).lower()}}}}}"
-        sinks = [SinkSpec("dataset.csv", CsvPart, {"path": str(tmp_path / "{source}.csv")})]
-        options = wire(build(read_text(text)), sinks, video=None).nodes["dataset.csv"].options
+        given = BatchSettings(tmp_path / "p.yaml", (), tmp_path, ("csv",), FrameSelection())
+        options = attach(build(read_text(text)), given).nodes["dataset.csv"].options
         assert options.get("escape_formulas", False) is guard
         sink = CsvPart(**{**options, "path": str(tmp_path / f"{guard}.csv"), "names": {str(guard): "=1+1.mp4"}})
         sink.context = Context(id="x")
@@ -109,8 +110,10 @@ def test_a_video_that_did_not_come_to_its_end_leaves_nothing(tmp_path, kind):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_format_of_text_has_a_sink():
-    assert list(kinds()) == ["jsonl", "csv", "mot", "coco"]
+def test_every_format_has_a_sink(tmp_path):
+    given = BatchSettings(tmp_path / "p.yaml", (), tmp_path, tuple(FORMATS), FrameSelection())
+    graph = attach(build(read_text("sources: {a: 'test://'}\nstages: {detect: {model: demo}}")), given)
+    assert set(graph.nodes) > {f"dataset.{name}" for name in FORMATS}
 
 
 # -------------------------------------------------------------------------------------------------------------- coco

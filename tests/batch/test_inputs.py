@@ -93,8 +93,8 @@ def test_what_the_run_itself_has_written_is_left_out(archive, patterns, out):
     assert {file.name.rpartition("/")[2] for file in found} == {"a.mp4", "b.MKV", "clip9.avi", "clip10.avi"}
     assert len(found) == 5
     count = 1 + ("again.mp4" in patterns)
-    assert said == [f"{count} file{'s' * (count > 1)} in {folder} left out: that is this run's own output"]
-    with pytest.raises(ConfigError, match=r"all that is found lies in .*out, which is this run's own output"):
+    assert said == [f"{count} file{'s' * (count > 1)} in {folder} skipped: it is the output folder of this run"]
+    with pytest.raises(ConfigError, match=r"all files found are in .*out, the output folder of this run"):
         find(["videos/out"], folder)
     assert len(find(["videos"], archive / "videos" / "ou")) == 6
 
@@ -149,9 +149,9 @@ def test_what_is_no_file_is_among_the_files(archive):
         ("videos/**/*.mp4", "gate 2/a.mp4 gate 10/a.mp4 shut"),
         ("videos/*/a.mp4", "gate 2/a.mp4 gate 10/a.mp4 shut"),
         ("videos/*.avi", "clip9.avi clip10.avi"),
-        ("videos/shut", "videos/shut: no permission to look into the folder videos/shut"),
-        ("videos/shut/*.mp4", "videos/shut/*.mp4: no permission to look into the folder videos/shut"),
-        ("videos/shut/deep/a.mp4", "videos/shut/deep/a.mp4: no permission to look into the folder videos/shut"),
+        ("videos/shut", "videos/shut: no permission to read the folder videos/shut"),
+        ("videos/shut/*.mp4", "videos/shut/*.mp4: no permission to read the folder videos/shut"),
+        ("videos/shut/deep/a.mp4", "videos/shut/deep/a.mp4: no permission to read the folder videos/shut"),
     ],
 )
 def test_a_folder_that_may_not_be_read_is_not_passed_over(archive, pattern, told):
@@ -170,19 +170,19 @@ def test_a_folder_that_may_not_be_read_is_not_passed_over(archive, pattern, told
     [
         ("vidoes", r"^vidoes: there is no such file or folder$"),
         ("vidoes/*.mp4", r"^vidoes/\*\.mp4: there is no folder vidoes$"),
-        ("videos/*.mp4", r"matches no video; \*\* stands for any number of folders"),
+        ("videos/*.mp4", r"matches no video; \*\* matches any number of folders"),
         ("videos/**/*.webm", r"matches no video$"),
-        ("empty", r"holds no file that ends like a video's"),
+        ("empty", r"has no file with a video extension"),
         ("gone.txt", r"there is no list gone\.txt"),
         ("@gone", r"there is no list gone"),
         ("blank.txt", r"the list blank\.txt is empty"),
-        ("bytes.txt", r"not a text in UTF-8"),
-        ("lost.txt", r"none of the 2 files in the list lost\.txt is there, seen from /"),
+        ("bytes.txt", r"not UTF-8 text"),
+        ("lost.txt", r"none of the 2 files in the list lost\.txt exists, relative to /"),
         ("nothing.txt", r"vidoes/\*\.mp4, in the list nothing\.txt: there is no folder vidoes"),
-        ("rtsp://user:secret@host/a", r"rtsp://user:\*\*\*@host/a: an archive is of files"),
+        ("rtsp://user:secret@host/a", r"rtsp://user:\*\*\*@host/a: batch processes files"),
         ("s4://bucket/*.mp4", r"no scheme s4://; there are s3, gs, abfs, sftp, http"),
-        ("ftp://me:secret@host/a.mp4", r"ftp://me:\*\*\*@host/a\.mp4: leave the password out"),
-        ("https://host/a.mp4?token=secret", r"token=\*\*\*: leave the password out"),
+        ("ftp://me:secret@host/a.mp4", r"ftp://me:\*\*\*@host/a\.mp4: remove the password"),
+        ("https://host/a.mp4?token=secret", r"token=\*\*\*: remove the password"),
         ("memory://nowhere/*.mp4", r"no such bucket, folder or file|matches no video"),
     ],
 )
@@ -268,7 +268,7 @@ def test_without_credentials(stored, monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     s3fs.S3FileSystem.clear_instance_cache()
-    with pytest.raises(ConfigError, match=r"there are no credentials to ask with; set AWS_ACCESS_KEY_ID"):
+    with pytest.raises(ConfigError, match=r"credentials are missing; set AWS_ACCESS_KEY_ID"):
         find(["s3://gates/*.mp4"])
 
 

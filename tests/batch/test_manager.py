@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from streamkit.batch.job import BatchJob, Outcome, VideoFile
-from streamkit.batch.manager import Manager
-from streamkit.batch.progress import line, worker_line
-from streamkit.batch.summary import RunCounts, duration, hours, lines, report
-from streamkit.batch.worker import Doing
+from streamkit.batch.manager import Manager, RunCounts
+from streamkit.batch.summary import duration, hours, line, lines, report, worker_line
+from streamkit.batch.worker import FileProgress
 from streamkit.batch.worker_pool import WorkerDied, WorkerState
 from streamkit.core.errors import OutputError
 
@@ -26,8 +25,8 @@ def failed(one: BatchJob, kind: str = "lost", again: bool = True) -> Outcome:
     return Outcome(one, "failed", f"{kind}: no luck", kind, again)
 
 
-class Crew:
-    """A crew of which a test says what comes of each job; it ends the oldest job in hand at each wait."""
+class FakePool:
+    """A pool of which a test says what comes of each job; it ends the oldest job in hand at each wait."""
 
     def __init__(self, what: Callable[[BatchJob, bool], Any] = lambda job, alone: done(job), slots: int = 2) -> None:
         self.slots, self.what = slots, what
@@ -61,56 +60,56 @@ class Crew:
         self.aborted = True
 
 
-def run(crew: Crew, jobs: list[BatchJob], **options: Any) -> tuple[RunCounts, list[Outcome]]:
+def run(pool: FakePool, jobs: list[BatchJob], **options: Any) -> tuple[RunCounts, list[Outcome]]:
     committed: list[Outcome] = []
-    tally = Manager(crew, jobs, committed.append, **options).run()
-    assert not crew.open
-    return tally, committed
+    counts = Manager(pool, jobs, committed.append, **options).run()
+    assert not pool.open
+    return counts, committed
 
 
 def test_the_largest_goes_first_and_only_so_many_are_in_hand():
-    crew = Crew(slots=3)
-    tally, committed = run(crew, [job("a", 1), job("b", 30), job("c", 20), job("d", 2)])
-    assert [key for key, _, _ in crew.given] == ["b", "c", "d", "a"]
-    assert crew.most == 3
+    pool = FakePool(slots=3)
+    counts, committed = run(pool, [job("a", 1), job("b", 30), job("c", 20), job("d", 2)])
+    assert [key for key, _, _ in pool.given] == ["b", "c", "d", "a"]
+    assert pool.most == 3
     assert [one.job.key for one in committed] == ["b", "c", "d", "a"]
-    assert (tally.files, tally.done, tally.failed, tally.left) == (4, 4, 0, 0)
-    assert (tally.video_s, tally.frames, tally.objects) == (8.0, 40, 12)
+    assert (counts.files, counts.done, counts.failed, counts.left) == (4, 4, 0, 0)
+    assert (counts.video_s, counts.frames, counts.objects) == (8.0, 40, 12)
 
 
 def test_a_file_of_unknown_size_goes_before_all_others():
-    crew = Crew(slots=1)
-    run(crew, [job("a", 1), job("b", None), job("c", 20), job("d", None)])
-    assert [key for key, _, _ in crew.given] == ["b", "d", "c", "a"]
+    pool = FakePool(slots=1)
+    run(pool, [job("a", 1), job("b", None), job("c", 20), job("d", None)])
+    assert [key for key, _, _ in pool.given] == ["b", "d", "c", "a"]
 
 
 def test_nothing_to_do_is_done_at_once():
-    tally, committed = run(Crew(), [], skipped=7)
-    assert (tally.files, tally.skipped, committed) == (7, 7, [])
+    counts, committed = run(FakePool(), [], skipped=7)
+    assert (counts.files, counts.skipped, committed) == (7, 7, [])
 
 
 @pytest.mark.parametrize(("retries", "tries"), [(0, 1), (1, 2), (3, 4)])
 def test_a_failure_that_may_pass_is_tried_again_so_often(retries, tries):
-    crew = Crew(lambda job, alone: failed(job))
-    tally, committed = run(crew, [job("a")], retries=retries)
-    assert crew.given == [("a", n + 1, False) for n in range(tries)]
+    pool = FakePool(lambda job, alone: failed(job))
+    counts, committed = run(pool, [job("a")], retries=retries)
+    assert pool.given == [("a", n + 1, False) for n in range(tries)]
     assert [one.job.attempt for one in committed] == [tries]  # only the last word is written down
-    assert (tally.failed, tally.retries, dict(tally.causes)) == (1, tries - 1, {"lost": 1})
+    assert (counts.failed, counts.retries, dict(counts.causes)) == (1, tries - 1, {"lost": 1})
 
 
 def test_a_second_try_comes_after_the_others_and_may_go_well():
-    crew = Crew(lambda job, alone: failed(job) if job.key == "b" and job.attempt == 1 else done(job), slots=1)
-    tally, _ = run(crew, [job("a", 1), job("b", 9)])
-    assert crew.given == [("b", 1, False), ("a", 1, False), ("b", 2, False)]
-    assert (tally.done, tally.failed, tally.exit_code) == (2, 0, 0)
+    pool = FakePool(lambda job, alone: failed(job) if job.key == "b" and job.attempt == 1 else done(job), slots=1)
+    counts, _ = run(pool, [job("a", 1), job("b", 9)])
+    assert pool.given == [("b", 1, False), ("a", 1, False), ("b", 2, False)]
+    assert (counts.done, counts.failed, counts.exit_code) == (2, 0, 0)
 
 
 def test_a_broken_file_is_not_tried_again():
-    crew = Crew(lambda job, alone: failed(job, "damaged", again=False))
-    tally, committed = run(crew, [job("a")], retries=5)
-    assert len(crew.given) == 1
+    pool = FakePool(lambda job, alone: failed(job, "damaged", again=False))
+    counts, committed = run(pool, [job("a")], retries=5)
+    assert len(pool.given) == 1
     assert committed[0].cause_kind == "damaged"
-    assert tally.exit_code == 1
+    assert counts.exit_code == 1
 
 
 def test_files_of_a_dead_worker_are_tried_alone_and_the_one_that_kills_again_is_to_blame():
@@ -121,52 +120,52 @@ def test_files_of_a_dead_worker_are_tried_alone_and_the_one_that_kills_again_is_
             WorkerDied((one,), "the worker was killed by SIGSEGV") if one.key == "beside" and not alone else done(one)
         )
 
-    crew = Crew(what)
-    tally, committed = run(crew, [job("killer", 9), job("beside", 8), job("other", 1)], retries=0)
-    assert [given for given in crew.given if given[2]] == [("killer", 2, True), ("beside", 2, True)]
+    pool = FakePool(what)
+    counts, committed = run(pool, [job("killer", 9), job("beside", 8), job("other", 1)], retries=0)
+    assert [given for given in pool.given if given[2]] == [("killer", 2, True), ("beside", 2, True)]
     outcomes = {one.job.key: one for one in committed}
     assert outcomes["killer"].cause_kind == "killed"
-    assert outcomes["killer"].cause == "the worker was killed by SIGSEGV, and so it did before"
+    assert outcomes["killer"].cause == "the worker was killed by SIGSEGV, also when processed alone"
     assert {outcomes["beside"].status, outcomes["other"].status} == {"done"}
-    assert dict(tally.workers_lost) == {"the worker was killed by SIGSEGV": 3}
+    assert dict(counts.workers_lost) == {"the worker was killed by SIGSEGV": 3}
 
 
 def test_a_file_that_hangs_twice_has_timed_out():
-    tally, committed = run(
-        Crew(lambda job, alone: WorkerDied((job,), "no frame of a for 600 s", "timeout")), [job("a")]
+    counts, committed = run(
+        FakePool(lambda job, alone: WorkerDied((job,), "no frame of a for 600 s", "timeout")), [job("a")]
     )
     assert [one.cause_kind for one in committed] == ["timeout"]
-    assert tally.exit_code == 1
+    assert counts.exit_code == 1
 
 
 def test_a_worker_that_dies_with_nothing_in_hand_costs_no_file():
     first = iter([WorkerDied((), "the worker was killed by SIGKILL")])
-    crew = Crew()
-    wait = crew.wait
-    crew.wait = lambda timeout_s: [one] if (one := next(first, None)) else wait(timeout_s)
-    tally, _ = run(crew, [job("a")])
-    assert (tally.done, tally.retries, sum(tally.workers_lost.values())) == (1, 0, 1)
+    pool = FakePool()
+    wait = pool.wait
+    pool.wait = lambda timeout_s: [one] if (one := next(first, None)) else wait(timeout_s)
+    counts, _ = run(pool, [job("a")])
+    assert (counts.done, counts.retries, sum(counts.workers_lost.values())) == (1, 0, 1)
 
 
 def test_what_cannot_be_written_ends_the_run_and_is_no_files_fault():
-    crew = Crew(lambda job, alone: failed(job, "output", again=False))
+    pool = FakePool(lambda job, alone: failed(job, "output", again=False))
     with pytest.raises(OutputError, match="no luck"):
-        run(crew, [job("a"), job("b")])
-    assert not crew.open
+        run(pool, [job("a"), job("b")])
+    assert not pool.open
 
 
 def test_a_row_that_cannot_be_written_ends_the_run():
     def commit(outcome: Outcome) -> None:
         raise OutputError("cannot write files/a.parquet: the disk is full")
 
-    crew = Crew()
+    pool = FakePool()
     with pytest.raises(OutputError, match="disk is full"):
-        Manager(crew, [job("a")], commit).run()
-    assert not crew.open
+        Manager(pool, [job("a")], commit).run()
+    assert not pool.open
 
 
 def test_stopped_it_finishes_what_is_in_hand_and_no_more():
-    crew = Crew(slots=3)
+    pool = FakePool(slots=3)
     committed: list[Outcome] = []
 
     def commit(outcome: Outcome) -> None:
@@ -174,27 +173,27 @@ def test_stopped_it_finishes_what_is_in_hand_and_no_more():
         if not manager.stopping:
             manager.stop()
 
-    manager = Manager(crew, [job(name) for name in "abcdef"], commit)
-    tally = manager.run()
+    manager = Manager(pool, [job(name) for name in "abcdef"], commit)
+    counts = manager.run()
     assert [one.job.key for one in committed] == ["a", "b"]  # c had been given, and nobody had begun it
-    assert (tally.done, tally.left) == (2, 4)
-    assert not crew.aborted
+    assert (counts.done, counts.left) == (2, 4)
+    assert not pool.aborted
     manager.stop()
-    assert crew.aborted
+    assert pool.aborted
 
 
 def test_the_summary_says_all_that_happened():
-    tally = RunCounts(files=6, skipped=1, failed_before=1, left=1, seconds=10.0)
-    tally.add(done(job("a")))
-    tally.add(failed(job("night/b.mp4"), "damaged"))
-    text = "\n".join(lines(tally))
+    counts = RunCounts(files=6, skipped=1, failed_before=1, left=1, seconds=10.0)
+    counts.add(done(job("a")))
+    counts.add(failed(job("night/b.mp4"), "damaged"))
+    text = "\n".join(lines(counts))
     assert "done          1 files   2.0 s of video in 10.0 s, 0.2 times real time; 10 frames, 3 objects" in text
     assert "failed        1 files   damaged 1" in text
-    assert "skipped       1 files   had been done before" in text
+    assert "skipped       1 files   already done" in text
     assert "1 files   before; --retry-failed" in text
     assert "left          1 files" in text
     assert "night/b.mp4: damaged: damaged: no luck" in text
-    told = report(tally, 1)
+    told = report(counts, 1)
     assert told["failures"] == [
         {"file": "night/b.mp4", "cause_kind": "damaged", "cause": "damaged: no luck", "attempts": 1}
     ]
@@ -202,20 +201,20 @@ def test_the_summary_says_all_that_happened():
 
 
 def test_frames_that_failed_in_a_file_that_is_done_are_told():
-    tally = RunCounts(files=1)
-    tally.add(done(job("a"), facts={"failed_frames": 2}))
-    assert tally.exit_code == 1
-    assert any("in files that are done: 2" in text for text in lines(tally))
+    counts = RunCounts(files=1)
+    counts.add(done(job("a"), facts={"failed_frames": 2}))
+    assert counts.exit_code == 1
+    assert any("in done files: 2" in text for text in lines(counts))
 
 
 def test_damaged_frames_in_files_that_are_done_are_reported_and_no_failure():
-    tally = RunCounts(files=3)
+    counts = RunCounts(files=3)
     for name, damaged in (("a", 1), ("b", 1002), ("c", 0)):
-        tally.add(done(job(name), facts={"damaged_frames": damaged}))
-    tally.add(failed(job("d"), "damaged"))
-    assert tally.exit_code == 1
-    assert "damaged frames: 1,003, in 2 of the files that are done; --strict fails such files" in lines(tally)
-    told = report(tally, 1)
+        counts.add(done(job(name), facts={"damaged_frames": damaged}))
+    counts.add(failed(job("d"), "damaged"))
+    assert counts.exit_code == 1
+    assert "damaged frames: 1,003, in 2 done files; --strict fails these files" in lines(counts)
+    told = report(counts, 1)
     assert (told["damaged_files"], told["damaged_frames"]) == (2, 1003)
     clean = RunCounts(files=1)
     clean.add(done(job("a"), facts={"damaged_frames": 4}))
@@ -251,14 +250,14 @@ def clock(monkeypatch):
     return made
 
 
-class Halfway(Crew):
+class Halfway(FakePool):
     """Workers that are half through whatever they have; the file that was given last ends first."""
 
     def wait(self, timeout_s: float) -> list[Outcome | WorkerDied]:
         return [done(self.in_hand.pop()[0])]
 
     def workers(self) -> list[WorkerState]:
-        doing = [(Doing(job.key, job.key, 5, 0.5),) for job, _ in self.in_hand]
+        doing = [(FileProgress(job.key, job.key, 5, 0.5),) for job, _ in self.in_hand]
         return [WorkerState("cpu worker 1", 0, one, True) for one in (*doing, ())]
 
 
@@ -269,13 +268,13 @@ def test_the_time_left_goes_by_bytes_and_knows_the_file_that_takes_longest(clock
         looks.append((manager.share, manager.left_s, line(manager)))
         clock.now_s += 10.0
 
-    crew = Halfway(slots=3)
+    pool = Halfway(slots=3)
     jobs = [job("large", 800), job("b", 100), job("c", 100)]
-    tally = Manager(crew, jobs, lambda outcome: None, look=look).run()
-    assert tally.seconds == 30.0
+    counts = Manager(pool, jobs, lambda outcome: None, on_progress=look).run()
+    assert counts.seconds == 30.0
     # c is done, half of b and of the large one: 100 + 50 + 400 bytes, in no time
     assert looks[0][:2] == (pytest.approx(0.55), None)
-    assert looks[0][2] == "1 of 3 files, time left not known yet"
+    assert looks[0][2] == "1 of 3 files, time left unknown"
     # 10 s later b is done: 600 bytes at 60 a second, and 400 are left
     assert looks[1][:2] == (pytest.approx(0.6), pytest.approx(400 / 60))
     assert looks[1][2] == "2 of 3 files, 4.0 s of video, 0.4 times real time, about 6.7 s left"
@@ -288,7 +287,7 @@ def test_the_last_large_file_is_one_workers_work(clock):
 
     lefts: list[float | None] = []
     jobs = [job("large", 800), *(job(name, 50) for name in "abcd")]
-    Manager(Halfway(slots=3), jobs, lambda outcome: None, look=look).run()
+    Manager(Halfway(slots=3), jobs, lambda outcome: None, on_progress=look).run()
     # after 5 s two are done, and half of a third and of the large one: 525 bytes of 1000. What is left is 475, of which
     # 400 are one worker's, which has half of what two workers do
     assert lefts[1] == pytest.approx(400 * 2 / (525 / 5))
@@ -299,27 +298,27 @@ def test_the_last_large_file_is_one_workers_work(clock):
     [(0.01, 3.0, 297.0), (0.0099, 3.0, None), (0.5, 2.99, None), (0.5, 10.0, 10.0), (1.0, 10.0, 0.0)],
 )
 def test_the_time_left_is_known_after_a_hundredth_and_three_seconds(clock, share, elapsed_s, left_s):
-    crew = Crew()
-    manager = Manager(crew, [job("a", 1000)], lambda outcome: None)
+    pool = FakePool()
+    manager = Manager(pool, [job("a", 1000)], lambda outcome: None)
     assert (manager.elapsed_s, manager.left_s) == (0.0, None)
-    crew.workers = lambda: [WorkerState("cpu worker 1", 0, (Doing("a", "a", 1, share),), True)]  # type: ignore[method-assign]
+    pool.workers = lambda: [WorkerState("cpu worker 1", 0, (FileProgress("a", "a", 1, share),), True)]  # type: ignore[method-assign]
     manager._give()
     manager._show()
     clock.now_s += elapsed_s
     assert manager.elapsed_s == pytest.approx(elapsed_s)
     assert manager.share == pytest.approx(share)
     assert manager.left_s == (None if left_s is None else pytest.approx(left_s))
-    assert Manager(crew, [], lambda outcome: None).share == 1.0
+    assert Manager(pool, [], lambda outcome: None).share == 1.0
 
 
 def test_it_looks_twice_a_second_and_time_counts_from_the_first_worker_that_is_ready(clock):
-    crew, looks = Crew(), []
+    pool, looks = FakePool(), []
     ready = False
-    crew.workers = lambda: [  # type: ignore[method-assign]
+    pool.workers = lambda: [  # type: ignore[method-assign]
         WorkerState("cpu worker 1", 0, (), False),
         WorkerState("cpu worker 2", 0, (), ready),
     ]
-    manager = Manager(crew, [], lambda outcome: None, look=lambda manager: looks.append(clock.now_s))
+    manager = Manager(pool, [], lambda outcome: None, on_progress=lambda manager: looks.append(clock.now_s))
     for now_s in (7.0, 7.25, 7.5, 7.75, 7.875, 8.0, 8.25):
         clock.now_s, ready = now_s, now_s >= 7.75
         manager._show()
@@ -328,7 +327,11 @@ def test_it_looks_twice_a_second_and_time_counts_from_the_first_worker_that_is_r
 
 
 def test_a_workers_line():
-    doing = (Doing("k1", "gate.mp4", 40, 0.42), Doing("k2", "hall.mp4", 0, 0.0), Doing("k3", "yard.mp4", 0, 0.0))
+    doing = (
+        FileProgress("k1", "gate.mp4", 40, 0.42),
+        FileProgress("k2", "hall.mp4", 0, 0.0),
+        FileProgress("k3", "yard.mp4", 0, 0.0),
+    )
     assert worker_line(WorkerState("cuda:0 worker 2", 12, doing, True)) == (
         "cuda:0 worker 2: 12 done, now gate.mp4 42%, hall.mp4 0% and 1 more"
     )

@@ -1,4 +1,4 @@
-"""How much of a video was looked at: what was read of it, whatever its header says, and whichever pictures it gave."""
+"""How much of a video was processed: the part that was read, not what the header promises."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +16,7 @@ ALL = [{}, {"every": 5}, {"every": 50}, {"fps": 0.5}, {"keyframes": True}]
 
 
 def looked(path: Path, **options) -> float:
-    """Seconds that a source says, after all its pictures or the error that comes instead of the last."""
+    """Seconds that a source says, after all its frames or the error that comes instead of the last."""
     source = MeasuredSource(uri=str(path), **options)
     source.context = Context("a", Device("cpu"))
     with suppress(SourceError):
@@ -25,14 +25,14 @@ def looked(path: Path, **options) -> float:
 
 
 def encoded(path: Path, codec: str = "libx264") -> Path:
-    """Eight seconds, 25 pictures a second, a keyframe each second, with B pictures."""
+    """Eight seconds, 25 frames a second, a keyframe each second, with B frames."""
     with av.open(str(path), "w") as output:
         options = {"x264-params": "log-level=none"} if codec == "libx264" else {}
         stream = output.add_stream(codec, rate=25, options={"g": "25", "bf": "2", **options})
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
         for index in range(200):
-            picture = np.full((48, 64, 3), index % 256, np.uint8)
-            output.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+            pixels = np.full((48, 64, 3), index % 256, np.uint8)
+            output.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
         output.mux(stream.encode())
     return path
 
@@ -57,7 +57,7 @@ def whole(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("options", ALL)
 @pytest.mark.parametrize("ending", ["mp4", "mkv", "ts", "avi", "h264"])
-def test_it_is_the_span_that_was_gone_through_and_not_the_number_of_pictures(whole, tmp_path, ending, options):
+def test_it_is_the_span_that_was_gone_through_and_not_the_number_of_frames(whole, tmp_path, ending, options):
     if ending == "avi":
         video = encoded(tmp_path / "a.avi", "mpeg4")
     else:
@@ -74,7 +74,7 @@ def test_it_is_the_span_that_was_gone_through_and_not_the_number_of_pictures(who
 def test_it_is_of_the_part_that_was_asked_for(whole, tmp_path, ending, options, start, end, seconds):
     video = whole if ending == "mp4" else copied(whole, tmp_path / f"a.{ending}")
     if ending == "h264" and end == 2.05:
-        seconds = 2.08  # pictures are counted there
+        seconds = 2.08  # frames are counted there
     assert looked(video, start=start, end=end, **options) == pytest.approx(seconds)
 
 
@@ -89,7 +89,7 @@ def test_of_a_file_that_was_cut_it_is_what_could_be_read(whole, tmp_path, option
     assert looked(video, **options) == pytest.approx(max(times) + 0.04)
 
 
-def test_a_picture_counts_for_as_long_as_it_is_shown(whole, tmp_path):
+def test_a_frame_counts_for_as_long_as_it_is_shown(whole, tmp_path):
     assert looked(copied(whole, tmp_path / "slow.mp4", slower=3), every=7) == pytest.approx(24.0)
 
 

@@ -15,18 +15,17 @@ from typing import Any
 import psutil
 import pytest
 
-from streamkit.batch import ray_cluster, ray_worker
+import streamkit
+from streamkit.batch import ray_cluster, ray_worker_pool
 from streamkit.batch.inputs import find
 from streamkit.batch.job import BatchJob, BatchSettings, FrameSelection
-from streamkit.batch.local_worker_pool import LocalWorkerPool
-from streamkit.batch.manager import Manager
+from streamkit.batch.manager import Manager, RunCounts
 from streamkit.batch.pipeline import config_for
 from streamkit.batch.ray_cluster import join, room
 from streamkit.batch.ray_worker_pool import RayWorkerPool
-from streamkit.batch.summary import RunCounts
 from streamkit.batch.tables import comparable
 from streamkit.batch.work import opened
-from streamkit.batch.worker_pool import WorkerDied
+from streamkit.batch.worker_pool import LocalWorkerPool, WorkerDied
 from streamkit.core.errors import ConfigError, DeviceError, MissingPackage
 from streamkit.runtime.multiprocess.children import ParentConnection
 
@@ -66,11 +65,11 @@ def settings_of(place: Path, out: Path, look: FrameSelection | None = None) -> B
 
 
 def run(
-    settings: BatchSettings, videos: Path, crew: Any, look: Callable[[Manager], None] = lambda manager: None
+    settings: BatchSettings, videos: Path, pool: Any, look: Callable[[Manager], None] = lambda manager: None
 ) -> RunCounts:
     """A whole run, as the command does it."""
     with opened(config_for(settings), settings, find([str(videos)])) as work:
-        return Manager(crew, work.jobs, work.commit, look=look).run()
+        return Manager(pool, work.jobs, work.commit, on_progress=look).run()
 
 
 def same(one: Path, other: Path) -> bool:
@@ -93,8 +92,8 @@ def at_home(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data set of one worker on this machine."""
     out = tmp_path_factory.mktemp("home") / "out"
     settings = settings_of(place, out)
-    tally = run(settings, place / "videos", LocalWorkerPool(settings, ["cpu"], cores=1))
-    assert (tally.done, tally.failed) == (6, 1)
+    counts = run(settings, place / "videos", LocalWorkerPool(settings, ["cpu"], cores=1))
+    assert (counts.done, counts.failed) == (6, 1)
     return out
 
 
@@ -129,43 +128,43 @@ def test_a_worker_and_a_node_are_lost_and_another_joins(ray_nodes, place, at_hom
     settings, lost = settings_of(place, tmp_path / "out"), []
 
     def harm(manager: Manager) -> None:
-        if not lost and manager.tally.done >= 1 and (workers := ray_nodes.workers("a")):
+        if not lost and manager.counts.done >= 1 and (workers := ray_nodes.workers("a")):
             lost.append(workers[0].pid)
             workers[0].kill()
-        ready = [hand for hand in crew.hands if hand.ready]
-        busy = ready and all(hand.jobs for hand in ready)  # or nobody would notice
+        ready = [worker for worker in pool.pooled if worker.ready]
+        busy = ready and all(worker.jobs for worker in ready)  # or nobody would notice
         if len(lost) == 1 and busy and ray_nodes.workers("b"):
             lost.append("b")
             ray_nodes.lose("b")
             ray_nodes.add("b", core=1)
 
     said: list[str] = []
-    crew = RayWorkerPool(settings, ray_nodes.address, say=said.append)
-    tally = run(settings, place / "videos", crew, harm)
+    pool = RayWorkerPool(settings, ray_nodes.address, say=said.append)
+    counts = run(settings, place / "videos", pool, harm)
     assert len(lost) == 2
-    assert (tally.done, tally.failed) == (6, 1)
-    died = " and ".join(sorted(tally.workers_lost))
+    assert (counts.done, counts.failed) == (6, 1)
+    died = " and ".join(sorted(counts.workers_lost))
     assert re.fullmatch(
         r"the worker on \S+ (cannot be reached|is lost) .* and the worker on \S+ was killed or crashed", died
     )
-    assert sorted(said) == [f"{how}; another takes its place" for how in sorted(tally.workers_lost)]
+    assert sorted(said) == [f"{how}; a new worker replaces it" for how in sorted(counts.workers_lost)]
     assert same(at_home, tmp_path / "out")
 
 
 def test_a_cluster_that_is_not_there(batch, tmp_path):
     done = batch(tmp_path / "out", "--ray", "127.0.0.1:9")
     assert done.returncode == 2
-    assert re.search(r"^--ray 127.0.0.1:9: nothing answers \S.*: Connection refused\n\Z", done.stderr, re.MULTILINE)
+    assert re.search(r"^--ray 127.0.0.1:9: no server answers \S.*: Connection refused\n\Z", done.stderr, re.MULTILINE)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
     ("address", "told"),
     [
-        ("nowhere.invalid:6379", "nothing answers .*: Name or service not known"),
-        ("ray://127.0.0.1:10001", "name the cluster's head as host:port"),
+        ("nowhere.invalid:6379", "no server answers .*: Name or service not known"),
+        ("ray://127.0.0.1:10001", "give the cluster's head as host:port"),
         ("head", "Invalid address format: head"),
-        ("127.0.0.1:99999", "nothing answers "),
+        ("127.0.0.1:99999", "no server answers "),
     ],
 )
 def test_addresses_that_are_none(tmp_path, address, told):
@@ -194,7 +193,7 @@ def test_something_else_answers(tmp_path, monkeypatch):
     monkeypatch.setattr(ray_cluster, "_ANSWER_S", 1.0)
     with socket.create_server(("", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(ConfigError, match=f"--ray {address}: what is at .* does not answer as a Ray cluster"):
+        with pytest.raises(ConfigError, match=f"--ray {address}: the server at .* does not answer as a Ray cluster"):
             join(address, tmp_path)
 
 
@@ -205,45 +204,45 @@ def test_a_gpu_is_asked_for_and_no_node_has_one(ray_nodes, place, tmp_path):
 
 def test_workers_are_asked_for_as_there_are_files(ray_nodes, place, tmp_path):
     settings = settings_of(place, tmp_path / "out")
-    crew = RayWorkerPool(settings, ray_nodes.address)
+    pool = RayWorkerPool(settings, ray_nodes.address)
     try:
         most = []
-        tally = run(settings, place / "videos" / "broken.mp4", crew, lambda manager: most.append(len(crew.workers())))
-        assert tally.failed == 1
+        counts = run(settings, place / "videos" / "broken.mp4", pool, lambda manager: most.append(len(pool.workers())))
+        assert counts.failed == 1
         assert max(most) == 1
-        assert crew.slots == 4  # of two workers, each a file in work and one that is opened next
+        assert pool.slots == 4  # of two workers, each a file in work and one that is opened next
     finally:
-        crew.close()
+        pool.close()
 
 
 def test_a_node_with_another_version_or_another_folder_says_so(place, tmp_path, monkeypatch):
     settings = settings_of(place, tmp_path)
     link = ParentConnection.__new__(ParentConnection)  # nothing is said on it
     with pytest.raises(ConfigError, match=r"streamkit is .* there, and 0\.0 where"):
-        ray_worker._life(link, tmp_path / "mark", "0.0", settings, "cpu", 1, 1, (0, 1))
-    monkeypatch.setattr(ray_worker, "_SEEN_WITHIN_S", 0.1)
+        ray_worker_pool._run(link, tmp_path / "mark", "0.0", settings, "cpu", 1, 1, (0, 1))
+    monkeypatch.setattr(ray_worker_pool, "_VISIBLE_WITHIN_S", 0.1)
     with pytest.raises(ConfigError, match="on a file system that all nodes share"):
-        ray_worker._life(link, tmp_path / "mark", ray_worker.streamkit.__version__, settings, "cpu", 1, 1, (0, 1))
+        ray_worker_pool._run(link, tmp_path / "mark", streamkit.__version__, settings, "cpu", 1, 1, (0, 1))
 
 
 @pytest.fixture
-def crew(ray_nodes, place, tmp_path) -> Iterator[RayWorkerPool]:
-    """A crew of one worker at most, that has begun, and whose messages are kept in `said`."""
+def pool(ray_nodes, place, tmp_path) -> Iterator[RayWorkerPool]:
+    """A pool of one worker at most, that has begun, and whose messages are kept in `said`."""
     (tmp_path / "out").mkdir()
     said: list[str] = []
-    crew = RayWorkerPool(settings_of(place, tmp_path / "out"), ray_nodes.address, workers=1, say=said.append)
-    crew.said = said
-    crew.start()
-    yield crew
-    crew.close()
+    pool = RayWorkerPool(settings_of(place, tmp_path / "out"), ray_nodes.address, workers=1, say=said.append)
+    pool.said = said
+    pool.start()
+    yield pool
+    pool.close()
 
 
-def await_(crew: RayWorkerPool, what: Callable[[], bool]) -> list[Any]:
+def await_(pool: RayWorkerPool, what: Callable[[], bool]) -> list[Any]:
     """Go on until something is so; what came to an end meanwhile."""
     found, until = [], time.monotonic() + 60
     while not what():
         assert time.monotonic() < until
-        found += crew.wait(0.5)
+        found += pool.wait(0.5)
     return found
 
 
@@ -251,43 +250,43 @@ def jobs(place: Path) -> list[BatchJob]:
     return [BatchJob(file, file.name) for file in find([str(place / "videos")])]
 
 
-def unfit(crew: RayWorkerPool) -> None:
+def unfit(pool: RayWorkerPool) -> None:
     """From now on nodes have another version, as it seems; another folder comes to the same, a little later."""
-    mark, _, *rest = crew._args
-    crew._args = mark, "0.0", *rest
+    mark, _, *rest = pool._args
+    pool._args = mark, "0.0", *rest
 
 
-def test_nodes_of_which_none_is_fit_end_the_run(crew, place):
-    unfit(crew)
-    crew.give(jobs(place)[0])
+def test_nodes_of_which_none_is_fit_end_the_run(pool, place):
+    unfit(pool)
+    pool.give(jobs(place)[0])
     with pytest.raises(ConfigError, match=r"on \S+: streamkit is \S+ there, and 0\.0 where the run was started"):
-        await_(crew, lambda: False)
+        await_(pool, lambda: False)
 
 
-def test_a_node_that_is_not_fit_is_left_out_where_others_work(crew, place):
+def test_a_node_that_is_not_fit_is_left_out_where_others_work(pool, place):
     first, *more = jobs(place)
-    crew.give(first)
-    await_(crew, lambda: any(worker.ready for worker in crew.workers()))
-    unfit(crew)
-    crew._asked = crew._wanted = 2
+    pool.give(first)
+    await_(pool, lambda: any(worker.ready for worker in pool.workers()))
+    unfit(pool)
+    pool._asked = pool._wanted = 2
     for job in more:
-        crew.give(job)
-    assert len(crew.workers()) == 2
-    await_(crew, lambda: len(crew.workers()) == 1)
-    assert [text for text in crew.said if text.endswith("where the run was started; the others go on without it")]
-    assert crew.workers()[0].ready
+        pool.give(job)
+    assert len(pool.workers()) == 2
+    await_(pool, lambda: len(pool.workers()) == 1)
+    assert [text for text in pool.said if text.endswith("where the run was started; the run continues without it")]
+    assert pool.workers()[0].ready
 
 
-def test_a_worker_that_is_frozen_is_ended(crew, ray_nodes, place):
-    crew._timeout_s = 3.0
-    crew.give(jobs(place)[0])
-    await_(crew, lambda: any(worker.ready for worker in crew.workers()))
+def test_a_worker_that_is_frozen_is_ended(pool, ray_nodes, place):
+    pool._timeout_s = 3.0
+    pool.give(jobs(place)[0])
+    await_(pool, lambda: any(worker.ready for worker in pool.workers()))
     (process,) = ray_nodes.workers("a") + ray_nodes.workers("b")
     process.suspend()
-    crew.give(jobs(place)[1])
-    found = await_(crew, lambda: len(crew.said) > 0)
+    pool.give(jobs(place)[1])
+    found = await_(pool, lambda: len(pool.said) > 0)
     assert any(isinstance(one, WorkerDied) and one.kind == "timeout" for one in found)
-    await_(crew, lambda: any(worker.ready for worker in crew.workers()))  # another took its place
+    await_(pool, lambda: any(worker.ready for worker in pool.workers()))  # another took its place
     process.wait(20)  # Ray has seen to it
 
 

@@ -11,7 +11,7 @@ import pyarrow.dataset
 import pytest
 from support.made import PLAIN, graph_of, settings
 
-from streamkit.batch import dryrun, fetch
+from streamkit.batch import dryrun, remote
 from streamkit.batch.dryrun import dry_run
 from streamkit.batch.identity import file_key
 from streamkit.batch.inputs import find
@@ -151,14 +151,14 @@ def test_files_are_copied_whole_whether_the_server_tells_their_size_or_not(web, 
     for pattern in ("d1/b.mp4", "d1/b*.mp4"):
         (file,) = find([f"{web.address}/v/{pattern}"])
         assert file.size == (len(SAMPLE) if tells else None)
-        with fetch.local(file, tmp_path) as path:
+        with remote.local(file, tmp_path) as path:
             assert path.read_bytes() == SAMPLE
 
 
 def test_a_file_that_has_changed_is_told_where_its_size_was_known(web, tmp_path):
     (file,) = find([f"{web.address}/v/d1/b*.mp4"])
     web.files["/v/d1/b.mp4"] = b"shorter"
-    with pytest.raises(SourceError, match="has 7 bytes, and had 459,039 when"), fetch.local(file, tmp_path):
+    with pytest.raises(SourceError, match="has 7 bytes, and had 459,039 when"), remote.local(file, tmp_path):
         pass
 
 
@@ -194,7 +194,7 @@ def test_a_file_that_is_listed_and_not_there_fails_alone(web, tmp_path):
     web.refuses = {"/v/d1/a.mp4"}
     gone, there, _ = find([f"{web.address}/v/**/*.mp4"])
     assert (gone.size, there.size) == (None, len(SAMPLE))
-    with pytest.raises(SourceError, match="there is no such bucket, folder or file"), fetch.local(gone, tmp_path):
+    with pytest.raises(SourceError, match="there is no such bucket, folder or file"), remote.local(gone, tmp_path):
         pass
 
 
@@ -216,5 +216,5 @@ def test_a_dry_run_says_what_it_cannot_know(web, tmp_path, monkeypatch):
     web.tells, said = False, list[str]()
     made = settings(tmp_path / "set", PLAIN)
     assert dry_run(config_for(made, "cpu"), made, find([f"{web.address}/v/**/*.mp4"]), said.append) == 0
-    assert said[1].endswith("2 of them do not say how long they are; of 2 of them the size is not known")
-    assert said[2] == "  not known      2 files   their server gives no part of them alone"
+    assert said[1].endswith("2 of them have no known duration; 2 of them have no known size")
+    assert said[2] == "  unknown        2 files   their server cannot send a part of a file"

@@ -3,13 +3,16 @@
 import json
 import os
 import threading
+from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
 
 import psutil
 import pyarrow.parquet as pq
 import pytest
 from support.small_clips import clip, job, with_a_gap
 
+from streamkit.batch import worker as worker_module
 from streamkit.batch.inputs import find
 from streamkit.batch.job import BatchSettings, FrameSelection, Outcome
 from streamkit.batch.pipeline import graph_for
@@ -109,7 +112,7 @@ def test_one_pipeline_does_all_files_and_says_how_each_went(settings, work, root
     assert (missing.status, missing.cause_kind, missing.again) == ("failed", "missing", False)
     assert "there is no such file" in missing.cause
     assert (text.status, text.again) == ("failed", False)
-    assert worker.doing() == []
+    assert worker.progress() == []
 
 
 def test_what_the_decoder_concealed_stands_in_the_files_row(settings, work, root, tmp_path):
@@ -284,3 +287,65 @@ def test_memory_is_flat_over_2000_files(settings, work, tmp_path):
             rss.append(process.memory_info().rss >> 20)
     print("MiB after each 100 files:", *rss)
     assert rss[-1] - rss[2] < 10
+
+
+DONE = ("do", "read", "outcome")
+
+
+@pytest.mark.parametrize(
+    ("orders", "worker", "steps"),
+    [
+        (["end"], {}, ["ready", "close"]),
+        (["end"], {"hangs": True}, ["ready", "close", "end at once"]),
+        (["now"], {}, ["ready", "end at once"]),
+        (["job a", "job b", "end"], {}, ["ready", *(f"{step} {name}" for name in "ab" for step in DONE), "close"]),
+        (["job a"], {"over": True}, ["ready", "do a", "read a", "leaving", "outcome a", "end at once"]),
+        (["job a", "end"], {"over": True, "left": 1}, ["ready", "do a", "read a", "leaving", "outcome a", "close"]),
+        (["job a", "now"], {}, ["ready", *(f"{step} a" for step in DONE), "end at once"]),
+    ],
+)
+def test_what_a_worker_does_on_each_order(settings, monkeypatch, orders, worker, steps):
+    """An order that is missing would be waited for."""
+    done = []
+
+    class Told:
+        say = print
+
+        def send(self, kind, value=None):
+            if kind != "progress":
+                done.append(kind if value is None else f"{kind} {value}")
+
+        def orders(self):
+            for order in orders:
+                kind, _, name = order.partition(" ")
+                yield kind, SimpleNamespace(key=name)
+            pytest.fail("it waits for one more order")
+
+    class Works:
+        over = worker.get("over", False)
+
+        def __init__(self, *given):
+            assert given == (settings, "cpu", 3, 2, Told.say, (1, 4))
+
+        def do(self, job, read):
+            done.append(f"do {job.key}")
+            read()
+            return job.key
+
+        def progress(self):
+            return [None] * worker.get("left", 0)
+
+        def close(self):
+            done.append("close")
+            return not worker.get("hangs", False)
+
+    def end_at_once():
+        done.append("end at once")
+        raise SystemExit
+
+    monkeypatch.setattr(worker_module, "BatchWorker", Works)
+    monkeypatch.setattr(worker_module, "start", lambda name, call: call())
+    monkeypatch.setattr(worker_module, "end_at_once", end_at_once)
+    with suppress(SystemExit):
+        worker_module.work(Told(), settings, "cpu", 3, 2, (1, 4))
+    assert done == steps

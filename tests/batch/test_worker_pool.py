@@ -5,21 +5,15 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 
 import psutil
 import pytest
 from support.small_clips import clip, job
 
-from streamkit.batch import worker_pool
 from streamkit.batch.job import BatchJob, BatchSettings, FrameSelection, Outcome
-from streamkit.batch.local_worker_pool import LocalWorkerPool
-from streamkit.batch.manager import Manager
-from streamkit.batch.summary import RunCounts
-from streamkit.batch.worker_plan import plan_workers
-from streamkit.batch.worker_pool import WorkerPool
+from streamkit.batch.manager import Manager, RunCounts
+from streamkit.batch.worker_pool import LocalWorkerPool, WorkerPool, plan_workers
 from streamkit.core.errors import ConfigError, StreamkitError
 
 PLUGIN = '''
@@ -62,7 +56,6 @@ plugins: [trouble.py]
 stages:
   trouble: {folder: FOLDER}
 """
-DONE = ("do", "read", "outcome")
 
 
 @pytest.fixture
@@ -73,8 +66,8 @@ def settings(tmp_path) -> BatchSettings:
 
 
 @pytest.fixture
-def crews() -> Iterator:
-    """Makes crews; afterwards none of their processes is left."""
+def pools() -> Iterator:
+    """Makes pools; afterwards none of their processes is left."""
     before = set(psutil.Process().children())
     made: list[LocalWorkerPool] = []
 
@@ -85,15 +78,15 @@ def crews() -> Iterator:
     said: list[str] = []
     make.said = said  # type: ignore[attr-defined]
     yield make
-    for crew in made:
-        crew.close()
+    for pool in made:
+        pool.close()
     assert not {one for one in set(psutil.Process().children()) - before if "spawn_main" in " ".join(one.cmdline())}
 
 
-def run(crew: WorkerPool, jobs: list[BatchJob], **options) -> tuple[RunCounts, dict[str, Outcome]]:
+def run(pool: WorkerPool, jobs: list[BatchJob], **options) -> tuple[RunCounts, dict[str, Outcome]]:
     committed: list[Outcome] = []
-    tally = Manager(crew, jobs, committed.append, **options).run()
-    return tally, {one.job.file.name: one for one in committed}
+    counts = Manager(pool, jobs, committed.append, **options).run()
+    return counts, {one.job.file.name: one for one in committed}
 
 
 def records(settings: BatchSettings) -> dict[str, str]:
@@ -104,39 +97,39 @@ def jobs_of(tmp_path: Path, *names: str) -> list[BatchJob]:
     return [job(clip(tmp_path / "v" / f"{name}.mp4"), n) for n, name in enumerate(names)]
 
 
-def test_a_file_that_kills_its_worker_is_found_and_the_worker_replaced(settings, crews, tmp_path):
+def test_a_file_that_kills_its_worker_is_found_and_the_worker_replaced(settings, pools, tmp_path):
     names, threads = ["a", "b", "c", "d", "killer"], threading.active_count()
-    tally, found = run(crews(settings), jobs_of(tmp_path, *names), retries=0)
+    counts, found = run(pools(settings), jobs_of(tmp_path, *names), retries=0)
     assert {name: one.status for name, one in found.items() if one.status == "failed"} == {"killer.mp4": "failed"}
     killer = found["killer.mp4"]
     assert (killer.cause_kind, killer.job.attempt) == ("killed", 2)
-    assert killer.cause == "the worker was killed by SIGKILL, and so it did before"
-    assert tally.workers_lost == {"the worker was killed by SIGKILL": 2}
-    assert crews.said == ["the worker was killed by SIGKILL; another takes its place"] * 2
+    assert killer.cause == "the worker was killed by SIGKILL, also when processed alone"
+    assert counts.workers_lost == {"the worker was killed by SIGKILL": 2}
+    assert pools.said == ["the worker was killed by SIGKILL; a new worker replaces it"] * 2
     assert {name: text.count("\n") for name, text in records(settings).items()} == dict.fromkeys("abcd", 8)
     assert threading.active_count() == threads
 
 
-def test_a_file_at_which_a_worker_died_once_is_done_by_the_next(settings, crews, tmp_path):
-    tally, found = run(crews(settings, 1), jobs_of(tmp_path, "a", "b", "once"), retries=0)
+def test_a_file_at_which_a_worker_died_once_is_done_by_the_next(settings, pools, tmp_path):
+    counts, found = run(pools(settings, 1), jobs_of(tmp_path, "a", "b", "once"), retries=0)
     assert {one.status for one in found.values()} == {"done"}
     assert found["once.mp4"].frames == 8
     assert found["once.mp4"].job.attempt == 2
-    assert tally.workers_lost == {"the worker was killed by SIGKILL": 1}
+    assert counts.workers_lost == {"the worker was killed by SIGKILL": 1}
     assert {name: text.count("\n") for name, text in records(settings).items()} == {"a": 8, "b": 8, "once": 8}
 
 
-def test_a_file_that_hangs_ends_its_worker_alone(settings, crews, tmp_path):
+def test_a_file_that_hangs_ends_its_worker_alone(settings, pools, tmp_path):
     begun = time.monotonic()
-    tally, found = run(crews(settings, timeout_s=2.0), jobs_of(tmp_path, "hangs", "a", "b"), retries=0)
+    counts, found = run(pools(settings, timeout_s=2.0), jobs_of(tmp_path, "hangs", "a", "b"), retries=0)
     assert time.monotonic() - begun < 60
     assert found["hangs.mp4"].cause_kind == "timeout"
     assert "no frame of hangs.mp4 for 2 s" in found["hangs.mp4"].cause
-    assert (tally.done, tally.failed) == (2, 1)
+    assert (counts.done, counts.failed) == (2, 1)
 
 
-def test_a_worker_that_is_killed_from_outside_is_replaced_and_its_file_done(settings, crews, tmp_path):
-    crew = crews(settings, 1)
+def test_a_worker_that_is_killed_from_outside_is_replaced_and_its_file_done(settings, pools, tmp_path):
+    pool = pools(settings, 1)
     killed: list[int] = []
 
     def look(manager: Manager) -> None:
@@ -145,97 +138,38 @@ def test_a_worker_that_is_killed_from_outside_is_replaced_and_its_file_done(sett
             killed.append(child.pid)
             os.kill(child.pid, signal.SIGKILL)
 
-    tally, found = run(crew, jobs_of(tmp_path, "slow", "a"), look=look, retries=0)
+    counts, found = run(pool, jobs_of(tmp_path, "slow", "a"), on_progress=look, retries=0)
     assert killed
     assert {one.status for one in found.values()} == {"done"}
-    assert tally.retries >= 1
+    assert counts.retries >= 1
     assert {name: text.count("\n") for name, text in records(settings).items()} == {"slow": 8, "a": 8}
 
 
-def test_stopped_it_finishes_what_workers_have(settings, crews, tmp_path):
+def test_stopped_it_finishes_what_workers_have(settings, pools, tmp_path):
     def look(manager: Manager) -> None:
         if (tmp_path / "slow").exists() and not manager.stopping:
             manager.stop()
 
-    tally, found = run(crews(settings, 1), jobs_of(tmp_path, "slow", *(f"n{n}" for n in range(9))), look=look)
+    counts, found = run(pools(settings, 1), jobs_of(tmp_path, "slow", *(f"n{n}" for n in range(9))), on_progress=look)
     assert found["slow.mp4"].status == "done"
-    assert tally.left >= 7
-    assert tally.done + tally.left == 10
+    assert counts.left >= 7
+    assert counts.done + counts.left == 10
 
 
-def test_a_pipeline_that_cannot_be_opened_ends_the_run(settings, crews, tmp_path):
+def test_a_pipeline_that_cannot_be_opened_ends_the_run(settings, pools, tmp_path):
     (tmp_path / "trouble.py").write_text(PLUGIN + '    def open(self):\n        raise OSError("no such device")\n')
     one = jobs_of(tmp_path, "a")
-    _, found = run(crews(settings, 1), one)  # a frame stage is opened with its first frame: a file's own failure
+    _, found = run(pools(settings, 1), one)  # a frame stage is opened with its first frame: a file's own failure
     assert found["a.mp4"].cause_kind == "stage"
     settings.pipeline.write_text("stages: {no_such_stage: {}}")
     with pytest.raises(ConfigError, match="no_such_stage"):
-        run(crews(settings, 1), one)
+        run(pools(settings, 1), one)
 
 
-def test_workers_that_die_as_they_open_end_the_run(settings, crews, tmp_path):
+def test_workers_that_die_as_they_open_end_the_run(settings, pools, tmp_path):
     (tmp_path / "trouble.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
-    with pytest.raises(StreamkitError, match=r"keep dying before they .*: .* killed by SIGKILL"):
-        run(crews(settings, 1), jobs_of(tmp_path, "a"))
-
-
-@pytest.mark.parametrize(
-    ("orders", "worker", "steps"),
-    [
-        (["end"], {}, ["ready", "close"]),
-        (["end"], {"hangs": True}, ["ready", "close", "end at once"]),
-        (["now"], {}, ["ready", "end at once"]),
-        (["job a", "job b", "end"], {}, ["ready", *(f"{step} {name}" for name in "ab" for step in DONE), "close"]),
-        (["job a"], {"over": True}, ["ready", "do a", "read a", "leaving", "outcome a", "end at once"]),
-        (["job a", "end"], {"over": True, "left": 1}, ["ready", "do a", "read a", "leaving", "outcome a", "close"]),
-        (["job a", "now"], {}, ["ready", *(f"{step} a" for step in DONE), "end at once"]),
-    ],
-)
-def test_what_a_worker_does_on_each_order(settings, monkeypatch, orders, worker, steps):
-    """An order that is missing would be waited for."""
-    done = []
-
-    class Told:
-        say = print
-
-        def send(self, kind, value=None):
-            if kind != "doing":
-                done.append(kind if value is None else f"{kind} {value}")
-
-        def orders(self):
-            for order in orders:
-                kind, _, name = order.partition(" ")
-                yield kind, SimpleNamespace(key=name)
-            pytest.fail("it waits for one more order")
-
-    class Works:
-        over = worker.get("over", False)
-
-        def __init__(self, *given):
-            assert given == (settings, "cpu", 3, 2, Told.say, (1, 4))
-
-        def do(self, job, read):
-            done.append(f"do {job.key}")
-            read()
-            return job.key
-
-        def doing(self):
-            return [None] * worker.get("left", 0)
-
-        def close(self):
-            done.append("close")
-            return not worker.get("hangs", False)
-
-    def end_at_once():
-        done.append("end at once")
-        raise SystemExit
-
-    monkeypatch.setattr(worker_pool, "BatchWorker", Works)
-    monkeypatch.setattr(worker_pool, "start", lambda name, call: call())
-    monkeypatch.setattr(worker_pool, "end_at_once", end_at_once)
-    with suppress(SystemExit):
-        worker_pool.work(Told(), settings, "cpu", 3, 2, (1, 4))
-    assert done == steps
+    with pytest.raises(StreamkitError, match=r"repeatedly die before they .*: .* killed by SIGKILL"):
+        run(pools(settings, 1), jobs_of(tmp_path, "a"))
 
 
 @pytest.mark.parametrize(
@@ -243,7 +177,7 @@ def test_what_a_worker_does_on_each_order(settings, monkeypatch, orders, worker,
     [(4, None, 100, 4, 1), (4, None, 2, 2, 2), (4, 3, 100, 3, 1), (4, 8, 100, 8, 1), (1, None, 5, 1, 1)],
 )
 def test_a_core_for_each_worker(cores, workers, files, count, each, monkeypatch):
-    monkeypatch.setattr("streamkit.batch.worker_plan.all_cores", lambda: cores)
+    monkeypatch.setattr("streamkit.batch.worker_pool.all_cores", lambda: cores)
     shares = plan_workers("cpu", workers, files, print)
     assert (shares.devices, shares.slots, shares.cores) == (["cpu"] * count, 1, each)
 
@@ -251,7 +185,7 @@ def test_a_core_for_each_worker(cores, workers, files, count, each, monkeypatch)
 def test_three_workers_for_each_gpu(monkeypatch):
     from streamkit.core.data import Device
 
-    monkeypatch.setattr("streamkit.batch.worker_plan.choose", lambda name, say: Device("cuda", int(name[5:] or 0)))
+    monkeypatch.setattr("streamkit.batch.worker_pool.choose", lambda name, say: Device("cuda", int(name[5:] or 0)))
     one = plan_workers("cuda:0", None, 1000, print)
     assert (one.devices, one.slots, one.cores) == (["cuda:0"] * 3, 11, None)
     two = plan_workers(["cuda:0", "cuda:1"], None, 1000, print)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from streamkit.bench.capacity import Attempt, CapacityOptions, Search, capacity, gives_out, largest, used
-from streamkit.bench.trial import Found
+from streamkit.bench.trial import TrialResult
 from streamkit.core.errors import ConfigError, SourceError
 
 GOOD = {"p50_ms": 20.0, "p95_ms": 60.0, "p99_ms": 80.0}
@@ -41,13 +41,13 @@ def search(tmp_path, rates=(25.0, 10.0), **options):
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        (Found(fps=60, latency=GOOD), None),
-        (Found(fps=58.3, latency=GOOD), None),
-        (Found(fps=58.0, latency=GOOD), "fall behind, 60 frames/s are due"),
-        (Found(fps=60, latency=GOOD, dropped=2), "2 frames were dropped"),
-        (Found(fps=60, latency={**GOOD, "p95_ms": 151}), "late, more than 150 ms"),
-        (Found(fps=60), "no frame came through"),
-        (Found(error="no room for a surface"), "no room for a surface"),
+        (TrialResult(fps=60, latency=GOOD), None),
+        (TrialResult(fps=58.3, latency=GOOD), None),
+        (TrialResult(fps=58.0, latency=GOOD), "fall behind, 60 frames/s are due"),
+        (TrialResult(fps=60, latency=GOOD, dropped=2), "2 frames were dropped"),
+        (TrialResult(fps=60, latency={**GOOD, "p95_ms": 151}), "late, more than 150 ms"),
+        (TrialResult(fps=60), "no frame passed the graph"),
+        (TrialResult(error="no room for a surface"), "no room for a surface"),
     ],
 )
 def test_what_keeps_three_streams_of_two_kinds_from_fitting(found, told, tmp_path):
@@ -56,23 +56,28 @@ def test_what_keeps_three_streams_of_two_kinds_from_fitting(found, told, tmp_pat
 
 
 def test_shares_that_could_be_measured_come_in_order():
-    found = Found(
+    found = TrialResult(
         cores_used=6.0, cores_busy=0.9, lock_free=0.3, gpu=0.5, decoder=0.97, device_mb=30, device_total_mb=120
     )
     names = ["decoder", "cores", "interpreter lock", "GPU", "device memory"]
     assert list(used(found, 16)) == names
-    assert used(Found(cores_used=1.0), 2) == {"cores": 0.5}
+    assert used(TrialResult(cores_used=1.0), 2) == {"cores": 0.5}
 
 
 @pytest.mark.parametrize(
     ("trouble", "found", "shares", "told"),
     [
-        ("late", Found(), {"decoder": 0.97, "cores": 0.4}, "decoder"),
-        ("late", Found(stages={"detect.infer": 0.95, "jsonl": 0.1}), {"cores": 0.4}, "the thread of detect.infer"),
-        ("late", Found(stages={"jsonl": 0.1}), {"cores": 0.4}, "latency: nothing"),
-        ("no room", Found(error="no room for a surface of 1920x1080"), {"cores": 0.0}, "device memory"),
-        ("died", Found(error="it died"), {"cores": 0.0}, "it died"),
-        (None, Found(), {"cores": 0.99}, "nothing up to 8 streams"),
+        ("late", TrialResult(), {"decoder": 0.97, "cores": 0.4}, "decoder"),
+        (
+            "late",
+            TrialResult(stages={"detect.infer": 0.95, "jsonl": 0.1}),
+            {"cores": 0.4},
+            "the thread of detect.infer",
+        ),
+        ("late", TrialResult(stages={"jsonl": 0.1}), {"cores": 0.4}, "latency: no measured"),
+        ("no room", TrialResult(error="no room for a surface of 1920x1080"), {"cores": 0.0}, "device memory"),
+        ("died", TrialResult(error="it died"), {"cores": 0.0}, "it died"),
+        (None, TrialResult(), {"cores": 0.99}, "nothing up to 8 streams"),
     ],
 )
 def test_what_gives_out_first(trouble, found, shares, told):
@@ -91,7 +96,7 @@ def test_the_pipeline_that_ships_is_measured_and_its_outputs_left_alone(root, tm
     assert [attempt["streams"] for attempt in answer["attempts"]] == [1, 2]
     assert answer["gives_out"] == "nothing up to 2 streams"
     assert 0 < answer["shares"]["cores"] <= 1.1
-    assert told[-1].startswith("2 streams fit; what gives out first: nothing up to 2 streams")
+    assert told[-1].startswith("2 streams fit; the bottleneck: nothing up to 2 streams")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["answer.json", "samples"]
 
 

@@ -77,7 +77,7 @@ def test_files_go_to_a_folder_and_other_sinks_are_left_out(root, tmp_path):
     assert paths == {"video": str(tmp_path / "video" / "{source}.mp4"), "jsonl": str(tmp_path / "jsonl" / "{source}")}
     assert [graph.nodes[name].inputs for name in ("video", "jsonl")] == [["draw"], ["draw"]]
     assert len(told) == 1
-    assert told[0].startswith("send is left out")
+    assert told[0].startswith("send is removed")
 
 
 def test_a_source_without_a_pace_is_refused(root, tmp_path):

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from streamkit.bench import cpu, graph_cost
-from streamkit.bench.compare import agreement, objects_by_frame
+from streamkit.bench.cpu import agreement, objects_by_frame
+from streamkit.bench.inputs import data_folder
 from streamkit.core.errors import ConfigError
 
 
@@ -74,7 +75,7 @@ def test_growth_compares_the_end_with_the_first_tenth():
 
 def test_missing_data_is_told(tmp_path):
     with pytest.raises(ConfigError, match="--data"):
-        cpu.data_folder(tmp_path)
+        data_folder(tmp_path)
 
 
 def test_a_command_that_fails_is_told_with_what_it_said():
@@ -90,7 +91,7 @@ def test_memory_is_watched_while_real_frames_go_through(test_data, tmp_path):
     assert [json.loads(line)["frame"] for line in out.read_text().splitlines()] == list(range(1_000))
 
 
-@pytest.mark.parametrize("name", list(cpu.BARS))
+@pytest.mark.parametrize("name", list(cpu.THRESHOLDS))
 def test_plain_loop_and_pipeline_find_the_same(name, test_data, tmp_path):
     bench = cpu.CpuBenchmark(test_data, tmp_path, print, frames=20)
     sides = [bench.streamkit_side(name), bench.plain_side(name)]

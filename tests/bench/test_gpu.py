@@ -87,7 +87,7 @@ def test_parts_that_take_too_much_of_the_time_are_left_out(root, tmp_path, monke
     made._parts()
     assert [row.what for row in made.rows] == ["decode", "decode", "preprocess", "infer", "postprocess"]
     assert made.left_out == ["parts alone with batches over 2"]
-    assert "left out: parts alone with batches over 2" in told
+    assert "skipped: parts alone with batches over 2" in told
 
 
 def test_what_there_is_no_time_for_is_left_out_or_stopped(root, tmp_path):
@@ -102,7 +102,7 @@ def test_what_there_is_no_time_for_is_left_out_or_stopped(root, tmp_path):
     made.all()
     assert time.monotonic() - begun_s < 9.0 + 3.0  # what is killed takes a moment to end
     assert made.left_out
-    assert all(f"left out: {one}" in told for one in made.left_out)
+    assert all(f"skipped: {one}" in told for one in made.left_out)
     assert len(kept) == len(made.rows) + len(made.left_out)
     assert [len(one["rows"]) + len(one["left_out"]) for one in kept] == list(range(1, len(kept) + 1))
     assert not (tmp_path / "out").exists() or made.rows[-1].what == "paced"
@@ -118,7 +118,7 @@ def test_a_run_for_which_the_time_is_over_is_stopped_and_its_outputs_are_gone(ro
     made = gpu.GpuBenchmark(options(root), tmp_path, print)
     made.clips = made.options.clips
     made._whole("h264", 2, 3)
-    assert made.left_out == ["whole, h264, 2 sources, batch 3: stopped, the time was over"]
+    assert made.left_out == ["whole, h264, 2 sources, batch 3: stopped at the time limit"]
     assert made.rows == []
     assert not (tmp_path / "out").exists()
     made._last["whole"] = made.options.max_s  # the first of a kind is thought to take as long as one of the whole
@@ -171,7 +171,7 @@ def test_a_record_that_is_missing_is_an_error(root, tmp_path):
     made = gpu.GpuBenchmark(options(root), tmp_path, print)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "s000.jsonl").write_text("{}\n{}\n")
-    found = gpu.trial.Found(frames_in_all=3)
+    found = gpu.trial.TrialResult(frames_in_all=3)
     made._check_records(found)
     assert found.error == "2 records of 3 frames were written"
     assert not (tmp_path / "out").exists()
@@ -207,7 +207,7 @@ def test_without_a_gpu_it_says_what_is_missing(root):
 
         cupy.cuda.runtime.getDeviceCount()
     except Exception:
-        with pytest.raises(DeviceError, match=r"run.py doctor says more"):
+        with pytest.raises(DeviceError, match=r"run.py doctor` shows details"):
             gpu.bench(options(root, device="cuda"), None, print)
         assert Nvml(0).use() == GpuUtilization()
     else:

@@ -47,7 +47,7 @@ def test_a_pipeline_may_end_before_the_network(street, root):
 
 
 def test_more_pictures_than_the_clip_has(street):
-    frames = limits.pictures(street, CPU, 405)
+    frames = limits.first_frames(street, CPU, 405)
     assert [frame.index for frame in frames] == [*range(400), *range(5)]
 
 

@@ -1,11 +1,13 @@
 """The rows of the bench: what is printed, and what is worked out of several."""
 
-from streamkit.bench.table import HEAD, Measurement, a_source, best, binding
-from streamkit.bench.trial import Found
+from streamkit.bench.table import HEAD, Measurement, best, binding, growth_per_source
+from streamkit.bench.trial import TrialResult
 
 
 def found(**changed):
-    return Found(**{"fps": 5000.0, "lock_free": 0.4, "cores_used": 4.0, "host_mb": 900.0, "start_s": 9.5, **changed})
+    return TrialResult(
+        **{"fps": 5000.0, "lock_free": 0.4, "cores_used": 4.0, "host_mb": 900.0, "start_s": 9.5, **changed}
+    )
 
 
 def test_a_row_stands_under_the_head():
@@ -53,6 +55,6 @@ def test_the_best_of_the_rows_that_fit():
 def test_memory_for_each_further_source():
     rows = [Measurement("whole", 1.0, "hevc", n, 64, found=found(device_mb=2000.0 + 75 * n)) for n in (1, 14, 32)]
     rows.append(Measurement("whole", 1.0, "hevc", 64, 64, found=found(error="failed")))
-    assert a_source(rows, "device_mb", what="whole", codec="hevc", batch=64) == 75.0
-    assert a_source(rows[:1], "device_mb") is None
-    assert a_source([Measurement("whole", 1.0, sources=n, found=found()) for n in (1, 2)], "device_mb") is None
+    assert growth_per_source(rows, "device_mb", what="whole", codec="hevc", batch=64) == 75.0
+    assert growth_per_source(rows[:1], "device_mb") is None
+    assert growth_per_source([Measurement("whole", 1.0, sources=n, found=found()) for n in (1, 2)], "device_mb") is None

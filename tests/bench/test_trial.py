@@ -68,7 +68,7 @@ def test_copies_write_to_their_folder(tmp_path):
     ("source", "start_s", "told"),
     [
         ({"uri": "test://?frames=3"}, 30.0, "before it could be measured"),
-        ({"uri": PATTERN, "pace": 0.2}, 0.3, "1 of 1 sources gave no frame within 0.3 s"),
+        ({"uri": PATTERN, "pace": 0.2}, 0.3, "1 of 1 sources delivered no frame within 0.3 s"),
     ],
 )
 def test_a_run_that_cannot_be_measured_says_so(source, start_s, told, tmp_path):

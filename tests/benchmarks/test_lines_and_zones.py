@@ -23,4 +23,4 @@ def test_it_says_what_it_measured(capsys):
     main(12)
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("lines: median ")
-    assert said[-1].endswith("a batch of 64 sources with 30 objects, 10 lines and 10 zones")
+    assert said[-1].endswith("per batch of 64 sources with 30 objects, 10 lines and 10 zones")

@@ -7,12 +7,12 @@ from streamkit.core.data import Device
 def test_every_way_to_look(root):
     rows = {row.way: row for row in selective_decode.rows(str(root / "samples" / "street.mp4"), Device(), rounds=1)}
     whole, keyframes = rows["all"], rows["keyframes"]
-    assert (whole.pictures, whole.decoded, whole.times) == (400, 400, 1.0)
-    assert keyframes.pictures == keyframes.decoded < 40
-    assert rows["every: 25"].pictures == 16
-    assert rows["every: 25"].pictures <= rows["every: 25"].decoded < 400
-    assert rows["a tenth"].pictures == 40
-    assert rows["fps: 1"].pictures == 16
+    assert (whole.frames, whole.decoded, whole.times) == (400, 400, 1.0)
+    assert keyframes.frames == keyframes.decoded < 40
+    assert rows["every: 25"].frames == 16
+    assert rows["every: 25"].frames <= rows["every: 25"].decoded < 400
+    assert rows["a tenth"].frames == 40
+    assert rows["fps: 1"].frames == 16
     assert all(row.seconds > 0 for row in rows.values())
 
 

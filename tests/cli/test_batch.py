@@ -55,8 +55,8 @@ def test_files_become_a_data_set_and_a_table_says_so(run, tmp_path):
 
     again = run(*words)
     assert again.returncode == 1
-    assert "skipped       2 files   had been done before" in again.stderr
-    assert "1 files   before; --retry-failed tries them again" in again.stderr
+    assert "skipped       2 files   already done" in again.stderr
+    assert "1 files   before; --retry-failed retries them" in again.stderr
     (tmp_path / "v" / "text.mp4").unlink()
     clip(tmp_path / "v" / "text.mp4")  # it is another file now, whatever it was
     mended = run(*words, "--retry-failed")
@@ -104,7 +104,7 @@ def test_what_is_no_video_by_its_nature_or_has_no_name_in_utf_8_costs_only_itsel
     assert json.loads(records.read_text().splitlines()[0])["source"] == "caf\\xe9.mp4"
     whole = json.loads((tmp_path / "out" / "coco.json").read_text())
     assert {image["video"] for image in whole["images"]} == {"a.mp4", "caf\\xe9.mp4"}
-    assert "skipped       2 files   had been done before" in run(*words).stderr
+    assert "skipped       2 files   already done" in run(*words).stderr
     looked = run(*words, "--dry-run")
     assert looked.returncode == 1
     assert "pipe.mp4: no_video: this is a named pipe, not a video file" in looked.stderr
@@ -127,10 +127,10 @@ def test_the_videos_that_a_run_has_written_are_not_its_own_input(run):
     assert "done          1 files" in run(*words).stderr
     again = run(*words)
     assert again.returncode == 0
-    assert "1 file in v/out left out: that is this run's own output" in again.stderr
+    assert "1 file in v/out skipped: it is the output folder of this run" in again.stderr
     assert "done          0 files" in again.stderr
     assert "skipped       1 files" in again.stderr
-    assert "would do       1 files" in run(*words, "--dry-run").stderr
+    assert "to do          1 files" in run(*words, "--dry-run").stderr
 
 
 def test_a_dry_run_writes_nothing(run, tmp_path):
@@ -181,10 +181,10 @@ def test_stopped_it_finishes_what_is_in_hand_and_a_second_run_goes_on(run, tmp_p
     assert second.returncode == 2
     assert f"another run writes into out (process {running.pid} on " in second.stderr
     assert running.returncode == 130
-    assert "stopping: the files in hand are finished and no other is begun" in told
+    assert "stopping: files in progress are finished and no new ones are started" in told
     done = len(list((tmp_path / "out" / "files").glob("*-*.parquet")))
     assert done in (1, 2)  # the next one may have been begun
-    assert f"left          {6 - done} files   the same command goes on with them" in told
+    assert f"left          {6 - done} files   run the same command again to process them" in told
     assert not list((tmp_path / "out").rglob("*.part"))
     rest = run("v", "--out", "out", "--workers", "1")
     assert rest.returncode == 0

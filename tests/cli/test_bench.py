@@ -20,7 +20,7 @@ def test_bench_gpu_without_a_gpu_exits_with_2_and_names_the_doctor(root):
         done = run(root, "bench", "gpu")
         assert done.returncode == 2
         assert "device cuda cannot be used: " in done.stderr
-        assert "run.py doctor says more" in done.stderr
+        assert "run.py doctor` shows details" in done.stderr
     else:
         pytest.skip("there is a GPU")
 
@@ -28,11 +28,11 @@ def test_bench_gpu_without_a_gpu_exits_with_2_and_names_the_doctor(root):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["bench", "gpu", "--batches", "8,x"], "write whole numbers from 1"),
-        (["bench", "gpu", "--sources", "0"], "write whole numbers from 1"),
+        (["bench", "gpu", "--batches", "8,x"], "give whole numbers from 1"),
+        (["bench", "gpu", "--sources", "0"], "give whole numbers from 1"),
         (["bench", "gpu", "--device", "cpu", "--clip", "h264=none.mp4", "--model", "demo"], "there is no none.mp4"),
         (["bench", "gpu", "--device", "cpu", "--data", "samples"], "bench needs"),
-        (["bench", "gpu", "--device", "cuda:0,cuda:1"], "bench gpu measures one"),
+        (["bench", "gpu", "--device", "cuda:0,cuda:1"], "only one device is measured"),
         (["capacity", "pipeline.yaml", "--device", "cuda:0,cuda:1"], "capacity measures one device"),
         (["capacity", "nothing.yaml"], "nothing.yaml: there is no such file"),
         (["capacity", "pipeline.yaml", "--set", "stages.detect.min_scor=1"], "min_score"),

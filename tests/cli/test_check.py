@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.batch.dataset_sinks import places
+from streamkit.batch.pipeline import recorded
 from streamkit.cli.check import check
 from streamkit.config.checks.stages import check_networks
 from streamkit.config.graph import build
@@ -39,9 +39,9 @@ def test_a_graph_with_its_networks_and_tests():
 def test_a_network_that_is_not_there_is_told_where_the_pipeline_names_its_card(cards):
     stages = "  one: {stage: detect, model: one}\n  b:\n    stage: detect\n    model: two\n"
     assert told(f"sources: {{a: 'test://'}}\nstages:\n{stages}", cards) == [
-        f"3:31: one: model card one ({cards}/one.yaml): its file {cards}/one.onnx is not there; put the ONNX file "
+        f"3:31: one: model card one ({cards}/one.yaml): its file {cards}/one.onnx does not exist; put the ONNX file "
         f"there; the card {cards}/one.yaml has no url to fetch it from",
-        f"6:12: b: model card two ({cards}/two.yaml): its file {cards}/two.onnx is not there; fetch it with: "
+        f"6:12: b: model card two ({cards}/two.yaml): its file {cards}/two.onnx does not exist; fetch it with: "
         "run.py models pull two",
     ]
 
@@ -90,5 +90,5 @@ def test_branches_that_meet_again_and_again_are_checked_in_a_moment(tmp_path):
     with pytest.raises(ConfigError, match="encoder: copy takes the source's own packets, without what is drawn"):
         check(config)
     graph = build(read_text("\n".join(lines).replace(", encoder: copy", ""), folder=tmp_path))
-    assert list(places(graph).nodes) == []  # sinks and what only draws
+    assert list(recorded(graph).nodes) == []  # sinks and what only draws
     assert time.process_time() - began < 10

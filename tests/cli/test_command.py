@@ -12,7 +12,7 @@ from support.commands import Here
     ("args", "told"),
     [
         (("chek", "pipeline.yaml"), "No such command 'chek'; did you mean 'check'?"),
-        (("samples/street.mp4",), "samples/street.mp4 is no pipeline; name a YAML in which it stands under sources"),
+        (("samples/street.mp4",), "samples/street.mp4 is not a pipeline; run a YAML that lists it under sources"),
         (("capacity", "pipeline.yaml", "--most", "4"), "; it is now '--max-streams'"),
         (("bench", "gpu", "--behind", "x.yaml"), "; it is now '--extra-stages'"),
         (("batch", "pipeline.yaml", "a.mp4", "--again"), "; it is now '--overwrite'"),

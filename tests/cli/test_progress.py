@@ -98,7 +98,7 @@ def test_plain_lines_have_the_total_where_it_is_known(states, limit, line):
 @pytest.mark.parametrize("text", ["plain", "a [bold]tag[/bold] stays", "[red]"])
 def test_text_is_shown_as_it_is(text, capsys):
     Display().say(text)
-    Display().error(text)
+    Display().say(text)
     assert capsys.readouterr().err == f"{text}\n" * 2
 
 

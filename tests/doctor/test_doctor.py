@@ -10,10 +10,8 @@ import pytest
 
 from streamkit.core.errors import DeviceError
 from streamkit.core.text import install_command
-from streamkit.doctor import finding
-from streamkit.doctor import gpu as doctor_gpu
 from streamkit.doctor import machine as doctor
-from streamkit.doctor.finding import Finding
+from streamkit.doctor.machine import Finding
 from streamkit.runtime.execution import device as runtime_device
 
 ROOT_INSTALL = r"python -m pip install -e '[^']*{}'"
@@ -25,18 +23,12 @@ def told(findings: Iterator[Finding]) -> list[str]:
 
 def versions(monkeypatch: pytest.MonkeyPatch, **known: str | None) -> None:
     """Let packages be of these versions, or missing; `_` stands for `-`."""
-    fake = {name.replace("_", "-"): version for name, version in known.items()}
-
-    def installed(name: str) -> str | None:
-        return fake[name] if name in fake else finding.installed(name)
-
-    for module in (doctor, doctor_gpu):
-        monkeypatch.setattr(module, "installed", installed)
+    fake, real = {name.replace("_", "-"): version for name, version in known.items()}, doctor.installed
+    monkeypatch.setattr(doctor, "installed", lambda name: fake[name] if name in fake else real(name))
 
 
 def machine(monkeypatch: pytest.MonkeyPatch, cuda: tuple[int, int] | None, text: str) -> None:
-    for module in (doctor, doctor_gpu):
-        monkeypatch.setattr(module, "driver", lambda: (cuda, text))
+    monkeypatch.setattr(doctor, "driver", lambda: (cuda, text))
 
 
 # ---------------------------------------------------------------------------------------------------- this machine
@@ -60,7 +52,7 @@ def test_a_broken_thing_is_exit_1_and_counted(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(doctor, "_BASE", ("no-such-package", "numpy"))
     lines: list[str] = []
     assert doctor.examine(lines.append) == 1
-    assert re.match(r"1 broken, \d+ to know of", lines[-1])
+    assert re.match(r"1 broken, \d+ warnings", lines[-1])
 
 
 def test_a_look_that_fails_keeps_the_others_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,8 +116,8 @@ def test_a_missing_package_and_an_old_one_say_what_to_do(monkeypatch: pytest.Mon
     monkeypatch.setattr(doctor, "requirements", lambda: {"av": ">=16,<20", "numpy": ">=2,<3"})
     versions(monkeypatch, av=None, numpy="1.26.4")
     missing, old = told(doctor.packages())
-    assert re.fullmatch(r"fail  av: is not installed; to mend it: " + ROOT_INSTALL.format(""), missing)
-    assert old == "warn  numpy: 1.26.4 is not >=2,<3; to mend it: python -m pip install 'numpy>=2,<3'"
+    assert re.fullmatch(r"fail  av: is not installed; fix: " + ROOT_INSTALL.format(""), missing)
+    assert old == "warn  numpy: 1.26.4 is not >=2,<3; fix: python -m pip install 'numpy>=2,<3'"
 
 
 def test_a_package_that_cannot_be_imported_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,16 +137,14 @@ def test_two_onnx_runtimes_are_refused_with_the_way_out(
     versions(monkeypatch, onnxruntime="1.31.1", onnxruntime_gpu="1.31.1")
     [line] = told(doctor.onnxruntimes())
     way = r"python -m pip uninstall -y onnxruntime onnxruntime-gpu && " + ROOT_INSTALL.format(rf"\[{extra}\]")
-    assert re.fullmatch(
-        r"fail  onnxruntime: .* both installed and overwrite each other's files; to mend it: " + way, line
-    )
+    assert re.fullmatch(r"fail  onnxruntime: .* both installed and overwrite each other's files; fix: " + way, line)
 
 
 def test_no_onnx_runtime_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, None, "")
     versions(monkeypatch, onnxruntime=None, onnxruntime_gpu=None)
     [line] = told(doctor.onnxruntimes())
-    assert re.fullmatch(r"fail  onnxruntime: is not installed; to mend it: " + ROOT_INSTALL.format(r"\[cpu\]"), line)
+    assert re.fullmatch(r"fail  onnxruntime: is not installed; fix: " + ROOT_INSTALL.format(r"\[cpu\]"), line)
 
 
 def test_what_ships_may_be_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
@@ -162,9 +152,9 @@ def test_what_ships_may_be_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: An
 
     monkeypatch.setattr(card, "shipped_models", lambda: tmp_path / "models")
     network, video = told(doctor.demo())
-    assert network.startswith("warn  demo: the network that ships is not in")
-    assert video.startswith("warn  demo: the video that ships is not at")
-    assert network.endswith("to mend it: git checkout -- models samples")
+    assert network.startswith("warn  demo: the demo network is not in")
+    assert video.startswith("warn  demo: the demo video is not at")
+    assert network.endswith("fix: git checkout -- models samples")
 
 
 def test_a_network_that_is_broken_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, root: Any) -> None:
@@ -183,10 +173,10 @@ def test_a_network_that_is_broken_is_a_failure(monkeypatch: pytest.MonkeyPatch, 
 
 def test_an_old_driver_says_which_one_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, (12, 2), "535.104")
-    last = told(doctor_gpu.gpus())[-1]
+    last = told(doctor.gpus())[-1]
     assert last == (
-        "warn  driver: the driver 535.104 goes up to CUDA 12.2, streamkit's packages need 13.0; "
-        "to mend it: install NVIDIA's driver 580 or a newer one"
+        "warn  driver: the driver 535.104 supports CUDA up to 12.2, streamkit's packages need 13.0; "
+        "fix: install NVIDIA driver 580 or newer"
     )
 
 
@@ -197,10 +187,8 @@ def test_a_gpu_that_cannot_be_used_is_broken_only_where_its_packages_are(
     machine(monkeypatch, (13, 0), "580.65")
     versions(monkeypatch, cupy_cuda13x=cupy, PyNvVideoCodec=None)
     monkeypatch.setattr(runtime_device, "gpu_trouble", lambda: "the onnxruntime installed has no CUDA provider; pip x")
-    last = told(doctor_gpu.gpus())[-1]
-    assert last.startswith(
-        f"{level}  GPU: cannot be used: the onnxruntime installed has no CUDA provider; to mend it: "
-    )
+    last = told(doctor.gpus())[-1]
+    assert last.startswith(f"{level}  GPU: cannot be used: the onnxruntime installed has no CUDA provider; fix: ")
     assert re.search(ROOT_INSTALL.format(r"\[gpu\]") + "$", last)
 
 
@@ -221,7 +209,7 @@ def test_a_gpu_s_lines(monkeypatch: pytest.MonkeyPatch) -> None:
         "runtime": (13, 0),
     }
     monkeypatch.setattr(runtime_device, "describe_gpu", lambda index: gpu)
-    monkeypatch.setattr(doctor_gpu, "_work", lambda index, name: iter([Finding("ok", name, "kernels compile")]))
+    monkeypatch.setattr(doctor, "_work", lambda index, name: iter([Finding("ok", name, "kernels compile")]))
     monkeypatch.setattr(nv_caps, "nv_module", lambda: object())
 
     def capabilities(index: int, codec: str, bits: int) -> dict[str, int]:
@@ -233,7 +221,7 @@ def test_a_gpu_s_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(nv_caps, "capabilities", capabilities)
     monkeypatch.setattr(encoders, "check_nvenc", check_nvenc)
-    assert told(doctor_gpu.gpus()) == [
+    assert told(doctor.gpus()) == [
         "ok    cupy-cuda13x: 14.2.0",
         "ok    PyNvVideoCodec: 2.2.4",
         "ok    driver: 580.65, up to CUDA 13.0",
@@ -242,9 +230,9 @@ def test_a_gpu_s_lines(monkeypatch: pytest.MonkeyPatch) -> None:
         "ok    cuda:0: NVDEC decodes h264 8 bit up to 8192x4096 on 7 engines, hevc 8 bit up to 8192x4096 on 7 engines, "
         "hevc 10 bit up to 8192x4096 on 7 engines",
         "ok    cuda:0: NVDEC has no av1 8 bit, av1 10 bit, vp9 8 bit, vp8 8 bit, mpeg4 8 bit: decoded on the CPU and "
-        "copied over",
-        "ok    cuda:0: no NVENC for h264, encoder: auto takes the CPU (the GPU cuda:0 cannot encode h264 (error 2))",
-        "ok    cuda:0: no NVENC for hevc, encoder: auto takes the CPU (the GPU cuda:0 cannot encode hevc (error 2))",
+        "copied to the GPU",
+        "ok    cuda:0: no NVENC for h264, encoder: auto uses the CPU (the GPU cuda:0 cannot encode h264 (error 2))",
+        "ok    cuda:0: no NVENC for hevc, encoder: auto uses the CPU (the GPU cuda:0 cannot encode hevc (error 2))",
     ]
 
 
@@ -252,8 +240,8 @@ def test_no_decoder_package_is_said_with_the_way_out(monkeypatch: pytest.MonkeyP
     from streamkit.media import nv_caps
 
     monkeypatch.setattr(nv_caps, "nv_module", lambda: "PyNvVideoCodec does not load: no driver; pip x")
-    [line] = told(doctor_gpu._decoders(0, "cuda:0"))
+    [line] = told(doctor._decoders(0, "cuda:0"))
     assert line.startswith(
-        "warn  cuda:0: no NVDEC, pictures are decoded on the CPU and copied over: PyNvVideoCodec does"
+        "warn  cuda:0: no NVDEC, frames are decoded on the CPU and copied to the GPU: PyNvVideoCodec does"
     )
     assert line.endswith(install_command("gpu"))

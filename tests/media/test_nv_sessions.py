@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from streamkit.media import nv_sessions
-from streamkit.media.nv_sessions import Kind, NvdecSession, clear, leave, obtain
+from streamkit.media.nv_sessions import NvdecSession, SessionKey, clear, leave, obtain
 
-HD = Kind(0, "h264", 1920, 1080, 420, 8, low_delay=False, parameters=b"sps")
+HD = SessionKey(0, "h264", 1920, 1080, 420, 8, low_delay=False, parameters=b"sps")
 
 
 class Decoder:

@@ -138,7 +138,7 @@ def test_what_the_command_calls_a_card(tmp_path):
 def test_labels_file_that_is_empty(tmp_path):
     write(tmp_path, "\n \n", "names.txt")
     (found,) = problems(tmp_path, GOOD.replace("[car, person]", "names.txt"))
-    assert found == f"5:9: labels file {tmp_path / 'names.txt'} is empty: it must have one class name a line"
+    assert found == f"5:9: labels file {tmp_path / 'names.txt'} is empty: it must have one class name per line"
 
 
 def test_missing_card(tmp_path):
@@ -148,7 +148,7 @@ def test_missing_card(tmp_path):
 
 def test_a_family_of_another_task(tmp_path):
     assert problems(tmp_path, GOOD.replace("task: detect", "task: embed")) == [
-        "2:9: family yolov8 is for task: detect, and the card says embed; the families of embed: embedding"
+        "2:9: family yolov8 is for task: detect, but the card has task: embed; the families of embed: embedding"
     ]
 
 
@@ -266,7 +266,7 @@ def test_key_points_by_a_known_name_and_listed(tmp_path):
         ("keypoints: cocos", "6:12: keypoints must be one of coco, face, got 'cocos'; did you mean 'coco'?"),
         ("keypoints: [a, a]", "6:12: keypoints must be a list of names, each once, got ['a', 'a']"),
         ("keypoints: [a, b]\nskeleton: [[a, c]]", "7:11: skeleton names the point 'c', which keypoints lacks"),
-        ("keypoints: [a, b]\nskeleton: [a, b]", "7:11: skeleton must be a list of pairs of key points such as"),
+        ("keypoints: [a, b]\nskeleton: [a, b]", "7:11: skeleton must be a list of pairs of keypoints such as"),
         ("skeleton: [[a, b]]", "6:11: skeleton names the point 'a', which keypoints lacks"),
     ],
 )

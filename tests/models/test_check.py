@@ -13,7 +13,7 @@ from streamkit.core.errors import ModelError, SourceError
 from streamkit.models import reference
 from streamkit.models.card import Card, find_card, list_cards, load_card
 from streamkit.models.check import check, frames_of
-from streamkit.models.family_names import DETECTORS, POSES
+from streamkit.models.families import FAMILIES
 from streamkit.ops.letterbox import InputSpec
 
 FILES = {
@@ -151,7 +151,8 @@ def test_reference_reads_ssd_and_stops_where_the_network_says(outputs):
 
 
 def test_every_family_that_finds_objects_has_a_plain_reference():
-    assert set(reference.READERS) == {*DETECTORS, *POSES, "yolov8_seg"}
+    found = {name for name, one in FAMILIES.items() if one.task in ("detect", "pose")}
+    assert set(reference.READERS) == found | {"yolov8_seg"}
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -282,3 +283,54 @@ def test_an_image_above_the_limit_is_refused_and_a_large_one_is_scaled_down(tmp_
         frames_of([Path(large)], max_megapixels=0.04)
     assert cv2.imwrite(large, np.full((10, 4096, 3), 90, np.uint8))
     assert frames_of([Path(large)])[0].width == 4096
+
+
+# -------------------------------------------------------------------------------------------------------- vectors
+
+
+@pytest.fixture(scope="module")
+def shown(root):
+    return frames_of([root / "samples" / "street.mp4"], 3)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("name", ["color", "look"])
+def test_shipped_vector_cards_pass(name, device, shown):
+    report = check(load_card(find_card(name)), shown, Device(device))
+    assert report.passed, str(report)
+    assert report.frames == 3
+    assert str(report).endswith("passed")
+    assert ("best class" in str(report)) == (name == "color")
+
+
+@pytest.mark.parametrize("name", ["color", "look"])
+def test_wrong_vectors_are_found(name, shown, monkeypatch):
+    from streamkit.models.families import family
+
+    card = load_card(find_card(name))
+    reads = family(card.family)
+    right = reads.finish
+    monkeypatch.setattr(reads, "finish", lambda vectors: right(np.roll(vectors, 1, axis=1)))
+    report = check(card, shown)
+    assert not report.passed
+    assert report.tensor_max < 0.01
+    assert str(report).endswith("FAILED")
+
+
+def test_a_wrong_tensor_of_a_classifier_is_found(shown, monkeypatch):
+    from streamkit.ops import preprocess as module
+
+    right = module.preprocess
+
+    def brighter(*args, **options):
+        tensor, geometry = right(*args, **options)
+        return tensor + np.float32(2), geometry
+
+    monkeypatch.setattr(module, "preprocess", brighter)
+    assert not check(load_card(find_card("color")), shown).passed
+
+
+def test_labels_that_do_not_fit_a_classifier(shown):
+    card = dataclasses.replace(load_card(find_card("color")), labels=("a",))
+    with pytest.raises(ModelError, match="the label list has 1"):
+        check(card, shown)

@@ -93,7 +93,7 @@ def test_an_input_of_the_wrong_rank(inputs, tmp_path):
 
 def test_pictures_of_a_dtype_nobody_makes(tmp_path):
     path = network(tmp_path / "net.onnx", {"x": (I64, ["n", 3, 8, 8])})
-    with pytest.raises(ModelError, match="takes pictures as int64"):
+    with pytest.raises(ModelError, match="takes images as int64"):
         inspect(path)
 
 
@@ -113,7 +113,7 @@ def test_everything_that_does_not_fit(test_data, tmp_path):
         check_model(card)
     texts = [problem.text for problem in caught.value.problems]
     assert len(texts) == 2
-    assert "input.size says 640 x 416 (width, height), but yolox_nano_dyn.onnx takes 416 x 416" in texts
+    assert "input.size is 640 x 416 (width, height), but yolox_nano_dyn.onnx takes 416 x 416" in texts
     assert any("80 classes" in text and "the label list has 2" in text for text in texts)
     assert all(problem.file == str(card.path) for problem in caught.value.problems)
 
@@ -127,11 +127,11 @@ def test_an_input_that_the_family_does_not_know(test_data, tmp_path):
 
 def test_a_file_that_is_not_there(tmp_path):
     card = card_for(tmp_path / "net.onnx", tmp_path)
-    with pytest.raises(ModelError, match=r"its file .*net.onnx is not there; put the ONNX file there"):
+    with pytest.raises(ModelError, match=r"its file .*net.onnx does not exist; put the ONNX file there"):
         check_model(card)
-    with pytest.raises(ModelError, match=r"is not there; fetch it with: run.py models pull net"):
+    with pytest.raises(ModelError, match=r"does not exist; fetch it with: run.py models pull net"):
         check_model(dataclasses.replace(card, url="https://example.org/x", sha256="0" * 64))
-    with pytest.raises(ModelError, match=r"is not there; Ask\."):
+    with pytest.raises(ModelError, match=r"does not exist; Ask\."):
         check_model(dataclasses.replace(card, note="Ask."))
 
 

@@ -180,8 +180,8 @@ def test_a_place_outside_the_folder_of_the_card_is_refused(file, tmp_path, addre
         pull(card)
     assert str(caught.value) == (
         f"{card.path}:3:7: file names {card.file}, and pull writes only files *.onnx in the card's folder "
-        f"{tmp_path / 'cards'} or below; write a file name such as net.onnx or weights/net.onnx in the card, or fetch "
-        "the file by hand and remove url and sha256"
+        f"{tmp_path / 'cards'} or below; write a file name such as net.onnx or weights/net.onnx in the card, or "
+        "download the file manually and remove url and sha256"
     )
     assert files_in(tmp_path) == ["cards/net.yaml"]
 
@@ -211,14 +211,16 @@ def test_a_folder_of_cards_that_is_a_link_is_no_trouble(tmp_path, address):
     assert pull(load_card(tmp_path / "mine" / "net.yaml")) == tmp_path / "cards" / "net.onnx"
 
 
-TOO_LARGE = "an ONNX file has at most 2 GiB; nothing was kept: name the network itself in url, not an archive or a page"
+TOO_LARGE = (
+    "an ONNX file has at most 2 GiB; nothing was kept: url must be that of the network, not of an archive or page"
+)
 
 
 def test_a_length_above_2_gib_is_refused_before_a_byte_is_written(card, address):
     calls = []
     with pytest.raises(ModelError) as caught:
         pull(replace(card, url=f"{address}/huge"), lambda *now: calls.append(now))
-    assert str(caught.value) == f"{card.path}: its url gives 2,147,483,649 bytes, and {TOO_LARGE}"
+    assert str(caught.value) == f"{card.path}: its url has 2,147,483,649 bytes, and {TOO_LARGE}"
     assert calls == []
     assert list(card.file.parent.iterdir()) == []
 
@@ -230,7 +232,7 @@ def test_a_file_whose_length_is_not_known_is_bounded_as_it_comes(page, card, add
     assert pull(there).read_bytes() == CONTENT
     card.file.unlink()
     monkeypatch.setattr("streamkit.models.pull._MOST", len(CONTENT) - 1)
-    assert fails(there) == f"its url gives more than {len(CONTENT) - 1:,} bytes, and {TOO_LARGE}"
+    assert fails(there) == f"its url has more than {len(CONTENT) - 1:,} bytes, and {TOO_LARGE}"
     assert list(card.file.parent.iterdir()) == []
 
 

@@ -228,13 +228,13 @@ def test_gpu_refuses_what_would_be_silent(stream, test_data, tmp_path):
     card = card_of("yolox-nano", test_data)
     session = Session(card.file, Device("cuda"))
     x = noise(card, 2)["images"]
-    with pytest.raises(ValueError, match="the pictures must be on cuda:0; they are on the host"):
+    with pytest.raises(ValueError, match="the images must be on cuda:0; they are on the host"):
         session.run({"images": x})
     with pytest.raises(ValueError, match="must be C-contiguous"):
         session.run({"images": cupy.asarray(x)[:, :, ::-1]})
     with cupy.cuda.Stream(non_blocking=True), pytest.raises(ValueError, match="belongs to another CUDA stream"):
         session.run({"images": cupy.asarray(x)})
-    with cupy.cuda.Stream.null, pytest.raises(ValueError, match="a CUDA stream of its own"):
+    with cupy.cuda.Stream.null, pytest.raises(ValueError, match="a separate CUDA stream is current"):
         Session(card.file, Device("cuda"))
     with pytest.raises(DeviceError, match="use device: cpu"):
         Session(card.file, Device("cuda"), providers=("cpu",))

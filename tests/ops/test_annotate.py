@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamkit.core.data import Color, Detections, Surface
-from streamkit.ops.annotate import annotate, apart
+from streamkit.ops.annotate import annotate, separate_labels
 from streamkit.ops.glyphs import Atlas
 from streamkit.ops.style import Style, stored
 
@@ -235,29 +235,29 @@ def covered(corner, sizes):
 def test_labels_that_cover_none_stay():
     labels = rects([(10, 10), (100, 10), (10, 24)], [(90, 14)] * 3)
     boxes = rects([(10, 24), (100, 24), (10, 38)], [(50, 50)] * 3)
-    assert apart(labels, boxes, SIZE).tolist() == labels[:, :2].tolist()
-    assert apart(labels[:0], boxes[:0], SIZE).shape == (0, 2)
+    assert separate_labels(labels, boxes, SIZE).tolist() == labels[:, :2].tolist()
+    assert separate_labels(labels[:0], boxes[:0], SIZE).shape == (0, 2)
 
 
 def test_the_first_stays_and_the_next_takes_the_next_free_place():
     """Two objects in one place: the second label goes to the box's right end, or else to the first free place."""
     wide, narrow = rects([(100, 100)], [(200, 80)]), rects([(100, 100)], [(60, 80)])
     two = rects([(100, 86)] * 2, [(80, 14)] * 2)
-    assert apart(two, np.concatenate([wide, wide]), SIZE).tolist() == [[100, 86], [220, 86]]
-    assert apart(two, np.concatenate([narrow, narrow]), SIZE).tolist() == [[100, 86], [100, 100]]
+    assert separate_labels(two, np.concatenate([wide, wide]), SIZE).tolist() == [[100, 86], [220, 86]]
+    assert separate_labels(two, np.concatenate([narrow, narrow]), SIZE).tolist() == [[100, 86], [100, 100]]
 
 
 def test_one_that_covers_none_is_not_moved_by_others_that_do():
     labels = rects([(100, 86), (100, 86), (100, 100)], [(80, 14)] * 3)
     boxes = rects([(100, 100), (100, 100), (100, 114)], [(60, 80)] * 3)
-    corner = apart(labels, boxes, SIZE)
+    corner = separate_labels(labels, boxes, SIZE)
     assert corner[2].tolist() == [100, 100]
     assert not covered(corner, [(80, 14)] * 3).any()
 
 
 def test_where_there_is_no_room_the_least_is_covered():
     labels = rects([(0, 0)] * 2, [(20, 14)] * 2)
-    assert apart(labels, labels, (20, 20))[1].tolist() == [0, 6]
+    assert separate_labels(labels, labels, (20, 20))[1].tolist() == [0, 6]
 
 
 places = st.tuples(st.integers(0, 250), st.integers(10, 120), st.integers(2, 100), st.integers(2, 100))
@@ -269,7 +269,7 @@ def test_labels_stay_even_and_in_the_frame_and_cover_no_more_than_before(found):
     boxes = 2 * rects([p[:2] for p in found], [p[2:] for p in found])
     sizes = np.array([(90, 14)] * len(found))
     wanted = np.clip(boxes[:, :2] - (0, 14), 0, np.array(SIZE) - sizes[0])
-    corner = apart(rects(wanted, sizes), boxes, SIZE)
+    corner = separate_labels(rects(wanted, sizes), boxes, SIZE)
     assert (corner % 2 == 0).all()
     assert (corner >= 0).all()
     assert (corner + sizes <= SIZE).all()

@@ -2,6 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 from support.plain import Plain
 
 from streamkit.rules.debounce import Debounce
@@ -62,7 +63,7 @@ def test_a_clock_that_goes_back_takes_nothing_off_a_cool_down():
 
 
 def test_outside_the_schedule_nothing_is_true():
-    holding = Debounce(schedule=Schedule.parse({"hours": "10:00-12:00"}))
+    holding = Debounce(schedule=TypeAdapter(Schedule).validate_python({"hours": "10:00-12:00"}))
     found = {}
     for hour in range(8, 14):
         what = holding.step("it", hour * 3600, True, MONDAY + timedelta(hours=hour))
@@ -99,7 +100,7 @@ LENGTHS = st.sampled_from([0, 1, 3, 8])
 @given(LENGTHS, LENGTHS, LENGTHS, st.sampled_from([2, 4, float("inf")]), STEPS)
 @example(0, 0, 0, 4, [(1, True, True, True)])
 def test_against_the_whole_history(for_s, clear_s, cooldown_s, gap_s, steps):
-    schedule = Schedule.parse({"hours": "00:00-12:00"})
+    schedule = TypeAdapter(Schedule).validate_python({"hours": "00:00-12:00"})
     holding = Debounce(for_s, clear_s, cooldown_s, schedule, gap_s=gap_s)
     plain = Plain(for_s, clear_s, cooldown_s, gap_s)
     now_s = 0

@@ -110,7 +110,7 @@ def test_other_stages_are_built_anew_and_no_frame_is_lost(tmp_path):
         path.write_text(f"device: cpu\n{SOURCES}{STAGES}  jsonl: {{path: '{tmp_path}/{{source}}.jsonl'}}\n")
         until(lambda: running._running is not first and running._running.ready)
         more("a")
-        assert said == [f"{path}: the stages changed: decoded frames finish, then the pipeline is rebuilt"]
+        assert said == [f"{path}: the stages changed; the pipeline is rebuilt once the decoded frames have drained"]
         done = first.report(0)["sources"]
         assert all(one["frames"] == one["out"] + sum(one["dropped"].values()) for one in done.values())
         assert "frames dropped: run aborted" not in first.counts()
@@ -138,7 +138,7 @@ def test_stages_that_cannot_be_opened_give_way_to_those_before(tmp_path):
 
 @pytest.mark.parametrize(
     ("device", "words"),
-    [("[cpu, cpu]", "got 2 devices; name one, and start a pipeline for each"), ("cuda:99", "device cuda:99 cannot be")],
+    [("[cpu, cpu]", "got 2; name one device"), ("cuda:99", "device cuda:99 cannot be")],
 )
 def test_a_device_that_cannot_be_had_is_refused_before_anything_stops(tmp_path, device, words):
     path = tmp_path / "p.yaml"
@@ -250,7 +250,7 @@ def test_whatever_a_wrong_edit_raises_the_next_one_is_followed(tmp_path, error):
 def test_several_devices_are_refused(tmp_path):
     path = tmp_path / "p.yaml"
     path.write_text(f"device: [cpu, cpu]\n{SOURCES}{STAGES}")
-    with pytest.raises(ConfigError, match=r"--watch follows the YAML in one process, got 2 devices; name one"):
+    with pytest.raises(ConfigError, match=r"--watch supports one device, got 2; name one device"):
         watching(path, lambda: build(read(path, registry=registry())), None, print)
 
 
@@ -285,7 +285,7 @@ def test_an_edited_plugin_is_followed_and_a_broken_one_refused(tmp_path, named):
         more("a")
         plugin.write_text(PLUGIN.format("two"))
         until(lambda: running._running is not first and running._running.ready)
-        assert said[1] == f"{path}: the stages changed: decoded frames finish, then the pipeline is rebuilt"
+        assert said[1] == f"{path}: the stages changed; the pipeline is rebuilt once the decoded frames have drained"
         until(lambda: "is_one" in lines.read_text())  # the first run's file, whole
         more("a")
         second = running._running

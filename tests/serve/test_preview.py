@@ -128,7 +128,7 @@ def test_what_is_clear_on_the_page_is_said(root):
     said = []
     text = f"one: {{stage: draw, {ZONE}}}\n  two: {{stage: draw, from: decode, {ZONE}}}"
     prepare(graph_of(f"sources: {{street: samples/street.mp4}}\nstages:\n  {text}", root), said.append)
-    assert any("the page shows another branch than two: what is hidden there is clear" in line for line in said)
+    assert any("the page shows another branch than two: objects hidden there are visible" in line for line in said)
 
 
 def test_its_id_is_its_own(root):

@@ -3,11 +3,12 @@
 import shutil
 from pathlib import Path
 
-from streamkit.batch.dataset import DataSet, attach
-from streamkit.batch.dataset_commit import commit, open_folder
+from streamkit.batch.dataset import DataSet
 from streamkit.batch.identity import file_key
 from streamkit.batch.job import BatchJob, BatchSettings, FrameSelection, Outcome, VideoFile
+from streamkit.batch.pipeline import attach
 from streamkit.batch.tables import DatasetTables
+from streamkit.batch.work import commit, open_folder
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read, read_source
 from streamkit.config.plan import Graph

@@ -15,8 +15,8 @@ def clip(path: Path, frames: int = 8) -> Path:
         stream = output.add_stream("libx264", rate=10, options={"g": "5", "x264-params": "log-level=none"})
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
         for index in range(frames):
-            picture = np.full((48, 64, 3), index * 20 % 256, np.uint8)
-            output.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+            image = np.full((48, 64, 3), index * 20 % 256, np.uint8)
+            output.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         output.mux(stream.encode())
     return path
 
@@ -28,8 +28,8 @@ def with_a_gap(path: Path) -> Path:
         stream = output.add_stream("libx264", rate=10, options={"g": "5", "bf": "0", "x264-params": "log-level=none"})
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
         for _ in range(20):
-            picture = chance.integers(0, 256, (48, 64, 3), np.uint8)
-            output.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+            image = chance.integers(0, 256, (48, 64, 3), np.uint8)
+            output.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         output.mux(stream.encode())
     data = path.read_bytes()
     parts = [data[at : at + 188] for at in range(0, len(data), 188)]

@@ -131,16 +131,16 @@ def test_frames_are_in_order_and_of_the_size_asked_for():
 def test_frames_can_have_pixels():
     (plain,) = frames(1, width=63, height=35, pixels=True)
     assert (plain.surface.width, plain.surface.height) == (64, 36)
-    picture = np.zeros((20, 30, 3), np.uint8)
-    picture[:, 10:20] = (200, 30, 90)
-    (frame,) = frames(1, pixels=picture)
+    image = np.zeros((20, 30, 3), np.uint8)
+    image[:, 10:20] = (200, 30, 90)
+    (frame,) = frames(1, pixels=image)
     assert (frame.width, frame.height, frame.surface.color) == (30, 20, Color())
     shown = to_rgb(frame.surface, 30, 20)
     assert np.abs(shown[5, 15].astype(int) - (200, 30, 90)).max() <= 3
     assert shown[5, 2].max() <= 3
 
 
-def test_frames_refuse_pictures_of_another_shape():
+def test_frames_refuse_images_of_another_shape():
     with pytest.raises(ValueError, match=r"pixels must be uint8 of shape \(height, width, 3\), got float64\[4, 4\]"):
         frames(1, pixels=np.zeros((4, 4)))
 

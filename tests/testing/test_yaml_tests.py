@@ -132,7 +132,7 @@ def test_sources_sizes_and_times_may_be_given():
     assert code == 0, said
 
 
-def test_a_whole_detector_can_run_on_plain_pictures():
+def test_a_whole_detector_can_run_on_plain_images():
     test = one("name: nothing there", "insert_at: detect", "given: [{}]", "expect: {objects: [{label: []}], count: 0}")
     assert run(test)[0] == 0
 
@@ -163,7 +163,7 @@ def test_no_tests_is_said():
         (["name: x", "insert_at: crosing", GIVEN, "expect: {count: 2}"],
          "13:16: insert_at: there is no stage 'crosing'; did you mean 'crossing'?"),
         (["name: x", "insert_at: all", GIVEN, "expect: {count: 2}"],
-         "13:16: insert_at: all writes files, which a test does not; name a stage that makes objects or events"),
+         "13:16: insert_at: all writes files; name a stage that makes objects or events"),
         (["name: x", "insert_at: busy", "extract_from: crossing", GIVEN, "expect: {count: 2}"],
          "14:19: extract_from: crossing does not come after busy"),
         (["name: x", "insert_at: crossing", "givn: []", GIVEN, "expect: {count: 2}"],

@@ -66,8 +66,9 @@ def _looks(graph: Graph, detector: Node) -> Iterator[Node]:
         if left_out(node) > 1:
             yield node
         of = node.options.get("of")
-        for outer in detectors(graph, node) if isinstance(of, Of) else ():
-            if outer.table == of.stage:
+        within = of.stage if isinstance(of, Of) else None
+        for outer in detectors(graph, node):
+            if outer.table == within:
                 yield from _looks(graph, outer)
 
 

@@ -1,4 +1,4 @@
-"""Decoders of network outputs: one small file per family of networks.
+"""Decoders of network outputs, by family of networks.
 
 A card's `family` names it. A detector's `read` turns a batch's outputs into `Packed` tables on their device; the host
 makes `Detections` of them with `unpack`.
@@ -6,16 +6,18 @@ makes `Detections` of them with `unpack`.
 
 from __future__ import annotations
 
-import difflib
-
+from streamkit.core.text import did_you_mean
+from streamkit.models.families import detr, movenet, semantic, ssd, vectors, yolo, yunet
 from streamkit.models.families.base import Columns, Family, ReadOptions, Rest, unpack
-from streamkit.models.family_names import DETECTORS, FAMILIES
 from streamkit.ops.nms import CAUSES, Packed
 
-__all__ = [
-    "CAUSES", "DETECTORS", "FAMILIES", "Columns", "Family", "Packed", "ReadOptions", "Rest", "family",
-    "unpack",
-]  # fmt: skip
+__all__ = ["CAUSES", "FAMILIES", "Columns", "Family", "Packed", "ReadOptions", "Rest", "family", "unpack"]
+
+_ALL: tuple[Family, ...] = (
+    *yolo.FAMILIES, detr.Detr(), ssd.Ssd(), yunet.Yunet(), movenet.Movenet(), semantic.Semantic(), *vectors.FAMILIES,
+)  # fmt: skip
+FAMILIES = {one.name: one for one in _ALL}
+"""Every family, by its name in a card."""
 
 
 def family(name: str) -> Family:
@@ -24,11 +26,7 @@ def family(name: str) -> Family:
     Raises:
         ValueError: there is none.
     """
-    from importlib import import_module
-
     if name not in FAMILIES:
-        close = difflib.get_close_matches(name, FAMILIES, 1)
-        meant = f"; did you mean {close[0]!r}?" if close else "."
+        meant = did_you_mean(name, FAMILIES) or "."
         raise ValueError(f"unknown family {name!r}{meant} The families are {', '.join(FAMILIES)}")
-    found: Family = import_module(f"streamkit.models.families.{name}").FAMILY
-    return found
+    return FAMILIES[name]

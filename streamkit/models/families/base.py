@@ -1,18 +1,20 @@
-"""Interface of a family: decoding of one line of networks from outputs to objects."""
+"""Base class of families: decoding of one line of networks from outputs to objects."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from streamkit.core.data import Array, Detections
 from streamkit.ops.nms import Packed, select
 
+T = TypeVar("T")
+
 Columns = Mapping[str, tuple[int, ...]]
-"""Extra columns of a table: name and shape of one row's values; a last column's -1 is as long as the row is."""
+"""Extra columns of a table: name and shape of one row's values; in the last column, -1 fills the row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +63,25 @@ class Rest(NamedTuple):
     complete: Callable[[Detections, Sequence[np.ndarray]], Detections]
 
 
-class Family(Protocol):
-    """One line of networks. Stateless: one instance is shared."""
+class Family:
+    """Decoder of one line of networks. Stateless: one instance is shared.
 
-    @property
-    def name(self) -> str:
-        """The name in a card."""
+    Attributes:
+        name: the name in a card.
+        task: the task of its cards.
+        columns: the extra columns, in the order of the rows' values.
+        regions: whether it outputs class maps (`maps`), not objects.
+        rank, layout: number of dimensions and format of the output that `_only` returns.
+        suppress: whether non-max suppression follows.
+    """
 
-    @property
-    def task(self) -> str:
-        """The task of its cards."""
-
-    @property
-    def columns(self) -> Columns:
-        """The extra columns, in the order of the rows' values."""
+    name = ""
+    task = "detect"
+    columns: Columns = {}  # noqa: RUF012  # never changed
+    regions = False
+    rank = 3
+    layout = ""
+    suppress = False
 
     def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
         """Check the shapes of a network's outputs.
@@ -84,21 +91,28 @@ class Family(Protocol):
             classes: length of the label list.
 
         Raises:
-            ValueError: an output is missing or has another shape, or the label list another length.
+            ValueError: an output is missing or has another shape, or the label list has another length.
         """
+        raise NotImplementedError
 
     def selecting(self, select: str) -> Family:
         """Return the family for cards with this `select`; empty for cards without one."""
-
-    @property
-    def regions(self) -> bool:
-        """Whether it outputs class maps (`maps`), not objects."""
+        return self
 
     def points(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> int | None:
         """Return the number of keypoints per object, by the outputs' shapes; None if there are none or it is open."""
+        count = self.columns.get("keypoints", (0,))[0]
+        return count if count > 0 else None
 
     def extra_inputs(self, sizes_wh: np.ndarray, xp: Any) -> dict[str, Array]:
         """Return inputs that the network takes beside the images, for (B, 2) widths and heights; arrays of `xp`."""
+        return {}
+
+    def candidates(
+        self, outputs: Mapping[str, Array], n: int, input_size: tuple[int, int], min_score: np.ndarray
+    ) -> Any:
+        """Return the candidates (`ops.candidates`) of the first n frames; arguments as in `read`."""
+        raise NotImplementedError
 
     def read(
         self,
@@ -111,13 +125,23 @@ class Family(Protocol):
         """Decode a batch's outputs into objects, on the outputs' device, without synchronising with it.
 
         Args:
-            outputs: the network's outputs by name; their first n rows are frames, further ones padding.
+            outputs: the network's outputs by name; their first n rows are frames, further rows are padding.
             geometry: (n, 4) float32 on the host, each frame's scale_x, scale_y, offset_x, offset_y:
                 network pixel = source pixel x scale + offset, both counted from the frame's edge.
             sizes_wh: (n, 2) on the host, each frame's width and height.
             input_size: the network's width and height.
             options: thresholds and limits.
         """
+        return select(
+            self.candidates(outputs, len(geometry), input_size, options.min_score),
+            geometry,
+            sizes_wh,
+            iou=options.iou if self.suppress else None,
+            agnostic=options.agnostic,
+            top_k=options.top_k,
+            min_size=options.min_size,
+            max_size=options.max_size,
+        )
 
     def rest(
         self,
@@ -127,55 +151,73 @@ class Family(Protocol):
         sizes_wh: np.ndarray,
         input_size: tuple[int, int],
     ) -> Rest | None:
-        """Return parts of the objects of `read` beyond their rows, such as masks; arguments as there."""
-
-
-class Plain:
-    """A family with no extra columns and no extra inputs."""
-
-    name = ""
-    task = "detect"
-    columns: Columns = {}  # noqa: RUF012  # never changed
-    regions = False
-
-    def selecting(self, select: str) -> Any:
-        """Return itself: there is nothing to select."""
-        return self
-
-    def points(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> int | None:
-        """Return None: objects have no keypoints."""
+        """Return parts of the objects of `read` beyond their rows, such as masks; arguments as in `read`."""
         return None
 
-    def rest(
-        self,
-        outputs: Mapping[str, Array],
-        packed: Packed,
-        geometry: np.ndarray,
-        sizes_wh: np.ndarray,
-        input_size: tuple[int, int],
-    ) -> Rest | None:
-        """Return None: rows are complete."""
-        return None
+    # --------------------------------------------------------------------------------- lookup and check of the outputs
 
-    def extra_inputs(self, sizes_wh: np.ndarray, xp: Any) -> dict[str, Array]:
-        """Return no further inputs."""
-        return {}
+    def _one(self, outputs: Mapping[str, T], fitting: Callable[[tuple[Any, ...]], bool], what: str) -> tuple[str, T]:
+        """Return the only output whose shape is fitting: its name, and its shape or array; else raise ValueError."""
+        found = [(name, value) for name, value in outputs.items() if fitting(shape_of(value))]
+        if len(found) != 1:
+            raise ValueError(f"family {self.name} reads one {what}; the network has {listed(outputs)}")
+        return found[0]
+
+    def _only(self, outputs: Mapping[str, T], rank: int = 0, layout: str = "") -> tuple[str, T]:
+        """Return the only output with that many dimensions, by default the class's; raise ValueError."""
+        rank, layout = rank or self.rank, layout or self.layout
+        return self._one(outputs, lambda shape: len(shape) == rank, f"output of {rank} dimensions, {layout}")
+
+    def _named(self, outputs: Mapping[str, T], names: Sequence[str]) -> list[T]:
+        """Return the outputs of these names; raise ValueError if one is missing."""
+        missing = [name for name in names if name not in outputs]
+        if missing:
+            raise ValueError(
+                f"family {self.name} reads the outputs {', '.join(names)}; the network lacks {', '.join(missing)} "
+                f"and has {listed(outputs)}"
+            )
+        return [outputs[name] for name in names]
+
+    def _check_size(self, output: str, shape: Sequence[Any], axis: int, expected: int, what: str) -> None:
+        """Check that a dimension is open or has the expected size; raise ValueError."""
+        if len(shape) <= axis or not fits(shape[axis], expected):
+            raise ValueError(
+                f"family {self.name}: dimension {axis} of output {output!r} must be {expected} ({what}), "
+                f"its shape is {tuple(shape)}"
+            )
+
+    def _check_classes(self, output: str, shape: Sequence[Any], axis: int, others: int, classes: int) -> None:
+        """Check that a dimension has `others` values and a score for each class of the label list; raise ValueError."""
+        size = shape[axis]
+        if fits(size, others + classes):
+            return
+        beside = f" beside {others} other values" if others else ""
+        wants = f"it is trained on {size - others}" if size > others else "it is no output of this family"
+        raise ValueError(
+            f"family {self.name}: output {output!r} of shape {tuple(shape)} holds {max(size - others, 0)} classes"
+            f"{beside}, and the label list has {classes}; {wants}: give the card the labels or the family of this "
+            "network"
+        )
+
+    def _check_one_class(self, classes: int, label: str) -> None:
+        """Check that the label list has one class; raise ValueError."""
+        if classes != 1:
+            raise ValueError(f"family {self.name} finds one class, and the label list has {classes}; give it [{label}]")
 
 
-def finish(
-    candidates: Any, geometry: np.ndarray, sizes_wh: np.ndarray, options: ReadOptions, *, suppress: bool
-) -> Packed:
-    """Select the objects among candidates by the options; with `suppress`, by non-max suppression."""
-    return select(
-        candidates,
-        geometry,
-        sizes_wh,
-        iou=options.iou if suppress else None,
-        agnostic=options.agnostic,
-        top_k=options.top_k,
-        min_size=options.min_size,
-        max_size=options.max_size,
-    )
+def shape_of(value: Any) -> tuple[Any, ...]:
+    """Return the shape of an array, or the shape itself."""
+    return tuple(getattr(value, "shape", value))
+
+
+def fits(size: Any, expected: int) -> bool:
+    """Whether a dimension has that size, or is open."""
+    return not isinstance(size, int) or size < 1 or size == expected
+
+
+def listed(outputs: Mapping[str, Any]) -> str:
+    """Return the outputs and their shapes as text for a message."""
+    return ", ".join(f"{name}{list(shape_of(value))}" for name, value in outputs.items()) or "no outputs"
 
 
 def unpack(rows: np.ndarray, counts: np.ndarray, labels: tuple[str, ...], columns: Columns) -> Detections:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from streamkit.core.data import Array
-from streamkit.models.families import base, shapes
+from streamkit.models.families.base import Family, ReadOptions, listed, shape_of
 from streamkit.ops.candidates import Coding, best_class, each_class, given_class, upload
 from streamkit.ops.nms import Packed
 
@@ -30,11 +30,11 @@ _BOXES = ("pred_boxes", "boxes", "dets")
 
 
 @dataclass(frozen=True)
-class Detr(base.Plain):
+class Detr(Family):
     """Queries, each with a box and a score per class.
 
     Attributes:
-        select: what becomes an object of raw outputs, one of `card.SELECTS`; empty for the default.
+        select: what becomes an object of raw outputs, one of `card_keys.SELECTS`; empty for the default.
     """
 
     select: str = ""
@@ -48,16 +48,15 @@ class Detr(base.Plain):
         """See `Family.check`."""
         if self._is_raw(outputs):
             logits, boxes = self._raw_names(outputs)
-            shapes.check_size(self.name, boxes, outputs[boxes], 2, 4, "cx, cy, w, h")
-            self._check_classes(logits, outputs[logits], classes)
+            self._check_size(boxes, outputs[boxes], 2, 4, "cx, cy, w, h")
+            self._check_logits(logits, outputs[logits], classes)
         else:
             if self.select:
                 raise ValueError(
                     f"select: {self.select} is for class logits, and this network selects by itself "
                     f"({', '.join(_NAMES)}); leave select out"
                 )
-            _, boxes_shape, _ = shapes.named(self.name, outputs, _NAMES)
-            shapes.check_size(self.name, "boxes", boxes_shape, 2, 4, "x1, y1, x2, y2")
+            self._check_size("boxes", self._named(outputs, _NAMES)[1], 2, 4, "x1, y1, x2, y2")
 
     def extra_inputs(self, sizes_wh: np.ndarray, xp: Any) -> dict[str, Array]:
         """Return `orig_target_sizes`, (B, 2) int64: each frame's width and height."""
@@ -66,37 +65,37 @@ class Detr(base.Plain):
             sizes = upload(sizes)
         return {"orig_target_sizes": sizes}
 
+    def candidates(
+        self, outputs: Mapping[str, Array], n: int, input_size: tuple[int, int], min_score: np.ndarray
+    ) -> Any:
+        """See `Family.candidates`."""
+        if not self._is_raw(outputs):
+            labels, boxes, scores = (array[:n] for array in self._named(outputs, _NAMES))
+            return given_class(boxes, scores, labels, min_score=min_score)
+        logits, boxes = (outputs[name][:n] for name in self._raw_names(outputs))
+        how: dict[str, Any] = {"min_score": min_score, "coding": Coding.CXCYWH, "unit": input_size}
+        if self.select in ("softmax", "best_class"):
+            softmax = self.select == "softmax"
+            return best_class(boxes, logits, input_size=input_size, softmax=softmax, logits=not softmax, **how)
+        return each_class(boxes, logits, **how)
+
     def read(
         self,
         outputs: Mapping[str, Array],
         geometry: np.ndarray,
         sizes_wh: np.ndarray,
         input_size: tuple[int, int],
-        options: base.ReadOptions,
+        options: ReadOptions,
     ) -> Packed:
         """See `Family.read`."""
-        n = len(geometry)
-        if self._is_raw(outputs):
-            logits, boxes = self._raw_names(outputs)
-            candidates = self._candidates(outputs[boxes][:n], outputs[logits][:n], input_size, options.min_score)
-        else:
-            labels, boxes_out, scores = (array[:n] for array in shapes.named(self.name, outputs, _NAMES))
-            candidates = given_class(boxes_out, scores, labels, min_score=options.min_score)
-            # The network stretched its own view over the whole picture. Where it saw a letterboxed one, that is not
-            # yet the source; for a stretched picture this is 1 and 0.
+        if not self._is_raw(outputs):
+            # The network has stretched its input over the whole frame. For a letterboxed input, these are not yet
+            # source pixels; for a stretched frame, this is 1 and 0.
             stretch = np.asarray(sizes_wh, np.float64) / np.array(input_size)
             geometry = (geometry.astype(np.float64) * np.tile(stretch, 2)).astype(np.float32)
-        return base.finish(candidates, geometry, sizes_wh, options, suppress=False)
+        return super().read(outputs, geometry, sizes_wh, input_size, options)
 
-    def _candidates(self, boxes: Array, logits: Array, input_size: tuple[int, int], min_score: np.ndarray) -> Any:
-        how: dict[str, Any] = {"min_score": min_score, "coding": Coding.CXCYWH, "unit": input_size}
-        if self.select == "softmax":
-            return best_class(boxes, logits, input_size=input_size, softmax=True, **how)
-        if self.select == "best_class":
-            return best_class(boxes, logits, input_size=input_size, logits=True, **how)
-        return each_class(boxes, logits, **how)
-
-    def _check_classes(self, name: str, shape: Sequence[Any], classes: int) -> None:
+    def _check_logits(self, name: str, shape: Sequence[Any], classes: int) -> None:
         """Check the number of classes against the card's labels; explain one class more."""
         more = self.select == "softmax"
         if not more and len(shape) == 3 and shape[2] == classes + 1:
@@ -104,21 +103,18 @@ class Detr(base.Plain):
                 f"family {self.name}: output {name!r} has {shape[2]} classes, one more than the card has labels. Where "
                 "the last is no object, as in the first DETR, write select: softmax; else labels lack one"
             )
-        shapes.check_classes(self.name, name, shape, 2, int(more), classes)
+        self._check_classes(name, shape, 2, int(more), classes)
 
     def _is_raw(self, outputs: Mapping[str, Any]) -> bool:
-        return not all(name in outputs for name in _NAMES) and sum(shapes.rank(v) == 3 for v in outputs.values()) > 1
+        return not all(name in outputs for name in _NAMES) and sum(len(shape_of(v)) == 3 for v in outputs.values()) > 1
 
     def _raw_names(self, outputs: Mapping[str, Any]) -> tuple[str, str]:
         """Return the names of the logits and the boxes."""
-        names = [name for name, value in outputs.items() if shapes.rank(value) == 3]
+        names = [name for name, value in outputs.items() if len(shape_of(value)) == 3]
         boxes = next((name for name in _BOXES if name in names), None)
         if boxes is None or len(names) != 2:
             raise ValueError(
                 f"family {self.name} reads the outputs {', '.join(_NAMES)}, or class logits beside boxes called "
-                f"{' or '.join(_BOXES)}; the network has {shapes.listed(outputs)}"
+                f"{' or '.join(_BOXES)}; the network has {listed(outputs)}"
             )
         return next(name for name in names if name != boxes), boxes
-
-
-FAMILY = Detr()

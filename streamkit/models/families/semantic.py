@@ -2,7 +2,7 @@
 
 | output | format |
 | --- | --- |
-| (N, C, h, w) or (N, h, w, C) | a score per class, such as DeepLab's; the best wins, the first of equal ones |
+| (N, C, h, w) or (N, h, w, C) | a score per class, such as DeepLab's; the best wins, of equal scores the first |
 | (N, h, w) or (N, 1, h, w), integers | the class itself |
 """
 
@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 
 from streamkit.core.data import Array
-from streamkit.models.families import base, shapes
+from streamkit.models.families.base import Family, fits
 from streamkit.ops.masks import best_classes
-from streamkit.ops.nms import Packed
 
 _MOST = 256  # a map has a byte a place
 
 
-class Semantic(base.Plain):
+class Semantic(Family):
     """One map per frame, no objects."""
 
     name = "semantic"
@@ -30,10 +29,10 @@ class Semantic(base.Plain):
 
     def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
         """See `Family.check`."""
-        name, shape = self._only(outputs)
+        name, shape = self._map(outputs)
         if classes > _MOST:
             raise ValueError(f"family {self.name} takes at most {_MOST} classes, and the label list has {classes}")
-        if len(shape) == 4 and not shapes.fits(shape[1], classes) and not shapes.fits(shape[3], classes):
+        if len(shape) == 4 and not fits(shape[1], classes) and not fits(shape[3], classes):
             if shape[1] == 1:
                 return
             raise ValueError(
@@ -41,34 +40,21 @@ class Semantic(base.Plain):
                 f"and the label list has {classes}; give the card the labels or the family of this network"
             )
 
-    def read(
-        self,
-        outputs: Mapping[str, Array],
-        geometry: np.ndarray,
-        sizes_wh: np.ndarray,
-        input_size: tuple[int, int],
-        options: base.ReadOptions,
-    ) -> Packed:
+    def candidates(
+        self, outputs: Mapping[str, Array], n: int, input_size: tuple[int, int], min_score: np.ndarray
+    ) -> Any:
         """Raise ValueError: there are no objects; use `maps`."""
         raise ValueError(f"family {self.name} has no objects to read")
 
     def maps(self, outputs: Mapping[str, Array], classes: int) -> Array:
         """Return the class of each place, (N, h, w) uint8, on the outputs' device."""
-        output = self._only(outputs)[1]
+        output = self._map(outputs)[1]
         if output.ndim == 4 and output.shape[1] == 1 and classes > 1:
             output = output[:, 0]
         if output.ndim == 3:
             return output.astype(np.uint8)
         return best_classes(output, 1 if output.shape[1] == classes else 3)
 
-    def _only(self, outputs: Mapping[str, Any]) -> tuple[str, Any]:
+    def _map(self, outputs: Mapping[str, Any]) -> tuple[str, Any]:
         """Return the only output that is a map: its name, and its shape or array."""
-        fitting = [(name, value) for name, value in outputs.items() if shapes.rank(value) in (3, 4)]
-        if len(fitting) != 1:
-            raise ValueError(
-                f"family {self.name} reads one map, (N, C, h, w); the network has {shapes.listed(outputs)}"
-            )
-        return fitting[0]
-
-
-FAMILY = Semantic()
+        return self._one(outputs, lambda shape: len(shape) in (3, 4), "map, (N, C, h, w)")

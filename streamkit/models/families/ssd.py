@@ -19,66 +19,58 @@ from typing import Any
 import numpy as np
 
 from streamkit.core.data import Array
-from streamkit.models.families import base, shapes
+from streamkit.models.families.base import Family, shape_of
 from streamkit.ops.candidates import Coding, given_class
-from streamkit.ops.nms import Packed
 
 _TENSORFLOW = ("detection_boxes", "detection_scores", "detection_classes")
 _ZOO = ("bboxes", "scores", "labels")
 _TORCHVISION = ("boxes", "scores", "labels")
 
 
-class Ssd(base.Plain):
+class Ssd(Family):
     """Rows that the network itself has selected; the number of classes is not in the shapes."""
 
     name = "ssd"
+    rank = 4
+    layout = "(N, 1, rows, 7)"
 
     def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
         """See `Family.check`."""
         names = self._names(outputs)
         if names is None:
-            name, shape = shapes.only(self.name, outputs, 4, "(N, 1, rows, 7)")
-            shapes.check_size(self.name, name, shape, 1, 1, "one list a frame")
-            shapes.check_size(self.name, name, shape, 3, 7, "picture, label, score, x1, y1, x2, y2")
+            name, shape = self._only(outputs)
+            self._check_size(name, shape, 1, 1, "one list per frame")
+            self._check_size(name, shape, 3, 7, "image, label, score, x1, y1, x2, y2")
         else:
-            shape = shapes.named(self.name, outputs, names)[0]
-            shapes.check_size(self.name, names[0], shape, len(shape) - 1, 4, "the box")
+            shape = self._named(outputs, names)[0]
+            self._check_size(names[0], shape, len(shape) - 1, 4, "the box")
 
-    def read(
-        self,
-        outputs: Mapping[str, Array],
-        geometry: np.ndarray,
-        sizes_wh: np.ndarray,
-        input_size: tuple[int, int],
-        options: base.ReadOptions,
-    ) -> Packed:
-        """See `Family.read`."""
-        n, names = len(geometry), self._names(outputs)
+    def candidates(
+        self, outputs: Mapping[str, Array], n: int, input_size: tuple[int, int], min_score: np.ndarray
+    ) -> Any:
+        """See `Family.candidates`."""
+        names = self._names(outputs)
         if names is None:
-            output = shapes.only(self.name, outputs, 4, "(N, 1, rows, 7)")[1][:n, 0]
+            output = self._only(outputs)[1][:n, 0]
             boxes, scores, labels = output[:, :, 3:], output[:, :, 2], output[:, :, 1]
         else:
-            boxes, scores, labels = shapes.named(self.name, outputs, names)
+            boxes, scores, labels = self._named(outputs, names)
             if boxes.ndim == 2:
                 boxes, scores, labels = boxes[None], scores[None], labels[None]
             boxes, scores, labels = boxes[:n], scores[:n], labels[:n]
         if len(boxes) < n:
             raise ValueError(f"{n} frames gave one list of objects; run this network with batches of 1")
-        candidates = given_class(
+        return given_class(
             boxes,
             scores,
             labels,
-            min_score=options.min_score,
+            min_score=min_score,
             coding=Coding.YXYX if names == _TENSORFLOW else Coding.XYXY,
             unit=(1.0, 1.0) if names == _TORCHVISION else input_size,
         )
-        return base.finish(candidates, geometry, sizes_wh, options, suppress=False)
 
     def _names(self, outputs: Mapping[str, Any]) -> tuple[str, ...] | None:
         """Return the three outputs' names; None for OpenVINO's format."""
-        if any(shapes.rank(value) == 4 for value in outputs.values()):
+        if any(len(shape_of(value)) == 4 for value in outputs.values()):
             return None
         return next((names for names in (_TENSORFLOW, _ZOO) if names[0] in outputs), _TORCHVISION)
-
-
-FAMILY = Ssd()

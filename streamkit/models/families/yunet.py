@@ -2,8 +2,8 @@
 
 score = sqrt(cls x obj), centre and landmark = (value + cell) x stride, size = exp(value) x stride, as in
 OpenCV's FaceDetectorYN (https://github.com/opencv/opencv_zoo/tree/main/models/face_detection_yunet).
-Landmarks: right eye, left eye, nose, right and left corner of the mouth; source pixels, not clipped. They have no score
-of their own, so they get the face's.
+Landmarks: right eye, left eye, nose, right and left corner of the mouth; source pixels, not clipped. The network has no
+scores for landmarks, so they get the face's score.
 """
 
 from __future__ import annotations
@@ -14,42 +14,28 @@ from typing import Any
 import numpy as np
 
 from streamkit.core.data import Array
-from streamkit.models.families import base, shapes
+from streamkit.models.families.base import Columns, Family
 from streamkit.ops.candidates import FACE_OUTPUTS, faces
-from streamkit.ops.nms import Packed
 
 _WIDTHS = {"cls": 1, "obj": 1, "bbox": 4, "kps": 10}
 
 
-class Yunet(base.Plain):
+class Yunet(Family):
     """One class, face, and the column `keypoints`."""
 
     name = "yunet"
-    columns: base.Columns = {"keypoints": (5, 3)}  # noqa: RUF012  # never changed
+    columns: Columns = {"keypoints": (5, 3)}  # noqa: RUF012  # never changed
+    suppress = True
 
     def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
         """See `Family.check`."""
-        for name, shape in zip(FACE_OUTPUTS, shapes.named(self.name, outputs, FACE_OUTPUTS), strict=True):
+        for name, shape in zip(FACE_OUTPUTS, self._named(outputs, FACE_OUTPUTS), strict=True):
             kind = name.split("_")[0]
-            shapes.check_size(self.name, name, shape, 2, _WIDTHS[kind], f"values of {kind}")
-        if classes != 1:
-            raise ValueError(f"family {self.name} finds one class, and the label list has {classes}; give it [face]")
+            self._check_size(name, shape, 2, _WIDTHS[kind], f"values of {kind}")
+        self._check_one_class(classes, "face")
 
-    def points(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> int | None:
-        """See `Family.points`."""
-        return 5
-
-    def read(
-        self,
-        outputs: Mapping[str, Array],
-        geometry: np.ndarray,
-        sizes_wh: np.ndarray,
-        input_size: tuple[int, int],
-        options: base.ReadOptions,
-    ) -> Packed:
-        """See `Family.read`."""
-        candidates = faces(outputs, len(geometry), min_score=options.min_score, input_size=input_size)
-        return base.finish(candidates, geometry, sizes_wh, options, suppress=True)
-
-
-FAMILY = Yunet()
+    def candidates(
+        self, outputs: Mapping[str, Array], n: int, input_size: tuple[int, int], min_score: np.ndarray
+    ) -> Any:
+        """See `Family.candidates`."""
+        return faces(outputs, n, min_score=min_score, input_size=input_size)

@@ -15,7 +15,6 @@ from streamkit.core.errors import ConfigError
 from streamkit.core.text import did_you_mean
 from streamkit.runtime.control.settings import changeable, checked, value_of
 from streamkit.runtime.control.state_store import StateStore
-from streamkit.runtime.execution.graph_outputs import FrameListener, GraphOutputs
 from streamkit.runtime.execution.stage_runner import Runner
 from streamkit.runtime.ingest.fault_injector import FaultInjector, faults_of, faults_told
 from streamkit.runtime.ingest.source_status import SourceState
@@ -37,7 +36,6 @@ class Controls:
     """
 
     sources: Sources
-    ends: GraphOutputs
 
     def __init__(self, graph: Graph, say: Callable[[str], None]) -> None:
         self.graph, self.say = graph, say
@@ -46,7 +44,7 @@ class Controls:
         self.addresses = {source.id: str(source.options.get("uri", "")) for source in graph.sources}
         self.streams = stream_numbers(graph.sources)
         self._faults = faults_of(graph.sources)
-        self._runners: list[tuple[Node, Runner]] = []
+        self._runners: list[Runner] = []
         self._changing = threading.RLock()
 
     @property
@@ -167,8 +165,8 @@ class Controls:
                     self.forget((), {node.id: new})
 
         node.options = {**node.options, **new}
-        for own, one in list(self._runners):
-            if own is node:
+        for one in self._runners:
+            if one.node is node:
                 one.change(new, refused)
 
     def trigger(self, id_: str, source: str, **data: Any) -> None:
@@ -177,13 +175,9 @@ class Controls:
         Raises:
             ConfigError: the source does not exist, or no stage with that id records.
         """
-        recorders = {node.id: one for node, one in list(self._runners) if node.type.spec.on_demand}
+        recorders = {one.node.id: one for one in self._runners if one.node.type.spec.on_demand}
         for name, known, what in ((id_, recorders, "stage that records"), (source, self.states, "source")):
             if name not in known:
                 raise ConfigError(f"there is no {what} {name!r}{did_you_mean(name, known, all_if_few=True)}")
         for stage in recorders[id_].instances():
             stage.trigger(source, **data)  # type: ignore[attr-defined]
-
-    def listen(self, seen: FrameListener) -> Callable[[], None]:
-        """See `GraphOutputs.listen`."""
-        return self.ends.listen(seen)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamkit.config.plan import Graph, Node
-from streamkit.config.validate import told
+from streamkit.config.validate import refusal, told
 from streamkit.core.errors import ConfigError, Problem
 from streamkit.core.options import Option, options
 from streamkit.core.text import did_you_mean
@@ -21,7 +21,7 @@ def changeable(graph: Graph, id_: str) -> dict[str, Any]:
         id_: the stage's id; for a composite, the options of all its parts.
 
     Raises:
-        ConfigError: there is no such stage.
+        ConfigError: the stage does not exist.
     """
     return {name: value_of(node, name) for node in nodes_of(graph, id_) for name in node.type.spec.changeable}
 
@@ -46,10 +46,8 @@ def checked(graph: Graph, id_: str, values: Mapping[str, Any]) -> list[tuple[Nod
             if option.name in given:
                 _check(graph, id_, option, given[option.name], new, problems)
         if given and not problems:
-            try:
-                node.type(**{**node.options, **new})  # what __post_init__ refuses
-            except (TypeError, ValueError) as error:
-                problems.append(Problem(id_, 0, 0, str(error)))
+            if (why := refusal(node.type, {**node.options, **new})) is not None:
+                problems.append(Problem(id_, 0, 0, why))
             found.append((node, new))
     if problems:
         raise ConfigError(problems)

@@ -41,7 +41,7 @@ class StateStore:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
             path.chmod(0o600)
         except OSError as error:
-            raise OutputError(f"cannot write the state {path}: {error.strerror}; name another file") from None
+            raise OutputError(f"cannot write the state {path}: {error.strerror}; set `state` to another file") from None
         self._do(_SCHEMA)
 
     def _do(self, text: str, *values: Any) -> list[Any]:
@@ -54,7 +54,7 @@ class StateStore:
                 finally:
                     connection.close()
         except sqlite3.Error as error:
-            raise OutputError(f"cannot use the state {self._path}: {error}; mend or remove the file") from None
+            raise OutputError(f"cannot use the state {self._path}: {error}; repair or remove the file") from None
 
     def _put(self, kind: str, id_: str, value: str) -> None:
         self._do("INSERT OR REPLACE INTO changes VALUES (?, ?, ?)", kind, id_, value)
@@ -109,7 +109,7 @@ class StateStore:
             try:
                 found = [] if value is None else read_source(graph.config, id_, value)
             except ConfigError as error:
-                say(mask(f"{self._path}: source {id_} is left out: {error}"))
+                say(mask(f"{self._path}: source {id_} is ignored: {error}"))
                 continue
             known = {source.id: source for source in graph.sources if value is not None or source.id != id_}
             graph.sources = list({**known, **{source.id: source for source in found}}.values())
@@ -118,5 +118,5 @@ class StateStore:
                 for node, new in checked(graph, id_, values):
                     node.options = {**node.options, **new}
             except ConfigError as error:
-                say(mask(f"{self._path}: the settings of {id_} are left out: {error}"))
+                say(mask(f"{self._path}: the options of {id_} are ignored: {error}"))
         return {id_ for id_, _ in self._rows("paused")}

@@ -149,7 +149,9 @@ class Outlet:
             reader.wait_for_room(empty, taken=empty and len(self._readers) == 1 and reader.sole)
 
     def abort(self) -> None:
-        """Raise Aborted in the workers that wait here."""
+        """Abort the readers' channels, and raise Aborted in the workers that wait here."""
+        for reader in self._readers:  # first: a worker may wait there while it holds the lock
+            reader.abort()
         with self._changed:
             self._aborted = True
             self._changed.notify_all()

@@ -13,14 +13,14 @@ from streamkit.runtime.execution.sizes import cores
 
 _SOURCE_CORES = 4
 _M_ARENA_MAX = -8  # of glibc's malloc.h
-_BEHIND_CAMERAS = 10  # nice: a tenth of the time of a thread at 0, where both want the same core
+_BEHIND_CAMERAS = 10  # nice: a tenth of the CPU time of a thread at 0 on the same core
 
 
 def settle() -> None:
     """Load what sources need before any of them starts, and leave parallel work to the lanes.
 
-    OpenCV splits each call over threads of its own, which then wait actively for the next one: beside lanes that use
-    every core this took 2 to 3 % of the CPU and gave nothing back (YOLOX-nano, two cores). PyAV takes some 50 ms to
+    OpenCV splits each call over its own threads, which then wait actively for the next one. Next to lanes that use
+    every core, this took 2 to 3 % of the CPU without any benefit (YOLOX-nano, two cores). PyAV takes some 50 ms to
     import: done here, no source waits for it, nor do sources wait for each other.
     """
     import av  # noqa: F401
@@ -39,7 +39,7 @@ def share_heaps() -> None:
     """
     if "MALLOC_ARENA_MAX" in os.environ:
         return
-    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library has heaps of its own kind
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library has other heaps
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, max(2, cores()))
 
 
@@ -60,7 +60,7 @@ class HeapTrimmer:
 
     def closed(self) -> None:
         """A source has closed a connection or a file. Called on any thread."""
-        self._closed += 1  # a lost increment beside another one does no harm
+        self._closed += 1  # a lost increment does no harm
 
     def look(self, now_s: float) -> bool:
         """Trim the heaps if something was closed since the last time; return whether that happened."""
@@ -96,7 +96,7 @@ def give_way() -> None:
 
     A thread cannot undo this.
     """
-    if sys.platform == "linux":  # elsewhere nice is of the whole process
+    if sys.platform == "linux":  # elsewhere nice applies to the whole process
         thread = os.PRIO_PROCESS, threading.get_native_id()
         with contextlib.suppress(OSError):
             os.setpriority(*thread, max(_BEHIND_CAMERAS, os.getpriority(*thread)))
@@ -111,10 +111,10 @@ def share_cores(device: Device) -> None:
     """
     if device.kind == "cpu" or not hasattr(os, "sched_setaffinity"):
         return
-    allowed = sorted(os.sched_getaffinity(os.getpid()))  # the main thread's: this one may be kept on a few already
+    allowed = sorted(os.sched_getaffinity(os.getpid()))  # those of the main thread: this thread may be pinned already
     asked = os.environ.get("STREAMKIT_SOURCE_CORES")
     count = int(asked) if asked else min(_SOURCE_CORES, len(allowed) // 4)
-    if not count or len(allowed) < 4 * count:  # what decodes on the CPU, or encodes, needs them too
+    if not count or len(allowed) < 4 * count:  # decoding on the CPU and encoding need them too
         return
     first = count * device.index % len(allowed)
     os.sched_setaffinity(0, (allowed + allowed)[first : first + count])

@@ -37,15 +37,7 @@ class BatchSnapshot:
     """
 
     def __init__(self, frames: Sequence[Frame], states: StateCopies | None = None) -> None:
-        self._frames = [
-            (
-                frame,
-                [copy.copy(getattr(frame, name)) for name in _KEPT],
-                pixels_of(frame),
-                frame._state.skipped_detectors,
-            )
-            for frame in frames
-        ]
+        self._frames = [(frame, pixels_of(frame), [getattr(frame, name).copy() for name in _KEPT]) for frame in frames]
         self._skipped = [frame._state.skipped_detectors for frame in frames]
         self._put_back = None if states is None else states.copied({frame.source for frame in frames})
 
@@ -214,9 +206,9 @@ def pixels_of(frame: Frame) -> tuple[Surface | None, int, int]:
 class PixelGuard:
     """The pixels of frames while a plugin stage runs.
 
-    Other branches read the same surfaces, so host arrays are read-only meanwhile. CuPy arrays have no such flag and are
-    not protected. The surfaces stay alive until their arrays are writeable again: a pool may give the buffer of a
-    surface that the stage drops to a decoder at once.
+    Other branches read the same surfaces, so host arrays are read-only during the call. CuPy arrays are not
+    protected. The surfaces stay alive until their arrays are writeable again: a pool may immediately give the buffer
+    of a surface that the stage drops to a decoder.
 
     Args:
         frames: the frames that the stage gets.

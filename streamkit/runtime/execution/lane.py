@@ -20,7 +20,7 @@ from streamkit.core.tracing import Spans
 from streamkit.runtime.execution.channel import Aborted, Channel, Outlet
 from streamkit.runtime.execution.device import LaneDevice, lane_device
 from streamkit.runtime.execution.host import share_cores
-from streamkit.runtime.execution.stage_runner import RAISED, Runner
+from streamkit.runtime.execution.stage_runner import RAISED, Fail, Runner
 from streamkit.runtime.execution.tables import merge_batches
 
 
@@ -107,15 +107,9 @@ class LaneThread:
     """
 
     def __init__(
-        self,
-        lane: Lane,
-        runners: Sequence[Runner],
-        device: Device,
-        ready: Callable[[], None],
-        fail: Callable[[BaseException], None],
-        finished: Callable[[Lane, Batch], None],
-        spans: Callable[[], Spans] = Spans,
-    ) -> None:
+        self, lane: Lane, runners: Sequence[Runner], device: Device, ready: Callable[[], None], fail: Fail,
+        finished: Callable[[Lane, Batch], None], spans: Callable[[], Spans] = Spans,
+    ) -> None:  # fmt: skip
         self.lane, self.runners = lane, runners
         self._ready, self._fail, self._finished, self._spans = ready, fail, finished, spans
         self._device: LaneDevice = lane_device(device, lane.on_device)

@@ -48,10 +48,10 @@ class Histogram:
 class StageMeter:
     """Metrics of one instance of a stage. Its own thread writes them; the report reads them."""
 
-    __slots__ = ("batches", "failed", "frames", "seconds", "troubles")
+    __slots__ = ("batches", "failed", "frames", "other_errors", "seconds")
 
     def __init__(self) -> None:
-        self.frames = self.batches = self.failed = self.troubles = 0
+        self.frames = self.batches = self.failed = self.other_errors = 0
         self.seconds = 0.0
 
     @staticmethod

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import heapq
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Generic, TypeVar
@@ -18,6 +17,7 @@ from typing import Generic, TypeVar
 from streamkit.core.data import Device
 from streamkit.core.tasks import OrderedExecutor
 from streamkit.core.tracing import Spans
+from streamkit.runtime.execution.channel import Aborted, Channel
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.sizes import cores, files_at_once
 
@@ -47,8 +47,9 @@ class ThreadedExecutor(OrderedExecutor):
         threads = [start(f"ahead/{number}", line.work) for number in range(len(workers))]
         try:
             while (results := take()) is not None:
+                results.reverse()
                 while results:
-                    yield results.popleft()
+                    yield results.pop()
         finally:
             line.close()
             for thread in threads:
@@ -56,13 +57,11 @@ class ThreadedExecutor(OrderedExecutor):
 
 
 class _Part(Generic[_T]):
-    """Queued results of one part, and its error if it failed."""
+    """The results of one part, and its error if it failed."""
 
-    def __init__(self, lock: threading.Lock) -> None:
-        self.results: deque[_T] = deque()
-        self.done = False
+    def __init__(self, depth: int) -> None:
+        self.results = Channel[_T](depth)
         self.error: BaseException | None = None
-        self.space = threading.Condition(lock)
 
 
 class _Line(Generic[_P, _T]):
@@ -74,100 +73,85 @@ class _Line(Generic[_P, _T]):
     ) -> None:  # fmt: skip
         self._given, self._workers, self._depth, self._device, self._spans = parts, workers, depth, device, spans
         self._free = list(range(len(workers)))  # a heap: few parts need few workers
-        self._most = len(workers) + 1
-        self._line: deque[_Part[_T]] = deque()
-        self._closed = self._ended = False
-        self._lock = threading.Lock()
-        self._changed, self._room = threading.Condition(self._lock), threading.Condition(self._lock)
-        self._taking = threading.Lock()
+        self._line = Channel[_Part[_T]](len(workers))
+        self._first: _Part[_T] | None = None
+        self._open: list[_Part[_T]] = []
+        self._ended = False
+        self._taking, self._lock = threading.Lock(), threading.Lock()
 
     def work(self) -> None:
         """Take and process parts until there are no more."""
         spans = self._spans()
         take = spans.call("wait for a part", self._take, waiting=True)
-        with _current(self._device), closing(spans):
+        with _current(self._device), closing(spans), contextlib.suppress(Aborted):
             while (taken := take()) is not None:
                 part, given, number = taken
                 del taken
-                error = self._worked(part, given, number, spans)
-                del given
-                with self._changed:
-                    part.error, part.done = error, True
-                    heapq.heappush(self._free, number)
-                    self._changed.notify()
-                del part, error
+                self._process(part, given, number, spans)
+                del part, given
 
-    def next(self) -> deque[_T] | None:
+    def next(self) -> list[_T] | None:
         """Wait for results and return them; None at the end. Raises the error of a part in its turn."""
         while True:
-            with self._changed:
-                while not self._line or not (self._line[0].results or self._line[0].done):
-                    if self._ended and not self._line:
-                        return None
-                    self._changed.wait()
-                first = self._line[0]
-                if first.results:
-                    results, first.results = first.results, deque()
-                    first.space.notify()
-                    return results
-                self._line.popleft()
-                self._room.notify()
-            if first.error is not None:
-                raise first.error
+            if self._first is None and (part := self._line.get()) is not None:
+                self._first = part
+            if self._first is None:
+                return None
+            if results := self._first.results.get_many(self._depth):
+                return results
+            done, self._first = self._first, None
+            with self._lock:
+                self._open.remove(done)
+            if done.error is not None:
+                raise done.error
 
     def close(self) -> None:
         """Wake every thread, and drop queued results."""
-        with self._changed:
-            self._closed = True
-            self._room.notify_all()
-            for part in self._line:
-                part.results.clear()
-                part.space.notify_all()
+        self._line.abort()
+        with self._lock:
+            for part in self._open:
+                part.results.abort()
 
     def _take(self) -> tuple[_Part[_T], _P, int] | None:
-        """Take the next part and a worker for it; None if there is no part or the line is closed."""
+        """Take the next part and a worker for it; None if there is no part. Raises Aborted once the line is closed."""
         with self._taking:
-            with self._changed:
-                while len(self._line) >= self._most and not self._closed:
-                    self._room.wait()
-                if self._closed or self._ended:
-                    return None
-            error: BaseException | None = None
-            given: _P | None = None
+            if self._ended:
+                return None
+            self._line.wait_for_room()
+            part, given = _Part[_T](self._depth), None
             try:
                 given = self._spans().call("read a part", next)(self._given)
             except StopIteration:
                 pass
-            except BaseException as raised:
-                error = raised
-            with self._changed:
-                part: _Part[_T] = _Part(self._lock)
-                part.error, part.done = error, given is None
-                if given is not None or error is not None:
-                    self._line.append(part)
-                if given is None:
-                    self._ended = True
-                    self._changed.notify()
-                    return None
+            except BaseException as error:
+                part.error = error
+            if given is not None or part.error is not None:
+                with self._lock:
+                    self._open.append(part)
+                self._line.put(part)
+            if given is None:
+                self._ended = True
+                part.results.close()
+                self._line.close()
+                return None
+            with self._lock:
                 return part, given, heapq.heappop(self._free)
 
-    def _worked(self, part: _Part[_T], given: _P, number: int, spans: Spans) -> BaseException | None:
-        """Process a part; return its error."""
-        wait = spans.call("wait for its turn", part.space.wait, waiting=True)
+    def _process(self, part: _Part[_T], given: _P, number: int, spans: Spans) -> None:
+        """Process a part; keep its error."""
+        put = spans.call("wait for its turn", part.results.put, waiting=True)
         try:
             for result in spans.each("decode", self._workers[number](given)):
-                with self._changed:
-                    while len(part.results) >= self._depth and not self._closed:
-                        wait()
-                    if self._closed:
-                        return None
-                    part.results.append(result)
-                    if part is self._line[0]:
-                        self._changed.notify()
+                put(result)
                 del result  # or this thread would hold it while the next one is made
+        except Aborted:
+            raise
         except BaseException as error:
-            return error
-        return None
+            part.error = error
+        finally:
+            with self._lock:
+                heapq.heappush(self._free, number)
+            part.results.close()
 
 
 def _current(device: Device) -> contextlib.AbstractContextManager[object]:

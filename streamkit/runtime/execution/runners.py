@@ -248,7 +248,7 @@ class SinkRunner(Runner):
         except (StreamkitError, OSError) as error:
             self._output_failed(path, error)
         except Exception as error:
-            self.trouble(error, " as the batch was flushed")
+            self.report_error(error, " as the batch was flushed")
 
     def _output_failed(self, path: Any, error: Exception) -> None:
         """End the run; nothing further is written to this output."""
@@ -308,7 +308,7 @@ class SinkRunner(Runner):
             except (StreamkitError, OSError) as error:
                 self._output_failed(path, error)
             except Exception as error:
-                self.trouble(error, " as it was closed")
+                self.report_error(error, " as it was closed")
 
 
 class EmitterRunner(SinkRunner):
@@ -339,7 +339,7 @@ class EmitterRunner(SinkRunner):
         super().close()
         names = (*SPOOL_DROPPED, *GIVEN_UP)
         if lost := [f"{self.counters[name]:,} {name}" for name in names if self.counters[name]]:
-            self.meter.troubles += 1
+            self.meter.other_errors += 1
             self.log(f"{self.node.id} lost records: {'; '.join(lost)}")
 
 

@@ -11,7 +11,7 @@ from streamkit.core.data import Device
 
 _CPU_BATCH, _GPU_BATCH = 3, 64
 FILES_A_GPU = 32
-"""So many sources without a pace of their own are read at once on a GPU."""
+"""Maximum number of sources without a pace that are read at the same time on a GPU."""
 
 
 def cores() -> int:

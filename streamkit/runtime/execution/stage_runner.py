@@ -165,7 +165,7 @@ class Runner:
                     changed.append((instance, {name: getattr(instance, name) for name in values}))
                     _set(instance, values)
             except RAISED as error:
-                self.trouble(error, f" as {', '.join(values)} changed; the old values are kept")
+                self.report_error(error, f" as {', '.join(values)} changed; the old values are kept")
                 for instance, before in changed:
                     self.kept(partial(_set, instance, before), " as the old values were restored")
                 self.kept(refused, " as the change was reverted")
@@ -264,12 +264,12 @@ class Runner:
         except OutputError as error:
             self._give_up(error)
         except RAISED as error:
-            self.trouble(error, when)
+            self.report_error(error, when)
 
-    def trouble(self, error: BaseException, when: str) -> None:
+    def report_error(self, error: BaseException, when: str) -> None:
         """Log and count an exception outside of a frame; end the run if `on_error` is `stop`."""
         told = self._failure(error, when=when)
-        self.meter.troubles += 1
+        self.meter.other_errors += 1
         self.counters.add("errors outside of frames")
         if self.node.run.on_error == "stop":
             told.__cause__ = error

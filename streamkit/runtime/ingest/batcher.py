@@ -228,7 +228,7 @@ class Batcher:
         return frames
 
     def _line_up(self, inlet: Inlet) -> None:
-        """Queue a source behind the others of its kind, live or file."""
+        """Queue a source after the others of its kind, live or file."""
         (self._files if inlet.waiting[0][1].due_s is None else self._live).append(inlet)
 
     def _take_apart(self) -> list[Frame]:

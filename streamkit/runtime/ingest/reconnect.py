@@ -108,10 +108,7 @@ class ReconnectingSource(Source):
                     self._last_s = time.monotonic()
                     self._last = frame.index, frame.pts_s
                     self._live = frame.time_s is not None
-                    if self._hangs(frame):
-                        raise SourceError(
-                            f"the image has not changed for {self._retry.frozen_s:g} s or more", cause="frozen"
-                        )
+                    self._check_frozen(frame)
                     yield frame
                     asked_s = time.monotonic()
                     self._held_s, self._last_s = self._held_s + asked_s - self._last_s, asked_s
@@ -155,10 +152,12 @@ class ReconnectingSource(Source):
             self._shift_s = self._next_s() - frame.pts_s
             self.context.counters.add("timestamp jumps corrected")
 
-    def _hangs(self, frame: Frame) -> bool:
+    def _check_frozen(self, frame: Frame) -> None:
+        """Raise SourceError if the image has not changed for too long; pauses do not count."""
         if self._still is None or frame.surface is None or frame.due_s is None:
-            return False
-        return self._still(frame.surface, self._last_s - self._held_s)  # pauses do not count
+            return
+        if self._still(frame.surface, self._last_s - self._held_s):
+            raise SourceError(f"the image has not changed for {self._retry.frozen_s:g} s or more", cause="frozen")
 
     # -------------------------------------------------------------------------------------------------- between two
 

@@ -30,6 +30,7 @@ class SourceReader:
     pause and delays its due time by the length of the pause; `Pacer.follow` delays later frames in the same way.
 
     Attributes:
+        paused: whether the source is paused.
         start_line: barrier at which a paced source waits with its first frame; None for none.
         start_number: the source's index among those that start together.
     """
@@ -40,7 +41,7 @@ class SourceReader:
         self.error: BaseException | None = None
         self._batcher, self._make, self._limit, self._spans = batcher, make, limit, spans
         self._changed = threading.Condition()
-        self._paused = self._over = False
+        self.paused = self._over = False
         self._set_aside = False  # whether a pause stopped the source; the pause may end before the source does
         self._stands = False  # whether it can hold a frame during a pause; known from the first frame
         self.start_line: SynchronizedStart | None = None
@@ -92,23 +93,18 @@ class SourceReader:
     def pause(self, paused: bool) -> None:
         """Pause or resume the source, from any thread."""
         with self._changed:
-            if paused != self._paused and not self.state.done:
+            if paused != self.paused and not self.state.done:
                 self.state.tell("paused" if paused else "connecting")
-            self._paused = paused
+            self.paused = paused
             self._changed.notify_all()
             source = self._source if paused and not self._stands else None
             self._set_aside |= source is not None
         if source is not None:
             source.stop()
 
-    @property
-    def paused(self) -> bool:
-        """Whether the source is paused."""
-        return self._paused
-
     def _tell(self, state: str, cause: str | None = None, words: str = "") -> None:
         """Take a status from the source, unless it is paused or over: those states take precedence."""
-        if not self._paused and not self._over:
+        if not self.paused and not self._over:
             self.state.tell(state, cause, words)
 
     def finish(self) -> None:
@@ -121,7 +117,7 @@ class SourceReader:
     def _may_run(self) -> bool:
         """Wait while the source is paused; return False if it is over."""
         with self._changed:
-            while self._paused and not self._over:
+            while self.paused and not self._over:
                 self._changed.wait()
             return not self._over
 
@@ -131,7 +127,7 @@ class SourceReader:
         id_, first = self.config.id, True
         with self._changed:
             self._source, self._set_aside, self._stands = made, False, not made.unbounded
-            if self._over or self._paused:
+            if self._over or self.paused:
                 return self._over
         spans = self._spans()
         put = spans.call("wait for the batcher", inlet.put, waiting=True)
@@ -147,7 +143,7 @@ class SourceReader:
                         with self._changed:
                             self._stands |= frame.time_s is None
                         self._line_up(frame)
-                    if (self._paused or self._set_aside) and not self._stand(frame):
+                    if (self.paused or self._set_aside) and not self._stand(frame):
                         return self._over
                     if self._over or (self._limit is not None and state.frames >= self._limit):
                         return True
@@ -167,7 +163,7 @@ class SourceReader:
         finally:
             self._source = None
             made.close()
-        return self._over or not (self._paused or self._set_aside)
+        return self._over or not (self.paused or self._set_aside)
 
     def _stand(self, frame: Frame) -> bool:
         """Hold a frame until the pause is over; return False if the source must be closed instead."""
@@ -183,7 +179,7 @@ class SourceReader:
         """Wait at the start barrier with the first frame of a paced source."""
         line = self._arrive()
         if line is not None and frame.due_s is not None and frame.time_s is None:
-            frame.due_s += line.wait(self.start_number, lambda: self._over or self._paused)
+            frame.due_s += line.wait(self.start_number, lambda: self._over or self.paused)
 
     def _arrive(self) -> SynchronizedStart | None:
         """Count the source at its start barrier; return the barrier on the first call, None afterwards."""

@@ -78,7 +78,7 @@ class Sources:
         self._batcher, self._make, self._limit, self._spans = batcher, make, limit, spans
         self._at_once, self._read, self._fail, self._keep_running = at_once, read, fail, keep_running
         self._lock = threading.Lock()
-        self._readings: dict[str, SourceReader] = {}
+        self._readers: dict[str, SourceReader] = {}
         self._files: deque[SourceReader] = deque()  # files that wait for their turn
         self._at_work: set[SourceReader] = set()  # files that are read
         self._started = self.stopping = False
@@ -98,22 +98,21 @@ class Sources:
         """Whether no source will produce another frame."""
         return self.stopping or (not self._keep_running and all(state.done for state in self.states.values()))
 
-    def start(self) -> list[threading.Thread]:
-        """Start reading; return the threads."""
+    def start(self) -> None:
+        """Start reading."""
         with self._lock:
             self._started = True
             if self.stopping:
-                for reading in self._readings.values():
-                    reading.finish()
-                return []
-            self._batcher.expect(len(self._readings) + self._keep_running)
-            together = [reading for reading in self._readings.values() if is_unbounded(reading.config)]
+                for reader in self._readers.values():
+                    reader.finish()
+                return
+            self._batcher.expect(len(self._readers) + self._keep_running)
+            together = [reader for reader in self._readers.values() if is_unbounded(reader.config)]
             line = SynchronizedStart(len(together))
-            for number, reading in enumerate(together):
-                reading.start_line, reading.start_number = line, number
-            for reading in sorted(self._readings.values(), key=lambda one: one.start_line is None):
-                self._begin(reading)
-            return list(self.threads)
+            for number, reader in enumerate(together):
+                reader.start_line, reader.start_number = line, number
+            for reader in sorted(self._readers.values(), key=lambda one: one.start_line is None):
+                self._begin(reader)
 
     def add(self, config: SourceConfig) -> None:
         """Add a source.
@@ -125,9 +124,9 @@ class Sources:
             self.check_free(config.id)
             if self.stopping or (self._started and not self._batcher.expect(1)):
                 raise ConfigError(f"source {config.id} cannot be added: the run has ended")
-            reading = self._enter(config)
+            reader = self._enter(config)
             if self._started:
-                self._begin(reading)
+                self._begin(reader)
 
     def check_free(self, id_: str) -> None:
         """Raise ConfigError if a source with that id exists."""
@@ -137,24 +136,24 @@ class Sources:
     def remove(self, id_: str) -> None:
         """Remove a source; its frames in flight are still processed. Raises ConfigError if the id is unknown."""
         with self._lock:
-            reading = self._reading(id_)
-            del self._readings[id_]
+            reader = self._reader(id_)
+            del self._readers[id_]
             self.states = {name: state for name, state in self.states.items() if name != id_}
-            reading.state.removed = True
+            reader.state.removed = True
             if not self._started:
                 self._open.pop(id_, None)
-            elif reading in self._files:
-                self._cancel(reading)
-        reading.end()
-        self._leave(id_, reading.state)
+            elif reader in self._files:
+                self._cancel(reader)
+        reader.end()
+        self._leave(id_, reader.state)
 
     def pause(self, id_: str, paused: bool = True) -> None:
         """Pause or resume a source. Raises ConfigError if the id is unknown."""
         with self._lock:
-            reading = self._reading(id_)
-        reading.pause(paused)
+            reader = self._reader(id_)
+        reader.pause(paused)
         with self._lock:
-            self._hire()  # there may be a free slot now, or the source may wait for one
+            self._start_waiting()  # there may be a free slot now, or the source may wait for one
 
     def stop(self) -> None:
         """End all sources."""
@@ -162,11 +161,11 @@ class Sources:
             if self.stopping:
                 return
             self.stopping = True
-            for reading in list(self._files):
-                self._cancel(reading)
-            readings = list(self._readings.values())
-        for reading in readings:
-            reading.end()
+            for reader in list(self._files):
+                self._cancel(reader)
+            readers = list(self._readers.values())
+        for reader in readers:
+            reader.end()
         if self._started:
             self._batcher.expect(-int(self._keep_running))
 
@@ -174,47 +173,46 @@ class Sources:
         if self._realtime:
             config = in_realtime(config)
         state = SourceState()
-        made = self._readings[config.id] = SourceReader(
-            config, state, self._batcher, self._make, self._limit, self._spans
-        )
+        made = SourceReader(config, state, self._batcher, self._make, self._limit, self._spans)
+        self._readers[config.id] = made
         self.states = {**self.states, config.id: state}
         self._open.setdefault(config.id, []).append(state)
         return made
 
-    def _reading(self, id_: str) -> SourceReader:
-        found = self._readings.get(id_)
+    def _reader(self, id_: str) -> SourceReader:
+        found = self._readers.get(id_)
         if found is None:
-            raise ConfigError(f"there is no source {id_!r}{did_you_mean(id_, self._readings)}")
+            raise ConfigError(f"there is no source {id_!r}{did_you_mean(id_, self._readers)}")
         return found
 
-    def _begin(self, reading: SourceReader) -> None:
-        if is_unbounded(reading.config):
+    def _begin(self, reader: SourceReader) -> None:
+        if is_unbounded(reader.config):
             self._cameras = True
-            self._thread(f"source/{reading.config.id}", lambda: self._run(reading))
+            self._thread(f"source/{reader.config.id}", lambda: self._run(reader))
             return
-        self._files.append(reading)
-        self._hire()
+        self._files.append(reader)
+        self._start_waiting()
 
     def _next(self) -> SourceReader | None:
         """The next file whose turn has come, or None. A paused file has no turn and occupies no slot."""
-        if sum(not reading.paused for reading in self._at_work) >= self._at_once:
+        if sum(not reader.paused for reader in self._at_work) >= self._at_once:
             return None
-        found = next((reading for reading in self._files if not reading.paused), None)
+        found = next((reader for reader in self._files if not reader.paused), None)
         if found is not None:
             self._files.remove(found)
             self._at_work.add(found)
         return found
 
-    def _hire(self) -> None:
+    def _start_waiting(self) -> None:
         """Start threads for the files whose turn has come."""
-        while (reading := self._next()) is not None:
-            self._thread(f"source/{len(self._at_work) - 1}", partial(self._work, reading))
+        while (reader := self._next()) is not None:
+            self._thread(f"source/{len(self._at_work) - 1}", partial(self._work, reader))
 
-    def _cancel(self, reading: SourceReader) -> None:
+    def _cancel(self, reader: SourceReader) -> None:
         """Cancel a file that has not been started."""
-        self._files.remove(reading)
+        self._files.remove(reader)
         self._batcher.expect(-1)
-        reading.finish()
+        reader.finish()
 
     def _thread(self, name: str, run: Callable[[], None]) -> None:
         def call() -> None:
@@ -228,21 +226,21 @@ class Sources:
 
     def _work(self, first: SourceReader) -> None:
         """Read a file, then further files as long as there is a free slot."""
-        reading: SourceReader | None = first
-        while reading is not None:
+        reader: SourceReader | None = first
+        while reader is not None:
             if self._cameras:
                 give_way()
-            self._run(reading)
+            self._run(reader)
             with self._lock:
-                self._at_work.remove(reading)
-                reading = self._next()
+                self._at_work.remove(reader)
+                reader = self._next()
 
-    def _run(self, reading: SourceReader) -> None:
-        reading()
+    def _run(self, reader: SourceReader) -> None:
+        reader()
         heap_trimmer.closed()
-        state, id_ = reading.state, reading.config.id
-        if reading.error is not None:
-            self._fail(reading.error)
+        state, id_ = reader.state, reader.config.id
+        if reader.error is not None:
+            self._fail(reader.error)
         self._read(id_, state)
         self._leave(id_, state)
 

@@ -1,8 +1,8 @@
 """Runs a pipeline on several devices: one worker process per device, each with a part of the sources.
 
 The parent process reads the YAML, assigns the sources round robin, and owns the sinks that sources of several processes
-share, the messages, the counts and the exit code. It creates no CUDA context. One loop on the main thread (`_attend`)
-receives all messages and sends all orders; one thread per worker passes frames to the shared sinks.
+share, the messages, the counts and the exit code. It creates no CUDA context. One loop on the main thread
+(`_supervise`) receives all messages and sends all orders; one thread per worker passes frames to the shared sinks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.config.alarms import wanted
-from streamkit.config.plan import Graph, Node
+from streamkit.config.plan import Graph
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, OutputError, StageError, StreamkitError, describe
@@ -25,7 +25,6 @@ from streamkit.core.stage import Context, RuntimeContext
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.meters import Histogram
-from streamkit.runtime.execution.stage_runner import Runner
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.ingest.sources import stream_numbers
 from streamkit.runtime.multiprocess.children import SPAWN, Child, error_of, signals_held_back, wait
@@ -59,7 +58,7 @@ class WorkerHandle:
         dead: whether the process has exited and its messages were processed.
         over: whether its frames were processed too.
         code: its exit code, once it has reported its end.
-        trouble: how it died, if it exited without reporting its end.
+        failure: how it died, if it exited without reporting its end.
         told: the last order sent to it.
         deadline: monotonic time in seconds at which it is killed.
     """
@@ -75,7 +74,7 @@ class WorkerHandle:
     dead: bool = False
     over: bool = False
     code: int | None = None
-    trouble: str | None = None
+    failure: str | None = None
     told: str = ""
     deadline: float | None = None
 
@@ -131,20 +130,15 @@ class WorkerFleet:
     """
 
     def __init__(
-        self,
-        graph: Graph,
-        shares: list[tuple[str, list[str]]],
-        path: Path,
-        set_: dict[str, str],
-        limit: int | None,
+        self, graph: Graph, shares: list[tuple[str, list[str]]], path: Path, set_: dict[str, str], limit: int | None,
         say: Callable[[str], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.graph, self.limit = graph, limit
         self.states = {source.id: SourceState() for source in graph.sources}
         self.fatal: BaseException | None = None
         self.stopping = False
         self.seconds = 0.0
-        self._members = [WorkerHandle(device, sources) for device, sources in shares]
+        self._workers = [WorkerHandle(device, sources) for device, sources in shares]
         self._path, self._set = path, set_
         self._aborted = False
         self.say, self._lock = Messages(say), threading.Lock()
@@ -156,10 +150,9 @@ class WorkerFleet:
 
         self._sinks = SharedSinks(shared_sinks(graph), list(self.states), context, self.fail)
         alarms = graph.config.alarms
-        self._observer = Observer(wanted(alarms), dict, self._runners, folders(graph))
-        self.alarms = Alarms(
-            alarms, self._facts, lambda: emitters(self._runners()), addresses, say, self.fail, self._ending
-        )  # fmt: skip
+        runners = list(self._sinks.runners.values())
+        self._observer = Observer(wanted(alarms), dict, runners, folders(graph))
+        self.alarms = Alarms(alarms, self._facts, runners, addresses, say, self.fail, self._ending)
 
     # --------------------------------------------------------------------------------------------------- the run
 
@@ -171,15 +164,15 @@ class WorkerFleet:
         """
         try:
             self._start()
-            self._attend(lambda: self.fatal is not None or all(m.ready or m.over for m in self._members))
+            self._supervise(lambda: self.fatal is not None or all(m.ready or m.over for m in self._workers))
             if self.fatal is None:
                 self._sinks.open()
             begun = time.perf_counter()
-            for member in self._members if self.fatal is None else ():
-                member.tell("go")
+            for worker in self._workers if self.fatal is None else ():
+                worker.tell("go")
             self._aborted = self._aborted or self.fatal is not None
             with self.alarms.watching():
-                self._attend(lambda: all(member.over for member in self._members))
+                self._supervise(lambda: all(worker.over for worker in self._workers))
                 self._sinks.close()
             self.seconds = time.perf_counter() - begun
         finally:
@@ -189,8 +182,8 @@ class WorkerFleet:
             raise self.fatal
         if self.stopping:
             return 130
-        failed = any(state.error for state in self.states.values()) or any(member.code for member in self._members)
-        return int(failed or any(one.meter.failed or one.meter.troubles for one in self._sinks.runners.values()))
+        failed = any(state.error for state in self.states.values()) or any(worker.code for worker in self._workers)
+        return int(failed or any(one.meter.failed or one.meter.other_errors for one in self._sinks.runners.values()))
 
     def stop(self) -> None:
         """Stop the sources; decoded frames drain, and every file is closed.
@@ -200,7 +193,7 @@ class WorkerFleet:
         if self.stopping:
             self._end_now()
         self.stopping = True
-        for _, emitter in emitters(self._runners()):
+        for _, emitter in emitters(self._sinks.runners.values()):
             emitter.hurry()
 
     def fail(self, error: BaseException) -> None:
@@ -218,90 +211,90 @@ class WorkerFleet:
         """Start the processes. Signals are blocked in them from their first moment: the parent handles signals."""
         shared = tuple(self._sinks.runners)
         with signals_held_back():
-            for number, member in enumerate(self._members):
-                member.frames, frames = SPAWN.Pipe(duplex=False)
+            for number, worker in enumerate(self._workers):
+                worker.frames, frames = SPAWN.Pipe(duplex=False)
                 job = WorkerConfig(
-                    self._path, self._set, member.device, tuple(member.sources), shared, self.limit,
-                    (number, len(self._members)),
+                    self._path, self._set, worker.device, tuple(worker.sources), shared, self.limit,
+                    (number, len(self._workers)),
                 )  # fmt: skip
-                member.child = Child(f"share/{number}", work, job, frames)
+                worker.child = Child(f"share/{number}", work, job, frames)
                 frames.close()
-        for member in self._members:
-            member.receiver = start("receiver", partial(self._receive, member))
+        for worker in self._workers:
+            worker.receiver = start("receiver", partial(self._receive_frames, worker))
 
-    def _receive(self, member: WorkerHandle) -> None:
+    def _receive_frames(self, worker: WorkerHandle) -> None:
         """Pass the frames of one process to the sinks, until it has exited and its pipe is empty."""
         try:
-            while not member.dead or member.frames.poll():
-                if member.frames.poll(_LOOK_S):
-                    items = member.frames.recv()
-                    member.whole.update(source for sink, _, source in items if not sink)
+            while not worker.dead or worker.frames.poll():
+                if worker.frames.poll(_LOOK_S):
+                    items = worker.frames.recv()
+                    worker.whole.update(source for sink, _, source in items if not sink)
                     self._sinks.put([item for item in items if item[0]])
         except (EOFError, OSError):
             pass
         except BaseException as error:
             self.fail(error)
 
-    def _attend(self, done: Callable[[], bool]) -> None:
+    def _supervise(self, done: Callable[[], bool]) -> None:
         """Receive messages of the processes and send orders to them, until `done`."""
         while not done():
             order = "abort" if self._aborted else "stop" if self.stopping or self.fatal else ""
-            for member in self._members:
-                if order and member.told != order:
-                    member.tell(order)
-            wait([member.child for member in self._members if not member.dead], _LOOK_S)
-            for member in self._members:
-                if not member.over:
-                    self._hear(member)
+            for worker in self._workers:
+                if order and worker.told != order:
+                    worker.tell(order)
+            wait([worker.child for worker in self._workers if not worker.dead], _LOOK_S)
+            for worker in self._workers:
+                if not worker.over:
+                    self._receive_messages(worker)
 
-    def _hear(self, member: WorkerHandle) -> None:
+    def _receive_messages(self, worker: WorkerHandle) -> None:
         """Process the messages of a worker, and check whether it has exited."""
-        for kind, value in member.child.hear():
-            self._take(member, kind, value)
-        member.dead = member.child.over
-        if member.deadline is not None and time.monotonic() > member.deadline and not member.dead:
-            self.say(f"the process of {member.device} does not end and is killed")
-            member.child.kill()
-        if member.dead and not member.receiver.is_alive():
-            self._lay_to_rest(member)
+        for kind, value in worker.child.hear():
+            self._handle(worker, kind, value)
+        worker.dead = worker.child.over
+        if worker.deadline is not None and time.monotonic() > worker.deadline and not worker.dead:
+            self.say(f"the process of {worker.device} does not end and is killed")
+            worker.child.kill()
+        if worker.dead and not worker.receiver.is_alive():
+            self._settle(worker)
 
-    def _take(self, member: WorkerHandle, kind: str, value: Any) -> None:
+    def _handle(self, worker: WorkerHandle, kind: str, value: Any) -> None:
         if kind == "say":
             self.say(value)
         elif kind == "ready":
-            member.ready = True
+            worker.ready = True
         elif kind == "fatal":
             self.fail(error_of(*value))
         elif kind == "tally":
-            member.tally = value
+            worker.tally = value
             for id_, source in value.report["sources"].items():
                 state = self.states[id_]
                 state.frames, state.error, state.done = source["frames"], source.get("error"), id_ in value.done
         elif kind == "end":
-            member.code, member.deadline = value, time.monotonic() + _GRACE_S
+            worker.code, worker.deadline = value, time.monotonic() + _GRACE_S
 
-    def _lay_to_rest(self, member: WorkerHandle) -> None:
+    def _settle(self, worker: WorkerHandle) -> None:
         """Settle a process that has exited; if it died, its unfinished sources have failed."""
-        member.over = True
-        if member.code is None:
-            member.trouble = f"its process on {member.device} {member.child.how_it_died}"
-        for id_ in member.sources:
+        worker.over = True
+        if worker.code is None:
+            worker.failure = f"its process on {worker.device} {worker.child.how_it_died}"
+        for id_ in worker.sources:
             state = self.states[id_]
             state.done = True
-            if member.trouble is not None and id_ not in member.whole and state.error is None:
-                state.error = member.trouble
+            if worker.failure is not None and id_ not in worker.whole and state.error is None:
+                state.error = worker.failure
                 if self.fatal is None:
                     self.say(f"source {id_} failed: {state.error}")
 
     def _end_now(self) -> None:
         """End every process that still runs."""
-        started = [member for member in self._members if member.child is not None]
-        for member in started:
-            if not member.dead:
-                member.tell("now")
-        for member in started:
-            member.child.join(_AT_ONCE_S)
-            member.dead = True
+        started = [worker for worker in self._workers if worker.child is not None]
+        for worker in started:
+            if not worker.dead:
+                worker.tell("now")
+        for worker in started:
+            worker.child.join(_AT_ONCE_S)
+            worker.dead = True
 
     # ------------------------------------------------------------------------------------------------- counting
 
@@ -318,22 +311,22 @@ class WorkerFleet:
     @property
     def pids(self) -> tuple[int, ...]:
         """The process ids: this process and the workers."""
-        return os.getpid(), *(member.child.pid for member in self._members if member.child is not None)
+        return os.getpid(), *(worker.child.pid for worker in self._workers if worker.child is not None)
 
     def counted(self) -> list[tuple[int, float]]:
         """See `Pipeline.counted`; one entry per worker process."""
-        return [(min(m.tally.finished.values(), default=0), m.tally.at_s) for m in self._members]
+        return [(min(m.tally.finished.values(), default=0), m.tally.at_s) for m in self._workers]
 
     def _tallies(self) -> list[WorkerReport]:
         report = {**self._sinks.report(), "events": dict(self.alarms.events)}
         mine = WorkerReport(report, dict(self._sinks.finished), dict(self._sinks.latency))
-        return [*(member.tally for member in self._members), mine]
+        return [*(worker.tally for worker in self._workers), mine]
 
     def report(self, exit_code: int) -> dict[str, Any]:
         """The report of the run: sums over all processes, and each process's own values under `devices`."""
         found = add_up(self._tallies())
         stages = [*self.graph.nodes, *found["stages"]]
-        device = ", ".join(member.device for member in self._members)
+        device = ", ".join(worker.device for worker in self._workers)
         return {
             **headline(device, exit_code, found["frames"], self.seconds),
             **{key: found[key] for key in ("detections", "events", "counts")},
@@ -341,15 +334,12 @@ class WorkerFleet:
             "latency": found["latency"],
             "sources": {id_: self._source(id_) for id_ in self.states},
             "devices": [
-                {"device": member.device, "sources": member.sources, **own(member.tally)}
-                | ({"error": member.trouble} if member.trouble else {})
-                for member in self._members
+                {"device": worker.device, "sources": worker.sources, **own(worker.tally)}
+                | ({"error": worker.failure} if worker.failure else {})
+                for worker in self._workers
             ],
             **({"alarms": alarms} if (alarms := self.alarms.report()) else {}),
         }
-
-    def _runners(self) -> list[tuple[Node, Runner]]:
-        return [(runner.node, runner) for runner in self._sinks.runners.values()]
 
     def _ending(self) -> bool:
         return self.stopping or self.fatal is not None or all(state.done for state in self.states.values())
@@ -357,13 +347,13 @@ class WorkerFleet:
     def _facts(self) -> HealthSnapshot:
         """Facts of all processes. Sources of a dead process are down; those of a silent process have no new frames."""
         now_s, parts = time.monotonic(), [self._observer.look()]
-        for member in self._members:
-            if (known := member.tally.facts) is not None:
-                parts.append(known.aged(now_s - member.tally.at_s, gone=member.trouble is not None))
+        for worker in self._workers:
+            if (known := worker.tally.facts) is not None:
+                parts.append(known.aged(now_s - worker.tally.at_s, gone=worker.failure is not None))
         return joined(parts)
 
     def _source(self, id_: str) -> dict[str, Any]:
         """A source's part of the report, with the error if its process died."""
-        (member,) = (member for member in self._members if id_ in member.sources)
-        found, error = member.tally.report.get("sources", {}).get(id_, {"frames": 0}), self.states[id_].error
+        (worker,) = (worker for worker in self._workers if id_ in worker.sources)
+        found, error = worker.tally.report.get("sources", {}).get(id_, {"frames": 0}), self.states[id_].error
         return {**found, "error": error} if error else found

@@ -23,10 +23,11 @@ def share_out(graph: Graph) -> list[tuple[str, list[str]]]:
     shares = [(device, sources[i :: len(devices)]) for i, device in enumerate(devices[:count])]
     if len(shares) > 1:
         if graph.config.state is not None:
-            raise ConfigError("state keeps the changes of one process, and each device has its own; name one device")
+            raise ConfigError("state supports one process, but each device has its own; name one device")
         problems = [
             node.place.problem(
-                f"{node.id} reads pixels of sources on several devices, and pixels never leave theirs; {_way_out(node)}"
+                f"{node.id} reads pixels of sources on several devices, but pixels are never copied between devices; "
+                f"{_way_out(node)}"
             )
             for node in shared_sinks(graph)
             if "pixels" in node.reads

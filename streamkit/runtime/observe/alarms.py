@@ -19,12 +19,12 @@ from streamkit.config.alarms import STAGE, AlarmConfig
 from streamkit.core.data import Event, Frame
 from streamkit.core.errors import StreamkitError, describe
 from streamkit.core.text import at_now
-from streamkit.emit.emitter import Emitter
 from streamkit.emit.mail_format import fill
 from streamkit.media.uris import may_be_live
 from streamkit.rules.debounce import Debounce
 from streamkit.runtime.execution.future import PeriodicTimer
-from streamkit.runtime.observe.health import HealthSnapshot, Value
+from streamkit.runtime.execution.stage_runner import Fail, Runner
+from streamkit.runtime.observe.health import HealthSnapshot, Value, emitters
 
 EVERY_S = 1.0
 WHOLE = "pipeline"
@@ -89,7 +89,7 @@ class Alarms:
     Args:
         configs: the alarms.
         look: returns the current facts.
-        emitters: returns the open emitters, with their stages' ids.
+        runners: the runners of the stages, among them those of emitters; more may be added.
         addresses: addresses of the sources, by id.
         say: receives messages for the user.
         fail: receives an error that ends the run.
@@ -98,11 +98,10 @@ class Alarms:
 
     def __init__(
         self, configs: Sequence[AlarmConfig], look: Callable[[], HealthSnapshot],
-        emitters: Callable[[], Sequence[tuple[str, Emitter]]], addresses: Mapping[str, str],
-        say: Callable[[str], None], fail: Callable[[BaseException], None],
+        runners: Sequence[Runner], addresses: Mapping[str, str], say: Callable[[str], None], fail: Fail,
         ending: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
-        self._look, self._emitters, self._addresses, self._say, self._fail = look, emitters, addresses, say, fail
+        self._look, self._runners, self._addresses, self._say, self._fail = look, runners, addresses, say, fail
         self._ending = ending
         self._watches = [_watch(config) for config in configs]
         self._lock = threading.Lock()
@@ -228,7 +227,7 @@ class Alarms:
         for seen in self._listeners:
             seen(now_s, event)
         wanted = config.options.emitters
-        for id_, emitter in self._emitters():
+        for id_, emitter in emitters(self._runners):
             if emitter.send == "events" and (wanted is None or id_ in wanted):
                 emitter.tell(frame)
 

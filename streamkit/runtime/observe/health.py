@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from streamkit.config.alarms import FACTS
-from streamkit.config.plan import Graph, Node
+from streamkit.config.plan import Graph
 from streamkit.core.data import Device
 from streamkit.core.stage import Sink
 from streamkit.emit.emitter import Emitter
@@ -28,7 +28,7 @@ from streamkit.runtime.execution.stage_runner import Runner
 from streamkit.runtime.ingest.source_status import SourceState
 
 Value = float | str
-_SHARE_S = 10.0  # shares are taken over so long
+_SHARE_S = 10.0  # window of shares and latencies
 _MINUTE_S = 60.0
 _HOUR = 61  # snapshots, a minute apart
 _AWAY = ("connecting", "reconnecting", "failed")
@@ -92,14 +92,14 @@ class Observer:
     Args:
         wanted: the facts to compute; others may be omitted.
         states: returns the states of the sources.
-        runners: returns the current runners of the stages.
+        runners: the runners of the stages; more may be added.
         folders: folders in which outputs are written.
         device: the device of the process.
     """
 
     def __init__(
         self, wanted: Iterable[str], states: Callable[[], Mapping[str, SourceState]],
-        runners: Callable[[], Sequence[tuple[Node, Runner]]], folders: Sequence[Path] = (),
+        runners: Sequence[Runner], folders: Sequence[Path] = (),
         device: Device | None = None,
     ) -> None:  # fmt: skip
         self._wanted, self._states, self._runners, self._folders = frozenset(wanted), states, runners, folders
@@ -137,13 +137,13 @@ class Observer:
 
     def _stages(self, found: HealthSnapshot, now_s: float) -> None:
         found.whole["stage_call_s"] = 0.0
-        for node, runner in self._runners():
+        for runner in self._runners:
             if (call := runner.call) is not None:
-                _most(found, "stage_call_s", now_s - call[0], node.id)
+                _most(found, "stage_call_s", now_s - call[0], runner.node.id)
 
     def _emitters(self, found: HealthSnapshot, now_s: float) -> None:
         found.whole |= {"spool_share": 0.0, "spool_records": 0.0, "undelivered_s": 0.0}
-        for id_, one in emitters(self._runners()):
+        for id_, one in emitters(self._runners):
             waiting, done = one.queue.waiting, one.sender.delivered
             known = self._delivered.get(id_)
             if known is None or one.sender.undelivered <= 0 or known[0] != done:
@@ -228,12 +228,9 @@ class _Watched:
         return {"latency_p50_s": recent.quantile(0.5), "latency_p95_s": recent.quantile(0.95)}
 
 
-def emitters(runners: Iterable[tuple[Node, Runner]]) -> list[tuple[str, Emitter]]:
+def emitters(runners: Iterable[Runner]) -> list[tuple[str, Emitter]]:
     """The open emitters, with their stages' ids."""
-    found = (
-        (node.id, one) for node, runner in runners if issubclass(node.type, Emitter) for one in list(runner.instances())
-    )
-    return [(id_, one) for id_, one in found if isinstance(one, Emitter)]
+    return [(one.node.id, stage) for one in runners for stage in list(one.instances()) if isinstance(stage, Emitter)]
 
 
 def folders(graph: Graph) -> list[Path]:

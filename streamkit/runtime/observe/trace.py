@@ -42,7 +42,7 @@ class TraceEvent(NamedTuple):
         kind: `work`, `wait`, `stage`, `gpu` or `queue`.
         name: what the thread did.
         begun_s: seconds of `time.perf_counter`.
-        ended_s: the end, likewise.
+        ended_s: the end, in the same clock.
         cpu_s: the thread's CPU time at the beginning, and the CPU time of the span; None if not measured.
         about: attributes that are shown with it.
     """
@@ -264,7 +264,7 @@ class Trace:
 
         Args:
             lanes: lanes whose queue lengths are sampled every 5 ms while there is activity.
-            batcher: likewise.
+            batcher: the batcher, whose queue is sampled too.
         """
         for node in (node for lane in lanes for node in lane.nodes):
             sink = issubclass(node.type, Sink)
@@ -294,14 +294,14 @@ class Trace:
         told = limit(found, self._roles)
         first, last, dropped = self.log.kept()
         about = {
-            "made by": f"streamkit {__version__}", "limit": told, "events left out": dropped,
+            "made by": f"streamkit {__version__}", "limit": told, "events omitted": dropped,
             "waits not shown": f"shorter than {_SHORT_S * 1e6:.0f} µs; they are in the shares",
             "shares of time": {use.name: use.summary() for use in found},
         }  # fmt: skip
         self._write(_as_text(self.tracks, (first, last, dropped), self.epoch_s, about))
         lines = [f"profile: {self._path}, {len(first) + len(last):,} events; ui.perfetto.dev opens it"]
         if dropped:
-            lines.append(f"profile: {dropped:,} events in the middle are left out, to bound memory and the file")
+            lines.append(f"profile: {dropped:,} events in the middle are omitted, to bound memory and file size")
         return [*lines, told] if told else lines
 
 
@@ -337,7 +337,7 @@ def _as_text(
     processes = list(dict.fromkeys(track.process for track in tracks))
     ids = [(1 + processes.index(track.process), 1 + track.number) for track in tracks]
     first, last, dropped = events
-    gap = {"ph": "i", "s": "g", "name": f"{dropped:,} events are left out here", "pid": 1, "tid": 1}
+    gap = {"ph": "i", "s": "g", "name": f"{dropped:,} events are omitted here", "pid": 1, "tid": 1}
     items = itertools.chain(
         _names(tracks, processes, ids),
         (_event(event, ids, epoch_s) for event in first),

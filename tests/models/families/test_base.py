@@ -102,7 +102,7 @@ def test_check_accepts(name, outputs, classes):
         ("yunet", faces(kps_8=(1, 1, 8)), 1, "'kps_8' must be 10"),
         ("yolov8_seg", {"a": (1, 116, 2100), "b": (1, 32, 80, 80)}, 79, "holds 80 classes beside 36 other values"),
         ("yolov8_seg", {"a": (1, 116, 2100)}, 80, r"one output of 4 dimensions, \(N, coefficients"),
-        ("yolov8_pose", {"a": (1, 57, 2100)}, 1, "has 57 values an anchor, which are not 4, a score for each of"),
+        ("yolov8_pose", {"a": (1, 57, 2100)}, 1, "has 57 values per anchor, which are not 4, a score for each of"),
         ("movenet", {"a": (1, 6, 17, 3)}, 1, "dimension 1 of output 'a' must be 1"),
         ("movenet", {"a": (1, 1, 17, 3)}, 2, r"finds one class, .* has 2; give it \[person\]"),
         ("semantic", {"a": (1, 257, 257, 21)}, 20, "has 257 or 21 classes, and the label list has 20"),

@@ -198,7 +198,7 @@ def test_a_change_that_a_stage_refuses_is_taken_back(tmp_path):
         so_far = {name: len(WRITTEN[name]) for name in "ab"}
         until(lambda: all(len(WRITTEN[name]) > so_far[name] + 2 for name in "ab"))
         running.set("slow", {"pause_s": 0.002})
-        (stage,) = {node.id: one for node, one in running._runners}["slow"].instances()
+        (stage,) = {one.node.id: one for one in running._runners}["slow"].instances()
         until(lambda: stage.pause_s == 0.002)
     told = "slow failed as pause_s changed; the old values are kept: ArithmeticError: time does not go back"
     assert any(text.startswith(told) for text in said), said
@@ -220,7 +220,7 @@ def test_settings_change_from_the_next_batch_on():
         assert running.changeable("detect.postprocess")["labels"] == ["car"]
         so_far = len(WRITTEN["a"])
         until(lambda: len(WRITTEN["a"]) > so_far + 60)
-        stages = {node.id: one for node, one in running._runners}
+        stages = {one.node.id: one for one in running._runners}
         assert next(iter(stages["slow"].instances())).pause_s == 0.001
         read = next(iter(stages["detect.postprocess"].instances()))._read
         assert sorted(set(read.min_score.tolist())) == [1.0, float("inf")]
@@ -258,5 +258,5 @@ def test_listeners_see_every_frame_once_with_its_events():
         until(lambda: running.states["c"].out == 5)
     assert sorted(s[:2] for s in seen) == [("a", i) for i in range(40)] + [("b", i) for i in range(30)]
     assert all(s[2] for s in seen)
-    assert said == ["a listener failed and is not called any more: ValueError: no more"]
+    assert said == ["a listener failed and is removed: ValueError: no more"]
     assert json.dumps(running.report(0))

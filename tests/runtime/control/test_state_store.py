@@ -107,14 +107,14 @@ def test_what_does_not_fit_any_more_is_said(tmp_path):
     running, said = pipeline(YAML.format(path=path))
     assert list(running.states) == ["a", "b", "c"]
     assert len(said) == 2
-    assert "source e is left out" in said[0]
-    assert "the settings of gone are left out: " in said[1]
+    assert "source e is ignored" in said[0]
+    assert "the options of gone are ignored: " in said[1]
     assert not any("secret" in text for text in said)
 
 
 def test_a_file_that_cannot_be_used_is_said(tmp_path):
     (tmp_path / "no.db").write_text("this is no database, but it is long enough to be taken for one" * 20)
-    with pytest.raises(OutputError, match=r"cannot use the state .*no\.db: .*mend or remove the file"):
+    with pytest.raises(OutputError, match=r"cannot use the state .*no\.db: .*repair or remove the file"):
         pipeline(YAML.format(path=tmp_path / "no.db"))
     (tmp_path / "folder").mkdir()
     with pytest.raises(OutputError, match=r"cannot write the state .*folder: Is a directory"):

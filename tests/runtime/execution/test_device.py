@@ -22,7 +22,7 @@ def test_the_cpu_needs_nothing_and_says_nothing():
 
 @pytest.mark.parametrize("wanted", [["cuda:0", "cuda:1"], ["cpu", "cuda"], []])
 def test_one_pipeline_one_device(wanted):
-    with pytest.raises(ConfigError, match="one device; name one"):
+    with pytest.raises(ConfigError, match="only one device is supported here; name one"):
         choose(wanted, print)
 
 
@@ -43,7 +43,7 @@ def test_a_gpu_without_trouble_is_taken(wanted, index, monkeypatch):
 
 def test_a_gpu_asked_for_is_had_or_refused(monkeypatch):
     monkeypatch.setattr(devices, "gpu_trouble", lambda index: f"there is no GPU {index}, only 1")
-    with pytest.raises(DeviceError, match=r"device cuda:4 cannot be used: there is no GPU 4, only 1; run\.py doctor"):
+    with pytest.raises(DeviceError, match=r"device cuda:4 cannot be used: there is no GPU 4, only 1; `run\.py doctor"):
         choose("cuda:4", print)
 
 

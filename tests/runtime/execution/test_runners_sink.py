@@ -163,5 +163,5 @@ def test_close_always_runs_for_every_path(raises):
     if raises is OutputError:
         assert [type(error) for error in rig.failures] == [OutputError]
     else:
-        assert (rig.failures, rig.runner.meter.troubles) == ([], 1)
+        assert (rig.failures, rig.runner.meter.other_errors) == ([], 1)
         assert rig.said[0].startswith("it failed as it was closed: RuntimeError: in close (one_stage.py:")

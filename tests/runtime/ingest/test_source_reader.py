@@ -108,7 +108,7 @@ def test_a_file_without_an_end_stands_still_too(clip, uri):
     ("what", "told"),
     [
         ("again", "wrong yields the same Frame twice; yield a new Frame for each image"),
-        ("foreign", "wrong yields a frame of the source 'b'; make each one as Frame(self.context.id, ...)"),
+        ("foreign", "wrong yields a frame of the source 'b'; create each frame as Frame(self.context.id, ...)"),
         ("surface", "wrong yields Surface, not a Frame; yield a Frame for each image"),
     ],
 )

@@ -171,13 +171,13 @@ def test_state_is_of_one_device(runs: Runs, root: Path) -> None:
     line = [sys.executable, root / "run.py", "check", runs.folder / "p.yaml", "--device", "cpu,cpu"]
     checked = subprocess.run(line, capture_output=True, text=True, cwd=root)
     for code, told in ((done.returncode, done.stderr), (checked.returncode, checked.stderr)):
-        assert (code, "state keeps the changes of one process" in told) == (2, True), told
+        assert (code, "state supports one process" in told) == (2, True), told
 
 
 def test_a_timeline_is_of_one_device(runs: Runs) -> None:
     done = runs.run(BOTH + OUTPUTS, "--profile", runs.folder / "profile.json")
     assert done.returncode == 2
-    assert "--profile shows one process, and each device has its own; name one" in done.stderr
+    assert "--profile supports one process, but each device has its own; name one" in done.stderr
 
 
 def test_the_graph_says_which_process_has_which_sources(runs: Runs, root: Path) -> None:

@@ -33,7 +33,7 @@ class Told:
     def __init__(self, *configs, addresses=None):
         self.events, self.said = [], []
         known = {"gate": "rtsp://u:p@h/x"} if addresses is None else addresses
-        self.alarms = Alarms(configs, HealthSnapshot, list, known, self.said.append, self.said.append)
+        self.alarms = Alarms(configs, HealthSnapshot, [], known, self.said.append, self.said.append)
         self.alarms.listen(lambda time_s, event: self.events.append(event))
 
     def at(self, now_s, sources=None, about=None, **whole):
@@ -112,11 +112,13 @@ def test_a_source_that_is_removed_takes_its_alarm_with_it_and_nothing_is_kept():
 
 def test_texts_of_ones_own_and_schedules():
     night = {"days": "mon-sun", "hours": ["00:00-00:01", "00:01-24:00"]}
+    from pydantic import TypeAdapter
+
     from streamkit.rules.schedule import Schedule
 
     text = "{source}: only {fps_in} ({alarm}, {latency_p95_s})"
     told = Told(
-        alarm("fps_in < 5", "slow", text=text, schedule=Schedule.parse(night)),
+        alarm("fps_in < 5", "slow", text=text, schedule=TypeAdapter(Schedule).validate_python(night)),
         alarm("fps_in < 5", "never", schedule=Schedule(days=frozenset())),
     )  # fmt: skip
     assert told.at(0, {"gate": {"fps_in": 3.14159}}) == [("raised", "gate", "gate: only 3.14 (slow, ?)")]
@@ -142,7 +144,7 @@ def test_a_text_of_ones_own_shows_the_values_of_now():
 def test_that_a_run_ends_is_no_reason_for_an_alarm():
     ending, told = [False], []
     low = HealthSnapshot(whole={"total_fps": 0.0})
-    alarms = Alarms([alarm("total_fps < 1")], lambda: low, list, {}, told.append, told.append, lambda: ending[0])
+    alarms = Alarms([alarm("total_fps < 1")], lambda: low, [], {}, told.append, told.append, lambda: ending[0])
     ending[0] = True
     alarms._tick()
     assert told == []
@@ -162,7 +164,7 @@ def test_one_that_fails_ends_no_other_and_a_full_spool_ends_the_run():
         calls.append(1)
         raise [RuntimeError("no facts"), OutputError("the spool is full"), OSError()][len(calls) % 3 - 1]
 
-    alarms = Alarms([alarm("fps_in < 5")], look, list, {}, said.append, failed.append)
+    alarms = Alarms([alarm("fps_in < 5")], look, [], {}, said.append, failed.append)
     for _ in range(3):
         alarms._tick()
     assert [str(one) for one in failed] == ["the spool is full"]
@@ -190,7 +192,8 @@ def test_alarms_go_to_the_emitters_of_events_that_they_name(monkeypatch):
     low = HealthSnapshot(whole={"total_fps": 0.0})
     configs = [alarm("total_fps < 1", "all"), alarm("total_fps < 2", "named", to=("hook",))]
     said = []
-    alarms = Alarms(configs, lambda: low, lambda: list(takers.items()), {}, said.append, said.append)
+    monkeypatch.setattr("streamkit.runtime.observe.alarms.emitters", lambda runners: list(takers.items()))
+    alarms = Alarms(configs, lambda: low, [], {}, said.append, said.append)
     alarms.step(low, 0.0)
     found = {id_: [frame.events[0].data["alarm"] for frame in one.frames] for id_, one in takers.items()}
     assert found == {"table": ["all"], "hook": ["all", "named"], "frames": []}
@@ -200,11 +203,12 @@ def test_alarms_go_to_the_emitters_of_events_that_they_name(monkeypatch):
     assert (len(said), alarms.events["raised"]) == (2, 2)
 
 
-def test_a_spool_that_an_alarm_finds_full_ends_the_run():
+def test_a_spool_that_an_alarm_finds_full_ends_the_run(monkeypatch):
     failed, said = [], []
     low = HealthSnapshot(whole={"total_fps": 0.0})
     full = [("table", Taking(full=True))]
-    alarms = Alarms([alarm("total_fps < 1")], lambda: low, lambda: full, {}, said.append, failed.append)
+    monkeypatch.setattr("streamkit.runtime.observe.alarms.emitters", lambda runners: full)
+    alarms = Alarms([alarm("total_fps < 1")], lambda: low, [], {}, said.append, failed.append)
     alarms._tick()
     assert [str(one) for one in failed] == ["the spool is full"]
     assert [text.split(" at ")[0] for text in said] == ["alarm a raised"]
@@ -385,8 +389,8 @@ def test_several_processes_have_one_set_of_alarms(tmp_path):
         until(lambda: {(one.alarm, one.source) for one in fleet.alarms.raised} == {
             ("flows", "a"), ("flows", "b"), ("both", WHOLE)
         })  # fmt: skip
-        (lost,) = (member for member in fleet._members if "b" in member.sources)
-        lost.process.kill()
+        (lost,) = (worker for worker in fleet._workers if "b" in worker.sources)
+        lost.child.kill()
         until(lambda: ("gone", "b") in {(one.alarm, one.source) for one in fleet.alarms.raised})
     finally:
         fleet.stop()

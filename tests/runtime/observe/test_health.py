@@ -23,7 +23,7 @@ NOW = 1000.0
 
 
 def observed(state, wanted=FACTS):
-    return Observer(wanted, lambda: {"gate": state}, list)
+    return Observer(wanted, lambda: {"gate": state}, [])
 
 
 def begun(**more):
@@ -36,7 +36,7 @@ def test_each_fact_has_its_words_and_is_known_by_somebody():
     assert STATES == states_module.STATES
     assert _TEXTS.keys() == FACTS.keys()
     state = begun(latency=Histogram())
-    found = Observer(FACTS, lambda: {"gate": state}, list, [Path()]).look(NOW)
+    found = Observer(FACTS, lambda: {"gate": state}, [], [Path()]).look(NOW)
     known = found.sources["gate"].keys() | found.whole.keys()
     assert FACTS.keys() - known == {"gpu_memory_share"}
     for name, text in _TEXTS.items():
@@ -133,7 +133,7 @@ def test_coming_back_counts_for_an_hour():
 
 def test_sources_that_come_and_go_leave_nothing_behind():
     states = {}
-    observer = Observer(FACTS, lambda: states, list)
+    observer = Observer(FACTS, lambda: states, [])
     for n in range(50):
         states = {f"cam{n}": begun()}
         assert observer.look(NOW + n).sources.keys() == states.keys()
@@ -160,7 +160,7 @@ def test_the_fullest_disk_counts(tmp_path, monkeypatch):
     use = namedtuple("use", "total used free")
     free = {str(tmp_path): 9, "/": 4}
     monkeypatch.setattr(module.shutil, "disk_usage", lambda path: use(10**10, 0, free[str(path)] * 10**9))
-    found = Observer({"disk_free_gb"}, dict, list, [tmp_path / "not" / "there", Path("/"), tmp_path]).look(NOW)
+    found = Observer({"disk_free_gb"}, dict, [], [tmp_path / "not" / "there", Path("/"), tmp_path]).look(NOW)
     assert (found.whole["disk_free_gb"], found.about["disk_free_gb"]) == (4, "/")
     assert found.whole["disk_used_share"] == pytest.approx(0.6)
 
@@ -183,7 +183,7 @@ def test_how_long_an_emitter_has_delivered_nothing(monkeypatch):
 
     idle, one = emitter(0.5, 7), emitter(0.25, 9)
     monkeypatch.setattr(module, "emitters", lambda runners: [("idle", idle), ("table", one)])
-    observer = Observer(FACTS, dict, list)
+    observer = Observer(FACTS, dict, [])
 
     def look(later_s, **sender):
         vars(one.sender).update(sender)
@@ -207,7 +207,7 @@ def test_places_and_rates_of_sources(monkeypatch):
     gate, gone = begun(), begun()
     gate.facts.update(width=64, height=48)
     gate.frames, gate.pts_s, gone.removed = 7, 0.24, True
-    observer = Observer(FACTS, lambda: {"gate": gate, "gone": gone}, list)
+    observer = Observer(FACTS, lambda: {"gate": gate, "gone": gone}, [])
     gate.tell("running")
     found = observer.look(NOW)
     assert found.places == {"gate": (6, 0.24, 64, 48)}
@@ -253,6 +253,6 @@ def test_what_is_back_is_told_where_that_is_what_the_rule_is_about():
 
 @pytest.mark.gpu
 def test_the_memory_of_the_gpu():
-    found = Observer({"gpu_memory_share"}, dict, list, [], Device("cuda", 0)).look(NOW)
+    found = Observer({"gpu_memory_share"}, dict, [], [], Device("cuda", 0)).look(NOW)
     assert 0 < found.whole["gpu_memory_share"] < 1
     assert found.about["gpu_memory_share"] == "cuda:0"

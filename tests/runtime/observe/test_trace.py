@@ -102,11 +102,11 @@ def test_a_long_run_keeps_its_beginning_and_its_end(tmp_path):
     _, found, told = run(tmp_path / "t.json", chain("count: 400"), keep=60)
     kept = [e for e in found["traceEvents"] if e["ph"] in "XC"]
     assert len(kept) == 60
-    left = found["otherData"]["events left out"]
+    left = found["otherData"]["events omitted"]
     assert left > 400
-    assert any(f"{left:,} events in the middle are left out" in line for line in told)
+    assert any(f"{left:,} events in the middle are omitted" in line for line in told)
     gap = [e for e in found["traceEvents"] if e["ph"] == "i"]
-    assert [f"{left:,} events are left out here"] == [e["name"] for e in gap]
+    assert [f"{left:,} events are omitted here"] == [e["name"] for e in gap]
     assert spans(found, "open look")
     assert max(e["ts"] + e.get("dur", 0) for e in kept) > gap[0]["ts"]
     assert found["otherData"]["shares of time"]["source"]["threads"] == 1, "sums are of the whole run"

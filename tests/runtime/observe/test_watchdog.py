@@ -18,13 +18,13 @@ def test_a_stage_that_hangs_is_said_and_counted():
     )
     with going(running):
         until(lambda: said)
-        assert said[0].startswith("slow hangs: it has been in one call for ")
+        assert said[0].startswith("slow hangs: one call has taken ")
         assert "(watchdog: 0.2s)\n" in said[0]
         assert "in process" in said[0]
         assert "HOLD.wait(WAIT_S)" in said[0]  # the line it is at
         assert running.counts()[HUNG] >= 1
         HOLD.set()
-        until(lambda: any("slow: the call that hung has come back" in text for text in said))
+        until(lambda: any("slow: the call that hung has returned" in text for text in said))
     assert running.states["a"].out > 0
 
 
@@ -38,7 +38,7 @@ class Calls:
 def test_a_call_hangs_from_the_limit_on_and_is_told_once(monkeypatch):
     now_s, said, one, other = [1000.0], [], Calls(), Calls("other")
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now_s[0])
-    dog = Watchdog(2.0, lambda: [one, other], said.append)
+    dog = Watchdog(2.0, [one, other], said.append)
 
     def look(at_s):
         now_s[0] = at_s
@@ -48,14 +48,14 @@ def test_a_call_hangs_from_the_limit_on_and_is_told_once(monkeypatch):
     one.call = (1000.0, None)
     assert [look(1000.0 + s) for s in (0.5, 1.9, 2.0)] == [0, 0, 0]
     assert look(1002.1) == 1
-    assert said[0].startswith("slow hangs: it has been in one call for 2 s (watchdog: 2s)\n")
+    assert said[0].startswith("slow hangs: one call has taken 2 s (watchdog: 2s)\n")
     assert (look(1002.5), look(1030.0)) == (1, 1)
     other.call = (1029.0, None)
     assert look(1031.5) == 2
-    assert said[1].startswith("other hangs: it has been in one call for 2 s ")
+    assert said[1].startswith("other hangs: one call has taken 2 s ")
     one.call = (1031.0, None)  # the next one
     assert look(1032.0) == 3
-    assert said[2] == "slow: the call that hung has come back, 32 s after it began"
+    assert said[2] == "slow: the call that hung has returned after 32 s"
     assert look(1033.1) == 4
     assert said[3].startswith("slow hangs: ")
     one.call = other.call = None
@@ -71,9 +71,9 @@ def test_the_yaml_says_after_how_long_and_it_is_looked_at_each_second():
         "watchdog: 1s\nsources: {a: {stage: camera}}\nstages: {slow: {hangs: true, run: {instances: 1}}, note: {}}"
     )
     with going(running):
-        until(lambda: any(one.call for _, one in running._runners))
+        until(lambda: any(one.call for one in running._runners))
         until(lambda: said)
-        begun_s = next(one.call[0] for _, one in running._runners if one.call)
+        begun_s = next(one.call[0] for one in running._runners if one.call)
         assert 1.0 < time.monotonic() - begun_s < 8.0
         HOLD.set()
 

@@ -208,7 +208,7 @@ def plain(given, card, pad=0.1):
     session = ort.InferenceSession(card.file, providers=["CPUExecutionProvider"])
     found = []
     for frame in given:
-        rgb = reference.picture(frame.surface, frame.width, frame.height)  # not rounded to whole levels
+        rgb = reference.rgb(frame.surface, frame.width, frame.height)  # not rounded to whole levels
         for left, top, right, bottom in crop_rects(
             frame.detections.xyxy, [[frame.width, frame.height]] * len(frame.detections), pad
         ).tolist():

@@ -115,7 +115,7 @@ def plain(given, card):
     session = ort.InferenceSession(card.file, providers=["CPUExecutionProvider"])
     found = []
     for frame in given:
-        rgb = reference.picture(frame.surface, frame.width, frame.height)
+        rgb = reference.rgb(frame.surface, frame.width, frame.height)
         rects = crop_rects(frame.tables["detect"].xyxy, [[frame.width, frame.height]] * len(frame.tables["detect"]))
         for left, top, right, bottom in rects.tolist():
             crop = cv2.resize(rgb[top:bottom, left:right], (128, 256), interpolation=cv2.INTER_LINEAR)[..., ::-1]

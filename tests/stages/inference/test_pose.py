@@ -52,7 +52,7 @@ def test_a_person_of_the_whole_picture(movenet, people):
     done = run_stage(Pose(model=movenet), copies(people), batch=4)
     found = 0
     for given, frame in zip(people, done, strict=True):
-        wanted = plain_points(movenet, reference.picture(given.surface, given.width, given.height))
+        wanted = plain_points(movenet, reference.rgb(given.surface, given.width, given.height))
         table = frame.tables["pose"]
         assert len(table) == (wanted[:, 2].mean() >= 0.2) or abs(wanted[:, 2].mean() - 0.2) < 0.02
         if not len(table):
@@ -135,7 +135,7 @@ def test_a_card_with_other_points_than_the_network_is_refused(tmp_path):
     (tmp_path / "tiny.yaml").write_text((tmp_path / "tiny.yaml").read_text().replace("p2, p3]", "p2]"))
     from streamkit.models.card import load_card
 
-    with pytest.raises(ModelError, match="gives 4 key points, and keypoints names 3; name those of this network"):
+    with pytest.raises(ModelError, match="has 4 keypoints, and keypoints lists 3; list the keypoints of this network"):
         check_model(load_card(tmp_path / "tiny.yaml"))
 
 

@@ -62,7 +62,7 @@ def plain_masks(card, frame):
     import cv2
 
     spec = check_model(card).input
-    tensor, geometry = reference.tensor(reference.picture(frame.surface, frame.width, frame.height), spec)
+    tensor, geometry = reference.tensor(reference.rgb(frame.surface, frame.width, frame.height), spec)
     rows, prototypes = session_of(card).run(None, {"images": tensor})
     rows = rows[0].T
     score = rows[:, 4:84].max(axis=1)
@@ -210,7 +210,7 @@ def test_the_classes_of_places_are_the_networks(deeplab, pictures):
     agree = []
     for given, frame in zip(pictures, frames, strict=True):
         assert frame.tables == {}
-        rgb = reference.picture(given.surface, given.width, given.height)
+        rgb = reference.rgb(given.surface, given.width, given.height)
         tensor, _ = reference.tensor(rgb, spec)
         classes = session.run(None, {session.get_inputs()[0].name: tensor})[0][0].argmax(axis=2)
         across = ((np.arange(given.width) + 0.5) * 257 / given.width).astype(int)

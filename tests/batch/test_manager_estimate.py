@@ -7,7 +7,7 @@ import time
 import pytest
 
 from streamkit.batch.job import BatchJob, VideoFile
-from streamkit.batch.work_estimate import WorkEstimate
+from streamkit.batch.manager import WorkEstimate
 
 
 def jobs(*sizes: int | None) -> list[BatchJob]:
@@ -87,7 +87,7 @@ def test_a_run_that_ends_reads_no_more_headers():
 
 
 def test_a_header_that_never_comes_does_not_hold_up_the_end(monkeypatch, tmp_path):
-    monkeypatch.setattr("streamkit.batch.work_estimate._CLOSE_S", 0.2)
+    monkeypatch.setattr("streamkit.batch.manager._CLOSE_S", 0.2)
     os.mkfifo(tmp_path / "pipe")
     begun, lengths = time.monotonic(), WorkEstimate(jobs(100), lambda file: float((tmp_path / "pipe").read_text()))
     lengths.close()

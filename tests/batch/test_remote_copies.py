@@ -8,10 +8,10 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from support.s3_server import bucket, s3, s3_server  # noqa: F401  fixtures; the path is set just above
 
-from streamkit.batch import fetch
-from streamkit.batch.fetch import local, sweep
+from streamkit.batch import remote
 from streamkit.batch.inputs import find
 from streamkit.batch.probe import cause
+from streamkit.batch.remote import local, sweep
 from streamkit.core.errors import OutputError, SourceError
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "street.mp4"
@@ -134,7 +134,7 @@ def test_a_full_disk(tmp_path, monkeypatch):
     memory.pipe_file("/gates/a.mp4", b"1234")
     (file,) = find(["memory://gates/a.mp4"])
     # a device that is always full
-    monkeypatch.setattr(fetch, "_copy_place", lambda place, file: Path("/dev/full"))
+    monkeypatch.setattr(remote, "_copy_path", lambda place, file: Path("/dev/full"))
     with pytest.raises(OutputError, match="no file can be copied there: No space left"), local(file, tmp_path):
         pass
     memory.rm("/gates", recursive=True)

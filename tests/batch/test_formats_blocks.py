@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamkit.batch.textpart import TextPart
+from streamkit.batch.formats import TextPart
 from streamkit.core.errors import OutputError
 
 

@@ -1,4 +1,4 @@
-"""The watch against threads that hold the interpreter's lock a known share of the time."""
+"""Rates between two snapshots of a run; the watch against threads that hold the interpreter's lock."""
 
 import hashlib
 import random
@@ -6,10 +6,12 @@ import resource
 import sys
 import time
 
+import numpy as np
 import pytest
 
-from streamkit.bench.lock import LockWatch
+from streamkit.bench.load import LockWatch, RunSnapshot
 from streamkit.runtime.execution.future import side_by_side
+from streamkit.runtime.execution.meters import Histogram
 
 needs_counts = pytest.mark.skipif(
     not hasattr(resource, "RUSAGE_THREAD") or not getattr(sys, "_is_gil_enabled", lambda: True)(),
@@ -76,3 +78,32 @@ def test_it_tells_the_share_that_is_held():
 def test_before_it_has_looked_it_says_nothing():
     if getattr(sys, "_is_gil_enabled", lambda: True)():
         assert LockWatch().free is None
+
+
+# -------------------------------------------------------------------------------------------------------- snapshots
+
+
+def snapshot(frames, counted_s, latency=None):
+    return RunSnapshot(0.0, 0.0, frames, counted_s, 0, None, (0, 0), {}, latency or {})
+
+
+def test_each_process_is_counted_by_its_own_time():
+    before, after = snapshot([10, 100], [1.0, 1.4]), snapshot([40, 150], [2.0, 1.9])
+    assert after.rate_since(before) == pytest.approx(30 + 100)
+
+
+def test_a_process_that_has_not_counted_since_adds_nothing():
+    assert snapshot([10, 7], [1.0, 3.0]).rate_since(snapshot([0, 7], [0.0, 3.0])) == 10
+
+
+def test_latency_is_that_of_the_end_that_is_last():
+    early, fast, slow = Histogram(), Histogram(), Histogram()
+    for _ in range(100):
+        early.add(3.0)
+    slow.counts = early.counts.copy()
+    for _ in range(50):
+        fast.add(0.010)
+        slow.add(0.040)
+    after = snapshot([0], [0.0], {"fast": fast.counts, "slow": slow.counts})
+    found = after.latency_since(snapshot([0], [0.0], {"slow": np.array(early.counts)}))
+    assert found["p50_ms"] == pytest.approx(40, rel=0.1), "what came before does not count"

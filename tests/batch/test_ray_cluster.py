@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from streamkit.batch.bundle import pack
 from streamkit.batch.job import BatchSettings, FrameSelection
 from streamkit.batch.pipeline import config_for
+from streamkit.batch.ray_cluster import pack
 from streamkit.core.errors import ConfigError
 from streamkit.models.card import Card
 

@@ -1,0 +1,304 @@
+"""The keys of a card: their types, and the functions that validate their values.
+
+Each function takes a plain value and returns the checked one, or raises ValueError with what the value must be.
+Pydantic collects the errors; `problems` adds file, line and column.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from inspect import signature
+from pathlib import Path
+from typing import Annotated, Any, Literal, Required
+
+from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+
+from streamkit.core.detections import Skeleton
+from streamkit.core.errors import Problem
+from streamkit.core.text import did_you_mean, nearest
+from streamkit.core.yaml_tree import YamlNode
+from streamkit.models.labels import KNOWN, SKELETONS
+
+SELECTS = ("top_k", "best_class", "softmax")
+
+
+@dataclass(frozen=True)
+class _By:
+    """Annotation of a key: the function that validates its value; `info` as in pydantic's validators."""
+
+    read: Callable[..., Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        if "info" in signature(self.read).parameters:
+            return core_schema.with_info_plain_validator_function(self.read)
+        return core_schema.no_info_plain_validator_function(self.read)
+
+
+def require(holds: object, value: Any, what: str) -> None:
+    """Raise ValueError unless the value is valid."""
+    if not holds:
+        raise ValueError(f"must be {what}, got {value!r}")
+
+
+def text(value: Any) -> str:
+    """Validate non-empty text; a folded YAML text becomes one line."""
+    require(isinstance(value, str) and value.strip(), value, "text")
+    return " ".join(value.split())
+
+
+def one_of(value: Any, words: Iterable[str]) -> str:
+    """Validate one of these words."""
+    known = tuple(words)
+    if value not in known:
+        raise ValueError(f"must be one of {', '.join(known)}, got {value!r}{did_you_mean(str(value), known)}")
+    return str(value)
+
+
+def family(value: Any, info: Any) -> str:
+    """Validate the name of a family that is for the card's task."""
+    from streamkit.models.families import FAMILIES
+
+    task, found = info.data.get("task"), FAMILIES[one_of(value, sorted(FAMILIES))]
+    if task not in (None, found.task):
+        fitting = ", ".join(name for name, one in FAMILIES.items() if one.task == task)
+        way = f"; the families of {task}: {fitting}" if fitting else ""
+        raise ValueError(f"{found.name} is for task: {found.task}, but the card has task: {task}{way}")
+    return found.name
+
+
+def select(value: Any, info: Any) -> str:
+    """Validate what becomes an object of a raw DETR's outputs."""
+    found, of = one_of(value, SELECTS), info.data.get("family", "detr")
+    if of != "detr":
+        raise ValueError(f"is for family: detr, not for {of}")
+    return found
+
+
+def url(value: Any) -> str:
+    """Validate an http or https address."""
+    address = text(value)
+    if not address.startswith(("https://", "http://")):
+        raise ValueError(f"must begin with https:// or http://, got {value!r}")
+    return address
+
+
+def sha256(value: Any) -> str:
+    """Validate a SHA-256 sum; returned in lower case."""
+    if not isinstance(value, str):
+        raise ValueError("must be text: put quotes around it")
+    require(re.fullmatch("[0-9a-fA-F]{64}", value), value, "64 hexadecimal digits")
+    return value.lower()
+
+
+def number(value: Any) -> float:
+    """Validate a number, or a fraction such as `1/255`."""
+    parts = value.split("/") if isinstance(value, str) else [value]
+    try:
+        if isinstance(value, bool) or len(parts) > 2:
+            raise ValueError
+        return float(parts[0]) / (float(parts[1]) if len(parts) == 2 else 1.0)
+    except (ValueError, TypeError, ZeroDivisionError):
+        raise ValueError(f"must be a number, or a fraction such as 1/255, got {value!r}") from None
+
+
+def above_zero(value: Any) -> float:
+    """Validate a number above 0."""
+    found = number(value)
+    require(found > 0, value, "above 0")
+    return found
+
+
+def within(most: float) -> Callable[[Any], float]:
+    """Return a validator for a number from 0 to `most`."""
+
+    def read(value: Any) -> float:
+        found = number(value)
+        require(0 <= found <= most, value, f"0 to {most:g}")
+        return found
+
+    return read
+
+
+def per_channel(read: Callable[[Any], float]) -> Callable[[Any], tuple[float, float, float]]:
+    """Return a validator for one number for all three channels, or one for each."""
+
+    def three(value: Any) -> tuple[float, float, float]:
+        values = value if isinstance(value, list) else [value] * 3
+        require(len(values) == 3, value, "one number or one for each of 3 channels")
+        first, second, third = (read(item) for item in values)
+        return first, second, third
+
+    return three
+
+
+def positive(value: Any) -> int:
+    """Validate a whole number of pixels, at least 1."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    require(whole and value >= 1, value, "a whole number of pixels, at least 1")
+    return int(value)
+
+
+def padding(value: Any) -> float | tuple[float, float, float]:
+    """Validate a pixel value, 0 to 255, or one for each channel."""
+    pixel = within(255)
+    return per_channel(pixel)(value) if isinstance(value, list) else pixel(value)
+
+
+def resize_to(value: Any, info: Any) -> int:
+    """Validate the size of the short side after resizing."""
+    resize = info.data.get("resize", "letterbox")
+    if resize != "crop":
+        raise ValueError(f"is for resize: crop, not {resize}")
+    return positive(value)
+
+
+def size(value: Any) -> tuple[int, int]:
+    """Validate width and height in pixels."""
+    require(isinstance(value, list) and len(value) == 2, value, "[width, height] in pixels")
+    return positive(value[0]), positive(value[1])
+
+
+def keypoints(value: Any) -> Skeleton:
+    """Validate a list of names, or the name of a known set of keypoints."""
+    if isinstance(value, list):
+        names = value and all(isinstance(name, str) and name for name in value)
+        require(names and len(set(value)) == len(value), value, "a list of names, each once")
+        return Skeleton(tuple(value))
+    return SKELETONS[one_of(value, SKELETONS)]
+
+
+def skeleton(value: Any, info: Any) -> Skeleton:
+    """Validate the lines between keypoints: pairs of their names."""
+    names = info.data.get("keypoints", Skeleton()).names
+    pairs = isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value)
+    require(pairs, value, "a list of pairs of keypoints such as [[left_hip, left_knee]]")
+    for name in (name for pair in value for name in pair if name not in names):
+        raise ValueError(f"names the point {name!r}, which keypoints lacks{did_you_mean(str(name), names)}")
+    return Skeleton(names, tuple((names.index(first), names.index(second)) for first, second in value))
+
+
+def labels(value: Any, info: Any) -> tuple[str, ...]:
+    """Validate a list of names, a text file with one per line, or the name of a known list."""
+    if isinstance(value, list):
+        names = value and not any(isinstance(name, (list, dict)) or name is None for name in value)
+        require(names, value, "a list of class names")
+        return tuple(str(name) for name in value)
+    name = text(value)
+    if name in KNOWN:
+        return KNOWN[name]
+    file = info.context / name
+    if not file.is_file():
+        near = did_you_mean(name, KNOWN)
+        raise ValueError(f"{name!r} is neither a known list ({', '.join(KNOWN)}) nor a file: there is no {file}{near}")
+    try:
+        names = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"file {file} cannot be read: {error}") from None
+    found = tuple(line.strip() for line in names if line.strip())
+    if not found:
+        raise ValueError(f"file {file} is empty: it must have one class name per line")
+    return found
+
+
+# -------------------------------------------------------------------------------------------------------- the keys
+
+
+class InputKeys(TypedDict, total=False):
+    """The keys of `input`, see `InputSpec`."""
+
+    size: Required[Annotated[tuple[int, int], _By(size)]]
+    resize: Literal["letterbox", "stretch", "crop"]
+    resize_to: Annotated[int, _By(resize_to)]
+    anchor: Literal["center", "top_left"]
+    pad: Annotated[Any, _By(padding)]
+    color: Literal["rgb", "bgr"]
+    scale: Annotated[float, _By(above_zero)]
+    mean: Annotated[tuple[float, float, float], _By(per_channel(number))]
+    std: Annotated[tuple[float, float, float], _By(per_channel(above_zero))]
+
+
+class CardKeys(TypedDict, total=False):
+    """The keys of a card, see `Card`. A validator sees the values of the keys above it."""
+
+    task: Required[Literal["detect", "classify", "segment", "pose", "embed"]]
+    family: Required[Annotated[str, _By(family)]]
+    file: Required[Annotated[str, _By(text)]]
+    url: Annotated[str, _By(url)]
+    sha256: Annotated[str, _By(sha256)]
+    input: Required[InputKeys]
+    labels: Annotated[tuple[str, ...], _By(labels)]
+    score: Annotated[float, _By(within(1))]
+    iou: Annotated[float, _By(within(1))]
+    license: Annotated[str, _By(text)]
+    note: Annotated[str, _By(text)]
+    select: Annotated[str, _By(select)]
+    keypoints: Annotated[Skeleton, _By(keypoints)]
+    skeleton: Annotated[Skeleton, _By(skeleton)]
+
+
+@cache
+def _adapter() -> Any:
+    from pydantic import ConfigDict, TypeAdapter, with_config
+
+    forbid = with_config(ConfigDict(extra="forbid"))
+    forbid(InputKeys)
+    return TypeAdapter(forbid(CardKeys))
+
+
+def read_keys(root: YamlNode, folder: Path, problems: list[Problem]) -> dict[str, Any]:
+    """Validate a card's keys and return their values; add what is wrong with them to `problems`.
+
+    Args:
+        root: the card, a mapping.
+        folder: the card's folder, for its label file.
+        problems: the list to add to.
+    """
+    from pydantic import ValidationError
+
+    plain, found, errors = root.plain(), dict[str, Any](), list[Any]()
+    try:
+        found = _adapter().validate_python(plain, context=folder)
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+    if plain.get("task") in ("detect", "classify", "segment", "pose") and "labels" not in plain:
+        errors.append({"type": "missing", "loc": ("labels",)})
+    problems += _problems(root, errors)
+    if "url" in plain and "sha256" not in plain:
+        problems.append(root.problem("url needs sha256 beside it, the sum that the fetched file must have", "url"))
+    return found
+
+
+def _problems(root: YamlNode, errors: list[Any]) -> Iterator[Problem]:
+    """Return pydantic's errors as problems.
+
+    A missing key is omitted if an unknown key may be a misspelling of it; `skeleton`, if `keypoints` is wrong.
+    """
+    places = {error["loc"] for error in errors}
+    for error in errors:
+        *path, key = error["loc"]
+        if key == "skeleton" and ("keypoints",) in places:
+            continue
+        parent, name = root.follow(path)[0], ".".join(error["loc"])
+        known = list((InputKeys if path else CardKeys).__annotations__)
+        if error["type"] == "missing":
+            if key not in {nearest(other, known) for other in parent.value if other not in known}:
+                yield parent.problem(f"the key '{name}' is missing")
+        elif error["type"] == "extra_forbidden":
+            yield parent.problem(f"a card has no key '{name}'{did_you_mean(key, known, all_if_few=True)}", key)
+        else:
+            yield parent.value[key].problem(f"{name} {_text(error)}")
+
+
+def _text(error: Any) -> str:
+    """Return what the value must be."""
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    if error["type"] == "literal_error":
+        words = error["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+        return f"must be one of {', '.join(words)}, got {error['input']!r}{did_you_mean(str(error['input']), words)}"
+    return f"must be a mapping such as {{size: [640, 640], color: rgb}}, got {error['input']!r}"

@@ -1,0 +1,186 @@
+"""The YOLO line: one output of anchors, each with a box and a score per class.
+
+| family | output | boxes |
+| --- | --- | --- |
+| `yolox` | (N, A, 5 + C), objectness after the box | raw values of a feature pyramid with strides 8, 16 and 32 |
+| `yolov5` (and v7) | (N, A, 5 + C), objectness after the box | cx, cy, w, h in network pixels |
+| `yolov8`, v9 and v11 | (N, 4 + C, A) | cx, cy, w, h in network pixels |
+| `yolov8_pose` | (N, 4 + C + 3 K, A), K points x, y, score after the scores | as in `yolov8` |
+| `yolov8_seg` | (N, 4 + C + M, A), M mask coefficients after the scores; (N, M, h, w) prototypes | as in `yolov8` |
+| `yolo_e2e` (v10, v26) | (N, K, 6) rows with score and class, no NMS | x1, y1, x2, y2 in network pixels |
+
+YOLOX: centre = (value + cell) x stride, size = exp(value) x stride; sigmoid is already applied to objectness and
+classes. Follows the authors' `demo_postprocess` (https://github.com/Megvii-BaseDetection/YOLOX), with an anchor's best
+class. YOLOv8-pose and -seg follow https://github.com/ultralytics/ultralytics: points are in network pixels with sigmoid
+applied to their scores; a mask is the sum of the prototypes times the coefficients, cut at the box, as in
+`process_mask_native`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streamkit.core.data import Array, Detections
+from streamkit.models.families.base import Columns, Family, Rest
+from streamkit.ops import masks
+from streamkit.ops.candidates import Coding, best_class, given_class
+from streamkit.ops.nms import Packed
+
+
+class ObjectnessRows(Family):
+    """Rows of box, objectness and a score per class: YOLOX and YOLOv5."""
+
+    layout = "(N, anchors, 5 + classes)"
+    suppress = True
+
+    def __init__(self, name: str, coding: Coding) -> None:
+        self.name, self.coding = name, coding
+
+    def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
+        """See `Family.check`."""
+        self._check_classes(*self._only(outputs), 2, 5, classes)
+
+    def candidates(
+        self, outputs: Mapping[str, Array], n: int, input_size: tuple[int, int], min_score: np.ndarray
+    ) -> Any:
+        """See `Family.candidates`."""
+        rows = self._only(outputs)[1][:n]
+        return best_class(
+            rows[:, :, :4],
+            rows[:, :, 5:],
+            rows[:, :, 4],
+            min_score=min_score,
+            coding=self.coding,
+            input_size=input_size,
+        )
+
+
+class Yolov8(Family):
+    """Columns of anchors, without objectness; an anchor may have further values after its scores.
+
+    Attributes:
+        step: layout of the further values, as in `Candidates.step`; None if there are none.
+    """
+
+    name = "yolov8"
+    layout = "(N, 4 + classes, anchors)"
+    suppress = True
+    step: int | None = None
+
+    def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
+        """See `Family.check`."""
+        self._check_classes(*self._only(outputs), 1, 4, classes)
+
+    def candidates(
+        self, outputs: Mapping[str, Array], n: int, input_size: tuple[int, int], min_score: np.ndarray
+    ) -> Any:
+        """See `Family.candidates`."""
+        rows, end = self._only(outputs)[1][:n].transpose(0, 2, 1), 4 + len(min_score)
+        return best_class(
+            rows[:, :, :4],
+            rows[:, :, 4:] if self.step is None else rows[:, :, 4:end],
+            min_score=min_score,
+            coding=Coding.CXCYWH,
+            input_size=input_size,
+            points=None if self.step is None else rows[:, :, end:],
+            step=self.step or 0,
+        )
+
+
+class Yolov8Pose(Yolov8):
+    """Columns of anchors; the column `keypoints`."""
+
+    name = "yolov8_pose"
+    task = "pose"
+    columns: Columns = {"keypoints": (-1, 3)}  # noqa: RUF012  # never changed
+    layout = "(N, 4 + classes + 3 x points, anchors)"
+    step = 3
+
+    def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
+        """See `Family.check`."""
+        name, shape = self._only(outputs)
+        values = shape[1] - 4 - classes if isinstance(shape[1], int) and shape[1] > 0 else 3
+        if values < 3 or values % 3:
+            raise ValueError(
+                f"family {self.name}: output {name!r} of shape {tuple(shape)} has {shape[1]} values per anchor, which "
+                f"are not 4, a score for each of the card's {classes} labels, and 3 per point; give the card the "
+                "labels or the family of this network"
+            )
+
+    def points(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> int | None:
+        """See `Family.points`."""
+        size = self._only(outputs)[1][1]
+        return (size - 4 - classes) // 3 if isinstance(size, int) and size > 0 else None
+
+
+class Yolov8Seg(Yolov8):
+    """Columns of anchors and a map of prototypes; the column `mask`, COCO's run-length encoding in source pixels."""
+
+    name = "yolov8_seg"
+    task = "segment"
+    columns: Columns = {"coefficients": (-1,)}  # noqa: RUF012  # never changed
+    layout = "(N, 4 + classes + coefficients, anchors)"
+    step = 0
+
+    def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
+        """See `Family.check`."""
+        anchors, prototypes = self._only(outputs), self._prototypes(outputs)
+        if isinstance(prototypes[1], int) and prototypes[1] > 0:
+            self._check_classes(*anchors, 1, 4 + prototypes[1], classes)
+
+    def rest(
+        self,
+        outputs: Mapping[str, Array],
+        packed: Packed,
+        geometry: np.ndarray,
+        sizes_wh: np.ndarray,
+        input_size: tuple[int, int],
+    ) -> Rest | None:
+        """See `Family.rest`: the cropped coefficients and prototypes of the masks."""
+        prototypes = self._prototypes(outputs)
+        found = masks.pieces(packed.rows, packed.counts, prototypes[: len(geometry)], geometry, input_size)
+        map_size = prototypes.shape[3], prototypes.shape[2]
+
+        def complete(table: Detections, arrays: Sequence[np.ndarray]) -> Detections:
+            frame = table.batch_row
+            rank = np.arange(len(table)) - np.searchsorted(frame, frame)
+            here = masks.Pieces(*arrays)
+            made = masks.instance_masks(table.xyxy, frame, rank, here, map_size, geometry, sizes_wh, input_size)
+            return replace(table, extra={"mask": made})
+
+        return Rest(found, complete)
+
+    def _prototypes(self, outputs: Mapping[str, Any]) -> Any:
+        return self._only(outputs, 4, "(N, coefficients, height, width)")[1]
+
+
+class YoloEndToEnd(Family):
+    """Rows that the network itself has selected; the number of classes is not in the shapes."""
+
+    name = "yolo_e2e"
+    layout = "(N, rows, 6)"
+
+    def check(self, outputs: Mapping[str, Sequence[Any]], classes: int) -> None:
+        """See `Family.check`."""
+        self._check_size(*self._only(outputs), 2, 6, "x1, y1, x2, y2, score, class")
+
+    def candidates(
+        self, outputs: Mapping[str, Array], n: int, input_size: tuple[int, int], min_score: np.ndarray
+    ) -> Any:
+        """See `Family.candidates`."""
+        rows = self._only(outputs)[1][:n]
+        return given_class(rows[:, :, :4], rows[:, :, 4], rows[:, :, 5], min_score=min_score)
+
+
+FAMILIES = (
+    ObjectnessRows("yolox", Coding.GRID),
+    ObjectnessRows("yolov5", Coding.CXCYWH),
+    Yolov8(),
+    YoloEndToEnd(),
+    Yolov8Pose(),
+    Yolov8Seg(),
+)
