@@ -48,9 +48,9 @@ class _DeviceForm:
         return value
 
 
-def _state_file(value: Any) -> Path:
+def _state_file(value: Any) -> str:
     if isinstance(value, str) and value[-1:] not in ("", "/"):
-        return Path(value)
+        return value
     raise ValueError("must name a file, such as state.db")
 
 
