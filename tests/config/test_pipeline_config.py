@@ -2,6 +2,7 @@
 
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from support.configs import ROOT, SMALL, _in_the_checkout, config, problems, with_stages  # noqa: F401  a fixture
@@ -34,6 +35,14 @@ def test_what_belongs_to_the_runner_does_not_reach_the_stage():
     (stage,) = made.stages
     assert (stage.id, stage.type.name, stage.options) == ("mine", "draw", {"fill": 0.5})
     assert (stage.run.queue, stage.run.on_error, stage.run.instances) == (9, "stop", 2)
+
+
+def test_the_options_of_the_whole_pipeline():
+    made = config("device: [cuda:0, cuda:1]\nwatchdog: 1min\nstate: var/state.db\n" + SMALL)
+    assert made.problems == []
+    assert (made.device, made.watchdog_s, made.state) == (["cuda:0", "cuda:1"], 60.0, Path("var/state.db"))
+    (problem,) = config("state: var/\n" + SMALL).problems
+    assert problem.text == "state must name a file, such as state.db, got 'var/'"
 
 
 def test_batch_may_be_a_number():
