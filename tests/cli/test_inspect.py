@@ -39,7 +39,7 @@ def test_every_network_that_is_not_there_is_told_at_its_line(
     lines = done.stderr.splitlines()
     for line, (number, name) in zip(lines, ((3, "one"), (4, "two")), strict=True):
         assert line.startswith(f"{tmp_path}/p.yaml:{number}:31: {name}: model card {name} ")
-        assert f"its file {tmp_path}/{name}.onnx is not there" in line
+        assert f"its file {tmp_path}/{name}.onnx does not exist" in line
 
 
 @pytest.mark.parametrize("place", ["", "sources: {a: 'test://', b: 'no/such/*.mp4'}", "sources: {b: no/such.mp4}"])
