@@ -38,23 +38,22 @@ class Direction(TrackAnalytics):
     when a track first moves in one of the directions or changes to another one; `wrong_way` is emitted too if that
     direction is listed in `wrong`. Both carry `direction`, `heading_deg` and `label`, and `before` if the track had
     another direction before.
-
-    Options:
-        directions: arrows by name, {north: [[x, y], [x, y]], ...}, from the first point to the last.
-        wrong: names of forbidden directions.
-        tolerance: how many degrees a track may deviate from an arrow; the nearest arrow counts.
-        min_speed: a slower track keeps its direction; in pixels per second, or in shares of the frame's height per
-            second; 2 % of the height by default.
-        over: the time over which the direction is measured; a longer time is steadier but reacts later.
-        hold: how long a track must move in another direction before the change is reported.
     """
 
-    directions: dict[str, Polyline] = field(default_factory=dict, kw_only=True)
-    wrong: tuple[str, ...] = field(default=(), kw_only=True)
-    tolerance: Degrees = field(default=45.0, kw_only=True)
-    min_speed: float | None = field(default=None, kw_only=True)
-    over: Seconds = field(default=1.0, kw_only=True)
-    hold: Seconds = field(default=0.5, kw_only=True)
+    directions: Annotated[
+        dict[str, Polyline], "arrows by name, {north: [[x, y], [x, y]], ...}, from the first point to the last."
+    ] = field(default_factory=dict)
+    wrong: Annotated[tuple[str, ...], "names of forbidden directions."] = ()
+    tolerance: Annotated[Degrees, "how much a track may deviate from an arrow, in degrees; the nearest counts."] = 45.0
+    min_speed: Annotated[
+        float | None,
+        "a slower track keeps its direction; in pixels per second, or in shares of the frame's height per second; 2 % "
+        "of the height by default.",
+    ] = None
+    over: Annotated[
+        Seconds, "the time over which the direction is measured; a longer time is steadier but reacts later."
+    ] = 1.0
+    hold: Annotated[Seconds, "how long a track must move in another direction before the change is reported."] = 0.5
 
     def __post_init__(self) -> None:
         """Check the arrows against the units, and the names in `wrong`."""

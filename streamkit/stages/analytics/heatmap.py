@@ -36,29 +36,27 @@ class Heatmap(FrameStage):
     The file is written at the end of the source, after each interval `every`, and whenever `now` changes, which is
     possible while the pipeline runs. Each time `mapped` is emitted with its path. Heat is weighted by time, not by
     frames, so it does not depend on the frame rate. No tracker is needed. Files are complete when they appear.
-    Options:
-        path: the image, such as "out/{source}-heat.png", one per source; png or jpg.
-        labels: map objects of these classes only; all classes by default.
-        anchor: the point of a box that counts: foot (middle of the lower edge), center, top, left, right.
-        radius: how far an object heats its surroundings, as a share of the frame's height.
-        opacity: opacity of the colours at the hottest place; 1 hides the frame.
-        background: draw the source's frame below the colours; if false they are on black, and no pixels are copied.
-        palette: from cold to hot: heat (dark red over yellow to white), or turbo (blue over green to red).
-        every: also write the image at this interval.
-        decay: what is this old counts a third, what is twice as old a ninth; if left out nothing is forgotten.
-        now: any number; a change while the pipeline runs writes the image.
     """
 
-    path: str
-    labels: tuple[str, ...] = ()
-    anchor: Anchor = "foot"
-    radius: Share = 0.03
-    opacity: Score = 0.7
-    background: bool = True
-    palette: Palette = "turbo"
-    every: Seconds | None = None
-    decay: Seconds | None = None
-    now: int = 0
+    path: Annotated[str, 'the image, such as "out/{source}-heat.png", one per source; png or jpg.']
+    labels: Annotated[tuple[str, ...], "map objects of these classes only; all classes by default."] = ()
+    anchor: Annotated[
+        Anchor, "the point of a box that counts: foot (middle of the lower edge), center, top, left, right."
+    ] = "foot"
+    radius: Annotated[Share, "how far an object heats its surroundings, as a share of the frame's height."] = 0.03
+    opacity: Annotated[Score, "opacity of the colours at the hottest place; 1 hides the frame."] = 0.7
+    background: Annotated[
+        bool, "draw the source's frame below the colours; if false they are on black, and no pixels are copied."
+    ] = True
+    palette: Annotated[
+        Palette, "from cold to hot: heat (dark red over yellow to white), or turbo (blue over green to red)."
+    ] = "turbo"
+    every: Annotated[Seconds | None, "also write the image at this interval."] = None
+    decay: Annotated[
+        Seconds | None,
+        "what is this old counts a third, what is twice as old a ninth; if left out nothing is forgotten.",
+    ] = None
+    now: Annotated[int, "any number; a change while the pipeline runs writes the image."] = 0
 
     def __post_init__(self) -> None:
         """Check that the path is an image with a name of its own for each source."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -34,21 +35,25 @@ class Proximity(TrackAnalytics):
     `labels` and `together_s`. The event's track is the one with the lower number. A pair is close within `distance`,
     and parts beyond 1.1 times that. It also parts, as of the time it was last seen, if one of its tracks is not seen
     for longer than `max_gap` or the source's time jumps back.
-
-    Options:
-        distance: how close is close, between the anchors: in pixels, in shares of the frame's height, or in metres
-            with `points` and `ground`.
-        near_for: how long a pair must be close before `met` is emitted.
-        others: report pairs of one of `labels` and one of these classes; by default both are of `labels`.
-        points: four points of the frame, in order around an area of flat ground; distances are then in metres.
-        ground: the same four points on the ground, in metres, as in [[0, 0], [3.5, 0], [3.5, 20], [0, 20]].
     """
 
-    distance: float
-    near_for: Seconds = field(default=0.0, kw_only=True)
-    others: tuple[str, ...] = field(default=(), kw_only=True)
-    points: FourPoints | None = field(default=None, kw_only=True)
-    ground: FourPoints | None = field(default=None, kw_only=True)
+    distance: Annotated[
+        float,
+        "how close is close, between the anchors: in pixels, in shares of the frame's height, or in metres with "
+        "`points` and `ground`.",
+    ]
+    near_for: Annotated[Seconds, "how long a pair must be close before `met` is emitted."] = 0.0
+    others: Annotated[
+        tuple[str, ...], "report pairs of one of `labels` and one of these classes; by default both are of `labels`."
+    ] = ()
+    points: Annotated[
+        FourPoints | None,
+        "four points of the frame, in order around an area of flat ground; distances are then in metres.",
+    ] = None
+    ground: Annotated[
+        FourPoints | None,
+        "the same four points on the ground, in metres, as in [[0, 0], [3.5, 0], [3.5, 20], [0, 20]].",
+    ] = None
 
     def __post_init__(self) -> None:
         """Check the distance, and that `points` and `ground` are given together."""

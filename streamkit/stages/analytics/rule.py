@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field
-from typing import Any, Required
+from typing import Annotated, Any, Required
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
@@ -55,29 +55,27 @@ class RuleStage(StreamStage):
 
     `raised` has `rule`, `since_s` (when the condition became true) and `values` (what it was computed from); `cleared`
     has `rule`, `lasted_s` and `values`. Events of rules about objects have the object's `track_id` and `label`.
-
-    Options:
-        when: the condition; append `for DURATION` for how long it must be true.
-        clear: the condition that clears the rule, also with `for`; by default, `when` is no longer true.
-        clear_for: how long the clear condition must hold.
-        cooldown: how long after it is cleared the rule is not raised again.
-        schedule: weekdays, hours and time zone in which the rule is active, {days: [mon-fri], hours: "22:00-06:00",
-            zone: Europe/Berlin}; outside the schedule nothing is raised, and raised rules are cleared.
-        rules: several rules by name, {crowd: {when: ..., clear: ...}, ...}, instead of `when`.
-        predicted: count objects that the tracker predicts but did not see as seen.
-        max_gap: how long an unseen track is remembered; after that, its raised rules are cleared.
-        max_pause: after a longer time without a frame of a source, durations start again from zero.
     """
 
-    when: str | None = None
-    clear: str | None = None
-    clear_for: Seconds | None = None
-    cooldown: Seconds | None = None
-    schedule: Schedule | None = None
-    rules: dict[str, RuleOptions] = field(default_factory=dict)
-    predicted: bool = True
-    max_gap: Seconds = 2.0
-    max_pause: Seconds = 10.0
+    when: Annotated[str | None, "the condition; append `for DURATION` for how long it must be true."] = None
+    clear: Annotated[
+        str | None, "the condition that clears the rule, also with `for`; by default, `when` is no longer true."
+    ] = None
+    clear_for: Annotated[Seconds | None, "how long the clear condition must hold."] = None
+    cooldown: Annotated[Seconds | None, "how long after it is cleared the rule is not raised again."] = None
+    schedule: Annotated[
+        Schedule | None,
+        'weekdays, hours and time zone in which the rule is active, {days: [mon-fri], hours: "22:00-06:00", zone: '
+        "Europe/Berlin}; outside the schedule nothing is raised, and raised rules are cleared.",
+    ] = None
+    rules: Annotated[
+        dict[str, RuleOptions], "several rules by name, {crowd: {when: ..., clear: ...}, ...}, instead of `when`."
+    ] = field(default_factory=dict)
+    predicted: Annotated[bool, "count objects that the tracker predicts but did not see as seen."] = True
+    max_gap: Annotated[Seconds, "how long an unseen track is remembered; then its raised rules are cleared."] = 2.0
+    max_pause: Annotated[
+        Seconds, "after a longer time without a frame of a source, durations start again from zero."
+    ] = 10.0
     above: Scope = field(default_factory=Scope, metadata={"wired": True})
 
     def __post_init__(self) -> None:

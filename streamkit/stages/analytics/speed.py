@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Annotated
 
 import numpy as np
@@ -33,20 +32,17 @@ class Speed(TrackAnalytics):
     Each object gets a column `speed_kmh` once its track is known for long enough. `speeding` is emitted when a track
     is faster than the limit, `slowed` when it falls below 90 % of the limit again; both have `speed_kmh`, `limit_kmh`
     and `label`. docs/motion.md explains how to choose the four points, and the accuracy.
-
-    Options:
-        points: four points of the frame, in order around an area of flat ground.
-        ground: the same four points on the ground, in metres, as in [[0, 0], [3.5, 0], [3.5, 20], [0, 20]].
-        over: the time over which the speed is measured; a longer time is steadier but reacts later.
-        limit_kmh: emit events for faster tracks.
-        hold: how long a track must be faster, or slower again, before it is reported.
     """
 
-    points: FourPoints
-    ground: FourPoints
-    over: Seconds = field(default=1.0, kw_only=True)
-    limit_kmh: Kmh | None = field(default=None, kw_only=True)
-    hold: Seconds = field(default=0.5, kw_only=True)
+    points: Annotated[FourPoints, "four points of the frame, in order around an area of flat ground."]
+    ground: Annotated[
+        FourPoints, "the same four points on the ground, in metres, as in [[0, 0], [3.5, 0], [3.5, 20], [0, 20]]."
+    ]
+    over: Annotated[
+        Seconds, "the time over which the speed is measured; a longer time is steadier but reacts later."
+    ] = 1.0
+    limit_kmh: Annotated[Kmh | None, "emit events for faster tracks."] = None
+    hold: Annotated[Seconds, "how long a track must be faster, or slower again, before it is reported."] = 0.5
 
     def __post_init__(self) -> None:
         """Check the points against the units and against each other."""

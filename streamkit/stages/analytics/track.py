@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
@@ -33,40 +33,43 @@ class Track(StreamStage):
     Track ids count from 1 in each source and are never reused. All tracks of a source end when it ends, restarts (a
     file that loops), or has no frame for `max_gap`. Objects in no track, such as those too weak to begin one, have no
     id. Times are in seconds of the source, so results do not depend on the frame rate. Needs Numba: the extra `track`.
-
-    Options:
-        method: bytetrack; botsort, which also smooths boxes; ocsort, which prefers observations to predictions; sort,
-            which uses strong objects only; or iou, which has no motion model.
-        new_score: minimum score of an object that begins a track.
-        high_score: minimum score of objects that are matched first, and to lost tracks.
-        low_score: minimum score of objects that continue a track just seen; bytetrack and botsort only.
-        min_iou: minimum overlap of an object and the expected box of its track, 0 to 1. It is low because the overlap
-            is reduced where the heights differ, and the assignment as a whole is optimised.
-        confirm: how long a track must be seen before it gets its id; tracks in a source's first frame get it at once.
-        max_lost: how long an unseen track is remembered.
-        max_gap: a longer time between two frames of a source ends all its tracks.
-        class_aware: match objects with tracks of the same class only.
-        appearance: also compare appearance, by the vectors of an `embed` stage above: for objects that overlap well,
-            and to find lost tracks again at any position.
-        min_similarity: minimum cosine similarity of two vectors of one object.
-        predicted: output tracks that are not seen for up to half a second, or this long, as objects marked
-            `predicted`. Frames skipped by a detector's `every` have all their objects like this in any case.
-        smooth: replace boxes by those of the motion filter, which jitter less; on by default for botsort.
     """
 
-    method: Literal["bytetrack", "botsort", "ocsort", "sort", "iou"] = "bytetrack"
-    new_score: Score = 0.5
-    high_score: Score = 0.4
-    low_score: Score = 0.1
-    min_iou: Score = 0.03
-    confirm: Seconds = 0.1
-    max_lost: Seconds = 5.0
-    max_gap: Seconds = 10.0
-    class_aware: bool = True
-    appearance: bool = False
-    min_similarity: Score = 0.7
-    predicted: bool | Seconds = False
-    smooth: bool | None = None
+    method: Annotated[
+        Literal["bytetrack", "botsort", "ocsort", "sort", "iou"],
+        "bytetrack; botsort, which also smooths boxes; ocsort, which prefers observations to predictions; sort, which "
+        "uses strong objects only; or iou, which has no motion model.",
+    ] = "bytetrack"
+    new_score: Annotated[Score, "minimum score of an object that begins a track."] = 0.5
+    high_score: Annotated[Score, "minimum score of objects that are matched first, and to lost tracks."] = 0.4
+    low_score: Annotated[
+        Score, "minimum score of objects that continue a track just seen; bytetrack and botsort only."
+    ] = 0.1
+    min_iou: Annotated[
+        Score,
+        "minimum overlap of an object and the expected box of its track, 0 to 1. It is low because the overlap is "
+        "reduced where the heights differ, and the assignment as a whole is optimised.",
+    ] = 0.03
+    confirm: Annotated[
+        Seconds, "how long a track must be seen before it gets its id; tracks in a source's first frame get it at once."
+    ] = 0.1
+    max_lost: Annotated[Seconds, "how long an unseen track is remembered."] = 5.0
+    max_gap: Annotated[Seconds, "a longer time between two frames of a source ends all its tracks."] = 10.0
+    class_aware: Annotated[bool, "match objects with tracks of the same class only."] = True
+    appearance: Annotated[
+        bool,
+        "also compare appearance, by the vectors of an `embed` stage above: for objects that overlap well, and to "
+        "find lost tracks again at any position.",
+    ] = False
+    min_similarity: Annotated[Score, "minimum cosine similarity of two vectors of one object."] = 0.7
+    predicted: Annotated[
+        bool | Seconds,
+        "output tracks that are not seen for up to half a second, or this long, as objects marked `predicted`. Frames "
+        "skipped by a detector's `every` have all their objects like this in any case.",
+    ] = False
+    smooth: Annotated[
+        bool | None, "replace boxes by those of the motion filter, which jitter less; on by default for botsort."
+    ] = None
 
     def __post_init__(self) -> None:
         """Check the thresholds against each other."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -18,22 +18,19 @@ from streamkit.core.stage import Context, Seconds, StreamStage
 
 @dataclass(eq=False, kw_only=True)
 class TrackAnalytics(StreamStage, classes=("labels",)):
-    """Base class that presents the tracks of all sources of a batch in common arrays.
+    """Base class that presents the tracks of all sources of a batch in common arrays."""
 
-    Options:
-        labels: use objects of these classes only; all classes by default.
-        anchor: the point of a box that counts: foot (middle of the lower edge), center, top, left, right.
-        units: of coordinates and lengths: pixels of the source, or shares of the frame, 0 to 1, which do not depend on
-            the resolution (lengths are then shares of the frame's height).
-        predicted: count objects that the tracker predicts but did not see as seen.
-        max_gap: how long an unseen track is remembered.
-    """
-
-    labels: tuple[str, ...] = ()
-    anchor: Anchor = "foot"
-    units: Units = "pixels"
-    predicted: bool = True
-    max_gap: Seconds = 2.0
+    labels: Annotated[tuple[str, ...], "use objects of these classes only; all classes by default."] = ()
+    anchor: Annotated[
+        Anchor, "the point of a box that counts: foot (middle of the lower edge), center, top, left, right."
+    ] = "foot"
+    units: Annotated[
+        Units,
+        "of coordinates and lengths: pixels of the source, or shares of the frame, 0 to 1, which do not depend on the "
+        "resolution (lengths are then shares of the frame's height).",
+    ] = "pixels"
+    predicted: Annotated[bool, "count objects that the tracker predicts but did not see as seen."] = True
+    max_gap: Annotated[Seconds, "how long an unseen track is remembered."] = 2.0
 
     def open(self) -> None:
         """Reset all state."""

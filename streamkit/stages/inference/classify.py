@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from streamkit.core.stage import CompositePart, Score, stage
 from streamkit.core.units import Of
+from streamkit.models.card_option import Model
 from streamkit.stages.inference.crop_model_base import CropModelBase
 from streamkit.stages.inference.track_attributes import KeepAttributes, KeepFrameAttributes
 
@@ -14,17 +17,15 @@ class Classify(CropModelBase):
 
     Objects are cropped from the full-resolution frame. A track keeps its attribute: the network runs on a new track,
     again after `every`, and for a better view. Records have `"attributes": {"color": {"label": "red", "score": 0.8}}`.
-
-    Options:
-        model: the model card, with task: classify.
-        of: which objects, as detect, detect.person or {stage: detect, labels: [person, car]}; whole frames by default.
-        attribute: the attribute's name; by default the stage's id.
-        min_score: below this score no attribute is given; by default the card's score.
     """
 
-    of: Of | None = None
-    attribute: str | None = None
-    min_score: Score | None = None
+    model: Annotated[Model, "the model card, with task: classify."]
+    of: Annotated[
+        Of | None,
+        "which objects, as detect, detect.person or {stage: detect, labels: [person, car]}; whole frames by default.",
+    ] = None
+    attribute: Annotated[str | None, "the attribute's name; by default the stage's id."] = None
+    min_score: Annotated[Score | None, "below this score no attribute is given; by default the card's score."] = None
 
     def parts(self) -> list[CompositePart]:
         """Return the parts from crop selection to the attribute; see `streamkit/core/crops.py`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from streamkit.core.stage import Composite, CompositePart, Count, Pixels, Score, Seconds
 from streamkit.core.units import Of
@@ -16,34 +16,31 @@ from streamkit.stages.inference.preprocess import Preprocess
 
 @dataclass(eq=False, kw_only=True)
 class CropModelBase(Composite):
-    """Runs a network on crops of objects, and keeps the results over time: `classify` and `embed`.
-
-    Options:
-        pad: share of the box that is added on each side of the crop.
-        min_size: skip objects whose shorter side is below this, in source pixels.
-        batch: maximum number of crops in one run of the network.
-        every: how long a result holds before the network runs again; 0 runs it on every frame.
-        requery_ratio: asked again when area x score of a track is more than so many times that of its best view.
-        untracked: below a tracker, also run on objects without a track, on every frame: weak, brief ones.
-        smooth: results are averaged over time; one this old has weight 1/e. 0 uses the newest alone.
-        track_ttl: a track that was not seen for so long starts again.
-        providers: ONNX Runtime's providers in order of preference; by default `cuda` on a GPU, `cpu` without one.
-        threads: CPU threads of one run; by default the machine's cores divided among the instances.
-        cuda_graph: replay a CUDA graph for each size of a run.
-    """
+    """Runs a network on crops of objects, and keeps the results over time: `classify` and `embed`."""
 
     model: Model
-    pad: Score = 0.0
-    min_size: Pixels = 16.0
-    batch: Count = 32
-    every: Seconds = 1.0
-    requery_ratio: float = 2.0
-    untracked: bool = False
-    smooth: Seconds = 2.0
-    track_ttl: Seconds = 10.0
-    providers: tuple[Literal["tensorrt", "cuda", "cpu"], ...] = ()
-    threads: Count | None = None
-    cuda_graph: bool = False
+    pad: Annotated[Score, "share of the box that is added on each side of the crop."] = 0.0
+    min_size: Annotated[Pixels, "skip objects whose shorter side is below this, in source pixels."] = 16.0
+    batch: Annotated[Count, "maximum number of crops in one run of the network."] = 32
+    every: Annotated[Seconds, "how long a result holds before the network runs again; 0 runs it on every frame."] = 1.0
+    requery_ratio: Annotated[
+        float, "asked again when area x score of a track is more than so many times that of its best view."
+    ] = 2.0
+    untracked: Annotated[
+        bool, "below a tracker, also run on objects without a track, on every frame: weak, brief ones."
+    ] = False
+    smooth: Annotated[
+        Seconds, "results are averaged over time; one this old has weight 1/e. 0 uses the newest alone."
+    ] = 2.0
+    track_ttl: Annotated[Seconds, "a track that was not seen for so long starts again."] = 10.0
+    providers: Annotated[
+        tuple[Literal["tensorrt", "cuda", "cpu"], ...],
+        "ONNX Runtime's providers in order of preference; by default `cuda` on a GPU, `cpu` without one.",
+    ] = ()
+    threads: Annotated[
+        Count | None, "CPU threads of one run; by default the machine's cores divided among the instances."
+    ] = None
+    cuda_graph: Annotated[bool, "replay a CUDA graph for each size of a run."] = False
 
     def __post_init__(self) -> None:
         """Check the card's task and `better`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from streamkit.analytics.shapes import Anchor, Polygons, Units
 from streamkit.core.stage import Composite, CompositePart, Count, Pixels, Score
@@ -23,50 +23,50 @@ RUN = ("model", "providers", "threads", "cuda_graph")
 
 @dataclass(eq=False)
 class DetectorBase(Composite):
-    """Finds objects, in whole frames or within what another stage found.
+    """Finds objects, in whole frames or within what another stage found."""
 
-    Options:
-        model: the model card: a name in models/ beside the YAML, or one that ships with streamkit; or a path.
-        min_score: minimum score of an object, 0 to 1, or one per class as {car: 0.5, person: 0.3}; by default the
-            card's.
-        iou: an object whose box overlaps a better one by more than this is discarded; by default the card's.
-        agnostic: objects suppress each other across classes.
-        labels: keep these classes only.
-        top_k: maximum number of objects per frame; the best are kept.
-        min_size: discard boxes whose shorter side is below this, in source pixels.
-        max_size: discard boxes whose longer side is above this, in source pixels.
-        roi: the region, or regions by name, [[x, y], ...], in which objects are detected: the network sees the bounding
-            rectangle of each, and an object counts if its anchor is inside.
-        units: of the roi: source pixels, or shares of the frame's width and height.
-        anchor: the point of an object's box that must be inside the roi.
-        tiles: detect small objects in overlapping tiles of the frame, {size: [640, 640], overlap: 0.2}, and also in
-            the whole frame unless `whole` is false. Each tile is a row of the network's batch.
-        pad: with `of`, the share of the box that is added on each side of the crop.
-        batch: with `of`, the maximum number of crops in one run of the network.
-        providers: ONNX Runtime's providers in order of preference; by default `cuda` on a GPU, `cpu` without one.
-        threads: CPU threads of one run; by default the machine's cores divided among the instances.
-        cuda_graph: replay a CUDA graph for each batch size; faster for small networks, not possible for all. The first
-            frame then waits until the network is fully tuned.
-    """
-
-    model: Model
+    model: Annotated[
+        Model, "the model card: a name in models/ beside the YAML, or one that ships with streamkit; or a path."
+    ]
     of: Of | None = None
-    min_score: Score | dict[str, Score] | None = None
-    iou: Score | None = None
-    agnostic: bool = False
-    labels: list[str] | None = None
-    top_k: Count = 300
-    min_size: Pixels = 0.0
-    max_size: Pixels | None = None
-    roi: Polygons | None = None
-    units: Units = "pixels"
-    anchor: Anchor = "foot"
-    tiles: Tiles | None = None
-    pad: Score = 0.1
-    batch: Count = 32
-    providers: tuple[Literal["tensorrt", "cuda", "cpu"], ...] = ()
-    threads: Count | None = None
-    cuda_graph: bool = False
+    min_score: Annotated[
+        Score | dict[str, Score] | None,
+        "minimum score of an object, 0 to 1, or one per class as {car: 0.5, person: 0.3}; by default the card's.",
+    ] = None
+    iou: Annotated[
+        Score | None, "an object whose box overlaps a better one by more than this is discarded; by default the card's."
+    ] = None
+    agnostic: Annotated[bool, "objects suppress each other across classes."] = False
+    labels: Annotated[list[str] | None, "keep these classes only."] = None
+    top_k: Annotated[Count, "maximum number of objects per frame; the best are kept."] = 300
+    min_size: Annotated[Pixels, "discard boxes whose shorter side is below this, in source pixels."] = 0.0
+    max_size: Annotated[Pixels | None, "discard boxes whose longer side is above this, in source pixels."] = None
+    roi: Annotated[
+        Polygons | None,
+        "the region, or regions by name, [[x, y], ...], in which objects are detected: the network sees the bounding "
+        "rectangle of each, and an object counts if its anchor is inside.",
+    ] = None
+    units: Annotated[Units, "of the roi: source pixels, or shares of the frame's width and height."] = "pixels"
+    anchor: Annotated[Anchor, "the point of an object's box that must be inside the roi."] = "foot"
+    tiles: Annotated[
+        Tiles | None,
+        "detect small objects in overlapping tiles of the frame, {size: [640, 640], overlap: 0.2}, and also in the "
+        "whole frame unless `whole` is false. Each tile is a row of the network's batch.",
+    ] = None
+    pad: Annotated[Score, "with `of`, the share of the box that is added on each side of the crop."] = 0.1
+    batch: Annotated[Count, "with `of`, the maximum number of crops in one run of the network."] = 32
+    providers: Annotated[
+        tuple[Literal["tensorrt", "cuda", "cpu"], ...],
+        "ONNX Runtime's providers in order of preference; by default `cuda` on a GPU, `cpu` without one.",
+    ] = ()
+    threads: Annotated[
+        Count | None, "CPU threads of one run; by default the machine's cores divided among the instances."
+    ] = None
+    cuda_graph: Annotated[
+        bool,
+        "replay a CUDA graph for each batch size; faster for small networks, not possible for all. The first frame "
+        "then waits until the network is fully tuned.",
+    ] = False
 
     def __post_init__(self) -> None:
         """Check the card's task, the options of postprocess, and options without effect."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
@@ -24,21 +24,22 @@ class Infer(BatchStage):
     """Run an ONNX network on the batch's tensor.
 
     Inputs and outputs stay on the pipeline's device. Each requested provider must load: there is no silent fallback.
-
-    Options:
-        model: the model card.
-        providers: ONNX Runtime's providers in order of preference; by default `cuda` on a GPU, `cpu` without one.
-        threads: CPU threads of one run; by default the machine's cores divided among the instances.
-        cuda_graph: replay a CUDA graph for each batch size; faster for small networks, not possible for all. The first
-            frame then waits until the network is fully tuned.
-        batch: maximum number of rows in one run; by default the number of frames in a batch.
     """
 
-    model: Model
-    providers: tuple[Literal["tensorrt", "cuda", "cpu"], ...] = ()
-    threads: Count | None = None
-    cuda_graph: bool = False
-    batch: Count | None = None
+    model: Annotated[Model, "the model card."]
+    providers: Annotated[
+        tuple[Literal["tensorrt", "cuda", "cpu"], ...],
+        "ONNX Runtime's providers in order of preference; by default `cuda` on a GPU, `cpu` without one.",
+    ] = ()
+    threads: Annotated[
+        Count | None, "CPU threads of one run; by default the machine's cores divided among the instances."
+    ] = None
+    cuda_graph: Annotated[
+        bool,
+        "replay a CUDA graph for each batch size; faster for small networks, not possible for all. The first frame "
+        "then waits until the network is fully tuned.",
+    ] = False
+    batch: Annotated[Count | None, "maximum number of rows in one run; by default, of frames in a batch."] = None
 
     def probe(self) -> None:
         """Check that ONNX Runtime is installed."""

@@ -172,7 +172,7 @@ def looking(stage: Any) -> list[CompositePart]:
 class SelectRegions(BatchStage, name="look", reads=("pixels",), writes=("crops",)):
     """Choose the views of each frame; see the module.
 
-    Options:
+    Attributes:
         roi: polygons; the network sees the bounding rectangle of each.
         units: of the polygons' coordinates.
         anchor: the point of a box that must be in a polygon.

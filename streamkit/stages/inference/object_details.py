@@ -48,7 +48,7 @@ class ReadCrops(
 ):
     """Decode the outputs of crops: the result of each is the columns of its best object, or None.
 
-    Options:
+    Attributes:
         model: the model card.
         min_score: minimum score of an object.
         iou: threshold of non-max suppression.
@@ -96,7 +96,7 @@ def best(table: Detections, rects: np.ndarray) -> np.ndarray:
 class KeepDetails(StreamStage, name="keep", reads=("answers",)):
     """Give every object of the table its mask or keypoints; remove the crops from the batch.
 
-    Options:
+    Attributes:
         model: the model card.
         of: which objects.
     """

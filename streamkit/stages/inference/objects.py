@@ -98,7 +98,7 @@ class SelectObjects(
 ):
     """Choose the objects that the network runs on, and the crop rectangle of each; see the module.
 
-    Options:
+    Attributes:
         of: which objects.
         every: seconds after which the network runs on a track again.
         track_ttl: seconds without a track after which it is a new one.
@@ -180,7 +180,7 @@ class SelectObjects(
 class SelectFrames(StreamStage, name="select", reads=("pixels",), writes=("crops",), changeable=("every",)):
     """Choose the frames that the network runs on: whole frames, at intervals in the time of each source.
 
-    Options:
+    Attributes:
         every: seconds after which the network runs on a source again; 0 is every frame.
     """
 
@@ -214,7 +214,7 @@ class FetchAnswers(
 ):
     """Start the copy of the network's results to the host, and release the outputs.
 
-    Options:
+    Attributes:
         model: the model card.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import Annotated
 
 import numpy as np
 
@@ -34,35 +35,26 @@ class Postprocess(BatchStage):
     Boxes are clipped at the frame's border, never discarded for it. How many boxes each filter removes is reported in
     the summary under `boxes removed`. If the network saw parts of the frames, the objects of all parts are merged into
     one table per frame.
-
-    Options:
-        model: the model card; its family determines how the outputs are decoded.
-        min_score: minimum score of an object, 0 to 1, or one per class as {car: 0.5, person: 0.3}; other classes keep
-            the card's.
-        iou: an object whose box overlaps a better one by more than this is discarded; by default the card's.
-        agnostic: objects suppress each other across classes.
-        labels: keep these classes only.
-        top_k: maximum number of objects per frame; the best are kept.
-        min_size: discard boxes whose shorter side is below this, in source pixels.
-        max_size: discard boxes whose longer side is above this, in source pixels.
-        roi: polygons; an object counts if its anchor is in one of them.
-        units: of the polygons' coordinates.
-        anchor: the point of a box that must be in a polygon.
-        tiles: how the frames were tiled.
     """
 
-    model: Model
-    min_score: Score | dict[str, Score] | None = None
-    iou: Score | None = None
-    agnostic: bool = False
-    labels: list[str] | None = None
-    top_k: Count = 300
-    min_size: Pixels = 0.0
-    max_size: Pixels | None = None
-    roi: Polygons | None = None
-    units: Units = "pixels"
-    anchor: Anchor = "foot"
-    tiles: Tiles | None = None
+    model: Annotated[Model, "the model card; its family determines how the outputs are decoded."]
+    min_score: Annotated[
+        Score | dict[str, Score] | None,
+        "minimum score of an object, 0 to 1, or one per class as {car: 0.5, person: 0.3}; other classes keep the "
+        "card's.",
+    ] = None
+    iou: Annotated[
+        Score | None, "an object whose box overlaps a better one by more than this is discarded; by default the card's."
+    ] = None
+    agnostic: Annotated[bool, "objects suppress each other across classes."] = False
+    labels: Annotated[list[str] | None, "keep these classes only."] = None
+    top_k: Annotated[Count, "maximum number of objects per frame; the best are kept."] = 300
+    min_size: Annotated[Pixels, "discard boxes whose shorter side is below this, in source pixels."] = 0.0
+    max_size: Annotated[Pixels | None, "discard boxes whose longer side is above this, in source pixels."] = None
+    roi: Annotated[Polygons | None, "polygons; an object counts if its anchor is in one of them."] = None
+    units: Annotated[Units, "of the polygons' coordinates."] = "pixels"
+    anchor: Annotated[Anchor, "the point of a box that must be in a polygon."] = "foot"
+    tiles: Annotated[Tiles | None, "how the frames were tiled."] = None
 
     def __post_init__(self) -> None:
         """Check that the model has the labels."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from streamkit.core.stage import CompositePart, Count, Score, stage
+from streamkit.core.units import Of, Pixels
+from streamkit.models.card_option import Model
 from streamkit.stages.inference.detector_base import READ, DetectorBase, finding, only_with
 from streamkit.stages.inference.object_details import detailing
 from streamkit.stages.inference.semantic import telling_regions
@@ -15,17 +19,25 @@ class Segment(DetectorBase):
     Each object has a mask in records, as COCO run-length encoding in source pixels: `"mask": {"size": [h, w],
     "counts": "..."}`. With `of`, the objects of another stage get masks. A semantic network finds no objects; records
     have a mask for each class: `"segmentation": {"road": {...}}`.
-
-    Options:
-        model: the model card, with task: segment; its family determines whether it finds objects or classes of places.
-        of: give masks to these objects, as detect, detect.person or {stage: detect, labels: [person, car]}.
-        labels: keep these classes only; by default a semantic network keeps all but `background`.
-        min_size: discard boxes whose shorter side is below this, in source pixels; with `of`, skip such objects.
-        min_share: omit a class that covers less than this share of the frame; semantic networks only.
     """
 
-    top_k: Count = 100
-    min_share: Score = 0.0
+    model: Annotated[
+        Model,
+        "the model card, with task: segment; its family determines whether it finds objects or classes of places.",
+    ]
+    of: Annotated[
+        Of | None, "give masks to these objects, as detect, detect.person or {stage: detect, labels: [person, car]}."
+    ] = None
+    labels: Annotated[
+        list[str] | None, "keep these classes only; by default a semantic network keeps all but `background`."
+    ] = None
+    min_size: Annotated[
+        Pixels, "discard boxes whose shorter side is below this, in source pixels; with `of`, skip such objects."
+    ] = 0.0
+    top_k: Annotated[Count, "maximum number of objects per frame; the best are kept."] = 100
+    min_share: Annotated[
+        Score, "omit a class that covers less than this share of the frame; semantic networks only."
+    ] = 0.0
 
     def check_use(self) -> None:
         """See `DetectorBase.check_use`; a semantic network takes little of it."""

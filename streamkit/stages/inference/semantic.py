@@ -38,7 +38,7 @@ class FetchMaps(
 ):
     """Take the best class of each place, and start the copy of the class maps to the host.
 
-    Options:
+    Attributes:
         model: the model card.
     """
 
@@ -55,7 +55,7 @@ class FetchMaps(
 class KeepRegions(StreamStage, name="keep", reads=("answers",), writes=(FACT,)):
     """Make the masks of the classes, and attach them to each frame.
 
-    Options:
+    Attributes:
         model: the model card.
         labels: the classes to keep; all but `background` by default.
         min_share: omit a class that covers less than this share of the frame.

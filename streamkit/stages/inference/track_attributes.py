@@ -51,7 +51,7 @@ class Mean:
 class KeepObjects(StreamStage, name="keep", reads=("answers",)):
     """Keep the results with each track, and give every object of the table a column; see the module.
 
-    Options:
+    Attributes:
         model: the model card.
         of: which objects.
         smooth: seconds after which a result has weight 1/e.
@@ -120,7 +120,7 @@ def attribute(labels: tuple[str, ...], mean: np.ndarray, min_score: float) -> di
 class KeepAttributes(KeepObjects, writes=("attributes",), changeable=("smooth", "track_ttl", "min_score")):
     """Give each object an attribute in the column `attributes`.
 
-    Options:
+    Attributes:
         attribute: the attribute's name; by default the stage's id.
         min_score: below this score no attribute is given.
     """
@@ -150,7 +150,7 @@ class KeepAttributes(KeepObjects, writes=("attributes",), changeable=("smooth", 
 class KeepEmbeddings(KeepObjects, writes=("embedding",), changeable=("smooth", "track_ttl")):
     """Give each object a vector of length 1 in the column `embedding`, NaN where there is none.
 
-    Options:
+    Attributes:
         record: write the vectors into records.
     """
 
@@ -187,7 +187,7 @@ class KeepFrameAttributes(
 ):
     """Give each frame an attribute among its facts.
 
-    Options:
+    Attributes:
         model: the model card.
         smooth: seconds after which a result has weight 1/e.
         attribute: the attribute's name; by default the stage's id.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from streamkit.core.stage import stage
 from streamkit.emit.amqp import SCHEMES, AmqpClient
 from streamkit.emit.client import Client, Tls, address
@@ -13,21 +15,23 @@ class AmqpSink(Emitter):
     """Publish records to RabbitMQ (AMQP 0-9-1), persistent, each confirmed by the broker.
 
     The exchange must exist, and a queue bound to it: the broker stores records in queues only.
-
-    Options:
-        url: the broker, such as "amqps://${USER}:${PASSWORD}@broker:5671/vhost"; amqp:// is not encrypted.
-        exchange: the exchange, a template with {source} or other variables of the records; "" publishes to the queue
-            that the routing key names.
-        routing_key: the routing key, also a template; dots in a value become underscores, so each value is one word.
-        mandatory: reject and count records that the exchange has no queue for; if false, the broker drops them.
-        tls: files for amqps://, such as {ca: ca.pem, cert: me.pem, key: me.key}.
     """
 
-    url: str
-    exchange: str = "amq.topic"
-    routing_key: str = "streamkit.{source}"
-    mandatory: bool = True
-    tls: Tls | None = None
+    url: Annotated[
+        str, 'the broker, such as "amqps://${USER}:${PASSWORD}@broker:5671/vhost"; amqp:// is not encrypted.'
+    ]
+    exchange: Annotated[
+        str,
+        'the exchange, a template with {source} or other variables of the records; "" publishes to the queue that the '
+        "routing key names.",
+    ] = "amq.topic"
+    routing_key: Annotated[
+        str, "the routing key, also a template; dots in a value become underscores, so each value is one word."
+    ] = "streamkit.{source}"
+    mandatory: Annotated[
+        bool, "reject and count records that the exchange has no queue for; if false, the broker drops them."
+    ] = True
+    tls: Annotated[Tls | None, "files for amqps://, such as {ca: ca.pem, cert: me.pem, key: me.key}."] = None
 
     def check(self) -> None:
         """See `Emitter.check`."""

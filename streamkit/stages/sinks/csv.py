@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from streamkit.core.data import Frame
 from streamkit.core.records import record
@@ -27,20 +27,23 @@ class CsvSink(Sink):
 
     A frame without objects has one row with empty object columns, so every frame is present; a failed frame has its
     reason under `error`. Values are those of the records that `jsonl` writes; events are not included.
-
-    Options:
-        path: the file, such as "out/{source}.csv"; `-` is standard output.
-        if_exists: overwrite, append or fail; by default, files of videos are overwritten and cameras append.
-        rotate: when a new file begins, as in {every: 1h, size: 100MB}; each file has the header. A camera's finished
-            file is renamed to the UTC time of its first frame; a video continues in NAME-2.csv.
-        escape_formulas: put an apostrophe before text that a spreadsheet would run as a formula: text that begins with
-            = + - @ or a tab. Set it if labels, file names or source ids come from others and people open the file.
     """
 
-    path: str
-    if_exists: Literal["overwrite", "append", "fail"] | None = None
-    rotate: Rotate | None = None
-    escape_formulas: bool = False
+    path: Annotated[str, 'the file, such as "out/{source}.csv"; `-` is standard output.']
+    if_exists: Annotated[
+        Literal["overwrite", "append", "fail"] | None,
+        "overwrite, append or fail; by default, files of videos are overwritten and cameras append.",
+    ] = None
+    rotate: Annotated[
+        Rotate | None,
+        "when a new file begins, as in {every: 1h, size: 100MB}; each file has the header. A camera's finished file "
+        "is renamed to the UTC time of its first frame; a video continues in NAME-2.csv.",
+    ] = None
+    escape_formulas: Annotated[
+        bool,
+        "put an apostrophe before text that a spreadsheet would run as a formula: text that begins with = + - @ or a "
+        "tab. Set it if labels, file names or source ids come from others and people open the file.",
+    ] = False
 
     def __post_init__(self) -> None:
         check_path(self.path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import field
-from typing import Literal
+from typing import Annotated, Literal
 
 from streamkit.core.stage import Count, Seconds, stage
 from streamkit.emit.client import Client, Tls, address
@@ -23,36 +23,34 @@ class EmailSink(Emitter):
 
     Templates have the variables of topics, and also {text}, the event in words, and {time}. An event's image is
     attached if its data has `snapshot`, the path of a file.
-
-    Options:
-        url: the server, such as "smtp://${USER}:${PASSWORD}@mail.example:587", which must offer STARTTLS, or smtps://.
-        mail_from: the sender's address, such as "Cameras <cameras@example.com>".
-        to: the recipient's address, or a list.
-        send: one line in a mail for each of the frames, of the objects, or of the events.
-        subject: a template, filled from a mail's first record.
-        body: a template, filled from each record.
-        batch_window: how long an event waits for others that go into the same mail.
-        limit: maximum number of mails in any hour; further events are counted and reported in one mail after the hour.
-        pictures: maximum number of images attached to one mail; 0 for none.
-        link: an address at the end of each mail, such as that of the page of `run.py serve`.
-        plain: send without encryption, to a server on this machine only.
-        tls: files, such as {ca: ca.pem, cert: me.pem, key: me.key}.
     """
 
-    url: str  # type: ignore[misc]  # mypy takes the options below that the base has, too, for ones before it
-    mail_from: str  # type: ignore[misc]
-    to: str | list[str]  # type: ignore[misc]
-    send: Literal["frames", "objects", "events"] = field(default="events", kw_only=True)
-    subject: str = "{text}"
-    body: str = "{time}  {text}"
-    batch_window: Seconds = 10.0
-    limit: Count = 20
-    pictures: int = 4
-    link: str | None = None
-    plain: bool = False
-    tls: Tls | None = None
-    timeout: Seconds = field(default=30.0, kw_only=True)
-    max_wait: Seconds = field(default=300.0, kw_only=True)
+    url: Annotated[
+        str,
+        'the server, such as "smtp://${USER}:${PASSWORD}@mail.example:587", which must offer STARTTLS, or smtps://.',
+    ] = field(kw_only=True)
+    mail_from: Annotated[str, 'the sender\'s address, such as "Cameras <cameras@example.com>".'] = field(kw_only=True)
+    to: Annotated[str | list[str], "the recipient's address, or a list."] = field(kw_only=True)
+    send: Annotated[
+        Literal["frames", "objects", "events"],
+        "one line in a mail for each of the frames, of the objects, or of the events.",
+    ] = field(default="events", kw_only=True)
+    subject: Annotated[str, "a template, filled from a mail's first record."] = "{text}"
+    body: Annotated[str, "a template, filled from each record."] = "{time}  {text}"
+    batch_window: Annotated[Seconds, "how long an event waits for others that go into the same mail."] = 10.0
+    limit: Annotated[
+        Count,
+        "maximum number of mails in any hour; further events are counted and reported in one mail after the hour.",
+    ] = 20
+    pictures: Annotated[int, "maximum number of images attached to one mail; 0 for none."] = 4
+    link: Annotated[str | None, "an address at the end of each mail, such as the page of `run.py serve`."] = None
+    plain: Annotated[bool, "send without encryption, to a server on this machine only."] = False
+    tls: Annotated[Tls | None, "files, such as {ca: ca.pem, cert: me.pem, key: me.key}."] = None
+    timeout: Annotated[
+        Seconds,
+        "maximum time for an answer of the server before the emitter reconnects.",
+    ] = field(default=30.0, kw_only=True)
+    max_wait: Annotated[Seconds, "longest wait between two attempts to connect."] = field(default=300.0, kw_only=True)
 
     def check(self) -> None:
         """See `Emitter.check`."""

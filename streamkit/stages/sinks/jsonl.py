@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from streamkit.core.data import Batch, Frame
 from streamkit.core.records import batch_lines, line
@@ -17,17 +17,18 @@ class JsonlSink(Sink):
 
     A video's file appears under its name when it is complete; a camera's file grows by whole lines, at most a quarter
     of a second late while frames keep coming.
-
-    Options:
-        path: the file, such as "out/{source}.jsonl"; `-` is standard output.
-        if_exists: overwrite, append or fail; by default, files of videos are overwritten and cameras append.
-        rotate: when a new file begins, as in {every: 1h, size: 100MB}. A camera's finished file is renamed to the UTC
-            time of its first frame; a video continues in NAME-2.jsonl.
     """
 
-    path: str
-    if_exists: Literal["overwrite", "append", "fail"] | None = None
-    rotate: Rotate | None = None
+    path: Annotated[str, 'the file, such as "out/{source}.jsonl"; `-` is standard output.']
+    if_exists: Annotated[
+        Literal["overwrite", "append", "fail"] | None,
+        "overwrite, append or fail; by default, files of videos are overwritten and cameras append.",
+    ] = None
+    rotate: Annotated[
+        Rotate | None,
+        "when a new file begins, as in {every: 1h, size: 100MB}. A camera's finished file is renamed to the UTC time "
+        "of its first frame; a video continues in NAME-2.jsonl.",
+    ] = None
 
     def __post_init__(self) -> None:
         check_path(self.path)

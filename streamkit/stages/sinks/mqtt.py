@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 from streamkit.core.data import Frame
 from streamkit.core.stage import Count, stage
@@ -22,27 +22,27 @@ _MISSED = 3  # records that do not come, until sensors know nothing any more
 
 @stage("mqtt")
 class MqttSink(Emitter):
-    """Send records to an MQTT broker, each acknowledged (MQTT 5, QoS 1).
+    """Send records to an MQTT broker, each acknowledged (MQTT 5, QoS 1)."""
 
-    Options:
-        url: the broker, such as "mqtts://${USER}:${PASSWORD}@broker:8883"; mqtt:// is not encrypted.
-        topic: a template with variables of the records: {source}, {label}, {stage}, {kind}, {track_id}.
-        batch: up to this many records of one topic are sent in one message, as a JSON array, and wait up to 0.1 s for
-            each other; thousands of records a second need it.
-        retain: the broker keeps the last message of each topic for later subscribers.
-        status: a topic where the broker keeps online, and offline as soon as this process is gone for any reason.
-        discovery: Home Assistant's discovery prefix, usually homeassistant. Each source becomes a device, with a sensor
-            that counts objects for each of labels, or an entity for the events that when names.
-        tls: files for mqtts://, such as {ca: ca.pem, cert: me.pem, key: me.key}.
-    """
-
-    url: str
-    topic: str = "streamkit/{source}"
-    batch: Count = 1
-    retain: bool = False
-    status: str | None = None
-    discovery: str | None = None
-    tls: Tls | None = None
+    url: Annotated[str, 'the broker, such as "mqtts://${USER}:${PASSWORD}@broker:8883"; mqtt:// is not encrypted.']
+    topic: Annotated[
+        str, "a template with variables of the records: {source}, {label}, {stage}, {kind}, {track_id}."
+    ] = "streamkit/{source}"
+    batch: Annotated[
+        Count,
+        "up to this many records of one topic are sent in one message, as a JSON array, and wait up to 0.1 s for each "
+        "other; thousands of records a second need it.",
+    ] = 1
+    retain: Annotated[bool, "the broker keeps the last message of each topic for later subscribers."] = False
+    status: Annotated[
+        str | None, "a topic where the broker keeps online, and offline as soon as this process is gone for any reason."
+    ] = None
+    discovery: Annotated[
+        str | None,
+        "Home Assistant's discovery prefix, usually homeassistant. Each source becomes a device, with a sensor that "
+        "counts objects for each of labels, or an entity for the events that when names.",
+    ] = None
+    tls: Annotated[Tls | None, "files for mqtts://, such as {ca: ca.pem, cert: me.pem, key: me.key}."] = None
 
     def check(self) -> None:
         """See `Emitter.check`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated
 
 from streamkit.core.stage import stage
 from streamkit.emit.client import Client, Tls, address
@@ -16,20 +17,18 @@ class NatsSink(Emitter):
 
     A stream with these subjects must exist, as from `nats stream add CAMERAS --subjects 'streamkit.>'`; until then
     records wait. The stream discards repeats by their id, within its duplicate window.
-
-    Options:
-        url: a server, such as "tls://${USER}:${PASSWORD}@host:4222" or "tls://${TOKEN}@host"; nats:// is not encrypted.
-        servers: further servers of the same cluster, as [host:port].
-        subject: a template with {source} or other variables of the records; each value is one token, without dots.
-        creds: a file with a user's JWT and key, such as "${NATS_CREDS}".
-        tls: files for tls://, such as {ca: ca.pem, cert: me.pem, key: me.key}.
     """
 
-    url: str
-    servers: list[str] | None = None
-    subject: str = "streamkit.{source}"
-    creds: str | None = None
-    tls: Tls | None = None
+    url: Annotated[
+        str,
+        'a server, such as "tls://${USER}:${PASSWORD}@host:4222" or "tls://${TOKEN}@host"; nats:// is not encrypted.',
+    ]
+    servers: Annotated[list[str] | None, "further servers of the same cluster, as [host:port]."] = None
+    subject: Annotated[
+        str, "a template with {source} or other variables of the records; each value is one token, without dots."
+    ] = "streamkit.{source}"
+    creds: Annotated[str | None, 'a file with a user\'s JWT and key, such as "${NATS_CREDS}".'] = None
+    tls: Annotated[Tls | None, "files for tls://, such as {ca: ca.pem, cert: me.pem, key: me.key}."] = None
 
     def check(self) -> None:
         """See `Emitter.check`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 from streamkit.core.stage import stage
 from streamkit.emit.client import Client, Tls, address
@@ -13,19 +13,20 @@ from streamkit.emit.postgres import SCHEMES, PostgresClient
 
 @stage("postgres")
 class PostgresSink(Emitter):
-    """Insert records into a table of PostgreSQL, each exactly once.
+    """Insert records into a table of PostgreSQL, each exactly once."""
 
-    Options:
-        url: the database, such as "postgres://${USER}:${PASSWORD}@host:5432/cameras".
-        table: the table, alone or as schema.table; by default frames, objects or events. It is created if missing.
-        encryption: verify requires an encrypted connection and a valid certificate; prefer uses what the server offers.
-        tls: files, such as {ca: ca.pem, cert: me.pem, key: me.key}; they need encryption: verify.
-    """
-
-    url: str
-    table: str | None = None
-    encryption: Literal["prefer", "verify"] = "prefer"
-    tls: Tls | None = None
+    url: Annotated[str, 'the database, such as "postgres://${USER}:${PASSWORD}@host:5432/cameras".']
+    table: Annotated[
+        str | None,
+        "the table, alone or as schema.table; by default frames, objects or events. It is created if missing.",
+    ] = None
+    encryption: Annotated[
+        Literal["prefer", "verify"],
+        "verify requires an encrypted connection and a valid certificate; prefer uses what the server offers.",
+    ] = "prefer"
+    tls: Annotated[
+        Tls | None, "files, such as {ca: ca.pem, cert: me.pem, key: me.key}; they need encryption: verify."
+    ] = None
 
     def check(self) -> None:
         """See `Emitter.check`."""

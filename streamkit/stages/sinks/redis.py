@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from streamkit.core.stage import Count, stage
 from streamkit.emit.client import Client, Tls, address
 from streamkit.emit.emitter import Emitter
@@ -10,19 +12,18 @@ from streamkit.emit.redis import SCHEMES, RedisClient
 
 @stage("redis")
 class RedisSink(Emitter):
-    """Add records to Redis streams; each entry has the fields id and record.
+    """Add records to Redis streams; each entry has the fields id and record."""
 
-    Options:
-        url: the server, such as "rediss://${USER}:${PASSWORD}@host:6379/0"; redis:// is not encrypted.
-        stream: the stream's key, a template with {source} or other variables of the records.
-        max_length: approximate number of entries that a stream keeps; the oldest are removed. By default, all are kept.
-        tls: files for rediss://, such as {ca: ca.pem, cert: me.pem, key: me.key}.
-    """
-
-    url: str
-    stream: str = "streamkit:{source}"
-    max_length: Count | None = None
-    tls: Tls | None = None
+    url: Annotated[str, 'the server, such as "rediss://${USER}:${PASSWORD}@host:6379/0"; redis:// is not encrypted.']
+    stream: Annotated[
+        str,
+        "the stream's key, a template with {source} or other variables of the records.",
+    ] = "streamkit:{source}"
+    max_length: Annotated[
+        Count | None,
+        "approximate number of entries that a stream keeps; the oldest are removed. By default, all are kept.",
+    ] = None
+    tls: Annotated[Tls | None, "files for rediss://, such as {ca: ca.pem, cert: me.pem, key: me.key}."] = None
 
     def check(self) -> None:
         """See `Emitter.check`."""

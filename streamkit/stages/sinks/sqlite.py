@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated
 
 from streamkit.core.stage import stage
 from streamkit.emit.client import Client
@@ -13,15 +14,10 @@ from streamkit.io.outputs import check_path
 
 @stage("sqlite")
 class SqliteSink(Emitter):
-    """Insert records into a table of a SQLite file, each exactly once.
+    """Insert records into a table of a SQLite file, each exactly once."""
 
-    Options:
-        path: the file, such as out/results.db.
-        table: the table; by default frames, objects or events. It is created if missing.
-    """
-
-    path: str
-    table: str | None = None
+    path: Annotated[str, "the file, such as out/results.db."]
+    table: Annotated[str | None, "the table; by default frames, objects or events. It is created if missing."] = None
 
     def check(self) -> None:
         """See `Emitter.check`."""

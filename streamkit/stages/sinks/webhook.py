@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from streamkit.core.stage import Count, stage
 from streamkit.emit.client import Client, Tls, address
 from streamkit.emit.emitter import Emitter
@@ -10,21 +12,15 @@ from streamkit.emit.webhook import SCHEMES, WebhookClient, secret_bytes
 
 @stage("webhook")
 class WebhookSink(Emitter):
-    """Post records to an HTTP address, as JSON arrays signed with HMAC-SHA256 (Standard Webhooks).
+    """Post records to an HTTP address, as JSON arrays signed with HMAC-SHA256 (Standard Webhooks)."""
 
-    Options:
-        url: the address, such as "https://example.com/hook"; status 2xx acknowledges, others are retried.
-        secret: the key that signs requests, such as "${HOOK_SECRET}"; by default they are not signed.
-        batch: maximum number of records in one request.
-        headers: further headers, such as {authorization: "Bearer ${TOKEN}"}.
-        tls: files for https://, such as {ca: ca.pem, cert: me.pem, key: me.key}.
-    """
-
-    url: str
-    secret: str | None = None
-    batch: Count = 100
-    headers: dict[str, str] | None = None
-    tls: Tls | None = None
+    url: Annotated[str, 'the address, such as "https://example.com/hook"; status 2xx acknowledges, others are retried.']
+    secret: Annotated[
+        str | None, 'the key that signs requests, such as "${HOOK_SECRET}"; by default they are not signed.'
+    ] = None
+    batch: Annotated[Count, "maximum number of records in one request."] = 100
+    headers: Annotated[dict[str, str] | None, 'further headers, such as {authorization: "Bearer ${TOKEN}"}.'] = None
+    tls: Annotated[Tls | None, "files for https://, such as {ca: ca.pem, cert: me.pem, key: me.key}."] = None
 
     def check(self) -> None:
         """See `Emitter.check`."""

@@ -32,32 +32,26 @@ class ImageSource(Source):
 
     A frame's `index` is the image's number, also if `start`, `every` or `fps` leave images out; on a loop, index and
     time keep increasing.
-
-    Options:
-        uri: a folder, a pattern such as shots/*.jpg or shots/%04d.png, or one file.
-        rate: frames per second, for the frames' times.
-        loop: repeat forever, or this many times.
-        start: skip images before this time, counted from the first image.
-        end: skip images after this time, counted from the first image.
-        fps: reduce to at most this many frames per second, evenly.
-        every: take every n-th image only.
-        pace: deliver frames as a camera would, at their own times (realtime) or at this many frames per second;
-            unpaced delivers them as fast as the pipeline takes them. Default: unpaced; realtime under serve.
-        phase: seed of the pace's random phase; a number makes it the same in every run.
-        max_megapixels: a larger image becomes a failed frame, rejected by its header before memory is allocated; each
-            pixel takes 5 bytes.
     """
 
-    uri: str
-    rate: Rate = 1.0
-    loop: bool | Count = False
-    start: Seconds = 0.0
-    end: Seconds | None = None
-    fps: Rate | None = None
-    every: Count = 1
-    pace: Pace | None = None
-    phase: int | None = None
-    max_megapixels: Megapixels = MAX_MEGAPIXELS
+    uri: Annotated[str, "a folder, a pattern such as shots/*.jpg or shots/%04d.png, or one file."]
+    rate: Annotated[Rate, "frames per second, for the frames' times."] = 1.0
+    loop: Annotated[bool | Count, "repeat forever, or this many times."] = False
+    start: Annotated[Seconds, "skip images before this time, counted from the first image."] = 0.0
+    end: Annotated[Seconds | None, "skip images after this time, counted from the first image."] = None
+    fps: Annotated[Rate | None, "reduce to at most this many frames per second, evenly."] = None
+    every: Annotated[Count, "take every n-th image only."] = 1
+    pace: Annotated[
+        Pace | None,
+        "deliver frames as a camera would, at their own times (realtime) or at this many frames per second; unpaced "
+        "delivers them as fast as the pipeline takes them. Default: unpaced; realtime under serve.",
+    ] = None
+    phase: Annotated[int | None, "seed of the pace's random phase; a number makes it the same in every run."] = None
+    max_megapixels: Annotated[
+        Megapixels,
+        "a larger image becomes a failed frame, rejected by its header before memory is allocated; each pixel takes 5 "
+        "bytes.",
+    ] = MAX_MEGAPIXELS
 
     def __post_init__(self) -> None:
         """Check that `start` and `end` leave images to take."""

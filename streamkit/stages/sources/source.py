@@ -41,55 +41,65 @@ class VideoSource(Source):
 
     A frame's `index` is its number in the video, also if `start`, `every` or `fps` leave frames out; on a loop, index
     and time keep increasing.
-
-    Options:
-        uri: a path; an address such as https://host/clip.mp4, an HLS playlist, rtsp://host/stream, rtmp://host/app/key;
-            a V4L2 device, /dev/video0 or v4l2:///dev/video0?size=1280x720&fps=30&format=mjpeg.
-        stream: which of several video streams, from 0; cover images do not count. By default the best one, as the
-            ffmpeg command ranks them: the default stream, then the largest.
-        loop: repeat forever, or this many times.
-        start: skip frames before this time, counted from the first frame.
-        end: skip frames after this time, counted from the first frame.
-        fps: reduce to at most this many frames per second, evenly.
-        every: take every n-th frame only.
-        keyframes: take only frames that can be decoded without any other; nothing else is decoded. They keep their
-            numbers and times.
-        pace: play a file as a camera would, at its own times (realtime) or at this many frames per second; a frame's
-            latency is measured from its due time. unpaced reads as fast as the pipeline takes frames. Default:
-            unpaced; realtime under serve.
-        phase: seed of the pace's random phase; a number makes it the same in every run.
-        timeout: how long a network peer may be silent, or send nothing that can be decoded.
-        transport: of RTSP's packets; auto begins with TCP and uses UDP if the camera rejects TCP.
-        jitter: how long to wait for packets that UDP delivers out of order; FFmpeg's default if not set.
-        low_latency: disable buffering, and probe the stream from its first packets only; for cameras.
-        clock: date live frames by their arrival, or by the sender's clock if it is sent (RTSP, by RTCP).
-        reconnect: reconnect when a live source fails or ends; false never does. max_wait is the longest wait between
-            two attempts, 3s if not set; after this many attempts, or this long without a frame (give_up), the source
-            has failed. On by default for what may be a camera; true or a mapping also reopens files.
-        frozen: reconnect when the frames of a live source have not changed for this long; a scene that is still
-            static after that is left alone. 0 disables it.
-        decoders: split a file at its keyframes and decode this many parts at once; auto uses what the device has for
-            each source, and fewer for a short file. Frames and their order stay the same.
     """
 
-    uri: str
-    stream: StreamNumber | None = None
-    loop: bool | Count = False
-    start: Seconds = 0.0
-    end: Seconds | None = None
-    fps: Rate | None = None
-    every: Count = 1
-    keyframes: bool = False
-    pace: Pace | None = None
-    phase: int | None = None
-    timeout: Seconds = 15.0
-    transport: Literal["auto", "tcp", "udp"] = "auto"
-    jitter: Seconds | None = None
-    low_latency: bool = False
-    clock: Literal["arrival", "sender"] = "arrival"
-    reconnect: bool | Reconnect | None = None
-    frozen: Seconds = 60.0
-    decoders: Literal["auto"] | Count = 1
+    uri: Annotated[
+        str,
+        "a path; an address such as https://host/clip.mp4, an HLS playlist, rtsp://host/stream, rtmp://host/app/key; "
+        "a V4L2 device, /dev/video0 or v4l2:///dev/video0?size=1280x720&fps=30&format=mjpeg.",
+    ]
+    stream: Annotated[
+        StreamNumber | None,
+        "which of several video streams, from 0; cover images do not count. By default the best one, as the ffmpeg "
+        "command ranks them: the default stream, then the largest.",
+    ] = None
+    loop: Annotated[bool | Count, "repeat forever, or this many times."] = False
+    start: Annotated[Seconds, "skip frames before this time, counted from the first frame."] = 0.0
+    end: Annotated[Seconds | None, "skip frames after this time, counted from the first frame."] = None
+    fps: Annotated[Rate | None, "reduce to at most this many frames per second, evenly."] = None
+    every: Annotated[Count, "take every n-th frame only."] = 1
+    keyframes: Annotated[
+        bool,
+        "take only frames that can be decoded without any other; nothing else is decoded. They keep their numbers and "
+        "times.",
+    ] = False
+    pace: Annotated[
+        Pace | None,
+        "play a file as a camera would, at its own times (realtime) or at this many frames per second; a frame's "
+        "latency is measured from its due time. unpaced reads as fast as the pipeline takes frames. Default: unpaced; "
+        "realtime under serve.",
+    ] = None
+    phase: Annotated[int | None, "seed of the pace's random phase; a number makes it the same in every run."] = None
+    timeout: Annotated[Seconds, "how long a network peer may be silent, or send nothing that can be decoded."] = 15.0
+    transport: Annotated[
+        Literal["auto", "tcp", "udp"], "of RTSP's packets; auto begins with TCP and uses UDP if the camera rejects TCP."
+    ] = "auto"
+    jitter: Annotated[
+        Seconds | None, "how long to wait for packets that UDP delivers out of order; FFmpeg's default if not set."
+    ] = None
+    low_latency: Annotated[
+        bool, "disable buffering, and probe the stream from its first packets only; for cameras."
+    ] = False
+    clock: Annotated[
+        Literal["arrival", "sender"],
+        "date live frames by their arrival, or by the sender's clock if it is sent (RTSP, by RTCP).",
+    ] = "arrival"
+    reconnect: Annotated[
+        bool | Reconnect | None,
+        "reconnect when a live source fails or ends; false never does. max_wait is the longest wait between two "
+        "attempts, 3s if not set; after this many attempts, or this long without a frame (give_up), the source has "
+        "failed. On by default for what may be a camera; true or a mapping also reopens files.",
+    ] = None
+    frozen: Annotated[
+        Seconds,
+        "reconnect when the frames of a live source have not changed for this long; a scene that is still static "
+        "after that is left alone. 0 disables it.",
+    ] = 60.0
+    decoders: Annotated[
+        Literal["auto"] | Count,
+        "split a file at its keyframes and decode this many parts at once; auto uses what the device has for each "
+        "source, and fewer for a short file. Frames and their order stay the same.",
+    ] = 1
 
     def __post_init__(self) -> None:
         """Check the part of the video, the kind of address, and that several decoders are possible."""

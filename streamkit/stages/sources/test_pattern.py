@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from streamkit.core.data import Color, Device, Frame
@@ -24,28 +24,23 @@ _COLOR = Color("bt601")
 
 @stage("test_pattern", writes="pixels", has_pace=True)
 class TestPattern(Source):
-    """Generate frames with sliding gray bars, a colour gradient and a moving white box.
-
-    Options:
-        uri: "test://?width=640&height=360&fps=25&frames=250", each parameter optional; frames=0 never ends.
-        start: skip frames before this time, counted from the first frame.
-        end: skip frames after this time, counted from the first frame.
-        fps: reduce to at most this many frames per second, evenly.
-        every: take every n-th frame only.
-        pace: deliver frames as a camera would, at their own times (realtime) or at this many frames per second;
-            unpaced delivers them as fast as the pipeline takes them. Default: unpaced; realtime under serve.
-        phase: seed of the pace's random phase; a number makes it the same in every run.
-    """
+    """Generate frames with sliding gray bars, a colour gradient and a moving white box."""
 
     __test__ = False  # not one of pytest's
 
-    uri: str = "test://"
-    start: Seconds = 0.0
-    end: Seconds | None = None
-    fps: Rate | None = None
-    every: Count = 1
-    pace: Pace | None = None
-    phase: int | None = None
+    uri: Annotated[
+        str, '"test://?width=640&height=360&fps=25&frames=250", each parameter optional; frames=0 never ends.'
+    ] = "test://"
+    start: Annotated[Seconds, "skip frames before this time, counted from the first frame."] = 0.0
+    end: Annotated[Seconds | None, "skip frames after this time, counted from the first frame."] = None
+    fps: Annotated[Rate | None, "reduce to at most this many frames per second, evenly."] = None
+    every: Annotated[Count, "take every n-th frame only."] = 1
+    pace: Annotated[
+        Pace | None,
+        "deliver frames as a camera would, at their own times (realtime) or at this many frames per second; unpaced "
+        "delivers them as fast as the pipeline takes them. Default: unpaced; realtime under serve.",
+    ] = None
+    phase: Annotated[int | None, "seed of the pace's random phase; a number makes it the same in every run."] = None
 
     def __post_init__(self) -> None:
         """Check the address's parameters, and that `start` and `end` leave frames to take."""

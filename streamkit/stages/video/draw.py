@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -29,42 +29,38 @@ class Draw(BatchStage):
     Other branches see the frames without the drawing. Zones and lines, with their counts, come from the stages `zone`
     and `line_counter` above. Labels avoid each other where there is room. Line width and text scale with the frame, and
     look the same on CPU and GPU.
-
-    Options:
-        labels: write the class's name.
-        scores: write the score.
-        tracks: write the track id, if objects are tracked.
-        color: one colour per class, or per track.
-        thickness: of lines, in pixels, rounded up to even; derived from the frame's size by default.
-        text_size: height of labels in pixels, rounded up to even; derived from the frame's size by default.
-        fill: opacity of the tint inside a box; 0 leaves it clear.
-        only: names of the classes to draw; all by default.
-        masks: opacity of masks; 0 omits them.
-        min_point: minimum score of a keypoint that is drawn.
-        analytics: draw zones with the number of tracks in them, and lines with their counts in and out.
-        trail: draw where the foot of each tracked object was, for this long; needs a tracker above.
-        untracked: below a tracker, also draw objects without a track: weak ones, new ones, duplicate boxes.
-        blur: what to make unrecognisable before anything else is drawn: names of classes, or `all`; or {labels: [...]},
-            {zone: [[x, y], ...]} for a part of the frame, or both for objects whose centre is in the zone; with `units`
-            (pixels or share), `cells` (of an object's longer side, fewer hide more) and `grow` (of its box).
-        pixelate: like blur, with a mosaic.
     """
 
-    labels: bool = True
-    scores: bool = True
-    tracks: bool = True
-    color: Literal["class", "track"] = "class"
-    thickness: Count | None = None
-    text_size: Count | None = None
-    fill: Score = 0.0
-    only: tuple[str, ...] = ()
-    masks: Score = 0.4
-    min_point: Score = 0.3
-    analytics: bool = True
-    trail: Seconds | None = None
-    untracked: bool = False
-    blur: Hiding | None = None
-    pixelate: Hiding | None = None
+    labels: Annotated[bool, "write the class's name."] = True
+    scores: Annotated[bool, "write the score."] = True
+    tracks: Annotated[bool, "write the track id, if objects are tracked."] = True
+    color: Annotated[Literal["class", "track"], "one colour per class, or per track."] = "class"
+    thickness: Annotated[
+        Count | None, "of lines, in pixels, rounded up to even; derived from the frame's size by default."
+    ] = None
+    text_size: Annotated[
+        Count | None, "height of labels in pixels, rounded up to even; derived from the frame's size by default."
+    ] = None
+    fill: Annotated[Score, "opacity of the tint inside a box; 0 leaves it clear."] = 0.0
+    only: Annotated[tuple[str, ...], "names of the classes to draw; all by default."] = ()
+    masks: Annotated[Score, "opacity of masks; 0 omits them."] = 0.4
+    min_point: Annotated[Score, "minimum score of a keypoint that is drawn."] = 0.3
+    analytics: Annotated[
+        bool, "draw zones with the number of tracks in them, and lines with their counts in and out."
+    ] = True
+    trail: Annotated[
+        Seconds | None, "draw where the foot of each tracked object was, for this long; needs a tracker above."
+    ] = None
+    untracked: Annotated[
+        bool, "below a tracker, also draw objects without a track: weak ones, new ones, duplicate boxes."
+    ] = False
+    blur: Annotated[
+        Hiding | None,
+        "what to make unrecognisable before anything else is drawn: names of classes, or `all`; or {labels: [...]}, "
+        "{zone: [[x, y], ...]} for a part of the frame, or both for objects whose centre is in the zone; with `units` "
+        "(pixels or share), `cells` (of an object's longer side, fewer hide more) and `grow` (of its box).",
+    ] = None
+    pixelate: Annotated[Hiding | None, "like blur, with a mosaic."] = None
 
     in_place: bool = field(default=False, init=False)
     """Set by the runner where no other branch reads the surfaces: then they are drawn on, not copied."""

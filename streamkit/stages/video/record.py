@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from streamkit.core.data import Event, Frame
 from streamkit.core.errors import OutputError
@@ -61,29 +61,31 @@ class Record(Sink):
     Events that occur while a clip is written extend it. Each event's data gets `clip` and, as `clip_s`, the event's
     time within it, for later stages; when a clip is complete, `recorded` is emitted. A clip appears under its name when
     it is complete.
-
-    Options:
-        when: the events that start clips, as STAGE.KIND, such as crossing.crossed, or STAGE for all of a stage's; one
-            or a list. If not set, clips are started manually only.
-        before: minimum time before an event in its clip; the clip begins at a keyframe.
-        after: time after an event in its clip.
-        path: the file, .mp4 or .mkv, with {source}, {time} (UTC, or the video's own), {stage} and {kind} of the event;
-            if the name is taken, -2 is appended.
-        max_length: a longer recording continues in another file.
-        retention: what is kept of the clips, such as {age: 7d, size: 50GB}; the oldest go. If not set, all of them.
-        min_free: while less than this is free on the disk, the oldest clips are removed; if that is not enough,
-            recording stops. If not set, none are removed, and recording stops below 100MB.
-        buffer: memory that a source's buffered packets may take.
     """
 
-    when: str | list[str] | None = None
-    before: Seconds = 10.0
-    after: Seconds = 20.0
-    path: str = "clips/{source}/{time}-{kind}.mp4"
-    max_length: Seconds = 300.0
-    retention: RetentionOptions | None = None
-    min_free: Bytes | None = None
-    buffer: Bytes = 128_000_000
+    when: Annotated[
+        str | list[str] | None,
+        "the events that start clips, as STAGE.KIND, such as crossing.crossed, or STAGE for all of a stage's; one or "
+        "a list. If not set, clips are started manually only.",
+    ] = None
+    before: Annotated[Seconds, "minimum time before an event in its clip; the clip begins at a keyframe."] = 10.0
+    after: Annotated[Seconds, "time after an event in its clip."] = 20.0
+    path: Annotated[
+        str,
+        "the file, .mp4 or .mkv, with {source}, {time} (UTC, or the video's own), {stage} and {kind} of the event; if "
+        "the name is taken, -2 is appended.",
+    ] = "clips/{source}/{time}-{kind}.mp4"
+    max_length: Annotated[Seconds, "a longer recording continues in another file."] = 300.0
+    retention: Annotated[
+        RetentionOptions | None,
+        "what is kept of the clips, such as {age: 7d, size: 50GB}; the oldest go. If not set, all of them.",
+    ] = None
+    min_free: Annotated[
+        Bytes | None,
+        "while less than this is free on the disk, the oldest clips are removed; if that is not enough, recording "
+        "stops. If not set, none are removed, and recording stops below 100MB.",
+    ] = None
+    buffer: Annotated[Bytes, "memory that a source's buffered packets may take."] = 128_000_000
     orders: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from streamkit.core.data import Event, Frame
 from streamkit.core.errors import OutputError
@@ -58,41 +58,39 @@ class Snapshot(Sink):
     The images are taken from the output of the stage above, so `from: draw` includes boxes, and hides what `draw`
     hides. The best view is the one with the largest area x (1 + the variance of the Laplacian), before or after the
     event. A file appears under its name when it is complete; then `saved` is emitted with its path.
-
-    Options:
-        when: the events that make snapshots, as STAGE.KIND, such as crossing.crossed, or STAGE for all of a stage's;
-            one or a list.
-        what: the object of the event, or the frame.
-        of: the detector whose objects are meant, if there are several, as in detect or detect.person.
-        pad: share of the box that is added on each side of the object.
-        before: maximum age of a view from before the event; 0 takes none. 10s if not set.
-        within: how long to wait for a better view after the event. 2s if not set.
-        max_size: maximum length of the image's longer side, in pixels.
-        quality: of the JPEG.
-        path: the file, with {source}, {time} (UTC, or the video's own), {date} (UTC, or `video`), {stage} and {kind} of
-            the event, {label} and {track_id} of the object; if the name is taken, -2 is appended.
-        retention: what is kept of the pictures, such as {age: 30d, size: 5GB}; the oldest go. If not set, all of them.
-        min_free: while less than this is free on the disk, the oldest images are removed; if that is not enough, none
-            are written. If not set, none are removed, and none are written below 100MB.
-        buffer: device memory that views may take; the oldest are dropped.
-        tracks: number of objects whose best view is kept; the oldest are dropped.
-        clear: allow images to show what another stage of the pipeline hides.
     """
 
-    when: str | list[str]
-    what: Literal["object", "frame"] = "object"
-    of: Of | None = None
-    pad: Score = 0.1
-    before: Seconds | None = None
-    within: Seconds | None = None
-    max_size: Count = 1280
-    quality: JpegQuality = 90
-    path: str = "snapshots/{source}/{date}/{time}_{label}_{track_id}.jpg"
-    retention: RetentionOptions | None = None
-    min_free: Bytes | None = None
-    buffer: Bytes = 128_000_000
-    tracks: Count = 2000
-    clear: bool = False
+    when: Annotated[
+        str | list[str],
+        "the events that make snapshots, as STAGE.KIND, such as crossing.crossed, or STAGE for all of a stage's; one "
+        "or a list.",
+    ]
+    what: Annotated[Literal["object", "frame"], "the object of the event, or the frame."] = "object"
+    of: Annotated[
+        Of | None, "the detector whose objects are meant, if there are several, as in detect or detect.person."
+    ] = None
+    pad: Annotated[Score, "share of the box that is added on each side of the object."] = 0.1
+    before: Annotated[Seconds | None, "maximum age of a view before the event; 0 takes none. 10s if not set."] = None
+    within: Annotated[Seconds | None, "how long to wait for a better view after the event. 2s if not set."] = None
+    max_size: Annotated[Count, "maximum length of the image's longer side, in pixels."] = 1280
+    quality: Annotated[JpegQuality, "of the JPEG."] = 90
+    path: Annotated[
+        str,
+        "the file, with {source}, {time} (UTC, or the video's own), {date} (UTC, or `video`), {stage} and {kind} of "
+        "the event, {label} and {track_id} of the object; if the name is taken, -2 is appended.",
+    ] = "snapshots/{source}/{date}/{time}_{label}_{track_id}.jpg"
+    retention: Annotated[
+        RetentionOptions | None,
+        "what is kept of the pictures, such as {age: 30d, size: 5GB}; the oldest go. If not set, all of them.",
+    ] = None
+    min_free: Annotated[
+        Bytes | None,
+        "while less than this is free on the disk, the oldest images are removed; if that is not enough, none are "
+        "written. If not set, none are removed, and none are written below 100MB.",
+    ] = None
+    buffer: Annotated[Bytes, "device memory that views may take; the oldest are dropped."] = 128_000_000
+    tracks: Annotated[Count, "number of objects whose best view is kept; the oldest are dropped."] = 2000
+    clear: Annotated[bool, "allow images to show what another stage of the pipeline hides."] = False
 
     def __post_init__(self) -> None:
         check_path(self.path, OF_OBJECTS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from streamkit.core.data import Frame, Surface
 from streamkit.core.errors import OutputError
@@ -29,31 +29,28 @@ class Stream(Sink):
 
     The stage never blocks the pipeline: frames that arrive while the encoder is busy, or while there is no connection,
     are dropped and counted. A lost connection is retried with exponential backoff.
-
-    Options:
-        url: "rtsp://host/{source}" (or rtsps, rtmp, rtmps, srt), or a playlist, "live/{source}.m3u8", which may also
-            be an http address that accepts PUT.
-        encoder: nvenc is the GPU's; cpu is x264 or x265; auto uses nvenc if frames are on a GPU that has it.
-        codec: h264 or hevc; RTMP needs h264.
-        fps: reduce to at most this many frames per second, evenly.
-        quality: constant rate factor, 0 (best) to 51; by default the encoder's own.
-        bitrate: bits per second, such as 2M, instead of quality.
-        preset: speed against size, as named by the encoder; veryfast or p4 by default.
-        gop: frames from keyframe to keyframe; two seconds of frames by default. A new viewer waits for a keyframe.
-        timeout: disconnect a receiver that has accepted nothing for this long.
-        max_wait: the longest wait between two attempts to connect.
     """
 
-    url: str
-    encoder: Literal["auto", "nvenc", "cpu"] = "auto"
-    codec: Literal["h264", "hevc"] = "h264"
-    fps: Rate | None = None
-    quality: Quality | None = None
-    bitrate: BitRate | None = None
-    preset: str | None = None
-    gop: Count | None = None
-    timeout: Seconds = 5.0
-    max_wait: Seconds = 10.0
+    url: Annotated[
+        str,
+        '"rtsp://host/{source}" (or rtsps, rtmp, rtmps, srt), or a playlist, "live/{source}.m3u8", which may also be '
+        "an http address that accepts PUT.",
+    ]
+    encoder: Annotated[
+        Literal["auto", "nvenc", "cpu"],
+        "nvenc is the GPU's; cpu is x264 or x265; auto uses nvenc if frames are on a GPU that has it.",
+    ] = "auto"
+    codec: Annotated[Literal["h264", "hevc"], "h264 or hevc; RTMP needs h264."] = "h264"
+    fps: Annotated[Rate | None, "reduce to at most this many frames per second, evenly."] = None
+    quality: Annotated[Quality | None, "constant rate factor, 0 (best) to 51; by default the encoder's own."] = None
+    bitrate: Annotated[BitRate | None, "bits per second, such as 2M, instead of quality."] = None
+    preset: Annotated[str | None, "speed against size, as named by the encoder; veryfast or p4 by default."] = None
+    gop: Annotated[
+        Count | None,
+        "frames from keyframe to keyframe; two seconds of frames by default. A new viewer waits for a keyframe.",
+    ] = None
+    timeout: Annotated[Seconds, "disconnect a receiver that has accepted nothing for this long."] = 5.0
+    max_wait: Annotated[Seconds, "the longest wait between two attempts to connect."] = 10.0
 
     def __post_init__(self) -> None:
         from streamkit.media.push import check_target

@@ -46,7 +46,7 @@ class _State:
 class Trails(StreamStage, name="trails", reads="track_id"):
     """Show where the foot point of each tracked object was.
 
-    Options:
+    Attributes:
         last: how long a position is shown.
     """
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from streamkit.core.data import Frame, Surface
 from streamkit.core.errors import OutputError
@@ -31,31 +31,31 @@ class Video(Sink):
     name when it is complete. When the frame's size or colour changes, or time jumps by more than 90 s, a new file
     begins: NAME-2.mp4. A frame of odd size is one pixel larger in the file, its edge repeated. Failed frames are left
     out and counted.
-
-    Options:
-        path: the file, such as "out/{source}.mp4"; its suffix, .mp4 or .mkv, selects the format. mkv stores times in
-            milliseconds.
-        encoder: nvenc is the GPU's; cpu is x264 or x265; auto uses nvenc if frames are on a GPU that has it, else cpu;
-            copy copies the source's video as it is, with nothing drawn; none writes nothing.
-        codec: h264 or hevc.
-        quality: constant rate factor, 0 (best) to 51; by default the encoder's own.
-        bitrate: bits per second, such as 4M, instead of quality.
-        preset: speed against size, as named by the encoder; veryfast or p4 by default.
-        gop: frames from keyframe to keyframe.
-        segment: begin a new file after this time. A camera's files are cut every 10min by default and named after the
-            UTC time of their first frame; a video's are numbered.
-        if_exists: overwrite or fail. A camera's files never replace existing ones.
     """
 
-    path: str
-    encoder: Literal["auto", "nvenc", "cpu", "copy", "none"] = "auto"
-    codec: Literal["h264", "hevc"] = "h264"
-    quality: Quality | None = None
-    bitrate: BitRate | None = None
-    preset: str | None = None
-    gop: Count | None = None
-    segment: Seconds | None = None
-    if_exists: Literal["overwrite", "fail"] = "overwrite"
+    path: Annotated[
+        str,
+        'the file, such as "out/{source}.mp4"; its suffix, .mp4 or .mkv, selects the format. mkv stores times in '
+        "milliseconds.",
+    ]
+    encoder: Annotated[
+        Literal["auto", "nvenc", "cpu", "copy", "none"],
+        "nvenc is the GPU's; cpu is x264 or x265; auto uses nvenc if frames are on a GPU that has it, else cpu; copy "
+        "copies the source's video as it is, with nothing drawn; none writes nothing.",
+    ] = "auto"
+    codec: Annotated[Literal["h264", "hevc"], "h264 or hevc."] = "h264"
+    quality: Annotated[Quality | None, "constant rate factor, 0 (best) to 51; by default the encoder's own."] = None
+    bitrate: Annotated[BitRate | None, "bits per second, such as 4M, instead of quality."] = None
+    preset: Annotated[str | None, "speed against size, as named by the encoder; veryfast or p4 by default."] = None
+    gop: Annotated[Count | None, "frames from keyframe to keyframe."] = None
+    segment: Annotated[
+        Seconds | None,
+        "begin a new file after this time. A camera's files are cut every 10min by default and named after the UTC "
+        "time of their first frame; a video's are numbered.",
+    ] = None
+    if_exists: Annotated[
+        Literal["overwrite", "fail"], "overwrite or fail. A camera's files never replace existing ones."
+    ] = "overwrite"
 
     def __post_init__(self) -> None:
         check_path(self.path)
