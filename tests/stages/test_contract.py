@@ -118,9 +118,7 @@ def test_it_has_a_name_a_summary_and_help_for_every_option(kind):
 def test_the_help_of_a_built_in_stage_is_at_its_fields_not_in_its_docstring(name):
     for base in REGISTRY.get(name).__mro__:
         if base.__module__.startswith("streamkit.stages."):
-            assert "Options:" not in (base.__doc__ or ""), (
-                f"{base.__name__}: annotate the field"
-            )
+            assert "Options:" not in (base.__doc__ or ""), f"{base.__name__}: annotate the field"
 
 
 @pytest.mark.parametrize("kind", all_stages())

@@ -39,7 +39,7 @@ class Preprocess(BatchStage):
         rows = range(len(batch)) if batch.rows is None else batch.rows.tolist()
         frames = [batch.frames[row] for row in rows]
         if any(frame.surface is None for frame in frames):
-            raise ValueError("preprocess needs frames with pictures")
+            raise ValueError("preprocess needs frames with pixels")
         total = sum(steps(len(frames), self._sizes))
         if batch.crops is None or total <= self._sizes[-1]:
             batch.tensor, batch.geometry = self._made(frames, None if batch.crops is None else batch.crops.rects, total)

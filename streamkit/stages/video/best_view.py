@@ -11,7 +11,7 @@ from streamkit.core.data import Frame
 from streamkit.core.records import numbers_of
 from streamkit.core.units import Of
 from streamkit.io.still_images import CropRequest, StillImage, cut_out, parts_of, still_bytes
-from streamkit.stages.inference.objects import members
+from streamkit.stages.inference.select_objects import members
 
 _SWEEP_EVERY_S = 1.0
 

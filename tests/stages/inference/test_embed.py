@@ -11,7 +11,7 @@ from streamkit.models.card import find_card, load_card
 from streamkit.ops.boxes import iou_matrix
 from streamkit.ops.color import from_rgb
 from streamkit.ops.crops import crop_rects
-from streamkit.stages.inference.embed import Embed
+from streamkit.stages.inference.crop_models import Embed
 from streamkit.testing.kit import detections, frames, run_stage
 
 CARD = """\
