@@ -9,12 +9,12 @@ from typing import Annotated, Any, Required
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
-from streamkit.analytics.track_store import Slots
 from streamkit.core.data import Batch
-from streamkit.core.stage import Seconds, StreamStage, stage
+from streamkit.core.stage import Seconds, stage
 from streamkit.core.text import install_command
 from streamkit.rules.schedule import Schedule
 from streamkit.rules.scope import Scope
+from streamkit.stages.analytics.track_analytics import SlotStage
 
 
 class RuleOptions(TypedDict, total=False):
@@ -39,7 +39,7 @@ RuleOptions.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defin
 
 
 @stage("rule", reads="detections", writes="events", emits=("raised", "cleared"), has_rules=True)
-class RuleStage(StreamStage):
+class RuleStage(SlotStage):
     """Turn detections into events by your own conditions: emits `raised` and `cleared`.
 
     A condition is an expression in CEL, the Common Expression Language, such as `count(person in zone.door) > 5 for
@@ -107,9 +107,7 @@ class RuleStage(StreamStage):
         if not is_compiled():
             self.context.log(f"numba is not installed, so rules are slow; install it with: {install_command('track')}")
         elif not is_kept(advance):
-            self.context.log(
-                "the rules' evaluation is being compiled, which takes some seconds; once, not at every start"
-            )
+            self.context.log("compiling the evaluation of rules, which takes some seconds; only once on this machine")
         from streamkit.rules.engine import RuleEngine
 
         facts = Facts()
@@ -118,13 +116,11 @@ class RuleStage(StreamStage):
             rules, self.above, facts,
             max_gap_s=self.max_gap, max_pause_s=self.max_pause, predicted=self.predicted,
         )  # fmt: skip
-        self._slots = Slots()
+        super().open()
 
-    def new_state(self, source: str) -> int:
-        """Allocate a slot number for a source."""
-        slot = self._slots.take()
+    def begin(self, slot: int) -> None:
+        """Start a source."""
         self._engine.begin(slot)
-        return slot
 
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
         """Evaluate every rule on every frame."""
@@ -132,17 +128,13 @@ class RuleStage(StreamStage):
             rule = one.rule or self.context.id
             data = {"rule": rule, **({"label": one.label} if one.label is not None else {}), **one.data}
             one.frame.emit(one.kind, one.track, **data)
-            self._count(one.rule, one.kind)
+            self.count(one.rule, one.kind)
         if self._engine.pauses:
-            self._count("", "restarts after max_pause", self._engine.pauses)
+            self.count("restarts after max_pause", n=self._engine.pauses)
             self._engine.pauses = 0
         return batch
 
-    def end(self, source: str, state: Any) -> None:
+    def finish(self, slot: int) -> None:
         """End a source; rules still raised are counted for the summary."""
-        for rule, _ in self._engine.end(state):
-            self._count(rule, "raised at the end")
-        self._slots.give_back(state)
-
-    def _count(self, rule: str, what: str, n: int = 1) -> None:
-        self.context.counters.add(" ".join(filter(None, (self.context.id, rule, what))), n)
+        for rule, _ in self._engine.end(slot):
+            self.count(rule, "raised at the end")

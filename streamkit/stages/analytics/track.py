@@ -101,31 +101,23 @@ class Track(StreamStage):
         from streamkit.tracking.track_state import TrackPool
         from streamkit.tracking.update_batch import advance
 
-        chosen = {
+        flags = {
             "motion": True, "two_rounds": True, "heading": 0.0, "recover": False, "smooth": False,
-            **_METHODS[self.method],
+            **_METHODS[self.method], **({} if self.smooth is None else {"smooth": self.smooth}),
+            "class_aware": self.class_aware, "appearance": self.appearance,
         }  # fmt: skip
-        if self.smooth is not None:
-            chosen["smooth"] = self.smooth
         shown = self.predicted
-        numbers: dict[str, Any] = {
-            "new_score": self.new_score,
-            "high_score": self.high_score,
-            "low_score": self.low_score,
-            "min_iou": self.min_iou,
-            "min_iou_weak": max(0.3, self.min_iou),
-            "min_iou_new": max(0.1, self.min_iou),
-            "min_similarity": self.min_similarity,
-            "confirm_s": self.confirm,
-            "max_lost_s": self.max_lost,
+        numbers = {
+            "new_score": self.new_score, "high_score": self.high_score, "low_score": self.low_score,
+            "min_iou": self.min_iou, "min_iou_weak": max(0.3, self.min_iou), "min_iou_new": max(0.1, self.min_iou),
+            "min_similarity": self.min_similarity, "confirm_s": self.confirm, "max_lost_s": self.max_lost,
             "max_gap_s": self.max_gap,
             "show_lost_s": (_SHOWN_S if shown else 0.0) if isinstance(shown, bool) else shown,
-        }
-        for name, number in numbers.items():
-            numbers[name] = float(number)  # an int from Python would compile everything again
-        self._settings = TrackerSettings(**chosen, class_aware=self.class_aware, appearance=self.appearance, **numbers)
+        }  # fmt: skip
+        # An int from Python would compile everything again.
+        self._settings = TrackerSettings(**flags, **{name: float(number) for name, number in numbers.items()})
         if not is_kept(advance):
-            self.context.log("the tracker is being compiled, which takes 20 to 30 s; once on this machine")
+            self.context.log("compiling the tracker, which takes 20 to 30 s; only once on this machine")
         self._pool = TrackPool()
         self._known: dict[str, object] = {}
         self._advance([], Batch([]))
@@ -193,19 +185,13 @@ class Track(StreamStage):
     def _objects(self, tables: list[Detections], order: np.ndarray) -> TrackerDetections:
         from streamkit.tracking.association import TrackerDetections
 
+        tables = tables or [Detections.empty()]
         looks = [table.extra.get("embedding") for table in tables] if self.appearance else []
         size = next((look.shape[1] for look in looks if look is not None), 0)
         parts = [
             np.zeros((len(table), size), np.float32) if look is None or look.shape[1] != size else look
             for table, look in zip(tables, looks or [None] * len(tables), strict=True)
         ]
-        if not tables:
-            return TrackerDetections(
-                np.zeros((0, 4), np.float32),
-                np.zeros(0, np.float32),
-                np.zeros(0, np.int32),
-                np.zeros((0, 0), np.float32),
-            )
         return TrackerDetections(
             np.concatenate([table.xyxy for table in tables])[order],
             np.concatenate([table.score for table in tables])[order],

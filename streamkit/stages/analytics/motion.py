@@ -1,27 +1,100 @@
-"""`direction`: the direction in which tracks move."""
+"""Stages that measure the motion of tracks: `speed` over the ground, and `direction`."""
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
 
 from streamkit.analytics.motion import Motion
 from streamkit.analytics.per_source_steps import SourceStep
+from streamkit.analytics.plane import FourPoints, Plane
 from streamkit.analytics.shapes import Polyline
 from streamkit.core.stage import Seconds, stage
 from streamkit.core.text import did_you_mean
 from streamkit.core.units import Unit
-from streamkit.stages.analytics.speed import check_over
 from streamkit.stages.analytics.track_analytics import TrackAnalytics
 
-_WIDEST = 4.0  # picture heights: nearly no picture is wider
-_SLOWEST = 0.02  # picture heights a second: what is slower goes nowhere
+_KMH = 3.6  # km/h in a metre per second
+_SLACK = 0.9  # of the limit: below it a track no longer speeds
+_WIDEST = 4.0  # frame heights: almost no frame is wider
+_SLOWEST = 0.02  # frame heights per second: a slower track does not move
 _SIDES = {"up": ((0.0, 1.0), (0.0, 0.0)), "right": ((0.0, 0.0), (1.0, 0.0)),
           "down": ((0.0, 0.0), (0.0, 1.0)), "left": ((1.0, 0.0), (0.0, 0.0))}  # fmt: skip
 
+Kmh = Annotated[float, Unit("km/h", minimum=0)]
 Degrees = Annotated[float, Unit("degrees", minimum=0, maximum=180)]
+
+
+@dataclass(eq=False, kw_only=True)
+class MotionStage(TrackAnalytics):
+    """Base of the stages that measure motion."""
+
+    over: Annotated[
+        Seconds, "the time over which the motion is measured; a longer time is steadier but reacts later."
+    ] = 1.0
+    hold: Annotated[Seconds, "how long a change must last before it is reported."] = 0.5
+
+    def __post_init__(self) -> None:
+        if not self.over > 0:
+            raise ValueError(f"over must be longer than 0s, got {self.over:g}s")
+
+    def open(self) -> None:
+        """Reset all state."""
+        super().open()
+        self._motion = Motion(self.over, self.max_gap)
+
+    def finish(self, slot: int) -> None:
+        """Drop the source's tracks."""
+        self._motion.end(slot)
+
+
+@stage(
+    "speed",
+    reads="track_id",
+    writes=("speed_kmh", "events"),
+    columns={"speed_kmh": "float"},
+    emits=("speeding", "slowed"),
+)
+class Speed(MotionStage):
+    """Measure the speed of tracks over the ground, from four points with known positions in metres.
+
+    Each object gets a column `speed_kmh` once its track is known for long enough. `speeding` is emitted when a track
+    is faster than the limit, `slowed` when it falls below 90 % of the limit again; both have `speed_kmh`, `limit_kmh`
+    and `label`. docs/motion.md explains how to choose the four points, and the accuracy.
+    """
+
+    points: Annotated[FourPoints, "four points of the frame, in order around an area of flat ground."]
+    ground: Annotated[
+        FourPoints, "the same four points on the ground, in metres, as in [[0, 0], [3.5, 0], [3.5, 20], [0, 20]]."
+    ]
+    limit_kmh: Annotated[Kmh | None, "emit events for faster tracks."] = None
+
+    def __post_init__(self) -> None:
+        """Check the points against the units and against each other."""
+        super().__post_init__()
+        self.check([self.points])
+        self._plane = Plane(self.points, self.ground)
+
+    def watch(self, given: SourceStep) -> np.ndarray:
+        """Process one frame of each of several sources; return (n,) speeds in km/h, NaN while unknown."""
+        rows, velocity = self._motion.step(given, self._plane.metres(given.xy), self._most)
+        speed = np.hypot(velocity[:, 0], velocity[:, 1]) * _KMH
+        if self.limit_kmh is not None:
+            before = self._motion.tracks["state"][rows]
+            with np.errstate(invalid="ignore"):
+                now = np.where(speed > self.limit_kmh, 1, np.where(speed < _SLACK * self.limit_kmh, 0, before))
+            for at in np.flatnonzero(self._motion.turned(rows, now, given.pts_s[given.frame], self.hold)).tolist():
+                if now[at] == 1 or before[at] == 1:
+                    self._tell(given, at, "speeding" if now[at] == 1 else "slowed", float(speed[at]))
+        return np.asarray(speed)
+
+    def _tell(self, given: SourceStep, at: int, kind: str, speed_kmh: float) -> None:
+        label = self._names[int(given.label[at])]
+        self.count(f"{kind}: {label}")
+        facts = {"label": label, "speed_kmh": round(speed_kmh, 2), "limit_kmh": self.limit_kmh}
+        given.frames[int(given.frame[at])].emit(kind, int(given.track[at]), **facts)
 
 
 @stage(
@@ -31,7 +104,7 @@ Degrees = Annotated[float, Unit("degrees", minimum=0, maximum=180)]
     columns={"heading_deg": "float"},
     emits=("headed", "wrong_way"),
 )
-class Direction(TrackAnalytics):
+class Direction(MotionStage):
     """Report the direction in which tracks move: up, right, down or left, or along your own arrows.
 
     Each moving object gets a column `heading_deg`: degrees clockwise from the top of the frame. `headed` is emitted
@@ -50,13 +123,10 @@ class Direction(TrackAnalytics):
         "a slower track keeps its direction; in pixels per second, or in shares of the frame's height per second; 2 % "
         "of the height by default.",
     ] = None
-    over: Annotated[
-        Seconds, "the time over which the direction is measured; a longer time is steadier but reacts later."
-    ] = 1.0
-    hold: Annotated[Seconds, "how long a track must move in another direction before the change is reported."] = 0.5
 
     def __post_init__(self) -> None:
         """Check the arrows against the units, and the names in `wrong`."""
+        super().__post_init__()
         if self.directions:
             self.check(self.directions.values())
         known = list(self.directions or _SIDES)
@@ -65,11 +135,10 @@ class Direction(TrackAnalytics):
                 raise ValueError(f"wrong: there is no direction {name!r}{did_you_mean(name, known, all_if_few=True)}")
         if self.min_speed is not None and not self.min_speed >= 0:
             raise ValueError(f"min_speed must be 0 or more, got {self.min_speed:g}")
-        check_over(self.over)
         if self.min_speed is not None and self.units == "share" and self.min_speed * self.over / 2 > _WIDEST:
             raise ValueError(
-                "with units: share min_speed is in heights of the picture a second, and nothing is seen that goes "
-                f"{self.min_speed:g} of them a second for half of over; leave units out for pixels"
+                "with units: share, min_speed is in frame heights per second, and no track can move at "
+                f"{self.min_speed:g} for half of over; leave units out for pixels"
             )
 
     def open(self) -> None:
@@ -78,13 +147,12 @@ class Direction(TrackAnalytics):
         arrows = self.directions or _SIDES
         self._names_of = list(arrows)
         self._arrows = np.array([np.subtract(arrow[-1], arrow[0]) for arrow in arrows.values()], np.float64)
-        self._motion = Motion(self.over, self.max_gap)
 
     def watch(self, given: SourceStep) -> np.ndarray:
         """Process one frame of each of several sources; return (n,) headings in degrees, NaN if not moving."""
         rows, velocity = self._motion.step(given, given.xy, self._most)
         aspect = given.aspect[given.frame]
-        x, y = velocity[:, 0] * aspect, velocity[:, 1]  # in units of y, so that angles are those in the picture
+        x, y = velocity[:, 0] * aspect, velocity[:, 1]  # in units of y, so that angles are those in the frame
         least = _SLOWEST * given.height if self.min_speed is None else np.full(len(given.frames), self.min_speed)
         with np.errstate(invalid="ignore"):
             moves = np.hypot(x, y) > least[given.frame]
@@ -99,10 +167,6 @@ class Direction(TrackAnalytics):
         for at in np.flatnonzero(self._motion.turned(rows, now, given.pts_s[given.frame], self.hold)).tolist():
             self._tell(given, at, int(now[at]), int(before[at]), float(course[at]))
         return course
-
-    def finish(self, slot: int) -> None:
-        """Drop the source's tracks."""
-        self._motion.end(slot)
 
     def _tell(self, given: SourceStep, at: int, now: int, before: int, heading_deg: float) -> None:
         name, label = self._names_of[now], self._names[int(given.label[at])]
