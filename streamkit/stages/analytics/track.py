@@ -101,7 +101,7 @@ class Track(StreamStage):
         from streamkit.tracking.track_state import TrackPool
         from streamkit.tracking.update_batch import advance
 
-        flags = {
+        flags: dict[str, Any] = {
             "motion": True, "two_rounds": True, "heading": 0.0, "recover": False, "smooth": False,
             **_METHODS[self.method], **({} if self.smooth is None else {"smooth": self.smooth}),
             "class_aware": self.class_aware, "appearance": self.appearance,
@@ -114,8 +114,8 @@ class Track(StreamStage):
             "max_gap_s": self.max_gap,
             "show_lost_s": (_SHOWN_S if shown else 0.0) if isinstance(shown, bool) else shown,
         }  # fmt: skip
-        # An int from Python would compile everything again.
-        self._settings = TrackerSettings(**flags, **{name: float(number) for name, number in numbers.items()})
+        flags |= {name: float(number) for name, number in numbers.items()}  # an int would compile everything again
+        self._settings = TrackerSettings(**flags)
         if not is_kept(advance):
             self.context.log("compiling the tracker, which takes 20 to 30 s; only once on this machine")
         self._pool = TrackPool()
