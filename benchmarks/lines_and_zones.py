@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.core.data import Batch, Detections, Frame
+from streamkit.core.data import Batch, Detections, Frame, FrameState
 from streamkit.core.stage import StreamStage
 from streamkit.stages.analytics.line_counter import LineCounter
 from streamkit.stages.analytics.zone import Zone
@@ -49,7 +49,7 @@ def batches(n: int, seed: int = 0) -> list[Batch]:
         x, y = (np.abs((start + i * pace + _SIZE) % (2 * _SIZE) - _SIZE) + rng.normal(0, 0.3, (count, 2))).T
         boxes = np.stack([x - 8, y - 40, x + 8, y], axis=1).astype(np.float32)
         table = Detections(boxes, np.ones(count, np.float32), np.zeros(count, np.int32), rows, tracks, ("person",))
-        frames = [Frame(f"camera {k}", i, i / FPS, 640, 360, stage="it") for k in range(SOURCES)]
+        frames = [Frame(f"camera {k}", i, i / FPS, 640, 360, _state=FrameState(stage="it")) for k in range(SOURCES)]
         made.append(Batch(frames, tables={"detect": table}, sequence=i))
     return made
 

@@ -24,11 +24,11 @@ class MeasuredSource(VideoSource):
     def frames(self) -> Iterator[Frame]:
         """Measure the packets of the frames; see `VideoSource.frames`."""
         span = ProcessedDuration(self.start, self.end)
-        self.context = replace(self.context, on_packet=span)
+        self.context = replace(self.context, runtime=replace(self.context.runtime, on_packet=span))
         try:
             yield from super().frames()
         finally:
-            self.context.facts[LOOKED] = span.seconds
+            self.context.runtime.facts[LOOKED] = span.seconds
 
 
 class ProcessedDuration:

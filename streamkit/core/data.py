@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from streamkit.core.annotations import Shown
+from streamkit.core.counters import Counters
 from streamkit.core.crops import Crops
 from streamkit.core.detections import Array, Detections, Skeleton, array_module, merge, shape_text
 from streamkit.core.surface import Color, Surface
@@ -50,9 +51,41 @@ class Event:
     key: object = field(default_factory=object, compare=False, repr=False)
 
 
+@dataclass(slots=True, eq=False)
+class FrameState:
+    """What the runner and built-in stages record about a frame; not for plugins.
+
+    Attributes:
+        position: the frame's position in its batch when the batch was formed.
+        stage: the id of the stage that is processing the frame.
+        counters: that stage's counters.
+        source_state: the runner's `SourceState` of the frame's source; None until the runner has read the frame.
+        packet_ref: the `media.ring.PacketRef` of the packet it was decoded from, if packets are kept.
+        ordinal: the number of frames of its source that entered the graph before it; dropped frames do not count.
+        epoch: how often its source restarted before it, as a looped file does.
+        skipped_detectors: ids of detectors that did not process the frame: their empty tables mean nothing.
+    """
+
+    position: int = 0
+    stage: str = ""
+    counters: Counters | None = None
+    source_state: Any = None
+    packet_ref: Any = None
+    ordinal: int = 0
+    epoch: int = 0
+    skipped_detectors: frozenset[str] = frozenset()
+
+    def copy(self) -> FrameState:
+        """A copy; positional, because every new frame makes one."""
+        return FrameState(
+            self.position, self.stage, self.counters, self.source_state, self.packet_ref, self.ordinal, self.epoch,
+            self.skipped_detectors,
+        )  # fmt: skip
+
+
 @dataclass(slots=True, repr=False)
 class Frame:
-    """One picture of one source, with what stages found on it.
+    """One frame of one source, with the results of the stages.
 
     Attributes:
         source: the source's id.
@@ -68,15 +101,7 @@ class Frame:
         facts: what stages say of the whole frame, by the key it has in the record; values that JSON can hold.
         shown: lines, zones and trails that stages show on the frame, for `draw`; the keys begin with the stage's id.
         error: why the frame failed, or None. A failed frame is passed by the stages that follow and goes to the sinks.
-        position: the frame's place in its batch as it was made.
-        stage: the id of the stage at work, filled by the runner.
-        counters: that stage's counters.
-        account: what the runner keeps of the frame's source.
-        packet: the `media.ring.PacketRef` of the packet it was decoded from, where packets are kept; else None.
-        ordinal: how many frames of its source came into the graph before it, drops and thinning not counted.
-        epoch: how often its source had started again before it, as a file that loops does.
         damaged: whether its data was damaged or incomplete, and the decoder concealed that.
-        skipped: the detectors that did not look at it, by id, so that their having found nothing says nothing.
     """
 
     source: str
@@ -92,15 +117,11 @@ class Frame:
     facts: dict[str, Any] = field(default_factory=dict)
     shown: dict[str, Shown] = field(default_factory=dict)
     error: str | None = None
-    position: int = 0
-    stage: str = ""
-    counters: Any = None
-    account: Any = None
-    packet: Any = None
-    ordinal: int = 0
-    epoch: int = 0
     damaged: bool = False
-    skipped: frozenset[str] = frozenset()
+    _state: FrameState = field(default=FrameState(), compare=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self._state = self._state.copy()  # also of a frame made by `dataclasses.replace`
 
     @property
     def detections(self) -> Detections:
@@ -120,15 +141,15 @@ class Frame:
             )
         if not isinstance(table, Detections):
             raise TypeError(f"frame.detections must be a Detections, got {type(table).__name__}")
-        self.tables = {next(iter(self.tables), self.stage or "detect"): table}
+        self.tables = {next(iter(self.tables), self._state.stage or "detect"): table}
 
     def emit(self, kind: str, track_id: int | None = None, **data: Any) -> None:
         """Record that `kind` happened at this frame; it goes into the frame's record and to every sink."""
         track_id = None if track_id is None else int(track_id)
-        self.events.append(Event(kind, self.stage, self.source, self.index, self.pts_s, track_id, data))
+        self.events.append(Event(kind, self._state.stage, self.source, self.index, self.pts_s, track_id, data))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Frame:
-        """A frame of its own, but for the picture, the packet, and what the runner keeps of its source."""
+        """Copy all but the image, the packet and the state of the source."""
         events = [replace(event, data=copy.deepcopy(event.data, memo)) for event in self.events]
         tables, facts = copy.deepcopy((self.tables, self.facts), memo)
         made = memo[id(self)] = replace(self, tables=tables, events=events, facts=facts, shown=dict(self.shown))

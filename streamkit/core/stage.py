@@ -47,6 +47,7 @@ __all__ = [
     "Pixels",
     "Point",
     "Registry",
+    "RuntimeContext",
     "Score",
     "Seconds",
     "Sink",
@@ -70,30 +71,49 @@ class PacketBuffer(Protocol):
         """Add the next packet."""
 
     def place(self, pts_s: float) -> Any:
-        """Return the reference to the packet of the frame that is shown at `pts_s`, for `Frame.packet`."""
+        """Return the reference to the packet of the frame that is shown at `pts_s`, for `FrameState.packet_ref`."""
+
+
+@dataclass(slots=True)
+class RuntimeContext:
+    """Hooks and shared objects of the runner, for built-in stages; not for plugins.
+
+    Attributes:
+        spans: records spans in the timeline of a run with `--profile`.
+        executor: a source's executor for work that can run ahead of its turn.
+        future: the class for work that need not be complete when the first frame arrives.
+        on_packet: called by a source that `reads_packets` with each `av.Packet` first; may change bytes in place.
+        packet_buffer: where a source that `reads_packets` puts each packet; None if no stage writes packets.
+        report_status: called by a source with its state (connecting, running, reconnecting, paused, ended, failed), the
+            cause (one of `SourceError.CAUSES`, or None) and a message.
+        facts: what a source knows about itself: codec, width, height, fps, frames, duration_s.
+        addresses: the sources' addresses by id, for a sink that reads a source's own packets.
+        streams: the number of the video stream by source id, for sources with the option `stream`.
+    """
+
+    spans: Spans = field(default_factory=Spans)
+    executor: OrderedExecutor = field(default_factory=OrderedExecutor)
+    future: type[Future[Any]] = Future
+    on_packet: Callable[[Any], None] | None = None
+    packet_buffer: PacketBuffer | None = None
+    report_status: Callable[[str, str | None, str], None] = lambda state, cause, message: None
+    facts: dict[str, Any] = field(default_factory=dict)
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    streams: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Context:
-    """What the runner tells an instance before `open`.
+    """What the runner gives an instance before `open`.
 
     Attributes:
         id: the stage's id in the YAML; a source's id for a source.
         device: where the pipeline's arrays live.
-        batch_sizes: the sizes a batch may have, rising; partial batches are padded to one of them.
-        threads: how many CPU threads the instance may use for itself.
-        counters: for anything that must not happen silently.
-        log: report a message to the user, once for each text.
-        addresses: the address of each source by its id, for what reads a source's own packets.
-        spans: for what should stand in the timeline of a run with `--profile`.
-        on_packet: a source that `reads_packets` calls it with each `av.Packet` first; it may change the bytes in place.
-        ahead: for parts of a source's work that can be done before their turn comes.
-        later: for what need not be there when the first frame comes.
-        status: for a source: what it is doing (connecting, running, reconnecting, paused, ended, failed), the cause in
-            a word (one of `SourceError.CAUSES`) or None, and the same in a sentence.
-        packets: a source that `reads_packets` puts each one there; None where no stage writes packets.
-        facts: where a source puts what it knows of itself: codec, width, height, fps, frames, duration_s.
-        streams: by source id, the number of the video stream, where the source's option `stream` is set.
+        batch_sizes: the sizes that a batch may have, ascending; partial batches are padded to one of them.
+        threads: how many CPU threads the instance may use.
+        counters: counts that the report shows.
+        log: log a message, once per text.
+        runtime: the runner's hooks for built-in stages; they may change.
     """
 
     id: str = ""
@@ -102,15 +122,7 @@ class Context:
     threads: int = 1
     counters: Counters = field(default_factory=Counters)
     log: Callable[[str], None] = lambda text: None
-    addresses: Mapping[str, str] = field(default_factory=dict)
-    spans: Spans = field(default_factory=Spans)
-    on_packet: Callable[[Any], None] | None = None
-    ahead: OrderedExecutor = field(default_factory=OrderedExecutor)
-    later: type[Future[Any]] = Future
-    status: Callable[[str, str | None, str], None] = lambda state, cause, words: None
-    packets: PacketBuffer | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
-    streams: Mapping[str, int] = field(default_factory=dict)
+    runtime: RuntimeContext = field(default_factory=RuntimeContext)
 
 
 class Stage:

@@ -31,12 +31,13 @@ class StageSpec:
             (`core/crops.py`).
         draws_in_place: a batch stage that may draw on the surfaces it is given where nothing else reads them.
         has_rules: the option `rules` holds rules, which `check` reads.
-        reads_packets: a source that decodes packets and calls `context.on_packet` with each.
+        reads_packets: a source that decodes packets and calls `context.runtime.on_packet` with each.
         has_pace: a source with an option `pace`, with which `realtime` plays a recording as a camera would.
         target: the option of a sink that names its output. With `{source}` in it each source has an instance of its
             own; without such an option one instance has all sources.
         one_source: a sink whose output holds one source only.
-        wants_packets: a sink for which the packets of the sources are kept, `buffer` bytes of each; see `Frame.packet`.
+        wants_packets: a sink for which the packets of the sources are kept, `buffer` bytes of each; see
+            `FrameState.packet_ref`.
         may_drop: a sink that has a thread of its own for each source. Frames that come while it is busy are dropped
             and counted; nothing waits for it.
         on_demand: a sink whose method `trigger` starts an output by request.

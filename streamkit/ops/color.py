@@ -152,7 +152,7 @@ def rgb(frame: Frame) -> np.ndarray:
     """
     if frame.surface is None:
         raise ValueError(f"frame {frame.index} of {frame.source} has no pixels")
-    return to_rgb(frame.surface, frame.width, frame.height, frame.counters)
+    return to_rgb(frame.surface, frame.width, frame.height, frame._state.counters)
 
 
 def to_rgb(surface: Surface, width: int, height: int, counters: Counters | None = None) -> np.ndarray:

@@ -113,7 +113,7 @@ class RuleEngine:
     def _step(self, one: EvaluationContext) -> Iterator[Change]:
         sources, slot, now_s = self._sources, one.slot, one.pts_s
         past_s = now_s - sources["seen_s"][slot]
-        epochs = np.array([frame.epoch for frame in one.frames], np.int64)
+        epochs = np.array([frame._state.epoch for frame in one.frames], np.int64)
         paused = past_s > self._max_pause_s
         self.pauses += int(paused.sum())
         broken = paused | one.back | (epochs != sources["epoch"][slot])

@@ -129,7 +129,8 @@ class ContextBuilder:
 
     def _unlooked(self, frame: Frame, table: Tables, number: int) -> bool:
         """Whether an empty frame means that no detector ran on it, not that nothing is there."""
-        return bool(frame.skipped) and frame.skipped.issuperset(table.names) and not (table.owner == number).any()
+        skipped = frame._state.skipped_detectors
+        return bool(skipped) and skipped.issuperset(table.names) and not (table.owner == number).any()
 
     def _forget(self, one: EvaluationContext, most: int) -> None:
         """Drop tracks not seen for too long."""

@@ -14,7 +14,7 @@ from streamkit.config.plan import Graph, SourceConfig
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Device
 from streamkit.core.errors import OutputError, StageError, StreamkitError, describe
-from streamkit.core.stage import Context, Source
+from streamkit.core.stage import Context, RuntimeContext, Source
 from streamkit.core.tasks import Future
 from streamkit.core.tracing import Spans
 from streamkit.runtime.control.commands import Controls
@@ -248,11 +248,14 @@ class Pipeline(Controls):
         if config.id in self._faults:
             made = FaultySource(made, self._faults[config.id])
         made = reconnecting(made)
-        spans, ahead = self._spans(), ThreadedExecutor(self.device, len(self.states), self._spans)
-        made.context = Context(
-            config.id, self.device, self._sizes, 1, state.counters, self.say, {}, spans, ahead=ahead, status=status,
-            packets=ring_for(self.graph, config), facts=state.facts,
-        )  # fmt: skip
+        runtime = RuntimeContext(
+            spans=self._spans(),
+            executor=ThreadedExecutor(self.device, len(self.states), self._spans),
+            report_status=status,
+            packet_buffer=ring_for(self.graph, config),
+            facts=state.facts,
+        )
+        made.context = Context(config.id, self.device, self._sizes, 1, state.counters, self.say, runtime)
         return made
 
     def _feed(self, outlet: Outlet) -> None:
@@ -281,9 +284,10 @@ class Pipeline(Controls):
     # ------------------------------------------------------------------------------------------------- counting
 
     def _context(self, id_: str) -> Context:
-        given = 1 if self.device.kind == "cpu" else cores(), Counters(), self.say, self.addresses, self._spans()
-        later = Future if self._live > _QUICK_SOURCES else self.later  # tuning beside live sources costs them frames
-        return Context(id_, self.device, self._sizes, *given, later=later, streams=self.streams)
+        future = Future if self._live > _QUICK_SOURCES else self.later  # tuning beside live sources costs them frames
+        runtime = RuntimeContext(spans=self._spans(), future=future, addresses=self.addresses, streams=self.streams)
+        threads = 1 if self.device.kind == "cpu" else cores()
+        return Context(id_, self.device, self._sizes, threads, Counters(), self.say, runtime)
 
     def _count(self, lane: Lane, batch: Batch) -> None:
         self.ends.count(lane, batch)

@@ -219,7 +219,7 @@ def run_nodes(
                 made[one.node.id] = one.run(merge_batches(inputs) if inputs else whole.fork())
             last = made[nodes[-1].id] if nodes else whole
             split(last)
-            done += sorted([*last.frames, *last.failed], key=lambda frame: frame.position)
+            done += sorted([*last.frames, *last.failed], key=lambda frame: frame._state.position)
     finally:
         for one in reversed(opened):
             one.close()
@@ -269,7 +269,7 @@ def _batches(frames: Sequence[Frame], sizes: Sequence[int]) -> Iterator[Batch]:
         ended = tuple(source for source, i in last.items() if begin <= i < end)
         whole = Batch(list(frames[begin:end]), sequence=sequence, ended=ended).fork()
         for position, frame in enumerate(whole.frames):
-            frame.position, frame.ordinal = position, ordinals[frame.source]
+            frame._state.position, frame._state.ordinal = position, ordinals[frame.source]
             ordinals[frame.source] += 1
         for name in dict.fromkeys(name for frame in whole.frames for name in frame.tables):
             tables = [frame.tables.get(name, Detections.empty()) for frame in whole.frames]

@@ -1,8 +1,11 @@
+import copy
+import dataclasses
+
 import numpy as np
 import pytest
 
 from streamkit.core.counters import Counters
-from streamkit.core.data import Batch, Detections, Device, Event, Frame, array_module
+from streamkit.core.data import Batch, Detections, Device, Event, Frame, FrameState, array_module
 from streamkit.ops.color import rgb
 from streamkit.testing.kit import detections, frames
 
@@ -17,7 +20,7 @@ def batch(n=3, **columns):
 def test_a_frame_has_one_table_or_all_of_several():
     (frame,) = frames(1)
     assert len(frame.detections) == 0
-    frame.stage = "mine"
+    frame._state.stage = "mine"
     frame.detections = detections([[0, 0, 1, 1]])
     assert list(frame.tables) == ["mine"]
     frame.detections = frame.detections[:0]
@@ -31,7 +34,7 @@ def test_a_frame_has_one_table_or_all_of_several():
 
 
 def test_an_event_has_its_frames_place():
-    frame = Frame("gate", 7, 0.28, 64, 48, stage="crossing")
+    frame = Frame("gate", 7, 0.28, 64, 48, _state=FrameState(stage="crossing"))
     frame.emit("crossed", np.int64(5), direction="in")
     frame.emit("opened")
     assert frame.events == [
@@ -41,11 +44,23 @@ def test_an_event_has_its_frames_place():
     assert type(frame.events[0].track_id) is int
 
 
+@pytest.mark.parametrize("copied", [dataclasses.replace, copy.deepcopy, lambda frame: Batch([frame]).fork().frames[0]])
+def test_a_copied_frame_has_its_own_runner_state(copied):
+    frame = Frame(
+        "gate", 7, 0.28, 64, 48, _state=FrameState(stage="crossing", epoch=2, skipped_detectors=frozenset("a"))
+    )
+    other = copied(frame)
+    assert dataclasses.astuple(other._state) == dataclasses.astuple(frame._state)
+    other._state.stage = "counting"
+    assert frame._state.stage == "crossing"
+    assert Frame("a", 0, 0.0, 1, 1)._state.stage == ""
+
+
 def test_pixels_to_the_host_are_refused_where_there_are_none():
     with pytest.raises(ValueError, match="frame 0 of test has no pixels"):
         rgb(frames(1)[0])
     (frame,) = frames(1, width=6, height=4, pixels=True)
-    frame.counters = Counters()
+    frame._state.counters = Counters()
     assert rgb(frame).shape == (4, 6, 3)
 
 

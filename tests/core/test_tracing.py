@@ -5,7 +5,7 @@ from streamkit.core.tracing import Spans
 
 
 def test_nothing_is_wrapped():
-    spans, items = Context().spans, [1, 2]
+    spans, items = Context().runtime.spans, [1, 2]
     assert type(spans) is Spans
     assert spans.call("a", len) is len
     assert spans.each("a", items) is items

@@ -18,7 +18,7 @@ from support.rtsp import free_port, wait_until
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.core.errors import SourceError
-from streamkit.core.stage import Context
+from streamkit.core.stage import Context, RuntimeContext
 from streamkit.media.demux import Demuxer
 from streamkit.media.link import ConnectionOptions
 from streamkit.media.reader import VideoReader
@@ -105,7 +105,7 @@ def test_mjpeg_over_http_has_the_times_of_arrival(mjpeg):
 def ages_s(uri):
     """How old 10 frames of a source are, by its clocks, when decoding waited for 20 ms with each packet."""
     source = VideoSource(uri=uri)
-    source.context = Context("cam", Device(), on_packet=lambda packet: time.sleep(0.02))
+    source.context = Context("cam", Device(), runtime=RuntimeContext(on_packet=lambda packet: time.sleep(0.02)))
     with closing(source.frames()) as frames:
         for frame in itertools.islice(frames, 10):
             yield time.monotonic() - frame.due_s, time.time() - frame.time_s
@@ -255,7 +255,7 @@ def test_packets_of_which_no_picture_comes_are_told(rtsp, clip):
         memoryview(packet)[5:] = bytes(packet.size - 5)
 
     source = VideoSource(uri=rtsp({"a": clip}).url("a"), timeout=1.5)
-    source.context = Context("cam", Device(), on_packet=spoil)
+    source.context = Context("cam", Device(), runtime=RuntimeContext(on_packet=spoil))
     with pytest.raises(SourceError, match=r"packets come, but no picture could be decoded in 1\.5 s") as caught:
         list(source.frames())
     assert caught.value.cause == "codec"

@@ -52,7 +52,7 @@ def test_a_file_gives_as_many(root, options):
     made.context = Context("a")
     made.open()
     count = sum(1 for _ in made.frames())
-    assert abs(made.context.facts["expected_frames"] - count) <= options.get("loop", 1)
+    assert abs(made.context.runtime.facts["expected_frames"] - count) <= options.get("loop", 1)
 
 
 def test_a_loop_without_end_and_keyframes_have_none(root):
@@ -60,7 +60,7 @@ def test_a_loop_without_end_and_keyframes_have_none(root):
         made = VideoSource(uri=str(root / "samples" / "street.mp4"), **options)
         made.context = Context("a")
         next(iter(made.frames()))
-        assert made.context.facts.get("expected_frames") is None
+        assert made.context.runtime.facts.get("expected_frames") is None
 
 
 @pytest.mark.parametrize("options", ["width=32&height=32&frames=20", "width=32&height=32&frames=20&fps=50"])
@@ -70,10 +70,10 @@ def test_a_pattern_and_pictures_give_as_many(tmp_path, options):
 
     pattern = TestPattern(uri=f"test://?{options}", every=3)
     pattern.context = Context("a")
-    assert pattern.context.facts == {}
-    assert sum(1 for _ in pattern.frames()) == pattern.context.facts["expected_frames"] == 7
+    assert pattern.context.runtime.facts == {}
+    assert sum(1 for _ in pattern.frames()) == pattern.context.runtime.facts["expected_frames"] == 7
     for number in range(5):
         cv2.imwrite(str(tmp_path / f"{number}.png"), np.zeros((8, 8, 3), np.uint8))
     pictures = ImageSource(uri=str(tmp_path), loop=2)
     pictures.context = Context("a")
-    assert sum(1 for _ in pictures.frames()) == pictures.context.facts["expected_frames"] == 10
+    assert sum(1 for _ in pictures.frames()) == pictures.context.runtime.facts["expected_frames"] == 10

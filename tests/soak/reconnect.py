@@ -19,7 +19,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from support.rtsp import RtspServer, missing, wait_until
 
-from streamkit.core.stage import Context
+from streamkit.core.stage import Context, RuntimeContext
 from streamkit.runtime.ingest.reconnect import reconnecting
 from streamkit.stages.sources.source import VideoSource
 
@@ -35,7 +35,7 @@ class Camera:
         self.asked_s = self.back_s = 0.0  # when the server was back, and the first frame that came after it
         self.tries: list[str] = []
         self.source = reconnecting(VideoSource(uri=uri, timeout=3.0))
-        self.source.context = Context(name, log=lambda text: None, status=self._note)
+        self.source.context = Context(name, log=lambda text: None, runtime=RuntimeContext(report_status=self._note))
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
 

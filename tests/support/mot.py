@@ -53,7 +53,7 @@ def every_nth(found: Iterable[Frame], n: int) -> list[Frame]:
     for frame in made:
         if frame.index % n:
             frame.tables = {name: table[:0] for name, table in frame.tables.items()}
-            frame.skipped = frozenset(frame.tables)
+            frame._state.skipped_detectors = frozenset(frame.tables)
     return made
 
 

@@ -37,7 +37,7 @@ def frames(text: str) -> list[Frame]:
     """`a0 b0 a1`: frames of the sources a, b, a; the digits are their indices."""
     made = [Frame(word[0], int(word[1:]), int(word[1:]) / 10, 64, 48) for word in text.split()]
     for position, frame in enumerate(made):
-        frame.position = position
+        frame._state.position = position
     return made
 
 

@@ -8,7 +8,7 @@ from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.core.errors import SourceError
 from streamkit.core.fault_schedule import Fault
-from streamkit.core.stage import Context
+from streamkit.core.stage import Context, RuntimeContext
 from streamkit.runtime.ingest.fault_injector import FaultInjector, FaultySource
 from streamkit.runtime.ingest.reconnect import reconnecting
 from streamkit.stages.sources.source import VideoSource
@@ -27,7 +27,7 @@ class Camera:
         self.source = reconnecting(made)
         self.source.context = Context(
             "cam", Device(), counters=self.counters, log=self.said.append,
-            status=lambda state, cause, words: self.states.append((state, cause)),
+            runtime=RuntimeContext(report_status=lambda state, cause, message: self.states.append((state, cause))),
         )  # fmt: skip
         self._most = most
         self.thread = threading.Thread(target=self._run)

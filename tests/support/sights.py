@@ -38,7 +38,7 @@ SMALL, LARGE = (40, 40, 80, 100), (120, 60, 200, 200)
 
 
 def happen(frame, kind="crossed", track=7):
-    frame.stage = "door"
+    frame._state.stage = "door"
     frame.emit(kind, track, direction="in")
 
 

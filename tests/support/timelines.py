@@ -29,7 +29,7 @@ with Collecting(OWN):
         takes_s: float = 0.0
 
         def frames(self) -> Iterator[Frame]:
-            wait = self.context.spans.call("wait for the light", time.sleep, waiting=True)
+            wait = self.context.runtime.spans.call("wait for the light", time.sleep, waiting=True)
             for index in range(self.count):
                 wait(self.takes_s)
                 surface = Surface(np.full((72, 64), 128, np.uint8), Color())

@@ -128,7 +128,7 @@ class GraphOutputs:
         if batch.tables:
             split(batch)
         shown: list[tuple[Frame, list[Event]]] = []
-        for frame in sorted([*batch.frames, *batch.failed], key=lambda frame: frame.position):
+        for frame in sorted([*batch.frames, *batch.failed], key=lambda frame: frame._state.position):
             events = [event for event in frame.events if event.stage in own]
             if every or events:
                 shown.append((replace(frame, surface=None), events))
@@ -149,5 +149,5 @@ class GraphOutputs:
 def _count_objects(batch: Batch, table: Detections) -> None:
     """Add a table's objects to the counts of their sources."""
     for frame, objects in zip(batch.frames, np.bincount(table.batch_row, minlength=len(batch.frames)), strict=True):
-        if frame.account is not None:
-            frame.account.objects += int(objects)
+        if frame._state.source_state is not None:
+            frame._state.source_state.objects += int(objects)

@@ -45,7 +45,7 @@ class BatchSnapshot:
                 list(frame.events),
                 dict(frame.facts),
                 dict(frame.shown),
-                frame.skipped,
+                frame._state.skipped_detectors,
             )
             for frame in frames
         ]
@@ -55,7 +55,7 @@ class BatchSnapshot:
         """Restore everything; sources that had no state have none again."""
         for frame, pixels, tables, events, facts, shown, skipped in self._frames:
             frame.surface, frame.width, frame.height = pixels
-            frame.tables, frame.events, frame.facts, frame.skipped = tables, events, facts, skipped
+            frame.tables, frame.events, frame.facts, frame._state.skipped_detectors = tables, events, facts, skipped
             frame.shown = shown
         if self._put_back is not None:
             self._put_back()

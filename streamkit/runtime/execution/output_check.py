@@ -34,8 +34,8 @@ def check_batch(made: Batch, given: Batch, kind: type[Stage]) -> None:
             )
     for frame in made.frames:
         check_frame(frame)
-    order = {(frame.source, frame.position): place for place, frame in enumerate(given.frames)}
-    places = [order.get((frame.source, frame.position), -1) for frame in made.frames]
+    order = {(frame.source, frame._state.position): place for place, frame in enumerate(given.frames)}
+    places = [order.get((frame.source, frame._state.position), -1) for frame in made.frames]
     if places and (min(places) < 0 or places != sorted(set(places))):
         raise ValueError(f"{kind.__name__}.process must return the frames that it is given, in their order")
     _check_arrays(made, given)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from streamkit.core.counters import Counters
-from streamkit.core.data import Batch, Detections, Device, Frame
+from streamkit.core.data import Batch, Detections, Device, Frame, FrameState
 from streamkit.core.stage import BatchStage
 from streamkit.core.surface import Color, Surface
 from streamkit.runtime.execution.stage_runner import RAISED, Runner
@@ -55,7 +55,8 @@ def blank_batch(device: Device, length: int) -> Batch:
     data[height:] = 128
     surface = Surface(data, Color())
     frames = [  # no source's first, at which stages report what is wrong with a source
-        Frame("warm-up", index + 1, 0.0, width, height, surface=surface, ordinal=index + 1) for index in range(length)
+        Frame("warm-up", index + 1, 0.0, width, height, surface=surface, _state=FrameState(ordinal=index + 1))
+        for index in range(length)
     ]
     table = Detections(
         xyxy=np.tile(np.array([[8, 8, 72, 72]], np.float32), (length, 1)),

@@ -56,7 +56,7 @@ class SinkRunner(Runner):
         frames = batch.frames
         if batch.failed:
             self.mark(batch.failed)
-            frames = sorted([*batch.frames, *batch.failed], key=lambda frame: frame.position)
+            frames = sorted([*batch.frames, *batch.failed], key=lambda frame: frame._state.position)
         errors: dict[int, BaseException] = {}
         for frame in frames:
             path = self._path(frame.source)

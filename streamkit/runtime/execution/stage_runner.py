@@ -161,7 +161,7 @@ class Runner:
     def mark(self, frames: Sequence[Frame]) -> None:
         """Set the current stage and its counters on the frames."""
         for frame in frames:
-            frame.stage, frame.counters = self.node.id, self.counters
+            frame._state.stage, frame._state.counters = self.node.id, self.counters
 
     def end(self, source: str) -> None:
         """Release what belongs to `source`: it has no further frames."""
@@ -266,9 +266,9 @@ class Runner:
         frame.error = frame.error or str(told)
         self.meter.failed += 1
         self.counters.add("frames failed")
-        if frame.account is not None:
-            frame.account.failures += 1
-            frame.account.first_failure = frame.account.first_failure or str(told)
+        if frame._state.source_state is not None:
+            frame._state.source_state.failures += 1
+            frame._state.source_state.first_failure = frame._state.source_state.first_failure or str(told)
         if self.node.run.on_error == "stop":
             told.__cause__ = error
             self._fail(told)

@@ -34,7 +34,7 @@ class PixelGuard:
     def __init__(self, frames: Sequence[Frame], *, freeze: bool = True, on_host: bool = True) -> None:
         self._frames = [(frame, pixels_of(frame)) for frame in frames]
         self._given = {
-            frame.position: (frame.surface, frame.surface.data) for frame in frames if frame.surface is not None
+            frame._state.position: (frame.surface, frame.surface.data) for frame in frames if frame.surface is not None
         }
         arrays = [data for _, data in self._given.values()]
         on_device = bool(arrays) and array_module(arrays[0]) is not np
@@ -78,7 +78,7 @@ class PixelGuard:
         """
         known, copied = {id(surface) for surface, _ in self._given.values()}, 0
         for frame in frames:
-            old, data = self._given.get(frame.position, (None, None))
+            old, data = self._given.get(frame._state.position, (None, None))
             if old is not None and old.data is not data:
                 old.data = data
                 raise ValueError("surface.data must not be assigned to; write frame.surface = Surface(array, color)")

@@ -33,7 +33,7 @@ def merge_batches(batches: Sequence[Batch]) -> Batch:
     A frame that failed in one of the forks has failed; it keeps the events of all forks.
     """
     first = batches[0]
-    lost = {frame.position for batch in batches for frame in batch.failed}
+    lost = {frame._state.position for batch in batches for frame in batch.failed}
     whole = [_without(batch, lost) for batch in batches]
     result = whole[0]
     for other in whole[1:]:
@@ -42,9 +42,9 @@ def merge_batches(batches: Sequence[Batch]) -> Batch:
             result.tables[name] = other.table(name) if mine is None else merge(mine, other.table(name))
         for frame, twin in zip(result.frames, other.frames, strict=True):
             _add_events(frame, twin)
-    failed = {frame.position: frame for batch in reversed(batches) for frame in batch.failed}
+    failed = {frame._state.position: frame for batch in reversed(batches) for frame in batch.failed}
     for frame in [frame for batch in batches if failed for frame in [*batch.failed, *batch.frames]]:
-        known = failed.get(frame.position, frame)
+        known = failed.get(frame._state.position, frame)
         if known is not frame:  # it failed in another branch, or in both: what happened on it stays
             _add_events(known, frame)
     result.failed, result.ended, result.sequence = list(failed.values()), first.ended, first.sequence
@@ -53,7 +53,7 @@ def merge_batches(batches: Sequence[Batch]) -> Batch:
 
 
 def _add_events(frame: Frame, twin: Frame) -> None:
-    frame.skipped |= twin.skipped
+    frame._state.skipped_detectors |= twin._state.skipped_detectors
     frame.shown |= twin.shown
     known = {event.key: place for place, event in enumerate(frame.events)}
     for event in twin.events:
@@ -70,7 +70,7 @@ def _add_events(frame: Frame, twin: Frame) -> None:
 
 def _without(batch: Batch, lost: set[int]) -> Batch:
     """The batch without the frames at these positions."""
-    kept = [row for row, frame in enumerate(batch.frames) if frame.position not in lost]
+    kept = [row for row, frame in enumerate(batch.frames) if frame._state.position not in lost]
     if len(kept) == len(batch.frames):
         return batch
     return batch.take(kept) if kept else Batch([], batch.xp)

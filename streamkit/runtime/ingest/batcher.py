@@ -175,7 +175,7 @@ class Batcher:
                     self._over = True
                     return None
         for position, frame in enumerate(frames):
-            frame.position = position
+            frame._state.position = position
         well = [frame for frame in frames if frame.error is None]
         failed = [frame for frame in frames if frame.error is not None]
         told = tuple(inlet.source for inlet in ended)
@@ -260,7 +260,7 @@ class Batcher:
         frame = inlet.waiting.popleft()[1]
         self._queued -= 1
         frame.events[:0], inlet.events = inlet.events, []
-        frame.ordinal, inlet.taken = inlet.taken, inlet.taken + 1
+        frame._state.ordinal, inlet.taken = inlet.taken, inlet.taken + 1
         return frame
 
     def _full(self, inlet: Inlet) -> bool:

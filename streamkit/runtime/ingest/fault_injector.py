@@ -124,8 +124,10 @@ class FaultySource(Source):
         """
         from streamkit.media.corruption import SurfaceCopies
 
-        packets = self._inner.spec.reads_packets and self._faults.fault.corrupt is not None
-        self._inner.context = replace(self.context, on_packet=self._damage_packet) if packets else self.context
+        self._inner.context = self.context
+        if self._inner.spec.reads_packets and self._faults.fault.corrupt is not None:
+            runtime = replace(self.context.runtime, on_packet=self._damage_packet)
+            self._inner.context = replace(self.context, runtime=runtime)
         self._copy = SurfaceCopies(self.context.device)
         self._faults.begin()
         left_s = self._faults.gone_s(self.context.counters)

@@ -70,7 +70,7 @@ class ReconnectingSource(Source):
             SourceError: the source failed and must not be retried, or the retries are exhausted.
         """
         self._inner.context = self.context
-        self.context.status("connecting", None, "")
+        self.context.runtime.report_status("connecting", None, "")
         begun_s = time.monotonic()
         while not self._stopped.is_set():
             opened_s, before = time.monotonic(), self._last
@@ -130,7 +130,7 @@ class ReconnectingSource(Source):
             self._shift_s = self._next_s() - frame.pts_s
         if self._still is not None:
             self._still.begin()
-        self.context.status("running", None, "")
+        self.context.runtime.report_status("running", None, "")
         if self._since_s is not None:
             away_s = time.monotonic() - self._since_s
             self.context.counters.add("reconnects")
@@ -187,7 +187,7 @@ class ReconnectingSource(Source):
             self._told = self._say(f"{what} {at_now()}{why}: {error}; trying again") or (self._told and not came)
         self._cause = error.cause
         self._since_s = now_s if self._since_s is None else self._since_s
-        self.context.status("reconnecting", error.cause, str(error))
+        self.context.runtime.report_status("reconnecting", error.cause, str(error))
         return True
 
     def _pause_s(self) -> float:

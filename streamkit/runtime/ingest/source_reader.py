@@ -141,7 +141,7 @@ class SourceReader:
             frames: Any = spans.each("decode", made.frames(), about={"source": id_})
             with closing(frames) if hasattr(frames, "close") else nullcontext():
                 for frame in frames:
-                    if not isinstance(frame, Frame) or frame.source != id_ or frame.account is not None:
+                    if not isinstance(frame, Frame) or frame.source != id_ or frame._state.source_state is not None:
                         raise self._refused(frame)
                     if first:
                         first = False
@@ -159,7 +159,7 @@ class SourceReader:
                     if self._index:
                         frame.index, frame.pts_s = frame.index + self._index, frame.pts_s + self._shift_s
                     self._last = frame.index, frame.pts_s, time.monotonic()
-                    frame.account = state
+                    frame._state.source_state = state
                     put(frame)
                     state.frames += 1
                     del frame

@@ -251,7 +251,7 @@ class Sources:
     def count(self, frames: Sequence[Frame], ended: Iterable[str], now_s: float) -> None:
         """Count frames that reached the end of the graph, and settle sources that have ended."""
         for frame in frames:
-            state: SourceState | None = frame.account
+            state: SourceState | None = frame._state.source_state
             if state is None:  # made by a stage
                 continue
             state.out += 1

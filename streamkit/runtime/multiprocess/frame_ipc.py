@@ -22,7 +22,7 @@ import orjson
 from streamkit.config.plan import Node
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Device, Frame
-from streamkit.core.stage import Context, Sink
+from streamkit.core.stage import Context, RuntimeContext, Sink
 from streamkit.runtime.execution.channel import Aborted, Channel
 from streamkit.runtime.execution.lane import Lane, LaneThread
 from streamkit.runtime.execution.meters import Histogram, StageMeter
@@ -42,7 +42,8 @@ def pack(frame: Frame) -> bytes:
     the class may have another name in the other process.
     """
     events = [replace(event, data=_portable(event.data), key=None) for event in frame.events]
-    bare = replace(frame, surface=None, shown={}, counters=None, account=None, packet=None, stage="", events=events)
+    state = replace(frame._state, stage="", counters=None, source_state=None, packet_ref=None)
+    bare = replace(frame, surface=None, shown={}, events=events, _state=state)
     return pickle.dumps(bare, protocol=5)
 
 
@@ -159,8 +160,10 @@ class SharedSinks:
         say: Callable[[str], None],
         fail: Callable[[BaseException], None],
     ) -> None:
+        runtime = RuntimeContext(addresses=addresses, streams=streams)
+
         def context(id_: str) -> Context:
-            return Context(id_, Device("cpu"), (1,), 1, Counters(), say, addresses, streams=streams)
+            return Context(id_, Device("cpu"), (1,), 1, Counters(), say, runtime)
 
         self._fail = fail
         self.finished = Counter[str]({node.id: 0 for node in nodes})
@@ -186,7 +189,7 @@ class SharedSinks:
             frames = [unpack(packed) for sink, packed, _ in items if sink == id_ and packed is not None]
             ended = tuple(source for sink, packed, source in items if sink == id_ and packed is None)
             for position, frame in enumerate(frames):
-                frame.position = position
+                frame._state.position = position
             well = [frame for frame in frames if frame.error is None]
             batch = Batch(well, np, failed=[frame for frame in frames if frame.error is not None], ended=ended)
             with self._locks[id_]:  # kept while it waits: batches come in the order of their numbers

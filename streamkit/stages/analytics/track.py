@@ -154,12 +154,12 @@ class Track(StreamStage):
         for column, values in (
             ("counter", [pool.counter(frame.source) for frame in frames]),
             ("time_s", [frame.pts_s for frame in frames]),
-            ("epoch", [frame.epoch for frame in frames]),
+            ("epoch", [frame._state.epoch for frame in frames]),
             ("width", [frame.width for frame in frames]),
             ("height", [frame.height for frame in frames]),
         ):
             seen[column] = np.repeat(values, len(tables)) if many else 0
-        seen["looked"] = [name not in frame.skipped for frame in frames for name in names]
+        seen["looked"] = [name not in frame._state.skipped_detectors for frame in frames for name in names]
         counts = np.stack([np.diff(ends) for ends in bounds], axis=1).reshape(-1) if tables else np.zeros(0, np.int64)
         seen["end"] = np.cumsum(counts)
         order = _interleaved(bounds, len(frames))

@@ -131,7 +131,7 @@ def tell_outside(
     """
     for frame in frames:
         width, height = (1, 1) if units == "share" else (frame.width, frame.height)
-        for name, shape in shapes.items() if frame.ordinal == 0 else ():
+        for name, shape in shapes.items() if frame._state.ordinal == 0 else ():
             if outside(shape, width, height, closed=closed):
                 which = ".".join(filter(None, (context.id, option, name)))
                 size = f"{frame.width}x{frame.height} of {frame.source}"

@@ -66,11 +66,11 @@ class Infer(BatchStage):
         self._family = family_of(self._card)
         device = self.context.device
         self._tuned: Future[Session] | None = None
-        soon = device.kind == "cuda" and not self.cuda_graph and not self.context.later.at_once
+        soon = device.kind == "cuda" and not self.cuda_graph and not self.context.runtime.future.at_once
         self._session = self._load(quick=soon)
         if soon:
             tune = on_this_stream(self._load, device)
-            self._tuned = self.context.later(lambda dropped: tune(dropped=dropped))
+            self._tuned = self.context.runtime.future(lambda dropped: tune(dropped=dropped))
         self._report()
 
     def _load(self, *, quick: bool = False, dropped: Callable[[], bool] = lambda: False) -> Session:

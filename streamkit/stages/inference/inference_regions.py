@@ -175,9 +175,9 @@ class SelectRegions(BatchStage, name="look", reads=("pixels",), writes=("crops",
 
     def _sees(self, frame: Frame) -> bool:
         """Whether the network runs on the frame, which is marked as skipped if not."""
-        if frame.ordinal % self.every == 0:
+        if frame._state.ordinal % self.every == 0:
             return True
-        frame.skipped |= {self._table}
+        frame._state.skipped_detectors |= {self._table}
         self.context.counters.add("frames not looked at")
         return False
 

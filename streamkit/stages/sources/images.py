@@ -71,7 +71,7 @@ class ImageSource(PacedSource):
                     context.counters.add("unreadable images")
                     broken[name] = str(error)
                     frame = Frame(context.id, index, pts_s, 0, 0, error=str(error))
-                frame.epoch = (index - part.start) // len(part)
+                frame._state.epoch = (index - part.start) // len(part)
                 yield frame
         if none:
             raise self.nothing(f"the sequence of images ({len(files)})", len(files) / self.rate)

@@ -72,7 +72,7 @@ class PacedSource(Source, writes=("pixels",), has_pace=True):
             yield from frames
             return
         pacer = self._pacer = Pacer(self.pace, step_s, self.phase, self.context.id)
-        wait = self.context.spans.call("wait for the pace", pacer.wait, waiting=True)
+        wait = self.context.runtime.spans.call("wait for the pace", pacer.wait, waiting=True)
         with closing(frames):
             for frame in frames:
                 if frame.time_s is None:
@@ -92,7 +92,7 @@ class PacedSource(Source, writes=("pixels",), has_pace=True):
         """Put the number of frames to expect into the context's facts, from the `facts` of the whole source."""
         from streamkit.media.expected import expected_frames
 
-        self.context.facts["expected_frames"] = expected_frames(
+        self.context.runtime.facts["expected_frames"] = expected_frames(
             facts, self.start, self.end, self.every, self.fps, turns
         )
 
@@ -201,29 +201,29 @@ class VideoSource(PacedSource):
         from streamkit.media.reader import VideoReader
         from streamkit.media.surfaces import shared_pool
 
-        context = self.context
+        context, runtime = self.context, self.context.runtime
         reader = VideoReader(
             self.uri, context.device, shared_pool(context.device), context.counters, context.log,
             threads=context.threads, low_delay=self.pace is not None, link=link,
-            spans=context.spans, on_packet=context.on_packet,
-            decoders=self.decoders if self._may_be_cut() else 1, ahead=context.ahead,
-            ring=context.packets, stream=self.stream,
+            spans=runtime.spans, on_packet=runtime.on_packet,
+            decoders=self.decoders if self._may_be_cut() else 1, ahead=runtime.executor,
+            ring=runtime.packet_buffer, stream=self.stream,
         )  # fmt: skip
         with closing(reader):
-            context.facts.update(reader.info.facts())
+            context.runtime.facts.update(reader.info.facts())
             if not reader.info.live and not self.keyframes:
-                self.expect(context.facts, turns(self.loop))
+                self.expect(context.runtime.facts, turns(self.loop))
             yield from self.paced(self._decoded(reader), reader.step_s)
 
     def _decoded(self, reader: VideoReader) -> Generator[Frame]:
         context, live, none = self.context, reader.info.live, True
         for index, decoded, pts_s in self._sampled(reader):
             if none:  # a container may have them before a rotation
-                context.facts.update(width=decoded.width, height=decoded.height)
+                context.runtime.facts.update(width=decoded.width, height=decoded.height)
                 none = False
             frame = Frame(context.id, index, pts_s, decoded.width, decoded.height, decoded.surface)
-            frame.epoch, frame.damaged = self._epoch, decoded.damaged
-            frame.packet = reader.place(decoded.pts_s)
+            frame._state.epoch, frame.damaged = self._epoch, decoded.damaged
+            frame._state.packet_ref = reader.place(decoded.pts_s)
             if live:
                 frame.due_s = reader.arrived_s(decoded.pts_s)
                 frame.time_s = self._time_s(reader, decoded, frame.due_s)

@@ -107,11 +107,11 @@ class Record(EventFileSink):
         if self.orders and (order := self.orders.pop(frame.source, None)) is not None:
             frame.emit(MANUAL, **order)
         named = [place for place, event in enumerate(frame.events) if self._named(event)]
-        if frame.packet is None:
+        if frame._state.packet_ref is None:
             if named:
                 self._without("no packets", len(named))
             return
-        ring, number = frame.packet
+        ring, number = frame._state.packet_ref
         track = self._tracks.get(frame.source)
         if track is None or track.ring is not ring:
             self._end(frame.source, frame)
@@ -148,7 +148,7 @@ class Record(EventFileSink):
         """Begin a recording at the frame, or extend the open one; return the frame's packet."""
         from streamkit.media.ring import TICKS_PER_S
 
-        kept = track.ring.get(frame.packet.number)
+        kept = track.ring.get(frame._state.packet_ref.number)
         if kept is None:
             self._without("packets evicted", len(named))
             return None
@@ -232,7 +232,7 @@ class Record(EventFileSink):
             return False
         if frame is None:
             return track.clip is not None
-        of_frame = track.ring.get(frame.packet.number)
+        of_frame = track.ring.get(frame._state.packet_ref.number)
         if self._begin(track, frame, kept, kept.pts if of_frame is None else of_frame.pts):
             return track.clip is not None
         track.until = None

@@ -71,7 +71,7 @@ class Trails(StreamStage, name="trails", reads="track_id"):
                 seen[at].append(_Object(name, *values))
         for frame, objects in zip(batch.frames, seen, strict=True):
             state = states[frame.source]
-            self._go_on(state, frame.pts_s, frame.epoch)
+            self._go_on(state, frame.pts_s, frame._state.epoch)
             for one in objects:
                 points = self._add(state, one, _STEP * frame.height)
                 if len(points) > 1:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Literal
@@ -116,7 +115,7 @@ class Video(Sink):
             if self._video is not None:
                 self._video.finish()
             elif self._file is not None and self._chosen == "copy" and self._source:
-                stream = self.context.streams.get(self._source)
+                stream = self.context.runtime.streams.get(self._source)
                 copy_packets(self._address(), self._file, *self._span, stream=stream)
             elif self._file is not None:
                 self._file.discard()
@@ -126,16 +125,12 @@ class Video(Sink):
     # ------------------------------------------------------------------------------------------------------ choice
 
     def _choose(self) -> str:
-        if self.encoder == "copy" and not self._addresses():
+        if self.encoder == "copy" and not self.context.runtime.addresses:
             raise OutputError("encoder: copy needs the addresses of the sources, which this runner does not give")
         return choose_encoder(self.encoder, self.codec, self.preset, self.context.device, self.context.log)
 
-    def _addresses(self) -> Mapping[str, str]:
-        found: Mapping[str, str] = getattr(self.context, "addresses", {})
-        return found
-
     def _address(self) -> str:
-        found = self._addresses().get(self._source)
+        found = self.context.runtime.addresses.get(self._source)
         if found is None or not Path(found).is_file():
             raise OutputError(f"encoder: copy takes over files only, and {self._source} is none; set encoder: cpu")
         return found

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.one_stage import Rig, batch
 
-from streamkit.core.data import Batch, Color, Device, Frame
+from streamkit.core.data import Batch, Color, Device, Frame, FrameState
 from streamkit.core.stage import BatchStage, Collecting, FrameStage, Registry, StreamStage, stage
 from streamkit.media.surfaces import SurfacePool
 from streamkit.runtime.execution.isolation import StateCopies
@@ -193,9 +193,14 @@ def test_a_picture_that_is_kept_in_a_state_is_no_copy_and_comes_back_once():
     assert rig.runner.states["a"]["n"] == 8
     assert pool.held == {"64x48": 1}
     assert pool.allocated == 5 * 64 * 72
-    kept = Frame("a", 0, 0.0, 64, 48, rig.runner.states["a"]["kept"], account=object(), packet=object())
+    state = FrameState(source_state=object(), packet_ref=object())
+    kept = Frame("a", 0, 0.0, 64, 48, rig.runner.states["a"]["kept"], _state=state)
     twin = copy.deepcopy(kept)
-    assert (twin.surface, twin.account, twin.packet) == (kept.surface, kept.account, kept.packet)
+    assert (twin.surface, twin._state.source_state, twin._state.packet_ref) == (
+        kept.surface,
+        kept._state.source_state,
+        kept._state.packet_ref,
+    )
     twin.events.append("x")
     assert kept.events == []
 

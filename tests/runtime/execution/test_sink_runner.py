@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from support.one_stage import Log, Rig, Writer, batch, key
 
-from streamkit.core.data import Batch, Frame
+from streamkit.core.data import Batch, Frame, FrameState
 from streamkit.core.errors import OutputError, StageError
 from streamkit.core.stage import Collecting, Sink, default_registry, stage
 from streamkit.testing.kit import frames, run_stage
@@ -88,10 +88,10 @@ def test_failed_frames_are_written_too_in_order():
     rig = Rig(Writer, log=log)
     given = batch("a0 a2 b0")
     for position, frame in zip((0, 2, 3), given.frames, strict=True):
-        frame.position = position
+        frame._state.position = position
     given.failed = [
-        Frame("b", 9, 0.0, 64, 48, error="late", position=4),
-        Frame("a", 1, 0.1, 64, 48, error="broken", position=1),
+        Frame("b", 9, 0.0, 64, 48, error="late", _state=FrameState(position=4)),
+        Frame("a", 1, 0.1, 64, 48, error="broken", _state=FrameState(position=1)),
     ]
     assert rig(given) is given
     assert [entry[1:3] for entry in log[1:]] == [
@@ -111,7 +111,7 @@ def test_a_batch_of_failed_frames_alone_is_written_and_ends_its_sources():
 def test_a_failed_frame_that_cannot_be_written_either_is_counted_and_told(alone):
     log: Log = []
     rig = Rig(Writer, log=log, bad=("b9",), raises=RuntimeError)
-    lost = Frame("b", 9, 0.9, 64, 48, error="late", position=3)
+    lost = Frame("b", 9, 0.9, 64, 48, error="late", _state=FrameState(position=3))
     found = rig(Batch([], failed=[lost]) if alone else dataclasses.replace(batch("a0 a1"), failed=[lost]))
     assert [entry[1] for entry in log[1:]] == ([] if alone else ["a0", "a1"])
     assert found.failed == [lost]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.one_stage import Log, Numbers, OneEach, Picky, Rig, batch, key
 
-from streamkit.core.data import Batch, Frame
+from streamkit.core.data import Batch, Frame, FrameState
 from streamkit.core.errors import SourceError, StageError
 from streamkit.core.stage import BatchStage, StreamStage
 
@@ -27,7 +27,7 @@ def test_a_good_batch_goes_through_in_one_call():
 def test_a_batch_that_raises_is_tried_frame_by_frame_and_joined():
     rig = Rig(Picky, most=1)
     given = batch("a0 b0 a1", ended="b", rows=(2, 0, 3))
-    lost = Frame("b", 7, 0.0, 64, 48, error="before", position=3)
+    lost = Frame("b", 7, 0.0, 64, 48, error="before", _state=FrameState(position=3))
     given.failed = [lost]
     found = rig(given)
     assert rig.runner.stage.calls == ["a0 b0 a1", "a0", "b0", "a1"]
@@ -66,7 +66,10 @@ def test_a_stage_that_makes_a_batch_anew_loses_no_frame_that_failed_before(bad, 
     rig.runner.apart = False  # as a stage of streamkit's own
     rig.runner.stage.bad, rig.runner.stage.keeps = bad, keeps
     given = batch("a0 b0 a1", ended="b")
-    before = [Frame("b", 7, 0.0, 64, 48, error="before", position=3), Frame("a", 8, 0.0, 64, 48, error="too")]
+    before = [
+        Frame("b", 7, 0.0, 64, 48, error="before", _state=FrameState(position=3)),
+        Frame("a", 8, 0.0, 64, 48, error="too"),
+    ]
     given.failed = list(before)
     frames = list(given.frames)
     found = rig(given)
@@ -89,7 +92,7 @@ def test_frames_that_raise_leave_the_rows(bad, left, rows):
     found = rig(given)
     assert key(found.frames) == left
     assert sorted(key([f]) for f in found.failed) == sorted(bad)
-    assert {key([f]): f.position for f in [*found.frames, *found.failed]} == positions
+    assert {key([f]): f._state.position for f in [*found.frames, *found.failed]} == positions
     assert (found.sequence, found.ended) == (5, ("a",))
     kept = [positions[name] for name in left.split()]
     np.testing.assert_array_equal(found.tensor[: len(kept)], given.tensor[kept])
@@ -119,7 +122,7 @@ def test_when_every_frame_fails_the_batch_goes_on_empty():
 def test_a_frame_that_fails_stands_beside_those_that_failed_before(bad):
     rig = Rig(Picky, bad=bad)
     given = batch("a0 b0 a1", ended="b")
-    given.failed = [Frame("b", 7, 0.0, 64, 48, error="before", position=3)]
+    given.failed = [Frame("b", 7, 0.0, 64, 48, error="before", _state=FrameState(position=3))]
     found = rig(given)
     assert [key([frame]) for frame in found.failed] == ["b7", *sorted(bad, key="a0 b0 a1".index)]
     assert len(found.frames) == 3 - len(bad)

@@ -154,7 +154,7 @@ def test_pixels_are_writeable_again_behind_a_stage_that_raises(pool, kind):
     made = Rig(kind, what=what)(given)
     assert len(made.failed) == 2
     assert all(surface.data.flags.writeable for surface in surfaces)
-    assert [frame.surface for frame in sorted(made.failed, key=lambda one: one.position)] == surfaces
+    assert [frame.surface for frame in sorted(made.failed, key=lambda one: one._state.position)] == surfaces
 
 
 # --------------------------------------------------------------------------------------------- what is the stage's own
@@ -421,7 +421,7 @@ def test_a_batch_that_breaks_the_contract_is_refused(what, told):
     given = batch("a0 b0 a1")
     made = rig(given)  # frame by frame it is well
     assert made.failed == []
-    assert [frame.position for frame in made.frames] == [0, 1, 2]
+    assert [frame._state.position for frame in made.frames] == [0, 1, 2]
     with pytest.raises((TypeError, ValueError), match=told):
         rig.runner.process(batch("a0 b0 a1"))
 

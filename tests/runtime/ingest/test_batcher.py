@@ -212,7 +212,7 @@ def test_failed_frames_go_beside_the_rows_and_keep_their_position():
     batch = batcher.next()
     assert [one.index for one in batch.frames] == [0, 2]
     assert [one.index for one in batch.failed] == [1]
-    assert [one.position for one in [*batch.frames, *batch.failed]] == [0, 2, 1]
+    assert [one._state.position for one in [*batch.frames, *batch.failed]] == [0, 2, 1]
 
 
 def test_abort_wakes_the_one_that_takes_and_those_that_put():
@@ -277,9 +277,9 @@ def test_nothing_is_lost_doubled_or_reordered(seed):
     seen: dict[str, list[int]] = {source: [] for source in counts}
     told: list[str] = []
     for batch in batches:
-        rows = sorted([*batch.frames, *batch.failed], key=lambda one: one.position)
+        rows = sorted([*batch.frames, *batch.failed], key=lambda one: one._state.position)
         assert len(rows) <= size
-        assert [one.position for one in rows] == list(range(len(rows)))
+        assert [one._state.position for one in rows] == list(range(len(rows)))
         assert all((one.error is not None) == (one in batch.failed) for one in rows)
         for one in rows:
             assert one.source not in told

@@ -28,8 +28,8 @@ def test_live_frames_that_are_too_old_are_dropped_and_counted():
         inlets[1].put(frame("b", index))  # a file's frames have no age
     batch = batcher.next()
     assert [(one.source, one.index) for one in batch.frames] == [("a", 3), ("b", 0), ("b", 1)]
-    assert [one.position for one in batch.frames] == [0, 1, 2]
-    assert [one.ordinal for one in batch.frames] == [0, 0, 1]  # of each source, dropped ones not counted
+    assert [one._state.position for one in batch.frames] == [0, 1, 2]
+    assert [one._state.ordinal for one in batch.frames] == [0, 0, 1]  # of each source, dropped ones not counted
     assert (dict(inlets[0].drops.values), dict(inlets[1].drops.values)) == ({TOO_OLD: 3}, {})
 
 

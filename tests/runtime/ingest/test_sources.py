@@ -169,7 +169,7 @@ def test_latency_to_the_millisecond():
     state = running.states["a"]
     frames = [Frame("a", n, n / 10, 16, 16, due_s=100.0 + n) for n in range(3)]
     for frame in [*frames, other := Frame("a", 3, 0.3, 16, 16)]:
-        frame.account = state
+        frame._state.source_state = state
     running.sources.count([*frames, other], (), 104.0)
     assert (state.out, state.pts_s, int(state.latency.counts.sum())) == (4, 0.3, 3)
     for share, wanted_s in ((0.1, 2.0), (0.5, 3.0), (1.0, 4.0)):

@@ -14,7 +14,7 @@ import pytest
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
-from streamkit.core.data import Color, Detections, Event, Frame, Surface
+from streamkit.core.data import Color, Detections, Event, Frame, FrameState, Surface
 from streamkit.core.errors import OutputError
 from streamkit.core.records import line
 from streamkit.core.stage import Collecting, Sink, default_registry, stage
@@ -28,7 +28,7 @@ def table(rows: int) -> Detections:
 
 
 def frame(index: int, source: str = "a", error: str | None = None) -> Frame:
-    made = Frame(source, index, index / 10, 64, 48, time_s=1e9, due_s=1.0, error=error, position=3)
+    made = Frame(source, index, index / 10, 64, 48, time_s=1e9, due_s=1.0, error=error, _state=FrameState(position=3))
     made.surface = Surface(np.zeros((72, 64), np.uint8), Color())
     made.counters = threading.Lock()  # nothing that another process could have
     made.tables = {"detect": table(2)}

@@ -54,7 +54,7 @@ def test_only_some_classes_and_no_background(folder):
     given = standing(10, [(50, 60)])
     run_stage(Heatmap(path="{source}.png", labels=("car",), background=False), given)
     assert not picture(folder / "test.png").any()
-    assert all(frame.counters is None or not frame.counters["pixels to host"] for frame in given)
+    assert all(frame._state.counters is None or not frame._state.counters["pixels to host"] for frame in given)
 
 
 def test_it_is_written_every_so_often_and_when_asked(folder):

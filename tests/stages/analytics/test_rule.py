@@ -69,7 +69,7 @@ def test_a_pause_and_a_loop_begin_anew():
     assert told('when: "present(person) for 3s", max_pause: 20s', given) == [(13, "r", "raised", None)]
     given = people(1, 1, 1, 1, 1)
     for frame in given[2:]:
-        frame.epoch = 1
+        frame._state.epoch = 1
     assert told('when: "present(person) for 2s"', given) == [(4, "r", "raised", None)]
 
 
@@ -129,7 +129,7 @@ def test_where_time_goes_back_a_source_s_tracks_are_forgotten_and_no_other_s(bat
 def test_a_frame_that_nobody_looked_at_says_nothing():
     given = people(2, 0, 0, 2, 0, 0)
     for frame in given:
-        frame.skipped = frozenset({"detect"}) if frame.index in (1, 2, 4) else frozenset()
+        frame._state.skipped_detectors = frozenset({"detect"}) if frame.index in (1, 2, 4) else frozenset()
     assert told('when: "count(person) > 1 for 3s"', given) == [(3, "r", "raised", None), (5, "r", "cleared", None)]
 
 

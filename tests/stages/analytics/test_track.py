@@ -161,7 +161,7 @@ def test_a_long_gap_and_time_that_runs_back_end_all_tracks():
 def test_a_source_that_begins_anew_has_new_tracks():
     given = walkers(10, [(0, 0)], speed=0)
     for frame in given[5:]:
-        frame.epoch = 1
+        frame._state.epoch = 1
     assert track(given) == [[1]] * 5 + [[2]] * 5
 
 

@@ -81,7 +81,7 @@ def skipping(given, n):
     for frame in given:
         if frame.index % n:
             frame.tables = {"detect": frame.detections[:0]}
-            frame.skipped = frozenset({"detect"})
+            frame._state.skipped_detectors = frozenset({"detect"})
     return given
 
 

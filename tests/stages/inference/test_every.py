@@ -32,7 +32,7 @@ def street():
 
 def tables(card, given, **options):
     done = run_stage(Detect(model=card, **options), [dataclasses.replace(f) for f in given], batch=3)
-    return [frame.tables["detect"] for frame in done], [frame.skipped for frame in done]
+    return [frame.tables["detect"] for frame in done], [frame._state.skipped_detectors for frame in done]
 
 
 @pytest.mark.parametrize("roi", [None, ((100, 50), (600, 50), (600, 350), (100, 350))], ids=["whole", "roi"])

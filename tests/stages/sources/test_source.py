@@ -204,7 +204,7 @@ def test_its_facts_have_the_size_that_frames_have(tmp_path, rotation, size):
     source = VideoSource(uri=str(write(tmp_path / "a.mp4", 96, 64, 3, rotation=rotation)))
     source.context = Context(id="cam")
     shown = {(frame.width, frame.height) for frame in source.frames()}
-    assert shown == {(source.context.facts["width"], source.context.facts["height"])} == {size}
+    assert shown == {(source.context.runtime.facts["width"], source.context.runtime.facts["height"])} == {size}
 
 
 def test_closing_gives_everything_back(tmp_path):

@@ -52,11 +52,11 @@ class Fed:
     def write(self, indices, at=(), time_s=None):
         for index in indices:
             frame = Frame("gate", index, index / 25 + self.later_s, 64, 48, time_s=time_s and time_s + index / 25)
-            frame.packet = PacketRef(self.ring, self.places[index])
+            frame._state.packet_ref = PacketRef(self.ring, self.places[index])
             if index in at:
-                frame.stage = "door"
+                frame._state.stage = "door"
                 frame.emit("crossed", n=index)
-            frame.stage = "record"
+            frame._state.stage = "record"
             self.made.write(frame)
             self.out.append(frame)
         return self
@@ -248,7 +248,7 @@ def test_recording_stops_while_there_is_no_room(videos, monkeypatch):
 def test_without_packets_every_named_event_is_counted(videos):
     fed = Fed(videos[0])
     frame = Frame("gate", 0, 0.0, 64, 48)
-    frame.stage = "door"
+    frame._state.stage = "door"
     for kind in ("crossed", "left", "crossed"):
         frame.emit(kind)
     fed.made.write(frame)

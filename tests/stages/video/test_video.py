@@ -1,6 +1,5 @@
 """`video`: every frame at its time, by the encoder that is there, and no half file under the name."""
 
-import dataclasses
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from support.videos import frame, names, sink, surface, times, write_all
 
 from streamkit.core.data import Color, Device, Frame, Surface
 from streamkit.core.errors import DeviceError, OutputError
-from streamkit.core.stage import Context
+from streamkit.core.stage import Context, RuntimeContext
 from streamkit.media import encode
 from streamkit.media import encoders as module
 from streamkit.stages.video.video import Video
@@ -97,22 +96,18 @@ def test_none_writes_nothing_and_makes_no_folder(tmp_path):
 
 
 def test_copy_takes_the_packets(tmp_path, test_data):
-    @dataclasses.dataclass
-    class WithAddresses(Context):
-        addresses: dict = dataclasses.field(default_factory=dict)
-
     uri = str(test_data / "videos" / "ahmetozlu_pedestrian.mp4")
     with av.open(uri) as source:
         wanted = sum(1 for packet in source.demux(video=0) if packet.size)
         last = float(source.streams.video[0].duration * source.streams.video[0].time_base)
     out = Video(path=str(tmp_path / "a.mp4"), encoder="copy")
-    out.context = WithAddresses(addresses={"street": uri})
+    out.context = Context(runtime=RuntimeContext(addresses={"street": uri}))
     out.open()
     out.write(frame(0, 0.0))
     out.write(frame(1, last))
     out.close()
     assert len(times(tmp_path / "a.mp4")) == wanted
-    out.context.addresses["street"] = "rtsp://camera"
+    out.context.runtime.addresses["street"] = "rtsp://camera"
     out.open()
     out.write(frame(0, 0.0))
     with pytest.raises(OutputError, match="copy takes over files only"):
@@ -123,7 +118,7 @@ def test_copy_takes_the_stream_that_the_source_took(tmp_path):
     uri = str(two_streams(tmp_path / "two.mkv", [(64, 48), (320, 240)]))
     for streams, width in (({}, 320), ({"street": 0}, 64)):
         out = Video(path=str(tmp_path / "a.mp4"), encoder="copy")
-        out.context = Context(addresses={"street": uri}, streams=streams)
+        out.context = Context(runtime=RuntimeContext(addresses={"street": uri}, streams=streams))
         out.open()
         out.write(frame(0, 0.0))
         out.write(frame(9, 0.36))
