@@ -87,10 +87,10 @@ class Speed(MotionStage):
                 now = np.where(speed > self.limit_kmh, 1, np.where(speed < _SLACK * self.limit_kmh, 0, before))
             for at in np.flatnonzero(self._motion.turned(rows, now, given.pts_s[given.frame], self.hold)).tolist():
                 if now[at] == 1 or before[at] == 1:
-                    self._tell(given, at, "speeding" if now[at] == 1 else "slowed", float(speed[at]))
+                    self._emit(given, at, "speeding" if now[at] == 1 else "slowed", float(speed[at]))
         return np.asarray(speed)
 
-    def _tell(self, given: SourceStep, at: int, kind: str, speed_kmh: float) -> None:
+    def _emit(self, given: SourceStep, at: int, kind: str, speed_kmh: float) -> None:
         label = self._names[int(given.label[at])]
         self.count(f"{kind}: {label}")
         facts = {"label": label, "speed_kmh": round(speed_kmh, 2), "limit_kmh": self.limit_kmh}
@@ -165,10 +165,10 @@ class Direction(MotionStage):
         with np.errstate(invalid="ignore"):
             now = np.where(off[np.arange(len(best)), best] <= self.tolerance, best, before)
         for at in np.flatnonzero(self._motion.turned(rows, now, given.pts_s[given.frame], self.hold)).tolist():
-            self._tell(given, at, int(now[at]), int(before[at]), float(course[at]))
+            self._emit(given, at, int(now[at]), int(before[at]), float(course[at]))
         return course
 
-    def _tell(self, given: SourceStep, at: int, now: int, before: int, heading_deg: float) -> None:
+    def _emit(self, given: SourceStep, at: int, now: int, before: int, heading_deg: float) -> None:
         name, label = self._names_of[now], self._names[int(given.label[at])]
         facts: dict[str, object] = {"direction": name, "heading_deg": round(heading_deg, 1), "label": label}
         if before >= 0:

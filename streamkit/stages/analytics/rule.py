@@ -82,12 +82,12 @@ class RuleStage(SlotStage):
         """Check that there is a rule, and that each option belongs to one."""
         alone = [name for name in ("clear", "clear_for", "cooldown", "schedule") if getattr(self, name) is not None]
         if (self.when is None) == (not self.rules):
-            raise ValueError("needs when: CONDITION, or rules: {NAME: {when: CONDITION}}, and not both")
+            raise ValueError("needs either when: CONDITION or rules: {NAME: {when: CONDITION}}")
         for name in self.rules:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
-                raise ValueError(f"a rule's name is made of letters, digits, _ and -, got {name!r}")
+                raise ValueError(f"a rule's name must consist of letters, digits, _ and -, got {name!r}")
         if self.rules and alone:
-            raise ValueError(f"{', '.join(alone)} belong beside a rule's own when, within rules")
+            raise ValueError(f"{', '.join(alone)} apply to a single when; move them to the rules they belong to")
 
     def named(self) -> Iterator[tuple[str, Mapping[str, Any], tuple[str, ...]]]:
         """Yield each rule's name, options and path of keys in the YAML; a single rule is named ''."""

@@ -75,16 +75,16 @@ class Track(StreamStage):
         """Check the thresholds against each other."""
         if not self.low_score <= self.high_score <= self.new_score:
             raise ValueError(
-                f"low_score, high_score and new_score must rise, got {self.low_score:g}, {self.high_score:g} and "
-                f"{self.new_score:g}"
+                f"low_score, high_score and new_score must be in ascending order, got {self.low_score:g}, "
+                f"{self.high_score:g} and {self.new_score:g}"
             )
         if self.max_gap < self.max_lost:
             raise ValueError(
-                f"max_gap must be at least max_lost, which it would cut short, got {self.max_gap:g} s and "
+                f"max_gap must be at least max_lost, or lost tracks end earlier, got {self.max_gap:g} s and "
                 f"{self.max_lost:g} s"
             )
         if self.smooth and self.method == "iou":
-            raise ValueError("method iou has no motion to smooth boxes by: leave out smooth, or take another method")
+            raise ValueError("method iou has no motion model to smooth boxes with: leave out smooth or change method")
 
     def probe(self) -> None:
         """Check that Numba is installed."""

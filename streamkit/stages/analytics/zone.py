@@ -57,7 +57,7 @@ class Zone(TrackAnalytics):
         self.check(by_name(self.polygon).values())
         check_lengths(self.margin, self.window, self.units)
         if self.crowded_for and self.more_than is None:
-            raise ValueError("crowded_for needs more_than: how many are no crowd yet")
+            raise ValueError("crowded_for needs more_than, the number of tracks above which it is crowded")
 
     def open(self) -> None:
         """Reset all state."""

@@ -42,12 +42,12 @@ class QueriedTrack:
     """A track that the network ran on.
 
     Attributes:
-        asked_s: when the network last ran on it, in the source's time.
+        queried_s: when the network last ran on it, in the source's time.
         quality: area x score of its best view so far.
         seen_s: when it was last seen.
     """
 
-    asked_s: float
+    queried_s: float
     quality: float
     seen_s: float
 
@@ -163,9 +163,9 @@ class SelectObjects(
             if views[i] < 0:
                 continue
             if known is not None:
-                if 0 <= now_s - known.asked_s < self.every and views[i] <= self.requery_ratio * known.quality:
+                if 0 <= now_s - known.queried_s < self.every and views[i] <= self.requery_ratio * known.quality:
                     continue
-                known.asked_s, known.quality = now_s, max(known.quality, views[i])
+                known.queried_s, known.quality = now_s, max(known.quality, views[i])
             elif tracks[i] >= 0:
                 state.known[tracks[i]] = QueriedTrack(now_s, views[i], now_s)
             chosen.append(i)
@@ -194,9 +194,9 @@ class SelectFrames(StreamStage, name="select", reads=("pixels",), writes=("crops
         """Set `batch.crops` and `batch.rows`."""
         chosen = []
         for row, frame in enumerate(batch.frames):
-            asked = states[frame.source]
-            if not 0 <= frame.pts_s - asked[0] < self.every:
-                asked[0] = frame.pts_s
+            queried = states[frame.source]
+            if not 0 <= frame.pts_s - queried[0] < self.every:
+                queried[0] = frame.pts_s
                 chosen.append(row)
         rects = [(0, 0, batch.frames[row].width, batch.frames[row].height) for row in chosen]
         batch.crops = Crops(np.array(rects, np.int32).reshape(-1, 4), np.full(len(chosen), WHOLE_FRAME, np.int32))

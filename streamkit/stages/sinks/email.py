@@ -59,12 +59,12 @@ class EmailSink(Emitter):
             raise ValueError("plain is for smtp://; smtps:// is encrypted from its first byte")
         if self.plain and not _on_this_machine(self._at.host):
             raise ValueError(
-                "plain sends passwords and mails as everybody can read them, so it is for a server on this machine "
-                "only, as in smtp://127.0.0.1:25; leave it out"
+                "plain sends passwords and mails unencrypted, which is allowed to a server on this machine only, as in "
+                "smtp://127.0.0.1:25; leave it out"
             )
         recipients = [self.to] if isinstance(self.to, str) else self.to
         if not recipients:
-            raise ValueError("to must name an address, or several")
+            raise ValueError("to must contain at least one address")
         for option, one in (("mail_from", self.mail_from), *(("to", one) for one in recipients)):
             if one.count("@") > 1:
                 raise ValueError(f"{option} must be one address such as ops@example.com; write several as a list")

@@ -50,7 +50,7 @@ class KafkaSink(Emitter):
         if self.settings:
             with contextlib.suppress(MissingPackage):
                 if (why := self._producer().unusable()) is not None:
-                    raise ValueError(f"settings must be ones that librdkafka takes; see its CONFIGURATION.md: {why}")
+                    raise ValueError(f"settings must be librdkafka settings, as its CONFIGURATION.md lists them: {why}")
         if self.schema_id is not None and not 0 <= self.schema_id < 1 << 31:
             raise ValueError(f"schema_id must be the schema's number in its registry, got {self.schema_id}")
 

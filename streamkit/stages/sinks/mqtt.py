@@ -13,11 +13,11 @@ from streamkit.emit.emitter import Emitter
 from streamkit.emit.home_assistant import devices
 from streamkit.emit.mqtt import SCHEMES, MqttClient
 
-# control characters and what Unicode calls no character: MQTT lets brokers end the connection over them, and they do
+# Control characters and noncharacters of Unicode, over which MQTT brokers close the connection.
 _NO_CHARACTERS = "".join(chr((plane << 16) + last) for plane in range(17) for last in (0xFFFE, 0xFFFF))
 _FORBIDDEN = f"\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_NO_CHARACTERS}"
 _NOT_IN_VALUES = re.compile(f"[+#{_FORBIDDEN}]")
-_MISSED = 3  # records that do not come, until sensors know nothing any more
+_MISSED = 3  # missed records after which sensors are unavailable
 
 
 @stage("mqtt")
@@ -48,10 +48,10 @@ class MqttSink(Emitter):
         """See `Emitter.check`."""
         self._at = address(self.url, SCHEMES, self.tls)
         if "+" in self.topic or "#" in self.topic:
-            raise ValueError(f"topic cannot have + or # in it, which are for subscribers, got {self.topic!r}")
+            raise ValueError(f"topic cannot contain the wildcards + and #, got {self.topic!r}")
         for option in ("topic", "status", "discovery"):
             if re.search(f"[{_FORBIDDEN}]", getattr(self, option) or ""):
-                raise ValueError(f"{option} cannot have control characters in it, got {getattr(self, option)!r}")
+                raise ValueError(f"{option} cannot contain control characters, got {getattr(self, option)!r}")
         for option in ("status", "discovery"):
             if re.search(r"^$|[+#{}]", getattr(self, option) or "plain"):
                 raise ValueError(f"{option} must be a plain topic, without + # {{ }}, got {getattr(self, option)!r}")
@@ -60,14 +60,14 @@ class MqttSink(Emitter):
 
     def _check_discovery(self) -> None:
         if self.send == "objects":
-            raise ValueError("discovery shows how many objects there are; write send: frames, or send: events")
+            raise ValueError("discovery needs send: frames, to show object counts, or send: events")
         if self.send == "frames" and not self.labels:
             raise ValueError("discovery makes a sensor for each label; write labels, as in [person, car]")
         if self.send == "events" and not all("." in name for name in self._kinds() or [""]):
-            raise ValueError("discovery must know which events there are; write when, as in [crossing.crossed]")
+            raise ValueError("discovery makes an entity for each event; write when, as in [crossing.crossed]")
         if self.batch != 1:
             raise ValueError(
-                f"Home Assistant reads one record a message; leave batch out with discovery, got {self.batch}"
+                f"Home Assistant reads one record per message; leave batch out with discovery, got {self.batch}"
             )
         if "{source}" not in self.topic or self.topic.count("{") > 1:
             raise ValueError(

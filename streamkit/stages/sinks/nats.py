@@ -35,11 +35,11 @@ class NatsSink(Emitter):
         self._at = address(self.url, SCHEMES, self.tls)
         for one in self.servers or ():
             if not re.fullmatch(r"[^\s/@]+:\d+", one):
-                raise ValueError("servers must be host:port each; credentials stand in url, and are for all of them")
+                raise ValueError("servers must be a list of host:port; credentials of all servers are in url")
         if re.search(r"[\s*>]|^\.|\.\.|\.$", self.subject):
             raise ValueError(f"subject must be words joined by dots, without spaces, * and >, got {self.subject!r}")
         if self.creds is not None and self._at.user is not None:
-            raise ValueError("creds says who we are; leave the user out of url")
+            raise ValueError("creds identifies the user; leave the user out of url")
 
     def templates(self) -> dict[str, str]:
         """See `Emitter.templates`."""

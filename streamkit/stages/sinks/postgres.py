@@ -32,7 +32,7 @@ class PostgresSink(Emitter):
         """See `Emitter.check`."""
         self._at = address(self.url, SCHEMES)
         if self.tls is not None and self.encryption != "verify":
-            raise ValueError("tls has files for a checked connection; write encryption: verify, too")
+            raise ValueError("tls applies to verified connections only; add encryption: verify")
         if self.table is not None and not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?", self.table, re.ASCII):
             raise ValueError(f"table must be a name or schema.name, got {self.table!r}")
 

@@ -148,7 +148,7 @@ class VideoSource(PacedSource):
     frozen: Annotated[
         Seconds,
         "reconnect when the frames of a live source have not changed for this long; a scene that is still static "
-        "after that is left alone. 0 disables it.",
+        "after that is not reconnected again. 0 disables it.",
     ] = 60.0
     decoders: Annotated[
         Literal["auto"] | Count,
@@ -175,7 +175,7 @@ class VideoSource(PacedSource):
             if self.keyframes:
                 raise ValueError(f"decoders must be 1 or auto with keyframes, got {self.decoders}")
             if not is_path(self.uri):
-                raise ValueError(f"decoders must be 1 or auto: only a file can be cut, got {mask(self.uri)}")
+                raise ValueError(f"decoders must be 1 or auto: only a file can be split, got {mask(self.uri)}")
             if self.pace is not None:
                 raise ValueError(f"decoders must be 1 or auto for a source with a pace, got {self.decoders}")
 
@@ -206,7 +206,7 @@ class VideoSource(PacedSource):
             self.uri, context.device, shared_pool(context.device), context.counters, context.log,
             threads=context.threads, low_delay=self.pace is not None, link=link,
             spans=runtime.spans, on_packet=runtime.on_packet,
-            decoders=self.decoders if self._may_be_cut() else 1, ahead=runtime.executor,
+            decoders=self.decoders if self._may_be_split() else 1, ahead=runtime.executor,
             ring=runtime.packet_buffer, stream=self.stream,
         )  # fmt: skip
         with closing(reader):
@@ -233,7 +233,7 @@ class VideoSource(PacedSource):
         if none:
             raise self.nothing("the video", reader.info.duration_s, keyframes=self.keyframes)
 
-    def _may_be_cut(self) -> bool:
+    def _may_be_split(self) -> bool:
         """Whether several decoders are of use."""
         return is_path(self.uri) and self.pace is None and not self.keyframes
 
@@ -245,13 +245,13 @@ class VideoSource(PacedSource):
     @property
     def retry(self) -> Retry | None:
         """See `Source.retry`."""
-        asked = self.reconnect
-        if asked is False or (asked is None and is_path(self.uri)):
+        given = self.reconnect
+        if given is False or (given is None and is_path(self.uri)):
             return None
-        said: Reconnect = asked if isinstance(asked, dict) else {}
+        options: Reconnect = given if isinstance(given, dict) else {}
         return Retry(
-            max_wait_s=said.get("max_wait", 3.0), attempts=said.get("attempts"), give_up_s=said.get("give_up"),
-            frozen_s=self.frozen or None, first=asked is not None or may_be_live(self.uri), files=asked is not None,
+            max_wait_s=options.get("max_wait", 3.0), attempts=options.get("attempts"), give_up_s=options.get("give_up"),
+            frozen_s=self.frozen or None, first=given is not None or may_be_live(self.uri), files=given is not None,
         )  # fmt: skip
 
     def stop(self) -> None:

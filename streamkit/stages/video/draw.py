@@ -70,14 +70,14 @@ class Draw(BatchStage):
         if self.trail is not None and not self.trail > 0:
             raise ValueError(f"trail must be longer than 0s, got {self.trail:g}s; leave it out for none")
         self._hidden = [
-            hidden(name, asked, smooth=name == "blur")
-            for name, asked in (("pixelate", self.pixelate), ("blur", self.blur))
-            if asked is not None
+            hidden(name, given, smooth=name == "blur")
+            for name, given in (("pixelate", self.pixelate), ("blur", self.blur))
+            if given is not None
         ]
         self._zones = [
-            (f"{name}.zone", by_name(asked["zone"]), asked.get("units", "pixels"))
-            for name, asked in (("blur", self.blur), ("pixelate", self.pixelate))
-            if isinstance(asked, dict) and "zone" in asked
+            (f"{name}.zone", by_name(given["zone"]), given.get("units", "pixels"))
+            for name, given in (("blur", self.blur), ("pixelate", self.pixelate))
+            if isinstance(given, dict) and "zone" in given
         ]
 
     @staticmethod

@@ -117,10 +117,10 @@ class Record(EventFileSink):
             self._end(frame.source, frame)
             track = self._tracks[frame.source] = _Track(ring, number)
         track.newest = max(track.newest, number)
-        asked = self._ask(track, frame, named) if named else None
+        kept = self._extend(track, frame, named) if named else None
         self._advance(track, track.newest, frame)
-        if asked is not None:
-            self._mark(track, frame, named, asked)
+        if kept is not None:
+            self._mark(track, frame, named, kept)
         self._release(track)
 
     def end(self, source: str) -> None:
@@ -144,7 +144,7 @@ class Record(EventFileSink):
             return event.kind == MANUAL
         return event in self._when
 
-    def _ask(self, track: _Track, frame: Frame, named: Sequence[int]) -> BufferedPacket | None:
+    def _extend(self, track: _Track, frame: Frame, named: Sequence[int]) -> BufferedPacket | None:
         """Begin a recording at the frame, or extend the open one; return the frame's packet."""
         from streamkit.media.ring import TICKS_PER_S
 
@@ -215,7 +215,7 @@ class Record(EventFileSink):
             if over:
                 track.until = None
                 return
-            if track.clip is None and not self._go_on(track, frame, kept):
+            if track.clip is None and not self._continue(track, frame, kept):
                 continue
             assert track.clip is not None
             try:
@@ -225,7 +225,7 @@ class Record(EventFileSink):
                 self._lost(track, error)
                 return
 
-    def _go_on(self, track: _Track, frame: Frame | None, kept: BufferedPacket) -> bool:
+    def _continue(self, track: _Track, frame: Frame | None, kept: BufferedPacket) -> bool:
         """Continue the recording in another file."""
         if not kept.keyframe:
             self.context.counters.add("packets not in clips: no preceding keyframe")

@@ -112,7 +112,7 @@ class Snapshot(EventFileSink):
         frames, self._frames = self._frames, []
         due: list[tuple[_Waiting, Frame | None]] = []
         for frame, seen in zip(frames, self._seen(frames), strict=True):
-            due += [(one, frame) for one in self._look(frame, seen)]
+            due += [(one, frame) for one in self._update(frame, seen)]
         cut_views([*self._held(), *(one.view for one, _ in due if one.view is not None)], self.max_size)
         self._save(due)
         self._kept.tidy(time.monotonic())
@@ -138,10 +138,10 @@ class Snapshot(EventFileSink):
         """Return for each frame the views that may be needed, by track; all frames are measured at once."""
         if self.what == "frame":
             return [{} for _ in frames]
-        asked = {*self._waiting, *(frame.source for frame in frames if any(map(self._named, frame.events)))}
+        sources = {*self._waiting, *(frame.source for frame in frames if any(map(self._named, frame.events)))}
         found = [
             dict(views_of(frame, self.of, self.pad, self.max_size))
-            if self._before_s > 0 or frame.source in asked
+            if self._before_s > 0 or frame.source in sources
             else {}
             for frame in frames
         ]
@@ -151,7 +151,7 @@ class Snapshot(EventFileSink):
     def _named(self, event: Event) -> bool:
         return event in self._when and event.stage != self.context.id
 
-    def _look(self, frame: Frame, seen: dict[int, ObjectView]) -> list[_Waiting]:
+    def _update(self, frame: Frame, seen: dict[int, ObjectView]) -> list[_Waiting]:
         """Process the frame's views and events, and return the snapshots to write now."""
         source, now_s = frame.source, frame.pts_s
         waiting = self._waiting.setdefault(source, [])
@@ -160,17 +160,17 @@ class Snapshot(EventFileSink):
             for one in waiting:
                 if one.event.track_id == track and view.better(one.view):
                     one.view = view
-        waiting += [self._asked(frame, event, seen) for event in frame.events if self._named(event)]
+        waiting += [self._requested(frame, event, seen) for event in frame.events if self._named(event)]
         self._left -= sum(view.bytes for view in seen.values())
         due = [one for one in waiting if not one.event.pts_s <= now_s < one.until_s]
         self._waiting[source] = [one for one in waiting if one not in due]
         self._views.sweep(source, now_s)
-        due += self._bound(source)
+        due += self._limit(source)
         if not self._waiting[source]:
             del self._waiting[source]
         return due
 
-    def _asked(self, frame: Frame, event: Event, seen: dict[int, ObjectView]) -> _Waiting:
+    def _requested(self, frame: Frame, event: Event, seen: dict[int, ObjectView]) -> _Waiting:
         """Return the snapshot of an event, with the best view so far."""
         now_s, track = frame.pts_s, event.track_id
         if self.what == "frame" and (part := whole(frame)) is not None:
@@ -187,7 +187,7 @@ class Snapshot(EventFileSink):
         views = [*self._views.best.values(), *(one.view for some in self._waiting.values() for one in some)]
         return list({id(view): view for view in views if view is not None}.values())
 
-    def _bound(self, source: str) -> list[_Waiting]:
+    def _limit(self, source: str) -> list[_Waiting]:
         """Enforce the limits: drop the oldest views; if that is not enough, return waiting snapshots to write now."""
         best = self._views.best
         while len(best) > self.tracks or (best and self._over()):
@@ -214,7 +214,7 @@ class Snapshot(EventFileSink):
             elif self.what == "frame":
                 count(f"{GIVEN_UP}: the frame has no pixels")
             elif one.event.track_id is None:
-                count(f"{GIVEN_UP}: the event is of no object; what: frame takes the frame")
+                count(f"{GIVEN_UP}: the event has no object; what: frame saves the frame")
             else:
                 count(f"{GIVEN_UP}: the object was not seen")
         if ready and self.check_is_due():
@@ -234,7 +234,7 @@ class Snapshot(EventFileSink):
                 continue
             count(WRITTEN)
             if frame is None:
-                count("snapshots without an event: their source had ended")
+                count("snapshots without an event: their source ended")
             else:
                 self._tell(frame, one.event, view, str(path))
 

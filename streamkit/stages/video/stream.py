@@ -62,7 +62,7 @@ class Stream(Sink):
         if self.timeout <= 0:
             raise ValueError("timeout must be longer than 0s")
         self._push: Push | None = None
-        self._look: Any = None
+        self._format: Any = None
         self._before_s: float | None = None
         self._zero_s, self._sent_s, self._next_s = 0.0, -1.0, float("-inf")
         self._wait_s, self._again_s = _FIRST_WAIT_S, 0.0
@@ -91,7 +91,7 @@ class Stream(Sink):
         """Send one frame, or drop it if there is no connection. The first frame only serves to measure the rate."""
         count = self.context.counters.add
         if frame.error is not None or frame.surface is None:
-            count("frames not streamed: no picture")
+            count("frames not streamed: no pixels")
             return
         before_s, self._before_s = self._before_s, frame.pts_s
         if before_s is None:
@@ -103,8 +103,8 @@ class Stream(Sink):
         if self.fps is not None and not self._due(frame.pts_s):
             return
         surface = frame.surface
-        look = (surface.width, surface.height, surface.color)
-        if self._push is not None and look != self._look:
+        format_ = (surface.width, surface.height, surface.color)
+        if self._push is not None and format_ != self._format:
             self._disconnect()
         if self._push is None and not self._connect(frame, surface, frame.pts_s - before_s):
             return
@@ -142,10 +142,10 @@ class Stream(Sink):
         if self.fps is not None:
             rate = min(rate, Fraction(self.fps).limit_denominator(1001))
         gop = self.gop or max(1, round(rate * _GOP_S))
-        asked = Encoding(self.codec, self.quality, self.bitrate, self.preset, gop, live=True)
+        encoding = Encoding(self.codec, self.quality, self.bitrate, self.preset, gop, live=True)
         context = self.context
         encoder = make_encoder(
-            self._chosen, asked, surface, rate, context.device, context.threads, context.counters
+            self._chosen, encoding, surface, rate, context.device, context.threads, context.counters
         )  # fmt: skip
         self._times += 1
         if self._times > 1:
@@ -157,7 +157,7 @@ class Stream(Sink):
                 error if isinstance(error, OutputError) else OutputError(f"cannot push to {self._name}: {error}")
             )
             return False
-        self._look = (surface.width, surface.height, surface.color)
+        self._format = (surface.width, surface.height, surface.color)
         self._zero_s = frame.pts_s
         return True
 
@@ -178,7 +178,7 @@ class Stream(Sink):
             self._under_way = 0
         if self._push.connected and not connected:
             self._wait_s = _FIRST_WAIT_S
-            self.context.log(f"{frame.source} goes out to {self._name}")
+            self.context.log(f"{frame.source} is streamed to {self._name}")
 
     def _lost(self, error: OutputError) -> None:
         """Schedule the next attempt."""
@@ -186,7 +186,7 @@ class Stream(Sink):
         self.context.counters.add("stream connections lost or refused")
         self.context.counters.add("frames not streamed: no connection", self._under_way + 1)
         self._under_way = 0
-        self.context.log(f"{error}; tried again until it works")
+        self.context.log(f"{error}; retrying until it works")
         self._again_s = time.monotonic() + self._wait_s
         self._wait_s = min(2 * self._wait_s, self.max_wait)
 

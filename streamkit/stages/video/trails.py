@@ -71,7 +71,7 @@ class Trails(StreamStage, name="trails", reads="track_id"):
                 seen[at].append(_Object(name, *values))
         for frame, objects in zip(batch.frames, seen, strict=True):
             state = states[frame.source]
-            self._go_on(state, frame.pts_s, frame._state.epoch)
+            self._expire(state, frame.pts_s, frame._state.epoch)
             for one in objects:
                 points = self._add(state, one, _STEP * frame.height)
                 if len(points) > 1:
@@ -79,7 +79,7 @@ class Trails(StreamStage, name="trails", reads="track_id"):
                     frame.shown[key] = Shown(points, class_id=one.class_id, track_id=one.track, label=one.label)
         return batch
 
-    def _go_on(self, state: _State, time_s: float, epoch: int) -> None:
+    def _expire(self, state: _State, time_s: float, epoch: int) -> None:
         """Drop trails that are too old; all of them if the source's time jumps back or it restarts."""
         if time_s < state.time_s or epoch != state.epoch:
             state.trails.clear()

@@ -51,7 +51,7 @@ def test_the_rest_is_written_when_the_source_ends():
     found, counts = snap(given)
     assert len(files()) == 2
     assert saved(found) == []
-    assert counts == {"snapshots written": 2, "snapshots without an event: their source had ended": 2}
+    assert counts == {"snapshots written": 2, "snapshots without an event: their source ended": 2}
 
 
 def test_names_of_a_camera_have_its_time():
@@ -73,7 +73,7 @@ def test_what_cannot_be_pictured_is_given_up_and_counted():
     assert saved(found) == []
     assert counts == {
         "snapshots given up: the object was not seen": 1,
-        "snapshots given up: the event is of no object; what: frame takes the frame": 1,
+        "snapshots given up: the event has no object; what: frame saves the frame": 1,
     }
     bare = frames(1, "gate")
     happen(bare[0])
