@@ -40,9 +40,7 @@ class Heatmap(FrameStage):
 
     path: Annotated[str, 'the image, such as "out/{source}-heat.png", one per source; png or jpg.']
     labels: Annotated[tuple[str, ...], "map objects of these classes only; all classes by default."] = ()
-    anchor: Annotated[
-        Anchor, "the point of a box that counts: foot (middle of the lower edge), center, top, left, right."
-    ] = "foot"
+    anchor: Annotated[Anchor, "the point of a box that counts; foot is the middle of its lower edge."] = "foot"
     radius: Annotated[Share, "how far an object heats its surroundings, as a share of the frame's height."] = 0.03
     opacity: Annotated[Score, "opacity of the colours at the hottest place; 1 hides the frame."] = 0.7
     background: Annotated[

@@ -41,9 +41,7 @@ class LineCounter(TrackAnalytics):
     hold: Annotated[
         Seconds, "how long a track must stay that far away before it counts; longer than flicker, shorter than a visit."
     ] = 0.0
-    window: Annotated[
-        Seconds | None, "emit `counted` for each line at this interval, with the crossings of the interval."
-    ] = None
+    window: Annotated[Seconds | None, "emit `counted` for each line at this interval, with its crossings."] = None
     max_gap: Annotated[Seconds, "how long an unseen track is remembered."] = 10.0
 
     def __post_init__(self) -> None:

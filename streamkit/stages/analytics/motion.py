@@ -31,9 +31,7 @@ Degrees = Annotated[float, Unit("degrees", minimum=0, maximum=180)]
 class MotionStage(TrackAnalytics):
     """Base of the stages that measure motion."""
 
-    over: Annotated[
-        Seconds, "the time over which the motion is measured; a longer time is steadier but reacts later."
-    ] = 1.0
+    over: Annotated[Seconds, "the time over which motion is measured; longer is steadier but slower to react."] = 1.0
     hold: Annotated[Seconds, "how long a change must last before it is reported."] = 0.5
 
     def __post_init__(self) -> None:
@@ -67,7 +65,7 @@ class Speed(MotionStage):
 
     points: Annotated[FourPoints, "four points of the frame, in order around an area of flat ground."]
     ground: Annotated[
-        FourPoints, "the same four points on the ground, in metres, as in [[0, 0], [3.5, 0], [3.5, 20], [0, 20]]."
+        FourPoints, "these points on the ground, in metres, as in [[0, 0], [3.5, 0], [3.5, 20], [0, 20]]."
     ]
     limit_kmh: Annotated[Kmh | None, "emit events for faster tracks."] = None
 

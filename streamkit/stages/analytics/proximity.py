@@ -52,7 +52,7 @@ class Proximity(TrackAnalytics):
     ] = None
     ground: Annotated[
         FourPoints | None,
-        "the same four points on the ground, in metres, as in [[0, 0], [3.5, 0], [3.5, 20], [0, 20]].",
+        "these points on the ground, in metres, as in [[0, 0], [3.5, 0], [3.5, 20], [0, 20]].",
     ] = None
 
     def __post_init__(self) -> None:

@@ -59,7 +59,7 @@ class RuleStage(SlotStage):
 
     when: Annotated[str | None, "the condition; append `for DURATION` for how long it must be true."] = None
     clear: Annotated[
-        str | None, "the condition that clears the rule, also with `for`; by default, `when` is no longer true."
+        str | None, "the condition that clears the rule, also with `for`; default: `when` is not true."
     ] = None
     clear_for: Annotated[Seconds | None, "how long the clear condition must hold."] = None
     cooldown: Annotated[Seconds | None, "how long after it is cleared the rule is not raised again."] = None
@@ -73,9 +73,7 @@ class RuleStage(SlotStage):
     ] = field(default_factory=dict)
     predicted: Annotated[bool, "count objects that the tracker predicts but did not see as seen."] = True
     max_gap: Annotated[Seconds, "how long an unseen track is remembered; then its raised rules are cleared."] = 2.0
-    max_pause: Annotated[
-        Seconds, "after a longer time without a frame of a source, durations start again from zero."
-    ] = 10.0
+    max_pause: Annotated[Seconds, "after a longer time without a frame of a source, durations restart at zero."] = 10.0
     above: Scope = field(default_factory=Scope, metadata={"wired": True})
 
     def __post_init__(self) -> None:

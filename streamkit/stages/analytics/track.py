@@ -42,9 +42,7 @@ class Track(StreamStage):
     ] = "bytetrack"
     new_score: Annotated[Score, "minimum score of an object that begins a track."] = 0.5
     high_score: Annotated[Score, "minimum score of objects that are matched first, and to lost tracks."] = 0.4
-    low_score: Annotated[
-        Score, "minimum score of objects that continue a track just seen; bytetrack and botsort only."
-    ] = 0.1
+    low_score: Annotated[Score, "minimum score of objects that continue a recent track; bytetrack and botsort."] = 0.1
     min_iou: Annotated[
         Score,
         "minimum overlap of an object and the expected box of its track, 0 to 1. It is low because the overlap is "

@@ -50,9 +50,7 @@ class TrackAnalytics(SlotStage, classes=("labels",)):
     """Base class that presents the tracks of all sources of a batch in common arrays."""
 
     labels: Annotated[tuple[str, ...], "use objects of these classes only; all classes by default."] = ()
-    anchor: Annotated[
-        Anchor, "the point of a box that counts: foot (middle of the lower edge), center, top, left, right."
-    ] = "foot"
+    anchor: Annotated[Anchor, "the point of a box that counts; foot is the middle of its lower edge."] = "foot"
     units: Annotated[
         Units,
         "of coordinates and lengths: pixels of the source, or shares of the frame, 0 to 1, which do not depend on the "

@@ -32,22 +32,14 @@ class Zone(TrackAnalytics):
     `mean`, `most`, `entered`, `left`, `from_s`, `to_s`. All have `zone` if areas have names.
     """
 
-    polygon: Annotated[
-        Polygons, "the area's corners, [[x, y], ...], or several by name, {till: [[x, y], ...], door: ...}."
-    ]
-    margin: Annotated[
-        float | None, "how far outside a track must be to have left; 1 % of the frame's height by default."
-    ] = None
+    polygon: Annotated[Polygons, "the area's corners, [[x, y], ...], or several by name, {till: [[x, y], ...]}."]
+    margin: Annotated[float | None, "how far outside a track has left; 1 % of the frame's height by default."] = None
     hold: Annotated[
         Seconds, "how long a track must be in, or out, before it counts; it then counts from the moment of the change."
     ] = 0.0
     loitering: Annotated[Seconds | None, "emit `loitering` for a track that stays this long, once per stay."] = None
-    more_than: Annotated[
-        Count | None, "emit `overcrowded` when more tracks than this are in, and `cleared` when no longer."
-    ] = None
-    crowded_for: Annotated[
-        Seconds, "how long the count must be above, or no longer above, before that is reported."
-    ] = 0.0
+    more_than: Annotated[Count | None, "emit `overcrowded` if more tracks than this are in, then `cleared`."] = None
+    crowded_for: Annotated[Seconds, "how long the count must be above, or not above, before it is reported."] = 0.0
     window: Annotated[
         Seconds | None, "emit `occupancy` at this interval: mean and maximum count, tracks that entered and left."
     ] = None

@@ -28,12 +28,8 @@ class CropModelBase(Composite):
     requery_ratio: Annotated[
         float, "the network runs again on a track if area x score is more than so many times that of its best view."
     ] = 2.0
-    untracked: Annotated[
-        bool, "below a tracker, also run on objects without a track, on every frame: weak, brief ones."
-    ] = False
-    smooth: Annotated[
-        Seconds, "results are averaged over time; one this old has weight 1/e. 0 uses the newest alone."
-    ] = 2.0
+    untracked: Annotated[bool, "below a tracker, also run on objects without a track, on every frame."] = False
+    smooth: Annotated[Seconds, "results are averaged over time; this age has weight 1/e. 0 uses the newest only."] = 2.0
     track_ttl: Annotated[Seconds, "a track that is not seen for this long starts again."] = 10.0
     providers: Providers = ()
     threads: Threads = None

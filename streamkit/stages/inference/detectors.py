@@ -92,10 +92,7 @@ class Detect(DetectorBase):
     `run.py graph` shows the parts; `insert: {after: preprocess, stage: my_stage}` puts a stage between them.
     """
 
-    model: Annotated[
-        Model,
-        "the model card: a name in models/ beside the YAML, or one that ships with streamkit; or a path.",
-    ]
+    model: Annotated[Model, "the model card: a path, or the name of a card in models/ beside the YAML or in streamkit."]
     of: Annotated[
         Of | None,
         "detect within these objects only, as detect, detect.car or {stage: detect, labels: [car, truck]}; the results "
@@ -144,9 +141,7 @@ class Segment(DetectorBase):
         Pixels, "discard boxes whose shorter side is below this, in source pixels; with `of`, skip such objects."
     ] = 0.0
     top_k: Annotated[Count, "maximum number of objects per frame; the best are kept."] = 100
-    min_share: Annotated[
-        Score, "omit a class that covers less than this share of the frame; semantic networks only."
-    ] = 0.0
+    min_share: Annotated[Score, "omit classes that cover less than this share of the frame; semantic networks."] = 0.0
 
     finds: ClassVar[type[Postprocess]] = PostprocessMasks
     keeps: ClassVar[type[KeepDetails]] = KeepMasks

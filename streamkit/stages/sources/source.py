@@ -132,9 +132,7 @@ class VideoSource(PacedSource):
     jitter: Annotated[
         Seconds | None, "how long to wait for packets that UDP delivers out of order; FFmpeg's default if not set."
     ] = None
-    low_latency: Annotated[
-        bool, "disable buffering, and probe the stream from its first packets only; for cameras."
-    ] = False
+    low_latency: Annotated[bool, "disable buffering, and probe the stream from its first packets; for cameras."] = False
     clock: Annotated[
         Literal["arrival", "sender"],
         "date live frames by their arrival, or by the sender's clock if it is sent (RTSP, by RTCP).",

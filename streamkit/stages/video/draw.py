@@ -35,9 +35,9 @@ class Draw(BatchStage):
     scores: Annotated[bool, "write the score."] = True
     tracks: Annotated[bool, "write the track id, if objects are tracked."] = True
     color: Annotated[Literal["class", "track"], "one colour per class, or per track."] = "class"
-    thickness: Annotated[
-        Count | None, "of lines, in pixels, rounded up to even; derived from the frame's size by default."
-    ] = None
+    thickness: Annotated[Count | None, "of lines, in pixels, rounded up to even; default: from the frame's size."] = (
+        None
+    )
     text_size: Annotated[
         Count | None, "height of labels in pixels, rounded up to even; derived from the frame's size by default."
     ] = None
@@ -45,15 +45,9 @@ class Draw(BatchStage):
     only: Annotated[tuple[str, ...], "names of the classes to draw; all by default."] = ()
     masks: Annotated[Score, "opacity of masks; 0 omits them."] = 0.4
     min_point: Annotated[Score, "minimum score of a keypoint that is drawn."] = 0.3
-    analytics: Annotated[
-        bool, "draw zones with the number of tracks in them, and lines with their counts in and out."
-    ] = True
-    trail: Annotated[
-        Seconds | None, "draw where the foot of each tracked object was, for this long; needs a tracker above."
-    ] = None
-    untracked: Annotated[
-        bool, "below a tracker, also draw objects without a track: weak ones, new ones, duplicate boxes."
-    ] = False
+    analytics: Annotated[bool, "draw zones with the number of tracks in them, and lines with their counts."] = True
+    trail: Annotated[Seconds | None, "draw where the foot of each track was for this long; needs a tracker."] = None
+    untracked: Annotated[bool, "below a tracker, also draw objects without a track: weak, new, duplicate."] = False
     blur: Annotated[
         Hiding | None,
         "what to make unrecognisable before anything else is drawn: names of classes, or `all`; or {labels: [...]}, "

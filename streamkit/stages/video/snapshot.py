@@ -62,9 +62,7 @@ class Snapshot(EventFileSink):
         "or a list.",
     ]
     what: Annotated[Literal["object", "frame"], "the object of the event, or the frame."] = "object"
-    of: Annotated[
-        Of | None, "the detector whose objects are meant, if there are several, as in detect or detect.person."
-    ] = None
+    of: Annotated[Of | None, "the detector of the objects, if there are several, as in detect or detect.person."] = None
     pad: Annotated[Score, "share of the box that is added on each side of the object."] = 0.1
     before: Annotated[Seconds | None, "maximum age of a view before the event; 0 takes none. 10s if not set."] = None
     within: Annotated[Seconds | None, "how long to wait for a better view after the event. 2s if not set."] = None
