@@ -20,9 +20,8 @@ import numpy as np
 from streamkit.analytics.per_source_steps import PositionOptions
 from streamkit.core.data import Batch, Detections, Frame
 from streamkit.rules.engine import RuleEngine
-from streamkit.rules.facts import Facts
 from streamkit.rules.rule import make_rule
-from streamkit.rules.scope import Scope, ZoneScope
+from streamkit.rules.scope import Facts, Scope, ZoneScope
 
 LABELS = ("person", "car", "truck", "bicycle")
 AREAS = 8

@@ -92,12 +92,12 @@ def _look(
 
     clock = time.process_time if device.kind == "cpu" else time.perf_counter
     counters = Counters()
-    thinning = FrameSampler(every, fps) if every > 1 or fps is not None else None
+    sampler = FrameSampler(every, fps) if every > 1 or fps is not None else None
     taken = FrameSampler(every, fps)
     begun_s = clock()
     with closing(VideoReader(path, device, shared_pool(device), counters, print, threads=threads)) as reader:
         seen = pictures = 0
-        for number, picture in reader.pictures(thinning=thinning, **part):
+        for number, picture in reader.frames(sampler=sampler, **part):
             seen, pictures = seen + 1, pictures + taken.takes(number, picture.pts_s)
     return pictures, seen + counters[UNWANTED], clock() - begun_s
 

@@ -10,11 +10,11 @@ import numpy as np
 Palette = Literal["turbo", "heat"]
 
 _ROWS, _COLUMNS = 180, 320
-_HOT = 0.999  # of the warmed places' times: what is above is as hot as can be, so that one spot does not hide the rest
+_HOT = 0.999  # quantile of the times shown in the hottest colour, so that one spot does not hide the rest
 
 
 class Heat:
-    """Seconds by place, on a grid that covers the frame whatever its size.
+    """Seconds by place, on a grid that covers frames of any size.
 
     Args:
         radius: how far an object heats its surroundings, as a share of the frame's height.
@@ -37,7 +37,7 @@ class Heat:
         np.add.at(self.seconds, (row, column), seconds)
 
     def cool(self, seconds: float, forget_s: float) -> None:
-        """Let what is `forget_s` old count a third, as `seconds` go by."""
+        """Decay the times as `seconds` pass: to a third after `forget_s`."""
         self.seconds *= 3.0 ** (-seconds / forget_s)
 
     def spread(self, height: int, width: int) -> np.ndarray:

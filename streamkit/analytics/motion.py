@@ -7,7 +7,7 @@ import numpy as np
 from streamkit.analytics.per_source_steps import SourceStep
 from streamkit.analytics.track_store import TrackStore
 
-_LEAST = 3  # sights
+_LEAST = 3  # observations
 
 
 class Motion:
@@ -61,7 +61,7 @@ class Motion:
         x, tx = tracks["x"][rows], tracks["tx"][rows]
         one = seen.astype(np.float64)
         here = np.where(seen[:, None], places - tracks["origin"][rows], 0.0)
-        # Time is counted from now on: each old time gets dt less, and the new place is at 0.
+        # Times are relative to now: each earlier time decreases by dt, and the new position is at time 0.
         tracks["tt"][rows] = tt = keep * (tt - 2 * dt * t + dt * dt * w)
         tracks["tx"][rows] = tx = keep[:, None] * (tx - dt[:, None] * x)
         tracks["t"][rows] = t = keep * (t - dt * w)

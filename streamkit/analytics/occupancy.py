@@ -11,8 +11,68 @@ import numpy as np
 from streamkit.analytics.geometry import Areas, pairs
 from streamkit.analytics.per_source_steps import SourceStep
 from streamkit.analytics.shapes import Shape
-from streamkit.analytics.time_windows import TimeWindow, TimeWindows
 from streamkit.analytics.track_store import Columns, TrackStore
+
+_MOST = 10  # windows between two frames: more are reported as unknown
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    """A window that is over.
+
+    Attributes:
+        frame: index of the frame that ended it, in the round.
+        slot: that frame's source.
+        from_s: its start, in the source's time.
+        to_s: its end.
+        next_s: start of the next window; `to_s` except after a gap or a jump back in time.
+    """
+
+    frame: int
+    slot: int
+    from_s: float
+    to_s: float
+    next_s: float
+
+
+class TimeWindows:
+    """Windows of `length_s` seconds, the first from a source's first frame on.
+
+    A window cut short by a jump back in time ends with the previous frame, and the next begins with the present frame.
+    The next window also begins with the present frame after a gap of more than 10 windows.
+    """
+
+    def __init__(self, length_s: float) -> None:
+        self._length_s = length_s
+        self._sources = Columns(from_s=np.float64(np.nan), last_s=np.float64(np.nan))
+
+    def begin(self, slot: int) -> None:
+        """Begin a source."""
+        self._sources.reserve(slot + 1)
+        self._sources.reset(slot)
+
+    def over(self, given: SourceStep) -> Iterator[TimeWindow]:
+        """Yield the windows ended by a round's frames, in order for each source; each source must have begun."""
+        from_s, last_s = self._sources["from_s"], self._sources["last_s"]
+        slot, now_s = given.slot, given.pts_s
+        first = np.isnan(from_s[slot])
+        from_s[slot[first]] = now_s[first]
+        for frame in np.flatnonzero(given.back | (now_s >= from_s[slot] + self._length_s)).tolist():
+            yield from self._over(frame, int(slot[frame]), float(now_s[frame]), back=bool(given.back[frame]))
+        last_s[slot] = now_s
+
+    def _over(self, frame: int, slot: int, now_s: float, *, back: bool) -> Iterator[TimeWindow]:
+        begun_s = float(self._sources["from_s"][slot])
+        if back:
+            yield TimeWindow(frame, slot, begun_s, float(self._sources["last_s"][slot]), now_s)
+            begun_s = now_s
+        elif now_s - begun_s > _MOST * self._length_s:
+            yield TimeWindow(frame, slot, begun_s, begun_s + self._length_s, now_s)
+            begun_s = now_s
+        while now_s >= (end_s := begun_s + self._length_s):
+            yield TimeWindow(frame, slot, begun_s, end_s, end_s)
+            begun_s = end_s
+        self._sources["from_s"][slot] = begun_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +158,7 @@ class Occupancy:
         n = len(self.areas)
         self.tracks = TrackStore(
             label=np.int64(0), first_s=np.float64(0), inside=np.zeros(n, bool), changed_s=np.full(n, np.nan),
-            entered_s=np.zeros(n), told=np.zeros(n, bool),
+            entered_s=np.zeros(n), reported=np.zeros(n, bool),
         )  # fmt: skip
         self.sources = Columns(
             count=np.zeros(n, np.int64), crowded=np.zeros(n, bool), crowd_s=np.full(n, np.nan),
@@ -181,7 +241,7 @@ class Occupancy:
             count[slot, area] += 1 if enters else -1
             now = int(count[slot, area])
             if enters:
-                tracks["entered_s"][row, area], tracks["told"][row, area] = at_s, False
+                tracks["entered_s"][row, area], tracks["reported"][row, area] = at_s, False
                 first = bool(at_s <= tracks["first_s"][row])
                 yield Stay("entered", frame, area, track, label, now, at_s, unseen=first)
             else:
@@ -190,10 +250,10 @@ class Occupancy:
 
     def _loitering(self, given: SourceStep, rows: np.ndarray, now_s: np.ndarray, after_s: float) -> Iterator[Stay]:
         tracks, count = self.tracks, self.sources["count"]
-        ats, areas = pairs(tracks["inside"][rows] & ~tracks["told"][rows])
+        ats, areas = pairs(tracks["inside"][rows] & ~tracks["reported"][rows])
         dwell_s = now_s[ats] - tracks["entered_s"][rows[ats], areas]
         due = (dwell_s >= after_s) & np.isnan(tracks["changed_s"][rows[ats], areas])  # and it is not on its way out
-        tracks["told"][rows[ats[due]], areas[due]] = True
+        tracks["reported"][rows[ats[due]], areas[due]] = True
         for at, area, long_s in zip(ats[due].tolist(), areas[due].tolist(), dwell_s[due].tolist(), strict=True):
             frame = int(given.frame[at])
             yield Stay(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,8 @@ from streamkit.analytics.shapes import Anchor, Units
 from streamkit.analytics.track_store import Columns
 from streamkit.core.data import Batch, Detections, Frame
 
-_HALF = 0.5  # an anchor stays in the middle of the outermost pixels, so that a zone up to the picture's side holds it
-_MARGIN = 0.01  # of the picture's height
+_HALF = 0.5  # anchors are clipped to the centres of the outermost pixels, so that a zone up to the edge contains them
+_MARGIN = 0.01  # of the frame's height
 
 
 class Labels:
@@ -144,6 +144,54 @@ def times(slot: np.ndarray, pts_s: np.ndarray, back: np.ndarray, slots: int) -> 
     return now_s
 
 
+def turns(frames: Sequence[Frame], slots: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return each frame's number among its source's frames, its slot, and its time in seconds, (f,) each."""
+    seen: dict[str, int] = {}
+    turn = np.empty(len(frames), np.int64)
+    for i, frame in enumerate(frames):
+        turn[i] = seen[frame.source] = seen.get(frame.source, -1) + 1
+    slot = np.array([slots[frame.source] for frame in frames], np.int64)
+    return turn, slot, np.array([frame.pts_s for frame in frames], np.float64)
+
+
+class BatchTables:
+    """All tables of a batch, one below the other: n objects.
+
+    Attributes:
+        tables: the tables, by name.
+        frame: (n,) int64, each object's frame in the batch.
+        xyxy: (n, 4) float64.
+        track: (n,) int64, -1 for none.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self.tables = {name: batch.table(name) for name in batch.tables}
+        self.frame = self.column(lambda one: one.batch_row).astype(np.int64)
+        self.xyxy = self.column(lambda one: one.xyxy).astype(np.float64).reshape(-1, 4)
+        self.track = self.column(
+            lambda one: np.full(len(one), -1, np.int64) if one.track_id is None else one.track_id
+        ).astype(np.int64)
+
+    def column(self, make: Callable[[Detections], Any]) -> np.ndarray:
+        """Return the values that `make` returns for each table, concatenated."""
+        return np.concatenate([make(one) for one in self.tables.values()]) if self.tables else np.zeros(0)
+
+    def extra(self, name: str, make: Callable[[Any], np.ndarray], unknown: Any) -> np.ndarray:
+        """Return a further column, with `unknown` for tables without it."""
+        return self.column(
+            lambda one: make(one.extra[name]) if name in one.extra else np.full(len(one), unknown, np.float64)
+        )
+
+    @property
+    def predicted(self) -> np.ndarray:
+        """(n,) bool: whether a tracker predicted the object."""
+        return np.asarray(self.extra("predicted", lambda values: np.asarray(values) == 1, False) == 1)
+
+    def label(self, labels: Labels) -> np.ndarray:
+        """Return (n,) int64, numbers of `labels`."""
+        return self.column(labels.of).astype(np.int64)
+
+
 def rounds(
     batch: Batch, slots: Mapping[str, int], view: PositionOptions, labels: Labels, clocks: Clocks
 ) -> Iterator[SourceStep]:
@@ -158,12 +206,7 @@ def rounds(
         clocks: the sources' times, which this call updates.
     """
     frames = batch.frames
-    seen: dict[str, int] = {}
-    turn = np.empty(len(frames), np.int64)  # a frame's number among its source's own in this batch
-    for i, frame in enumerate(frames):
-        turn[i] = seen[frame.source] = seen.get(frame.source, -1) + 1
-    slot = np.array([slots[frame.source] for frame in frames], np.int64)
-    pts_s = np.array([frame.pts_s for frame in frames], np.float64)
+    turn, slot, pts_s = turns(frames, slots)
     size = np.array([(frame.width, frame.height) for frame in frames], np.float64).reshape(-1, 2)
     share = view.units == "share"
     height = np.ones(len(frames)) if share else size[:, 1]
@@ -186,19 +229,11 @@ def rounds(
 
 def _objects(batch: Batch, view: PositionOptions, labels: Labels) -> tuple[np.ndarray, ...]:
     """Return frame, track, class, box and row of the objects that count, by frame and in table order."""
-    tables = [batch.table(name) for name in batch.tables]
-    if not tables:
-        none = np.zeros(0, np.int64)
-        return none, none, none, np.zeros((0, 4)), none
-    owner = np.concatenate([t.batch_row for t in tables]).astype(np.int64)
-    untracked = [np.full(len(t), -1, np.int64) if t.track_id is None else t.track_id for t in tables]
-    track = np.concatenate(untracked)
-    label = np.concatenate([labels.of(t) for t in tables])
-    xyxy = np.concatenate([t.xyxy for t in tables]).astype(np.float64)
+    tables = BatchTables(batch)
+    owner, track, label, xyxy = tables.frame, tables.track, tables.label(labels), tables.xyxy
     counts = (track >= 0) & (label >= 0) & ~np.isnan(xyxy.sum(axis=1))
-    if not view.predicted and any("predicted" in t.extra for t in tables):
-        guessed = [np.asarray(t.extra.get("predicted", np.zeros(len(t), bool))) == 1 for t in tables]
-        counts &= ~np.concatenate(guessed)
+    if not view.predicted:
+        counts &= ~tables.predicted
     rows = np.flatnonzero(counts)
     by_frame = owner[rows]
     if len(rows) > 1 and (by_frame[1:] < by_frame[:-1]).any():

@@ -14,7 +14,7 @@ Shape = tuple[Point, ...]
 Units = Literal["pixels", "share"]
 Anchor = Literal["foot", "center", "top", "left", "right"]
 
-_BEYOND = 1.0  # how far a shape in shares may reach over the picture's sides
+_BEYOND = 1.0  # how far a shape in shares may extend beyond the frame
 
 
 def check_line(points: Sequence[Point]) -> Shape:
@@ -22,10 +22,11 @@ def check_line(points: Sequence[Point]) -> Shape:
     line = _finite(points)
     if len(line) < 2:
         raise ValueError("must have two points or more")
-    for i, (a, b) in enumerate(itertools.pairwise(line)):
+    parts = list(itertools.pairwise(line))
+    for i, (a, b) in enumerate(parts, 1):
         if a == b:
-            raise ValueError(f"must not have a part of no length: points {i + 1} and {i + 2} are the same")
-    _not_crossing(list(itertools.pairwise(line)), "part", closed=False)
+            raise ValueError(f"must not have a part of no length: points {i} and {i + 1} are the same")
+    _not_crossing(parts, "part", closed=False)
     return line
 
 
@@ -36,12 +37,10 @@ def check_polygon(points: Sequence[Point]) -> Shape:
         corners = corners[:-1]
     if len(corners) < 3:
         raise ValueError("must have three corners or more")
-    edges = list(zip(corners, (*corners[1:], corners[0]), strict=True))
-    for i, (a, b) in enumerate(edges):
+    edges = _edges(corners)
+    for i, (a, b) in enumerate(edges, 1):
         if a == b:
-            raise ValueError(
-                f"must not have an edge of no length: corners {i + 1} and {(i + 1) % len(edges) + 1} are the same"
-            )
+            raise ValueError(f"must not have an edge of no length: corners {i} and {i % len(edges) + 1} are the same")
     if all(_turn(corners[0], corners[1], c) == 0 for c in corners[2:]):
         raise ValueError("must have a size: all its corners lie on one line")
     _not_crossing(edges, "edge", closed=True)
@@ -56,11 +55,11 @@ def check_units(units: Units, shapes: Iterable[Shape]) -> None:
     numbers = [number for shape in shapes for point in shape for number in point]
     if units == "share" and any(not -_BEYOND <= number <= 1 + _BEYOND for number in numbers):
         raise ValueError(
-            "with units: share coordinates are shares of the picture's width and height, 0 to 1 (-1 to 2 for what "
-            f"reaches beyond it), got {max(numbers, key=abs):g}; leave units out for pixels"
+            "with units: share coordinates are shares of the frame's width and height, 0 to 1 (-1 to 2 for shapes "
+            f"that extend beyond it), got {max(numbers, key=abs):g}; leave units out for pixels"
         )
     if units == "pixels" and all(0 <= number <= 1 for number in numbers):
-        raise ValueError("all coordinates lie within one pixel: write units: share if they are shares of the picture")
+        raise ValueError("all coordinates lie within one pixel: write units: share if they are shares of the frame")
 
 
 def check_length(name: str, value: float | None, units: Units) -> None:
@@ -68,10 +67,8 @@ def check_length(name: str, value: float | None, units: Units) -> None:
     if value is not None and not value >= 0:
         raise ValueError(f"{name} must be 0 or more, got {value:g}")
     if value is not None and units == "share" and value > 1:
-        raise ValueError(
-            f"with units: share {name} is a share of the picture's height, 0 to 1, got {value:g}; leave units out for "
-            "pixels"
-        )
+        text = f"with units: share {name} is a share of the frame's height, 0 to 1, got {value:g}"
+        raise ValueError(f"{text}; leave units out for pixels")
 
 
 def outside(shape: Shape, width: float, height: float, *, closed: bool = True) -> bool:
@@ -79,20 +76,21 @@ def outside(shape: Shape, width: float, height: float, *, closed: bool = True) -
     corners = ((0.0, 0.0), (width, 0.0), (width, height), (0.0, height))
     if any(0 <= x <= width and 0 <= y <= height for x, y in shape):
         return False
-    parts = list(zip(shape, (*shape[1:], shape[0]), strict=True)) if closed else list(itertools.pairwise(shape))
-    sides = list(zip(corners, (*corners[1:], corners[0]), strict=True))
-    if any(_meet(*part, *side) for part in parts for side in sides):
+    parts = _edges(shape) if closed else list(itertools.pairwise(shape))
+    if any(_meet(*part, *side) for part in parts for side in _edges(corners)):
         return False
     return not closed or not _around(shape, (width / 2, height / 2))
 
 
+def _edges(shape: Shape) -> list[tuple[Point, Point]]:
+    """The edges of a closed shape."""
+    return list(zip(shape, (*shape[1:], shape[0]), strict=True))
+
+
 def _around(shape: Shape, p: Point) -> bool:
     """Whether a point lies in a polygon none of whose edges passes through it, by the even-odd rule."""
-    around = False
-    for a, b in zip(shape, (*shape[1:], shape[0]), strict=True):
-        if (a[1] > p[1]) != (b[1] > p[1]) and (_turn(a, b, p) > 0) == (b[1] > a[1]):
-            around = not around
-    return around
+    crossed = [(a[1] > p[1]) != (b[1] > p[1]) and (_turn(a, b, p) > 0) == (b[1] > a[1]) for a, b in _edges(shape)]
+    return sum(crossed) % 2 == 1
 
 
 def by_name(shapes: Shape | Mapping[str, Shape]) -> dict[str, Shape]:
@@ -112,17 +110,15 @@ def _turn(a: Point, b: Point, c: Point) -> float:
 
 
 def _not_crossing(edges: list[tuple[Point, Point]], word: str, *, closed: bool) -> None:
-    for i, (a, b) in enumerate(edges):
-        for j in range(i + 1, len(edges)):
-            c, d = edges[j]
-            if j == i + 1:
-                wrong = _back(a, b, d)
-            elif closed and i == 0 and j == len(edges) - 1:
-                wrong = _back(c, d, b)
-            else:
-                wrong = _meet(a, b, c, d)
-            if wrong:
-                raise ValueError(f"must not cross or touch itself: {word} {i + 1} and {word} {j + 1} meet")
+    for (i, (a, b)), (j, (c, d)) in itertools.combinations(enumerate(edges, 1), 2):
+        if j == i + 1:
+            wrong = _back(a, b, d)
+        elif closed and i == 1 and j == len(edges):
+            wrong = _back(c, d, b)
+        else:
+            wrong = _meet(a, b, c, d)
+        if wrong:
+            raise ValueError(f"must not cross or touch itself: {word} {i} and {word} {j} meet")
 
 
 def _back(a: Point, b: Point, c: Point) -> bool:
@@ -162,7 +158,7 @@ class Checked:
             return one
         mapping = core_schema.dict_schema(core_schema.str_schema(), one)
         many = core_schema.no_info_after_validator_function(_check_names, mapping)
-        # The branch's name is in the place of a problem; Node.follow passes over what begins with `<`.
+        # A problem's path contains the branch's name; YamlNode.follow skips steps that begin with `<`.
         return core_schema.tagged_union_schema({"<one>": one, "<named>": many}, discriminator=_branch)
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
@@ -185,9 +181,6 @@ def _branch(value: Any) -> str:
 
 Polyline = Annotated[Shape, Checked(check_line)]
 """A line of two points or more, [[x, y], ...]."""
-
-Polygon = Annotated[Shape, Checked(check_polygon)]
-"""An area, by its corners in order, [[x, y], ...]."""
 
 Polylines = Annotated[Shape | dict[str, Shape], Checked(check_line, named=True)]
 """A line, or several as {name: [[x, y], ...]}."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-_BITS = 48  # of a key: the track's number; the source's slot stands above
+_BITS = 48  # low bits of a key, which hold the track id; the source's slot is in the high bits
 _MASK = (1 << _BITS) - 1
 
 
@@ -58,12 +58,11 @@ class Slots:
 
 
 class TrackStore(Columns):
-    """A row for each track that is remembered. Always there: `slot`, `track`, `alive`, and `seen_s`, when last."""
+    """A row for each remembered track; `slot`, `track`, `alive` and `seen_s` are columns of every store."""
 
     def __init__(self, **first: Any) -> None:
-        super().__init__(
-            0, slot=np.int64(-1), track=np.int64(-1), alive=np.bool_(False), seen_s=np.float64(0), **first
-        )  # fmt: skip
+        fixed = {"slot": np.int64(-1), "track": np.int64(-1), "alive": np.bool_(False), "seen_s": np.float64(0)}
+        super().__init__(0, **fixed, **first)
         self._keys = np.empty(0, np.int64)  # sorted
         self._places = np.empty(0, np.int64)  # the row of each key
         self._slots = Slots()
@@ -107,7 +106,7 @@ class TrackStore(Columns):
             now_s: (slots,) float64, each source's time; NaN for sources to skip.
             max_gap_s: in seconds.
         """
-        rows = self._places  # in this order: which row a track has depends on what there was before
+        rows = self._places  # sorted by key; row numbers depend on the order in which tracks came
         gone: np.ndarray = rows[now_s[self["slot"][rows]] - self["seen_s"][rows] > max_gap_s]
         return gone
 

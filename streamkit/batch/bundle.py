@@ -10,7 +10,7 @@ from typing import Any
 
 from streamkit.batch.job import BatchSettings
 from streamkit.batch.pipeline import config_for
-from streamkit.config.override import replace_value
+from streamkit.config.pipeline_config import replace_value
 from streamkit.core.yaml_tree import load_file
 
 

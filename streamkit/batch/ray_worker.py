@@ -17,8 +17,7 @@ from streamkit.batch.job import BatchSettings
 from streamkit.batch.ray_cluster import how_it_ended
 from streamkit.batch.worker_pool import work
 from streamkit.core.errors import ConfigError
-from streamkit.runtime.multiprocess.children import ParentConnection
-from streamkit.runtime.multiprocess.mailbox import Mailbox, live
+from streamkit.runtime.multiprocess.children import Mailbox, ParentConnection, live
 
 _SEEN_WITHIN_S = 10.0
 """A shared file system may take so long to show a new file to other machines."""

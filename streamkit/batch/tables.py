@@ -216,7 +216,7 @@ def _both(one: ObjectColumn | None, other: ObjectColumn) -> ObjectColumn:
 
 
 def _is_ours(node: Node) -> bool:
-    return node.type.__module__.startswith("streamkit.")
+    return node.type.spec.built_in
 
 
 def others_of(extra: Mapping[str, Any], known: Sequence[str], rows: int) -> np.ndarray:

@@ -7,9 +7,8 @@ from typing import Protocol
 
 from streamkit.batch.job import BatchJob, BatchSettings, Outcome
 from streamkit.batch.worker import BatchWorker, Doing
-from streamkit.runtime.execution.future import start
+from streamkit.runtime.execution.future import PeriodicTimer, start
 from streamkit.runtime.multiprocess.children import ParentConnection, end_at_once
-from streamkit.runtime.observe.periodic_timer import PeriodicTimer
 
 TELL_EVERY_S = 1.0
 """How often a worker tells what it is at."""

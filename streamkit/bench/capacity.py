@@ -240,7 +240,7 @@ def capacity(
         StreamkitError: the pipeline does not run with one stream.
     """
     from streamkit.bench.copies import due_a_second, multiply
-    from streamkit.config.checks.networks import check_networks
+    from streamkit.config.checks.stages import check_networks
     from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read
     from streamkit.io.outputs import report_file

@@ -141,7 +141,7 @@ class GpuBenchmark:
 
     def _check(self) -> None:
         """Report problems of the pipeline, such as a misspelt option in `set_`, before anything runs."""
-        from streamkit.config.checks.networks import check_networks
+        from streamkit.config.checks.stages import check_networks
         from streamkit.config.graph import build
         from streamkit.config.pipeline_config import read
 

@@ -93,7 +93,7 @@ def decode_alone(clip: str, device: Device, sources: int, seconds: float) -> flo
         share_cores(device)
         with closing(VideoReader(clip, device, pool, Counters(), _to_stderr, threads=threads)) as reader:
             while not stopped():
-                for _ in reader.pictures():
+                for _ in reader.frames():
                     counts[number] += 1
                     if stopped():
                         return
@@ -155,7 +155,7 @@ def pictures(clip: str, device: Device, count: int) -> list[Frame]:
     frames: list[Frame] = []
     with closing(VideoReader(clip, device, shared_pool(device), Counters(), _to_stderr)) as reader:
         while len(frames) < count:
-            for index, picture in reader.pictures():
+            for index, picture in reader.frames():
                 frames.append(Frame("clip", index, picture.pts_s, picture.width, picture.height, picture.surface))
                 if len(frames) == count:
                     break

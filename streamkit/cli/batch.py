@@ -164,7 +164,7 @@ def _checked(settings: Any, device: str | None, display: Any) -> Any:
     """The pipeline's graph, after all checks that are possible before anything is written."""
     from streamkit.batch.dataset_sinks import replaced
     from streamkit.batch.pipeline import check_look, config_for
-    from streamkit.config.checks.networks import check_networks
+    from streamkit.config.checks.stages import check_networks
 
     check_look(settings.look)
     graph = config_for(settings, device)

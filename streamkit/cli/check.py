@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from streamkit.config.checks.networks import check_networks
-from streamkit.config.checks.packages import check_packages
+from streamkit.config.checks.stages import check_networks, check_packages
 from streamkit.config.graph import build
 from streamkit.config.plan import Config, Graph
 from streamkit.core.errors import ConfigError, Problem

@@ -38,7 +38,7 @@ class Display:
     @contextlib.contextmanager
     def watching(self, running: Any) -> Iterator[None]:
         """Show the progress of `running` while it runs."""
-        from streamkit.runtime.observe.periodic_timer import PeriodicTimer
+        from streamkit.runtime.execution.future import PeriodicTimer
 
         if not self.console.is_terminal:
             with PeriodicTimer(_EVERY_S, lambda: self.say(_line(running))):

@@ -29,12 +29,12 @@ def run(
 ) -> int:  # fmt: skip
     """Run a pipeline."""
     from streamkit.cli.progress import Display
-    from streamkit.config.checks.networks import check_networks
+    from streamkit.config.checks.stages import check_networks
     from streamkit.config.graph import build
     from streamkit.io.outputs import discard_all, report_file, written
-    from streamkit.runtime.control.reload import watching
     from streamkit.runtime.multiprocess.fleet import prepare
     from streamkit.runtime.observe.trace import Trace
+    from streamkit.runtime.reload import watching
 
     display = Display()
 

@@ -42,7 +42,7 @@ def serve(
 ) -> int:  # fmt: skip
     """Run a pipeline with an HTTP API, metrics and a web page."""
     from streamkit.cli.progress import Display
-    from streamkit.config.checks.networks import check_networks
+    from streamkit.config.checks.stages import check_networks
     from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read
     from streamkit.io.outputs import discard_all

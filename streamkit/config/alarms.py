@@ -6,9 +6,9 @@ Values only; `runtime/observe/alarms.py` evaluates the rules.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from streamkit.core.errors import SourceError
 from streamkit.core.units import Seconds
@@ -41,75 +41,73 @@ class AlarmVariable(NamedTuple):
     values: tuple[str, ...] | None = None
 
 
+_OF_SOURCE = {
+    "down_s": "seconds for which it has not been running although it should: lost, unreachable or failed",
+    "quiet_s": "seconds since its last frame; 0 while it is paused and after it has ended",
+    "state": f"its state: {', '.join(STATES)}",
+    "cause": 'the cause of the state in one word, such as auth or timeout; "" if there is none',
+    "fps_in": "frames per second from the source, over 5 seconds; unknown while it is paused",
+    "fps_out": "frames per second of the source at the end of the graph, over 5 seconds",
+    "drop_rate": "share of its frames that were dropped, 0 to 1, over 10 seconds",
+    "fail_rate": "share of its frames that failed in a stage, 0 to 1, over 10 seconds",
+    "latency_p50_s": "median of the seconds from a frame's arrival to the end of the graph, over 10 to 20 s",
+    "latency_p95_s": "95th percentile of the same times",
+    "reconnects_1h": "reconnects in the last hour",
+}
+_OF_PIPELINE = {
+    "total_fps": "frames per second of all sources at the end of the graph",
+    "sources": "number of sources that have not ended",
+    "sources_down": "number of sources whose down_s is more than 0",
+    "disk_free_gb": "GB free on the fullest disk of outputs, spools and state",
+    "disk_used_share": "used share of that disk, 0 to 1",
+    "spool_share": "used share of the fullest spool of an emitter, 0 to 1",
+    "spool_records": "records in the spool with the most records",
+    "undelivered_s": "seconds for which records have waited while their emitter delivered none",
+    "stage_call_s": "seconds for which the longest current call of a stage has lasted; a long time means that it hangs",
+    "memory_gb": "GB of memory of its processes; Linux only",
+    "gpu_memory_share": "used share of the GPU's memory, by all programs, 0 to 1; on a GPU only",
+    "uptime_s": "seconds since the pipeline began",
+}
+_JOINED: dict[str, Literal["sum", "least"]] = {
+    "total_fps": "sum", "sources": "sum", "sources_down": "sum", "memory_gb": "sum", "disk_free_gb": "least",
+}  # fmt: skip
+_VALUES = {"state": STATES, "cause": ("", *SourceError.CAUSES)}
+
+_SCOPES: tuple[tuple[Literal["source", "pipeline"], dict[str, str]], ...] = (
+    ("source", _OF_SOURCE),
+    ("pipeline", _OF_PIPELINE),
+)
 FACTS: dict[str, AlarmVariable] = {
-    "down_s": AlarmVariable(
-        "source", "seconds for which it has not been running though it is to: lost, not reached, failed"
-    ),
-    "quiet_s": AlarmVariable(
-        "source", "seconds since its last frame came; 0 while it is paused, and when it has ended"
-    ),
-    "state": AlarmVariable("source", f"what it is doing: {', '.join(STATES)}", values=STATES),
-    "cause": AlarmVariable(
-        "source", 'why, in a word, such as auth or timeout; "" where there is none', values=("", *SourceError.CAUSES)
-    ),
-    "fps_in": AlarmVariable("source", "frames a second that it gives, over 5 seconds; not known while it is paused"),
-    "fps_out": AlarmVariable("source", "frames a second of it that come to the end of the graph, over 5 seconds"),
-    "drop_rate": AlarmVariable("source", "share of its frames that were dropped, 0 to 1, over 10 seconds"),
-    "fail_rate": AlarmVariable("source", "share of its frames that failed in a stage, 0 to 1, over 10 seconds"),
-    "latency_p50_s": AlarmVariable(
-        "source", "seconds from a frame's arrival to the end of the graph, the median of 10 to 20 s"
-    ),
-    "latency_p95_s": AlarmVariable("source", "the same: 95 % of its frames take less"),
-    "reconnects_1h": AlarmVariable("source", "how often it was lost and came back, over the last hour"),
-    "total_fps": AlarmVariable("pipeline", "frames a second of all sources that come to the end of the graph", "sum"),
-    "sources": AlarmVariable("pipeline", "number of sources that have not ended", "sum"),
-    "sources_down": AlarmVariable("pipeline", "number of sources whose down_s is more than 0", "sum"),
-    "disk_free_gb": AlarmVariable(
-        "pipeline", "GB free on the fullest disk that outputs, spools and state are on", "least"
-    ),
-    "disk_used_share": AlarmVariable("pipeline", "share of that disk that is used, 0 to 1"),
-    "spool_share": AlarmVariable("pipeline", "how full the fullest spool of an emitter is, 0 to 1"),
-    "spool_records": AlarmVariable("pipeline", "records that wait in the spool in which most do"),
-    "undelivered_s": AlarmVariable(
-        "pipeline", "seconds for which records have waited and their emitter has delivered none"
-    ),
-    "stage_call_s": AlarmVariable(
-        "pipeline", "seconds for which a stage has been in one call, of the longest; seconds hang"
-    ),
-    "memory_gb": AlarmVariable("pipeline", "GB of memory that its processes have; Linux only", "sum"),
-    "gpu_memory_share": AlarmVariable(
-        "pipeline", "share of the GPU's memory that is used, by anybody, 0 to 1; on a GPU only"
-    ),
-    "uptime_s": AlarmVariable("pipeline", "seconds since the pipeline began"),
+    name: AlarmVariable(of, text, _JOINED.get(name, "most"), _VALUES.get(name))
+    for of, texts in _SCOPES
+    for name, text in texts.items()
 }
 """What rules may name. An unknown value, such as `latency_p95_s` without frames, never satisfies a rule."""
 
 
 @dataclass
 class Alarm:
-    """Raise an alarm when a rule about the pipeline itself holds. An entry of `alarms`, with a name of your own.
+    """Raise an alarm when a rule about the pipeline itself is true. An entry of `alarms`, with a name that you choose.
 
     Rules are evaluated once a second, also while no frame flows; a rule that names a fact of sources is evaluated for
     each source. The events `raised` and `cleared` of the stage `alarms` go to the emitters; their data has `alarm`,
     `text`, and the values of the facts.
-
-    Options:
-        when: the rule, such as "down_s > 30", or "drop_rate > 0.1 for 1min".
-        to: ids of emitters; if not set, all that send events.
-        text: the alarm's message, a template of {source}, {alarm} and facts; if not set, made from the rule.
-        clear: how long the rule must be false before the alarm is cleared.
-        cooldown: how long after that the alarm is not raised again.
-        schedule: when the alarm is active, such as {days: mon-fri, hours: "8:00-18:00", zone: Europe/Berlin}.
     """
 
     name: ClassVar[str] = "alarm"
 
-    when: str
-    to: str | list[str] | None = None
-    text: str | None = None
-    clear: Seconds = 10.0
-    cooldown: Seconds = 0.0
-    schedule: Schedule | None = None
+    when: Annotated[str, 'the rule, such as "down_s > 30", or "drop_rate > 0.1 for 1min"']
+    to: Annotated[str | list[str] | None, "ids of emitters; if not set, all that send events"] = None
+    text: Annotated[
+        str | None,
+        "the alarm's message, a template of {source}, {alarm} and facts; if not set, made from the rule",
+    ] = None
+    clear: Annotated[Seconds, "how long the rule must be false before the alarm is cleared"] = 10.0
+    cooldown: Annotated[Seconds, "how long after that the alarm is not raised again"] = 0.0
+    schedule: Annotated[
+        Schedule | None,
+        'when the alarm is active, such as {days: mon-fri, hours: "8:00-18:00", zone: Europe/Berlin}',
+    ] = None
 
     def __post_init__(self) -> None:
         if self.text is not None:
@@ -150,11 +148,8 @@ class AlarmConfig:
 
 def vocabulary() -> Vocabulary:
     """Names that the rules of alarms may use."""
-    fields: Mapping[str, RuleField | str] = {
-        name: RuleField(NUMBER if about.values is None else TEXT, about.values, about.help)
-        for name, about in FACTS.items()
-    }
-    return Vocabulary(fields, STAGE)
+    kinds = {name: NUMBER if about.values is None else TEXT for name, about in FACTS.items()}
+    return Vocabulary({name: RuleField(kinds[name], one.values, one.help) for name, one in FACTS.items()}, STAGE)
 
 
 def wanted(configs: Iterable[AlarmConfig]) -> set[str]:
@@ -171,11 +166,8 @@ def takes_alarms(when: str | list[str] | None) -> bool:
 def explained() -> str:
     """Describe the facts that rules may name, for `run.py explain alarms`."""
     lines = []
-    for of, title in (("source", "facts of each source"), ("pipeline", "facts of the pipeline")):
+    for title, texts in (("facts of each source", _OF_SOURCE), ("facts of the pipeline", _OF_PIPELINE)):
         lines += ["", title]
-        for name, about in FACTS.items():
-            if about.of == of:
-                lines += textwrap.wrap(
-                    f"{name:<16} {about.help}", _WIDTH, initial_indent="  ", subsequent_indent=" " * 19
-                )
+        for name, text in texts.items():
+            lines += textwrap.wrap(f"{name:<16} {text}", _WIDTH, initial_indent="  ", subsequent_indent=" " * 19)
     return "\n".join(lines)

@@ -29,23 +29,23 @@ _WIDTH = 100
 _ORDER = ("source", "composite", "batch", "stream", "frame", "sink")
 _KINDS = {
     "source": "makes frames, in order; stands under sources",
-    "composite": "stands for several stages in a chain",
-    "batch": "works on whole batches, on the pipeline's device, and keeps nothing between them",
+    "composite": "expands to a chain of several stages",
+    "batch": "works on whole batches, on the pipeline's device, and keeps no state between batches",
     "stream": "sees every source's frames in order, all sources of a batch in one call, on the host",
     "frame": "sees one source's frames in order, on the host",
-    "sink": "writes frames out and passes them on",
+    "sink": "writes frames to an output and passes them on",
 }
 _UNITS = {
     "seconds": "duration, such as 10s", "bytes": "size, such as 100MB", "count": "whole number from 1",
     "times": "duration or list of them", "frame numbers": "frame number or list of them",
 }  # fmt: skip
 _ALSO = (
-    "Every stage also takes `stage` (its type, where its id is another word), `from` (the ids it reads from; without "
-    "it the stage above) and `run` (queue, on_error: skip | stop, instances)."
+    "Every stage also takes `stage` (its type, if its id is another word), `from` (the ids it reads from; by default "
+    "the previous stage) and `run` (queue, on_error: skip | stop, instances)."
 )
 _ALSO_SOURCE = (
-    "Every source also takes `stage` (its type, where its address does not tell), and `fault`, which lets it go wrong "
-    "on purpose; `explain fault` shows how."
+    "Every source also takes `stage` (its type, if its address does not determine it), and `fault`, which injects "
+    "faults for tests; `explain fault` shows how."
 )
 _BASES: dict[Any, str] = {
     float: "number", int: "whole number", str: "text", bool: "true | false", Path: "path", Any: "anything",
@@ -60,23 +60,23 @@ def kind_of(kind: type[Stage]) -> str:
 
 def stage_list(registry: Registry) -> str:
     """All stages, one a line: name, kind, what it reads and writes, summary; sorted by kind, then by name."""
+    kinds = _sorted(registry)
     rows = [
-        (
-            kind.name,
-            kind_of(kind),
-            f"{', '.join(kind.spec.reads) or '-'} > {', '.join(kind.spec.writes) or '-'}",
-            summary(kind),
-        )
-        for kind in _sorted(registry)
+        (kind.name, kind_of(kind), " > ".join(", ".join(words) or "-" for words in (kind.spec.reads, kind.spec.writes)))
+        for kind in kinds
     ]
-    widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
-    return "\n".join("  ".join([*map(str.ljust, row, widths), row[3]]) for row in rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)) for row in rows]
+    return "\n".join(f"{line}  {summary(kind)}" for line, kind in zip(lines, kinds, strict=True))
 
 
 def stage_table(registry: Registry) -> str:
     """The stages of `stage_list` as a Markdown table."""
-    head = ["| stage | kind | reads | writes | what it does |", "| --- | --- | --- | --- | --- |"]
-    return "\n".join([*head, *map(_row, _sorted(registry))])
+    lines = ["| stage | kind | reads | writes | what it does |", "| --- | --- | --- | --- | --- |"]
+    for kind in _sorted(registry):
+        cells = [f"`{kind.name}`", kind_of(kind), *map(", ".join, _words(kind).values()), summary(kind)]
+        lines.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |")
+    return "\n".join(lines)
 
 
 def explain(registry: Registry, name: str) -> str:
@@ -85,18 +85,15 @@ def explain(registry: Registry, name: str) -> str:
     Raises:
         ConfigError: there is no such stage.
     """
-    if name == Fault.name and registry.get(name) is None:
-        return "\n".join([*_head(Fault), *_option_lines(Fault)])
-    if name in (Alarm.name, STAGE) and registry.get(name) is None:
-        return "\n".join([*_head(Alarm), *_option_lines(Alarm)]) + "\n" + explained()
+    other = {Fault.name: Fault, Alarm.name: Alarm, STAGE: Alarm}.get(name)
+    if other is not None and registry.get(name) is None:
+        facts = [explained()] if other is Alarm else []
+        return "\n".join([*_head(other), *_option_lines(other), *facts])
     kind = _find(registry, name)
     where = kind_of(kind)
-    lines = _head(kind)
-    lines.append(f"kind    {where}: {_KINDS[where]}")
-    words = {"reads": kind.spec.reads, "writes": kind.spec.writes}
-    lines.extend(f"{word:<7} {', '.join(found)}" for word, found in words.items() if found)
-    lines += _option_lines(kind)
-    lines += ["", *textwrap.wrap(_ALSO_SOURCE if issubclass(kind, Source) else _ALSO, _WIDTH)]
+    lines = [*_head(kind), f"kind    {where}: {_KINDS[where]}"]
+    lines += [f"{word:<7} {', '.join(found)}" for word, found in _words(kind).items() if found]
+    lines += [*_option_lines(kind), "", *textwrap.wrap(_also(kind), _WIDTH)]
     return "\n".join(lines)
 
 
@@ -111,8 +108,8 @@ def stage_page(registry: Registry, name: str) -> str:
     lines = [f"# `{name}`"]
     lines += [line for part in _text(kind) for line in ("", _cell(part))]
     lines += ["", f"Kind: {where}, {_KINDS[where]}."]
-    for word, found in {"Reads": kind.spec.reads, "Writes": kind.spec.writes}.items():
-        lines += ["", f"{word}: {', '.join(f'`{one}`' for one in found)}."] if found else []
+    for word, found in _words(kind).items():
+        lines += ["", f"{word.capitalize()}: {', '.join(f'`{one}`' for one in found)}."] if found else []
     lines += ["", "## Options", ""]
     if options(kind):
         lines += ["| option | type | default | meaning |", "| --- | --- | --- | --- |"]
@@ -120,12 +117,19 @@ def stage_page(registry: Registry, name: str) -> str:
         default = "required" if option.required else "" if option.default is None else f"`{_yaml(option.default)}`"
         cells = (f"`{option.name}`", type_text(option.type), default, option.help)
         lines.append(f"| {' | '.join(map(_cell, cells))} |")
-    lines += ["", _cell(_ALSO_SOURCE if issubclass(kind, Source) else _ALSO)]
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", _cell(_also(kind)), ""])
+
+
+def _words(kind: type[Stage]) -> dict[str, tuple[str, ...]]:
+    return {"reads": kind.spec.reads, "writes": kind.spec.writes}
+
+
+def _also(kind: type[Stage]) -> str:
+    return _ALSO_SOURCE if issubclass(kind, Source) else _ALSO
 
 
 def _cell(text: str) -> str:
-    """Text for Markdown, also within a table; code spans stay as they are."""
+    """Text for Markdown, also within a table; code spans are not changed."""
     signs = {"|": "&#124;", "<": "&lt;", "*": "&#42;"}
     return re.sub(r"`[^`]*`|[|<*]", lambda found: signs.get(found[0], found[0]), text)
 
@@ -185,11 +189,6 @@ def _sorted(registry: Registry) -> list[type[Stage]]:
     return sorted(kinds, key=lambda kind: (_ORDER.index(kind_of(kind)), kind.name))
 
 
-def _row(kind: type[Stage]) -> str:
-    words = [f"`{kind.name}`", kind_of(kind), ", ".join(kind.spec.reads), ", ".join(kind.spec.writes), summary(kind)]
-    return f"| {' | '.join(word.replace('|', '&#124;') for word in words)} |"
-
-
 def _find(registry: Registry, name: str) -> type[Stage]:
     kind = registry.get(name)
     if kind is None:
@@ -209,8 +208,7 @@ def _yaml(value: Any) -> str:
     """A default as written in a YAML."""
     if value is None:
         return "not set"
-    if isinstance(value, Enum):
-        value = value.value
+    value = value.value if isinstance(value, Enum) else value
     if isinstance(value, float):
         return f"{value:g}"
     return value if isinstance(value, str) and value else json.dumps(value, default=_json)

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from streamkit.config.plan import DECODE, Config, Insert, RunOptions, SourceConfig, StageConfig
 from streamkit.config.validate import OptionValidator
@@ -15,10 +15,11 @@ from streamkit.core.stage import BatchStage, Composite, FrameStage, Source, Stag
 from streamkit.core.text import did_you_mean, nearest
 from streamkit.core.yaml_tree import YamlNode
 
-_MAIL = "; from wires stages, and the address that mails come from is mail_from"
+_Options = TypeVar("_Options")
+_MAIL = "; from names stages; the sender address of mails is mail_from"
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./ -]*")
 PART_CHARS, ID_CHARS = 100, 400
-"""The longest part of an id between slashes, and the longest id: files are named after them, with more behind."""
+"""The longest part of an id between slashes, and the longest id: they are parts of file names."""
 
 EXAMPLES = {
     "sources": "\n    sources:\n      street: samples/street.mp4\n      gate: rtsp://10.0.0.7/stream1",
@@ -75,12 +76,11 @@ class Entries:
         if part > PART_CHARS or len(id_) > ID_CHARS:
             bound = f"{PART_CHARS} characters" + (f" between slashes, and {ID_CHARS} in all" if "/" in id_ else "")
             got = part if part > PART_CHARS else len(id_)
-            self.problems.append(
-                parent.problem(f"a {what} id has at most {bound}, since files are named after it, got {got}", id_)
-            )
+            text = f"a {what} id has at most {bound}, since files are named after it, got {got}"
+            self.problems.append(parent.problem(text, id_))
 
     def _source(self, id_: str, item: YamlNode, parent: YamlNode) -> None:
-        from streamkit.media.find import missing, resolve
+        from streamkit.media.find import missing
 
         if item.value is None and (item.line, item.column) in self._unread:
             return  # its variable is not set, which is already reported
@@ -90,14 +90,23 @@ class Entries:
         options = dict(item.value) if isinstance(item.value, dict) else {"uri": item}
         named, fault_node = options.pop("stage", None), options.pop("fault", None)
         self._beside(options, id_)
-        fault = None if fault_node is None else self._fault(fault_node, id_)
-        if named is not None:
-            kind = self._kind(named, Source)
-            if kind is not None:
-                values = self.validate(kind, YamlNode(options, item.file, item.line, item.column, item.keys), id_)
-                if values is not None:
-                    self.config.sources.append(SourceConfig(id_, kind, values, item, fault))
-            return
+        fault = None if fault_node is None else self._beneath(Fault, fault_node, f"{id_}.fault", "{fail: 5s}")
+        found = self._addresses(id_, options, item) if named is None else [(id_, self._kind(named, Source), options)]
+        for one, kind, given in found:
+            values = None if kind is None else self.validate(kind, replace(item, value=given), id_)
+            if kind is None or values is None:
+                return
+            self.config.sources.append(SourceConfig(one, kind, values, item, fault))
+            uri = given.get("uri")
+            if named is None and uri is not None and (text := missing(uri.value)) is not None:
+                self.config.warnings.append(uri.problem(f"source {one}: {text}{_webcam(options['uri'].value)}"))
+
+    def _addresses(
+        self, id_: str, options: dict[str, YamlNode], item: YamlNode
+    ) -> Iterator[tuple[str, type[Stage] | None, dict[str, YamlNode]]]:
+        """The id, class and options of each source that an address stands for."""
+        from streamkit.media.find import resolve
+
         uri = options.get("uri")
         if uri is None or not isinstance(uri.value, str):
             meant = next((f"; write uri, not {key}" for key in options if did_you_mean(key, ["uri"])), "")
@@ -106,25 +115,11 @@ class Entries:
             return
         try:
             found = resolve(id_, uri.value)
-        except Exception as error:  # whatever is wrong with an address is a problem of this line
+        except Exception as error:  # any error of an address is a problem of this line
             self.problems.append(uri.problem(f"source {id_}: {error}"))
             return
-        for one, type_name, one_uri in found:
-            kind = self.config.registry.get(type_name)
-            assert kind is not None, type_name
-            mine = YamlNode(
-                {**options, "uri": YamlNode(one_uri, uri.file, uri.line, uri.column)},
-                item.file,
-                item.line,
-                item.column,
-                item.keys,
-            )
-            values = self.validate(kind, mine, id_)
-            if values is None:
-                return
-            self.config.sources.append(SourceConfig(one, kind, values, item, fault))
-            if (told := missing(one_uri)) is not None:
-                self.config.warnings.append(uri.problem(f"source {one}: {told}{_webcam(uri.value)}"))
+        for one, type_name, address in found:
+            yield one, self.config.registry.get(type_name), {**options, "uri": replace(uri, value=address)}
 
     def _beside(self, options: dict[str, YamlNode], id_: str) -> None:
         """Resolve a relative path against the YAML's folder if it exists there, else the working directory."""
@@ -139,13 +134,6 @@ class Entries:
                 text = f"source {id_}: {path} is taken, not {uri.value} in the working directory"
                 self.config.warnings.append(uri.problem(text))
             options["uri"] = replace(uri, value=path)
-
-    def _fault(self, node: YamlNode, id_: str) -> Fault | None:
-        if not isinstance(node.value, dict):
-            self.problems.append(node.problem(f"{id_}.fault must be a mapping, such as {{fail: 5s}}"))
-            return None
-        values = self.validate(Fault, node, f"{id_}.fault")
-        return None if values is None else Fault(**values)
 
     # ------------------------------------------------------------------------------------------------------- stages
 
@@ -185,10 +173,10 @@ class Entries:
         if insert is not None and not issubclass(kind, Composite):
             text = f"insert belongs to a composite such as detect, not to {kind.name}"
             self.problems.append(parent.problem(text, id_))
-        values = self.validate(kind, YamlNode(options, item.file, item.line, item.column, item.keys), id_)
-        runs = self._run_options(run, id_)
+        values = self.validate(kind, replace(item, value=options), id_)
+        runs = None if run is None else self._beneath(RunOptions, run, f"{id_}.run", "{on_error: stop}")
         inserts = list(self._inserts(insert, id_)) if insert is not None else []
-        return None if values is None else StageConfig(id_, kind, values, inputs, runs, inserts, item)
+        return None if values is None else StageConfig(id_, kind, values, inputs, runs or RunOptions(), inserts, item)
 
     def _belongs(self, id_: str, item: YamlNode, parent: YamlNode, above: str) -> str:
         """The fix where the value in a stage's place is an option of the stage above."""
@@ -204,7 +192,7 @@ class Entries:
         if kind is None:
             names = [n for n in self.config.registry.names() if issubclass(self.config.registry.get(n) or Stage, base)]
             if self.config.plugins_failed and nearest(str(node.value), names, likeness=0.8) is None:
-                return None  # it may be in the plugin that could not be loaded, which is a problem of its own
+                return None  # it may be in the plugin that could not be loaded, which is already reported
             way = did_you_mean(str(node.value), names) or "; run.py list shows what there is, plugins: adds to it"
             self.problems.append(node.problem(f"unknown stage {node.plain()!r}{way}"))
         elif not issubclass(kind, base):
@@ -229,28 +217,13 @@ class Entries:
         node = self.root.value.get("sources")
         return list(node.value) if node is not None and isinstance(node.value, dict) else []
 
-    def _run_options(self, node: YamlNode | None, id_: str) -> RunOptions:
-        options = RunOptions()
-        if node is None:
-            return options
-        wanted: dict[str, Any] = {"queue": int, "on_error": str, "instances": int}
-        for key, item in node.value.items() if isinstance(node.value, dict) else ():
-            fits = isinstance(item.value, wanted.get(key, object)) and not isinstance(item.value, bool)
-            if key not in wanted:
-                self.problems.append(
-                    node.problem(f"{id_}.run has no option {key!r}{did_you_mean(key, wanted, all_if_few=True)}", key)
-                )
-            elif key == "on_error" and item.value not in ("skip", "stop"):
-                self.problems.append(item.problem(f"{id_}.run.on_error must be skip or stop, got {item.plain()!r}"))
-            elif not fits or (wanted[key] is int and item.value < 1):
-                self.problems.append(
-                    item.problem(f"{id_}.run.{key} must be a whole number from 1, got {item.plain()!r}")
-                )
-            else:
-                setattr(options, key, item.value)
+    def _beneath(self, kind: type[_Options], node: YamlNode, id_: str, example: str) -> _Options | None:
+        """Read the mapping `run` or `fault` of an entry."""
         if not isinstance(node.value, dict):
-            self.problems.append(node.problem(f"{id_}.run must be a mapping, such as {{on_error: stop}}"))
-        return options
+            self.problems.append(node.problem(f"{id_} must be a mapping, such as {example}"))
+            return None
+        values = self.validate(kind, node, id_)
+        return None if values is None else kind(**values)
 
     def _inserts(self, node: YamlNode, id_: str) -> Iterator[Insert]:
         for item in node.value if isinstance(node.value, list) else [node]:
@@ -266,8 +239,7 @@ class Entries:
                 text = f"{kind.name} cannot stand between the parts of {id_}; batch, stream and frame stages can"
                 self.problems.append(named.problem(text))
                 continue
-            place = YamlNode(options, item.file, item.line, item.column, item.keys)
-            values = self.validate(kind, place, f"{id_}.{kind.name}")
+            values = self.validate(kind, replace(item, value=options), f"{id_}.{kind.name}")
             if values is not None:
                 yield Insert(str(after.plain()), kind, values, after)
 

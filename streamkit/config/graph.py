@@ -7,14 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from streamkit.config.checks.dataflow import check_words
-from streamkit.config.checks.events import check_events
 from streamkit.config.checks.hiding import check_hidden
 from streamkit.config.checks.objects import check_gaps, check_labels, check_of
-from streamkit.config.checks.outputs import check_outputs
 from streamkit.config.checks.parts import parts_before, parts_of
 from streamkit.config.checks.rules import check_rules
-from streamkit.config.plan import DECODE, Config, Graph, Insert, Node, SourceConfig, StageConfig
+from streamkit.config.checks.stages import check_events, check_outputs, check_words
+from streamkit.config.plan import DECODE, Config, Graph, Node, SourceConfig, StageConfig
 from streamkit.core.errors import ConfigError, Problem
 from streamkit.core.stage import Composite, Sink, ships
 from streamkit.core.text import did_you_mean
@@ -47,7 +45,7 @@ def build(config: Config) -> Graph:
 
 
 def with_nodes(graph: Graph, nodes: Iterable[Node]) -> Graph:
-    """The pipeline with these nodes in place of its own, each after its inputs; for added sinks and removed nodes."""
+    """The pipeline with these nodes instead, each after its inputs; for added sinks and removed nodes."""
     mine = {node.id: replace(node, inputs=list(node.inputs), readers=[]) for node in nodes}
     return _wired(graph.config, mine, {name: last for name, last in graph.aliases.items() if last in mine})
 
@@ -108,22 +106,14 @@ def _parts(stage: StageConfig, problems: list[Problem]) -> Iterator[tuple[str, A
         yield part.name, part.type, part.options
         for insert in [i for i in left if i.after == part.name]:
             left.remove(insert)
-            name = _free(insert.type.name, taken)
+            numbered = (f"{insert.type.name}_{number}" for number in itertools.count(2))
+            name = next(one for one in itertools.chain([insert.type.name], numbered) if one not in taken)
             taken.add(name)
             yield name, insert.type, insert.options
-    if parts:
-        problems.extend(_misplaced(insert, stage.id, names) for insert in left)
-
-
-def _free(name: str, taken: set[str]) -> str:
-    numbered = (f"{name}_{number}" for number in itertools.count(2))
-    return next(one for one in itertools.chain([name], numbered) if one not in taken)
-
-
-def _misplaced(insert: Insert, id_: str, names: list[str]) -> Problem:
-    return insert.node.problem(
-        f"{id_} has no part {insert.after!r}{did_you_mean(insert.after, names)}; its parts: {', '.join(names)}"
-    )
+    for insert in left if parts else ():
+        near = did_you_mean(insert.after, names)
+        text = f"{stage.id} has no part {insert.after!r}{near}; its parts: {', '.join(names)}"
+        problems.append(insert.node.problem(text))
 
 
 def _check_parts(config: Config, nodes: dict[str, Node], problems: list[Problem]) -> None:
@@ -134,7 +124,7 @@ def _check_parts(config: Config, nodes: dict[str, Node], problems: list[Problem]
         for name in node.inputs:
             if name not in known and "." in name and name.split(".")[0] in standing:
                 text = f"{node.id}.from: there is no stage {name!r}{did_you_mean(name, known)}"
-                problems.append(node.place.problem(text))
+                problems.append(node.problem(text))
 
 
 def _order(nodes: dict[str, Node], problems: list[Problem]) -> dict[str, Node]:
@@ -151,7 +141,7 @@ def _order(nodes: dict[str, Node], problems: list[Problem]) -> dict[str, Node]:
             if frozenset(cycle) not in reported:
                 reported.add(frozenset(cycle))
                 text = f"the stages read from each other in a circle: {' -> '.join(reversed(cycle))}"
-                problems.append(nodes[name].place.problem(text))
+                problems.append(nodes[name].problem(text))
             return
         path.append(name)
         for source in nodes[name].inputs:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,17 +9,17 @@ from typing import Any
 
 from streamkit.config.checks.alarms import read_alarms
 from streamkit.config.entries import EXAMPLES, Entries
-from streamkit.config.override import replace_value
-from streamkit.config.plan import Config, SourceConfig
+from streamkit.config.plan import Config, PipelineOptions, SourceConfig
 from streamkit.config.plugins import load_plugins
+from streamkit.config.validate import OptionValidator
 from streamkit.core.errors import ConfigError, Problem
 from streamkit.core.stage import Registry, default_registry
 from streamkit.core.text import did_you_mean
-from streamkit.core.units import seconds
+from streamkit.core.yaml_scalar import scalar
 from streamkit.core.yaml_tree import YamlNode, load, load_file, tree
 
 _TOP = ("device", "batch", "watchdog", "state", "plugins", "sources", "stages", "alarms", "tests")
-_BATCH = ("size", "max_wait", "max_latency")
+_OPTIONS = ("device", "batch", "watchdog", "state")
 
 
 def read(
@@ -33,7 +32,7 @@ def read(
         path: the file.
         set_: values that replace the file's, such as `stages.detect.min_score` to `0.5`.
         device: replaces the file's `device`.
-        registry: where stages are looked up; by default the built-in and the installed ones.
+        registry: where stages are looked up; by default the built-in and the installed stages.
         may_be_empty: accept `sources: {}`, for sources that are added at run time.
 
     Raises:
@@ -50,8 +49,7 @@ def plugin_names(path: Path) -> list[Path]:
     except ConfigError:
         return []
     node = root.value.get("plugins") if isinstance(root.value, dict) else None
-    items = [] if node is None else node.value if isinstance(node.value, list) else [node]
-    return [path.parent / item.value for item in items if isinstance(item.value, str) and item.value]
+    return [path.parent / item.value for item in _items(node) if isinstance(item.value, str) and item.value]
 
 
 def read_text(text: str, *, folder: Path = Path(), registry: Registry | None = None) -> Config:
@@ -106,13 +104,12 @@ def _read(
             if above in EXAMPLES and root.value[above].value is None:
                 way = f"; to put it under {above}, indent it further than {above}:"
             problems.append(root.problem(f"unknown key {key!r}{way}", key))
-    settings = _Settings(config, root)
-    settings.device(device)
-    settings.batch()
-    settings.watchdog()
-    settings.state()
-    settings.plugins()
+    if device:
+        names = [name.strip() for name in device.split(",")]
+        root.value["device"] = tree(names if len(names) > 1 else device, "--device")
     entries = Entries(config, root, _TOP)
+    _read_options(config, root, entries.validate)
+    _read_plugins(config, root.value.get("plugins"))
     if not may_be_empty or "sources" not in root.value or root.value["sources"].value:
         entries.sources()
     entries.stages()
@@ -124,76 +121,65 @@ def _read(
     return config
 
 
-class _Settings:
-    """Reads the keys beside `sources` and `stages` into a `Config`."""
-
-    def __init__(self, config: Config, root: YamlNode) -> None:
-        self.config, self.root, self.problems = config, root, config.problems
-
-    def device(self, override: str | None) -> None:
-        node = self.root.value.get("device")
-        value: Any = override or (node.plain() if node is not None else "auto")
-        if override and "," in override:
-            value = [name.strip() for name in override.split(",")]
-        many = value if isinstance(value, list) else [value]
-        told = None if many else "device names none; leave it out for auto"
-        for name in many:
-            if not isinstance(name, str) or not re.fullmatch(r"auto|cpu|cuda(:\d+)?", name):
-                told = f"device must be auto, cpu, cuda or cuda:N, got {name!r}"
-            elif name == "auto" and len(many) > 1:
-                told = "auto chooses one device; in a list name each, as in [cuda:0, cuda:1]"
-        if told:
-            self.problems.append(Problem("--device", 0, 0, told) if override or node is None else node.problem(told))
+def replace_value(root: YamlNode, name: str, text: str, problems: list[Problem]) -> None:
+    """Apply one `--set NAME=VALUE` to the tree; problems are added to `problems`."""
+    node, (*path, last) = root, name.split(".")
+    for depth, step in enumerate([*path, last]):
+        if depth == 2 and path[0] == "sources" and isinstance(node.value, str):
+            node.value = {"uri": YamlNode(node.value, node.file, node.line, node.column)}
+        if depth == len(path):
+            break
+        if depth > 1 and isinstance(node.value, dict) and node.value.get(step) is None:
+            node.value[step] = YamlNode({}, f"--set {name}", 0, 0)  # an option such as run, which is checked below
+            node.keys[step] = (0, 0)
+        if isinstance(node.value, dict) and step in node.value:
+            node = node.value[step]
+            if node.value is None:
+                node.value = {}
+        elif node is root and step == "batch" and isinstance(root.value, dict):
+            root.value[step] = node = YamlNode({}, f"--set {name}", 0, 0)
+        else:
+            known = node.value if isinstance(node.value, dict) else {}
+            problems.append(Problem("--set", 0, 0, f"{name}: there is no {step!r}{did_you_mean(step, known)}"))
             return
-        self.config.device = value
+    if not isinstance(node.value, dict):
+        where = ".".join(path) or "the file"
+        problems.append(Problem("--set", 0, 0, f"{name}: {where} is not a mapping, so {last} cannot be set in it"))
+        return
+    value = YamlNode(None, f"--set {name}", 0, 0)
+    if text[:1] in "[{":
+        value, more = load(text, f"--set {name}")
+        value.line = value.column = 0
+        problems.extend(more)
+    else:
+        value.value = scalar(text)
+    node.value[last], node.keys[last] = value, (0, 0)
 
-    def batch(self) -> None:
-        node = self.root.value.get("batch")
-        if node is None:
-            return
-        value = node.plain() if isinstance(node.value, dict) else {"size": node.plain()}
-        for key in value:
-            if key not in _BATCH:
-                text = f"batch has no option {key!r}{did_you_mean(key, _BATCH, True)}"
-                self.problems.append(node.problem(text, key))
-        size = value.get("size")
-        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= 1024):
-            self.problems.append(node.problem(f"batch.size must be a whole number from 1 to 1024, got {size!r}"))
-            size = None
-        self.config.batch.size = size
-        for key in ("max_wait", "max_latency"):
-            if key in value and (found := self._seconds(node.value[key], f"batch.{key}")) is not None:
-                setattr(self.config.batch, f"{key}_s", found)
 
-    def watchdog(self) -> None:
-        node = self.root.value.get("watchdog")
-        if node is not None and (found := self._seconds(node, "watchdog")) is not None:
-            self.config.watchdog_s = found
+def _read_options(config: Config, root: YamlNode, validate: OptionValidator) -> None:
+    """Read each of `PipelineOptions` that is valid into the configuration."""
+    for key, node in root.value.items():
+        if key not in _OPTIONS:
+            continue
+        if key == "batch" and not isinstance(node.value, dict):
+            node = replace(node, value={"size": node}, keys={"size": (node.line, node.column)})
+        for name, value in (validate(PipelineOptions, replace(root, value={key: node}), "") or {}).items():
+            setattr(config, "watchdog_s" if name == "watchdog" else name, value)
 
-    def state(self) -> None:
-        node = self.root.value.get("state")
-        if node is not None and isinstance(node.value, str) and node.value[-1:] not in ("", "/"):
-            self.config.state = Path(node.value)
-        elif node is not None:
-            self.problems.append(node.problem(f"state must name a file, such as state.db, got {node.plain()!r}"))
 
-    def _seconds(self, node: YamlNode, name: str) -> float | None:
+def _read_plugins(config: Config, node: YamlNode | None) -> None:
+    """Load the plugins that `plugins:` names."""
+    for item in _items(node):
+        if not isinstance(item.value, str) or not item.value:
+            config.problems.append(item.problem(f"plugins must name files or folders, got {item.plain()!r}"))
+            continue
         try:
-            return seconds(node.plain())
-        except ValueError as error:
-            self.problems.append(node.problem(f"{name} {error}"))
-            return None
+            config.warnings += map(item.problem, load_plugins(config.folder / item.value, config.registry))
+        except ConfigError as error:
+            config.problems.extend(item.problem(p.text) for p in error.problems)
+            config.plugins_failed = True
 
-    def plugins(self) -> None:
-        node = self.root.value.get("plugins")
-        items = [] if node is None else node.value if isinstance(node.value, list) else [node]
-        for item in items:
-            if not isinstance(item.value, str) or not item.value:
-                self.problems.append(item.problem(f"plugins must name files or folders, got {item.plain()!r}"))
-                continue
-            path = self.config.folder / item.value
-            try:
-                self.config.warnings += map(item.problem, load_plugins(path, self.config.registry))
-            except ConfigError as error:
-                self.problems.extend(item.problem(p.text) for p in error.problems)
-                self.config.plugins_failed = True
+
+def _items(node: YamlNode | None) -> list[YamlNode]:
+    """The items of an option that is a value or a list of them."""
+    return [] if node is None else node.value if isinstance(node.value, list) else [node]

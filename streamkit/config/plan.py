@@ -2,49 +2,106 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
 from streamkit.config.alarms import AlarmConfig
 from streamkit.core.errors import Problem
 from streamkit.core.fault_schedule import Fault
 from streamkit.core.stage import BatchStage, Registry, Sink, Stage, ships
+from streamkit.core.units import Count, Seconds, Unit
 from streamkit.core.yaml_tree import YamlNode
 
 DECODE = "decode"
 """The id of the decoded frames, which stages read from without any stage of that name."""
 
 
+_DEVICE = r"auto|cpu|cuda(:\d+)?"
+
+
+class _DeviceForm:
+    """Annotation of the option `device`: a device, or a list of devices."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
+        name = {"type": "string", "pattern": f"^({_DEVICE})$"}
+        return {"anyOf": [name, {"type": "array", "items": name, "minItems": 1}]}
+
+    @staticmethod
+    def read(value: Any) -> Any:
+        """Return the value; raise ValueError if it names no device, an unknown one, or `auto` among several."""
+        names = value if isinstance(value, list) else [value]
+        if not names:
+            raise ValueError("must name a device; leave it out for auto")
+        for name in names:
+            if not isinstance(name, str) or not re.fullmatch(_DEVICE, name):
+                raise ValueError("must be auto, cpu, cuda or cuda:N")
+        if "auto" in names and len(names) > 1:
+            raise ValueError("must name each device of a list, as in [cuda:0, cuda:1], since auto selects a single one")
+        return value
+
+
+def _state_file(value: Any) -> Path:
+    if isinstance(value, str) and value[-1:] not in ("", "/"):
+        return Path(value)
+    raise ValueError("must name a file, such as state.db")
+
+
 @dataclass(slots=True)
 class RunOptions:
-    """A stage's `run:`; only the runner reads it.
+    """Options of a stage that only the runner reads."""
 
-    Attributes:
-        queue: batches that may wait before the stage.
-        on_error: `skip` marks a frame as failed if the stage raises, and continues; `stop` ends the run.
-        instances: parallel copies of a batch stage; None lets the runner choose.
-    """
+    name: ClassVar[str] = "run"
 
-    queue: int = 4
-    on_error: str = "skip"
-    instances: int | None = None
+    queue: Annotated[Count, "batches that may wait before the stage"] = 4
+    on_error: Annotated[
+        Literal["skip", "stop"],
+        "skip marks a frame as failed if the stage raises, and continues; stop ends the run",
+    ] = "skip"
+    instances: Annotated[Count | None, "parallel copies of a batch stage; if not set, the runner chooses"] = None
 
 
 @dataclass(slots=True)
 class BatchOptions:
-    """`batch:` in the YAML.
+    """Maximum number of frames in a batch; or size, max_wait and max_latency."""
 
-    Attributes:
-        size: maximum number of frames in a batch.
-        max_wait_s: how long the oldest frame may wait for more, in seconds.
-        max_latency_s: maximum age of a live frame at the end of the graph, in seconds; None lets the runner choose.
-    """
+    name: ClassVar[str] = "batch"
 
-    size: int | None = None
-    max_wait_s: float = 0.04
-    max_latency_s: float | None = None
+    size: Annotated[
+        Annotated[int, Unit("frames", minimum=1, maximum=1024)] | None,
+        "maximum number of frames in a batch; if not set, the runner chooses",
+    ] = None
+    max_wait: Annotated[Seconds, "how long the oldest frame may wait for more"] = 0.04
+    max_latency: Annotated[
+        Seconds | None, "maximum age of a live frame at the end of the graph; if not set, the runner chooses"
+    ] = None
+
+
+@dataclass(slots=True)
+class PipelineOptions:
+    """Options of the pipeline as a whole, at the top level of the YAML."""
+
+    name: ClassVar[str] = "a pipeline"
+
+    device: Annotated[
+        str | list[str],
+        _DeviceForm(),
+        "auto uses a GPU if there is one; auto, cpu, cuda, cuda:1, or several: [cuda:0, cuda:1]; a device listed twice "
+        "gets two processes",
+    ] = "auto"
+    batch: Annotated[BatchOptions, BatchOptions.__doc__] = field(default_factory=BatchOptions)
+    watchdog: Annotated[Seconds, "a stage whose call lasts longer is reported, with its stack"] = 30.0
+    state: Annotated[
+        Annotated[Path, Unit("file", _state_file, pattern="[^/]$")] | None,
+        "a file that keeps what was added, removed, paused or changed while the pipeline ran",
+    ] = None
 
 
 @dataclass(slots=True)
@@ -137,6 +194,10 @@ class Node:
         """The words that it reads with its current options."""
         more = tuple(word for option, word in self.type.spec.reads_if.items() if self.options.get(option))
         return (*self.type.spec.reads, *more)
+
+    def problem(self, text: str, *path: Any) -> Problem:
+        """A problem at the value of `path` in the stage's options; at the stage without a path."""
+        return self.place.follow(path)[0].problem(text)
 
     @property
     def on_device(self) -> bool:

@@ -8,6 +8,7 @@ import sys
 from hashlib import sha256
 from importlib.abc import SourceLoader
 from pathlib import Path
+from traceback import walk_tb
 
 from streamkit.core.errors import ConfigError, describe
 from streamkit.core.options import options
@@ -15,13 +16,13 @@ from streamkit.core.stage import Collecting, Registry, Stage, ships
 from streamkit.core.yaml_tree import near_files
 
 _loaded: dict[Path, tuple[str, list[type[Stage]]]] = {}
-"""The digest and the stages of each file that this process has run: until it changes they stay the same."""
+"""The digest and the stages of each file that this process has run; an unchanged file is not run again."""
 
 
 def load_plugins(path: Path, registry: Registry) -> list[str]:
     """Run the Python file, or every Python file of the folder, at `path`, and add its stages to `registry`.
 
-    A stage with the name of a built-in one replaces it, so that a pipeline keeps its meaning when a later version adds
+    A stage with the name of a built-in stage replaces it, so that a pipeline does not change when a later version adds
     a built-in stage of that name.
 
     Returns:
@@ -40,7 +41,7 @@ def load_plugins(path: Path, registry: Registry) -> list[str]:
     for file in files_of(path):
         _load(file.resolve(), registry)
     replaced = [name for name, kind in built_in.items() if registry.get(name) is not kind]
-    return [f"the stage {name} of {path.name} takes the place of the built-in one of that name" for name in replaced]
+    return [f"the stage {name} of {path.name} replaces the built-in stage of that name" for name in replaced]
 
 
 def files_of(path: Path) -> list[Path]:
@@ -82,14 +83,14 @@ def _stages(file: Path, source: bytes, digest: str) -> list[type[Stage]]:
             options(kind)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        told = describe(error)
+        text = describe(error)
         if isinstance(error, SystemExit):
-            told = "it ends the program; put that under if __name__ == '__main__': or leave it out"
+            text = "it ends the program; put that under if __name__ == '__main__': or leave it out"
         elif isinstance(error, SyntaxError) and error.filename == str(file):
-            told = f"{type(error).__name__}: {error.msg}"
+            text = f"{type(error).__name__}: {error.msg}"
         line = _line(error, file)
         place, shown = (f":{line}", _source_line(error, file, line)) if line else ("", "")
-        raise ConfigError(f"the plugin {file}{place} cannot be loaded: {told}{shown}") from error
+        raise ConfigError(f"the plugin {file}{place} cannot be loaded: {text}{shown}") from error
     return kinds
 
 
@@ -97,21 +98,16 @@ def _line(error: BaseException, file: Path) -> int:
     """The line number of the innermost call in the plugin, from 1; 0 if there is none."""
     if isinstance(error, SyntaxError) and error.lineno and error.filename == str(file):
         return error.lineno
-    number, trace = 0, error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(file):
-            number = trace.tb_lineno
-        trace = trace.tb_next
-    return number
+    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == str(file)]
+    return lines[-1] if lines else 0
 
 
 def _source_line(error: BaseException, file: Path, number: int) -> str:
-    """The source line on a line of its own, with a caret under the place of a syntax error."""
+    """The source line after a line break, with a caret under the place of a syntax error."""
     linecache.checkcache(str(file))
-    text = linecache.getline(str(file), number).rstrip()
+    text, caret = linecache.getline(str(file), number).rstrip(), ""
     if not text.strip():
         return ""
-    caret = ""
     if isinstance(error, SyntaxError) and error.offset and error.filename == str(file):
         caret = "\n    " + " " * (min(error.offset, len(text) + 1) - 1 - (len(text) - len(text.lstrip()))) + "^"
     return f"\n    {text.strip()}{caret}"

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict  # pydantic needs this one before Python
 
 from streamkit.analytics.shapes import Polygons, Units, by_name, check_units
 from streamkit.core.units import Count, Score
-from streamkit.ops.hiding import HideSpec
+from streamkit.ops.hide import HideSpec
 
 
 class Hide(TypedDict, total=False):

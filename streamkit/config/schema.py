@@ -7,15 +7,20 @@ from typing import Any
 
 from streamkit.config.alarms import Alarm
 from streamkit.config.entries import INSERTABLE
+from streamkit.config.plan import BatchOptions, PipelineOptions, RunOptions
 from streamkit.config.validate import model_of
 from streamkit.core.fault_schedule import Fault
 from streamkit.core.stage import Composite, Registry, Source, Stage, options, summary
-from streamkit.core.units import Seconds
 
 _ENV = {"$ref": "#/$defs/environment"}
 _WORD = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_.-]*$"}
 _STAGE_ID = "^(?!decode$)[A-Za-z_][A-Za-z0-9_-]{0,99}$"
 _SOURCE_ID = "^(?=.{1,400}$)(?!.*[^/]{101})[A-Za-z0-9_][A-Za-z0-9_./ -]*$"
+_TEXT = {"type": "string"}
+_FROM = "ids of the stages to read from; decode is the decoded frames. If not set, the previous stage"
+_INSERT = "{after: PART, stage: NAME, options}: a stage between the parts"
+_ALARMS = "rules about the pipeline itself, each with a name; explain alarms lists the facts"
+_TESTS = "tests of this pipeline, for run.py test"
 _URI_SOURCES = ("source", "pictures", "test_pattern")
 
 
@@ -28,49 +33,31 @@ def json_schema(registry: Registry) -> dict[str, Any]:
     kinds = [kind for name in registry.names() if (kind := registry.get(name)) is not None]
     sources = [kind for kind in kinds if issubclass(kind, Source)]
     stages = [kind for kind in kinds if not issubclass(kind, Source)]
-    by_uri = [kind for kind in sources if kind.name in _URI_SOURCES]
+    named = {"if": {"type": "object", "required": ["stage"]}, "then": _ref("named")}
+    source = {**named, "then": _by_stage(sources), "else": {"anyOf": [_TEXT, *map(_stage, _by_uri(sources))]}}
+    by_id = {kind.name: {"description": summary(kind), **named, "else": _stage(kind)} for kind in stages}
+    properties = {
+        **_top(),
+        "sources": _entries("id: URI, or id: {uri: ..., options}", _SOURCE_ID, source),
+        "stages": {
+            **_entries("id: options; a chain in the order written", _STAGE_ID, _ref("named")),
+            "properties": by_id,
+        },
+    }
+    insert = _by_stage([kind for kind in stages if issubclass(kind, INSERTABLE)], after=_TEXT)
+    insert.pop("allOf")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "streamkit pipeline",
-        "type": "object",
-        "required": ["sources", "stages"],
-        "additionalProperties": False,
-        "properties": {
-            **_top(),
-            "sources": {
-                "description": "id: URI, or id: {uri: ..., options}",
-                "type": "object",
-                "minProperties": 1,
-                "propertyNames": {"pattern": _SOURCE_ID},
-                "additionalProperties": {
-                    "if": {"type": "object", "required": ["stage"]},
-                    "then": _by_stage(sources),
-                    "else": {"anyOf": [{"type": "string"}, *map(_reference, by_uri)]},
-                },
-            },
-            "stages": {
-                "description": "id: options; a chain in the order written",
-                "type": "object",
-                "minProperties": 1,
-                "propertyNames": {"pattern": _STAGE_ID},
-                "properties": {
-                    kind.name: {
-                        "description": summary(kind),
-                        "if": {"type": "object", "required": ["stage"]},
-                        "then": {"$ref": "#/$defs/named"},
-                        "else": _reference(kind),
-                    }
-                    for kind in stages
-                },
-                "additionalProperties": {"$ref": "#/$defs/named"},
-            },
-        },
+        **_mapping(properties, ["sources", "stages"]),
         "$defs": {
-            **_shared(),
+            "environment": {"type": "string", "pattern": r"\$\{[A-Za-z_]"},
+            "from": {"description": _FROM, **_one_or_many(_WORD, minItems=1)},
+            "run": _filled(RunOptions),
             "named": _by_stage(stages),
-            "insert": _insert([kind for kind in stages if issubclass(kind, INSERTABLE)]),
-            "fault": _filled(Fault, minProperties=1),
-            "alarm": _filled(Alarm, required=["when"]),
+            "insert": {"description": _INSERT, **_one_or_many(insert)},
+            "fault": {**_filled(Fault), "minProperties": 1},
+            "alarm": _filled(Alarm),
             **{f"stage.{kind.name}": _options(kind) for kind in kinds},
         },
     }
@@ -78,132 +65,84 @@ def json_schema(registry: Registry) -> dict[str, Any]:
 
 def _top() -> dict[str, Any]:
     """The top-level keys other than `sources` and `stages`."""
-    device = {"anyOf": [{"type": "string", "pattern": r"^(auto|cpu|cuda(:[0-9]+)?)$"}, _ENV]}
-    size = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 1024}, _ENV]}
-    wait = _value(_schema_of(Seconds, ""))
-    parts = {"size": size, "max_wait": wait, "max_latency": wait}
-    whole = {"type": "object", "properties": parts, "additionalProperties": False}
+    found, _ = _properties(PipelineOptions, "")
+    batch = _filled(BatchOptions)
+    alarm = {"anyOf": [_TEXT, _ref("alarm")]}
     return {
-        "device": {
-            "description": "auto takes a GPU where there is one; auto, cpu, cuda, cuda:1, or several: "
-            "[cuda:0, cuda:1]; one named twice gets two processes",
-            "anyOf": [device, {"type": "array", "items": device, "minItems": 1}],
-        },
-        "batch": {
-            "description": "frames a batch holds at most; {size, max_wait, max_latency} also says how long its oldest "
-            "waits for others, and how old a live frame may be that is not dropped",
-            "anyOf": [size, whole],
-        },
-        "watchdog": {"description": "a stage whose call lasts longer is reported, with its stack", **wait},
-        "state": {
-            "description": "a file that keeps what was added, removed, paused or changed while the pipeline ran",
-            "type": "string",
-        },
-        "plugins": {
-            "description": "files or folders with stages, relative to this file",
-            "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
-        },
-        "alarms": {
-            "description": "rules about the pipeline itself, by names of their own; explain alarms has the facts",
-            "type": "object",
-            "additionalProperties": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/alarm"}]},
-        },
-        "tests": {
-            "description": "tests of this pipeline, for run.py test",
-            "type": "array",
-            "items": {"type": "object"},
-        },
+        **found,
+        "batch": {"description": batch.pop("description"), "anyOf": [batch["properties"]["size"], batch]},
+        "plugins": {"description": "files or folders with stages, relative to this file", **_one_or_many(_TEXT)},
+        "alarms": {"description": _ALARMS, "type": "object", "additionalProperties": alarm},
+        "tests": {"description": _TESTS, "type": "array", "items": {"type": "object"}},
     }
 
 
-def _shared() -> dict[str, Any]:
-    """Definitions that every stage entry may use."""
-    count = _value({"type": "integer", "minimum": 1})
-    return {
-        "environment": {"type": "string", "pattern": r"\$\{[A-Za-z_]"},
-        "from": {
-            "description": "ids of the stages to read from; decode is the decoded frames. Left out: the one above",
-            "anyOf": [_WORD, {"type": "array", "items": _WORD, "minItems": 1}],
-        },
-        "run": {
-            "description": "for the runner; the stage never sees it",
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {
-                "queue": {**count, "description": "batches that may wait before the stage"},
-                "on_error": {"enum": ["skip", "stop"], "description": "skip marks a frame that raises and goes on"},
-                "instances": {**count, "description": "copies of a batch stage side by side"},
-            },
-        },
-    }
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/{name}"}
 
 
-def _by_stage(kinds: Sequence[type[Stage]]) -> dict[str, Any]:
+def _stage(kind: type[Stage]) -> dict[str, Any]:
+    return _ref(f"stage.{kind.name}")
+
+
+def _by_uri(sources: Sequence[type[Stage]]) -> list[type[Stage]]:
+    return [kind for kind in sources if kind.name in _URI_SOURCES]
+
+
+def _one_or_many(one: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"anyOf": [one, {"type": "array", "items": one, **more}]}
+
+
+def _mapping(properties: dict[str, Any], required: Sequence[str]) -> dict[str, Any]:
+    """A mapping with these keys and no others."""
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _entries(text: str, ids: str, entry: dict[str, Any]) -> dict[str, Any]:
+    """A mapping of one or more ids to entries."""
+    found = {"description": text, "type": "object", "minProperties": 1}
+    return {**found, "propertyNames": {"pattern": ids}, "additionalProperties": entry}
+
+
+def _by_stage(kinds: Sequence[type[Stage]], **more: Any) -> dict[str, Any]:
     """An entry whose `stage` names its type."""
     return {
         "type": "object",
-        "required": ["stage"],
-        "properties": {"stage": {"enum": [kind.name for kind in kinds]}},
+        "required": [*more, "stage"],
+        "properties": {**more, "stage": {"enum": [kind.name for kind in kinds]}},
         "allOf": [
-            {"if": {"properties": {"stage": {"const": kind.name}}, "required": ["stage"]}, "then": _reference(kind)}
+            {"if": {"properties": {"stage": {"const": kind.name}}, "required": ["stage"]}, "then": _stage(kind)}
             for kind in kinds
         ],
     }
 
 
-def _insert(kinds: Sequence[type[Stage]]) -> dict[str, Any]:
-    one = {
-        "type": "object",
-        "required": ["after", "stage"],
-        "properties": {"after": {"type": "string"}, "stage": {"enum": [kind.name for kind in kinds]}},
-    }
-    return {
-        "description": "{after: PART, stage: NAME, options}: a stage between the parts",
-        "anyOf": [one, {"type": "array", "items": one}],
-    }
-
-
-def _reference(kind: type[Stage]) -> dict[str, Any]:
-    return {"$ref": f"#/$defs/stage.{kind.name}"}
-
-
 def _options(kind: type[Stage]) -> dict[str, Any]:
     """The options of a stage, and the keys that the runner reads beside them."""
-    properties, shared = _properties(kind, f"stage.{kind.name}")
-    reserved: dict[str, Any] = {"stage": {"const": kind.name}}
-    if issubclass(kind, Source):
-        reserved["fault"] = {"$ref": "#/$defs/fault"}
-    else:
-        reserved |= {"from": {"$ref": "#/$defs/from"}, "run": {"$ref": "#/$defs/run"}}
-    if issubclass(kind, Composite):
-        reserved["insert"] = {"$ref": "#/$defs/insert"}
+    found = _filled(kind, f"stage.{kind.name}")
+    reserved = ["fault"] if issubclass(kind, Source) else ["from", "run"]
+    reserved += ["insert"] if issubclass(kind, Composite) else []
+    found["properties"] |= {"stage": {"const": kind.name}, **{key: _ref(key) for key in reserved}}
+    if not found["required"] and not issubclass(kind, Source):
+        found["type"] = ["object", "null"]
+    return found
+
+
+def _filled(kind: type[Any], at: str = "") -> dict[str, Any]:
+    """A mapping of options; `at` is its name in `$defs`."""
+    properties, shared = _properties(kind, at or kind.name)
     required = [option.name for option in options(kind) if option.required]
-    return {
-        "description": summary(kind),
-        "type": "object" if required or issubclass(kind, Source) else ["object", "null"],
-        "properties": {**properties, **reserved},
-        "required": required,
-        "additionalProperties": False,
-        **shared,
-    }
-
-
-def _filled(kind: type[Fault | Alarm], **more: Any) -> dict[str, Any]:
-    """A mapping that is no stage: `fault` under a source, or an entry of `alarms`."""
-    properties, shared = _properties(kind, kind.name)
-    return {
-        "description": summary(kind),
-        "type": "object",
-        **more,
-        "properties": properties,
-        "additionalProperties": False,
-        **shared,
-    }
+    return {"description": summary(kind), **_mapping(properties, required), **shared}
 
 
 def _properties(kind: type[Any], at: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The schemas of the options of `kind`, by name, and their shared definitions, as a keyword."""
-    schema = _schema_of(model_of(kind), at)
+    from pydantic.errors import PydanticInvalidForJsonSchema
+
+    try:
+        schema = dict(model_of(kind).json_schema(ref_template=f"#/$defs/{at}/$defs/{{model}}"))
+    except PydanticInvalidForJsonSchema:
+        schema = {}  # an option has a type that JSON does not have: any value is accepted
     properties: dict[str, Any] = {}
     for option in options(kind):
         found = dict(_value(schema.get("properties", {}).get(option.name, {})))
@@ -214,18 +153,6 @@ def _properties(kind: type[Any], at: str) -> tuple[dict[str, Any], dict[str, Any
         properties[option.name] = found
     shared = {"$defs": {name: _clean(one) for name, one in schema["$defs"].items()}} if "$defs" in schema else {}
     return properties, shared
-
-
-def _schema_of(wanted: Any, at: str) -> dict[str, Any]:
-    """The pydantic schema of an adapter or a type; an open schema for a type that JSON does not have."""
-    from pydantic import TypeAdapter
-    from pydantic.errors import PydanticInvalidForJsonSchema
-
-    adapter = wanted if isinstance(wanted, TypeAdapter) else TypeAdapter(wanted)
-    try:
-        return dict(adapter.json_schema(ref_template=f"#/$defs/{at}/$defs/{{model}}"))
-    except PydanticInvalidForJsonSchema:
-        return {}
 
 
 def _value(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,11 +6,12 @@ import dataclasses
 import inspect
 import json
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, get_args, get_type_hints
 
 from streamkit.core.errors import ConfigError, Problem, describe
-from streamkit.core.stage import Option, options
+from streamkit.core.stage import Option, Stage, options
 from streamkit.core.text import did_you_mean, nearest, renamed
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.models.card_option import CardProblems
@@ -40,7 +41,6 @@ class OptionValidator:
 
     def __init__(self, folder: Path, problems: list[Problem]) -> None:
         self.folder, self.problems = folder, problems
-        self._known: dict[type[Any], dict[str, None]] = {}
 
     def __call__(self, kind: type[Any], node: YamlNode, id_: str) -> dict[str, Any] | None:
         """Check the options of `kind` under the stage id `id_`; return the values, or None if there are problems.
@@ -50,19 +50,16 @@ class OptionValidator:
         from pydantic import ValidationError
 
         try:
-            model = model_of(kind)
-            _check_readable(kind)
+            model, known = model_of(kind), _readable_names(kind)
         except ConfigError as error:
             self.problems.append(node.problem(f"{id_}: {error}"))
             return None
-        if kind not in self._known:
-            self._known[kind] = dict.fromkeys(option.name for option in options(kind))
-        known, before = self._known[kind], len(self.problems)
+        before = len(self.problems)
         unknown = [key for key in node.value if key not in known]
         for key in unknown:
             way = renamed(key, known) or did_you_mean(key, known) or _within(kind, key)
-            text = f"{kind.name} has no option {key!r}{way}"
-            self.problems.append(node.problem(text, key))
+            owner = kind.name if issubclass(kind, Stage) else id_
+            self.problems.append(node.problem(f"{owner} has no option {key!r}{way}", key))
         given = {key: item.plain() for key, item in node.value.items() if key in known}
         try:
             values = model.validate_json(json.dumps(given), strict=True, context={"folder": self.folder})
@@ -74,12 +71,9 @@ class OptionValidator:
         except Exception as error:  # of a plugin's own type
             self.problems.append(node.problem(f"{id_}: its options cannot be read: {describe(error)}"))
             return None
-        if len(self.problems) > before:
-            return None
-        if (refused := refusal(kind, values)) is not None:
+        if len(self.problems) == before and (refused := refusal(kind, values)) is not None:
             self.problems.append(node.problem(f"{id_}: {refused}"))
-            return None
-        return {name: values[name] for name in given}
+        return {name: values[name] for name in given} if len(self.problems) == before else None
 
     def _report(self, kind: type[Any], node: YamlNode, id_: str, errors: list[Any]) -> None:
         """Add one problem for each place; for a union, it names what each type accepts."""
@@ -92,13 +86,13 @@ class OptionValidator:
                 continue
             found, path = node.follow(error["loc"])
             if error["type"] == "missing":
-                where = found if path else node
-                name = ".".join([id_, *path, str(error["loc"][-1])])
-                self.problems.append(where.problem(f"{name} is required{_help(kind, error['loc'][-1], path)}"))
+                missing = error["loc"][-1]
+                text = next((f": {o.help}" for o in options(kind) if o.name == missing and o.help and not path), "")
+                self.problems.append(found.problem(f"{_joined(id_, *path, str(missing))} is required{text}"))
                 continue
             if error["type"] in _MISSPELT:
                 parent, taken = node.follow(error["loc"][:-1])
-                key, name = str(error["loc"][-1]), ".".join([id_, *taken])
+                key, name = str(error["loc"][-1]), _joined(id_, *taken)
                 way = did_you_mean(key, _keys(kind, error["loc"]))
                 self.problems.append(parent.problem(f"{name} has no option {key!r}{way}", key))
                 continue
@@ -112,7 +106,11 @@ class OptionValidator:
                 text, shown = "must be text; put quotes around it", ""
             else:
                 shown = got(found)
-            self.problems.append(found.problem(f"{'.'.join([id_, *steps])} {text}{shown}{''.join(nears)}"))
+            self.problems.append(found.problem(f"{_joined(id_, *steps)} {text}{shown}{''.join(nears)}"))
+
+
+def _joined(*names: str) -> str:
+    return ".".join(filter(None, names))
 
 
 def refusal(kind: type[Any], values: dict[str, Any]) -> str | None:
@@ -126,18 +124,14 @@ def refusal(kind: type[Any], values: dict[str, Any]) -> str | None:
     return None
 
 
-_models: dict[type[Any], Any] = {}
-
-
+@lru_cache(maxsize=512)
 def model_of(kind: type[Any]) -> Any:
     """The pydantic adapter of a stage's options, as a TypedDict.
 
     Raises:
         ConfigError: an option has a type that pydantic has no adapter for.
     """
-    if kind not in _models:
-        _models[kind] = _of_all(kind, lambda fields: _adapter(kind.name, fields))
-    return _models[kind]
+    return _of_all(kind, lambda fields: _adapter(kind.name, fields))
 
 
 def _adapter(name: str, fields: list[Option]) -> Any:
@@ -155,13 +149,13 @@ def _adapter(name: str, fields: list[Option]) -> Any:
     return TypeAdapter(shape)
 
 
-_readable: set[type[Any]] = set()
+@lru_cache(maxsize=512)
+def _readable_names(kind: type[Any]) -> dict[str, None]:
+    """The names of the options, in order.
 
-
-def _check_readable(kind: type[Any]) -> None:
-    """Refuse an option of a type that no text can express, such as an array or a function. Raises: ConfigError."""
-    if kind in _readable:
-        return
+    Raises:
+        ConfigError: no text can express the type of an option, such as an array or a function.
+    """
     from pydantic.json_schema import GenerateJsonSchema
 
     class Schema(GenerateJsonSchema):
@@ -171,7 +165,7 @@ def _check_readable(kind: type[Any]) -> None:
             return {}  # a type that reads its text itself
 
     _of_all(kind, lambda fields: _adapter(kind.name, fields).json_schema(schema_generator=Schema))
-    _readable.add(kind)
+    return dict.fromkeys(option.name for option in options(kind))
 
 
 def _of_all(kind: type[Any], make: Callable[[list[Option]], Any]) -> Any:
@@ -240,8 +234,3 @@ def _within(kind: type[Any], key: str) -> str:
     """A hint that names the options whose mappings have such a key."""
     names = [option.name for option in options(kind) if key in _keys(kind, (option.name,))]
     return f"; it stands within {' or '.join(names)}, as in {names[0]}: {{{key}: ...}}" if names else ""
-
-
-def _help(kind: type[Any], name: Any, path: list[str]) -> str:
-    text = next((o.help for o in options(kind) if o.name == name and not path), "")
-    return f": {text}" if text else ""

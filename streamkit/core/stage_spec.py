@@ -41,6 +41,7 @@ class StageSpec:
         may_drop: a sink that has a thread of its own for each source. Frames that come while it is busy are dropped
             and counted; nothing waits for it.
         on_demand: a sink whose method `trigger` starts an output by request.
+        built_in: whether the stage is part of streamkit; set by `declare`. The runner isolates other stages.
     """
 
     name: str = ""
@@ -64,9 +65,10 @@ class StageSpec:
     wants_packets: bool = False
     may_drop: bool = False
     on_demand: bool = False
+    built_in: bool = False
 
 
-NAMES = frozenset(one.name for one in fields(StageSpec))
+NAMES = frozenset(one.name for one in fields(StageSpec)) - {"built_in"}
 _TUPLES = frozenset({"reads", "writes", "emits", "changeable", "classes"})
 
 
@@ -97,4 +99,4 @@ def declare(kind: type[Any], declared: Mapping[str, Any]) -> StageSpec:
     merged: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         merged |= vars(base).get("_declared", {})
-    return StageSpec(**merged)
+    return StageSpec(**merged, built_in=kind.__module__.startswith("streamkit."))

@@ -141,7 +141,7 @@ def _decoders(index: int, name: str) -> Iterator[Finding]:
 
 def _encoders(index: int, name: str) -> Iterator[Finding]:
     """Report what NVENC encodes; everything else is encoded on the CPU."""
-    from streamkit.media.nvenc import check_nvenc
+    from streamkit.media.encoders import check_nvenc
 
     for codec in ("h264", "hevc"):
         try:

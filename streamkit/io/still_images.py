@@ -13,8 +13,7 @@ import numpy as np
 
 from streamkit.core.data import Frame, Surface, array_module
 from streamkit.core.units import Unit
-from streamkit.ops.boxes import Rect
-from streamkit.ops.crops import crop_rects
+from streamkit.ops.boxes import Rect, crop_rects
 
 JpegQuality = Annotated[int, Unit("1..100", minimum=1, maximum=100)]
 """A JPEG's quality; more is better, and larger."""

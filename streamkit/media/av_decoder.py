@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.media.frames import DecodedFrame, to_surface
-from streamkit.media.surfaces import SurfacePool, shared_pool
+from streamkit.media.surfaces import SurfacePool, Upload, shared_pool
 from streamkit.media.timing import Timing
-from streamkit.media.upload import Upload
 
 if TYPE_CHECKING:
     from streamkit.media.demux import Demuxer
@@ -90,7 +89,7 @@ class AvDecoder:
             return []
         if self._left_out:
             frames = [frame for frame in frames if not self._leave_out(frame)]
-        return [self._picture(frame) for frame in frames]
+        return [self._converted(frame) for frame in frames]
 
     def close(self) -> None:
         """Release the codec's memory."""
@@ -117,7 +116,7 @@ class AvDecoder:
         self._broken.pop(frame.pts, None)
         return noted or bool(frame.is_corrupt)
 
-    def _picture(self, frame: Any) -> DecodedFrame:
+    def _converted(self, frame: Any) -> DecodedFrame:
         damaged = self._is_damaged(frame)
         if damaged:
             self._counters.add(CONCEALED)

@@ -9,7 +9,7 @@ FFmpeg marks a packet as corrupt where the continuity counter jumps. The flag al
 
 So the packets around each flag are compared, and the flag moves to the packet that is really damaged:
 
-    flagged   at the gap   behind it
+    flagged   at the gap   after it
     P37*      P38          P41        frames are missing: P41 refers to them
     P38*      P39 (cut)    P40        P39 is truncated
     b99*      P98          I0         the time jumps to a keyframe: a join, nothing is missing
@@ -30,7 +30,7 @@ _BLIND = frozenset({"hevc", "vvc"})  # codecs whose decoders in FFmpeg take a sl
 _JOIN_S = 1.0  # a longer gap that ends at a keyframe is the time between two recordings
 _SYNC, _PAYLOAD, _ADAPTATION = 0x47, 0x10, 0x20
 _PACKET = 188
-_SIZES = 188, 192, 204  # as broadcast, with a time in front (M2TS), with parity behind
+_SIZES = 188, 192, 204  # as broadcast, with a leading timestamp (M2TS), with trailing parity
 
 
 class Continuity:

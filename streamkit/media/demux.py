@@ -14,18 +14,16 @@ from typing import IO, Any
 from streamkit.core.errors import SourceError
 from streamkit.io.image_file import MAX_MEGAPIXELS, PIXEL_LIMIT, TOO_LARGE, check_image
 from streamkit.media.continuity import CONTAINERS, Continuity
-from streamkit.media.header import FILE_OPTIONS, length_s
 from streamkit.media.link import ConnectionOptions
 from streamkit.media.source_errors import cannot_open, cannot_read, not_a_video
-from streamkit.media.stream_info import StreamInfo
-from streamkit.media.stream_selection import choose_stream
+from streamkit.media.stream_info import FILE_OPTIONS, StreamInfo, choose_stream, length_s
 from streamkit.media.uris import is_live, is_path, mask
 
-_POLL_S = 0.2  # FFmpeg looks ten times a second whether it is to end a wait
-# without an index these land anywhere: they are read through instead
+_POLL_S = 0.2  # FFmpeg checks ten times a second whether to end a wait
+# without an index a seek ends anywhere, so these are read from the start
 _UNSEEKABLE = ("mpegts", "mpeg", "h264", "hevc", "m4v", "mpegvideo", "av1", "obu", "ivf", "rawvideo")
 _DECODE_TIMES = frozenset({"avi", "asf"})
-"""Containers that hold no presentation times. FFmpeg derives them for other codecs; for these two it makes them up."""
+"""Containers without presentation times. FFmpeg derives them, but for codecs in `_REORDERED` it invents them."""
 _REORDERED = frozenset({"h264", "hevc"})
 _HEAD = 32  # packets that are read to find the first frame's time: more than any reordering needs
 _MOST_BLANK = 1024
@@ -76,7 +74,7 @@ class Demuxer:
             check_image(where)
         options |= PIXEL_LIMIT
         timeout_s, begun_s = self._link.timeout_s, time.monotonic()
-        # PyAV 19 never fails on tags that are not UTF-8, and has no such argument
+        # PyAV 19 accepts tags that are not UTF-8, and has no such argument
         lenient: dict[str, Any] = {} if int(av.__version__.split(".")[0]) >= 19 else {"metadata_errors": "ignore"}
         self._wait(begun_s)
         try:
@@ -105,11 +103,11 @@ class Demuxer:
         if file is None and is_path(uri):
             self._look_ahead()
         self.packets_read = self.discarded = self.damaged = 0
-        # these number frames at a default rate
+        # these containers number frames at a default rate
         self._untimed = self.info.live and self.container.format.name in ("mpjpeg", "mjpeg")
         self._first_s: float | None = None
         if self._untimed:
-            self.stream.time_base = Fraction(1, 90_000)  # theirs is a 25th of a second
+            self.stream.time_base = Fraction(1, 90_000)  # instead of 1/25 s
 
     def packets(self) -> Iterator[Any]:
         """Yield packets in decode order, each an `av.Packet` with data.
@@ -165,7 +163,7 @@ class Demuxer:
                 if live:
                     self._date(packet, tick)
                 yield packet
-            if late:  # FFmpeg takes a wait that was ended for the stream's end, and hands out what it held back
+            if late:  # FFmpeg treats an interrupted wait as the end of the stream, and returns its buffered packets
                 raise cannot_read(self.uri, TimeoutError(), late=True)
 
     def _wait(self, now_s: float) -> None:
@@ -208,7 +206,7 @@ class Demuxer:
         """
         import av
 
-        if is_path(self.uri):  # opened once more, for what only the container knows: which way is up
+        if is_path(self.uri):  # opened again: only the container has the rotation
             with av.open(self._link.opening(self.uri)[0], options=PIXEL_LIMIT) as container:
                 context: Any = container.streams[self.stream.index].codec_context
                 context.thread_count = 1
@@ -313,21 +311,11 @@ def chroma_of(layout: Any) -> int:
     return {(2, 2): 420, (2, 1): 422, (1, 1): 444}.get(ratio, 0)
 
 
-def with_headers(packet: Any, headers: bytes) -> Any:
-    """Copy a packet with `headers` in front of its bytes, with the same times and without the discard flag."""
+def clone_packet(packet: Any, headers: bytes = b"") -> Any:
+    """Copy a keyframe's packet with the same times and `headers` before its bytes, without the discard flag."""
     import av
 
-    longer = av.Packet(headers + bytes(packet))
-    longer.pts, longer.dts, longer.time_base, longer.is_keyframe = packet.pts, packet.dts, packet.time_base, True
-    longer.is_corrupt = packet.is_corrupt
-    return longer
-
-
-def clone_packet(packet: Any) -> Any:
-    """Copy a packet with the same bytes and times, without the discard flag."""
-    import av
-
-    copy = av.Packet(bytes(packet))
+    copy = av.Packet(headers + bytes(packet))
     copy.pts, copy.dts, copy.time_base, copy.is_keyframe = packet.pts, packet.dts, packet.time_base, True
     copy.is_corrupt = packet.is_corrupt
     if packet.has_sidedata("new_extradata"):

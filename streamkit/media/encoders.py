@@ -1,18 +1,25 @@
-"""Selection of a sink's encoder, and its options."""
+"""Selection of a sink's encoder and its options; encoding with NVENC."""
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from streamkit.core.counters import Counters
-from streamkit.core.data import Device, Surface
-from streamkit.core.errors import DeviceError, StreamkitError
+from streamkit.core.data import Color, Device, Surface
+from streamkit.core.errors import DeviceError, MissingPackage, StreamkitError
 from streamkit.core.units import Unit
-from streamkit.media.encode import CpuEncoder, Encoder, Encoding
-from streamkit.media.nvenc import NvEncoder, check_nvenc
+from streamkit.media.encode import H273, TIME_BASE, CpuEncoder, Encoder, Encoding
+from streamkit.media.nv_caps import primary_context
+
+if TYPE_CHECKING:
+    from av.container import OutputContainer
+    from av.packet import Packet
+    from av.video.stream import VideoStream
+
 
 _PRESETS = {
     "cpu": ("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", "placebo"),
@@ -24,7 +31,7 @@ def _bits(value: Any) -> int:
     """Parse bits per second: `4M`, `800k` or a number. Raises ValueError."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kM]?)\s*", str(value))
     if match is None or isinstance(value, bool) or float(match[1]) == 0:
-        raise ValueError(f"must be bits a second such as 4M or 800k, got {value!r}")
+        raise ValueError(f"must be bits per second such as 4M or 800k, got {value!r}")
     return int(float(match[1]) * {"": 1, "k": 10**3, "M": 10**6}[match[2]])
 
 
@@ -38,7 +45,7 @@ Quality = Annotated[int, Unit("0..51", minimum=0, maximum=51)]
 def check_encoding(encoder: str, preset: str | None, quality: int | None, bitrate: int | None) -> None:
     """Reject encoder options that exclude each other and unknown presets. Raises ValueError."""
     if quality is not None and bitrate is not None:
-        raise ValueError("quality and bitrate exclude each other; leave one of them out")
+        raise ValueError("quality and bitrate exclude each other; remove one of them")
     known = _PRESETS.get(encoder, _PRESETS["cpu"] + _PRESETS["nvenc"])
     if preset is not None and preset not in known:
         raise ValueError(f"preset must be one of {', '.join(known)}, got {preset!r}")
@@ -54,7 +61,7 @@ def choose_encoder(
         MissingPackage: `nvenc` without PyNvVideoCodec.
     """
     if asked == "nvenc" and device.kind == "cpu":
-        raise DeviceError("encoder: nvenc needs the pictures on a GPU; set device: cuda, or encoder: cpu")
+        raise DeviceError("encoder: nvenc needs frames on a GPU; set device: cuda, or encoder: cpu")
     if asked == "nvenc":
         check_nvenc(codec, device.index)
     if asked != "auto":
@@ -64,7 +71,7 @@ def choose_encoder(
     try:
         check_nvenc(codec, device.index)
     except StreamkitError as error:
-        say(f"{what} is encoded on the CPU, each picture copied to it: {error}")
+        say(f"{what} is encoded on the CPU, frames are copied to the host: {error}")
         return "cpu"
     return "nvenc"
 
@@ -86,3 +93,155 @@ def make_encoder(
     if chosen == "nvenc":
         return NvEncoder(asked, like.width, like.height, like.color, rate, device.index)
     return CpuEncoder(asked, like.width, like.height, like.color, rate, threads, counters)
+
+
+def check_nvenc(codec: str, device: int) -> None:
+    """Check for NVENC by creating an encoder.
+
+    Raises:
+        MissingPackage: PyNvVideoCodec is not installed.
+        DeviceError: the GPU or its driver has no encoder for the codec. H200, H100 and A100 have no NVENC.
+    """
+    try:
+        import PyNvVideoCodec as nvc  # noqa: N813
+    except ModuleNotFoundError as error:
+        raise MissingPackage("PyNvVideoCodec", "gpu", "encoder: nvenc") from error
+    except Exception as error:  # its import talks to the driver
+        raise DeviceError(f"NVENC cannot be used: {_first_line(error)}; set encoder: cpu") from error
+    try:
+        with primary_context(device):
+            nvc.CreateEncoder(640, 384, "NV12", False, gpu_id=device, codec=codec)
+    except Exception as error:
+        raise DeviceError(
+            f"the GPU cuda:{device} cannot encode {codec} ({_first_line(error)}); set encoder: cpu, or auto, which "
+            "uses NVENC if the GPU has one"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+class NvEncoder:
+    """NVENC through PyNvVideoCodec, with NV12 input in device memory; pixels are not copied to the host.
+
+    It creates no B frames, so packets are in frame order. The stream is added with the first packet, whose headers
+    describe it. Colour tags are written into the bitstream after encoding, as the encoder does not accept any.
+
+    Args:
+        encoding: encoder options.
+        width: width of the surfaces in pixels, even.
+        height: height of the surfaces in pixels, even.
+        color: colour format of the surfaces.
+        rate: frames per second, a hint for rate control.
+        device: the GPU's index.
+    """
+
+    def __init__(self, encoding: Encoding, width: int, height: int, color: Color, rate: Fraction, device: int) -> None:
+        import PyNvVideoCodec as nvc  # noqa: N813
+
+        asked: dict[str, Any] = {
+            "codec": encoding.codec,
+            "gpu_id": device,
+            "preset": (encoding.preset or "p4").upper(),
+            "tuning_info": "low_latency" if encoding.live else "high_quality",
+            "bf": 0,
+            "fps": max(1, round(rate)),
+            "gop": encoding.gop or 250,
+            "rc": "vbr",
+        }
+        if encoding.bitrate is not None:
+            asked["bitrate"] = encoding.bitrate
+        else:
+            asked["cq"] = 23 if encoding.quality is None else encoding.quality
+        self._nvc, self._codec, self._color = nvc, encoding.codec, color
+        with primary_context(device):
+            self._encoder = nvc.CreateEncoder(width, height, "NV12", False, **asked)
+        self._inside: dict[int, Surface] = {}  # the encoder may still read them
+        self._stream: Any = None
+
+    def start(self, container: OutputContainer) -> None:
+        """Set the container; the stream is added with the first packet."""
+        self._container = container
+
+    def encode(self, surface: Surface, ticks: int) -> Sequence[Packet[VideoStream]]:
+        """See `Encoder.encode`."""
+        if surface.ready is not None:
+            surface.ready.synchronize()  # the encoder copies on its own stream
+        self._inside[ticks] = surface
+        parameters = self._nvc.NV_ENC_PIC_PARAMS()
+        parameters.inputTimeStamp = ticks
+        return self._packets(self._encoder.Encode(_Planes(surface), parameters))
+
+    def flush(self) -> Sequence[Packet[VideoStream]]:
+        """See `Encoder.flush`."""
+        return self._packets(self._encoder.EndEncode())
+
+    def _packets(self, encoded: Any) -> list[Packet[VideoStream]]:
+        from av import Packet
+
+        made = []
+        for one in encoded:
+            ticks, data = int(one["timestamp"]), bytes(one["data"])
+            self._inside.pop(ticks, None)
+            if self._stream is None:
+                self._describe(data)
+            for packet in self._tag.filter(Packet(data)):
+                packet.pts = packet.dts = ticks
+                packet.time_base = TIME_BASE
+                packet.is_keyframe = _is_keyframe(data, self._codec)
+                packet.stream = self._stream
+                made.append(packet)
+        return made
+
+    def _describe(self, data: bytes) -> None:
+        """Add the stream, from the headers at the start of the first packet."""
+        import av
+
+        primaries, transfer, matrix = H273[self._color.matrix]
+        rule = (
+            f"{self._codec}_metadata=colour_primaries={primaries}:transfer_characteristics={transfer}"
+            f":matrix_coefficients={matrix}:video_full_range_flag={int(self._color.full_range)}"
+        )
+        with av.open(io.BytesIO(data), format=self._codec) as bare:
+            self._tag = av.BitStreamFilterContext(rule, bare.streams.video[0])
+        tagged = b"".join(bytes(packet) for packet in self._tag.filter(av.Packet(data)))
+        with av.open(io.BytesIO(tagged), format=self._codec) as headed:
+            self._stream = self._container.add_stream_from_template(headed.streams.video[0], opaque=True)
+            self._stream.time_base = TIME_BASE
+            if self._codec == "hevc":
+                self._stream.codec_context.codec_tag = "hvc1"
+
+
+class _Planes:
+    """A device surface in the form that PyNvVideoCodec expects: `cuda()` returns its planes."""
+
+    def __init__(self, surface: Surface) -> None:
+        width, height, address = surface.width, surface.height, int(surface.data.data.ptr)
+        self._planes = [
+            _Plane(address, (height, width, 1), (width, 1, 1)),
+            _Plane(address + width * height, (height // 2, width // 2, 2), (width, 2, 1)),
+        ]
+
+    def cuda(self) -> list[_Plane]:
+        return self._planes
+
+
+class _Plane:
+    def __init__(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": shape, "strides": strides, "data": (address, False), "typestr": "|u1", "version": 3,
+        }  # fmt: skip
+
+
+def _is_keyframe(data: bytes, codec: str) -> bool:
+    """Whether an Annex B access unit contains an IDR (H.264) or IRAP (HEVC) frame."""
+    at = data.find(b"\x00\x00\x01")
+    while 0 <= at < len(data) - 3:
+        kind = data[at + 3] & 31 if codec == "h264" else data[at + 3] >> 1 & 63
+        if kind == 5 if codec == "h264" else 16 <= kind <= 21:
+            return True
+        if kind in (1, 2) if codec == "h264" else kind < 16:
+            return False  # an ordinary slice: the rest of the frame is like it
+        at = data.find(b"\x00\x00\x01", at + 3)
+    return False

@@ -13,11 +13,11 @@ from streamkit.io.image_file import PICTURES
 from streamkit.media.uris import check_scheme, is_path, local_path, mask, scheme
 
 VIDEOS = frozenset(
-    "." + name
-    for name in (
-        "mp4", "m4v", "mov", "mkv", "webm", "avi", "ts", "m2ts", "mts", "mpg", "mpeg", "flv", "wmv", "asf", "3gp",
-        "ogv", "h264", "264", "h265", "265", "hevc", "ivf", "vob", "mxf", "y4m", "mjpeg", "mjpg", "obu",
-    )
+    {
+        ".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".m2ts", ".mts", ".mpg", ".mpeg", ".flv", ".wmv",
+        ".asf", ".3gp", ".ogv", ".h264", ".264", ".h265", ".265", ".hevc", ".ivf", ".vob", ".mxf", ".y4m", ".mjpeg",
+        ".mjpg", ".obu",
+    }
 )  # fmt: skip
 
 
@@ -41,13 +41,13 @@ def resolve(source: str, uri: str) -> list[tuple[str, str, str]]:
     files = _inside(path)
     if files is None:
         return single
-    pictures = [f for f in files if Path(f).suffix.lower() in PICTURES]
+    images = [f for f in files if Path(f).suffix.lower() in PICTURES]
     videos = [f for f in files if Path(f).suffix.lower() in VIDEOS]
-    if pictures and videos:
+    if images and videos:
         raise SourceError(
-            f"{path} holds {len(videos)} videos and {len(pictures)} pictures; name one kind, such as *.mp4"
+            f"{path} contains {len(videos)} videos and {len(images)} images; select one kind, such as *.mp4"
         )
-    if pictures:
+    if images:
         return [(source, "pictures", uri)]
     if not videos:
         return single
@@ -63,7 +63,7 @@ def beside(uri: str, folder: Path) -> str:
 
 
 def missing(uri: str) -> str | None:
-    """Message about what a run will not find: a file, or any video in a folder or pattern. None if there is some."""
+    """Message if a run will not find a file, or any video in a folder or pattern; None otherwise."""
     if not is_path(uri):
         return None
     path = local_path(uri)
@@ -84,7 +84,7 @@ def _nothing_among(files: list[str], path: str) -> str | None:
     if any(Path(f).suffix.lower() in VIDEOS | PICTURES for f in files):
         return None
     what = "folder" if Path(path).is_dir() else "pattern"
-    return f"the {what} holds no video and no picture" + (f", among {len(files)} files" if files else "")
+    return f"the {what} contains no videos or images" + (f", among {len(files)} files" if files else "")
 
 
 def _inside(path: str) -> list[str] | None:
@@ -105,7 +105,7 @@ def matches(path: str) -> list[str]:
     return sorted((f for f in found if Path(f).is_file()), key=natural)
 
 
-def picture_files(uri: str) -> list[str]:
+def image_files(uri: str) -> list[str]:
     """The images of a folder, a pattern or a single file, in natural order.
 
     Raises:
@@ -117,7 +117,7 @@ def picture_files(uri: str) -> list[str]:
     else:
         found = matches(path) if is_pattern(path) else [path]
     if not found:
-        raise SourceError(f"{mask(uri)} holds no picture ({', '.join(sorted(PICTURES))})")
+        raise SourceError(f"{mask(uri)} contains no image ({', '.join(sorted(PICTURES))})")
     return found
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from streamkit.core.errors import SourceError
 
 T = TypeVar("T")
 _SLACK_S = 1e-6
 _NEW_CLOCK_S = 1.0
-"""A time that falls back by less is jitter; by more, the clock was set, has wrapped or has begun again."""
+"""A smaller step back is jitter; after a larger one the clock was set, has wrapped or was restarted."""
 
 
 def check_part(start_s: float, end_s: float | None) -> None:
@@ -71,11 +71,11 @@ class FrameSampler:
 
 
 def sample_frames(
-    pictures: Iterable[tuple[int, T, float]], every: int, fps: float | None
+    frames: Iterable[tuple[int, T, float]], every: int, fps: float | None
 ) -> Iterator[tuple[int, T, float]]:
     """Filter (index, frame, seconds) with a `FrameSampler`."""
-    thinning = FrameSampler(every, fps)
-    return ((index, picture, pts_s) for index, picture, pts_s in pictures if thinning.takes(index, pts_s))
+    sampler = FrameSampler(every, fps)
+    return ((index, frame, pts_s) for index, frame, pts_s in frames if sampler.takes(index, pts_s))
 
 
 def nothing_taken(
@@ -94,11 +94,39 @@ def nothing_taken(
         keyframes: whether only keyframes were wanted.
     """
     if not start_s and end_s is None and keyframes:
-        return SourceError(f"{name}: none of its pictures can be decoded without others", cause="codec")
+        return SourceError(f"{name}: none of its frames can be decoded independently", cause="codec")
     if not start_s and end_s is None:
-        return SourceError(f"{name}: it ended before its first picture")
+        return SourceError(f"{name}: it ended before its first frame")
     end = "end" if end_s is None else f"end {end_s:g} s"
     which = f" whose number is a multiple of every, {every}," if every > 1 else ""
     length = "" if length_s is None else f"; {what} is {round(length_s, 2):g} s long"
-    kind = "keyframe" if keyframes else "picture"
+    kind = "keyframe" if keyframes else "frame"
     return SourceError(f"{name}: no {kind}{which} between start {start_s:g} s and {end}{length}")
+
+
+def expected_frames(
+    facts: dict[str, Any], start_s: float, end_s: float | None, every: int, fps: float | None, turns: float
+) -> int | None:
+    """Estimate the number of frames that a file yields.
+
+    Args:
+        facts: `frames`, `fps` (frames per second) and `duration_s` of the whole file, each a number or None.
+        start_s: earlier frames are skipped, in seconds.
+        end_s: later frames are skipped, in seconds; None for none.
+        every: only each n-th frame is used.
+        fps: maximum number of frames per second; None for all.
+        turns: number of passes over the file; `math.inf` for an endless loop.
+
+    Returns:
+        The estimate, or None if the length is unknown or infinite.
+    """
+    frames, rate, length_s = (facts.get(name) for name in ("frames", "fps", "duration_s"))
+    if length_s is None and frames and rate:
+        length_s = frames / rate
+    if math.isinf(turns) or not (length_s and (frames or rate)):
+        return None
+    span_s = max(0.0, min(length_s, math.inf if end_s is None else end_s) - start_s)
+    taken: float = frames * span_s / length_s if frames else rate * span_s
+    if fps is not None:
+        taken = min(taken, math.ceil(span_s * fps))
+    return int(turns * math.ceil(round(taken, 3) / every))

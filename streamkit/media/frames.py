@@ -53,7 +53,7 @@ def color_of(frame: Any, *, centred: bool = False) -> Color:
     """
     matrix = _MATRICES.get(int(frame.colorspace), "bt709" if frame.height >= 720 else "bt601")
     full = int(frame.color_range) == _FULL_RANGE or frame.format.name.startswith("yuvj")
-    # PyAV before 19 does not tell the siting
+    # PyAV before 19 does not report the siting
     sited = _SITINGS.get(int(getattr(frame, "chroma_location", 0)), (0.5, 0.5) if centred else (0.0, 0.5))
     return Color(matrix, full, *sited)
 
@@ -73,7 +73,7 @@ def orientation_of(frame: Any) -> Orientation:
     # (a, b, u, c, d, v, x, y, w): x' = a x + c y, y' = b x + d y, with y downwards
     a, b, _, c, d, *_ = np.frombuffer(entry, np.int32)[:9].astype(float) / 65536
     mirrored = bool(a * d - b * c < 0)
-    if mirrored:  # the frame is mirrored first: what is left is a turn
+    if mirrored:  # the frame is mirrored first, so the rest is a rotation
         a, b = -a, -b
     return Orientation(round(math.degrees(math.atan2(b, a)) / 90) % 4 * 90, mirrored)
 
@@ -127,8 +127,8 @@ def _fill(frame: Any, color: Color, out: np.ndarray) -> Color:
         color = Color(color.matrix, False, 0.0, 0.5)
         out[:] = from_rgb(frame.reformat(format="rgb24", threads=1).to_ndarray(), color)
         return color
-    # the rest are rare layouts of Y, Cb and Cr: let FFmpeg lay them out flat, matrix and range left alone; one thread,
-    # for with several some rows of odd-sized pictures were seen to differ from run to run
+    # the rest are rare layouts of Y, Cb and Cr: FFmpeg makes them planar, without changing matrix and range; in one
+    # thread, because with several some rows of odd-sized frames differ from run to run
     same = int(frame.colorspace), int(frame.color_range)
     flat = frame.reformat(
         format="yuv444p", src_colorspace=same[0], dst_colorspace=same[0], src_color_range=same[1],

@@ -16,7 +16,7 @@ _MOST_S = 24 * 3600.0
 
 
 class FreezeDetector:
-    """Says when a source's picture has not changed for too long.
+    """Detects that a source's frames have not changed for too long.
 
     A few thousand bytes of a frame are compared once a second. A still scene is not a fault: if a new connection shows
     a frame as still as before, the allowed time grows fourfold each time, up to a day; it is reset when something

@@ -1,42 +1,51 @@
-"""Cuts a video's packets at keyframes into segments that can be decoded independently, and decodes a segment.
+"""Decodes one file with several decoders: cuts its packets at keyframes into segments that are decoded in parallel.
 
 Frames that follow a keyframe in the file but are shown before it (leading frames of an open GOP) need the previous GOP.
 So the previous segment decodes them: the keyframe and its leading frames are appended to it, and of these only the
 leading frames are returned.
 
     packets   I0 P4 b2 ... | I16 b14 b15 P20 ...          (numbers: presentation order)
-    a piece   I0 P4 b2 ...   I16*b14 b15                  (* hidden: decoded but not returned)
-    the next                 I16 P20 ...
+    segment   I0 P4 b2 ...   I16*b14 b15                  (* hidden: decoded but not returned)
+    next one                 I16 P20 ...
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from streamkit.core.counters import Counters
+from streamkit.core.data import Device
 from streamkit.core.errors import SourceError
 from streamkit.media.av_decoder import CONCEALED, UNDECODABLE
+from streamkit.media.bitstream import CUTTABLE, Keyframes
 from streamkit.media.demux import clone_packet
 from streamkit.media.frames import DecodedFrame
-from streamkit.media.keyframes import Keyframes
+from streamkit.media.nv_caps import capabilities, unsupported
 from streamkit.media.timing import Timing
+from streamkit.media.uris import mask
+from streamkit.ops.planes import nv12_shape
 
 if TYPE_CHECKING:
-    from streamkit.media.decode import Decoder
+    from streamkit.core.tasks import OrderedExecutor
+    from streamkit.media.decode import DecodedFrame, Decoder
     from streamkit.media.demux import Demuxer
+    from streamkit.media.stream_info import StreamInfo
+    from streamkit.media.surfaces import SurfacePool
 
-_SHORTEST = 32  # pictures: a decoder that is emptied at a piece's end fills again at the next one's beginning
+
+_SHORTEST = 32  # frames per segment: a decoder is flushed at its end and fills again at the next start
 _LONGEST = 4096
 _LONGEST_BYTES = 64_000_000
-_REORDERED = 16  # by so many pictures at most the order shown differs from that of the file
+_REORDERED = 16  # maximum distance in frames between presentation order and file order
 
 
 class SegmentPacket(NamedTuple):
-    """A packet for a decoder; the picture of a hidden one is not handed out."""
+    """A packet for a decoder; the frame of a hidden one is not returned."""
 
     packet: Any
     hidden: bool = False
@@ -80,33 +89,33 @@ class SegmentCutter:
         self._codec = demuxer.info.codec
         self._keyframes = Keyframes(demuxer.stream, self._codec)
         self._left = iter(packets)
-        self._window: deque[Any] = deque()  # read already, to see what follows a keyframe
+        self._window: deque[Any] = deque()  # packets read ahead, to see what follows a keyframe
         self._headers: bytes | None = None
         self.trouble: SourceError | None = None
 
     def __iter__(self) -> Iterator[GopSegment]:
         """Yield the segments in order; packets are read as segments are taken."""
-        piece, size, entered, why = GopSegment([]), 0, False, ""
+        segment, size, entered, why = GopSegment([]), 0, False, ""
         while (packet := self._next()) is not None:
-            if packet.is_keyframe and entered and len(piece.packets) >= _SHORTEST:
-                leading = self._leading(packet, piece)
+            if packet.is_keyframe and entered and len(segment.packets) >= _SHORTEST:
+                leading = self._leading(packet, segment)
                 if leading is not None:
-                    yield self._whole(piece, packet, leading)
-                    piece = self._opened(packet, leading, piece.packets)
+                    yield self._whole(segment, packet, leading)
+                    segment = self._opened(packet, leading, segment.packets)
                     size = packet.size
                     continue
-            piece.packets.append(SegmentPacket(packet))
+            segment.packets.append(SegmentPacket(packet))
             entered, size = entered or packet.is_keyframe, size + packet.size
-            why = self._odd(packet) or _too_long(piece, size)
+            why = self._odd(packet) or _too_long(segment, size)
             if why:
-                piece.rest = iter(self._next, None)
+                segment.rest = iter(self._next, None)
                 break
-        if why and piece.begins is not None:
-            self._tell(f"from {self._time(piece.begins):.1f} s on by one decoder: {why}")
-        elif why or not piece.before:
-            self._tell(f"by one decoder: {why or f'no keyframe to cut at behind its first {_SHORTEST} pictures'}")
-        if piece.packets:
-            yield piece
+        if why and segment.begins is not None:
+            self._tell(f"by one decoder from {self._time(segment.begins):.1f} s on: {why}")
+        elif why or not segment.before:
+            self._tell(f"by one decoder: {why or f'no keyframe to cut at after its first {_SHORTEST} frames'}")
+        if segment.packets:
+            yield segment
 
     def _next(self) -> Any:
         """The next packet; None at the end."""
@@ -122,7 +131,7 @@ class SegmentCutter:
     def _odd(self, packet: Any) -> str:
         """The reason why no cut is possible after a packet; empty if it is possible."""
         if packet.pts is None:
-            return "its pictures have no times"
+            return "its frames have no times"
         if packet.has_sidedata("new_extradata"):
             return "its parameters change"
         if packet.is_keyframe:
@@ -133,7 +142,7 @@ class SegmentCutter:
                 return "its parameters change"
         return ""
 
-    def _leading(self, keyframe: Any, piece: GopSegment) -> list[Any] | None:
+    def _leading(self, keyframe: Any, segment: GopSegment) -> list[Any] | None:
         """Take the leading frames of a keyframe out of the window; None if no cut is possible here."""
         if self._odd(keyframe) or not self._keyframes.enters(keyframe):
             return None
@@ -147,31 +156,31 @@ class SegmentCutter:
         if not count:
             return []
         leading = list(itertools.islice(self._window, count))
-        shown = [given.packet.pts for given in piece.packets if not given.hidden]
+        shown = [given.packet.pts for given in segment.packets if not given.hidden]
         if (
             self._codec not in ("h264", "hevc")
             or count > _REORDERED
             or any(packet.pts >= keyframe.pts or packet.is_keyframe or self._odd(packet) for packet in leading)
-            or max(shown) >= min(packet.pts for packet in leading)  # times that jump
+            or max(shown) >= min(packet.pts for packet in leading)  # the times jump
         ):
             return None
         for _ in leading:
             self._window.popleft()
         return leading
 
-    def _whole(self, piece: GopSegment, keyframe: Any, leading: list[Any]) -> GopSegment:
+    def _whole(self, segment: GopSegment, keyframe: Any, leading: list[Any]) -> GopSegment:
         """The segment that ends before `keyframe`, with the packets that its leading frames need."""
         if not leading:
-            return piece
+            return segment
         tail = [
             SegmentPacket(_copy(packet), packet is keyframe or packet.is_discard) for packet in (keyframe, *leading)
         ]
-        return GopSegment([*piece.packets, *tail], piece.begins, piece.before)
+        return GopSegment([*segment.packets, *tail], segment.begins, segment.before)
 
     def _opened(self, keyframe: Any, leading: list[Any], before: list[SegmentPacket]) -> GopSegment:
         """The segment that begins with `keyframe`."""
         packets = [SegmentPacket(keyframe)]
-        if self._codec == "h264":  # others may count on their numbers; HEVC forbids that
+        if self._codec == "h264":  # other frames may depend on their frame numbers; HEVC forbids that
             packets += [SegmentPacket(packet, hidden=True) for packet in leading]
         return GopSegment(packets, None if keyframe.is_discard else keyframe.pts, before)
 
@@ -191,7 +200,7 @@ class SegmentDecoder:
         self._demuxer: Demuxer | None = None
         self._decoder: Decoder | None = None
 
-    def __call__(self, piece: GopSegment) -> Iterator[tuple[list[DecodedFrame], Counter[str]]]:
+    def __call__(self, segment: GopSegment) -> Iterator[tuple[list[DecodedFrame], Counter[str]]]:
         """Yield frames as they are decoded, with the counts since the last ones.
 
         Raises:
@@ -199,23 +208,23 @@ class SegmentDecoder:
         """
         if self._decoder is None:
             self._demuxer, self._decoder = self._open(self._counters)
-        if piece.begins is None:
-            yield from self._decoded(piece.packets, piece.rest)
+        if segment.begins is None:
+            yield from self._decoded(segment.packets, segment.rest)
             return
         drawn: list[Any] = []
         entering = True
 
         def rest() -> Iterator[Any]:
-            for packet in piece.rest:
+            for packet in segment.rest:
                 if entering:
                     drawn.append(packet)
                 yield packet
 
-        results = self._decoded(piece.packets, rest(), entering=True)
+        results = self._decoded(segment.packets, rest(), entering=True)
         head = next(results, None)
-        if self._replays and not self._clean(head, piece.begins):
-            hidden = [given._replace(hidden=True) for given in piece.before]
-            yield from self._decoded([*hidden, *piece.packets, *map(SegmentPacket, drawn)], piece.rest)
+        if self._replays and not self._clean(head, segment.begins):
+            hidden = [given._replace(hidden=True) for given in segment.before]
+            yield from self._decoded([*hidden, *segment.packets, *map(SegmentPacket, drawn)], segment.rest)
             return
         entering = False
         drawn.clear()
@@ -240,16 +249,16 @@ class SegmentDecoder:
         self._decoder.restart(self._demuxer)
         self._counters.values = Counter()
         for packet, hidden in itertools.chain(packets, map(SegmentPacket, rest), [SegmentPacket(None)]):
-            pictures = self._decoder.decode(packet, hidden=hidden)
+            frames = self._decoder.decode(packet, hidden=hidden)
             counts, self._counters.values = self._counters.values, Counter()
             if hidden:
                 counts.pop(UNDECODABLE, None)
-            if (hidden or entering) and not pictures:
+            if (hidden or entering) and not frames:
                 counts.pop(CONCEALED, None)
-            if pictures:
+            if frames:
                 entering = False
-            if pictures or counts:
-                yield pictures, counts
+            if frames or counts:
+                yield frames, counts
 
     def _clean(self, head: tuple[list[DecodedFrame], Counter[str]] | None, begins: int) -> bool:
         """Whether the first result of a segment is its keyframe's frame, without damage so far."""
@@ -260,10 +269,10 @@ class SegmentDecoder:
         return not damaged and head[0][0].pts_s == Timing(self._demuxer).seconds(begins)
 
 
-def _too_long(piece: GopSegment, size: int) -> str:
-    if len(piece.packets) < _LONGEST and size < _LONGEST_BYTES:
+def _too_long(segment: GopSegment, size: int) -> str:
+    if len(segment.packets) < _LONGEST and size < _LONGEST_BYTES:
         return ""
-    return f"from {len(piece.packets)} pictures on there is no keyframe to cut at"
+    return f"no keyframe to cut at follows after {len(segment.packets)} frames"
 
 
 def _copy(packet: Any) -> Any:
@@ -271,3 +280,80 @@ def _copy(packet: Any) -> Any:
     copy = clone_packet(packet)
     copy.is_keyframe = packet.is_keyframe
     return copy
+
+
+Decoders = int | Literal["auto"]
+
+_DEEPEST, _SHALLOWEST = 256, 8  # decoded frames that a segment may buffer
+_WORTH_IT = 100  # minimum frames of a video per decoder with `auto`
+
+
+class SplitDecoder:
+    """Decodes a file with several decoders.
+
+    Args:
+        uri: a path.
+        count: number of decoders.
+        open_: creates a decoder and its demuxer; called when it is first needed, on any thread.
+        pool: surface pool of the decoders.
+        counters: receives the decoders' counts when their frames are returned.
+        ahead: runs the decoders.
+        say: receives the reason if not all decoders are used.
+    """
+
+    def __init__(
+        self, uri: str, count: int, open_: Callable[[Counters], tuple[Demuxer, Decoder]], pool: SurfacePool,
+        counters: Counters, ahead: OrderedExecutor, say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._uri, self._pool, self._counters, self._ahead, self._say = uri, pool, counters, ahead, say
+        self._decoders = [SegmentDecoder(open_, replays=pool.device.kind == "cpu") for _ in range(count)]
+
+    def frames(self, packets: Iterable[Any], demuxer: Demuxer) -> Generator[DecodedFrame]:
+        """Yield the frames of `packets` in presentation order, as a single decoder would.
+
+        Raises:
+            SourceError: reading or decoding failed permanently; raised after the last good frame.
+        """
+        cut = SegmentCutter(packets, demuxer, lambda why: self._say(f"{mask(self._uri)} is decoded {why}"))
+        depth = self._depth(demuxer.info)
+        results: Any = self._ahead.run(iter(cut), self._decoders, depth)
+        with closing(results):
+            for frames, counts in results:
+                for name, n in counts.items():
+                    self._counters.add(name, n)
+                yield from frames
+        if cut.trouble is not None:
+            raise cut.trouble
+
+    def close(self) -> None:
+        """Close the decoders."""
+        for decoder in self._decoders:
+            decoder.close()
+
+    def _depth(self, info: StreamInfo) -> int:
+        """Number of frames of a segment that may wait: all sources together may use a quarter of the pool."""
+        rows, columns = nv12_shape(max(1, info.width), max(1, info.height))
+        share = self._pool.limit // 4 // self._ahead.sources // (len(self._decoders) + 2)
+        return max(_SHALLOWEST, min(_DEEPEST, share // (rows * columns)))
+
+
+def how_many(wanted: Decoders, info: StreamInfo, device: Device, ahead: OrderedExecutor) -> int:
+    """Number of decoders for a file.
+
+    Args:
+        wanted: a number, or `auto`: this file's share of the device's decoders, fewer if the file is short.
+        info: stream information from the container.
+        device: device of the surfaces.
+        ahead: provides the number of sources and cores.
+    """
+    if info.live or info.codec not in CUTTABLE:
+        return 1
+    if wanted != "auto":
+        return wanted
+    engines = ahead.cores
+    if device.kind == "cuda":
+        why = unsupported(device.index, info.codec, info.chroma, info.bit_depth, info.width, info.height)
+        if why is None:
+            engines = capabilities(device.index, info.codec, info.bit_depth).get("num_decoder_engines", 1)
+    frames = info.frames or round((info.duration_s or 0.0) * (info.average_rate or 25.0))
+    return max(1, min(engines // ahead.sources, frames // _WORTH_IT))

@@ -1,7 +1,8 @@
-"""Checks at the end of a video whether it was complete and undamaged."""
+"""Checks whether a video was complete and undamaged at its end, and whether a live stream can be decoded."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from streamkit.core.errors import SourceError
@@ -10,10 +11,11 @@ from streamkit.media.uris import is_path, mask
 if TYPE_CHECKING:
     from streamkit.media.demux import Demuxer
 
-# codecs whose every packet shows one picture
+
+# codecs with one shown frame per packet
 _ONE_EACH = frozenset({"h264", "hevc", "av1", "vp9"})
 _MISSING = 0.02
-"""Of the pictures that a header promises, so many may be missing: it may have been written before the last ones."""
+"""Share of a header's frames that may be missing: it may have been written before the last frames."""
 
 
 def lost(demuxer: Demuxer, shown: int) -> int:
@@ -44,18 +46,18 @@ def check(demuxer: Demuxer, last_s: float | None, shown: int, damage: int, *, wh
     promised = (info.frames or 0) if whole else 0
     if last_s is None:
         if whole:
-            raise SourceError(f"{name}: no picture could be decoded", cause=_nothing(demuxer))
+            raise SourceError(f"{name}: no frame could be decoded", cause=_nothing(demuxer))
         return
     seconds = last_s - info.start_s + step_s
     short = info.duration_s is not None and seconds < info.duration_s - max(0.5, 3 * step_s)
     read = demuxer.packets_read
-    # AVI counts places for pictures, of which any may be empty
+    # AVI counts frame slots, and any of them may be empty
     few = read < (1 - _MISSING) * promised - 3 and demuxer.container.format.name != "avi"
     if few or (short and (read < promised or not promised)):
-        pictures = f"{shown} of {info.frames} pictures, " if promised else ""
+        frames = f"{shown} of {info.frames} frames, " if promised else ""
         length = f"{seconds:.1f} s" if info.duration_s is None else f"{seconds:.1f} of {info.duration_s:.1f} s"
         raise SourceError(
-            f"{name} ends early: {pictures}{length} could be read; the file was cut short", cause="truncated"
+            f"{name} ends early: {frames}{length} could be read; the file is truncated", cause="truncated"
         )
     if bad := max(damage, demuxer.damaged):
         were = "frame was" if bad == 1 else "frames were"
@@ -69,3 +71,50 @@ def _nothing(demuxer: Demuxer) -> str | None:
     if demuxer.packets_read:
         return "damaged"
     return "truncated" if demuxer.info.frames or demuxer.info.duration_s else "empty"
+
+
+_GOP_S = 60.0  # longest keyframe interval of cameras
+_MANY = 30  # packets without a frame: more than any decoder buffers
+
+
+class Arrivals:
+    """Monitors one connection.
+
+    Args:
+        uri: its address.
+        timeout_s: maximum time without a decoded frame, in seconds.
+    """
+
+    def __init__(self, uri: str, timeout_s: float) -> None:
+        self._uri, self._timeout_s = uri, timeout_s
+        self._came_s: dict[int | None, float] = {}  # packets by their presentation time, in ticks; None the newest
+        self.seen()
+
+    def seen(self) -> None:
+        """Note that a frame was taken, or that the packets begin."""
+        # packets since the last frame, when it was taken, and whether a keyframe has come since
+        self._unseen, self._seen_s, self._keyframe = 0, time.monotonic(), False
+
+    def packet(self, pts: int | None, keyframe: bool) -> None:
+        """Note a packet; arrival times are kept for the last few packets only.
+
+        Raises:
+            SourceError: packets arrive, but no frame can be decoded from them.
+        """
+        now_s = time.monotonic()
+        self._came_s[None] = self._came_s[pts] = now_s
+        if len(self._came_s) > _MANY:
+            del self._came_s[next(pts for pts in self._came_s if pts is not None)]
+        if keyframe and not self._keyframe:
+            self._unseen, self._seen_s, self._keyframe = 0, now_s, True
+        self._unseen += 1
+        # after joining between two keyframes, decoding starts at the next one
+        allowed_s = self._timeout_s if self._keyframe else max(self._timeout_s, _GOP_S)
+        if self._unseen > _MANY and now_s - self._seen_s > allowed_s:
+            raise SourceError(
+                f"{mask(self._uri)}: packets arrive, but no frame could be decoded in {allowed_s:g} s", cause="codec"
+            )
+
+    def came_s(self, pts: int) -> float:
+        """Arrival of a frame's packet on the monotonic clock, in seconds; of the newest packet if none matches."""
+        return self._came_s.pop(pts, self._came_s[None])

@@ -1,21 +1,60 @@
-"""Connection options: what FFmpeg needs to open each kind of network stream, and devices."""
+"""Connection options of addresses and devices for FFmpeg, and interruption of its blocking calls.
+
+While FFmpeg waits, PyAV checks ten times a second whether a timeout has passed; there is no other way to end a call. So
+the clock that PyAV reads is replaced by one that is far in the future for a thread whose wait must end.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
+import time
+from _thread import get_ident
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import parse_qsl
 
 from streamkit.core.errors import SourceError
-from streamkit.media.interrupt import Interrupt
 from streamkit.media.uris import device_path, is_device, is_path, local_path, mask, scheme
 
 _DEVICE_OPTIONS = {"size": "video_size", "fps": "framerate", "format": "input_format"}
 
 
+_future = itertools.count(10**12, 10**9)  # each call during an ended wait exceeds the next timeout, too
+_watched: dict[int, Interrupt] = {}
+
+
+class Interrupt:
+    """Ends the waits of one thread within `with interrupt:`.
+
+    Attributes:
+        deadline_s: monotonic time in seconds at which the wait ends; set by the waiting thread.
+        stopped: whether all waits end at once.
+    """
+
+    def __init__(self) -> None:
+        self.deadline_s = math.inf
+        self.stopped = False
+
+    def stop(self) -> None:
+        """End the current and every later wait, from any thread. FFmpeg notices within about 0.1 s."""
+        self.stopped = True
+
+    def __enter__(self) -> Interrupt:
+        from av.container import core
+
+        if getattr(core, "time", None) is time:  # otherwise only PyAV's own timeouts end waits
+            setattr(core, "time", _Clock)  # noqa: B010
+        _watched[get_ident()] = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _watched.pop(get_ident(), None)
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """What is asked of a connection.
+    """Options of a connection.
 
     Attributes:
         timeout_s: maximum time without data or frames from the peer, in seconds.
@@ -44,7 +83,7 @@ class ConnectionOptions:
         kind = scheme(uri)
         options = {"rw_timeout": str(int(self.timeout_s * 1e6))} if kind in ("rtmp", "rtmps") else {}
         if kind in ("rtsp", "rtsps"):
-            # without frames to guess the rate from a connection takes half a second, not two
+            # connecting takes half a second instead of two if no frames are read to guess the rate
             options["fpsprobesize"] = "0"
             if self.transport == "auto":
                 options["rtsp_flags"] = "prefer_tcp"
@@ -74,3 +113,15 @@ def device_options(uri: str) -> dict[str, str]:
             raise SourceError(f"{mask(uri)}: a device has the options {', '.join(_DEVICE_OPTIONS)}, not {name!r}")
         options[_DEVICE_OPTIONS[name]] = value
     return options
+
+
+class _Clock:
+    """Replaces the module `time` for PyAV's containers."""
+
+    @staticmethod
+    def monotonic() -> float:
+        now = time.monotonic()
+        watched = _watched.get(get_ident())
+        if watched is not None and (watched.stopped or now > watched.deadline_s):
+            return float(next(_future))
+        return now

@@ -15,12 +15,12 @@ from streamkit.media.encode import TIME_BASE
 
 TICKS_PER_S = TIME_BASE.denominator
 _GLITCH = TICKS_PER_S
-"""Ticks: a time that falls back by less than this is a fault of the camera; by more, time restarted."""
+"""Ticks: a smaller step back is a fault of the camera; after a larger one the clock was restarted."""
 _LONGEST_STEP_S = 60.0
 _LEAST = TICKS_PER_S // 1000
-"""Ticks from one packet to the next, at least: in Matroska, which counts milliseconds, nearer ones would be one."""
+"""Minimum ticks between two packets: Matroska, which counts milliseconds, would merge closer ones."""
 _DEEPEST = 16
-"""So many pictures may come before one that is shown ahead of them: no codec allows more."""
+"""Maximum number of frames decoded before a frame that is shown first, in any codec."""
 
 
 class MonotonicTimestamps:
@@ -37,9 +37,9 @@ class MonotonicTimestamps:
         self._shift = 0
         self._dts: int | None = None
         self._came_s = 0.0
-        self._highest: list[int] = []  # times of showing, since the clock was last set; those before it made up
-        self._depth = 0  # so many of them have been above a packet's own
-        self._own = False  # whether decoding times are found here
+        self._highest: list[int] = []  # presentation times since the clock was set, preceded by invented ones
+        self._depth = 0  # the most of them that exceeded a packet's own time
+        self._own = False  # whether decoding times are derived here
 
     def begin(self, base: Fraction, rate: Fraction | None, *, live: bool) -> None:
         """Start a stream that has been opened, with its own times.
@@ -73,7 +73,7 @@ class MonotonicTimestamps:
         if here is None:
             here = self.step - self._shift + (self._dts or 0)
         jumps = not self._anew and self._jumps(here + self._shift, now_s)
-        if keyframe and shown is not None and self._highest:  # no picture from here on is shown before those that came
+        if keyframe and shown is not None and self._highest:  # later frames are shown after all earlier ones
             jumps |= not self._anew and shown + self._shift < self._highest[-1]
         if self._anew or jumps:
             self._own |= jumps
@@ -98,7 +98,7 @@ class MonotonicTimestamps:
             if self._dts is None or at > self._dts:
                 return at
             self._own = True
-        # as many pictures are shown behind it as there may be that have come too early
+        # skip as many later times as there may be frames decoded ahead of presentation order
         return self._highest[-1 - self._depth]
 
     def _set(self, shown: int, decoded: int | None, now_s: float) -> None:
@@ -109,7 +109,7 @@ class MonotonicTimestamps:
         else:
             gap = round((now_s - self._came_s) * TICKS_PER_S) if self._live else 0
             on = self._dts + max(gap, self.step) - first
-            self._shift = max(on, self._highest[-1] + self.step - shown)  # behind all that is shown before
+            self._shift = max(on, self._highest[-1] + self.step - shown)  # after all earlier frames
         shown += self._shift
         self._highest = [shown - place * self.step for place in range(_DEEPEST + 1, 0, -1)]
         self._anew = False

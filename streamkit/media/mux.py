@@ -1,9 +1,9 @@
-"""Writes packets to an mp4 or mkv file, which appears under its name once it is complete."""
+"""Writes packets to an mp4 or mkv file, which gets its final name once it is complete."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,23 +13,25 @@ from streamkit.core.errors import SourceError
 from streamkit.io.outputs import WholeFile, output_error
 from streamkit.media.demux import Demuxer
 from streamkit.media.encode import TIME_BASE, Encoder
+from streamkit.media.ring import TICKS_PER_S, BufferedPacket
 from streamkit.media.uris import mask
 
 if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.stream import VideoStream
 
+
 FORMATS = {".mp4": "mp4", ".mkv": "matroska"}
 
 LONGEST_GAP = 2**31 - 1 - TIME_BASE.denominator
-"""Ticks: mp4 cannot hold more between two frames; 372 s."""
+"""Maximum time between two frames in mp4, in ticks; 372 s."""
 
 REORDERED = 8
-"""Frames that lie between the decoding and the showing of one at most, where there are B frames."""
+"""Maximum number of frames between decoding and presentation of a frame, with B frames."""
 
 LONGEST_REORDERING = 2**29
-"""Ticks, 93 s: what so many frames may last. mp4 holds four times as much between decoding and showing; the frames
-before the first that is shown take as much again."""
+"""Maximum duration of these frames in ticks; 93 s. mp4 stores four times as much between decoding and presentation; the
+frames before the first one shown take as much again."""
 
 
 _SLACK_S = 1e-6
@@ -43,7 +45,50 @@ def container_format(path: str | Path) -> str:
     return found
 
 
-class VideoWriter:
+class _ContainerFile:
+    """A container that is written to a partial file. As a context, it removes the file if the block raises.
+
+    Args:
+        file: the output file, begun.
+        tags: metadata of the container.
+        options: FFmpeg's, of the muxer.
+
+    Raises:
+        OutputError: in place of errors of FFmpeg and the system.
+    """
+
+    def __init__(self, file: WholeFile, tags: Mapping[str, str], options: dict[str, str] | None = None) -> None:
+        import av
+
+        self._file = file
+        self._container: Any = None
+        with self:
+            kind = container_format(file.path)
+            self._container = av.open(str(file.part), "w", format=kind, options=options or {})
+            self._container.metadata.update(tags)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is not None:
+            from av.error import FFmpegError
+
+            self.discard()
+            if isinstance(error, (FFmpegError, OSError, ValueError, RuntimeError)):
+                raise output_error(self._file.path, error) from error
+
+    def discard(self) -> None:
+        """Remove the partial file."""
+        from av.error import FFmpegError
+
+        if self._container is not None:
+            with suppress(FFmpegError, OSError, ValueError):  # the file is removed anyway
+                self._container.close()
+        self._file.discard()
+
+
+class VideoWriter(_ContainerFile):
     """One video file from the first surface to the last.
 
     Each frame keeps its presentation time, so a variable frame rate is preserved: to 0.2 microseconds in mp4, to the
@@ -56,20 +101,15 @@ class VideoWriter:
     """
 
     def __init__(self, file: WholeFile, encoder: Encoder, metadata: dict[str, str] | None = None) -> None:
-        import av
-
-        self._file, self._encoder = file, encoder
-        kind = container_format(file.path)
-        # mp4 keeps a start after zero in the clock of the whole movie: as fine as the frames'
-        options = {"movie_timescale": str(TIME_BASE.denominator)} if kind == "mp4" else {}
+        # mp4 stores a start time after zero in the movie's time scale: it must be as fine as the frames' times
+        options = {"movie_timescale": str(TIME_BASE.denominator)} if file.path.suffix.lower() == ".mp4" else {}
+        super().__init__(file, metadata or {}, options)
+        self._encoder = encoder
         self._waiting: deque[Packet[VideoStream]] = deque()
         self._lasts: dict[int | None, int] = {}  # how long the frame of each time is shown
         self._last_ticks: int | None = None
         self._step = TIME_BASE.denominator // 25
-        self._container: Any = None
-        with _Guard(self):
-            self._container = av.open(str(file.part), "w", format=kind, options=options)
-            self._container.metadata.update(metadata or {})
+        with self:
             encoder.start(self._container)
 
     def write(self, surface: Surface, ticks: int) -> None:
@@ -78,7 +118,7 @@ class VideoWriter:
         Raises:
             OutputError: it cannot be encoded or written; the file is then removed.
         """
-        with _Guard(self):
+        with self:
             if self._last_ticks is not None:
                 self._lasts[self._last_ticks] = self._step = ticks - self._last_ticks
             self._last_ticks = ticks
@@ -86,22 +126,13 @@ class VideoWriter:
 
     def finish(self) -> None:
         """Write the remaining packets, close the file, and give it its name."""
-        with _Guard(self):
+        with self:
             packets = self._encoder.flush()
             if self._last_ticks is not None:
                 self._lasts[self._last_ticks] = self._step
             self._mux(packets)
             self._container.close()
         self._file.finish()
-
-    def discard(self) -> None:
-        """Remove the partial file."""
-        from av.error import FFmpegError
-
-        if self._container is not None:
-            with suppress(FFmpegError, OSError):  # it is thrown away
-                self._container.close()
-        self._file.discard()
 
     def _mux(self, packets: Iterable[Packet[VideoStream]]) -> None:
         """Write packets as soon as their duration is known."""
@@ -112,22 +143,78 @@ class VideoWriter:
             self._container.mux_one(packet)
 
 
-class _Guard:
-    """Converts errors within the block to OutputError, and discards the file."""
+class Clip(_ContainerFile):
+    """Packets of a source written to a file as received; it starts at a keyframe, and its first frame is at time 0.
 
-    def __init__(self, video: VideoWriter) -> None:
-        self._video = video
+    Args:
+        path: the final path, used once the file is complete; `.mp4` or `.mkv`.
+        first: the first keyframe; it must be written like the other packets.
+        tags: metadata of the file.
 
-    def __enter__(self) -> None:
-        pass
+    Attributes:
+        bytes: bytes written so far.
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is not None:
-            from av.error import FFmpegError
+    Raises:
+        OutputError: the file cannot be written, or the container does not support the codec.
+    """
 
-            self._video.discard()
-            if isinstance(error, (FFmpegError, OSError, ValueError, RuntimeError)):
-                raise output_error(self._video._file.path, error) from error
+    def __init__(self, path: Path, first: BufferedPacket, tags: Mapping[str, str]) -> None:
+        self.path, self.form = path, first.form
+        self.bytes = self.packets = 0
+        self._zero = self._end = self._newest = first.pts
+        file = WholeFile(path)
+        file.begin()
+        super().__init__(file, tags)
+        with self:
+            self._stream = self._container.add_stream_from_template(first.form.template, opaque=True)
+
+    @property
+    def duration_s(self) -> float:
+        """Duration so far, in seconds."""
+        return (self._end - self._zero) / TICKS_PER_S
+
+    def may_end_before(self, kept: BufferedPacket) -> bool:
+        """Whether the clip may end before this packet: every frame shown up to its end is then in the file."""
+        return kept.pts > self._newest
+
+    def has(self, kept: BufferedPacket) -> bool:
+        """Whether a packet's frame is among those shown in the file."""
+        return self._zero <= kept.pts <= self._newest
+
+    def at_s(self, kept: BufferedPacket) -> float:
+        """When a packet's frame is shown in the file, in seconds."""
+        return max(0, kept.pts - self._zero) / TICKS_PER_S
+
+    def write(self, kept: BufferedPacket) -> bool:
+        """Write one packet; return False for a frame shown before the first one, which cannot be decoded.
+
+        Raises:
+            OutputError: it cannot be written; the file is then removed.
+        """
+        import av
+
+        if kept.pts < self._zero:
+            return False
+        packet = av.Packet(kept.data)
+        packet.stream = self._stream
+        packet.time_base = TIME_BASE
+        packet.pts, packet.dts = kept.pts - self._zero, kept.dts - self._zero
+        packet.duration, packet.is_keyframe = kept.duration, kept.keyframe
+        with self:
+            self._container.mux_one(packet)
+        self._end, self._newest = max(self._end, kept.pts + kept.duration), max(self._newest, kept.pts)
+        self.bytes, self.packets = self.bytes + len(kept.data), self.packets + 1
+        return True
+
+    def finish(self) -> None:
+        """Complete the file and move it to its final path.
+
+        Raises:
+            OutputError: it cannot be written; the file is then removed.
+        """
+        with self:
+            self._container.close()
+        self._file.finish()
 
 
 def copy_packets(uri: str, file: WholeFile, first_s: float, last_s: float, *, stream: int | None = None) -> None:
@@ -179,7 +266,7 @@ def _copy(demuxer: Demuxer, file: WholeFile, first_s: float, last_s: float) -> N
             packet.pts, packet.dts, packet.stream = packet.pts + shift, packet.dts + shift, copied
             sink.mux_one(packet)
     if shift is None:
-        raise SourceError(f"{mask(demuxer.uri)} has no keyframe to begin with")
+        raise SourceError(f"{mask(demuxer.uri)} has no keyframe to start at")
 
 
 def _goes_to(demuxer: Demuxer, first_s: float) -> bool:
@@ -206,7 +293,7 @@ def _dated(demuxer: Demuxer) -> Iterator[Any]:
     for packet in demuxer.packets():
         if packet.pts is None:
             what = mask(demuxer.uri)
-            raise SourceError(f"{what} holds no presentation times, which encoder: copy needs; set encoder: cpu")
+            raise SourceError(f"{what} has no presentation times, which encoder: copy requires; set encoder: cpu")
         if packet.dts is None and dts is not None:
             packet.dts = min(packet.pts, dts + 1)
         early.append(packet)

@@ -30,7 +30,7 @@ def nv_module() -> Any | str:
         import PyNvVideoCodec
     except ImportError as error:
         return f"the package PyNvVideoCodec cannot be imported ({error}); {install_command('gpu')}"
-    except Exception as error:  # it opens the driver's libraries while it is imported, and raises what it likes
+    except Exception as error:  # its import opens the driver's libraries, and may raise anything
         return f"PyNvVideoCodec does not load: {' '.join(str(error).split())[:200]}"
     return PyNvVideoCodec
 
@@ -47,9 +47,9 @@ def unsupported(device: int, codec: str, chroma: int, bits: int, width: int, hei
         height: in pixels.
     """
     if codec not in CODECS:
-        return f"NVDEC knows no {codec}"
+        return f"NVDEC does not support {codec}"
     if chroma != 420:
-        return f"NVDEC gives no NV12 of {codec} with {_CHROMA_WORDS.get(chroma, 'such')} chroma"
+        return f"NVDEC does not decode {codec} with {_CHROMA_WORDS.get(chroma, 'this')} chroma to NV12"
     if width % 2 or height % 2:
         return f"the size {width}x{height} is odd"
     module = nv_module()
@@ -57,12 +57,12 @@ def unsupported(device: int, codec: str, chroma: int, bits: int, width: int, hei
         return module
     caps = capabilities(device, codec, bits)
     if not caps.get("supported", 1) or not caps.get("num_decoder_engines", 1) or not caps.get("width_max", 1):
-        return f"NVDEC of this GPU decodes no {codec} of {bits} bits"
+        return f"NVDEC of this GPU does not decode {codec} with {bits} bits"
     low, high = (caps.get("width_min", 0), caps.get("height_min", 0)), (caps["width_max"], caps["height_max"])
     if not (low[0] <= width <= high[0] and low[1] <= height <= high[1]):
-        return f"NVDEC takes {codec} from {low[0]}x{low[1]} to {high[0]}x{high[1]}, this is {width}x{height}"
+        return f"NVDEC supports {codec} from {low[0]}x{low[1]} to {high[0]}x{high[1]}, got {width}x{height}"
     if width // 16 * (height // 16) > caps.get("mb_num_max", 1 << 62):
-        return f"NVDEC takes {codec} pictures of up to {caps['mb_num_max']} macroblocks, {width}x{height} has more"
+        return f"NVDEC supports {codec} frames of up to {caps['mb_num_max']} macroblocks, {width}x{height} has more"
     return None
 
 

@@ -19,13 +19,11 @@ from streamkit.core.counters import Counters
 from streamkit.core.data import Color, Device, Surface
 from streamkit.core.errors import SourceError
 from streamkit.media import nv_report, nv_sessions
-from streamkit.media.annexb import rewriter
 from streamkit.media.av_decoder import CENTRED, CONCEALED, UNDECODABLE, AvDecoder
-from streamkit.media.demux import chroma_of, clone_packet, with_headers
+from streamkit.media.bitstream import annexb_headers, parameters, rewriter
+from streamkit.media.demux import chroma_of, clone_packet
 from streamkit.media.frames import DecodedFrame, Orientation, color_of, orientation_of
-from streamkit.media.keyframes import annexb_headers
 from streamkit.media.nv_caps import nv_module, unsupported
-from streamkit.media.parameters import parameters
 from streamkit.media.timing import Timing
 from streamkit.ops import planes
 from streamkit.ops.cuda import driver
@@ -34,12 +32,8 @@ if TYPE_CHECKING:
     from streamkit.media.demux import Demuxer
     from streamkit.media.surfaces import SurfacePool
 
-_FILTERS = {
-    "h264": "h264_mp4toannexb",
-    "hevc": "hevc_mp4toannexb",
-    "mpeg4": "mpeg4_unpack_bframes,dump_extra",
-}
-_KEPT = 512  # packets whose picture may still come
+_FILTERS = {"h264": "h264_mp4toannexb", "hevc": "hevc_mp4toannexb", "mpeg4": "mpeg4_unpack_bframes,dump_extra"}
+_KEPT = 512  # packets whose frame may still come
 _TRIES = 3
 
 
@@ -108,7 +102,7 @@ class NvDecoder:
         import av
 
         if self._session is not None and self._sent:
-            self._flush()  # what is left of another place
+            self._flush()  # frames from before the seek
         self._demuxer, self._codec = demuxer, demuxer.info.codec
         name = _FILTERS.get(self._codec)
         self._filter = av.BitStreamFilterContext(name, demuxer.stream) if name else None
@@ -128,37 +122,37 @@ class NvDecoder:
         if self._software is not None:
             return self._software.decode(packet, hidden=hidden, unwanted=unwanted)
         hidden = hidden or unwanted
-        pictures: list[DecodedFrame] = []
+        frames: list[DecodedFrame] = []
         if packet is not None and (packet.is_keyframe or not self._waiting):
             self._timing.sent(packet)
         if packet is None:
             for part in self._filter.filter(None) if self._filter and not self._waiting else []:
-                pictures += self._push(part.buffer_ptr, part.size, part.pts, part.is_discard, part.is_corrupt)
-            return pictures + self._flush()
+                frames += self._push(part.buffer_ptr, part.size, part.pts, part.is_discard, part.is_corrupt)
+            return frames + self._flush()
         if self._rewriter is not None and not (packet.is_keyframe or self._waiting) and self._rewriter.rewrite(packet):
             discard = hidden or packet.is_discard
             return self._push(self._rewriter.address, packet.size, packet.pts, discard, packet.is_corrupt)
-        # a filter takes the packet's bytes away
+        # a filter empties the packet
         keyframe = clone_packet(packet) if packet.is_keyframe else None
         for part in self._filter.filter(packet) if self._filter else [packet]:
             discard = hidden or part.is_discard
             if keyframe is not None:
                 named = parameters(self._codec, bytes(part))
-                if self._waiting and not named and self._headers:  # a session may know other ones, or none
-                    part = with_headers(part, self._headers)
+                if self._waiting and not named and self._headers:  # a session may have other parameters, or none
+                    part = clone_packet(part, self._headers)
                     named = parameters(self._codec, self._headers)
                 found = named or self._parameters or b""
                 if found != self._parameters:
                     self._parameters = found
-                    pictures += self._enter_format(keyframe)
+                    frames += self._enter_format(keyframe)
                     if self._software is not None:
-                        return pictures + self._software.decode(keyframe, hidden=hidden)
+                        return frames + self._software.decode(keyframe, hidden=hidden)
                 self._waiting = False
             if self._waiting:
                 self._counters.add("packets before a keyframe")
                 continue
-            pictures += self._push(part.buffer_ptr, part.size, part.pts, discard, part.is_corrupt)
-        return pictures
+            frames += self._push(part.buffer_ptr, part.size, part.pts, discard, part.is_corrupt)
+        return frames
 
     def close(self) -> None:
         """Keep the session for another video; surfaces that were returned stay valid."""
@@ -173,7 +167,7 @@ class NvDecoder:
         self._number += 1
         key = self._number if pts is None else pts
         self._sent[key] = pts, discard, corrupt
-        if len(self._sent) > 2 * _KEPT:  # pictures that never came
+        if len(self._sent) > 2 * _KEPT:  # frames that never came
             for old in list(self._sent)[:_KEPT]:
                 del self._sent[old]
         data = self._packet
@@ -183,9 +177,9 @@ class NvDecoder:
     def _flush(self) -> list[DecodedFrame]:
         if self._session is None:
             return []
-        pictures = self._run(self._end())
+        frames = self._run(self._end())
         self._sent.clear()
-        return pictures
+        return frames
 
     def _end(self) -> Any:
         """The empty packet, which makes a session return its last frames."""
@@ -207,7 +201,7 @@ class NvDecoder:
             self._timing.lost()
             self._failures += 1
             if self._failures >= _TRIES:
-                text = f"NVDEC fails again and again: {' '.join(str(error).split())[:300]}"
+                text = f"NVDEC fails repeatedly: {' '.join(str(error).split())[:300]}"
                 raise SourceError(text, cause="codec") from error
             return []
         if not frames:
@@ -216,10 +210,10 @@ class NvDecoder:
         if get_ident() != self._thread:
             self._cupy.cuda.Device(self._device.index).use()
             self._thread = get_ident()
-        # NVDEC does not say which frame it means: with most packets one comes out, and at a stream's end the last few
+        # NVDEC does not report which frame is damaged: most packets yield one frame, the end of a stream the last few
         concealed, self._concealed = self._concealed, False
-        made = [self._picture(frame, concealed) for frame in frames]
-        return [picture for picture in made if picture is not None]
+        made = [self._converted(frame, concealed) for frame in frames]
+        return [frame for frame in made if frame is not None]
 
     def _new_session(self) -> Any:
         """Get the decoder of an idle or a new session."""
@@ -242,11 +236,11 @@ class NvDecoder:
             nv_report.take()  # reports about discarded frames
             self._sent.clear()
 
-    def _picture(self, frame: Any, concealed: bool) -> DecodedFrame | None:
+    def _converted(self, frame: Any, concealed: bool) -> DecodedFrame | None:
         pts, discard, corrupt = self._sent.pop(frame.getPTS(), (None, False, False))
         if discard:
             return None
-        if corrupt and not concealed:  # what is missing as a whole, NVDEC does not report
+        if corrupt and not concealed:  # NVDEC does not report frames whose data is missing completely
             self._counters.add(CONCEALED)
         form = self._format
         assert form is not None  # a session begins with a keyframe, which sets it
@@ -255,8 +249,8 @@ class NvDecoder:
         base = frame.GetPtrToPlane(0)
         if frame.GetPtrToPlane(1) - base != form.width * form.height * (2 if form.bits > 8 else 1):
             raise SourceError(
-                f"NVDEC gave a picture of shape {list(frame.shape)} where {form.width}x{form.height} of {form.bits} "
-                "bits was due",
+                f"NVDEC returned a frame of shape {list(frame.shape)}, expected {form.width}x{form.height} with "
+                f"{form.bits} bits",
                 cause="codec",
             )
         if form.bits == 8 and form.turn == Orientation():
@@ -293,20 +287,20 @@ class NvDecoder:
         form = self._look(keyframe) or self._format or self._guess()
         if form == self._format:
             return []
-        pictures = [] if self._format is None else self._flush()
+        frames = [] if self._format is None else self._flush()
         why = unsupported(self._device.index, self._codec, form.chroma, form.bits, form.width, form.height)
         if why is None and form.interlaced:
-            why = "NVDEC would deinterlace this video"
+            why = "NVDEC would deinterlace it"
         if why is not None:
             self._software = self._fall_back(self._demuxer, why)
-            return pictures
+            return frames
         if self._format is not None and self._format[:4] != form[:4]:
             self._leave_session()
         self._format = form
         rotation, mirrored = form.turn
         color = planes.rotated_color(form.color, form.width, form.height, rotation, mirrored=mirrored)
         self._shown = *planes.rotated_size(form.width, form.height, rotation), color
-        return pictures
+        return frames
 
     def _look(self, keyframe: Any) -> _Format | None:
         """The format of one keyframe, as decoded by FFmpeg."""

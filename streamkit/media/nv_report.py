@@ -23,16 +23,11 @@ _Write = ctypes.CFUNCTYPE(ctypes.c_ssize_t, ctypes.c_void_p, ctypes.c_void_p, ct
 class _Functions(ctypes.Structure):
     """`cookie_io_functions_t` of fopencookie(3)."""
 
-    _fields_ = (
-        ("read", ctypes.c_void_p),
-        ("write", _Write),
-        ("seek", ctypes.c_void_p),
-        ("close", ctypes.c_void_p),
-    )
+    _fields_ = (("read", ctypes.c_void_p), ("write", _Write), ("seek", ctypes.c_void_p), ("close", ctypes.c_void_p))
 
 
 damaged: deque[int] = deque()
-"""The threads whose `Decode` met a damaged picture, an entry a picture. Mostly empty: look before you call `take`."""
+"""One entry per damaged frame: the thread that called `Decode`. Usually empty, so check it before calling `take`."""
 
 _installed: list[Any] = []  # keeps the callback alive; C has its address
 
@@ -53,7 +48,7 @@ def install() -> bool:
         return False
     if not stream:
         return False
-    # without a lock of its own: a thread that holds Python's lock must not wait here for one that waits for Python's
+    # without its own lock: a thread that holds the GIL must not wait here for a thread that waits for the GIL
     lock(ctypes.c_void_p(stream), _BY_CALLER)
     buffer(ctypes.c_void_p(stream), None, _UNBUFFERED, 0)
     libc.fflush(stdout)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from streamkit.media.nv_caps import CODECS
 
-_PICTURES = 20  # that a session holds; 60 to 80 MiB at 1080p
+_FRAMES = 20  # frames that a session buffers; 60 to 80 MiB at 1080p
 _SHARE = 16
 _FIRST = -5  # CUDA's highest priority of a stream
 
@@ -34,7 +34,7 @@ class Kind(NamedTuple):
     @property
     def size(self) -> int:
         """Approximate device memory in bytes."""
-        return _PICTURES * self.width * self.height * 3 // 2 * (2 if self.bits > 8 else 1)
+        return _FRAMES * self.width * self.height * 3 // 2 * (2 if self.bits > 8 else 1)
 
 
 class NvdecSession:
@@ -90,7 +90,7 @@ def _made(kind: Kind, nvc: Any) -> NvdecSession:
 
     options: dict[str, Any] = {"latency": nvc.DisplayDecodeLatencyType.LOW} if kind.low_delay else {}
     with cupy.cuda.Device(kind.device):
-        # before all other work: a picture's copy is short, and NVDEC does not go on before it is done
+        # highest priority: a frame's copy is short, and NVDEC waits for it
         stream = cupy.cuda.Stream(non_blocking=True, priority=_FIRST)
         decoder = nvc.CreateDecoder(
             gpuid=kind.device,
@@ -145,4 +145,4 @@ def _limit(device: int) -> int:
         return int(cupy.cuda.runtime.memGetInfo()[1]) // _SHARE
 
 
-atexit.register(clear)  # while CUDA is still there
+atexit.register(clear)  # while CUDA is still loaded

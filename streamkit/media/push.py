@@ -50,7 +50,7 @@ def check_protocol(url: str) -> None:
     except ProtocolNotFoundError:
         raise OutputError(
             f"cannot push to {mask(url)}: the FFmpeg of PyAV {av.__version__} was built without SRT; push to rtsp:// "
-            "or rtmp://, and let a media server hand it on as SRT"
+            "or rtmp://, and let a media server forward it as SRT"
         ) from None
     except (FFmpegError, OSError):
         pass
@@ -91,9 +91,8 @@ class Push:
 
         self._url, self._encoder, self._timeout_s = url, encoder, timeout_s
         self.connected = False
-        self._taken_s = time.monotonic()
         self._collected = _Collector()
-        # never written but to memory; a packet is complete as soon as it is muxed
+        # written to memory only; a packet is complete as soon as it is muxed
         self._container: Any = av.open(self._collected, "w", format="nut", options={"flush_packets": "1"})
         encoder.start(self._container)
         if is_path(url):
@@ -109,11 +108,11 @@ class Push:
         self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._in, False)
         os.set_blocking(self._out, False)
-        with suppress(OSError):  # the system allows less: smaller bites
+        with suppress(OSError):  # the system allows less: smaller writes
             fcntl.fcntl(self._in, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         kind, options = target_options(url, timeout_s)
         where = local_path(url) if is_path(url) else url
-        # not among its arguments, which everybody on the machine can read: there may be a password in it
+        # not in its arguments, which every user of the machine can read: the address may contain a password
         self._send(json.dumps({"url": where, "format": kind, "options": options}).encode() + b"\n")
 
     def write(self, surface: Surface, ticks: int) -> None:
@@ -164,7 +163,7 @@ class Push:
             except BrokenPipeError:
                 raise self._lost("") from None
             if time.monotonic() > until_s:
-                raise self._lost(f"it has taken nothing for {self._timeout_s:g} s")
+                raise self._lost(f"it has accepted no data for {self._timeout_s:g} s")
             select.select([], [self._in], [], 0.2)
 
     def _lost(self, why: str) -> OutputError:

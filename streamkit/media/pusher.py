@@ -21,7 +21,7 @@ def main() -> int:
 
     asked = json.loads(_line())
     try:
-        # the header says all: no packet has to be looked at, and held back, to know the stream
+        # the header describes the stream completely: no packets need to be probed and buffered
         options = {"analyzeduration": "0", "probesize": "32", "fpsprobesize": "0"}
         with av.open("pipe:0", format="nut", options=options) as source:
             stream = source.streams.video[0]

@@ -14,21 +14,19 @@ from streamkit.core.errors import SourceError
 from streamkit.core.stage import PacketBuffer
 from streamkit.core.tasks import OrderedExecutor
 from streamkit.core.tracing import Spans
-from streamkit.media.arrivals import Arrivals
 from streamkit.media.av_decoder import CONCEALED, UNDECODABLE
 from streamkit.media.decode import DecodedFrame, Decoder, open_decoder
 from streamkit.media.demux import Demuxer
-from streamkit.media.frame_numbering import FrameNumbering
 from streamkit.media.frame_sampling import FrameSampler
-from streamkit.media.integrity import check, lost
+from streamkit.media.gop_segments import Decoders, SplitDecoder, how_many
+from streamkit.media.integrity import Arrivals, check, lost
 from streamkit.media.link import ConnectionOptions
 from streamkit.media.ring import PacketRef
-from streamkit.media.selective_decode import SelectiveDecoder
-from streamkit.media.split import Decoders, SplitDecoder, how_many
+from streamkit.media.selective_decode import FrameNumbering, SelectiveDecoder
 from streamkit.media.surfaces import SurfacePool
 from streamkit.media.uris import mask
 
-LOST = "pictures lost in decoding"
+LOST = "frames lost in decoding"
 _SLACK_S = 1e-6
 
 
@@ -86,13 +84,13 @@ class VideoReader:
         self.info, self._ring = self._demuxer.info, ring
         if ring is not None and self._demuxer.decode_times:
             self._ring = None
-            say(f"{mask(uri)}: no clips can be made of it: its container holds no presentation times")
+            say(f"{mask(uri)}: clips cannot be recorded from it: its container has no presentation times")
         self._begin_ring()
         self.step_s = 1.0 / (self.info.average_rate or 25.0)
         self._used = False
         self._shown = 0
         self._last_s: float | None = None
-        self._stopped = False  # whether packets were left unread, because they come after the end that was asked for
+        self._stopped = False  # whether reading stopped at the requested end
         self.began: tuple[int, float] | None = None
         self.ended: tuple[int, float] | None = None
         self._arrivals = Arrivals(uri, self._link.timeout_s)  # live only
@@ -103,7 +101,7 @@ class VideoReader:
         count = how_many(decoders, self.info, device, ahead)
         if count == 1:
             if decoders not in (1, "auto"):
-                say(f"{mask(uri)} is decoded by one decoder: a {self.info.codec} video cannot be cut at its keyframes")
+                say(f"{mask(uri)} is decoded by one decoder: {self.info.codec} video cannot be cut at keyframes")
             self._decoder = open_decoder(
                 self._demuxer, device, pool, counters, say, threads=threads, low_delay=low_delay or self.info.live
             )
@@ -115,8 +113,8 @@ class VideoReader:
 
         self._split = SplitDecoder(uri, count, another, pool, counters, ahead, say if decoders != "auto" else _quiet)
 
-    def pictures(
-        self, start_s: float = 0.0, end_s: float | None = None, *, thinning: FrameSampler | None = None,
+    def frames(
+        self, start_s: float = 0.0, end_s: float | None = None, *, sampler: FrameSampler | None = None,
         keyframes: bool = False,
     ) -> Iterator[tuple[int, DecodedFrame]]:  # fmt: skip
         """Yield the frames with their numbers in the video, from 0, in presentation order.
@@ -124,7 +122,7 @@ class VideoReader:
         Args:
             start_s: seconds after the video's first frame; earlier frames are skipped, but count.
             end_s: likewise; this frame and later ones are skipped.
-            thinning: selects the wanted frames. Others are not decoded if possible, and may still be returned if not.
+            sampler: selects the wanted frames. Others are not decoded if possible, and may still be returned if not.
             keyframes: return only keyframes that can be decoded alone; other packets never reach a decoder.
 
         Raises:
@@ -139,14 +137,14 @@ class VideoReader:
         self._shown, self._last_s, self._until = 0, None, until
         self._stopped, self.began, self.ended, self._missing = False, None, None, 0
         picks = self._split is None and (keyframes or not self.info.live)
-        if picks and (keyframes or thinning is not None or start_s > 0):
-            pairs = self._picked(begin if start_s > 0 else None, thinning, keyframes)
+        if picks and (keyframes or sampler is not None or start_s > 0):
+            pairs = self._picked(begin if start_s > 0 else None, sampler, keyframes)
         else:
             pairs = self._from(begin) if start_s > 0 else enumerate(self._decoded())
-        for number, picture in pairs:
-            if until is not None and picture.pts_s >= until:
+        for number, frame in pairs:
+            if until is not None and frame.pts_s >= until:
                 return
-            yield number, picture
+            yield number, frame
         if self._stopped:
             return
         whole = not start_s
@@ -183,14 +181,14 @@ class VideoReader:
         packets = self._packets()
         if self._split is None:
             return self._shown_by(self._one_by_one(packets))
-        return self._shown_by(self._split.pictures(packets, self._demuxer))
+        return self._shown_by(self._split.frames(packets, self._demuxer))
 
-    def _shown_by(self, pictures: Generator[DecodedFrame]) -> Generator[DecodedFrame]:
+    def _shown_by(self, frames: Generator[DecodedFrame]) -> Generator[DecodedFrame]:
         """Yield decoded frames and record their count and time."""
-        with closing(pictures):
-            for picture in pictures:
-                self._shown, self._last_s = self._shown + 1, picture.pts_s
-                yield picture
+        with closing(frames):
+            for frame in frames:
+                self._shown, self._last_s = self._shown + 1, frame.pts_s
+                yield frame
                 if self.info.live:
                     self._arrivals.seen()
 
@@ -204,7 +202,7 @@ class VideoReader:
         if self._until is not None and base and not self._demuxer.decode_times:
             until = self._until / base
         for packet in packets:
-            if packet.dts is not None and packet.dts >= until:  # and so is the time of each that follows
+            if packet.dts is not None and packet.dts >= until:  # and so are all later times
                 self._stopped = True
                 return
             if self.info.live:
@@ -229,7 +227,7 @@ class VideoReader:
             raise trouble
 
     def _picked(
-        self, begin: float | None, thinning: FrameSampler | None, keyframes: bool
+        self, begin: float | None, sampler: FrameSampler | None, keyframes: bool
     ) -> Iterator[tuple[int, DecodedFrame]]:  # fmt: skip
         """Yield the wanted frames from a time on, with their numbers; also others if packets have no times."""
         assert self._decoder is not None
@@ -240,9 +238,9 @@ class VideoReader:
             return
         packets = itertools.chain([head], packets)
         if head.pts is None and not keyframes:
-            for number, picture in enumerate(self._shown_by(self._one_by_one(packets))):
-                if begin is None or picture.pts_s >= begin:
-                    yield number, picture
+            for number, frame in enumerate(self._shown_by(self._one_by_one(packets))):
+                if begin is None or frame.pts_s >= begin:
+                    yield number, frame
             return
         del head
 
@@ -252,18 +250,18 @@ class VideoReader:
                 return False
             self.began, self.ended = self.began or (number, pts_s), (number, pts_s)
             self._shown, self._last_s = self._shown + 1, pts_s
-            return (alone or not keyframes) and (thinning is None or thinning.takes(number, pts_s))
+            return (alone or not keyframes) and (sampler is None or sampler.takes(number, pts_s))
 
         numbering = FrameNumbering(
             packets, self._demuxer, wants, first=first_number, ahead=not self.info.live, flushed=keyframes,
             since_s=-math.inf if sought is None or begin is None else begin,
         )  # fmt: skip
-        skipping = SelectiveDecoder(self._decoder, self._demuxer, self._counters, sought=sought is not None)
-        for number, picture in skipping.keyframes(numbering) if keyframes else skipping.pictures(numbering):
-            yield number, picture
+        selective = SelectiveDecoder(self._decoder, self._demuxer, self._counters, sought=sought is not None)
+        for number, frame in selective.keyframes(numbering) if keyframes else selective.frames(numbering):
+            yield number, frame
             if self.info.live:
                 self._arrivals.seen()
-        self._missing = skipping.missing
+        self._missing = selective.missing
 
     def _sought(self, begin: float) -> tuple[int, Any]:
         """Seek to a keyframe at or before a time.
@@ -293,8 +291,6 @@ class VideoReader:
             return
         found = self._count_before(begin)
         if found is not None and self._demuxer.seek(begin):
-            if self._decoder is not None:
-                self._decoder.restart(self._demuxer)
             with closing(self._decoded()) as decoded:
                 first = next(decoded, None)
                 if first is not None and first.pts_s <= found[1] + _SLACK_S:
@@ -303,9 +299,7 @@ class VideoReader:
                     yield from enumerate((p for p in rest if p.pts_s >= begin), found[0])
                     return
         self._reopen()
-        for number, picture in enumerate(self._decoded()):
-            if picture.pts_s >= begin:
-                yield number, picture
+        yield from (pair for pair in enumerate(self._decoded()) if pair[1].pts_s >= begin)
 
     def _count_before(self, begin: float) -> tuple[int, float] | None:
         """Number of frames before a time, and the time of the first later one; None if packets have no times.

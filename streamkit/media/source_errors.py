@@ -13,28 +13,18 @@ from streamkit.core.errors import SourceError
 from streamkit.media.find import nothing_in
 from streamkit.media.uris import device_path, is_device, is_path, local_path, mask, scheme
 
-_HTTP = {
-    "HTTPUnauthorizedError": "the server wants a user and a password, or refuses these (401)",
-    "HTTPForbiddenError": "the server forbids access (403)",
-    "HTTPNotFoundError": "the server has no such address (404)",
-    "HTTPBadRequestError": "the server calls the request bad (400)",
-    "HTTPTooManyRequestsError": "the server says there are too many requests (429)",
-    "HTTPOtherClientError": "the server refuses the request (4xx)",
-    "HTTPServerError": "the server failed (5xx)",
-    "ProtocolNotFoundError": "this FFmpeg does not know the protocol",
+_SERVER: dict[str, tuple[str, str | None]] = {
+    "HTTPUnauthorizedError": ("the server requires a user name and password, or rejects them (401)", "auth"),
+    "HTTPForbiddenError": ("the server forbids access (403)", "auth"),
+    "HTTPNotFoundError": ("the server has no such address (404)", "not_found"),
+    "HTTPBadRequestError": ("the server rejects the request as invalid (400)", "refused"),
+    "HTTPTooManyRequestsError": ("the server reports too many requests (429)", "refused"),
+    "HTTPOtherClientError": ("the server rejects the request (4xx)", "refused"),
+    "HTTPServerError": ("the server failed (5xx)", "refused"),
+    "ProtocolNotFoundError": ("this FFmpeg does not support the protocol", None),  # so a retry would not help
 }
-_CAUSES = {
-    "HTTPUnauthorizedError": "auth",
-    "HTTPForbiddenError": "auth",
-    "HTTPNotFoundError": "not_found",
-    "HTTPBadRequestError": "refused",
-    "HTTPTooManyRequestsError": "refused",
-    "HTTPOtherClientError": "refused",
-    "HTTPServerError": "refused",
-    "InvalidDataError": "codec",
-    "DecoderNotFoundError": "codec",
-    "PatchWelcomeError": "codec",
-}
+"""Descriptions of FFmpeg's errors, and their causes in one word."""
+_CODEC_ERRORS = frozenset({"InvalidDataError", "DecoderNotFoundError", "PatchWelcomeError"})
 _BOXES = frozenset({b"ftyp", b"mdat", b"free", b"skip", b"wide", b"moov", b"moof", b"styp", b"sidx", b"uuid"})
 
 
@@ -45,11 +35,11 @@ def cannot_open(uri: str, error: Exception, *, late: bool = False) -> SourceErro
         return SourceError(f"{mask(uri)}: {words}", cause=cause)
     words, cause = _network_cause(error, late)
     if scheme(uri) == "srt" and type(error).__name__ == "ProtocolNotFoundError":
-        words = "the FFmpeg inside this PyAV is built without SRT; a PyAV built on an FFmpeg with libsrt reads it"
+        words = "the FFmpeg of this PyAV is built without SRT; install a PyAV whose FFmpeg has libsrt"
     elif is_device(uri):
         words, cause = _device_cause(device_path(uri), error)
     elif isinstance(error, OSError) and error.errno == errno.EIO:
-        words, cause = "no such host, or it cannot be asked for now", "not_found"
+        words, cause = "the host does not exist, or its name cannot be resolved now", "not_found"
     return SourceError(f"{mask(uri)}: {words}", cause=cause)
 
 
@@ -62,7 +52,7 @@ def check_file(path: str) -> None:
     try:
         mode = os.stat(path).st_mode
     except OSError:
-        return  # whoever opens it tells why
+        return  # opening it raises an error with the reason
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         what = "named pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "device"
         raise SourceError(f"{mask(path)}: this is a {what}, not a video file", cause="no_video")
@@ -77,8 +67,10 @@ def cannot_read(uri: str, error: Exception, *, late: bool = False) -> SourceErro
     """The error for a source that opened but cannot be read further."""
     words, cause = _network_cause(error, late)
     if is_path(uri):
-        return SourceError(f"{mask(uri)} cannot be read on: {words}")
-    return SourceError(f"{mask(uri)} cannot be read on: {words}", cause="timeout" if cause == "timeout" else "lost")
+        return SourceError(f"{mask(uri)} cannot be read further: {words}")
+    return SourceError(
+        f"{mask(uri)} cannot be read further: {words}", cause="timeout" if cause == "timeout" else "lost"
+    )
 
 
 def _device_cause(path: str, error: Exception) -> tuple[str, str | None]:
@@ -105,7 +97,7 @@ def _file_cause(path: str, error: Exception) -> tuple[str, str | None]:
         if file.is_dir():
             return "this is a folder, not a video", "no_video"
         if not file.exists():
-            leads = f": the link leads to {os.readlink(file)}, which is not there" if file.is_symlink() else ""
+            leads = f": the link points to {os.readlink(file)}, which does not exist" if file.is_symlink() else ""
             return f"there is no such file{leads}", "missing"
         if not os.access(file, os.R_OK):
             return "no permission to read it", "permission"
@@ -126,7 +118,7 @@ def _content_cause(file: Path) -> tuple[str, str] | None:
     with file.open("rb") as stream:
         start = stream.read(4096)
         if b"\0" not in start and _is_text(start):
-            return "this is not a video but a text", "no_video"
+            return "this is a text file, not a video", "no_video"
         found, place = set(), 0
         while place + 8 <= size:
             stream.seek(place)
@@ -141,14 +133,14 @@ def _content_cause(file: Path) -> tuple[str, str] | None:
                 break
             place += length
     if found & {b"ftyp", b"mdat"} and not found & {b"moov", b"moof"}:
-        words = "its index is missing (moov atom not found): the file was cut short, or is still being written"
+        words = "its index is missing (moov atom not found): the file is truncated, or is still being written"
         return words, "truncated"
     return None
 
 
 def _is_text(start: bytes) -> bool:
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(start)  # the last character may be cut
+        codecs.getincrementaldecoder("utf-8")().decode(start)  # the last character may be truncated
     except UnicodeDecodeError:
         return False
     return True
@@ -157,17 +149,17 @@ def _is_text(start: bytes) -> bool:
 def _network_cause(error: Exception, late: bool) -> tuple[str, str | None]:
     """Description of a network error, and the cause in one word."""
     name = type(error).__name__
-    if name in _HTTP:
-        return _HTTP[name], _CAUSES.get(name)  # none for a protocol that is not there: it will not be there later
+    if name in _SERVER:
+        return _SERVER[name]
     if isinstance(error, ConnectionRefusedError):
         return "connection refused: nothing listens at this host and port", "refused"
     if late or isinstance(error, TimeoutError) or name == "ExitError":
         return "no answer in time", "timeout"
     if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN):
-        return f"{_said(error)}: the network does not lead there now", "refused"
+        return f"{_said(error)}: the network has no route to it now", "refused"
     if isinstance(error, (ConnectionError, EOFError)) or (isinstance(error, OSError) and error.errno == errno.EIO):
-        return f"the connection broke off ({_said(error)})", "lost"
-    return _said(error), _CAUSES.get(name, "lost")
+        return f"the connection was lost ({_said(error)})", "lost"
+    return _said(error), "codec" if name in _CODEC_ERRORS else "lost"
 
 
 def _said(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Surface pool: NV12 buffers that are reused once their last reader has released them.
+"""Surface pool: NV12 buffers that are reused once their last reader has released them; and copies to a GPU.
 
 Fresh memory is expensive: page faults on the host, an allocation that may stall every stream on a device. So a
 surface's buffer returns to its pool when Python drops the surface, which the runtime does only after the GPU has passed
@@ -10,6 +10,8 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -17,6 +19,7 @@ import numpy as np
 
 from streamkit.core.data import Array, Color, Device, Surface, array_module
 from streamkit.core.errors import DeviceError
+from streamkit.ops import traffic
 from streamkit.ops.cuda import driver
 from streamkit.ops.planes import nv12_shape
 
@@ -170,3 +173,67 @@ def _half_of_memory(device: Device) -> int:
 
 def _size_text(shape: tuple[int, int]) -> str:
     return f"{shape[1]}x{shape[0] * 2 // 3}"
+
+
+_BUFFERS = 4
+
+
+class Upload:
+    """Copies host surfaces to a CUDA device on its own stream, through a ring of pinned buffers.
+
+    Args:
+        device: the GPU.
+        pool: its surface pool.
+    """
+
+    def __init__(self, device: Device, pool: SurfacePool) -> None:
+        self._cupy, self._index, self._pool = device.xp, device.index, pool
+        with self._cupy.cuda.Device(self._index):
+            self._stream = self._cupy.cuda.Stream(non_blocking=True)
+        self._ring: list[tuple[Any, Any]] = [(None, None)] * _BUFFERS
+        self._turn = 0
+
+    def __call__(self, surface: Surface) -> Surface:
+        """Copy a surface to the device; its `ready` is an event after the copy."""
+        cupy, host = self._cupy, surface.data
+        up = self._pool.surface(surface.width, surface.height, surface.color, self._stream)
+        with cupy.cuda.Device(self._index):
+            staging = self._staging(host.nbytes)
+            staged = np.frombuffer(staging, np.uint8, host.nbytes).reshape(host.shape)
+            staged[:] = host
+            cupy.cuda.runtime.memcpyAsync(
+                up.data.data.ptr, staged.ctypes.data, host.nbytes, cupy.cuda.runtime.memcpyHostToDevice,
+                self._stream.ptr,
+            )  # fmt: skip
+            self._pool.written(up, self._stream)
+            traffic.sent(host.nbytes)
+            self._ring[self._turn] = staging, up.ready
+        return up
+
+    def close(self) -> None:
+        """Wait for copies in progress."""
+        self._stream.synchronize()
+        self._ring = [(None, None)] * _BUFFERS
+
+    def _staging(self, size: int) -> Any:
+        """A pinned buffer that no copy reads."""
+        self._turn = (self._turn + 1) % _BUFFERS
+        memory, event = self._ring[self._turn]
+        if event is not None:
+            event.synchronize()
+        if memory is None or memory.size() < size:
+            memory = self._cupy.cuda.alloc_pinned_memory(size)
+        return memory
+
+
+@contextmanager
+def place(device: Device) -> Iterator[Callable[[Surface], Surface]]:
+    """Yield a function that copies a host surface to `device`; on the CPU it returns the surface itself."""
+    if device.kind == "cpu":
+        yield lambda surface: surface
+        return
+    upload = Upload(device, shared_pool(device))
+    try:
+        yield upload
+    finally:
+        upload.close()

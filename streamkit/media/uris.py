@@ -10,29 +10,13 @@ from streamkit.core.masking import mask as mask
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _LIVE = frozenset({"rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "tcp", "srt", "mms", "mmsh", "v4l2"})
 _DEVICE = re.compile(r"/dev/video\d+")
-# what http gives under these names is whole, and there again tomorrow
+# files, not streams, if read over http
 _RECORDED = re.compile(r"\.(mp4|m4v|mov|mkv|webm|avi|mpe?g|wmv|asf|3gp|ogv|ivf|vob|mxf|y4m|h26[45]|hevc|obu)$", re.I)
-# what these hold are files: `batch` fetches them by fsspec
+# stores of files, which `batch` fetches with fsspec
 _FETCHED = frozenset(
-    {
-        "s3",
-        "s3a",
-        "gs",
-        "gcs",
-        "abfs",
-        "abfss",
-        "az",
-        "adl",
-        "ftp",
-        "sftp",
-        "ssh",
-        "hdfs",
-        "webhdfs",
-        "smb",
-        "oss",
-        "hf",
-    }
-)
+    {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "ftp", "sftp", "ssh", "hdfs", "webhdfs", "smb", "oss",
+     "hf"}
+)  # fmt: skip
 _OTHERS = frozenset(
     {"ftps", "gopher", "gophers", "nfs", "rtmpt", "rtmpte", "rtmpts", "rtmpe", "mmst", "srtp", "rist", "sctp", "webrtc",
      "whep", "ws", "wss", "dav", "davs", "magnet", "ipfs", "ipns", "onvif", "dash", "ndi", "pipe", "unix", "data",
@@ -64,7 +48,7 @@ def check_scheme(uri: str) -> None:
     if word in _OTHERS:
         raise SourceError(f"{mask(uri)}: {word}:// is not supported; supported: {', '.join(_KNOWN)}")
     if word and word not in _KNOWN:
-        swapped = [known for known in _KNOWN if sorted(known) == sorted(word)]  # rstp is nearer to rtsp than to rtp
+        swapped = [known for known in _KNOWN if sorted(known) == sorted(word)]  # rstp means rtsp, not rtp
         way = did_you_mean(word, swapped or _KNOWN, all_if_few=True)
         raise SourceError(f"{mask(uri)}: there is no scheme {word}://{way}")
 

@@ -3,7 +3,7 @@
 An object gets an outline, a tint inside if requested, its mask, its skeleton with a dot per keypoint, and a label at
 the outline's upper left corner, or inside at the frame's border. All outlines are below all labels, and objects lower
 in the frame, so closer to the camera, are above others. Semantic classes are below all, then zones, lines and trails.
-Labels avoid each other where there is room (`ops/labels.py`).
+Labels avoid each other where there is room (`ops/annotate.py`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from streamkit.core.annotations import Shown
 from streamkit.core.data import Detections, Surface
 from streamkit.ops import figures
 from streamkit.ops.glyphs import Atlas
-from streamkit.ops.labels import apart
 from streamkit.ops.overlay import MARK
-from streamkit.ops.palette import PALETTE
-from streamkit.ops.style import Style
+from streamkit.ops.style import PALETTE, Style
 
 _OPAQUE = np.uint32(255 << 24)
 _OUTWARD = np.array([[-0.5], [0.5]])  # half a line lies outside the box
@@ -78,7 +76,7 @@ def annotate(
             add(_FILL, frame, inside)
         add(_OUTLINE, frame, boxes)
         if style.masks > 0 and "mask" in table.extra:
-            add(_MASK, *figures.masks(table, sheet, style, color, atlas))
+            add(_MASK, *figures.masks(table, style, color, atlas))
         if "keypoints" in table.extra:
             points = figures.Points(table, sheet, style)
             add(_LINE, *points.lines(sheet, color))
@@ -224,3 +222,58 @@ def _texts(table: Detections, style: Style) -> list[list[str]]:
 def _attributes(found: Mapping[str, Any] | None) -> str:
     """Return the labels of an object's attributes, each up to its first comma: class lists often have synonyms."""
     return "" if not found else " ".join(one["label"].split(",")[0] for one in found.values())
+
+
+def apart(labels: np.ndarray, boxes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Move the labels of a frame that would cover each other.
+
+    A label that covers none stays. The others are placed in order: each takes the first position around its box where
+    it covers no label; if there is none, the one where it covers the least.
+
+    Args:
+        labels: (n, 4) int64 x1, y1, x2, y2, preferred positions; even, within the frame.
+        boxes: (n, 4) int64, even, the box of each label.
+        size: width and height of the frame, even.
+
+    Returns:
+        (n, 2) int64, each label's upper left corner, even.
+    """
+    corner = labels[:, :2].copy()
+    crowded = _common(labels, labels)
+    np.fill_diagonal(crowded, 0)
+    moving = crowded.any(axis=1)
+    if not moving.any():
+        return corner
+    placed = labels[~moving]
+    for i in np.flatnonzero(moving):
+        places = _around(labels[i], boxes[i], size)
+        best = places[np.argmin(_common(places, placed).sum(axis=1))]
+        corner[i] = best[:2]
+        placed = np.concatenate([placed, best[None]])
+    return corner
+
+
+def _common(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return (n, m), the area that rectangles (n, 4) and (m, 4) have in common."""
+    sides = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2])
+    return np.asarray(np.clip(sides, 0, None).prod(axis=2))
+
+
+def _around(label: np.ndarray, box: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Return (8, 4) positions for a label, the best first: above its box, on its upper edge, beside it, below it."""
+    wide, (left, top, right, bottom) = label[2:] - label[:2], box
+    width, height = wide.tolist()
+    corners = np.array(
+        [
+            label[:2],
+            (right - width, top - height),
+            (left, top),
+            (right, top),
+            (left - width, top),
+            (left, bottom),
+            (right - width, bottom),
+            (left, top - 2 * height),
+        ]
+    )
+    corners = np.clip(corners, 0, np.maximum(np.array(size) - wide, 0))
+    return np.concatenate([corners, corners + wide], axis=1)

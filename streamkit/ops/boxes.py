@@ -13,7 +13,7 @@ import numpy as np
 from streamkit.core.data import Array, array_module
 
 Rect = tuple[int, int, int, int]
-"""A part of a picture: left, top, right, bottom in source pixels, the last two exclusive; left and top are even."""
+"""A part of a frame: left, top, right, bottom in source pixels, the last two exclusive; left and top are even."""
 
 
 def area(xyxy: Array) -> Array:
@@ -56,14 +56,6 @@ def to_source(points: Array, geometry: Array) -> Array:
     return ((pairs - geometry[:, None, 2:]) / geometry[:, None, :2]).reshape(points.shape)
 
 
-def to_network(points: Array, geometry: Array) -> Array:
-    """Convert source pixels to network pixels: source x scale + offset. Shapes as in `to_source`."""
-    xp = array_module(points)
-    pairs = points.reshape(len(points), points.shape[1] // 2, 2)
-    geometry = xp.broadcast_to(geometry, (len(points), 4))
-    return (pairs * geometry[:, None, :2] + geometry[:, None, 2:]).reshape(points.shape)
-
-
 def clip(xyxy: Array, size_wh: Array) -> Array:
     """Clip boxes to the frame, to 0..width and 0..height.
 
@@ -80,10 +72,36 @@ def clip(xyxy: Array, size_wh: Array) -> Array:
 def check_rects(rects: Sequence[Rect], sizes: Sequence[tuple[int, int]]) -> None:
     """Check that each rect is a part of its frame and begins on an even pixel; raise ValueError."""
     if len(rects) != len(sizes):
-        raise ValueError(f"preprocess needs one rect a surface, got {len(rects)} rects and {len(sizes)} surfaces")
+        raise ValueError(f"preprocess needs one rect per surface, got {len(rects)} rects and {len(sizes)} surfaces")
     for (left, top, right, bottom), (width, height) in zip(rects, sizes, strict=True):
         if left % 2 or top % 2 or not (0 <= left < right <= width and 0 <= top < bottom <= height):
             raise ValueError(
-                f"a rect is left, top, right, bottom within the picture, left and top even; got "
+                f"a rect is left, top, right, bottom within the frame, left and top even; got "
                 f"{(left, top, right, bottom)} in {width}x{height}"
             )
+
+
+def crop_rects(xyxy: np.ndarray, sizes_wh: np.ndarray, pad: float = 0.0) -> np.ndarray:
+    """Return the whole pixels of each box, with `pad` around it, clipped to the frame.
+
+    The left and upper edge are rounded out to an even pixel, so that a crop has whole blocks of chroma.
+
+    Args:
+        xyxy: (m, 4) boxes in source pixels.
+        sizes_wh: (m, 2) width and height of each box's frame.
+        pad: margin on each side, as a share of the box's width and height; a negative value shrinks the box.
+
+    Returns:
+        (m, 4) int32: left, top, right, bottom, the last two exclusive; all 0 if a box lies outside of its frame or is
+        not finite.
+    """
+    boxes = np.array(xyxy, np.float64).reshape(-1, 4)
+    limit = np.asarray(sizes_wh, np.float64).reshape(-1, 2)
+    boxes[~np.isfinite(boxes).all(axis=1)] = -1  # outside of every frame
+    around = pad * (boxes[:, 2:] - boxes[:, :2])
+    first = np.maximum(np.floor(boxes[:, :2] - around), 0)
+    last = np.minimum(np.ceil(boxes[:, 2:] + around), limit)
+    first -= first % 2
+    rects = np.concatenate([first, last], axis=1)
+    rects[(rects[:, 2:] <= rects[:, :2]).any(axis=1)] = 0  # the box is outside
+    return rects.astype(np.int32)

@@ -3,8 +3,9 @@
 Four functions cover the detectors: `best_class` (a score per class and anchor, with or without objectness),
 `each_class` (the same, but each class of an anchor may be an object), `given_class` (one score and one label per row),
 `faces` (YuNet). Each takes the whole batch's output, as views with any strides, on the host or on the device;
-`streamkit.ops.nms.select` makes objects of the result. The host's implementations are here; the device's, one launch
-each, are in `streamkit.ops.cuda.readers`.
+`streamkit.ops.nms.select` makes objects of the result. On the device each is one launch of `candidates.cu`, whatever
+the batch, and nothing waits for the device. Scratch memory returns to CuPy's pool while kernels may still run: the pool
+reuses it on the same stream only, after them.
 
 Anchors that do not become candidates are counted:
 
@@ -17,15 +18,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from streamkit.core.data import Array, array_module
-from streamkit.ops.box_coding import FACE_POINTS, STRIDES, Coding
-from streamkit.ops.scores import check_scores, float32, sigmoid
-from streamkit.ops.scores import softmax as softmax_of
+from streamkit.ops import traffic
+from streamkit.ops.cuda.load import kernel
+
+STRIDES = (8, 16, 32)
+FACE_OUTPUTS = tuple(f"{kind}_{stride}" for kind in ("cls", "obj", "bbox", "kps") for stride in STRIDES)
+FACE_POINTS = 15
+"""Values of a face's five landmarks: x, y and score in turn."""
+_BLOCK = 256
+_TALLIES = 3
+MAX_ANCHORS = 1 << 17
+"""`nms.cu` holds a bit for each anchor in shared memory."""
+
+
+class Coding(IntEnum):
+    """How four values encode a box. The numbers are those of `cuda/candidates.cu`."""
+
+    XYXY = 0
+    """Edges, times `unit`."""
+    YXYX = 1
+    """Edges with y first, times `unit`."""
+    CXCYWH = 2
+    """Centre and size, times `unit`."""
+    GRID = 3
+    """YOLOX: centre = (value + cell) x stride, size = exp(value) x stride; strides 8, 16, 32, rows of cells."""
 
 
 @dataclass(slots=True)
@@ -94,20 +117,8 @@ def best_class(
     if coding == Coding.GRID:
         check_cells(a, input_size)
     if array_module(scores) is not np:
-        from streamkit.ops.cuda import readers
-
-        return readers.best_class(
-            boxes,
-            scores,
-            objectness,
-            min_score,
-            coding,
-            input_size,
-            unit,
-            2 if softmax else int(logits),
-            points=points,
-            step=step,
-        )
+        way = 2 if softmax else int(logits)
+        return _best_class_on_device(boxes, scores, objectness, min_score, coding, input_size, unit, way, points, step)
     found = _Found(n, a, min_score)
     with np.errstate(all="ignore"):
         if objectness is not None:
@@ -117,7 +128,7 @@ def best_class(
             class_id = rows.argmax(axis=1)
             score = rows[np.arange(len(rows)), class_id] * objectness[frame, anchor]
         else:
-            best = softmax_of(scores) if softmax else scores.max(axis=2)
+            best = _softmax(scores) if softmax else scores.max(axis=2)
             best = sigmoid(best) if logits else float32(best)
             scores = scores[:, :, : len(min_score)]
             frame, anchor = found.reach(best)
@@ -146,9 +157,7 @@ def each_class(
     n, a, classes = scores.shape
     check_scores(classes, min_score)
     if array_module(scores) is not np:
-        from streamkit.ops.cuda import readers
-
-        return readers.each_class(boxes, scores, min_score, coding, unit)
+        return _each_class_on_device(boxes, scores, min_score, coding, unit)
     found = _Found(n, a * classes, min_score)
     with np.errstate(all="ignore"):
         score = sigmoid(scores.reshape(n, a * classes))
@@ -182,9 +191,7 @@ def given_class(
         step: layout of `points`, as in `Candidates`.
     """
     if array_module(scores) is not np:
-        from streamkit.ops.cuda import readers
-
-        return readers.given_class(boxes, scores, labels, min_score, coding, unit, points=points, step=step)
+        return _given_class_on_device(boxes, scores, labels, min_score, coding, unit, points, step)
     n, a = scores.shape
     found = _Found(n, a, min_score)
     with np.errstate(all="ignore"):
@@ -211,9 +218,7 @@ def faces(outputs: Mapping[str, Array], n: int, *, min_score: np.ndarray, input_
     a = sum(outputs[f"cls_{stride}"].shape[1] for stride in STRIDES)
     check_cells(a, input_size)
     if array_module(outputs["cls_8"]) is not np:
-        from streamkit.ops.cuda import readers
-
-        return readers.faces(outputs, n, min_score, input_size)
+        return _faces_on_device(outputs, n, min_score, input_size)
     cls, obj, bbox, kps = (
         np.concatenate([float32(outputs[f"{kind}_{stride}"][:n]) for stride in STRIDES], axis=1)
         for kind in ("cls", "obj", "bbox", "kps")
@@ -327,5 +332,194 @@ def check_cells(anchors: int, input_size: tuple[int, int]) -> None:
     if anchors != expected:
         raise ValueError(
             f"the output has {anchors} anchors, and an input of {input_size[0]}x{input_size[1]} with strides "
-            f"{', '.join(map(str, STRIDES))} gives {expected}; the card's input size or family is another network's"
+            f"{', '.join(map(str, STRIDES))} has {expected}; the card's input size or family does not match the network"
         )
+
+
+def check_scores(classes: int, min_score: np.ndarray) -> None:
+    """Check that an output has a score for each threshold; raise ValueError."""
+    if classes != len(min_score):
+        raise ValueError(f"the output has scores of {classes} classes, min_score has {len(min_score)}; they must match")
+
+
+def float32(array: np.ndarray) -> np.ndarray:
+    """Return the array as float32, without a copy if possible."""
+    return array if array.dtype == np.float32 else array.astype(np.float32)
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Return 1 / (1 + exp(-x)), computed in float64 and rounded once."""
+    return (1.0 / (1.0 + np.exp(-logits.astype(np.float64)))).astype(np.float32)
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    """Return the largest softmax value of each row (n, a) among all classes but the last, of (n, a, c + 1) logits."""
+    wide = logits.astype(np.float64)
+    top = wide.max(axis=2, initial=-np.inf)
+    shares = np.exp(wide[:, :, :-1].max(axis=2, initial=-np.inf) - top) / np.exp(wide - top[:, :, None]).sum(axis=2)
+    return np.asarray(shares, np.float32)
+
+
+# -------------------------------------------------------------------------------------------------------- on the device
+
+
+@dataclass(slots=True)
+class DeviceCandidates:
+    """The candidates of a batch of n frames with a anchors each, on the device.
+
+    Attributes:
+        keys: (n, p) uint64, sort keys in any order; p is the power of two at or above a.
+        tallies: (n, 3) int32: number of candidates, and anchors removed by `label` and `not_finite`.
+        boxes: (n, a, 4) float32 network pixels; only candidates' rows are written, as in the two below.
+        class_id: (n, a) int32.
+        points: (n, a, c) float32.
+        step: layout of the points, as in `Candidates`.
+    """
+
+    keys: Array
+    tallies: Array
+    boxes: Array
+    class_id: Array
+    points: Array
+    step: int = 2
+
+
+def _best_class_on_device(
+    boxes: Array,
+    scores: Array,
+    objectness: Array | None,
+    min_score: np.ndarray,
+    coding: Coding,
+    input_size: tuple[int, int],
+    unit: tuple[float, float],
+    logits: int,
+    points: Array | None,
+    step: int,
+) -> DeviceCandidates:
+    """As `best_class`; `logits` is 1 for the sigmoid, 2 for the softmax."""
+    objects = scores[:, :, 0] if objectness is None else objectness
+    boxes, scores, objects, values = _one_type(boxes, scores, objects, boxes if points is None else points)
+    columns = 0 if points is None else points.shape[2]
+    found = _room(scores.shape[0], scores.shape[1], columns, step)
+    arguments = (
+        *_strided(boxes), *_strided(scores), *_strided(objects),
+        np.int32(objectness is not None), np.int32(logits),
+        np.int32(coding), np.float32(unit[0]), np.float32(unit[1]), np.int32(input_size[0]), np.int32(input_size[1]),
+        *_strided(values), np.int32(columns),
+    )  # fmt: skip
+    _launch("best_class", _defines(boxes), arguments, found, min_score)
+    return found
+
+
+def _each_class_on_device(
+    boxes: Array, scores: Array, min_score: np.ndarray, coding: Coding, unit: tuple[float, float]
+) -> DeviceCandidates:
+    boxes, scores = _one_type(boxes, scores)
+    found = _room(scores.shape[0], scores.shape[1] * scores.shape[2])
+    arguments = (
+        *_strided(boxes), *_strided(scores), np.int32(coding), np.float32(unit[0]), np.float32(unit[1]),
+    )  # fmt: skip
+    _launch("each_class", _defines(boxes), arguments, found, min_score)
+    return found
+
+
+def _given_class_on_device(
+    boxes: Array,
+    scores: Array,
+    labels: Array,
+    min_score: np.ndarray,
+    coding: Coding,
+    unit: tuple[float, float],
+    points: Array | None,
+    step: int,
+) -> DeviceCandidates:
+    boxes, scores, values = _one_type(boxes, scores, boxes if points is None else points)
+    columns = 0 if points is None else points.shape[2]
+    if labels.dtype not in (np.int64, np.int32, boxes.dtype):
+        labels = labels.astype(boxes.dtype if labels.dtype.kind == "f" else np.int64)
+    whole = () if labels.dtype == boxes.dtype else (f"LABELS={8 * labels.itemsize}",)
+    found = _room(scores.shape[0], scores.shape[1], columns, step)
+    arguments = (
+        *_strided(boxes), *_strided(scores), *_strided(labels),
+        np.int32(coding), np.float32(unit[0]), np.float32(unit[1]),
+        *_strided(values), np.int32(columns),
+    )  # fmt: skip
+    _launch("given_class", _defines(boxes) + whole, arguments, found, min_score)
+    return found
+
+
+def _faces_on_device(
+    outputs: Mapping[str, Array], n: int, min_score: np.ndarray, input_size: tuple[int, int]
+) -> DeviceCandidates:
+    import cupy
+
+    tensors = [cupy.ascontiguousarray(tensor) for tensor in _one_type(*(outputs[name] for name in FACE_OUTPUTS))]
+    anchors = sum(tensor.shape[1] for tensor in tensors[: len(STRIDES)])
+    found = _room(n, anchors, FACE_POINTS, 3)
+    arguments = (*tensors, np.int32(input_size[0]), np.int32(input_size[1]))
+    _launch("faces", _defines(tensors[0]), arguments, found, min_score)
+    return found
+
+
+def _launch(
+    name: str, defines: tuple[str, ...], arguments: tuple[Any, ...], found: DeviceCandidates, min_score: np.ndarray
+) -> None:
+    n, anchors = found.class_id.shape
+    if not n or not anchors:
+        return
+    sink = (
+        upload(min_score), np.int32(len(min_score)), np.float32(min_score.min(initial=np.inf)),
+        np.int32(anchors), np.int32(found.keys.shape[1]),
+        found.keys, found.tallies, found.boxes, found.class_id, found.points,
+    )  # fmt: skip
+    kernel("candidates.cu", name, defines)(((anchors + _BLOCK - 1) // _BLOCK, n), (_BLOCK,), (*arguments, *sink))
+
+
+def _room(n: int, anchors: int, columns: int = 0, step: int = 2) -> DeviceCandidates:
+    import cupy
+
+    if anchors > MAX_ANCHORS:
+        raise ValueError(f"a network may have at most {MAX_ANCHORS} anchors per frame, got {anchors}")
+    return DeviceCandidates(
+        cupy.empty((n, 1 << max(anchors - 1, 0).bit_length()), np.uint64),
+        cupy.zeros((n, _TALLIES), np.int32),
+        cupy.empty((n, anchors, 4), np.float32),
+        cupy.empty((n, anchors), np.int32),
+        cupy.empty((n, anchors, columns), np.float32),
+        step,
+    )
+
+
+def _one_type(*arrays: Array) -> list[Array]:
+    """Return the arrays in one type that the kernels support: all float16, or all float32."""
+    half = all(array.dtype == np.float16 for array in arrays)
+    return list(arrays) if half else [array.astype(np.float32, copy=False) for array in arrays]
+
+
+def _defines(array: Array) -> tuple[str, ...]:
+    return ("HALF=1",) if array.dtype == np.float16 else ()
+
+
+def _strided(array: Array) -> tuple[Any, ...]:
+    """Return a view as kernel arguments: the address of its first value, and its strides in values."""
+    return (array, *(np.int64(stride // array.itemsize) for stride in array.strides))
+
+
+def upload(values: np.ndarray) -> Array:
+    """Return the values on the device, for the current stream. Read-only: equal values share one array.
+
+    Thresholds are the same for every batch, and few sources have few geometries, so usually nothing is copied.
+    """
+    import cupy
+
+    device, stream = cupy.cuda.runtime.getDevice(), cupy.cuda.get_current_stream().ptr
+    return _uploaded(values.tobytes(), values.shape, values.dtype, device, stream)
+
+
+@lru_cache(maxsize=256)
+def _uploaded(values: bytes, shape: tuple[int, ...], dtype: Any, device: int, stream: int) -> Any:
+    """Copy once per stream: a copy is only ordered with the kernels of its own stream."""
+    import cupy
+
+    traffic.sent(len(values))
+    return cupy.asarray(np.frombuffer(values, dtype).reshape(shape))

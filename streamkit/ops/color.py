@@ -27,23 +27,19 @@ class Matrix(NamedTuple):
     kb: float
 
 
-MATRICES = {
-    "bt601": Matrix(0.299, 0.114),
-    "bt709": Matrix(0.2126, 0.0722),
-    "bt2020": Matrix(0.2627, 0.0593),
-}
+MATRICES = {"bt601": Matrix(0.299, 0.114), "bt709": Matrix(0.2126, 0.0722), "bt2020": Matrix(0.2627, 0.0593)}
 
 _BAND = 1 << 22
 """Pixels converted at a time."""
 
-PICTURE = np.dtype(
+IMAGE = np.dtype(
     [
         ("data", "<u8"), ("width", "<i4"), ("height", "<i4"), ("pitch", "<i4"), ("rows", "<i4"), ("chroma_x", "<f4"),
         ("chroma_y", "<f4"), ("y", "<f4"), ("rv", "<f4"), ("gu", "<f4"), ("gv", "<f4"), ("bu", "<f4"), ("r0", "<f4"),
         ("g0", "<f4"), ("b0", "<f4"),
     ]
 )  # fmt: skip
-"""`struct Picture` of cuda/color.cuh: how a kernel reads a surface. `data` is the address of the first luma row."""
+"""`struct Image` of cuda/color.cuh: how a kernel reads a surface. `data` is the address of the first luma row."""
 
 
 @cache
@@ -70,8 +66,10 @@ def rgb_to_yuv(color: Color) -> np.ndarray:
     return inverse
 
 
-def picture(color: Color, shape: Sequence[int], right: int, bottom: int, left: int = 0, top: int = 0) -> np.ndarray:
-    """Return a PICTURE record, () shaped, for a surface whose data has `shape`, or for a part of it.
+def image_record(
+    color: Color, shape: Sequence[int], right: int, bottom: int, left: int = 0, top: int = 0
+) -> np.ndarray:
+    """Return an IMAGE record, () shaped, for a surface whose data has `shape`, or for a part of it.
 
     Its `data` is the byte offset of the part in the surface: add the surface's address.
 
@@ -90,15 +88,13 @@ def picture(color: Color, shape: Sequence[int], right: int, bottom: int, left: i
     size = right - left, bottom - top
     first = top * shape[1] + left
     values = (first, *size, shape[1], rows, color.chroma_x, color.chroma_y, y, rv, gu, gv, bu, r0, g0, b0)
-    return np.array(values, PICTURE)
+    return np.array(values, IMAGE)
 
 
 def check_size(shape: Sequence[int], width: int, height: int) -> None:
     """Check that a surface's data of this shape can hold a frame of this size; raise ValueError."""
     if not (1 <= width <= shape[1] and 1 <= height <= shape[0] * 2 // 3):
-        raise ValueError(
-            f"a surface of {shape[1]}x{shape[0] * 2 // 3} pixels cannot hold a picture of {width}x{height}"
-        )
+        raise ValueError(f"a surface of {shape[1]}x{shape[0] * 2 // 3} pixels cannot hold a frame of {width}x{height}")
 
 
 def planes(
@@ -200,7 +196,7 @@ def from_rgb(rgb: np.ndarray, color: Color) -> np.ndarray:
         (H * 3 / 2, W) uint8, where H and W are h and w made even by repeating the last row and column.
     """
     if rgb.ndim != 3 or rgb.shape[2] != 3 or rgb.dtype != np.uint8 or 0 in rgb.shape:
-        raise ValueError(f"from_rgb needs a picture of shape (h, w, 3), uint8, got {rgb.dtype}{list(rgb.shape)}")
+        raise ValueError(f"from_rgb needs an image of shape (h, w, 3), uint8, got {rgb.dtype}{list(rgb.shape)}")
     height, width = (n + n % 2 for n in rgb.shape[:2])
     data = np.empty((height * 3 // 2, width), np.uint8)
     rows = max(2, _BAND // width // 2 * 2)

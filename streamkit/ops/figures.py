@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from streamkit.core.data import Detections, Surface
 from streamkit.ops import rle
 from streamkit.ops.glyphs import Atlas
 from streamkit.ops.overlay import LINE, MARK, STENCIL
-from streamkit.ops.palette import PALETTE, stored
+from streamkit.ops.style import PALETTE, stored
 
 if TYPE_CHECKING:
     from streamkit.ops.style import Style
@@ -39,28 +39,30 @@ class Sheet:
         self.inks = np.array([i for _, i in colors], np.uint32)
 
 
-def masks(table: Detections, sheet: Sheet, style: Style, color: np.ndarray, atlas: Atlas) -> Marks:
+def masks(table: Detections, style: Style, color: np.ndarray, atlas: Atlas) -> Marks:
     """Return the objects' masks in their colours."""
-    frames, made = [], []
-    for frame, mask, mine in zip(table.batch_row.tolist(), table.extra["mask"], color.tolist(), strict=True):
-        mark = _stencil(mask, mine, style, atlas) if mask is not None else None
-        if mark is not None:
-            frames.append(frame)
-            made.append(mark)
-    return np.array(frames, np.int32), np.array(made, MARK)
+    return _stencils(zip(table.batch_row.tolist(), table.extra["mask"], color.tolist(), strict=True), style, atlas)
 
 
 def regions(facts: Sequence[Mapping[str, Any]], sheet: Sheet, style: Style, atlas: Atlas) -> Marks:
     """Return the semantic classes; a class has the same colour in every frame and run."""
+    found = (
+        (frame, mask, int(sheet.colors[frame, zlib.crc32(label.encode()) % len(PALETTE)]))
+        for frame, said in enumerate(facts)
+        for label, mask in said.get("segmentation", {}).items()
+        if sheet.width[frame] and (not style.only or label in style.only)
+    )
+    return _stencils(found, style, atlas)
+
+
+def _stencils(shown: Iterable[tuple[int, rle.Rle | None, int]], style: Style, atlas: Atlas) -> Marks:
+    """Return the marks of masks, each given with its frame and its colour."""
     frames, made = [], []
-    for frame, said in enumerate(facts):
-        for label, mask in said.get("segmentation", {}).items() if sheet.width[frame] else ():
-            if style.only and label not in style.only:
-                continue
-            mark = _stencil(mask, int(sheet.colors[frame, zlib.crc32(label.encode()) % len(PALETTE)]), style, atlas)
-            if mark is not None:
-                frames.append(frame)
-                made.append(mark)
+    for frame, mask, color in shown:
+        mark = _stencil(mask, color, style, atlas) if mask is not None else None
+        if mark is not None:
+            frames.append(frame)
+            made.append(mark)
     return np.array(frames, np.int32), np.array(made, MARK)
 
 
@@ -154,7 +156,7 @@ def _segments(start: np.ndarray, end: np.ndarray, line: np.ndarray, color: np.nd
     ends = [2 * np.floor(place / 2 + 0.5).astype(np.int64) for place in (start, end)]
     half = line // 2
     marks = np.zeros(len(line), MARK)
-    odd = half % 2  # an odd half is made up for, and the line ends a pixel further on
+    odd = half % 2  # an odd half is rounded up, so the line ends one pixel further
     for axis, name in enumerate("xy"):
         marks[f"{name}1"] = np.minimum(ends[0][:, axis], ends[1][:, axis]) - half - odd
         marks[f"{name}2"] = np.maximum(ends[0][:, axis], ends[1][:, axis]) + half + odd
@@ -171,7 +173,7 @@ class Points:
         points = np.asarray(table.extra["keypoints"], np.float64)
         self.xy, self.frame = points[:, :, :2], table.batch_row
         size = sheet.size[self.frame][:, None]
-        self.shown = np.asarray(((self.xy >= 0) & (self.xy <= size)).all(axis=2))  # a NaN is in no picture
+        self.shown = np.asarray(((self.xy >= 0) & (self.xy <= size)).all(axis=2))  # a NaN is in no frame
         if points.shape[2] > 2:
             self.shown &= points[:, :, 2] >= style.min_point
         self.edges = table.skeleton.edges if table.skeleton is not None else ()

@@ -27,13 +27,13 @@ class Atlas:
     Attributes:
         data: (capacity,) uint8 on the host; replaced when it grows.
         used: number of its bytes that hold sprites.
-        pictures: cache of coloured sprites for drawing on the host.
+        colored: cache of coloured sprites for drawing on the host.
     """
 
     def __init__(self) -> None:
         self.data = np.zeros(_START, np.uint8)
         self.used = 0
-        self.pictures: dict[tuple[int, int, int], tuple[np.ndarray, np.ndarray]] = {}
+        self.colored: dict[tuple[int, int, int], tuple[np.ndarray, np.ndarray]] = {}
         self._sprites: dict[tuple[str, int], tuple[int, int]] = {}
         self._device: Any = None
         self._sent = 0
@@ -46,7 +46,7 @@ class Atlas:
         if self.used > _FULL:
             self.used = self._sent = 0
             self._sprites.clear()
-            self.pictures.clear()
+            self.colored.clear()
 
     def text(self, text: str, height: int) -> tuple[int, int]:
         """Return the offset of a text's sprite, and its width in pixels.
@@ -124,7 +124,7 @@ def _text(text: str, height: int) -> np.ndarray:
     margin = height * _FINER // 6
     width = -(-(wide + 2 * margin) // (2 * _FINER)) * 2
     fine = np.zeros((height * _FINER, width * _FINER), np.uint8)
-    # Capitals stand in the middle, or as high as the tails of g and y ask for; on whole pixels, so that they are sharp.
+    # Capitals are centred, or higher if the tails of g and y need room; on whole pixels, so that they are sharp.
     room = height * _FINER - capital
     baseline = min(room // 2, int(room - tail_1 * scale - stroke / 2)) // _FINER * _FINER + capital
     origin = ((width * _FINER - wide) // 2, baseline)

@@ -4,19 +4,21 @@ A region is divided into square cells, and only one mean colour per cell is kept
 blurred, the colours are interpolated (bilinear, between the cells' centres). Nothing finer than a cell survives either,
 unlike in a Gaussian blur, which can be partly undone. All means are computed before anything is painted, so overlapping
 regions, and drawing in place, change no mean; where regions overlap, the last one is visible. Integers only: the host
-and the kernels (cuda/hide.cu) produce equal bytes.
+and the kernels (cuda/hide.cu) produce equal bytes. `regions` derives the regions from detections and zones.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
-from streamkit.core.data import Surface, array_module
+from streamkit.core.data import Detections, Surface, array_module
 from streamkit.ops import traffic
-from streamkit.ops.overlay import FRAME
+from streamkit.ops.overlay import FRAME, change_on_host
 
 REGION = np.dtype(
     [
@@ -26,9 +28,10 @@ REGION = np.dtype(
 )  # fmt: skip
 """One region, `struct Region` of cuda/hide.cu.
 
-`frame` is its picture; x1, y1, x2, y2, inside that, and `cell`, a cell's side, are even. The cells lie in `columns` and
-`rows` from x1, y1 on, the last ones cut off at x2, y2; `first` is the first cell's place among all of the batch, and
-`mask` its place among the masks, or -1 where all cells are hidden. `smooth` is 1 to blur, 0 to pixelate.
+`frame` is its frame's index; x1, y1, x2, y2, inside the frame, and `cell`, a cell's side, are even. The cells lie in
+`columns` and `rows` from x1, y1 on, the last ones cut off at x2, y2; `first` is the first cell's place among all
+of the batch, and `mask` its place among the masks, or -1 where all cells are hidden. `smooth` is 1 to blur, 0 to
+pixelate.
 """
 
 _WIDE, _HIGH, _THREADS = 64, 16, 128  # pixels of a tile and threads of a cell, as in cuda/hide.cu
@@ -61,11 +64,7 @@ def hide(
     bounds = list(zip([0, *ends], ends, strict=False))
     if array_module(surfaces[0].data) is not np:
         return _hide_on_device(surfaces, regions, masks, bounds, in_place)
-    changed = list(surfaces)
-    for i, (first, last) in enumerate(bounds):
-        if first < last:
-            changed[i] = _hide_on_host(surfaces[i], regions[first:last], masks, in_place)
-    return changed
+    return change_on_host(surfaces, bounds, lambda one, rows: _hide_on_host(one, regions[rows], masks), in_place)
 
 
 def _check(surfaces: Sequence[Surface], regions: np.ndarray) -> None:
@@ -75,7 +74,7 @@ def _check(surfaces: Sequence[Surface], regions: np.ndarray) -> None:
     inside = (regions["x1"] >= 0) & (regions["y1"] >= 0) & (regions["x1"] < regions["x2"])
     inside &= (regions["y1"] < regions["y2"]) & (regions["x2"] <= size[:, 0]) & (regions["y2"] <= size[:, 1])
     if not inside.all():
-        raise ValueError(f"a region must lie in its picture and have a size, got {regions[~inside][0]}")
+        raise ValueError(f"a region must lie in its frame and have a size, got {regions[~inside][0]}")
 
 
 def _hide_on_device(
@@ -116,9 +115,7 @@ def _hide_on_device(
 # --------------------------------------------------------------------------------------------------------- the twin
 
 
-def _hide_on_host(surface: Surface, regions: np.ndarray, masks: np.ndarray, in_place: bool) -> Surface:
-    if not (in_place and surface.data.flags.writeable):
-        surface = Surface(surface.data.copy(), surface.color)
+def _hide_on_host(surface: Surface, regions: np.ndarray, masks: np.ndarray) -> None:
     luma = surface.data[: surface.height]
     chroma = surface.data[surface.height :].reshape(surface.height // 2, surface.width // 2, 2)
     means = [(_means(luma, one, 1), _means(chroma, one, 2)) for one in regions]
@@ -127,7 +124,6 @@ def _hide_on_host(surface: Surface, regions: np.ndarray, masks: np.ndarray, in_p
         shown = None if one["mask"] < 0 else masks[cells].reshape(one["rows"], one["columns"]) != 0
         _paint(luma, y, shown, one, 1)
         _paint(chroma, pairs, shown, one, 2)
-    return surface
 
 
 def _means(plane: np.ndarray, one: np.ndarray, step: int) -> np.ndarray:
@@ -170,3 +166,147 @@ def _run(means: np.ndarray, size: int, cell: int) -> np.ndarray:
     after = np.minimum(before + 1, len(means) - 1)
     share = (place & 255).astype(np.int32).reshape(-1, *[1] * (means.ndim - 1))
     return np.asarray(means[before] * (256 - share) + means[after] * share)
+
+
+_LEAST = 8  # pixels: smaller cells would leave a small face recognisable
+_ZONE_CELLS = 24  # cells of a zone per frame height; its edge is as coarse as they are
+
+Corners = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HideSpec:
+    """One kind of content to hide.
+
+    Attributes:
+        smooth: blur; else pixelate.
+        labels: the classes of the objects; empty for all, if `objects` is True.
+        objects: whether objects are hidden; else the zones themselves.
+        zones: areas; with `objects`, only objects whose box has its centre in one of them.
+        share: the zones are in shares of the frame, else in pixels.
+        cells: maximum number of cells along the longer side of an object.
+        grow: how much a box is enlarged, as a share of its size, both sides together.
+    """
+
+    smooth: bool
+    labels: frozenset[str] = frozenset()
+    objects: bool = True
+    zones: tuple[Corners, ...] = ()
+    share: bool = False
+    cells: int = 8
+    grow: float = 0.2
+
+
+@dataclass(slots=True)
+class Regions:
+    """Arguments of `hide.hide`: (m,) REGION ordered by frame, and (k,) uint8 masks."""
+
+    table: np.ndarray = field(default_factory=lambda: np.zeros(0, REGION))
+    masks: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint8))
+
+
+def regions(
+    surfaces: Sequence[Surface],
+    sizes: Sequence[tuple[int, int]],
+    tables: Sequence[Detections],
+    hidden: Sequence[HideSpec],
+) -> Regions:
+    """Lay out the regions to hide in a batch.
+
+    Args:
+        surfaces: the frames' surfaces.
+        sizes: the frames' true widths and heights.
+        tables: the batch's detections on the host; `batch_row` is an index of `surfaces`.
+        hidden: what to hide; later entries are on top.
+    """
+    parts: list[np.ndarray] = []
+    masks: list[np.ndarray] = []
+    for one in hidden:
+        if one.objects:
+            parts += [_objects(surfaces, sizes, table, one) for table in tables if len(table)]
+        else:
+            for row, size in enumerate(sizes):
+                for zone in one.zones:
+                    region, mask = _zone(zone, one.share, one.smooth, size, (surfaces[row].width, surfaces[row].height))
+                    if region is not None:
+                        region = region.copy()
+                        region["frame"], region["mask"] = row, sum(map(len, masks))
+                        parts.append(region)
+                        masks.append(mask)
+    if not parts:
+        return Regions()
+    table = np.concatenate(parts)
+    table = table[np.argsort(table["frame"], kind="stable")]
+    count = table["columns"] * table["rows"]
+    table["first"] = np.cumsum(count) - count
+    return Regions(table, np.concatenate(masks) if masks else np.zeros(0, np.uint8))
+
+
+def _objects(
+    surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], table: Detections, one: HideSpec
+) -> np.ndarray:
+    """Return the regions of a table's objects."""
+    wanted = np.ones(len(table), bool)
+    if one.labels:
+        wanted = np.array([name in one.labels for name in table.label], bool)
+    box = table.xyxy.astype(np.float64)
+    wanted &= ~np.isnan(box).any(axis=1) & (box[:, 0] <= box[:, 2]) & (box[:, 1] <= box[:, 3])
+    if one.zones:
+        true = np.array(sizes, np.float64)[table.batch_row]
+        middle = (np.clip(box[:, :2], 0, true) + np.clip(box[:, 2:], 0, true)) / 2
+        wanted &= _in_any(middle / true if one.share else middle, one.zones)
+    box, frame = box[wanted], table.batch_row[wanted].astype(np.int64)
+    side = box[:, 2:] - box[:, :2]
+    start, end = box[:, :2] - side * one.grow / 2, box[:, 2:] + side * one.grow / 2
+    limit = np.array([(s.width, s.height) for s in surfaces], np.float64)[frame]
+    start = 2 * np.floor(np.clip(start, 0, limit) / 2)
+    end = 2 * np.ceil(np.clip(end, 0, limit) / 2)
+    end = np.where((box[:, 2:] >= 0) & (box[:, :2] <= limit), np.minimum(np.maximum(end, start + 2), limit), end)
+    there = (end > start).all(axis=1)
+    made = np.zeros(int(there.sum()), REGION)
+    made["frame"], made["mask"], made["smooth"] = frame[there], -1, one.smooth
+    made["x1"], made["y1"] = start[there].T
+    made["x2"], made["y2"] = end[there].T
+    # By the whole box, not by its visible part: half a face gets cells as coarse as a whole one.
+    longest = side[there].max(axis=1, initial=0) * (1 + one.grow)
+    made["cell"] = np.maximum(_LEAST, 2 * np.ceil(longest / one.cells / 2)).clip(max=4096)
+    made["columns"] = -(-(made["x2"] - made["x1"]) // made["cell"])
+    made["rows"] = -(-(made["y2"] - made["y1"]) // made["cell"])
+    return made
+
+
+def _in_any(points: np.ndarray, zones: Sequence[Corners]) -> np.ndarray:
+    """Return (n,) bool: whether points lie in one of the zones, or on its edge."""
+    import cv2
+
+    inside = np.zeros(len(points), bool)
+    for zone in zones:
+        corners = np.array(zone, np.float32)[:, None]
+        inside |= np.array([cv2.pointPolygonTest(corners, (x, y), False) >= 0 for x, y in points.tolist()], bool)
+    return inside
+
+
+@lru_cache(maxsize=256)
+def _zone(
+    zone: Corners, share: bool, smooth: bool, size: tuple[int, int], padded: tuple[int, int]
+) -> tuple[np.ndarray | None, np.ndarray]:
+    """Return a zone's region, (1,) REGION, None if it is outside, and its mask: every cell that the zone touches."""
+    import cv2
+
+    corners = np.array(zone, np.float64) * (size if share else (1, 1))
+    start, end = 2 * np.floor(corners.min(axis=0) / 2), 2 * np.floor(corners.max(axis=0) / 2) + 2
+    x1, y1 = np.clip(start, 0, padded).astype(int).tolist()
+    x2, y2 = np.clip(end, 0, padded).astype(int).tolist()
+    if x1 >= x2 or y1 >= y2:
+        return None, np.zeros(0, np.uint8)
+    cell = max(_LEAST, 2 * round(padded[1] / _ZONE_CELLS / 2))
+    columns, rows = -(-(x2 - x1) // cell), -(-(y2 - y1) // cell)
+    # Drawn in full resolution with a thick border, so that cells that the zone only touches are included.
+    drawn = np.zeros((rows * cell, columns * cell), np.uint8)
+    points = np.rint((corners - (x1, y1)) * 16).astype(np.int32)[None]
+    cv2.fillPoly(drawn, points, 1, shift=4)
+    cv2.polylines(drawn, points, True, 1, thickness=3, shift=4)
+    mask = drawn.reshape(rows, cell, columns, cell).max(axis=(1, 3))
+    region = np.zeros(1, REGION)
+    region[["x1", "y1", "x2", "y2", "cell", "columns", "rows", "smooth"]] = x1, y1, x2, y2, cell, columns, rows, smooth
+    return region, mask.ravel()

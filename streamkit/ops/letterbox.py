@@ -101,7 +101,7 @@ def placement(spec: InputSpec, width: int, height: int) -> Placement:
       the frame does not cover is padded.
     """
     if width < 1 or height < 1:
-        raise ValueError(f"a picture is at least 1x1 pixels, got {width}x{height}")
+        raise ValueError(f"a frame is at least 1x1 pixels, got {width}x{height}")
     across, down = spec.size
     if spec.resize == "stretch":
         return Placement(0, 0, across, down)

@@ -16,13 +16,14 @@ import numpy as np
 
 from streamkit.core.data import Array, array_module
 from streamkit.ops import rle
+from streamkit.ops.candidates import upload
 from streamkit.ops.rle import Rle
 
 STEPS = 16
-"""A logit is kept as its root, with its sign, in steps of 1/16: what counts is where it passes 0. It reaches to 63."""
+"""A logit is stored as its signed root in steps of 1/16, up to 63: precise near 0, where the mask ends."""
 
 FULL_MAPS = 8
-"""A frame's objects share room for so many maps of the whole frame; objects are served from the best down."""
+"""Memory of a frame's crops, in maps of the whole frame; the best objects get theirs first."""
 
 _THREADS, _MOST = 128, 256  # as in cuda/masks.cu
 
@@ -102,7 +103,6 @@ def _pieces_on_device(rows: Array, counts: Array, prototypes: Array, to_map: np.
     if not n:
         return found
     from streamkit.ops.cuda.load import kernel
-    from streamkit.ops.cuda.readers import upload
 
     prototypes = xp.ascontiguousarray(prototypes)
     if prototypes.dtype != np.float16:
@@ -184,7 +184,7 @@ def _mask(
 
 
 def best_classes(scores: Array, axis: int) -> Array:
-    """Return the best class of each place of (n, ...) scores, the first of equal ones: uint8, without `axis`."""
+    """Return the best class of each place of (n, ...) scores, uint8, without `axis`; the first of equal classes."""
     xp = array_module(scores)
     return xp.argmax(scores, axis=axis).astype(np.uint8)
 
@@ -206,7 +206,7 @@ def class_masks(
         np.clip(np.floor((np.arange(size_wh[i]) + 0.5) * to_map[i] + to_map[2 + i]), 0, (wide, high)[i] - 1).astype(int)
         for i in (0, 1)
     )
-    # A column of the map is many of the source: its runs are found once, and stand once for each.
+    # A column of the map covers many of the source: its runs are computed once and repeated for each.
     own, column = np.unique(across, return_inverse=True)
     small = classes.T[own][:, down]
     change = np.ones(small.shape, bool)

@@ -14,14 +14,14 @@ import numpy as np
 
 from streamkit.core.data import Array, array_module
 from streamkit.ops.boxes import clip, intersection_and_union, to_source
-from streamkit.ops.candidates import Candidates
+from streamkit.ops.candidates import Candidates, upload
 
 CAUSES = ("min_score", "label", "not_finite", "nms", "outside", "size", "top_k")
 """Why an anchor is no object, in the order of the tests:
 
 - `min_score`, `label`, `not_finite`: see `streamkit.ops.candidates`;
 - `nms`: a better object overlaps it;
-- `outside`: no part of it is in the picture (one that is partly inside is clipped, never dropped);
+- `outside`: no part of it is in the frame (one that is partly inside is clipped, never dropped);
 - `size`: its shorter side is under `min_size` or its longer side over `max_size`;
 - `top_k`: there are `top_k` better objects, none of which suppresses it.
 """
@@ -197,13 +197,7 @@ def _overlap(
 
 
 def _select_on_device(
-    candidates: Any,
-    frames: np.ndarray,
-    iou: float | None,
-    agnostic: bool,
-    top_k: int,
-    min_size: float,
-    max_size: float,
+    candidates: Any, frames: np.ndarray, iou: float | None, agnostic: bool, top_k: int, min_size: float, max_size: float
 ) -> Packed:
     """Launch `nms.cu` once, with a block per frame, after the launch that found the candidates."""
     xp = array_module(candidates.keys)
@@ -213,7 +207,6 @@ def _select_on_device(
     if not n:
         return packed
     from streamkit.ops.cuda.load import kernel
-    from streamkit.ops.cuda.readers import upload
 
     arguments = (
         candidates.keys, candidates.tallies, candidates.boxes, candidates.class_id, candidates.points,

@@ -8,7 +8,7 @@ and colours never bleed. Marks are drawn in order, later ones on top, in integer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -41,10 +41,10 @@ LINE, STENCIL = -2, -3
 FRAME = np.dtype(
     [("from", "<u8"), ("to", "<u8"), ("width", "<i4"), ("height", "<i4"), ("first", "<i4"), ("last", "<i4")]
 )
-"""One picture to draw, `struct Frame` of cuda/overlay.cu; its marks are those from `first` to before `last`."""
+"""One frame to draw, `struct Frame` of cuda/overlay.cu; its marks are those from `first` to before `last`."""
 
 _TILE, _THREADS = 64, 256  # as in cuda/overlay.cu
-_PICTURES = 4096  # coloured sprites kept
+_COLORED = 4096  # coloured sprites kept
 _PAIR = np.dtype("<u2")  # Cb | Cr << 8
 _BYTES = np.arange(256, dtype=np.uint8)
 
@@ -79,11 +79,23 @@ def draw(
     bounds = list(zip([0, *ends], ends, strict=False))
     if array_module(surfaces[0].data) is not np:
         return _draw_on_device(surfaces, marks, bounds, atlas, in_place)
-    drawn = list(surfaces)
+    return change_on_host(surfaces, bounds, lambda one, rows: _draw_on_host(one, marks[rows], atlas), in_place)
+
+
+def change_on_host(
+    surfaces: Sequence[Surface],
+    bounds: Sequence[tuple[int, int]],
+    change: Callable[[Surface, slice], None],
+    in_place: bool,
+) -> list[Surface]:
+    """Apply `change` to each surface that has rows of a table, given by its bounds, or to a copy of the surface."""
+    changed = list(surfaces)
     for i, (first, last) in enumerate(bounds):
         if first < last:
-            drawn[i] = _draw_on_host(surfaces[i], marks[first:last], atlas, in_place)
-    return drawn
+            if not (in_place and surfaces[i].data.flags.writeable):
+                changed[i] = Surface(surfaces[i].data.copy(), surfaces[i].color)
+            change(changed[i], slice(first, last))
+    return changed
 
 
 def _draw_on_device(
@@ -108,7 +120,7 @@ def _draw_on_device(
     split = table.nbytes
     grid = (-(-int(table["width"].max()) // _TILE), -(-int(table["height"].max()) // _TILE), len(frames))
     stencils = atlas.stencils()
-    stencils = cupy.asarray(stencils) if len(stencils) else sent  # a pointer there must be
+    stencils = cupy.asarray(stencils) if len(stencils) else sent  # the kernel needs a valid pointer
     traffic.sent(atlas.stencils().nbytes)
     kernel("overlay.cu", "overlay")(grid, (_THREADS,), (sent[:split], sent[split:], atlas.on_device(), stencils))
     done.record()
@@ -121,9 +133,7 @@ def _draw_on_device(
 # --------------------------------------------------------------------------------------------------------- the twin
 
 
-def _draw_on_host(surface: Surface, marks: np.ndarray, atlas: Atlas, in_place: bool) -> Surface:
-    if not (in_place and surface.data.flags.writeable):
-        surface = Surface(surface.data.copy(), surface.color)
+def _draw_on_host(surface: Surface, marks: np.ndarray, atlas: Atlas) -> None:
     luma, chroma = surface.data[: surface.height], surface.data[surface.height :].view(_PAIR)
     for x1, y1, x2, y2, border, color, ink, sprite in marks.tolist():
         if sprite == LINE:
@@ -138,7 +148,6 @@ def _draw_on_host(surface: Surface, marks: np.ndarray, atlas: Atlas, in_place: b
                 _fill(luma, chroma, left, top, right, bottom, color)
         else:
             _fill(luma, chroma, x1, y1, x2, y2, color)
-    return surface
 
 
 def _fill(luma: np.ndarray, chroma: np.ndarray, x1: int, y1: int, x2: int, y2: int, color: int) -> None:
@@ -152,7 +161,7 @@ def _fill(luma: np.ndarray, chroma: np.ndarray, x1: int, y1: int, x2: int, y2: i
     elif pairs.size:
         import cv2
 
-        # What becomes of a byte depends on the byte alone: a table of 256 says it for each channel.
+        # The result of a byte depends on the byte alone, so a table of 256 per channel is enough.
         y, cb, cr = (_mix(_BYTES, color >> shift, color >> 24).astype(np.uint8) for shift in (0, 8, 16))
         luma[y1:y2, x1:x2] = cv2.LUT(luma[y1:y2, x1:x2], y)
         halves = pairs.view(np.uint8).reshape(*pairs.shape, 2)
@@ -229,7 +238,7 @@ def _stamp(
     cut = slice(top - y1, top - y1 + 2 * rows), slice(left - x1, left - x1 + 2 * columns)
     half = slice((top - y1) // 2, (top - y1) // 2 + rows), slice((left - x1) // 2, (left - x1) // 2 + columns)
     if color >> 24 == 255:
-        y, pair = _picture(atlas, sprite, x2 - x1, y2 - y1, color, ink)
+        y, pair = _colored(atlas, sprite, x2 - x1, y2 - y1, color, ink)
         under[...] = y[cut]
         pairs[...] = pair[half]
         return
@@ -257,17 +266,17 @@ def _mix(under: np.ndarray, over: int, share: np.ndarray | int) -> np.ndarray:
     return np.asarray((under.astype(np.uint16) * (255 - share) + (over & 255) * share + 127) // 255)
 
 
-def _picture(atlas: Atlas, sprite: int, width: int, height: int, color: int, ink: int) -> tuple[np.ndarray, np.ndarray]:
+def _colored(atlas: Atlas, sprite: int, width: int, height: int, color: int, ink: int) -> tuple[np.ndarray, np.ndarray]:
     """Return a sprite on its background: luma (height, width) uint8, chroma (height / 2, width / 2) uint16 pairs."""
     key = sprite, color, ink
-    found = atlas.pictures.get(key)
+    found = atlas.colored.get(key)
     if found is None:
-        if len(atlas.pictures) >= _PICTURES:
-            atlas.pictures.clear()
+        if len(atlas.colored) >= _COLORED:
+            atlas.colored.clear()
         y_mask, pair_mask = atlas.masks(sprite, width, height)
         y, cb, cr = (
             _mix(np.full_like(mask, color >> shift & 255), ink >> shift, mask)
             for mask, shift in ((y_mask, 0), (pair_mask, 8), (pair_mask, 16))
         )
-        found = atlas.pictures[key] = y.astype(np.uint8), cb | cr << 8
+        found = atlas.colored[key] = y.astype(np.uint8), cb | cr << 8
     return found

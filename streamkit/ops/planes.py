@@ -8,13 +8,10 @@ which moves its siting; the new siting is returned.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 
 from streamkit.core.data import Array, Color, array_module
-
-Rotation = Literal[0, 90, 180, 270]
 
 
 def nv12_shape(width: int, height: int) -> tuple[int, int]:
@@ -49,7 +46,7 @@ def pack(y: np.ndarray, u: np.ndarray | None, v: np.ndarray | None, color: Color
     height, width = y.shape
     rows = out.shape[0] * 2 // 3
     if out.shape != nv12_shape(width, height):
-        raise ValueError(f"a picture of {width}x{height} needs NV12 data {nv12_shape(width, height)}, got {out.shape}")
+        raise ValueError(f"a frame of {width}x{height} needs NV12 data {nv12_shape(width, height)}, got {out.shape}")
     out[:height, :width] = y
     _repeat_edge(out[:rows], width, height)
     if u is None or v is None:
@@ -58,7 +55,7 @@ def pack(y: np.ndarray, u: np.ndarray | None, v: np.ndarray | None, color: Color
     across, down = u.shape[1] == width and width > 1, u.shape[0] == height and height > 1
     halved = [_mean_pairs(plane, across, down) for plane in (u, v)]
     if halved[0].shape != (rows // 2, out.shape[1] // 2):
-        raise ValueError(f"chroma of {u.shape} does not fit a picture of {(height, width)}")
+        raise ValueError(f"chroma of {u.shape} does not fit a frame of {(height, width)}")
     cv2.merge(halved, out[rows:].reshape(rows // 2, -1, 2))
     return replace(color, chroma_x=0.5 if across else color.chroma_x, chroma_y=0.5 if down else color.chroma_y)
 
@@ -118,14 +115,14 @@ def rotate(data: Array, width: int, height: int, rotation: int, out: Array, *, m
     new_width, new_height = rotated_size(width, height, rotation)
     if data.shape != nv12_shape(width, height) or out.shape != nv12_shape(new_width, new_height):
         raise ValueError(
-            f"turning {width}x{height} by {rotation} takes NV12 data {nv12_shape(width, height)} and out "
+            f"rotating {width}x{height} by {rotation} needs NV12 data {nv12_shape(width, height)} and out "
             f"{nv12_shape(new_width, new_height)}, got {data.shape} and {out.shape}"
         )
     if array_module(data) is np:
         _rotate_host(data, width, height, rotation, out, mirrored=mirrored)
         return
     if width % 2 or height % 2:
-        raise ValueError(f"on the device only pictures of even size are turned, got {width}x{height}")
+        raise ValueError(f"the device rotates only frames of even size, got {width}x{height}")
     from streamkit.ops.cuda.load import kernel
 
     turn = kernel("planes.cu", "rotate_nv12")
@@ -160,7 +157,7 @@ def narrow_p016(data: Array, out: Array) -> None:
     """
     if data.shape != out.shape or data.dtype != np.uint16 or out.dtype != np.uint8:
         raise ValueError(
-            f"narrow_p016 takes uint16 and uint8 of one shape, got {data.dtype}{list(data.shape)} and "
+            f"narrow_p016 needs uint16 and uint8 of one shape, got {data.dtype}{list(data.shape)} and "
             f"{out.dtype}{list(out.shape)}"
         )
     if array_module(data) is np:
@@ -169,7 +166,7 @@ def narrow_p016(data: Array, out: Array) -> None:
     from streamkit.ops.cuda.load import kernel
 
     if not (data.flags.c_contiguous and out.flags.c_contiguous):
-        raise ValueError("narrow_p016 takes contiguous arrays on the device")
+        raise ValueError("narrow_p016 needs contiguous arrays on the device")
     count = out.size
     grid = ((count // 4 + 256) // 256,)
     kernel("planes.cu", "narrow_p016")(grid, (256,), (data, out, np.int32(count)))

@@ -1,9 +1,9 @@
 """Conversion of surfaces to a network's input tensor, a whole batch at once, on the surfaces' device.
 
-All three implementations (the reference here, preprocess_host.py, preprocess_cuda.py) sample alike: the centre of a
-network pixel has the source position (i + 0.5 - offset) / scale - 0.5 per axis, clamped to the frame's true edge.
-Luma is bilinear there, chroma bilinear on its own grid at the surface's siting; RGB is clipped to 0..255; then
-channel order, scale, mean, std and dtype are applied. There is no anti-aliasing filter, as in OpenCV's bilinear
+All three implementations (the reference and the host's here, preprocess_cuda.py) sample alike: the centre of a network
+pixel has the source position (i + 0.5 - offset) / scale - 0.5 per axis, clamped to the frame's true edge. Luma is
+bilinear there, chroma bilinear on its own grid at the surface's siting; RGB is clipped to 0..255; then channel order,
+scale, mean, std and dtype are applied. There is no anti-aliasing filter, as in OpenCV's bilinear
 resize, which the networks' authors use.
 
 A row may show only a part of a frame, its rect: a tile, a region, an object. The part is then treated as a frame of its
@@ -13,13 +13,15 @@ own, and no pixel outside it is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
-from streamkit.core.data import Array, Surface, array_module
+from streamkit.core.data import Array, Color, Surface, array_module
 from streamkit.ops.boxes import Rect, check_rects
-from streamkit.ops.color import check_size, yuv_to_rgb
+from streamkit.ops.color import check_size, planes, yuv_to_rgb
 from streamkit.ops.letterbox import InputSpec, geometry, placement
+from streamkit.ops.scratch import Scratch, scratch, tensor
 
 __all__ = ["InputSpec", "geometry", "preprocess", "preprocess_reference"]
 
@@ -57,7 +59,7 @@ def preprocess(
     rows = len(surfaces) if batch is None else batch
     if len(sizes) != len(surfaces) or rows < len(surfaces):
         raise ValueError(
-            f"preprocess needs one size a surface and a batch that holds them, got {len(surfaces)} surfaces, "
+            f"preprocess needs one size per surface and a batch at least as large, got {len(surfaces)} surfaces, "
             f"{len(sizes)} sizes and a batch of {rows}"
         )
     if rects is not None:
@@ -66,13 +68,13 @@ def preprocess(
     if any(array_module(surface.data) is not xp for surface in surfaces):
         raise ValueError("preprocess needs all surfaces and `out` on one device, got some on the host, some on a GPU")
     if xp is np:
-        from streamkit.ops.preprocess_host import fill
-        from streamkit.ops.scratch import tensor
+        fill, new_tensor = _fill_host, tensor
     else:
-        from streamkit.ops.preprocess_cuda import fill, tensor
+        from streamkit.ops.preprocess_cuda import fill
+        from streamkit.ops.preprocess_cuda import tensor as new_tensor
     shape, dtype = spec.shape(rows), spec.numpy_dtype
     if out is None:
-        out = tensor(shape, dtype)
+        out = new_tensor(shape, dtype)
     elif out.shape != shape or out.dtype != dtype or not out.flags.c_contiguous:
         raise ValueError(
             f"preprocess needs `out` to be C-contiguous {dtype}{list(shape)}, got {out.dtype}{list(out.shape)}"
@@ -94,9 +96,9 @@ def preprocess_reference(
     tensor = np.empty((rows, spec.size[1], spec.size[0], 3))
     tensor[:] = pad
     parts = rects or [(0, 0, *size) for size in sizes]
-    for picture, surface, rect in zip(tensor, surfaces, parts, strict=False):
+    for image, surface, rect in zip(tensor, surfaces, parts, strict=False):
         rgb, (left, top, right, bottom) = _sampled(surface, rect, spec)
-        picture[top:bottom, left:right] = (rgb if spec.color == "rgb" else rgb[..., ::-1]) * factor + summand
+        image[top:bottom, left:right] = (rgb if spec.color == "rgb" else rgb[..., ::-1]) * factor + summand
     if spec.dtype == "u8":
         tensor = np.clip(np.rint(tensor), 0, 255)
     if spec.layout == "nchw":
@@ -136,3 +138,81 @@ def _bilinear(plane: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         weight = np.expand_dims(at - lower, 1 - axis)
         plane = plane.take(lower, axis) * (1 - weight) + plane.take(np.minimum(lower + 1, last), axis) * weight
     return plane
+
+
+def _fill_host(
+    out: np.ndarray,
+    surfaces: Sequence[Surface],
+    sizes: Sequence[tuple[int, int]],
+    spec: InputSpec,
+    rects: Sequence[Rect] | None,
+) -> np.ndarray:
+    """Write the batch to `out` on the host and return its geometry; arguments as `preprocess` has checked them.
+
+    OpenCV resizes the planes, and one weighted sum per channel does the rest: matrix, range, scale, mean and std are
+    one affine map from (Y, Cb, Cr) to the tensor's value, so clipping to 0..255 becomes clipping to the images of 0 and
+    255. Each frame is processed separately with the same calls, so a batch equals its frames bit for bit.
+    """
+    import cv2
+
+    pad = spec.affine()[2].astype(out.dtype)[:, None, None]
+    parts = rects or [(0, 0, *size) for size in sizes]
+    for image, surface, rect in zip(out, surfaces, parts, strict=False):
+        with scratch() as new:
+            if spec.layout == "nchw":
+                _fill_one(image, surface, rect, spec, pad, new)
+            else:
+                bits = np.int16 if out.dtype == np.float16 else out.dtype  # OpenCV 4 has no f16
+                channels = new((3, *image.shape[:2]), out.dtype.type)
+                _fill_one(channels, surface, rect, spec, pad, new)
+                cv2.merge(tuple(channels.view(bits)), dst=image.view(bits))
+    out[len(surfaces) :] = pad if spec.layout == "nchw" else pad.reshape(3)
+    scales = [geometry(spec, right - left, bottom - top, left, top) for left, top, right, bottom in parts]
+    return np.array(scales, np.float32).reshape(-1, 4)
+
+
+def _fill_one(image: np.ndarray, surface: Surface, rect: Rect, spec: InputSpec, pad: np.ndarray, new: Scratch) -> None:
+    """Write one frame, or the part of it in `rect`, to `image`, (3, H, W)."""
+    import cv2
+
+    x, y, x_end, y_end = rect
+    check_size(surface.data.shape, x_end, y_end)
+    size = x_end - x, y_end - y
+    place = placement(spec, *size)
+    left, right = max(0, place.left), min(spec.size[0], place.left + place.width)
+    top, bottom = max(0, place.top), min(spec.size[1], place.top + place.height)
+    for edge in (np.s_[:, :top], np.s_[:, bottom:], np.s_[:, top:bottom, :left], np.s_[:, top:bottom, right:]):
+        image[edge] = pad
+
+    part = np.s_[top - place.top : bottom - place.top, left - place.left : right - place.left]
+    resized = planes(surface.data, surface.color, *size, (place.width, place.height), new, left=x, top=y)
+    luma, cb, cr = (plane[part] for plane in resized)
+    value = new(luma.shape)
+    for channel, (ky, ku, kv, k, low, high) in enumerate(_channels(surface.color, spec)):
+        if ku and kv:
+            cv2.addWeighted(luma, ky, cb, ku, k, dst=value)
+            cv2.addWeighted(value, 1, cr, kv, 0, dst=value)
+        else:
+            cv2.addWeighted(luma, ky, cb if ku else cr, ku or kv, k, dst=value)
+        to = image[channel, top:bottom, left:right]
+        if image.dtype == np.float32:
+            np.clip(value, low, high, out=to)
+        else:
+            np.clip(value, low, high, out=value)
+            np.copyto(to, np.rint(value, out=value) if image.dtype == np.uint8 else value, casting="unsafe")
+
+
+@lru_cache(maxsize=256)
+def _channels(color: Color, spec: InputSpec) -> list[tuple[float, float, float, float, np.float32, np.float32]]:
+    """Return for each channel, in the network's order: the weights of Y, Cb, Cr and 1, and the minimum and maximum."""
+    factor, summand, _ = spec.affine()
+    rgb = yuv_to_rgb(color) if spec.color == "rgb" else yuv_to_rgb(color)[::-1]
+    weights = rgb * factor[:, None]
+    weights[:, 3] += summand
+    low, high = summand, 255 * factor + summand
+    if spec.dtype == "u8":
+        low, high = np.clip(low, 0, 255), np.clip(high, 0, 255)
+    return [
+        (*w, np.float32(a), np.float32(b))
+        for w, a, b in zip(weights.tolist(), low.tolist(), high.tolist(), strict=True)
+    ]

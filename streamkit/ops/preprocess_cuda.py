@@ -17,7 +17,7 @@ import numpy as np
 from streamkit.core.data import Array, Color, Surface
 from streamkit.ops import traffic
 from streamkit.ops.boxes import Rect
-from streamkit.ops.color import PICTURE, picture
+from streamkit.ops.color import IMAGE, image_record
 from streamkit.ops.cuda import driver
 from streamkit.ops.letterbox import InputSpec, geometry, placement, placements
 
@@ -31,7 +31,7 @@ SPEC = np.dtype(
 
 FRAME = np.dtype(
     [
-        ("picture", PICTURE), ("left", "<i4"), ("top", "<i4"), ("new_width", "<i4"), ("new_height", "<i4"),
+        ("image", IMAGE), ("left", "<i4"), ("top", "<i4"), ("new_width", "<i4"), ("new_height", "<i4"),
         ("step_x", "<f4"), ("step_y", "<f4"),
     ]
 )  # fmt: skip
@@ -39,7 +39,7 @@ FRAME = np.dtype(
 
 _BLOCK = (32, 8)
 _OUT = {"f32": "float", "f16": "__half", "u8": "u8"}
-_KINDS_KEPT = 4096  # sizes and colours; a run over pictures of all sizes must not grow without end
+_KINDS_KEPT = 4096  # sizes and colours; a run over frames of all sizes must not grow without end
 
 
 def tensor(shape: tuple[int, ...], dtype: np.dtype) -> Array:
@@ -109,7 +109,7 @@ class Plan:
             scales.append(scale)
         packed = bytearray(b"".join(records)).ljust(SPEC.itemsize + batch * FRAME.itemsize, b"\0")
         frames = np.frombuffer(packed, FRAME, offset=SPEC.itemsize)
-        frames["picture"]["data"][: len(addresses)] = addresses
+        frames["image"]["data"][: len(addresses)] = addresses
         return packed, np.array(scales, np.float32).reshape(-1, 4)
 
     def _pack_parts(
@@ -118,12 +118,12 @@ class Plan:
         """Do as `pack`, for parts of frames: objects have ever new sizes, so all records are computed at once."""
         kinds: dict[tuple[tuple[int, ...], Color], int] = {}
         kind = [kinds.setdefault((surface.data.shape, surface.color), len(kinds)) for surface in surfaces]
-        whole = [picture(color, shape, shape[1], shape[0] * 2 // 3) for shape, color in kinds]
+        whole = [image_record(color, shape, shape[1], shape[0] * 2 // 3) for shape, color in kinds]
         frames = np.zeros(batch, FRAME)
         used, (left, top, right, bottom) = frames[: len(rects)], rects.T
         if kinds:
-            part = used["picture"]
-            part[:] = np.array(whole, PICTURE)[kind]
+            part = used["image"]
+            part[:] = np.array(whole, IMAGE)[kind]
             # From the part's first luma row to its first chroma row: the luma rows below, and half of those above it.
             part["rows"] -= top // 2
             part["width"], part["height"] = right - left, bottom - top
@@ -140,7 +140,7 @@ class Plan:
     def _add(self, key: _Kind) -> tuple[bytes, tuple[float, ...]]:
         (width, height), shape, color = key
         place = placement(self.spec, width, height)
-        values = (picture(color, shape, width, height), *place, width / place.width, height / place.height)
+        values = (image_record(color, shape, width, height), *place, width / place.width, height / place.height)
         found = (np.array(values, FRAME).tobytes(), geometry(self.spec, width, height))
         if len(self._kinds) >= _KINDS_KEPT:
             self._kinds.clear()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 Rle = dict[str, Any]
-"""{"size": [height, width], "counts": text}: what COCO's tools read."""
+"""{"size": [height, width], "counts": text}: the form that COCO's tools read."""
 
 _GROUPS = 13  # of 5 bits, for 64
 
@@ -112,7 +112,7 @@ def compress(counts: np.ndarray) -> str:
     for group in range(_GROUPS):
         bits = left & 31
         left >>= 5
-        rest = more & np.where(bits & 16, left != -1, left != 0)  # the fifth bit is the sign of what is cut off
+        rest = more & np.where(bits & 16, left != -1, left != 0)  # the fifth bit is the sign of the remaining bits
         text[more, group] = (bits + 32 * rest + 48)[more]
         more = rest
         if not more.any():

@@ -14,16 +14,16 @@ import numpy as np
 from streamkit.ops.boxes import Rect, intersection_and_union
 
 MOST = 1024
-"""Tiles a frame at most."""
+"""Maximum number of tiles per frame."""
 
 _COVERED = np.float32(0.6)
-"""A box that its view's border cuts off gives way to one of another view that covers this share of it."""
+"""A box cut off by its view's border is removed if a box of another view covers this share of it."""
 
 _SAME = np.float32(0.45)
-"""Boxes of different views are one object from this IoU on: two views tell its edges less alike than one does."""
+"""Minimum IoU of boxes of one object in different views: its edges differ more between views than within one."""
 
 _NEAR_NETWORK_PX = 4.0
-"""How near to its view's border a box ends that is cut off there, in network pixels."""
+"""Maximum distance from a view's border to a box that it cuts off, in network pixels."""
 
 
 def around(corners: np.ndarray, width: int, height: int) -> Rect | None:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from streamkit.rules import kernel as k
-from streamkit.rules.ast import Literal
-from streamkit.rules.facts import Facts
-from streamkit.rules.typecheck import BOOL, Fact, Typed, kind_of
+from streamkit.rules.language import BOOL, Fact, Typed, kind_of
+from streamkit.rules.scope import Facts
+from streamkit.rules.syntax import Literal
 
 _COMPARE = {"<": k.LT, "<=": k.LE, ">": k.GT, ">=": k.GE, "==": k.EQ, "!=": k.NE}
 _TWO = {"+": k.ADD, "-": k.SUB, "*": k.MUL, "/": k.DIV}
@@ -81,8 +81,13 @@ class Code:
 
     def column(self, fact: Fact) -> tuple[bool, int]:
         """Return whether a fact belongs to objects, and its column."""
-        into = self.objects if fact.key in self.facts.objects else self.frames
-        return into is self.objects, into.setdefault((fact.key, fact.field.kind), len(into))
+        if fact.key not in self.facts.objects:
+            return False, self.frame_column(fact.key, fact.field.kind)
+        return True, self.objects.setdefault((fact.key, fact.field.kind), len(self.objects))
+
+    def frame_column(self, key: str, kind: str) -> int:
+        """Return the column of a fact of frames."""
+        return self.frames.setdefault((key, kind), len(self.frames))
 
     def _part(self, tree: Any, depth: int) -> None:
         """Add code that pushes a value, at `depth`."""

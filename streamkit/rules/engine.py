@@ -14,11 +14,10 @@ from streamkit.core.data import Batch, Frame
 from streamkit.rules import kernel
 from streamkit.rules.code import Code, Words
 from streamkit.rules.evaluation_context import ContextBuilder, EvaluationContext
-from streamkit.rules.facts import Facts
+from streamkit.rules.language import BOOL, NUMBER, TEXT, facts_of, words
 from streamkit.rules.rule import Rule
 from streamkit.rules.schedule import Schedule
-from streamkit.rules.scope import Scope
-from streamkit.rules.typecheck import BOOL, TEXT, Typed, facts_of, words
+from streamkit.rules.scope import Facts, Scope
 
 _MOST_WORDS = 1 << 16
 
@@ -56,46 +55,56 @@ class RuleEngine:
     """
 
     def __init__(
-        self, rules: Sequence[Rule], above: Scope, facts: Facts, *, max_gap_s: float = 2.0, max_pause_s: float = 10.0,
+        self,
+        rules: Sequence[Rule],
+        above: Scope,
+        facts: Facts,
+        *,
+        max_gap_s: float = 2.0,
+        max_pause_s: float = 10.0,
         predicted: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._code = code = Code(facts, Words())
         schedules = list(dict.fromkeys(rule.schedule for rule in rules if rule.schedule is not None))
         self._schedules = [_ScheduleCheck(one) for one in schedules]
         self._on_frames = _RuleGroup([rule for rule in rules if not rule.per_object], code, schedules)
         self._on_objects = _RuleGroup([rule for rule in rules if rule.per_object], code, schedules)
-        counted = [(begin, (key, "number")) for key, tree in facts.counts.items() if (begin := code.add(tree)) >= 0]
-        self._counts = np.array([begin for begin, _ in counted], np.int64)
-        self._counted = np.array([code.frames.setdefault(one, len(code.frames)) for _, one in counted], np.int64)
-        self._ops, self._constants, self._stack = code.ops, code.constants, np.empty(code.deepest + 2)
+        self._counts = np.array([code.add(tree) for tree in facts.counts.values()], np.int64)
+        self._counted = np.array([code.frame_column(key, NUMBER) for key in facts.counts], np.int64)
+        self._run, self._stack = (code.ops, code.constants), np.empty(code.deepest + 2)
         self._known_words = len(code.words)
         state = self._on_objects.first() if self._on_objects.rules else {}
-        self._sights = ContextBuilder(code, above, max_gap_s, predicted, **state)
+        self._contexts = ContextBuilder(code, above, max_gap_s, predicted, **state)
         self._sources = Columns(
-            seen_s=np.float64(np.nan), epoch=np.int64(0), counted=np.zeros(len(counted)), **self._on_frames.first()
+            seen_s=np.float64(np.nan),
+            epoch=np.int64(0),
+            counted=np.zeros(len(facts.counts)),
+            **self._on_frames.first(),
         )
         self._max_pause_s, self._most = max_pause_s, 0
         self.pauses = 0
-        self._warm()
+        none, facts_of_none = np.zeros(0, np.int64), np.zeros((0, len(code.frames)))
+        objects, no_times = np.zeros((0, max(1, len(code.objects)))), np.zeros(0)
+        empty = EvaluationContext([], none, no_times, none > 0, none, none, none, objects, facts_of_none, none > 0)
+        list(self._evaluate(empty, none > 0))  # compiles the kernels before the first frame
 
     def begin(self, slot: int) -> None:
         """Begin the source of this slot."""
         self._most = max(self._most, slot + 1)
         self._sources.reserve(slot + 1)
         self._sources.reset(slot)
-        self._sights.begin(slot)
+        self._contexts.begin(slot)
 
     def end(self, slot: int) -> list[tuple[str, int | None]]:
         """End a source; return the rules still raised, with their tracks."""
-        left: list[tuple[str, int | None]] = []
-        rules = self._on_frames.rules
-        left += [(rules[i].name, None) for i in np.flatnonzero(self._sources["raised"][slot, : len(rules)]).tolist()]
-        if self._on_objects.rules:
-            tracks = self._sights.tracks
-            for row in tracks.of(slot).tolist():
-                found = np.flatnonzero(tracks["raised"][row]).tolist()
-                left += [(self._on_objects.rules[i].name, int(tracks["track"][row])) for i in found]
-        self._sights.end(slot)
+        raised, tracks = self._sources["raised"][slot], self._contexts.tracks
+        left: list[tuple[str, int | None]] = [
+            (rule.name, None) for rule, up in zip(self._on_frames.rules, raised, strict=True) if up
+        ]
+        for row in tracks.of(slot).tolist() if self._on_objects.rules else ():
+            up = np.flatnonzero(tracks["raised"][row]).tolist()
+            left += [(self._on_objects.rules[i].name, int(tracks["track"][row])) for i in up]
+        self._contexts.end(slot)
         return left
 
     def step(self, batch: Batch, slots: Mapping[str, int]) -> Iterator[Change]:
@@ -107,7 +116,7 @@ class RuleEngine:
         """
         if len(self._code.words) > _MOST_WORDS:
             self._code.words.forget(self._known_words)
-        for one in self._sights.of(batch, slots, self._most):
+        for one in self._contexts.of(batch, slots, self._most):
             yield from self._step(one)
 
     def _step(self, one: EvaluationContext) -> Iterator[Change]:
@@ -117,94 +126,96 @@ class RuleEngine:
         paused = past_s > self._max_pause_s
         self.pauses += int(paused.sum())
         broken = paused | one.back | (epochs != sources["epoch"][slot])
-        # What has passed since a rule was raised or cleared stays; that time goes back takes none.
-        if one.back.any():
+        if one.back.any():  # a jump back takes no time: the times since rules were raised or cleared do not change
             sources["times"][slot[one.back], :, 1:] += past_s[one.back, None, None]
         sources["seen_s"][slot], sources["epoch"][slot] = now_s, epochs
+        yield from self._evaluate(one, broken)
+
+    def _evaluate(self, one: EvaluationContext, broken: np.ndarray) -> Iterator[Change]:
         opened = np.array([[each(frame) for each in self._schedules] for frame in one.frames], bool)
         opened = opened.reshape(len(one.frames), len(self._schedules))
         self._count(one)
-        run = self._ops, self._constants
-        state: Any
-        if self._on_frames.rules:
-            told = self._on_frames.advance(
-                run, one.objects[:1], np.arange(len(slot)), slot, one, broken, opened, self._sources, self._stack
-            )
-            for row, rule, became in told:
-                yield self._change(self._on_frames.rules[rule], one, row, None, became, sources, int(slot[row]), rule)
-        if self._on_objects.rules:
-            state = self._sights.tracks
-            if one.lost:
-                yield from self._lost(one)
-            place = np.where(one.owner >= 0, one.place, -1)
-            told = self._on_objects.advance(
-                run, one.objects, one.owner, place, one, broken[one.owner], opened, state, self._stack
-            )
-            for row, rule, became in told:
-                yield self._change(
-                    self._on_objects.rules[rule], one, int(one.owner[row]), row, became, state, int(place[row]), rule
-                )
+        frame = np.arange(len(one.slot))
+        yield from self._advance(self._on_frames, one, frame, one.slot, broken, opened, self._sources)
+        if self._on_objects.rules and one.lost:
+            yield from self._lost(one)
+        place = np.where(one.owner >= 0, one.place, -1)
+        broken = broken[one.owner]
+        yield from self._advance(self._on_objects, one, one.owner, place, broken, opened, self._contexts.tracks)
 
     def _count(self, one: EvaluationContext) -> None:
         """Fill in the counts; a frame that no detector ran on keeps its source's last counts."""
         if not len(self._counts):
             return
-        owner = np.where(one.owner >= 0, one.owner, -1)
+        facts, counted = one.facts, self._counted
         with np.errstate(all="ignore"):
-            kernel.count(
-                self._ops, self._constants, self._counts, one.objects, owner, one.facts, self._stack, one.facts,
-                self._counted,
-            )  # fmt: skip
+            kernel.count(*self._run, self._counts, one.objects, one.owner, facts, self._stack, facts, counted)
         kept = np.flatnonzero(~one.looked)
-        one.facts[kept[:, None], self._counted] = self._sources["counted"][one.slot[kept]]
-        self._sources["counted"][one.slot] = one.facts[:, self._counted]
+        facts[kept[:, None], counted] = self._sources["counted"][one.slot[kept]]
+        self._sources["counted"][one.slot] = facts[:, counted]
+
+    def _advance(
+        self,
+        group: _RuleGroup,
+        one: EvaluationContext,
+        owner: np.ndarray,
+        place: np.ndarray,
+        broken: np.ndarray,
+        opened: np.ndarray,
+        state: Columns,
+    ) -> Iterator[Change]:
+        """Advance the rules of a group, for each row; yield the changes."""
+        if not group.rules:
+            return
+        room = group.room(len(owner))
+        with np.errstate(all="ignore"):
+            n = kernel.advance(
+                *self._run, *group.arrays, one.objects, owner, place, one.facts, one.pts_s, broken, opened,
+                state["raised"], state["times"], self._stack, room,
+            )  # fmt: skip
+        for row, rule, became in room[:n].tolist():
+            yield self._change(group, one, int(owner[row]), row, became, state, int(place[row]), rule)
 
     def _lost(self, one: EvaluationContext) -> Iterator[Change]:
         """Clear the rules raised for tracks that are no longer remembered."""
         lost = one.lost
-        at, rule = np.nonzero(lost["raised"])
-        for row, number in zip(at.tolist(), rule.tolist(), strict=True):
+        for row, number in np.argwhere(lost["raised"]).tolist():
             frame = int(np.flatnonzero(one.slot == lost["slot"][row])[0])
             lasted_s = float(lost["seen_s"][row] - lost["times"][row, number, 1])
-            label = self._sights.labels[int(lost["label"][row])]
+            label = self._contexts.labels[int(lost["label"][row])]
             name, track = self._on_objects.rules[number].name, int(lost["track"][row])
-            yield Change(
-                one.frames[frame], name, "cleared", track, label, {"lasted_s": round(lasted_s, 6), "lost": True}
-            )
+            data = {"lasted_s": round(lasted_s, 6), "lost": True}
+            yield Change(one.frames[frame], name, "cleared", track, label, data)
 
     def _change(
         self,
-        rule: Rule,
+        group: _RuleGroup,
         one: EvaluationContext,
         frame: int,
-        row: int | None,
+        row: int,
         became: int,
-        state: Any,
+        state: Columns,
         place: int,
         number: int,
     ) -> Change:
-        now_s = float(one.pts_s[frame])
+        now_s, raised = float(one.pts_s[frame]), became == kernel.RAISED
         since_s, raised_s = kernel.settle(state["raised"], state["times"], place, number, now_s, became)
-        made = Change(one.frames[frame], rule.name, "raised" if became == kernel.RAISED else "cleared")
-        if became == kernel.RAISED:
-            made.data["since_s"] = round(since_s, 6)
-        else:
-            made.data["lasted_s"] = round(now_s - raised_s, 6)
+        data: dict[str, Any] = {"since_s": round(since_s, 6)} if raised else {"lasted_s": round(now_s - raised_s, 6)}
         if became == kernel.CLOSED:
-            made.data["closed"] = True
-        made.data["values"] = {}
-        if row is not None:
-            made.track = int(one.track[row])
-            made.label = self._sights.labels[int(state["label"][place])]
-        group = self._on_frames if row is None else self._on_objects
-        for name, kind, of_object, column in group.shown[number][became == kernel.CLEARED]:
-            value = self._told(kind, one.objects[row, column] if of_object else one.facts[frame, column])
+            data["closed"] = True
+        data["values"] = values = {}
+        for name, kind, of_object, column in group.shown[number][not raised]:
+            value = self._plain(kind, float(one.objects[row, column] if of_object else one.facts[frame, column]))
             if value is not None:
-                made.data["values"][name] = value
-        return made
+                values[name] = value
+        track = label = None
+        if group is self._on_objects:
+            track, label = int(one.track[row]), self._contexts.labels[int(state["label"][place])]
+        kind = "raised" if raised else "cleared"
+        return Change(one.frames[frame], group.rules[number].name, kind, track, label, data)
 
-    def _told(self, kind: str, number: Any) -> float | str | bool | None:
-        value = float(number)
+    def _plain(self, kind: str, value: float) -> float | str | bool | None:
+        """Return the value that a number of a column stands for; None if unknown."""
         if np.isnan(value):
             return None
         if kind == BOOL:
@@ -213,44 +224,32 @@ class RuleEngine:
             return self._code.words.text(value)
         return int(value) if value.is_integer() else round(value, 4)
 
-    def _warm(self) -> None:
-        """Compile the kernels before the first frame."""
-        code, none = self._code, np.zeros(0, np.int64)
-        objects, facts = np.zeros((1, max(1, len(code.objects)))), np.zeros((0, len(code.frames)))
-        kernel.count(
-            self._ops, self._constants, self._counts, objects, none, facts, self._stack, facts, self._counted,
-        )  # fmt: skip
-        one = EvaluationContext(
-            [], none, np.zeros(0), np.zeros(0, bool), none, none, none, objects, facts, np.zeros(0, bool)
-        )
-        for group, state in ((self._on_frames, self._sources), (self._on_objects, self._sights.tracks)):
-            if group.rules:
-                opened = np.zeros((0, len(self._schedules)), bool)
-                group.advance(
-                    (self._ops, self._constants),
-                    objects,
-                    none,
-                    none,
-                    one,
-                    np.zeros(0, bool),
-                    opened,
-                    state,
-                    self._stack,
-                )
-
 
 class _RuleGroup:
-    """Rules that are evaluated together: those about frames, or those about objects."""
+    """Rules that are evaluated together: those about frames, or those about objects.
+
+    Attributes:
+        rules: the rules.
+        arrays: start of each rule's condition and clear condition, durations, and schedule, as `kernel.advance` takes
+            them.
+        shown: the facts that the event of each rule shows when it is raised, and when it is cleared: name, kind and
+            column of each.
+    """
 
     def __init__(self, rules: list[Rule], code: Code, schedules: list[Schedule]) -> None:
         self.rules = rules
-        self._when = np.array([code.add(rule.when) for rule in rules], np.int64)
-        self._clear = np.array([-1 if rule.clear is None else code.add(rule.clear) for rule in rules], np.int64)
-        self._schedule = np.array([-1 if r.schedule is None else schedules.index(r.schedule) for r in rules], np.int64)
         durations = [(rule.for_s, rule.clear_s, rule.cooldown_s) for rule in rules]
-        self._durations = np.array(durations, np.float64).reshape(-1, 3)
+        self.arrays = (
+            np.array([code.add(rule.when) for rule in rules], np.int64),
+            np.array([-1 if rule.clear is None else code.add(rule.clear) for rule in rules], np.int64),
+            np.array(durations, np.float64).reshape(-1, 3),
+            np.array([-1 if r.schedule is None else schedules.index(r.schedule) for r in rules], np.int64),
+        )
         self._room = np.zeros((0, 3), np.int64)
-        self.shown = [(_shown(rule.when, code), _shown(rule.clear or rule.when, code)) for rule in rules]
+        self.shown = [
+            [[(words(fact), fact.field.kind, *code.column(fact)) for fact in facts_of(tree)] for tree in trees]
+            for trees in ((rule.when, rule.clear or rule.when) for rule in rules)
+        ]
 
     def first(self) -> dict[str, Any]:
         """Return the initial state of a source, or of a track."""
@@ -258,33 +257,11 @@ class _RuleGroup:
         times[:, 2] = -np.inf
         return {"raised": np.zeros(len(self.rules), bool), "times": times}
 
-    def advance(
-        self,
-        run: tuple[np.ndarray, np.ndarray],
-        objects: np.ndarray,
-        owner: np.ndarray,
-        place: np.ndarray,
-        one: EvaluationContext,
-        broken: np.ndarray,
-        opened: np.ndarray,
-        state: Any,
-        stack: np.ndarray,
-    ) -> list[list[int]]:
-        """Return row, rule and outcome of each rule that changed."""
-        if len(self._room) < len(owner) * len(self.rules):
-            self._room = np.empty((len(owner) * len(self.rules), 3), np.int64)
-        with np.errstate(all="ignore"):
-            n = kernel.advance(
-                *run, self._when, self._clear, self._durations, self._schedule, objects, owner, place, one.facts,
-                one.pts_s, broken, opened, state["raised"], state["times"], stack, self._room,
-            )  # fmt: skip
-        found: list[list[int]] = self._room[:n].tolist()
-        return found
-
-
-def _shown(tree: Typed, code: Code) -> list[tuple[str, str, bool, int]]:
-    """Return the values an event shows of a condition: each fact's name, kind and column."""
-    return [(words(fact), fact.field.kind, *code.column(fact)) for fact in facts_of(tree)]
+    def room(self, rows: int) -> np.ndarray:
+        """Return an array for the changes of so many rows."""
+        if len(self._room) < rows * len(self.rules):
+            self._room = np.empty((rows * len(self.rules), 3), np.int64)
+        return self._room
 
 
 class _ScheduleCheck:

@@ -2,24 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from streamkit.analytics.per_source_steps import Clocks, Labels, times
+from streamkit.analytics.occupancy import Occupancy
+from streamkit.analytics.per_source_steps import BatchTables, Clocks, Labels, SourceStep, rounds, times, turns
 from streamkit.analytics.track_store import TrackStore
 from streamkit.core.data import Batch, Frame
 from streamkit.rules.code import Code, Column
-from streamkit.rules.facts import Area, Happening
-from streamkit.rules.language import value_of
-from streamkit.rules.scope import DirectionScope, Scope
-from streamkit.rules.tables import Tables
-from streamkit.rules.typecheck import BOOL, NUMBER, TEXT
-from streamkit.rules.zone_members import ZoneMembers
+from streamkit.rules.language import BOOL, NUMBER, TEXT, value_of
+from streamkit.rules.scope import Area, DirectionScope, Happening, Scope, ZoneScope
 
-_PLACES = {"x1": 0, "y1": 1, "x2": 2, "y2": 3}
+
+class RuleTables(BatchTables):
+    """The objects of a batch, as rules see them.
+
+    Attributes:
+        owner: (n,) int64, each object's frame; -1 for one that does not count.
+        size: (n, 2) float64, the width and height of its frame.
+        clipped: (n, 4) float64, boxes clipped to their frames.
+        labels: (n,) int64, numbers of `Labels`.
+    """
+
+    def __init__(self, batch: Batch, predicted: bool, labels: Labels) -> None:
+        super().__init__(batch)
+        size = np.array([(frame.width, frame.height) for frame in batch.frames], np.float64).reshape(-1, 2)
+        self.size = size[self.frame]
+        self.clipped = np.clip(self.xyxy, 0.0, np.concatenate([self.size, self.size], axis=1))
+        counts = ~np.isnan(self.xyxy.sum(axis=1))
+        self.owner = np.where(counts if predicted else counts & ~self.predicted, self.frame, -1)
+        self.labels = self.label(labels)
+
+
+class ZoneMembers:
+    """Tracks in the areas of one stage `zone`, for all sources."""
+
+    def __init__(self, zone: ZoneScope) -> None:
+        self._zone, self._areas = zone, list(zone.areas)
+        self._labels, self._clocks = Labels(zone.labels), Clocks()
+        self.occupancy = Occupancy(list(zone.areas.values()), hold_s=zone.hold_s, max_gap_s=zone.max_gap_s)
+        self._rows = self._memory = np.zeros(0, np.int64)
+        self._now_s = np.zeros(0)
+        self._counts: np.ndarray | None = None
+
+    def begin(self, slot: int) -> None:
+        """Begin a source."""
+        self._clocks.begin(slot)
+        self.occupancy.begin(slot)
+
+    def rounds(self, batch: Batch, slots: Mapping[str, int]) -> Iterator[SourceStep]:
+        """Return a batch as the stage sees it."""
+        return rounds(batch, slots, self._zone.view, self._labels, self._clocks)
+
+    def step(self, given: SourceStep, most: int) -> None:
+        """Process one frame of each of several sources."""
+        self.occupancy.step(given, given.margin(self._zone.margin), most)
+        self._rows = given.row
+        self._memory, _ = self.occupancy.tracks.find(given.slot[given.frame], given.track)
+        self._now_s = given.pts_s[given.frame]
+        self._counts = None
+
+    def column(self, name: str, n: int, *, dwell: bool) -> np.ndarray:
+        """Return (n,): whether each object is in an area, or for how long in seconds."""
+        area, found = self._areas.index(name), np.full(n, np.nan if dwell else 0.0)
+        inside = self.occupancy.tracks["inside"][self._memory, area]
+        if dwell:
+            entered_s = self.occupancy.tracks["entered_s"][self._memory, area]
+            found[self._rows] = np.where(inside, self._now_s - entered_s, np.nan)
+        else:
+            found[self._rows] = inside
+        return found
+
+    def members(self, name: str, label: str | None, most: int) -> np.ndarray:
+        """Return (sources,): the number of tracks in an area, for all sources."""
+        if self._counts is None:
+            tracks, areas, labels = self.occupancy.tracks, len(self._areas), max(1, len(self._labels.names))
+            row, area = np.nonzero(tracks["inside"] & tracks["alive"][:, None])
+            place = (tracks["slot"][row] * areas + area) * labels + tracks["label"][row]
+            self._counts = np.bincount(place, minlength=most * areas * labels).reshape(most, areas, labels)
+        counts = self._counts[:, self._areas.index(name)]
+        if label is None:
+            return np.asarray(counts.sum(axis=1))
+        names = self._labels.names
+        return counts[:, names.index(label)] if label in names else np.zeros(most, np.int64)
+
+
+_MEASURES: dict[str, Callable[..., np.ndarray]] = {
+    "x1": lambda x1, y1, x2, y2: x1, "y1": lambda x1, y1, x2, y2: y1, "x2": lambda x1, y1, x2, y2: x2,
+    "y2": lambda x1, y1, x2, y2: y2, "width": lambda x1, y1, x2, y2: x2 - x1, "height": lambda x1, y1, x2, y2: y2 - y1,
+    "area": lambda x1, y1, x2, y2: (x2 - x1) * (y2 - y1),
+}  # fmt: skip
 _UNKNOWN = {BOOL: 0.5, NUMBER: np.nan, TEXT: np.nan}
 
 
@@ -98,13 +173,8 @@ class ContextBuilder:
             most: number of sources.
         """
         frames = batch.frames
-        seen: dict[str, int] = {}
-        turn = np.empty(len(frames), np.int64)
-        for i, frame in enumerate(frames):
-            turn[i] = seen[frame.source] = seen.get(frame.source, -1) + 1
-        slot = np.array([slots[frame.source] for frame in frames], np.int64)
-        pts_s = np.array([frame.pts_s for frame in frames], np.float64)
-        table = Tables(batch, self._predicted)
+        turn, slot, pts_s = turns(frames, slots)
+        table = RuleTables(batch, self._predicted, self.labels)
         columns = self._columns(table)
         zones = [(zone, zone.rounds(batch, slots)) for zone in self._zones.values()]
         for number in range(int(turn.max()) + 1 if len(turn) else 0):
@@ -118,7 +188,7 @@ class ContextBuilder:
                 [frames[i] for i in mine.tolist()], slot[mine], pts_s[mine],
                 self._clocks.step(slot[mine], pts_s[mine]), owner, table.track, np.full(len(owner), -1, np.int64),
                 columns, np.zeros((len(mine), len(self.code.frames))),
-                np.array([not self._unlooked(frames[i], table, i) for i in mine.tolist()], bool),
+                np.array([_looked(frames[i], table, i) for i in mine.tolist()], bool),
             )  # fmt: skip
             if self._remember:
                 self._forget(one, most)
@@ -127,11 +197,6 @@ class ContextBuilder:
             self._frame_facts(one, most)
             yield one
 
-    def _unlooked(self, frame: Frame, table: Tables, number: int) -> bool:
-        """Whether an empty frame means that no detector ran on it, not that nothing is there."""
-        skipped = frame._state.skipped_detectors
-        return bool(skipped) and skipped.issuperset(table.names) and not (table.owner == number).any()
-
     def _forget(self, one: EvaluationContext, most: int) -> None:
         """Drop tracks not seen for too long."""
         gone = self.tracks.unseen(times(one.slot, one.pts_s, one.back, most), self._max_gap_s)
@@ -139,7 +204,7 @@ class ContextBuilder:
             one.lost = {name: self.tracks[name][gone].copy() for name in self._state}
             self.tracks.forget(gone)
 
-    def _tracked(self, one: EvaluationContext, table: Tables) -> None:
+    def _tracked(self, one: EvaluationContext, table: RuleTables) -> None:
         """Find the stored row of each tracked object."""
         rows = np.flatnonzero((one.owner >= 0) & (one.track >= 0))
         slot, now_s = one.slot[one.owner[rows]], one.pts_s[one.owner[rows]]
@@ -151,54 +216,49 @@ class ContextBuilder:
         one.place[rows] = places
         self.tracks["first_s"][places[fresh]] = now_s[fresh]
         self.tracks["seen_s"][places] = now_s
-        self.tracks["label"][places] = table.label(self.labels)[rows]
+        self.tracks["label"][places] = table.labels[rows]
 
     # ----------------------------------------------------------------------------------------------------- objects
 
-    def _columns(self, table: Tables) -> np.ndarray:
+    def _columns(self, table: RuleTables) -> np.ndarray:
         """Return (n, k): the columns that are constant within a batch."""
         columns = np.empty((len(table.owner), max(1, len(self.code.objects))))
         for column, at in self.code.objects.items():
             columns[:, at] = self._column(column, table)
         return columns
 
-    def _column(self, column: Column, table: Tables) -> Any:
+    def _column(self, column: Column, table: RuleTables) -> Any:
         key, kind = column
         what = self.code.facts.objects[key]
         if isinstance(what, tuple) or key == "age_s":
             return self._attribute(what, table) if what[0] == "attributes" else _UNKNOWN[kind]
-        if key in _PLACES:
-            return table.xyxy[:, _PLACES[key]]
-        if key in ("width", "height", "area"):
-            width, height = table.xyxy[:, 2] - table.xyxy[:, 0], table.xyxy[:, 3] - table.xyxy[:, 1]
-            return {"width": width, "height": height, "area": width * height}[key]
+        if key in _MEASURES:
+            return _MEASURES[key](*table.clipped.T)
         if key == "label":
-            codes = np.array([self.code.words[name] for name in table.label_names(self.labels)] or [0.0])
-            return codes[table.label(self.labels)]
+            codes = np.array([self.code.words[name] for name in self.labels.names] or [0.0])
+            return codes[table.labels]
         if key == "score":
-            return table.score
+            return table.column(lambda one: one.score)
         if key == "track_id":
             return np.where(table.track >= 0, table.track, np.nan)
         if key == "detector":
-            names = [self.code.words[name] for name in table.names]
-            return np.repeat(names, [len(one) for one in table.tables]) if names else 0.0
+            names = [self.code.words[name] for name in table.tables]
+            return np.repeat(names, [len(one) for one in table.tables.values()]) if names else 0.0
         if key == "direction":
             return self._direction(table)
         return table.extra(key, lambda values: _as_kind(values, kind, self.code.words), _UNKNOWN[kind])
 
-    def _attribute(self, what: tuple[str, str, str], table: Tables) -> np.ndarray:
+    def _attribute(self, what: tuple[str, str, str], table: RuleTables) -> np.ndarray:
         _, name, part = what
-        found = np.full(len(table.owner), np.nan)
-        row = 0
-        for one in table.tables:
-            for i, value in enumerate(one.extra.get("attributes", ())):
-                if value and name in value:
-                    told = value[name][part]
-                    found[row + i] = told if part == "score" else self.code.words[told]
-            row += len(one)
-        return found
 
-    def _direction(self, table: Tables) -> np.ndarray:
+        def number(value: Any) -> float:
+            if not value or name not in value:
+                return np.nan
+            return value[name]["score"] if part == "score" else self.code.words[value[name][part]]
+
+        return table.extra("attributes", lambda values: np.array([number(one) for one in values], float), np.nan)
+
+    def _direction(self, table: RuleTables) -> np.ndarray:
         """Return the direction nearest to each object's heading, within the tolerance."""
         ways = self.above.ways or DirectionScope({})
         heading = table.extra("heading_deg", lambda values: np.asarray(values, np.float64), np.nan)
@@ -258,6 +318,12 @@ class ContextBuilder:
                 if event.stage == what.stage and what.kind in (None, event.kind):
                     fits = what.where is None or value_of(what.where, _flat(event.data)) is True
                     yield number, event.track_id, int(fits)
+
+
+def _looked(frame: Frame, table: RuleTables, number: int) -> bool:
+    """Whether a detector ran on a frame; if none did, no objects does not mean that nothing is there."""
+    skipped = frame._state.skipped_detectors
+    return not skipped or not skipped.issuperset(table.tables) or bool((table.owner == number).any())
 
 
 def _of_area(what: Any) -> bool:

@@ -42,6 +42,25 @@ def _compared(op: int, a: float, b: float) -> float:
     return 1.0 if true else 0.0
 
 
+def _combined(op: int, a: float, b: float) -> float:
+    """Combine two truths or numbers by an operator that is no comparison of numbers."""
+    if op == AND:
+        return min(a, b)
+    if op == OR:
+        return max(a, b)
+    if op == ADD:
+        return a + b
+    if op == SUB:
+        return a - b
+    if op == MUL:
+        return a * b
+    if op == DIV:
+        return a / b if b != 0.0 else math.nan
+    if a == 0.5 or b == 0.5:
+        return 0.5
+    return 1.0 if (a == b) == (op == SAME) else 0.0
+
+
 def _run(
     ops: Any, constants: Any, at: int, objects: Any, row: int, frames: Any, frame: int, stack: Any
 ) -> float:  # fmt: skip
@@ -90,23 +109,7 @@ def _run(
                 stack[top] = 0.5 if arg else math.nan
         else:
             top -= 1
-            a, b = stack[top], stack[top + 1]
-            if op == AND:
-                stack[top] = min(a, b)
-            elif op == OR:
-                stack[top] = max(a, b)
-            elif op == ADD:
-                stack[top] = a + b
-            elif op == SUB:
-                stack[top] = a - b
-            elif op == MUL:
-                stack[top] = a * b
-            elif op == DIV:
-                stack[top] = a / b if b != 0.0 else math.nan
-            elif a == 0.5 or b == 0.5:
-                stack[top] = 0.5
-            else:
-                stack[top] = 1.0 if (a == b) == (op == SAME) else 0.0
+            stack[top] = _combine(op, stack[top], stack[top + 1])
         at += 1
 
 
@@ -117,7 +120,7 @@ def _made(function: Callable[..., Any], make: Callable[..., Any]) -> Callable[..
         return function
 
 
-_compare = _made(_compared, compiled)
+_compare, _combine = _made(_compared, compiled), _made(_combined, compiled)
 _value = _made(_run, compiled)
 
 
@@ -148,7 +151,7 @@ def _count(
 
 def _advance(
     ops: Any, constants: Any, when: Any, clear: Any, durations: Any, schedule: Any, objects: Any, owner: Any,
-    state: Any, frames: Any, now_s: Any, broken: Any, opened: Any, raised: Any, times: Any, stack: Any, told: Any,
+    state: Any, frames: Any, now_s: Any, broken: Any, opened: Any, raised: Any, times: Any, stack: Any, changes: Any,
 ) -> int:  # fmt: skip
     """Advance every rule by one step, for every row.
 
@@ -169,10 +172,10 @@ def _advance(
         raised: (places, r) bool.
         times: (places, r, 3) float64, start of the current condition, last time raised, last time cleared.
         stack: scratch space for the deepest condition.
-        told: (n x r, 3) int64, receives row, rule and outcome.
+        changes: (n x r, 3) int64, receives row, rule and outcome.
 
     Returns:
-        The number of rows written to `told`.
+        The number of rows written to `changes`.
     """
     n = 0
     for row in range(len(owner)):
@@ -184,38 +187,27 @@ def _advance(
             if broken[row]:
                 times[place, rule, 0] = math.nan
             became = NOTHING
-            counts = schedule[rule] < 0 or opened[frame, schedule[rule]]
-            if raised[place, rule]:
-                if not counts:
-                    became = CLOSED
-                else:
-                    if clear[rule] >= 0:
-                        lasts = _value(ops, constants, clear[rule], objects, row, frames, frame, stack) == 1.0
-                    else:
-                        lasts = _value(ops, constants, when[rule], objects, row, frames, frame, stack) != 1.0
-                    if not lasts:
-                        times[place, rule, 0] = math.nan
-                    else:
-                        if math.isnan(times[place, rule, 0]):
-                            times[place, rule, 0] = now
-                        if now - times[place, rule, 0] >= durations[rule, 1]:
-                            became = CLEARED
+            counts, up = schedule[rule] < 0 or opened[frame, schedule[rule]], raised[place, rule]
+            if up and not counts:
+                became = CLOSED
             else:
-                lasts = counts and _value(ops, constants, when[rule], objects, row, frames, frame, stack) == 1.0
+                lasts = counts
+                if counts and not (up and clear[rule] >= 0):
+                    true = _value(ops, constants, when[rule], objects, row, frames, frame, stack) == 1.0
+                    lasts = true != up
                 if lasts and clear[rule] >= 0:
-                    lasts = _value(ops, constants, clear[rule], objects, row, frames, frame, stack) != 1.0
+                    over = _value(ops, constants, clear[rule], objects, row, frames, frame, stack) == 1.0
+                    lasts = over == up
                 if not lasts:
                     times[place, rule, 0] = math.nan
                 else:
                     if math.isnan(times[place, rule, 0]):
                         times[place, rule, 0] = now
-                    if (
-                        now - times[place, rule, 0] >= durations[rule, 0]
-                        and now - times[place, rule, 2] >= durations[rule, 2]
-                    ):
-                        became = RAISED
+                    cool = up or now - times[place, rule, 2] >= durations[rule, 2]
+                    if cool and now - times[place, rule, 0] >= durations[rule, 1 if up else 0]:
+                        became = CLEARED if up else RAISED
             if became != NOTHING:
-                told[n, 0], told[n, 1], told[n, 2] = row, rule, became
+                changes[n, 0], changes[n, 1], changes[n, 2] = row, rule, became
                 n += 1
     return n
 

@@ -1,4 +1,4 @@
-"""Rules with typed names, and their plain evaluation.
+"""Type checking of rules against a vocabulary, and the evaluation of a single rule.
 
 Unknown values (a missing fact, NaN) make comparisons unknown; `&&` and `||` are then decided by the known operands if
 these suffice, as in CEL. Unknown never satisfies a rule.
@@ -6,26 +6,279 @@ these suffice, as in CEL. Unknown never satisfies a rule.
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streamkit.rules.ast import Literal
-from streamkit.rules.syntax import RuleError, parse
-from streamkit.rules.typecheck import (
-    BOOL,
-    NUMBER,
-    ORDER,
-    TEXT,
-    UNKNOWN,
-    Fact,
-    RuleField,
-    TypeChecker,
-    Typed,
-    Vocabulary,
-    facts_of,
-)  # fmt: skip
+from streamkit.core.text import did_you_mean
+from streamkit.rules.syntax import Call, Items, Literal, Name, Op, RuleError, Tree, parse, walk
+
+NUMBER, TEXT, BOOL, UNKNOWN = "number", "text", "bool", "unknown"
+"""The type of a part of a rule. `UNKNOWN` is known from its values only and may be compared with anything."""
+
+_TYPES = {NUMBER: "a number", TEXT: "a text", BOOL: "true or false", UNKNOWN: "anything"}
+ORDER = ("<", "<=", ">", ">=")
+_FEW = 12  # values that a message lists
+_EXAMPLE = {NUMBER: "0", TEXT: '"..."', BOOL: "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class RuleField:
+    """A name that rules may use.
+
+    Attributes:
+        kind: NUMBER, TEXT, BOOL or UNKNOWN.
+        values: all possible values of a text, if known; others are rejected.
+        help: description and unit.
+    """
+
+    kind: str
+    values: tuple[str, ...] | None = None
+    help: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A part of a rule whose value is looked up: a name of the vocabulary, or one of its calls.
+
+    Attributes:
+        key: lookup key; equal for parts with the same checker.
+        field: its kind.
+        at: its position in the rule.
+        shown: its source text, if that is not its key.
+    """
+
+    key: str
+    field: RuleField
+    at: int
+    shown: str = ""
+
+
+Typed = Literal | Fact | Items | Op
+
+
+@dataclass(slots=True)
+class Vocabulary:
+    """The names that rules may use. Subclasses add calls and composed names.
+
+    Args:
+        fields: names, with dots if they have several parts, each with a `RuleField` or its kind.
+        what: what messages call the user of the names, such as `alarms`.
+    """
+
+    fields: Mapping[str, RuleField | str] = field(default_factory=dict)
+    what: str = "rules"
+
+    def name(self, name: Name, checker: TypeChecker) -> Typed:
+        """Return the meaning of a name; raise RuleError, made by `checker.wrong`, if it has none."""
+        found = self.fields.get(str(name))
+        if found is None:
+            raise checker.unknown(name.at, f"{self.what} know no name {str(name)!r}", str(name), self.fields)
+        return Fact(str(name), found if isinstance(found, RuleField) else RuleField(found), name.at)
+
+    def call(self, call: Call, checker: TypeChecker) -> Typed:
+        """Return the meaning of a call; raise RuleError if it has none."""
+        raise checker.unknown(call.at, f"{self.what} know no function {call.name!r}", call.name, self.fields)
+
+    def inside(self, op: Op, checker: TypeChecker) -> Typed | None:
+        """Return the meaning of `a in b` if b is not a list; None if it has none."""
+        return None
+
+    def foreign(self, name: Name) -> bool:
+        """Whether an unknown name may be a text without quotes."""
+        return len(name.parts) == 1
+
+
+class TypeChecker:
+    """Resolves and types the parts of one rule."""
+
+    def __init__(self, text: str, vocabulary: Vocabulary) -> None:
+        self.text, self.vocabulary = text, vocabulary
+
+    def wrong(self, at: int, reason: str) -> RuleError:
+        """Return the error at a position of the rule."""
+        return RuleError.at(self.text, at, reason)
+
+    def unknown(self, at: int, reason: str, word: str, known: Iterable[str], way: str = "") -> RuleError:
+        """Return the error for an unknown word, with the nearest known word, or all, or else `way`."""
+        return self.wrong(at, reason + (did_you_mean(word, known, all_if_few=True) or way))
+
+    def condition(self, tree: Tree, what: str) -> Typed:
+        """Type a part that must be true or false."""
+        made = self.of(tree)
+        kind = kind_of(made)
+        if kind in (NUMBER, TEXT):
+            way = f"; compare it, as in {words(tree)} {'> 0' if kind == NUMBER else '== ' + _EXAMPLE[TEXT]}"
+            raise self.wrong(tree.at, f"{what} must be true or false, and this is {_TYPES[kind]}{way}")
+        return _as(made, BOOL)
+
+    def of(self, tree: Tree) -> Typed:
+        """Type any part."""
+        if isinstance(tree, Literal):
+            return tree
+        if isinstance(tree, Name):
+            return self.vocabulary.name(tree, self)
+        if isinstance(tree, Call):
+            return self.vocabulary.call(tree, self)
+        if isinstance(tree, Items):
+            raise self.wrong(tree.at, 'a list is allowed after in only, as in label in ["car", "truck"]')
+        if tree.op in ("&&", "||", "!"):
+            return Op(tree.op, tuple(self._operand(arg, tree) for arg in tree.args), tree.at)
+        if tree.op == "in":
+            return self._inside(tree)
+        args: tuple[Typed, ...]
+        if tree.op == "?:":
+            first, left, right = map(self.of, tree.args)
+            first = self._need(tree.args[0], first, BOOL, "the condition before ? must be true or false")
+            args = first, *self._same(tree, left, right, "both results of ?: must have the same type")
+        elif tree.op in ("==", "!="):
+            args = self._same(tree, *self._compared(tree), "only values of the same type can be compared")
+        elif tree.op == "%":
+            raise self.wrong(tree.at, "rules have no operator %; numbers have + - * /")
+        else:
+            why = f"{'<, <=, > and >=' if tree.op in ORDER else '+ - * /'} want numbers"
+            args = tuple(self._need(arg, self.of(arg), NUMBER, why) for arg in tree.args)
+        return Op(tree.op, args, tree.at)
+
+    def _compared(self, tree: Op) -> tuple[Typed, Typed]:
+        """Type both sides of a comparison; detect a text with missing quotes."""
+        try:
+            return self.of(tree.args[0]), self.of(tree.args[1])
+        except RuleError:
+            for arg, other in (tree.args, tree.args[::-1]):
+                lonely = isinstance(arg, Name) and self.vocabulary.foreign(arg) and not self._means(arg)
+                if lonely and self._means(other, TEXT):
+                    text = f"{arg} is no name that {self.vocabulary.what} know; if it is a text, put it in quotes"
+                    raise self.wrong(arg.at, f'{text}: "{arg}"') from None
+            raise
+
+    def _means(self, tree: Tree, kind: str | None = None) -> bool:
+        try:
+            return kind_of(self.of(tree)) == (kind or kind_of(self.of(tree)))
+        except RuleError:
+            return False
+
+    def _operand(self, arg: Tree, tree: Op) -> Typed:
+        made = self.of(arg)
+        kind = kind_of(made)
+        if kind in (NUMBER, TEXT):
+            word = {"&&": "and", "||": "or", "!": "not"}[tree.op]
+            way = f"; compare {words(arg)} with something"
+            if tree.op == "!":
+                way = f", as in not ({words(arg)} == {_EXAMPLE[kind]})"
+            raise self.wrong(arg.at, f"{word} wants true or false, and {words(arg)} is {_TYPES[kind]}{way}")
+        return _as(made, BOOL)
+
+    def _need(self, arg: Tree, made: Typed, kind: str, why: str) -> Typed:
+        found = kind_of(made)
+        if found not in (kind, UNKNOWN):
+            raise self.wrong(arg.at, f"{why}, and {words(arg)} is {_TYPES[found]}{self._way(arg, made, kind)}")
+        return _as(made, kind)
+
+    def _way(self, arg: Tree, made: Typed, kind: str) -> str:
+        if isinstance(made, Literal) and kind == NUMBER and isinstance(made.value, str):
+            return "; write the number without quotes"
+        if kind_of(made) == TEXT:
+            return '; texts are compared with == and !=, or in ["...", "..."]'
+        if isinstance(arg, Op) and arg.op in (*ORDER, "==", "!="):
+            return "; compare in two steps, as in 1 < x and x < 5"
+        return ""
+
+    def _same(self, tree: Op, left: Typed, right: Typed, why: str) -> tuple[Typed, Typed]:
+        first, second = kind_of(left), kind_of(right)
+        if first == second == UNKNOWN:
+            text = f"the types of {words(left)} and {words(right)} are unknown before the run"
+            raise self.wrong(tree.at, f"{text}; compare each with a value")
+        if UNKNOWN not in (first, second) and first != second:
+            types = f"{words(left)} is {_TYPES[first]} and {words(right)} is {_TYPES[second]}"
+            raise self.wrong(tree.at, f"{why}; {types}{_mended(left, right)}")
+        for one, other in ((left, right), (right, left)):
+            values = one.field.values if isinstance(one, Fact) else None
+            if isinstance(other, Literal) and values is not None and other.value not in values:
+                near = did_you_mean(str(other.value), values, all_if_few=len(values) <= _FEW)
+                raise self.wrong(other.at, f"{words(one)} is never {other.value!r}{near}")
+        return _as(left, second), _as(right, first)
+
+    def _inside(self, tree: Op) -> Typed:
+        left, right = tree.args
+        if not isinstance(right, Items):
+            found = self.vocabulary.inside(tree, self)
+            if found is None:
+                raise self.wrong(right.at, 'in needs a list after it, as in label in ["car", "truck"]')
+            return found
+        made = self.of(left)
+        items = tuple(map(self.of, right.items))
+        if not items:
+            raise self.wrong(right.at, "an empty list matches nothing; list the allowed values")
+        for item in items:
+            if not isinstance(item, Literal) or isinstance(item.value, bool):
+                raise self.wrong(item.at, "a list has numbers and texts only")
+            why = "a list must have the type of the left side"
+            made, _ = self._same(Op("in", (left, right), item.at), made, item, why)
+        return Op("in", (made, Items(items, right.at)), tree.at)
+
+
+def _mended(left: Typed, right: Typed) -> str:
+    """Return the fix if two kinds do not match."""
+    for one, other in ((left, right), (right, left)):
+        if isinstance(other, Literal) and isinstance(other.value, float) and kind_of(one) == TEXT:
+            return f'; write {words(one)} == "{other.value:g}" if that text is meant'
+        if isinstance(other, Literal) and isinstance(other.value, str) and kind_of(one) == NUMBER:
+            return f"; compare {words(one)} with a number"
+        if isinstance(other, Fact) and kind_of(one) == TEXT and kind_of(other) == BOOL:
+            return f'; if {words(other)} is a text, put it in quotes: "{words(other)}"'
+    return ""
+
+
+def _as(made: Typed, kind: str) -> Typed:
+    """Return the part with its unknown kind set."""
+    if isinstance(made, Fact) and made.field.kind == UNKNOWN != kind:
+        return replace(made, field=replace(made.field, kind=kind))
+    return made
+
+
+def kind_of(made: Typed) -> str:
+    """Return the kind of a part: NUMBER, TEXT, BOOL or UNKNOWN."""
+    if isinstance(made, Fact):
+        return made.field.kind
+    if isinstance(made, Literal):
+        return BOOL if isinstance(made.value, bool) else TEXT if isinstance(made.value, str) else NUMBER
+    if isinstance(made, Op) and made.op == "?:":
+        return kind_of(made.args[1])
+    return NUMBER if isinstance(made, Op) and made.op in ("+", "-", "*", "/", "neg") else BOOL
+
+
+def words(part: Any) -> str:
+    """Return a part as short text."""
+    if isinstance(part, Fact):
+        return part.shown or part.key
+    if isinstance(part, Literal):
+        if isinstance(part.value, bool):
+            return "true" if part.value else "false"
+        return json.dumps(part.value, ensure_ascii=False) if isinstance(part.value, str) else f"{part.value:g}"
+    if isinstance(part, Call):
+        return f"{part.name}({', '.join(map(words, part.args))})"
+    if isinstance(part, Items):
+        return f"[{', '.join(map(words, part.items))}]"
+    if isinstance(part, Op):
+        args = [f"({words(arg)})" if isinstance(arg, Op) else words(arg) for arg in part.args]
+        if part.op == "?:":
+            return f"{args[0]} ? {args[1]} : {args[2]}"
+        sign = {"&&": " and ", "||": " or ", "!": "not ", "neg": "-"}.get(part.op, f" {part.op} ")
+        return sign.join(args) if len(args) > 1 else sign + args[0]
+    return str(part)
+
+
+def facts_of(tree: Typed) -> list[Fact]:
+    """Return the facts a condition looks up, once each, in the order of the text."""
+    found: dict[str, Fact] = {}
+    for one in walk(tree):
+        if isinstance(one, Fact):
+            found.setdefault(one.key, one)
+    return list(found.values())
+
 
 __all__ = ["BOOL", "NUMBER", "TEXT", "UNKNOWN", "Program", "RuleError", "RuleField", "Vocabulary", "compile"]
 
@@ -66,8 +319,8 @@ def compile(text: str, vocabulary: Vocabulary) -> Program:  # noqa: A001
         MissingPackage: cel-python is not installed.
     """
     tree, for_s = parse(text)
-    meaning = TypeChecker(text, vocabulary)
-    return Program(text, meaning.condition(tree, "a rule"), for_s)
+    checker = TypeChecker(text, vocabulary)
+    return Program(text, checker.condition(tree, "a rule"), for_s)
 
 
 def value_of(tree: Any, facts: Mapping[str, Any]) -> float | str | bool | None:

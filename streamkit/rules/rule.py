@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from streamkit.rules.facts import Facts, is_per_object
+from streamkit.rules.language import TypeChecker, Typed, facts_of
 from streamkit.rules.schedule import Schedule
-from streamkit.rules.scope import Scope
+from streamkit.rules.scope import Facts, Scope, is_per_object
 from streamkit.rules.syntax import RuleError, parse
-from streamkit.rules.typecheck import TypeChecker, Typed, facts_of
 from streamkit.rules.vocabulary import DetectionVocabulary
 
 
@@ -67,36 +67,53 @@ def make_rule(name: str, options: Mapping[str, Any], above: Scope, facts: Facts)
     clear, clear_s = None, options.get("clear_for")
     if options.get("clear") is not None:
         text = options["clear"]
-        clear, told_s, speaks = _read("clear", text, above, facts, per_object)
-        if told_s and clear_s is not None:
+        clear, lasting_s, one_object = _read("clear", text, above, facts, per_object)
+        if lasting_s and clear_s is not None:
             raise OptionError("clear", RuleError.at(text, text.index("for"), "write for here, or clear_for; not both"))
-        if speaks and not per_object:
-            reason = "clear speaks of one object, and when of all of them; use count, present or absent here too"
+        if one_object and not per_object:
+            reason = "clear refers to one object, and when to all of them; use count, present or absent here too"
             raise OptionError("clear", RuleError.at(text, _of_object(clear, facts), reason))
-        clear_s = told_s or clear_s
+        clear_s = lasting_s or clear_s
     return Rule(
         name, when, clear, for_s, clear_s or 0.0, options.get("cooldown") or 0.0, options.get("schedule"), per_object
     )
+
+
+def check_syntax(options: Mapping[str, Any]) -> None:
+    """Check the syntax of a rule's conditions, without their names. Raises OptionError."""
+    for option in ("when", "clear"):
+        with _errors_of(option):
+            if options.get(option) is not None:
+                parse(options[option])
 
 
 def _read(
     option: str, text: str, above: Scope, facts: Facts, per_object: bool | None
 ) -> tuple[Typed, float, bool]:  # fmt: skip
     """Return a condition, how long it must be true, and whether it refers to one object."""
-    try:
+
+    def condition(per_object: bool) -> Typed:
+        vocabulary = DetectionVocabulary(above, facts, per_object=per_object)
+        return TypeChecker(text, vocabulary).condition(tree, "a rule")
+
+    with _errors_of(option):
         tree, for_s = parse(text)
-        made = TypeChecker(text, DetectionVocabulary(above, facts, per_object=bool(per_object))).condition(
-            tree, "a rule"
-        )
-        speaks = is_per_object(made, facts)
-        if speaks and per_object is None:  # then `event` speaks of the object too
-            made = TypeChecker(text, DetectionVocabulary(above, facts, per_object=True)).condition(tree, "a rule")
-        if speaks and not above.tracked:
-            reason = "this speaks of one object, which needs tracks: put track above the rule, or count objects, as in "
+        made = condition(bool(per_object))
+        one_object = is_per_object(made, facts)
+        if one_object and per_object is None:  # then `event` refers to the object too
+            made = condition(True)
+        if one_object and not above.tracked:
+            reason = "this refers to one object, which needs tracks: put track above the rule, or count objects, as in "
             raise RuleError.at(text, _of_object(made, facts), reason + "count(score > 0.8) > 0")
+    return made, for_s, one_object
+
+
+@contextmanager
+def _errors_of(option: str) -> Iterator[None]:
+    try:
+        yield
     except RuleError as error:
         raise OptionError(option, error) from None
-    return made, for_s, speaks
 
 
 def _of_object(made: Typed, facts: Facts) -> int:

@@ -11,8 +11,8 @@ from typing import Any
 
 from streamkit.core.text import did_you_mean, nearest
 
-_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _NAMES = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_DAYS = tuple(name[:3] for name in _NAMES)
 _HOURS = re.compile(r"\s*(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})\s*")
 _DAY = 24 * 60
 
@@ -87,52 +87,43 @@ class Schedule:
         return {"type": "object", "properties": parts, "additionalProperties": False}
 
 
-def _all_days(told: Any) -> frozenset[int]:
-    found = frozenset(day for one in _listed(told) for day in _days(one))
+def _all_days(value: Any) -> frozenset[int]:
+    return frozenset(day for one in _listed(value, "all") for day in _days(one))
+
+
+def _all_hours(value: Any) -> tuple[tuple[int, int], ...]:
+    return tuple(map(_hours, _listed(value, "the whole day")))
+
+
+def _listed(value: Any, default: str) -> list[str]:
+    found = list(value) if isinstance(value, (list, tuple)) else [value]
     if not found:
-        raise ValueError("must not be empty; leave it out for all")
-    return found
-
-
-def _all_hours(told: Any) -> tuple[tuple[int, int], ...]:
-    found = tuple(map(_hours, _listed(told)))
-    if not found:
-        raise ValueError("must not be empty; leave it out for the whole day")
-    return found
-
-
-def _listed(value: Any) -> list[str]:
-    found = value if isinstance(value, (list, tuple)) else [value]
+        raise ValueError(f"must not be empty; leave it out for {default}")
     for one in found:
         if not isinstance(one, str):
             raise ValueError(f'must be text, such as mon-fri or "22:00-06:00", got {one!r}')
-    return list(found)
+    return found
 
 
-def _days(told: str) -> list[int]:
-    first, dash, last = (_short(part) for part in told.partition("-"))
+def _days(text: str) -> list[int]:
+    names = (part.strip().lower() for part in text.partition("-"))
+    first, dash, last = (name[:3] if name in _NAMES else name for name in names)
     if first not in _DAYS or (dash and last not in _DAYS):
-        raise ValueError(f"must be weekdays, mon to sun, such as [mon-fri, sun], got {told!r}")
+        raise ValueError(f"must be weekdays, mon to sun, such as [mon-fri, sun], got {text!r}")
     begin = _DAYS.index(first)
     return [(begin + i) % 7 for i in range((_DAYS.index(last) - begin) % 7 + 1)] if dash else [begin]
 
 
-def _short(day: str) -> str:
-    """Return `mon` for `Monday`."""
-    name = day.strip().lower()
-    return name[:3] if name in _NAMES else name
-
-
-def _hours(told: str) -> tuple[int, int]:
-    match = _HOURS.fullmatch(told)
+def _hours(text: str) -> tuple[int, int]:
+    match = _HOURS.fullmatch(text)
     if match is None:
-        raise ValueError(f'must be a beginning and an end, such as "22:00-06:00", got {told!r}')
+        raise ValueError(f'must be a beginning and an end, such as "22:00-06:00", got {text!r}')
     hour, minute, to_hour, to_minute = map(int, match.groups())
     begin, end = hour * 60 + minute, to_hour * 60 + to_minute
     if minute > 59 or to_minute > 59 or begin >= _DAY or end > _DAY:
-        raise ValueError(f"must lie between 00:00 and 24:00, got {told!r}")
+        raise ValueError(f"must lie between 00:00 and 24:00, got {text!r}")
     if begin == end:
-        raise ValueError(f"must not end where it begins; leave hours out for the whole day, got {told!r}")
+        raise ValueError(f"must not end where it begins; leave hours out for the whole day, got {text!r}")
     return begin, end
 
 
@@ -154,7 +145,7 @@ def _zone(name: Any) -> tzinfo:
         return found
     known = available_timezones()
     if not known:
-        raise ValueError(f"cannot be read, since this machine knows no time zones; install tzdata, got {name!r}")
+        raise ValueError(f"cannot be read, since this machine has no time zone data; install tzdata, got {name!r}")
     raise ValueError(f"must be a time zone, such as {nearest(str(name), known) or 'Europe/Berlin'}, got {name!r}")
 
 

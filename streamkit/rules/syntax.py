@@ -1,21 +1,90 @@
-"""Parser of rules: CEL's grammar, parsed by cel-python, plus `and`, `or`, `not`, and `for DURATION`.
+"""Parser of rules and its syntax tree; `at` is a part's position in the text, in characters from 0.
 
-Nothing is evaluated here, and names are not resolved. https://github.com/google/cel-spec has the grammar.
+The grammar is CEL's (https://github.com/google/cel-spec), parsed by cel-python, plus `and`, `or`, `not`, and
+`for DURATION`. Nothing is evaluated here, and names are not resolved.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from streamkit.core.errors import MissingPackage
 from streamkit.core.units import seconds
-from streamkit.rules.ast import Call, Items, Literal, Name, Op, Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A number, a text or a truth value."""
+
+    value: float | str | bool
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name of one or several parts: `speed`, `zone.door`."""
+
+    parts: tuple[str, ...]
+    at: int
+
+    def __str__(self) -> str:
+        return ".".join(self.parts)
+
+    @property
+    def written(self) -> str:
+        """The name as source text; parts that are not identifiers are in brackets."""
+        parts = [f".{part}" if part.isidentifier() else f'["{part}"]' for part in self.parts]
+        return "".join(parts).removeprefix(".")
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list, the right side of `in`."""
+
+    items: tuple[Any, ...]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function call; `text` is its source text."""
+
+    name: str
+    args: tuple[Any, ...]
+    at: int
+    text: str = ""
+
+    def shown(self, name: str = "") -> str:
+        """The source text of the call on one line; with another function name if one is given."""
+        return (name or self.name) + " ".join(self.text.split())[len(self.name) :]
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """An operator: `&& || ! == != < <= > >= + - * / neg in ?:`; `at` is the operator's position if it has one."""
+
+    op: str
+    args: tuple[Any, ...]
+    at: int
+
+
+Tree = Literal | Name | Items | Call | Op
+
+
+def walk(tree: Any) -> Iterator[Any]:
+    """Yield a tree and all its descendants, typed or not."""
+    yield tree
+    for below in getattr(tree, "args", ()) or getattr(tree, "items", ()):
+        yield from walk(below)
+
 
 _LONGEST = 2000  # characters of a rule
-_DEEPEST = 60  # parts of a rule within each other
-_WORDS = {"and": "&& ", "or": "||", "not": "!  "}  # of the same length, so that places stay
+_DEEPEST = 60  # levels of nesting
+_WORDS = {"and": "&& ", "or": "||", "not": "!  "}  # of the same length, so that positions do not change
 _TOKEN = re.compile(
     r"""(?P<comment>//[^\n]*)|(?P<text>[rR]?(?:"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))|(?P<word>\.?[A-Za-z_]\w*)"""
     r"""|(?P<number>\d[\w.]*)|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<quote>["'])|\s+|(?P<sign>.)""",
@@ -65,7 +134,9 @@ def parse(text: str) -> tuple[Tree, float]:
         MissingPackage: cel-python is not installed.
     """
     if len(text) > _LONGEST:
-        raise RuleError.at(text, _LONGEST, f"a rule has {_LONGEST} characters at most, got {len(text)}; use several")
+        raise RuleError.at(
+            text, _LONGEST, f"a rule must have at most {_LONGEST} characters, got {len(text)}; use several rules"
+        )
     condition, for_s = _prepared(text)
     if not condition.strip():
         raise RuleError.at(text, 0, "a rule needs a condition, such as count(person) > 5")
@@ -78,13 +149,13 @@ def _prepared(text: str) -> tuple[str, float]:
     for match in _TOKEN.finditer(text):
         kind, token, at = match.lastgroup, match[0], match.start()
         if kind == "quote":
-            raise RuleError.at(text, at, f"the text that begins here does not end; put {token} behind it")
+            raise RuleError.at(text, at, f"the text that begins here is not closed; add a closing {token}")
         if kind == "open":
             opened.append(at)
         elif kind == "close":
             if not opened or text[opened[-1]] != _PAIRS[token]:
                 way = f"; the {text[opened[-1]]} at column {opened[-1] + 1} is still open" if opened else ""
-                raise RuleError.at(text, at, f"nothing opened for this {token}; take it out{way}")
+                raise RuleError.at(text, at, f"this {token} has no opening bracket; remove it{way}")
             opened.pop()
         elif kind == "word" and token == "for":
             for_s = _duration(text, match.end())
@@ -94,19 +165,19 @@ def _prepared(text: str) -> tuple[str, float]:
             made[at : match.end()] = _WORDS[token]
     if opened:
         closing = {begin: end for end, begin in _PAIRS.items()}[text[opened[-1]]]
-        raise RuleError.at(text, opened[-1], f"this {text[opened[-1]]} is never closed; put a {closing} behind its end")
+        raise RuleError.at(text, opened[-1], f"this {text[opened[-1]]} is not closed; add a {closing} at its end")
     return "".join(made), for_s
 
 
 def _duration(text: str, begin: int) -> float:
-    told = text[begin:].strip()
+    given = text[begin:].strip()
     at = begin + len(text[begin:]) - len(text[begin:].lstrip())
-    if _DURATION.fullmatch(told):
-        return seconds(told)
-    if re.fullmatch(r"[0-9.]+", told):
-        raise RuleError.at(text, at, f"for {told} needs a unit: write for {told}s, or ms, min, h, d")
-    got = f", got {told!r}" if told else ""
-    raise RuleError.at(text, at, f"a duration such as 10s or 5min must stand behind for, and nothing after it{got}")
+    if _DURATION.fullmatch(given):
+        return seconds(given)
+    if re.fullmatch(r"[0-9.]+", given):
+        raise RuleError.at(text, at, f"for {given} needs a unit: write for {given}s, or ms, min, h, d")
+    got = f", got {given!r}" if given else ""
+    raise RuleError.at(text, at, f"for needs a duration such as 10s or 5min after it, and nothing else{got}")
 
 
 class _AstBuilder:
@@ -130,27 +201,25 @@ class _AstBuilder:
         """Return the error where CEL's parser stopped."""
         token = getattr(error.__context__, "token", None)
         if token is not None and token.type == "$END":
-            return RuleError.at(
-                self.text, len(condition.rstrip()), "the condition ends here; what is to come is missing"
-            )
+            text = "the condition is incomplete; an operand is missing at its end"
+            return RuleError.at(self.text, len(condition.rstrip()), text)
         found = _TOKEN.match(self.text, at)
-        there = found[0] if found else ""
-        before = self.text[:at].rstrip()
-        if there == ">" and before.endswith("<"):
+        there, two = found[0] if found else "", self.text[at : at + 2]
+        if there == ">" and self.text[:at].rstrip().endswith("<"):
             there = "<>"
-        if self.text[at : at + 2] in ("&&", "||"):
-            return RuleError.at(
-                self.text, at, f"{self.text[at : at + 2]} stands between two conditions; one is missing"
-            )
+        if two in ("&&", "||"):
+            return RuleError.at(self.text, at, f"{two} stands between two conditions; one is missing")
         if there in ("and", "or", "not"):
-            return RuleError.at(self.text, at, f"{there} cannot stand here; a condition before or behind it is missing")
+            return RuleError.at(
+                self.text, at, f"{there} is not allowed here; a condition before or after it is missing"
+            )
         if there in _INSTEAD:
             return RuleError.at(self.text, at, f"{there} means nothing here; {_INSTEAD[there]}")
         number = re.search(r"[0-9.]+$", self.text[:at])
         if number and re.match(r"(ms|s|min|h|d)\b", there):
-            text = f"{number[0]}{there} cannot stand here: durations stand behind for; write a plain number"
+            text = f"{number[0]}{there} is not allowed here: durations are allowed after for only; write a plain number"
             return RuleError.at(self.text, at - len(number[0]), f"{text}, in the unit of what it is compared with")
-        text = f"{there!r} cannot stand here; an operator such as and, > or == is missing before it, or it is too much"
+        text = f"{there!r} is not allowed here; an operator such as and, > or == is missing, or it is too much"
         return RuleError.at(self.text, at, text)
 
     def build(self, tree: Any, depth: int) -> Tree:
@@ -159,10 +228,10 @@ class _AstBuilder:
             tree = tree.children[0]
         at = tree.meta.start_pos
         if depth > _DEEPEST:
-            raise RuleError.at(self.text, at, f"more than {_DEEPEST} parts within each other; use several rules")
+            raise RuleError.at(self.text, at, f"more than {_DEEPEST} levels of nesting; use several rules")
         make = getattr(self, f"_{tree.data}", None)
         if make is None:
-            what = _REFUSED.get(tree.data, f"{tree.data} is no part of the language of rules; leave it out")
+            what = _REFUSED.get(tree.data, f"{tree.data} is not part of the rule language; remove it")
             raise RuleError.at(self.text, at, what)
         made: Tree = make(tree, at, depth + 1)
         return made
@@ -171,31 +240,24 @@ class _AstBuilder:
         return Op("?:", tuple(self.build(child, depth) for child in tree.children), at)
 
     def _conditionalor(self, tree: Any, at: int, depth: int) -> Tree:
-        return self._chain(tree, "||", depth)
-
-    def _conditionaland(self, tree: Any, at: int, depth: int) -> Tree:
-        return self._chain(tree, "&&", depth)
-
-    def _chain(self, tree: Any, op: str, depth: int) -> Tree:
-        """Return `a && b && c`, of any length, as one operator with all operands."""
+        """Return `a && b && c` or `a || b || c`, of any length, as one operator with all operands."""
         parts, data = [], tree.data
         while tree.data == data and len(tree.children) == 2:
             parts.append(tree.children[1])
             tree = tree.children[0]
         args = tuple(self.build(part, depth) for part in [tree, *reversed(parts)])
-        return Op(op, args, args[0].at)
+        return Op("||" if data == "conditionalor" else "&&", args, args[0].at)
+
+    _conditionaland = _conditionalor
 
     def _relation(self, tree: Any, at: int, depth: int) -> Tree:
         left, right = tree.children
-        op = _OPS[left.data]
+        op, begin = _OPS[left.data], right.meta.start_pos
         args = self.build(left.children[0], depth), self.build(right, depth)
-        return Op(op, args, self._between(left.children[0], right, op))
+        found = self.text.find(op, left.children[0].meta.end_pos, begin)
+        return Op(op, args, found if found >= 0 else int(begin))
 
     _addition = _multiplication = _relation
-
-    def _between(self, left: Any, right: Any, op: str) -> int:
-        found = self.text.find(op, left.meta.end_pos, right.meta.start_pos)
-        return found if found >= 0 else int(right.meta.start_pos)
 
     def _unary(self, tree: Any, at: int, depth: int) -> Tree:
         sign, right = tree.children
@@ -210,12 +272,12 @@ class _AstBuilder:
     def _member_index(self, tree: Any, at: int, depth: int) -> Tree:
         key = self.build(tree.children[1], depth)
         if not isinstance(key, Literal) or not isinstance(key.value, str):
-            raise RuleError.at(self.text, key.at, 'only a text can stand in [ ], as in attributes["color"]')
+            raise RuleError.at(self.text, key.at, 'only a text is allowed in [ ], as in attributes["color"]')
         return self._longer(self.build(tree.children[0], depth), key.value, at)
 
     def _longer(self, left: Tree, part: str, at: int) -> Name:
         if not isinstance(left, Name):
-            raise RuleError.at(self.text, at, f"only a name can have .{part} behind it")
+            raise RuleError.at(self.text, at, f"only a name can be followed by .{part}")
         return Name((*left.parts, part), left.at)
 
     def _ident_arg(self, tree: Any, at: int, depth: int) -> Tree:
@@ -235,17 +297,13 @@ class _AstBuilder:
         if token.type == "BOOL_LIT":
             return Literal(str(token) == "true", at)
         if token.type in ("INT_LIT", "UINT_LIT", "FLOAT_LIT"):
-            told = str(token).rstrip("uU")
-            return Literal(float(int(told, 16)) if "x" in told else float(told), at)
+            digits = str(token).rstrip("uU")
+            return Literal(float(int(digits, 16)) if "x" in digits else float(digits), at)
         if token.type == "STRING_LIT":
-            return Literal(_unquoted(str(token)), at)
-        raise RuleError.at(self.text, at, f"{token} cannot stand in a rule; write a number, a text, true or false")
-
-
-def _unquoted(token: str) -> str:
-    if token[0] in "rR":
-        return token[2:-1]
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", _character, token[1:-1])
+            text = str(token)
+            raw = text[0] in "rR"
+            return Literal(text[2:-1] if raw else re.sub(r"\\(u[0-9a-fA-F]{4}|.)", _character, text[1:-1]), at)
+        raise RuleError.at(self.text, at, f"{token} is not allowed in a rule; write a number, a text, true or false")
 
 
 def _character(match: re.Match[str]) -> str:
@@ -264,7 +322,7 @@ _OPS = {
     "multiplication_div": "/", "multiplication_mod": "%",
 }  # fmt: skip
 _REFUSED = {
-    "member_dot_arg": "there are no methods here; the functions stand alone, as in count(person)",
+    "member_dot_arg": "rules have no methods; call functions by their name, as in count(person)",
     "dot_ident": "a name cannot begin with a dot", "dot_ident_arg": "a name cannot begin with a dot",
-    "map_lit": "there are no maps here", "member_object": "there are no messages here; leave the { } out",
+    "map_lit": "rules have no maps", "member_object": "rules have no messages; leave the { } out",
 }  # fmt: skip

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from streamkit.core.text import did_you_mean, nearest
-from streamkit.rules.ast import Call, Literal, Name, Op
-from streamkit.rules.facts import ALIASES, MEASURED, OBJECT, Area, Facts, Happening, is_per_object
-from streamkit.rules.scope import Scope, ZoneScope
-from streamkit.rules.typecheck import (
+from streamkit.rules.language import (
     BOOL,
     NUMBER,
     TEXT,
@@ -20,6 +18,8 @@ from streamkit.rules.typecheck import (
     Vocabulary,
     words,
 )
+from streamkit.rules.scope import ALIASES, MEASURED, OBJECT, Area, Facts, Happening, Scope, ZoneScope, is_per_object
+from streamkit.rules.syntax import Call, Literal, Name, Op
 
 CALLS = ("count", "present", "absent", "occupancy", "event", "events", "in_zone", "dwell_s")
 _FEW = 12  # names that a message lists
@@ -40,24 +40,27 @@ class DetectionVocabulary(Vocabulary):
         self.above, self.found, self.per_object = above, facts, per_object
         self._counting = False
 
-    def name(self, name: Name, meaning: TypeChecker) -> Typed:
+    def name(self, name: Name, checker: TypeChecker) -> Typed:
         """Resolve a field of an object or of the frame, or a label: whether the object has that class."""
         text = ALIASES.get(str(name), str(name))
         if text == "source":
-            return self._frame("source", "source", TEXT, name.at)
+            self.found.frames["source"] = "source"
+            return Fact("source", RuleField(TEXT), name.at)
         if text in OBJECT:
-            return self._object(text, OBJECT[text], name.at, self._values(text), shown=str(name))
+            known = {"label": self.above.labels, "detector": self.above.detectors or None}
+            return self._object(text, OBJECT[text], name.at, known.get(text), shown=str(name))
         if text in MEASURED:
-            return self._measured(text, name, meaning)
+            return self._measured(text, name, checker)
         if name.parts[0] == "frame" and len(name.parts) > 1:
-            return self._fact(name, meaning)
+            return self._classified(name, name.parts[1:], self.above.facts, checker)
         if name.parts[0] == "attributes" or name.parts[0] in self.above.attributes:
-            return self._attribute(name, meaning)
+            parts = name.parts[1:] if name.parts[0] == "attributes" else name.parts
+            return self._classified(name, parts, self.above.attributes, checker)
         if text in self.above.columns:
             return self._object(text, UNKNOWN, name.at)
         if len(name.parts) == 1 and (self.above.labels is None or text in self.above.labels):
             return self._label(text, name.at)
-        raise meaning.wrong(name.at, self._no_name(name))
+        raise checker.wrong(name.at, self._no_name(name))
 
     def foreign(self, name: Name) -> bool:
         """See `Vocabulary.foreign`."""
@@ -69,7 +72,7 @@ class DetectionVocabulary(Vocabulary):
             one = (labels or ("person",))[0]
             return f"{text} is an area: write in_zone({name.written}), or count({one} in {name.written})"
         if name.parts[0] in self.above.events:
-            return f"{name.parts[0]} is a stage: write event({text}) for whether it told something"
+            return f"{name.parts[0]} is a stage: write event({text}) for whether it wrote an event"
         what = "there is neither a name nor a class" if len(name.parts) == 1 else "there is no name"
         measured = {one for one in (*MEASURED, *ALIASES) if self._there(one)}
         near = did_you_mean(text, sorted({*OBJECT, "class", "source", *self.above.columns, *labels} | measured))
@@ -81,50 +84,35 @@ class DetectionVocabulary(Vocabulary):
         """Whether something is measured."""
         return self.above.ways is not None if name == "direction" else ALIASES.get(name, name) in self.above.columns
 
-    def _measured(self, text: str, name: Name, meaning: TypeChecker) -> Typed:
+    def _measured(self, text: str, name: Name, checker: TypeChecker) -> Typed:
         if not self._there(text):
-            raise meaning.wrong(name.at, f"{name} is measured by a stage {MEASURED[text]}; put one above the rule")
+            raise checker.wrong(name.at, f"{name} is measured by a stage {MEASURED[text]}; put one above the rule")
         if text == "direction" and self.above.ways is not None:
             ways = tuple(self.above.ways.arrows)
             return self._object(text, TEXT, name.at, ways)
         return self._object(text, NUMBER, name.at, shown=str(name))
 
-    def _attribute(self, name: Name, meaning: TypeChecker) -> Typed:
-        """Resolve `attributes.color`, `color.label`, `attributes.color.score`."""
-        parts = name.parts[1:] if name.parts[0] == "attributes" else name.parts
-        known = self.above.attributes
-        if not parts or parts[0] not in known:
-            there = did_you_mean(parts[0] if parts else "", known, all_if_few=True)
-            way = there or "; put a stage classify with of: above the rule"
-            raise meaning.wrong(name.at, f"objects have no attribute {parts[0] if parts else ''!r}{way}")
-        part = self._part(parts, name, meaning)
-        kind, values = (NUMBER, None) if part == "score" else (TEXT, known[parts[0]])
-        key = f"attributes.{parts[0]}" + (".score" if part == "score" else "")
-        self.found.objects[key] = ("attributes", parts[0], part)
-        return Fact(key, RuleField(kind, values), name.at, str(name))
-
-    def _fact(self, name: Name, meaning: TypeChecker) -> Typed:
-        """Resolve `frame.weather`, `frame.weather.score`."""
-        known, parts = self.above.facts, name.parts[1:]
-        if parts[0] not in known:
-            way = did_you_mean(parts[0], known, all_if_few=True) or "; put a stage classify without of: above the rule"
-            raise meaning.wrong(name.at, f"frames have no attribute {parts[0]!r}{way}")
-        part = self._part(parts, name, meaning)
-        key = f"frame.{parts[0]}" + (".score" if part == "score" else "")
-        kind, values = (NUMBER, None) if part == "score" else (TEXT, known[parts[0]])
-        self.found.frames[key] = (parts[0], part)
-        return Fact(key, RuleField(kind, values), name.at, str(name))
-
-    def _part(self, parts: tuple[str, ...], name: Name, meaning: TypeChecker) -> str:
+    def _classified(
+        self, name: Name, parts: tuple[str, ...], known: Mapping[str, tuple[str, ...] | None], checker: TypeChecker
+    ) -> Fact:
+        """Resolve `attributes.color`, `color.label`, `attributes.color.score` of objects; `frame.weather` of frames."""
+        of_frame, first = known is self.above.facts, parts[0] if parts else ""
+        if first not in known:
+            whose, of = ("frames", "without") if of_frame else ("objects", "with")
+            way = f"; put a stage classify {of} of: above the rule"
+            raise checker.unknown(name.at, f"{whose} have no attribute {first!r}", first, known, way)
         if len(parts) > 2 or parts[1:] not in ((), ("label",), ("score",)):
-            raise meaning.wrong(name.at, f"an attribute has a label and a score; write {parts[0]}.label, not {name}")
-        return parts[1] if len(parts) > 1 else "label"
+            raise checker.wrong(name.at, f"an attribute has a label and a score; write {first}.label, not {name}")
+        part = parts[1] if len(parts) > 1 else "label"
+        key = f"{'frame' if of_frame else 'attributes'}.{first}" + (".score" if part == "score" else "")
+        if of_frame:
+            self.found.frames[key] = (first, part)
+        else:
+            self.found.objects[key] = ("attributes", first, part)
+        return Fact(key, RuleField(NUMBER) if part == "score" else RuleField(TEXT, known[first]), name.at, str(name))
 
     def _label(self, label: str, at: int) -> Op:
         return Op("==", (self._object("label", TEXT, at, self.above.labels), Literal(label, at)), at)
-
-    def _values(self, text: str) -> tuple[str, ...] | None:
-        return self.above.labels if text == "label" else self.above.detectors or None if text == "detector" else None
 
     def _object(
         self, key: str, kind: str, at: int, values: tuple[str, ...] | None = None, what: Any = None, shown: str = ""
@@ -132,27 +120,22 @@ class DetectionVocabulary(Vocabulary):
         self.found.objects[key] = key if what is None else what
         return Fact(key, RuleField(kind, values), at, shown)
 
-    def _frame(self, key: str, what: Any, kind: str, at: int, values: tuple[str, ...] | None = None) -> Fact:
-        self.found.frames[key] = what
-        return Fact(key, RuleField(kind, values), at)
-
     # ------------------------------------------------------------------------------------------------------- calls
 
-    def call(self, call: Call, meaning: TypeChecker) -> Typed:
+    def call(self, call: Call, checker: TypeChecker) -> Typed:
         """Resolve one of `CALLS`."""
         if call.name not in CALLS:
-            near = did_you_mean(call.name, CALLS, all_if_few=True)
-            raise meaning.wrong(call.at, f"there is no function {call.name!r}{near}")
-        made: Typed = getattr(self, f"_{call.name}")(call, meaning)
+            raise checker.unknown(call.at, f"there is no function {call.name!r}", call.name, CALLS)
+        made: Typed = getattr(self, f"_{call.name}")(call, checker)
         return made
 
-    def _count(self, call: Call, meaning: TypeChecker) -> Fact:
+    def _count(self, call: Call, checker: TypeChecker) -> Fact:
         if len(call.args) > 1:
-            text = f"{call.name} takes one condition; put and between them, as in {call.name}(person and score > 0.5)"
-            raise meaning.wrong(call.args[1].at, text)
+            text = f"{call.name} takes one condition; join several by and, as in {call.name}(person and score > 0.5)"
+            raise checker.wrong(call.args[1].at, text)
         if self._counting:
-            raise meaning.wrong(call.at, f"{call.name} cannot stand within another; compare them outside")
-        condition = self._of_objects(call, meaning) if call.args else _ALL
+            raise checker.wrong(call.at, f"{call.name} is not allowed within another count; compare the counts outside")
+        condition = self._of_objects(call, checker) if call.args else _ALL
         key = f"count({words(condition) if call.args else ''})"
         members = self._members(condition)
         if members is None:
@@ -161,141 +144,134 @@ class DetectionVocabulary(Vocabulary):
             self.found.members[key] = members
         return Fact(key, RuleField(NUMBER), call.at, call.shown("count"))
 
-    def _of_objects(self, call: Call, meaning: TypeChecker) -> Typed:
+    def _of_objects(self, call: Call, checker: TypeChecker) -> Typed:
         self._counting = True
         try:
             arg = call.args[0]
             if isinstance(arg, Literal) and isinstance(arg.value, str):  # a label in quotes
-                made: Typed = self._known(arg, meaning)
+                made: Typed = self._known(arg, checker)
             else:
-                made = meaning.condition(arg, f"what {call.name} counts")
+                made = checker.condition(arg, f"what {call.name} counts")
         finally:
             self._counting = False
         if not is_per_object(made, self.found):
             text = f"{call.name} needs a condition on objects, such as {call.name}(person)"
-            raise meaning.wrong(arg.at, f"{text}; {words(made)} says nothing of them")
+            raise checker.wrong(arg.at, f"{text}; {words(made)} does not refer to objects")
         return made
 
-    def _known(self, literal: Literal, meaning: TypeChecker) -> Op:
+    def _known(self, literal: Literal, checker: TypeChecker) -> Op:
         label = str(literal.value)
         if self.above.labels is not None and label not in self.above.labels:
             near = did_you_mean(label, self.above.labels, all_if_few=len(self.above.labels) <= _FEW)
-            raise meaning.wrong(literal.at, f"no model above the rule has a class {label!r}{near}")
+            raise checker.wrong(literal.at, f"no model above the rule has a class {label!r}{near}")
         return self._label(label, literal.at)
 
     def _members(self, made: Typed) -> tuple[Area, str | None] | None:
         """Return the area and the class if a condition consists of these only."""
         parts = made.args if isinstance(made, Op) and made.op == "&&" else (made,)
         areas = [self.found.objects[p.key] for p in parts if isinstance(p, Fact) and p.key.startswith("in_zone(")]
-        labels = [
-            str(p.args[1].value)
-            for p in parts
-            if isinstance(p, Op) and p.op == "==" and isinstance(p.args[0], Fact) and p.args[0].key == "label"
-            and isinstance(p.args[1], Literal)
-        ]  # fmt: skip
+        equal = [p.args for p in parts if isinstance(p, Op) and p.op == "==" and isinstance(p.args[1], Literal)]
+        labels = [str(right.value) for left, right in equal if isinstance(left, Fact) and left.key == "label"]
         if len(areas) != 1 or len(areas) + len(labels) != len(parts) or len(labels) > 1:
             return None
         return areas[0], labels[0] if labels else None
 
-    def _present(self, call: Call, meaning: TypeChecker) -> Op:
-        return Op(">", (self._count(call, meaning), Literal(0.0, call.at)), call.at)
+    def _present(self, call: Call, checker: TypeChecker) -> Op:
+        return Op(">", (self._count(call, checker), Literal(0.0, call.at)), call.at)
 
-    def _absent(self, call: Call, meaning: TypeChecker) -> Op:
-        return Op("==", (self._count(call, meaning), Literal(0.0, call.at)), call.at)
+    def _absent(self, call: Call, checker: TypeChecker) -> Op:
+        return Op("==", (self._count(call, checker), Literal(0.0, call.at)), call.at)
 
-    def _occupancy(self, call: Call, meaning: TypeChecker) -> Fact:
-        area = self._area(self._one(call, meaning, "zone.door"), meaning)
+    def _occupancy(self, call: Call, checker: TypeChecker) -> Fact:
+        area = self._area(self._one(call, checker, "zone.door"), checker)
         key = f"count(in_zone({area}))"
         self.found.members[key] = area, None
         return Fact(key, RuleField(NUMBER), call.at, call.shown())
 
-    def _in_zone(self, call: Call, meaning: TypeChecker) -> Fact:
-        return self._in_area(self._one(call, meaning, "zone.door"), call.at, meaning)
+    def _in_zone(self, call: Call, checker: TypeChecker) -> Fact:
+        return self._in_area(self._one(call, checker, "zone.door"), call.at, checker)
 
-    def _in_area(self, arg: Any, at: int, meaning: TypeChecker) -> Fact:
-        area = self._area(arg, meaning)
+    def _in_area(self, arg: Any, at: int, checker: TypeChecker) -> Fact:
+        area = self._area(arg, checker)
         return self._object(f"in_zone({area})", BOOL, at, what=area)
 
-    def _dwell_s(self, call: Call, meaning: TypeChecker) -> Fact:
-        area = self._area(self._one(call, meaning, "zone.door"), meaning)
+    def _dwell_s(self, call: Call, checker: TypeChecker) -> Fact:
+        area = self._area(self._one(call, checker, "zone.door"), checker)
         return self._object(f"dwell_s({area})", NUMBER, call.at, what=(area,))
 
-    def _one(self, call: Call, meaning: TypeChecker, example: str) -> Any:
+    def _one(self, call: Call, checker: TypeChecker, example: str) -> Any:
         if len(call.args) != 1:
-            raise meaning.wrong(call.at, f"{call.name} takes one name, as in {call.name}({example})")
+            raise checker.wrong(call.at, f"{call.name} takes one name, as in {call.name}({example})")
         return call.args[0]
 
-    def _area(self, arg: Any, meaning: TypeChecker) -> Area:
-        told = arg.value if isinstance(arg, Literal) else str(arg) if isinstance(arg, Name) else None
-        if not isinstance(told, str):
-            raise meaning.wrong(arg.at, f"{words(arg)} is no area; write STAGE.AREA, such as zone.door")
-        stage, _, area = told.partition(".")
+    def _area(self, arg: Any, checker: TypeChecker) -> Area:
+        name = arg.value if isinstance(arg, Literal) else str(arg) if isinstance(arg, Name) else None
+        if not isinstance(name, str):
+            raise checker.wrong(arg.at, f"{words(arg)} is no area; write STAGE.AREA, such as zone.door")
+        stage, _, area = name.partition(".")
         zone = self.above.zones.get(stage)
         if zone is None:
-            near = did_you_mean(stage, self.above.zones, all_if_few=True)
             what = f"{stage} is no stage zone" if stage in self.above.stages else f"there is no stage {stage!r}"
-            raise meaning.wrong(arg.at, f"{what} above the rule{near or '; put a stage zone above it'}")
-        if area not in zone.areas:
-            names = [str(Area(stage, name)) for name in zone.areas]
-            near = did_you_mean(told, names, all_if_few=True)
-            raise meaning.wrong(
-                arg.at, f"{stage} has no area {area!r}{near}" if area else f"which area of {stage}{near}"
+            raise checker.unknown(
+                arg.at, f"{what} above the rule", stage, self.above.zones, "; put a stage zone above it"
             )
+        if area not in zone.areas:
+            what = f"{stage} has no area {area!r}" if area else f"which area of {stage}"
+            raise checker.unknown(arg.at, what, name, [str(Area(stage, one)) for one in zone.areas])
         return Area(stage, area)
 
-    def inside(self, op: Op, meaning: TypeChecker) -> Typed | None:
+    def inside(self, op: Op, checker: TypeChecker) -> Typed | None:
         """Resolve `person in zone.door`: an object of that class, in that area."""
         left, right = op.args
         if not isinstance(right, (Name, Literal)):
             return None
-        area = self._in_area(right, right.at, meaning)
+        area = self._in_area(right, right.at, checker)
         if isinstance(left, Literal) and isinstance(left.value, str):
-            made: Typed = self._known(left, meaning)
+            made: Typed = self._known(left, checker)
         else:
-            made = meaning.condition(left, "what stands before in and an area")
-        self._watched(left, made, self.found.objects[area.key], meaning)
+            made = checker.condition(left, "the left side of in")
+        self._watched(left, made, self.found.objects[area.key], checker)
         return Op("&&", (made, area), op.at)
 
-    def _watched(self, left: Any, made: Typed, area: Area, meaning: TypeChecker) -> None:
+    def _watched(self, left: Any, made: Typed, area: Area, checker: TypeChecker) -> None:
         zone: ZoneScope = self.above.zones[area.stage]
         label = made.args[1].value if isinstance(made, Op) and isinstance(made.args[-1], Literal) else None
         if zone.labels and isinstance(label, str) and label not in zone.labels:
             text = f"{area.stage} watches {', '.join(zone.labels)} only, so no {label} is ever in {area}"
-            raise meaning.wrong(left.at, f"{text}; add it to labels of {area.stage}")
+            raise checker.wrong(left.at, f"{text}; add it to labels of {area.stage}")
 
     # ------------------------------------------------------------------------------------------------------ events
 
-    def _events(self, call: Call, meaning: TypeChecker) -> Fact:
-        happening, key = self._happening(call, meaning)
+    def _events(self, call: Call, checker: TypeChecker) -> Fact:
+        happening, key = self._happening(call, checker)
         self.found.happened[key] = happening
         return Fact(key, RuleField(NUMBER), call.at, call.shown("events"))
 
-    def _event(self, call: Call, meaning: TypeChecker) -> Typed:
+    def _event(self, call: Call, checker: TypeChecker) -> Typed:
         if not self.per_object and not self._counting:
-            return Op(">", (self._events(call, meaning), Literal(0.0, call.at)), call.at)
-        happening, key = self._happening(call, meaning)
+            return Op(">", (self._events(call, checker), Literal(0.0, call.at)), call.at)
+        happening, key = self._happening(call, checker)
         return self._object(key.replace("events(", "event(", 1), BOOL, call.at, what=happening)
 
-    def _happening(self, call: Call, meaning: TypeChecker) -> tuple[Happening, str]:
+    def _happening(self, call: Call, checker: TypeChecker) -> tuple[Happening, str]:
         if not 1 <= len(call.args) <= 2:
-            raise meaning.wrong(call.at, f"{call.name} takes an event, and a condition on its data if you like")
+            raise checker.wrong(call.at, f"{call.name} takes an event, and optionally a condition on its data")
         arg = call.args[0]
-        told = arg.value if isinstance(arg, Literal) else str(arg) if isinstance(arg, Name) else ""
-        stage, _, kind = str(told).partition(".")
+        event = str(arg.value) if isinstance(arg, Literal) else str(arg) if isinstance(arg, Name) else ""
+        stage, _, kind = event.partition(".")
         known = self.above.events
         names = [name for id_, kinds in known.items() for name in ([f"{id_}.{one}" for one in kinds] or [id_])]
         if stage not in known:
             what = f"{stage} writes no events" if stage in self.above.stages else f"there is no stage {stage!r}"
-            near = did_you_mean(str(told), names, all_if_few=True) or "; put a stage that does above the rule"
-            raise meaning.wrong(arg.at, f"{what} above the rule{near}")
+            way = "; put a stage that writes events above the rule"
+            raise checker.unknown(arg.at, f"{what} above the rule", event, names, way)
         if kind and known[stage] and kind not in known[stage]:
             own = [f"{stage}.{one}" for one in known[stage]]
-            near = did_you_mean(str(told), own, all_if_few=True)
-            raise meaning.wrong(arg.at, f"{stage} writes no event {kind!r}{near}")
+            raise checker.unknown(arg.at, f"{stage} writes no event {kind!r}", event, own)
         where = None
         if len(call.args) > 1:
-            where = TypeChecker(meaning.text, _Data()).condition(call.args[1], "the condition on an event's data")
-        shown = f"{told}, {words(where)}" if where is not None else str(told)
+            where = TypeChecker(checker.text, _Data()).condition(call.args[1], "the condition on an event's data")
+        shown = f"{event}, {words(where)}" if where is not None else event
         return Happening(stage, kind or None, where), f"events({shown})"
 
 
@@ -305,6 +281,6 @@ class _Data(Vocabulary):
     def __init__(self) -> None:
         super().__init__({}, "events")
 
-    def name(self, name: Name, meaning: TypeChecker) -> Typed:
+    def name(self, name: Name, checker: TypeChecker) -> Typed:
         """Accept any name; its kind is that of the value it is compared with."""
         return Fact(str(name), RuleField(UNKNOWN), name.at)

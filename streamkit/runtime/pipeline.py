@@ -12,39 +12,38 @@ from typing import Any
 from streamkit.config.alarms import wanted
 from streamkit.config.plan import Graph, SourceConfig
 from streamkit.core.counters import Counters
-from streamkit.core.data import Batch, Device
+from streamkit.core.data import Device
 from streamkit.core.errors import OutputError, StageError, StreamkitError, describe
 from streamkit.core.stage import Context, RuntimeContext, Source
 from streamkit.core.tasks import Future
+from streamkit.core.text import printable
 from streamkit.core.tracing import Spans
 from streamkit.runtime.control.commands import Controls
 from streamkit.runtime.execution.channel import Aborted, Outlet
-from streamkit.runtime.execution.future import ThreadFuture, start
+from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, start
 from streamkit.runtime.execution.graph_outputs import GraphOutputs
 from streamkit.runtime.execution.host import heap_trimmer, settle, share_cores
-from streamkit.runtime.execution.lane import Lane, LaneThread, connect, partition
+from streamkit.runtime.execution.lane import LaneThread, connect, partition
 from streamkit.runtime.execution.meters import StageMeter
 from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
 from streamkit.runtime.execution.runners import runner
 from streamkit.runtime.execution.sizes import batch_sizes, batches_ahead, cores, files_at_once, instances
 from streamkit.runtime.ingest.batcher import LIVE_LATENCY_S, Batcher
 from streamkit.runtime.ingest.fault_injector import FaultySource, faults_told
-from streamkit.runtime.ingest.packet_buffers import ring_for
 from streamkit.runtime.ingest.reconnect import reconnecting
 from streamkit.runtime.ingest.source_reader import Status
 from streamkit.runtime.ingest.source_status import SourceState
-from streamkit.runtime.ingest.sources import Sources, in_realtime, is_unbounded
-from streamkit.runtime.messages import Messages
+from streamkit.runtime.ingest.sources import Sources, in_realtime, is_unbounded, ring_for
 from streamkit.runtime.observe.alarms import Alarms
 from streamkit.runtime.observe.health import Observer, emitters, folders
-from streamkit.runtime.observe.periodic_timer import PeriodicTimer
+from streamkit.runtime.observe.report_merge import headline
 from streamkit.runtime.observe.trace import Trace
 from streamkit.runtime.observe.watchdog import Watchdog, stacks
 from streamkit.runtime.shutdown import Stopwatch, wait
 
 _LOOK_S = 1.0
 _QUICK_SOURCES = 4
-"""So many live sources at most begin while the networks are still being tuned, which slows these by ten times."""
+"""Up to this number of live sources start while networks are still being tuned, which slows the networks tenfold."""
 
 
 class Pipeline(Controls):
@@ -88,9 +87,9 @@ class Pipeline(Controls):
         self._spans: Callable[[], Spans] = Spans if trace is None else trace.here
         config = graph.config
         self._sizes = batch_sizes(config.batch.size, device)
-        latency_s = LIVE_LATENCY_S if config.batch.max_latency_s is None else config.batch.max_latency_s
+        latency_s = LIVE_LATENCY_S if config.batch.max_latency is None else config.batch.max_latency
         self._batcher = Batcher(
-            self._sizes[-1], config.batch.max_wait_s, device.xp, batches_ahead(device), latency_s, apart=apart
+            self._sizes[-1], config.batch.max_wait, device.xp, batches_ahead(device), latency_s, apart=apart
         )  # fmt: skip
         self.sources = Sources(
             graph.sources, self._batcher, self._make, limit=limit, at_once=at_once or files_at_once(device),
@@ -136,7 +135,7 @@ class Pipeline(Controls):
         threads = [thread for lane in self._lanes for thread in lane.threads]
         with PeriodicTimer(_LOOK_S, self._look), self.alarms.watching():
             if self.fatal is None:
-                if self._live:  # a full collection takes 0.1 s with everything loaded, in which live frames are dropped
+                if self._live:  # a full collection takes 0.1 s with everything loaded, and drops live frames
                     gc.collect()
                     gc.freeze()
                 self._start_sources()
@@ -201,7 +200,7 @@ class Pipeline(Controls):
         """Wait for the lanes, then for the source threads, which may hang in a read until the grace period ends."""
 
         def drop() -> None:
-            self.say("stopping takes too long: what is still under way is dropped, and counted")
+            self.say("shutdown takes too long: frames in flight are dropped and counted")
             self._abort()
 
         def hangs(thread: threading.Thread) -> bool:
@@ -213,7 +212,7 @@ class Pipeline(Controls):
         self.left_behind += wait(list(self.sources.threads), self._stopped_s if self.stopping else over_s)
         if self.left_behind:
             names = ", ".join(thread.name for thread in self.left_behind)
-            self.say(f"left behind, because it hangs: {names}\n{stacks(self.left_behind)}")
+            self.say(f"abandoned threads that hang: {names}\n{stacks(self.left_behind)}")
 
     def _look(self) -> None:
         """Update the rates and check for stages that hang."""
@@ -226,14 +225,13 @@ class Pipeline(Controls):
     def _open_lanes(self) -> None:
         """Open every stage before the first frame is decoded; lane by lane, so that models load one at a time."""
         for lane in self._lanes:
-            ready = threading.Semaphore(0)
             for number in range(lane.workers):
                 runners = [runner(node, self._context, self.fail, list(self.states)) for node in lane.nodes]
                 self._runners.extend(zip(lane.nodes, runners, strict=True))
-                once = _once(ready.release)
-                worker = LaneThread(lane, runners, self.device, once, self.fail, self._count, self._spans)
+                ready = threading.Event()
+                worker = LaneThread(lane, runners, self.device, ready.set, self.fail, self.ends.count, self._spans)
                 lane.threads.append(start(f"{lane.nodes[0].id}/{number}", worker))
-                ready.acquire()
+                ready.wait()
                 if self.fatal is not None:
                     return
 
@@ -289,9 +287,6 @@ class Pipeline(Controls):
         threads = 1 if self.device.kind == "cpu" else cores()
         return Context(id_, self.device, self._sizes, threads, Counters(), self.say, runtime)
 
-    def _count(self, lane: Lane, batch: Batch) -> None:
-        self.ends.count(lane, batch)
-
     def _read(self, source: str, state: SourceState) -> None:
         """Called after the last frame of a source was read."""
         if state.error is not None:
@@ -319,7 +314,7 @@ class Pipeline(Controls):
         return {name: StageMeter.total(meters) for name, meters in found.items()}
 
     def queues(self) -> dict[str, int]:
-        """Frames that wait in the batcher, under `batcher`, and batches that wait for each lane, by its first stage."""
+        """Frames queued in the batcher, under `batcher`, and batches queued for each lane, by its first stage."""
         lanes = {lane.nodes[0].id: sum(channel.waiting for channel in lane.inputs) for lane in self._lanes}
         return {"batcher": self._batcher.waiting, **lanes}
 
@@ -336,12 +331,7 @@ class Pipeline(Controls):
         """The report of the run, for `--report` and the summary."""
         removed = self.sources.removed
         return {
-            "schema": "streamkit-report/1",
-            "device": str(self.device),
-            "exit_code": exit_code,
-            "frames": self.frames,
-            "seconds": round(self.seconds, 3),
-            "frames_per_s": round(self.frames / self.seconds, 2) if self.seconds else None,
+            **headline(str(self.device), exit_code, self.frames, self.seconds),
             "detections": dict(self.detections),
             "events": dict(self.events),
             "counts": self.counts(),
@@ -353,12 +343,28 @@ class Pipeline(Controls):
         }
 
 
-def _once(call: Callable[[], Any]) -> Callable[[], None]:
-    done: list[bool] = []
+_REMEMBERED = 1000
 
-    def run() -> None:
-        if not done:
-            done.append(True)
-            call()
 
-    return run
+class Messages:
+    """Log each text once, from any thread. Only the last 1,000 texts are remembered, so an older one may repeat."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._said: dict[str, None] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, text: str) -> None:
+        """Log a text unless it was logged before.
+
+        Control characters are escaped, and continuation lines are indented, so that a text cannot control the terminal
+        or imitate a second message.
+        """
+        text = printable(text).replace("\n", "\n    ")
+        with self._lock:
+            if text in self._said:
+                return
+            if len(self._said) >= _REMEMBERED:
+                del self._said[next(iter(self._said))]
+            self._said[text] = None
+        self._say(text)

@@ -39,9 +39,7 @@ class WarmPipeline(Pipeline):
             graph, device, say=say, keep_running=True, at_once=slots, own_cores=own_cores, apart=device.kind == "cpu"
         )
         if device.kind == "cuda":
-            self._sizes = self._sizes[
-                -1:
-            ]  # files do not wait, so batches are full; each size costs seconds at the start
+            self._sizes = self._sizes[-1:]  # batches of files are full, and each size costs seconds at the start
         self.alarms.off()  # each source is a job; its outcome is returned to the caller
         self.ends.by_source = True
         self._opened, self._over = threading.Event(), threading.Event()
@@ -73,7 +71,7 @@ class WarmPipeline(Pipeline):
         out = threading.Event()
         mine = out, read
         if self._under_way.setdefault(source.id, mine) is not mine:
-            raise ConfigError(f"there is a source {source.id!r} already; wait for its end, or give this another id")
+            raise ConfigError(f"there is a source {source.id!r} already; wait for its end, or choose another id")
         try:
             if self._over.is_set():
                 raise self._ended()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamkit.config.checks.hiding import hiding, pictured
+from streamkit.config.checks.hiding import frame_ancestors, hiding
 from streamkit.config.plan import DECODE, Graph, Node, RunOptions, StageConfig, stages_above
 from streamkit.core.data import Batch, Color, Detections, Event, Frame, Surface, array_module
 from streamkit.core.errors import describe
@@ -185,7 +185,7 @@ def _ends(graph: Graph) -> list[Node]:
 
 def _shown_clear(graph: Graph, node: Node) -> list[str]:
     """The stages whose blur or mosaic is missing from a stage's frames."""
-    above = {node.id, *pictured(graph, node)}
+    above = {node.id, *frame_ancestors(graph, node)}
     return [one.id for one in hiding(graph) if one.id not in above]
 
 

@@ -11,13 +11,13 @@ from streamkit.tracking.jit import compiled
 from streamkit.tracking.settings import TrackerSettings
 from streamkit.tracking.similarity import fit, looks_alike, overlap, straightness
 
-_NEAR = 0.5  # the overlap from which looks may stand for overlap, as in BoT-SORT
-_SAME = 0.6  # the IoU over which two boxes of a frame are of one object
-_TINY = 1e-6  # the gain of a pair that is just alike enough
+_NEAR = 0.5  # minimum overlap from which appearance may replace overlap, as in BoT-SORT
+_SAME = 0.6  # two boxes of a frame with a larger IoU are of the same object
+_TINY = 1e-6  # gain of a pair with exactly the minimum similarity
 
 
 NONE, OUT = -1, -2
-"""An object that has no track, or not yet; one that can have none."""
+"""An object without a track so far; an object that cannot have a track."""
 
 
 class TrackerDetections(NamedTuple):
@@ -60,6 +60,28 @@ class AssociationPass(NamedTuple):
     unseen_s: float
     by_looks: bool
     heading: float
+
+
+@compiled
+def _similarity(
+    objects: TrackerDetections,
+    i: int,
+    looks: np.ndarray,
+    j: int,
+    where: np.ndarray,
+    b: int,
+    part: AssociationPass,
+    st: TrackerSettings,
+) -> float:
+    """Similarity of object `i` and track `j`, which is expected at `where[b]`."""
+    if part.by_looks:
+        return looks_alike(objects.look[i], looks[j])
+    like = fit(objects.box, i, where, b)
+    if st.appearance and like >= _NEAR:
+        alike = looks_alike(objects.look[i], looks[j])
+        if alike >= st.min_similarity:
+            like = max(like, (1 + alike) / 2)
+    return like
 
 
 @compiled
@@ -115,16 +137,7 @@ def match(
             if st.class_aware and objects.class_id[i] != kinds[b]:
                 continue
             j = columns[b]
-            if part.by_looks:
-                like = looks_alike(objects.look[i], looks[j])
-            else:
-                like = fit(objects.box, i, where, b)
-                if like == 0:
-                    continue
-                if st.appearance and like >= _NEAR:
-                    alike = looks_alike(objects.look[i], looks[j])
-                    if alike >= st.min_similarity:
-                        like = max(like, (1 + alike) / 2)
+            like = _similarity(objects, i, looks, j, where, b, part, st)
             if like >= part.least and like > 0:
                 gain[a, b] = like - part.least + _TINY
                 if part.heading > 0:

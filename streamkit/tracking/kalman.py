@@ -16,11 +16,11 @@ import numpy as np
 
 from streamkit.tracking.jit import compiled
 
-# All in shares of the box's longer side. Chosen on drawn scenes, and checked on real videos: docs/tracking.md.
-_RATE = 30.0  # the frame rate that the numbers a frame below are meant for
+# In units of the box's longer side; tuned on synthetic scenes and checked on real videos (docs/tracking.md).
+_RATE = 30.0  # frame rate of the per-frame constants below
 _MEASURED = (1 / 30) ** 2  # variance of a box's position and size, of score 1
-_DOUBT = 150.0  # how much larger it is at score 0
-_WANDER = (_RATE / 640) ** 2 * _RATE  # variance that the velocity gains a second
+_DOUBT = 150.0  # factor by which it grows towards score 0
+_WANDER = (_RATE / 640) ** 2 * _RATE  # increase of the velocity's variance per second
 _FIRST_POSITION = (1 / 10) ** 2
 _FIRST_VELOCITY = (_RATE / 10) ** 2
 

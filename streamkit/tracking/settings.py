@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class TrackerSettings(NamedTuple):
-    """Which of the steps of `step` are taken, and their thresholds.
+    """The steps of `update_frame` that are used, and their thresholds.
 
     Overlaps are those of `similarity.fit`, 0 to 1; scores are a detector's, 0 to 1; durations are in seconds.
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 NEW, SEEN, LOST = 0, 1, 2
-"""States of a track: not confirmed yet; matched in the last frame that was looked at; remembered."""
+"""States of a track: not confirmed yet; matched in the last frame with detections; not matched there."""
 
 HISTORY = 8
 
 TRACK = np.dtype(
     [
         ("id", np.int64),  # 0 while it is `NEW`
-        ("class_id", np.int64),  # of the object seen last
-        ("begun_s", np.float64),  # when it was seen first
-        ("seen_s", np.float64),  # when it was seen last
-        ("score", np.float64),  # then
-        ("box", np.float64, (4,)),  # then: x1, y1, x2, y2 in source pixels
+        ("class_id", np.int64),  # of its last detection
+        ("begun_s", np.float64),  # time of its first detection
+        ("seen_s", np.float64),  # time of its last detection
+        ("score", np.float64),  # of its last detection
+        ("box", np.float64, (4,)),  # of its last detection: x1, y1, x2, y2 in source pixels
         ("mean", np.float64, (4, 2)),  # its filter at the lane's time; see `kalman`
         ("cov", np.float64, (4, 3)),
-        ("seen_mean", np.float64, (4, 2)),  # the same when it was seen last
+        ("seen_mean", np.float64, (4, 2)),  # its filter at its last detection
         ("seen_cov", np.float64, (4, 3)),
-        ("path", np.float64, (HISTORY, 3)),  # a ring: time in seconds and centre of the boxes seen last
-        ("steps", np.int64),  # how many boxes went into the ring
+        ("path", np.float64, (HISTORY, 3)),  # ring buffer: time in seconds and centre of its last boxes
+        ("steps", np.int64),  # number of boxes written to the ring buffer
         ("state", np.int64),
     ],
     align=True,
@@ -31,10 +31,10 @@ TRACK = np.dtype(
 
 LANE = np.dtype(
     [
-        ("count", np.int64),  # how many tracks there are
-        ("time_s", np.float64),  # when its last frame was; NaN before the first
-        ("epoch", np.int64),  # how often its source had started again by then
-        ("looked", np.int64),  # whether the detector has looked at a frame since it began
+        ("count", np.int64),  # number of tracks
+        ("time_s", np.float64),  # time of its last frame; NaN before the first
+        ("epoch", np.int64),  # restarts of its source until then
+        ("looked", np.int64),  # whether the detector has run on a frame since the lane began
     ],
     align=True,
 )

@@ -18,27 +18,27 @@ FRAME = np.dtype(
         ("lane", np.int64),
         ("counter", np.int64),  # its source's place in `last_id`
         ("time_s", np.float64),  # presentation time
-        ("epoch", np.int64),  # how often its source had started again
-        ("looked", np.int64),  # whether the detector looked at it; else its objects are to be predicted
+        ("epoch", np.int64),  # restarts of its source so far
+        ("looked", np.int64),  # whether the detector ran on it; if not, its objects are predicted
         ("width", np.float64),
         ("height", np.float64),
-        ("end", np.int64),  # where its objects end among the batch's; they begin where those before end
+        ("end", np.int64),  # end of its objects in the batch's; they begin at the end of the previous frame's
     ],
     align=True,
 )
-"""One frame as one detector has it."""
+"""One frame of one detector."""
 
 PREDICTED = np.dtype(
     [
         ("frame", np.int64),  # which of the FRAMEs
         ("id", np.int64),
         ("class_id", np.int64),
-        ("score", np.float64),  # when it was seen last
-        ("box", np.float64, (4,)),  # x1, y1, x2, y2 within the picture
+        ("score", np.float64),  # of the last detection
+        ("box", np.float64, (4,)),  # x1, y1, x2, y2 within the frame
     ],
     align=True,
 )
-"""A track that was not seen in a frame, where it is expected."""
+"""The expected position of a track that was not detected in a frame."""
 
 
 @compiled
@@ -58,7 +58,7 @@ def _predict(
             moved(track.mean, track.box, unseen_s if st.motion else 0.0, row.box)
         for k in range(4):
             row.box[k] = min(max(row.box[k], 0.0), frame.width if k % 2 == 0 else frame.height)
-        if row.box[2] - row.box[0] < 1 or row.box[3] - row.box[1] < 1:  # it has left the picture
+        if row.box[2] - row.box[0] < 1 or row.box[3] - row.box[1] < 1:  # it has left the frame
             continue
         row.frame, row.id, row.class_id, row.score = number, track.id, track.class_id, track.score
         at += 1
@@ -77,9 +77,9 @@ def _advance(stamp: int) -> Any:
         ids: np.ndarray,
         predicted: np.ndarray,
     ) -> int:
-        if stamp < 0:  # never: but what a function closes over is part of what its kept form is known by
+        if stamp < 0:  # never true; Numba's cache key includes the variables that a function closes over
             return 0
-        first: Any = np.int64(0)  # a plain 0 is a type of its own to Numba, for which all would be compiled twice
+        first: Any = np.int64(0)  # Numba gives a plain 0 another type and would compile everything twice
         rows: Any = first
         for f in range(len(frames)):
             frame = frames[f]
@@ -107,13 +107,13 @@ Args:
     lanes: (lanes,) LANE, changed in place.
     tracks: (lanes, most) TRACK, changed in place; a lane has room for its tracks and all objects of its frames.
     looks: (lanes, most, d) float32, changed in place.
-    last_id: (sources,) int64, the last number that each source has given; changed in place.
+    last_id: (sources,) int64, the last track id of each source; changed in place.
     frames: (f,) FRAME.
     objects: their objects.
-    st: what is asked for.
-    ids: (n,) int64, -1 throughout: takes the track of each object.
-    predicted: PREDICTED, at least as many as tracks may be: takes those that were not seen, frame by frame.
+    st: the settings.
+    ids: (n,) int64, all -1; receives the track of each object.
+    predicted: PREDICTED, with room for all tracks; receives the tracks that were not detected, frame by frame.
 
 Returns:
-    How many predicted rows there are.
+    The number of predicted rows.
 """

@@ -22,9 +22,9 @@ from streamkit.tracking.similarity import fit
 from streamkit.tracking.track_state import HISTORY, LOST, NEW, SEEN
 
 _SLACK_S = 1e-6
-_AGAIN_IOU = 0.3  # the overlap with its last box by which a track is found again, and
-_AGAIN_S = 0.5  # for how long: afterwards somebody else may stand there
-_KEEP_LOOK = 0.9  # how much of what a track looked like stays when it is seen again
+_AGAIN_IOU = 0.3  # minimum overlap with its last box by which a track is found again
+_AGAIN_S = 0.5  # for how long it is: afterwards another object may be in its place
+_KEEP_LOOK = 0.9  # weight of a track's appearance so far when it is seen again
 
 
 @compiled

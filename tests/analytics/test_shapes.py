@@ -140,7 +140,7 @@ METRES = [[0, 0], [4, 0], [4, 20], [0, 20]]
         ("zone", {"polygon": [[0, 0], [9], [9, 9]]}, "8:23: it.polygon.1.1 is required"),
         ("zone", {"polygon": "door"}, "8:14: it.polygon must be a list, got 'door'"),
         ("zone", {"polygon": {}}, "8:14: it.polygon must have points, [[x, y], ...], or several such lists by name"),
-        ("zone", {"polygon": SHARES, "units": "share", "margin": 5}, "share margin is a share of the picture's height"),
+        ("zone", {"polygon": SHARES, "units": "share", "margin": 5}, "share margin is a share of the frame's height"),
         ("line_counter", {"line": SHARES, "units": "share", "margin": 1.5}, "0 to 1, got 1.5; leave units out for"),
         ("zone", {}, "it.polygon is required: the area's corners"),
         (

@@ -205,7 +205,7 @@ def test_a_pipe_fails_and_is_not_waited_for(settings, work, tmp_path):
 def test_a_cause_can_be_printed_whatever_names_are_in_it(settings, work, tmp_path):
     (tmp_path / "link.mp4").symlink_to(os.fsdecode(b"caf\xe9.mp4"))
     done = work(settings(), "cpu").do(job(tmp_path / "link.mp4"))
-    assert done.cause == "there is no such file: the link leads to caf\\xe9.mp4, which is not there"
+    assert done.cause == "there is no such file: the link points to caf\\xe9.mp4, which does not exist"
 
 
 def test_a_file_is_read_while_the_end_of_the_one_before_is_under_way(settings, work, root):

@@ -18,7 +18,7 @@ def shown(path):
     """A hash and the time of every picture; the reader complains where any is lost."""
     device = Device("cpu")
     with closing(VideoReader(str(path), device, SurfacePool(device), Counters(), print, threads=2)) as reader:
-        return [(hash(picture.surface.data.tobytes()), picture.pts_s) for _, picture in reader.pictures()]
+        return [(hash(picture.surface.data.tobytes()), picture.pts_s) for _, picture in reader.frames()]
 
 
 # B frames and an uneven rate; HEVC

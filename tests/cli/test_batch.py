@@ -47,7 +47,7 @@ def test_files_become_a_data_set_and_a_table_says_so(run, tmp_path):
     assert "batch writes the data set in place of the sink jsonl" in done.stderr
     assert "done          2 files" in done.stderr
     assert "failed        1 files   no_video 1" in done.stderr
-    assert "text.mp4: no_video: this is not a video but a text" in done.stderr
+    assert "text.mp4: no_video: this is a text file, not a video" in done.stderr
     assert "Traceback" not in done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
     assert (report["files"], report["done"], report["failed"], report["frames"]) == (3, 2, 1, 16)

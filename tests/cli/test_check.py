@@ -5,7 +5,7 @@ import pytest
 
 from streamkit.batch.dataset_sinks import places
 from streamkit.cli.check import check
-from streamkit.config.checks.networks import check_networks
+from streamkit.config.checks.stages import check_networks
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.errors import ConfigError
@@ -87,7 +87,7 @@ def test_branches_that_meet_again_and_again_are_checked_in_a_moment(tmp_path):
     lines += [f"  video: {{path: a.mp4, encoder: copy, from: {above}}}", "  jsonl: {path: a.jsonl}"]
     config = read_text("\n".join(lines), folder=tmp_path)
     began = time.process_time()
-    with pytest.raises(ConfigError, match="encoder: copy takes the source's own packets, without what is drawn above"):
+    with pytest.raises(ConfigError, match="encoder: copy takes the source's own packets, without what is drawn"):
         check(config)
     graph = build(read_text("\n".join(lines).replace(", encoder: copy", ""), folder=tmp_path))
     assert list(places(graph).nodes) == []  # sinks and what only draws

@@ -184,7 +184,7 @@ def test_an_encoder_that_is_not_there_is_exit_2(root: Path, here: Here, tmp_path
     text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out")
     done = here(write(tmp_path, text), "--device", "cpu", "--set", "stages.video.encoder=nvenc", cwd=root)
     assert done.returncode == 2
-    assert done.stderr.count("encoder: nvenc needs the pictures on a GPU") == 1
+    assert done.stderr.count("encoder: nvenc needs frames on a GPU") == 1
     assert not list((tmp_path / "out").glob("*"))
 
 

@@ -57,7 +57,7 @@ def test_an_editor_knows_the_key():
 @pytest.mark.parametrize(
     ("text", "place", "told"),
     [
-        ("{a: 'down_s > 3 fro 5s'}", "3:25", "alarms.a.when: 'fro' cannot stand here"),
+        ("{a: 'down_s > 3 fro 5s'}", "3:25", "alarms.a.when: 'fro' is not allowed here"),
         ('{a: "fps_in"}', "3:14", "must be true or false, and this is a number; compare it, as in fps_in > 0"),
         ("{a: {when: cause == timeout}}", "3:29", 'put it in quotes: "timeout"'),
         ("{a: {when: down_s > 3, clear: soon}}", "3:39", "alarms.a.clear must be a duration such as 10s"),

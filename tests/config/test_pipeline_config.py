@@ -18,7 +18,7 @@ def test_a_pipeline_is_read():
     )
     assert made.problems == made.warnings == []
     assert made.device == "cpu"
-    assert (made.batch.size, made.batch.max_wait_s) == (8, pytest.approx(0.1))
+    assert (made.batch.size, made.batch.max_wait) == (8, pytest.approx(0.1))
     assert [(s.id, s.type.name, s.options) for s in made.sources] == [("a", "source", {"uri": "samples/street.mp4"})]
     detect, jsonl = made.stages
     assert (detect.id, detect.inputs, detect.options["min_score"]) == ("detect", ["decode"], 0.4)
@@ -58,9 +58,9 @@ def test_a_folder_of_videos_makes_a_source_of_each(tmp_path):
 def test_a_folder_or_pattern_with_nothing_in_it_is_a_warning_only(tmp_path):
     (tmp_path / "notes.txt").touch()
     told = {
-        tmp_path: "the folder holds no video and no picture, among 1 files",
-        f"{tmp_path}/*.mp4": "the pattern holds no video and no picture",
-        f"{tmp_path}/%04d.jpg": "the pattern holds no video and no picture",
+        tmp_path: "the folder contains no videos or images, among 1 files",
+        f"{tmp_path}/*.mp4": "the pattern contains no videos or images",
+        f"{tmp_path}/%04d.jpg": "the pattern contains no videos or images",
     }
     for uri, text in told.items():
         made = config(f'sources: {{cam: {{uri: "{uri}"}}}}\nstages: {{draw: {{}}}}')
@@ -73,7 +73,7 @@ def test_a_folder_of_videos_and_pictures_is_a_problem(tmp_path):
     for name in ("a.mp4", "b.jpg"):
         (tmp_path / name).touch()
     (found,) = problems(f"sources: {{cam: {tmp_path}}}\nstages: {{draw: {{}}}}")
-    assert found.startswith(f"1:16: source cam: {tmp_path} holds 1 videos and 1 pictures; name one kind")
+    assert found.startswith(f"1:16: source cam: {tmp_path} contains 1 videos and 1 images; select one kind")
 
 
 def test_a_model_card_is_no_pipeline(tmp_path):
@@ -263,3 +263,58 @@ def test_ten_thousand_sources_are_checked_in_a_moment(tmp_path):
     began = time.process_time()
     assert build(read(path)).sources[-1].id == "cam9999"
     assert time.process_time() - began < 4  # 0.5 s on a quiet machine; 15 s where each source costs what its kind does
+
+
+def read_with(tmp_path, **values):
+    path = tmp_path / "p.yaml"
+    path.write_text(SMALL)
+    return read(path, set_={name.replace("__", "."): value for name, value in values.items()})
+
+
+def test_set_replaces_and_adds(tmp_path):
+    made = read_with(
+        tmp_path, stages__detect__min_score="0.5", stages__detect__labels="[car]", device="cpu", batch="3",
+        sources__b="samples/street.mp4", sources__a__loop="2", sources__a__fault__fail="5s",
+        stages__jsonl__run__on_error="stop",
+    )  # fmt: skip
+    assert made.problems == []
+    assert made.stages[0].options["min_score"] == 0.5
+    assert made.stages[0].options["labels"] == ["car"]
+    assert made.stages[1].run.on_error == "stop"
+    assert (made.device, made.batch.size) == ("cpu", 3)
+    assert [source.id for source in made.sources] == ["a", "b"]
+    assert made.sources[0].options == {"uri": "samples/street.mp4", "loop": 2}
+    assert made.sources[0].fault.fail == {"at": 5.0}
+
+
+def test_set_gives_a_fault_to_a_source_that_is_only_an_address(tmp_path):
+    made = read_with(tmp_path, sources__a__fault__freeze="{at: 1s, for: 2s}")
+    assert made.problems == []
+    assert made.sources[0].options == {"uri": "samples/street.mp4"}
+    assert made.sources[0].fault.freeze == {"at": 1.0, "for": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (
+            {"stages__detct__min_score": "1"},
+            "--set: stages.detct.min_score: there is no 'detct'; did you mean 'detect'?",
+        ),
+        (
+            {"stage__detect__min_score": "1"},
+            "--set: stage.detect.min_score: there is no 'stage'; did you mean 'stages'?",
+        ),
+        ({"stages__jsonl__rn__on_error": "stop"}, "jsonl has no option 'rn'"),
+        ({"stages__detect__min_scor": "1"}, "detect has no option 'min_scor'; did you mean 'min_score'?"),
+        ({"stages__detect__min_score": "two"}, "--set stages.detect.min_score: detect.min_score must be"),
+        ({"device__x": "1"}, "--set: device.x: there is no 'device'"),
+        ({"sources__a__uri__x": "1"}, "sources.a.uri is not a mapping, so x cannot be set in it"),
+        ({"stages__detect__model__x": "1"}, "stages.detect.model is not a mapping, so x cannot be set in it"),
+        ({"devise": "cpu"}, "unknown key 'devise'; did you mean 'device'?"),
+    ],
+)
+def test_what_is_wrong_in_set_is_told(tmp_path, values, told):
+    found = [str(problem) for problem in read_with(tmp_path, **values).problems]
+    assert len(found) == 1
+    assert told in found[0]

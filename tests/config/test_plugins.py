@@ -144,7 +144,7 @@ def test_a_plugin_may_take_a_built_in_stage_s_place_and_it_is_told(tmp_path):
     (tmp_path / "p.py").write_text(GOOD.format(name="zone"))
     registry = default_registry()
     told = load_plugins(tmp_path / "p.py", registry)
-    assert told == ["the stage zone of p.py takes the place of the built-in one of that name"]
+    assert told == ["the stage zone of p.py replaces the built-in stage of that name"]
     assert registry.get("zone").__name__ == "Made"
     assert default_registry().get("zone").__name__ == "Zone"
     assert load_plugins(tmp_path / "p.py", registry) == []  # it stands there already

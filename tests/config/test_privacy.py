@@ -3,7 +3,7 @@
 import pytest
 
 from streamkit.config.privacy import hidden
-from streamkit.ops.hiding import HideSpec
+from streamkit.ops.hide import HideSpec
 
 ZONE = ((0.0, 0.0), (0.5, 0.0), (0.5, 0.5))
 LARGE = ((0.0, 0.0), (50.0, 0.0), (50.0, 50.0))

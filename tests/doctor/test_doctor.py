@@ -205,7 +205,7 @@ def test_a_gpu_that_cannot_be_used_is_broken_only_where_its_packages_are(
 
 
 def test_a_gpu_s_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    from streamkit.media import nv_caps, nvenc
+    from streamkit.media import encoders, nv_caps
 
     gib = 2**30
     machine(monkeypatch, (13, 0), "580.65")
@@ -232,7 +232,7 @@ def test_a_gpu_s_lines(monkeypatch: pytest.MonkeyPatch) -> None:
         raise DeviceError(f"the GPU cuda:{index} cannot encode {codec} (error 2); set encoder: cpu")
 
     monkeypatch.setattr(nv_caps, "capabilities", capabilities)
-    monkeypatch.setattr(nvenc, "check_nvenc", check_nvenc)
+    monkeypatch.setattr(encoders, "check_nvenc", check_nvenc)
     assert told(doctor_gpu.gpus()) == [
         "ok    cupy-cuda13x: 14.2.0",
         "ok    PyNvVideoCodec: 2.2.4",

@@ -39,10 +39,10 @@ def read(path, device=None):
     counters, digests, marked, told, trouble = Counters(), [], [], 0, None
     with closing(VideoReader(str(path), device, SurfacePool(device), counters, print)) as reader:
         try:
-            for number, picture in reader.pictures():
-                data = picture.surface.data
+            for number, frame in reader.frames():
+                data = frame.surface.data
                 digests.append(hashlib.md5(bytes(data.get() if hasattr(data, "get") else data)).hexdigest())
-                if picture.damaged:
+                if frame.damaged:
                     marked.append(number)
         except SourceError as error:
             trouble = error

@@ -30,7 +30,7 @@ def read(path, device):
     said, counters = [], Counters()
     reader = VideoReader(str(path), device, SurfacePool(device), counters, said.append, threads=2)
     try:
-        yield from (picture for _, picture in reader.pictures())
+        yield from (frame for _, frame in reader.frames())
     finally:
         reader.close()
     harmless = ("frames decoded on the cpu", "decoders made", "decoders reused")
@@ -46,7 +46,7 @@ def test_the_list_is_whole(test_data):
 @pytest.mark.parametrize("name", [n for n in VIDEOS if n not in BIG[1:]])
 def test_every_picture_has_the_time_that_ffmpeg_gives(test_data, name):
     path = test_data / "videos" / name
-    assert [picture.pts_s for picture in read(path, Device())] == ffmpeg_times(path)
+    assert [frame.pts_s for frame in read(path, Device())] == ffmpeg_times(path)
 
 
 def test_a_variable_rate_stays_one(tmp_path):
@@ -115,19 +115,19 @@ def test_the_gpu_follows_a_new_size(tmp_path):
     [
         ("444.mp4", {"pix_fmt": "yuv444p"}, "4:4:4"),
         ("odd.mp4", {"width": 639, "height": 361, "pix_fmt": "yuv444p"}, "4:4:4"),
-        ("small.mp4", {"width": 16, "height": 16}, "NVDEC takes h264 from"),
+        ("small.mp4", {"width": 16, "height": 16}, "NVDEC supports h264 from"),
     ],
 )
 def test_what_nvdec_cannot_take_is_uploaded_and_said_once(tmp_path, name, options, words):
     path = write(tmp_path / name, frames=6, **options)
     said, counters, device = [], Counters(), Device("cuda")
     reader = VideoReader(str(path), device, SurfacePool(device), counters, said.append)
-    pictures = [p for _, p in reader.pictures()]
+    frames = [p for _, p in reader.frames()]
     reader.close()
     assert len(said) == 1
     assert words in said[0]
-    assert counters["frames decoded on the cpu"] == len(pictures) == 6
-    for one, other in zip(read(path, Device()), pictures, strict=True):
+    assert counters["frames decoded on the cpu"] == len(frames) == 6
+    for one, other in zip(read(path, Device()), frames, strict=True):
         other.surface.ready.synchronize()
         np.testing.assert_array_equal(other.surface.data.get(), one.surface.data)
 
@@ -137,7 +137,7 @@ def test_pictures_kept_are_not_overwritten(test_data):
     path = test_data / "videos" / "vtest_480x360.mp4"
     device = Device("cuda")
     reader = VideoReader(str(path), device, SurfacePool(device, poison=True), Counters(), print)
-    kept = [picture for _, picture in zip(range(100), (p for _, p in reader.pictures()), strict=False)]
+    kept = [frame for _, frame in zip(range(100), (p for _, p in reader.frames()), strict=False)]
     reader.close()
     for one, other in zip(read(path, Device()), kept, strict=False):
         other.surface.ready.synchronize()

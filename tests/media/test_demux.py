@@ -30,7 +30,7 @@ JPEG_GAP_S = 0.1
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
-    """250 pictures, 25 a second, a keyframe every 25."""
+    """250 frames, 25 a second, a keyframe every 25."""
     return write(tmp_path_factory.mktemp("clips") / "a.mp4", frames=250, options={"g": "25", "bf": "0"})
 
 
@@ -47,7 +47,7 @@ def jpegs():
 
 
 class MjpegHandler(http.server.BaseHTTPRequestHandler):
-    """A camera's MJPEG over HTTP: a picture each JPEG_GAP_S, without times; closes after `pictures`."""
+    """A camera's MJPEG over HTTP: a frame each JPEG_GAP_S, without times; closes after `frames`."""
 
     pictures = 10**6
 
@@ -82,13 +82,13 @@ def mjpeg():
 
 
 def taken(uri, count, link=None):
-    """So many pictures of an address, with when each came, and what was said of the stream."""
+    """So many frames of an address, with when each came, and what was said of the stream."""
     with closing(
         VideoReader(uri, Device(), SurfacePool(Device()), Counters(), print, link=link or ConnectionOptions(10.0))
     ) as reader:
         found = []
-        for _, picture in reader.pictures():
-            found.append((picture, time.monotonic()))
+        for _, frame in reader.frames():
+            found.append((frame, time.monotonic()))
             if len(found) == count:
                 break
         return found, reader.info
@@ -165,7 +165,7 @@ def test_a_live_playlist(hls):
     found, info = taken(uri, 40)
     assert info.live
     assert (info.codec, info.width) == ("h264", 64)
-    times = [picture.pts_s for picture, _ in found]
+    times = [frame.pts_s for frame, _ in found]
     assert all(b > a for a, b in itertools.pairwise(times))
 
 
@@ -178,7 +178,7 @@ def test_a_playlist_that_grows_no_more_times_out(hls):
     ):
         process.kill()
         with pytest.raises(SourceError) as caught:
-            for _ in reader.pictures():
+            for _ in reader.frames():
                 pass
     assert caught.value.cause == "timeout"
 
@@ -256,7 +256,7 @@ def test_packets_of_which_no_picture_comes_are_told(rtsp, clip):
 
     source = VideoSource(uri=rtsp({"a": clip}).url("a"), timeout=1.5)
     source.context = Context("cam", Device(), runtime=RuntimeContext(on_packet=spoil))
-    with pytest.raises(SourceError, match=r"packets come, but no picture could be decoded in 1\.5 s") as caught:
+    with pytest.raises(SourceError, match=r"packets arrive, but no frame could be decoded in 1\.5 s") as caught:
         list(source.frames())
     assert caught.value.cause == "codec"
 
@@ -270,7 +270,7 @@ def test_auto_takes_udp_where_tcp_is_refused(rtsp, proxy, clip):
 
 
 def test_a_host_that_is_not_there():
-    with pytest.raises(SourceError, match="no such host") as caught:
+    with pytest.raises(SourceError, match="the host does not exist") as caught:
         Demuxer("rtsp://ann:secret@camera.invalid/a")
     assert caught.value.cause == "not_found"
     assert "secret" not in str(caught.value)

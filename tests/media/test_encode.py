@@ -110,6 +110,6 @@ def test_a_surface_on_the_gpu_gives_the_same_video(tmp_path, codec):
         with av.open(str(file.path)) as back:
             made[name] = [frame.to_ndarray() for frame in back.decode(video=0)]
         assert counters["pixels to host"] == (8 if name == "device" else 0)
-    # x264 itself gives one of a few results, a level apart, for the same pictures: equal bytes cannot be asked for
+    # x264 itself gives one of a few results, a level apart, for the same frames: equal bytes cannot be asked for
     assert all(np.abs(a.astype(int) - b).max() <= 2 for a, b in zip(made["host"], made["device"], strict=True))
     assert all(psnr(a, planar(picture(i))) > 36 for i, a in enumerate(made["device"]))

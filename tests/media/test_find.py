@@ -1,7 +1,7 @@
 import pytest
 
 from streamkit.core.errors import SourceError
-from streamkit.media.find import matches, missing, nothing_in, picture_files, resolve
+from streamkit.media.find import image_files, matches, missing, nothing_in, resolve
 
 
 def touch(folder, *names):
@@ -35,8 +35,8 @@ def test_equal_stems_get_numbers(tmp_path):
 def test_pictures_are_one_source(tmp_path):
     touch(tmp_path, "p2.jpg", "p10.png", "p1.jpg")
     assert resolve("a", str(tmp_path)) == [("a", "pictures", str(tmp_path))]
-    assert [f.rsplit("/", 1)[1] for f in picture_files(str(tmp_path))] == ["p1.jpg", "p2.jpg", "p10.png"]
-    assert [f.rsplit("/", 1)[1] for f in picture_files(str(tmp_path / "p%d.jpg"))] == ["p1.jpg", "p2.jpg"]
+    assert [f.rsplit("/", 1)[1] for f in image_files(str(tmp_path))] == ["p1.jpg", "p2.jpg", "p10.png"]
+    assert [f.rsplit("/", 1)[1] for f in image_files(str(tmp_path / "p%d.jpg"))] == ["p1.jpg", "p2.jpg"]
     assert resolve("a", str(tmp_path / "*.jpg"))[0][1] == "pictures"
 
 
@@ -48,10 +48,10 @@ def test_a_file_whose_name_looks_like_a_pattern(tmp_path):
 @pytest.mark.parametrize(
     ("names", "pattern", "text"),
     [
-        ([], "", "the folder holds no video and no picture"),
-        (["a.txt"], "", "the folder holds no video and no picture, among 1 files"),
-        (["a.txt"], "*.mp4", "the pattern holds no video and no picture"),
-        (["a.mp4"], "*.jpg", "the pattern holds no video and no picture"),
+        ([], "", "the folder contains no videos or images"),
+        (["a.txt"], "", "the folder contains no videos or images, among 1 files"),
+        (["a.txt"], "*.mp4", "the pattern contains no videos or images"),
+        (["a.mp4"], "*.jpg", "the pattern contains no videos or images"),
         ([], "a.mp4", None),
     ],
 )
@@ -73,7 +73,7 @@ def test_what_is_there_is_not_missing(tmp_path):
 
 def test_videos_beside_pictures_are_refused(tmp_path):
     touch(tmp_path, "a.mp4", "b.jpg")
-    with pytest.raises(SourceError, match="holds 1 videos and 1 pictures; name one kind"):
+    with pytest.raises(SourceError, match="contains 1 videos and 1 images; select one kind"):
         resolve("a", str(tmp_path))
 
 
@@ -83,5 +83,5 @@ def test_an_unknown_scheme():
 
 
 def test_no_pictures(tmp_path):
-    with pytest.raises(SourceError, match="holds no picture"):
-        picture_files(str(tmp_path))
+    with pytest.raises(SourceError, match="contains no image"):
+        image_files(str(tmp_path))

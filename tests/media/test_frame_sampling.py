@@ -5,14 +5,25 @@ import math
 
 import pytest
 
-from streamkit.media.frame_sampling import FrameSampler, check_part, nothing_taken, numbers, sample_frames
+from streamkit.core.stage import Context
+from streamkit.media.frame_sampling import (
+    FrameSampler,
+    check_part,
+    expected_frames,
+    nothing_taken,
+    numbers,
+    sample_frames,
+)
+from streamkit.stages.sources.images import ImageSource
+from streamkit.stages.sources.source import VideoSource
+from streamkit.stages.sources.test_pattern import TestPattern
 
 RATE = 25
 
 
 def taken(times, *, every=1, fps=None):
-    thinning = FrameSampler(every, fps)
-    return [n for n, pts_s in enumerate(times) if thinning.takes(n, pts_s)]
+    sampler = FrameSampler(every, fps)
+    return [n for n, pts_s in enumerate(times) if sampler.takes(n, pts_s)]
 
 
 def test_every_nth_and_so_many_a_second():
@@ -81,17 +92,17 @@ def test_parts_of_numbered_frames():
 @pytest.mark.parametrize(
     ("given", "more", "text", "cause"),
     [
-        ((4.0, 0.0, None, 1), {}, "it ended before its first picture", None),
-        ((4.0, 0.0, None, 1), {"keyframes": True}, "none of its pictures can be decoded without others", "codec"),
-        ((4.0, 5.0, None, 1), {}, "no picture between start 5 s and end; the video is 4 s long", None),
-        ((None, 5.0, 6.5, 1), {}, "no picture between start 5 s and end 6.5 s", None),
+        ((4.0, 0.0, None, 1), {}, "it ended before its first frame", None),
+        ((4.0, 0.0, None, 1), {"keyframes": True}, "none of its frames can be decoded independently", "codec"),
+        ((4.0, 5.0, None, 1), {}, "no frame between start 5 s and end; the video is 4 s long", None),
+        ((None, 5.0, 6.5, 1), {}, "no frame between start 5 s and end 6.5 s", None),
         (
             (4.004, 0.0, 1.0, 1), {"keyframes": True},
             "no keyframe between start 0 s and end 1 s; the video is 4 s long", None,
         ),
         (
             (1.25, 0.5, None, 2), {},
-            "no picture whose number is a multiple of every, 2, between start 0.5 s and end; the video is 1.25 s long",
+            "no frame whose number is a multiple of every, 2, between start 0.5 s and end; the video is 1.25 s long",
             None,
         ),
     ],
@@ -101,3 +112,72 @@ def test_why_no_frame_was_taken(given, more, text, cause):
     error = nothing_taken("a.mp4", "the video", length_s, start_s, end_s, every, **more)
     assert str(error) == f"a.mp4: {text}"
     assert error.cause == cause
+
+
+FILE = {"frames": 400, "fps": 25.0, "duration_s": 16.0}
+
+
+@pytest.mark.parametrize(
+    ("facts", "options", "expected"),
+    [
+        (FILE, {}, 400),
+        ({**FILE, "frames": None}, {}, 400),
+        ({**FILE, "fps": None}, {}, 400),
+        ({**FILE, "duration_s": None}, {}, 400),
+        ({**FILE, "frames": None, "fps": None}, {}, None),
+        ({**FILE, "frames": None, "duration_s": None}, {}, None),
+        ({**FILE, "fps": None, "duration_s": None}, {}, None),
+        ({}, {}, None),
+        (FILE, {"start_s": 4.0}, 300),
+        (FILE, {"end_s": 4.0}, 100),
+        (FILE, {"end_s": 40.0}, 400),
+        (FILE, {"start_s": 4.0, "end_s": 6.0}, 50),
+        (FILE, {"start_s": 17.0}, 0),
+        (FILE, {"every": 3}, 134),
+        (FILE, {"fps": 5.0}, 80),
+        (FILE, {"fps": 50.0}, 400),
+        (FILE, {"fps": 5.0, "end_s": 4.1}, 21),
+        (FILE, {"fps": 5.0, "every": 2}, 40),
+        (FILE, {"turns": 3}, 1200),
+        (FILE, {"turns": math.inf}, None),
+    ],
+)
+def test_the_estimate(facts, options, expected):
+    given = {"start_s": 0.0, "end_s": None, "every": 1, "fps": None, "turns": 1, **options}
+    assert expected_frames(facts, **given) == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"every": 3}, {"fps": 5}, {"start": 2.0, "end": 5.0}, {"loop": 2, "end": 1.0}, {"every": 7, "loop": 2}],
+)
+def test_a_file_gives_as_many(root, options):
+    made = VideoSource(uri=str(root / "samples" / "street.mp4"), **options)
+    made.context = Context("a")
+    made.open()
+    count = sum(1 for _ in made.frames())
+    assert abs(made.context.runtime.facts["expected_frames"] - count) <= options.get("loop", 1)
+
+
+def test_a_loop_without_end_and_keyframes_have_none(root):
+    for options in ({"loop": True}, {"keyframes": True}):
+        made = VideoSource(uri=str(root / "samples" / "street.mp4"), **options)
+        made.context = Context("a")
+        next(iter(made.frames()))
+        assert made.context.runtime.facts.get("expected_frames") is None
+
+
+@pytest.mark.parametrize("options", ["width=32&height=32&frames=20", "width=32&height=32&frames=20&fps=50"])
+def test_a_pattern_and_pictures_give_as_many(tmp_path, options):
+    import cv2
+    import numpy as np
+
+    pattern = TestPattern(uri=f"test://?{options}", every=3)
+    pattern.context = Context("a")
+    assert pattern.context.runtime.facts == {}
+    assert sum(1 for _ in pattern.frames()) == pattern.context.runtime.facts["expected_frames"] == 7
+    for number in range(5):
+        cv2.imwrite(str(tmp_path / f"{number}.png"), np.zeros((8, 8, 3), np.uint8))
+    frames = ImageSource(uri=str(tmp_path), loop=2)
+    frames.context = Context("a")
+    assert sum(1 for _ in frames.frames()) == frames.context.runtime.facts["expected_frames"] == 10

@@ -14,7 +14,7 @@ def surface(value, xp=np):
 
 
 def when(still, values, xp=np):
-    """The seconds at which it says so, where a picture comes each second."""
+    """The seconds at which it says so, where a frame comes each second."""
     return [now for now, value in enumerate(values) if still(surface(value, xp), float(now))]
 
 
@@ -45,9 +45,9 @@ def test_what_moves_again_is_watched_as_before():
 def test_it_looks_once_a_second():
     still, seen = FreezeDetector(60.0), []
     for n in range(100):
-        picture = surface(n)
+        frame = surface(n)
         still._fingerprint = lambda one: seen.append(one) or 0
-        still(picture, n * 0.04)
+        still(frame, n * 0.04)
     assert 4 <= len(seen) <= 5
 
 

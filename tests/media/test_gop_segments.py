@@ -1,19 +1,27 @@
+import hashlib
+import threading
 from fractions import Fraction
 from types import SimpleNamespace
 
+import av
+import numpy as np
 import pytest
 from support.clips import REFRESH, X264, X265, resized, write
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.core.errors import SourceError
-from streamkit.media import gop_segments
+from streamkit.core.tasks import OrderedExecutor
+from streamkit.media import gop_segments, nv_sessions
 from streamkit.media.av_decoder import CONCEALED, UNDECODABLE
 from streamkit.media.decode import open_decoder
 from streamkit.media.demux import Demuxer
 from streamkit.media.frames import DecodedFrame
-from streamkit.media.gop_segments import GopSegment, SegmentCutter, SegmentDecoder, SegmentPacket
+from streamkit.media.gop_segments import GopSegment, SegmentCutter, SegmentDecoder, SegmentPacket, how_many
+from streamkit.media.reader import VideoReader
+from streamkit.media.selective_decode import SKIPPED, UNWANTED
 from streamkit.media.surfaces import SurfacePool
+from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
 
 CPU = Device()
 
@@ -55,9 +63,9 @@ def test_leading_pictures_go_to_the_piece_before(tmp_path, short, codec, options
     assert (rest, told) == (0, [])
     assert sorted(pts for shown, _ in found for pts in shown) == sorted(pts for pts, _ in packets(path))
     for (shown, hidden), (after, _), keyframe in zip(found, found[1:], keyframes[1:], strict=False):
-        assert max(shown) < keyframe == min(after)  # each has the pictures before its successor's first
+        assert max(shown) < keyframe == min(after)  # each has the frames before its successor's first
         assert not hidden or keyframe in hidden
-    assert sum(bool(hidden) for _, hidden in found) >= 2  # it does have leading pictures
+    assert sum(bool(hidden) for _, hidden in found) >= 2  # it does have leading frames
 
 
 def test_short_gops_are_put_together(tmp_path):
@@ -69,7 +77,7 @@ def test_short_gops_are_put_together(tmp_path):
     ("name", "options", "why"),
     [
         ("one.mp4", {"options": {"g": "1000"}}, "no keyframe to cut at"),
-        ("bare.h264", {"muxer": "h264", "options": {"g": "10"}}, "its pictures have no times"),
+        ("bare.h264", {"muxer": "h264", "options": {"g": "10"}}, "its frames have no times"),
         ("refresh.ts", {"options": REFRESH}, "no keyframe to cut at"),
     ],
 )
@@ -94,7 +102,7 @@ def test_a_gop_without_end_is_one_piece(tmp_path, monkeypatch, short):
     found, rest, told = cut(path)
     assert [len(shown) for shown, _ in found] == [30]
     assert rest == 70
-    assert told == ["by one decoder: from 30 pictures on there is no keyframe to cut at"]
+    assert told == ["by one decoder: no keyframe to cut at follows after 30 frames"]
 
 
 def test_a_gop_of_many_bytes_is_one_piece(tmp_path, monkeypatch, short):
@@ -106,7 +114,7 @@ def test_a_gop_of_many_bytes_is_one_piece(tmp_path, monkeypatch, short):
     found, rest, told = cut(path)
     assert [len(shown) for shown, _ in found] == [40]
     assert rest == 60
-    assert told == ["by one decoder: from 40 pictures on there is no keyframe to cut at"]
+    assert told == ["by one decoder: no keyframe to cut at follows after 40 frames"]
 
 
 def test_what_ended_the_packets_is_kept_for_the_end(tmp_path, short):
@@ -135,8 +143,8 @@ def test_a_picture_shown_before_a_keyframe_is_seen_up_to_16_pictures_behind_it(t
 
 
 class Scripted:
-    """A decoder that gives for each packet, a name, what is written down for it: pictures, by their times, and what it
-    counts. In its second turn each gives a picture at 9 s; hidden ones give none, and count."""
+    """A decoder that gives for each packet, a name, what is written down for it: frames, by their times, and what it
+    counts. In its second turn each gives a frame at 9 s; hidden ones give none, and count."""
 
     def __init__(self, counters, script):
         self.counters, self.script, self.turns = counters, script, []
@@ -184,8 +192,8 @@ def test_a_piece_whose_keyframe_does_not_come_out_whole_is_decoded_behind_the_on
         [SegmentPacket("I2"), SegmentPacket("P3")], 50, [SegmentPacket("I0"), SegmentPacket("P1")], iter(["P4", "P5"])
     )
     found = [
-        ([one.pts_s for one in pictures], dict(counts))
-        for pictures, counts in SegmentDecoder(opened, replays=replays)(piece)
+        ([one.pts_s for one in frames], dict(counts))
+        for frames, counts in SegmentDecoder(opened, replays=replays)(piece)
     ]
     if results is not None:
         assert made[0].turns == [["I2", "P3", "P4", "P5", None]]
@@ -208,11 +216,286 @@ def test_a_piece_alone_gives_its_pictures(tmp_path, short, codec, options):
     demuxer = Demuxer(str(path))
     cutting = list(SegmentCutter(demuxer.packets(), demuxer, print))
     backwards = [list(decoders[n % 2](piece)) for n, piece in enumerate(reversed(cutting))]
-    found = [picture for results in reversed(backwards) for pictures, _ in results for picture in pictures]
+    found = [frame for results in reversed(backwards) for frames, _ in results for frame in frames]
     whole = open_decoder(demuxer := Demuxer(str(path)), CPU, pool, Counters(), print)
-    want = [picture for packet in [*demuxer.packets(), None] for picture in whole.decode(packet)]
-    assert [picture.pts_s for picture in found] == [picture.pts_s for picture in want]
+    want = [frame for packet in [*demuxer.packets(), None] for frame in whole.decode(packet)]
+    assert [frame.pts_s for frame in found] == [frame.pts_s for frame in want]
     assert all((a.surface.data == b.surface.data).all() for a, b in zip(found, want, strict=True))
     assert not any(counts for results in backwards for _, counts in results)
     for decoder in decoders:
         decoder.close()
+
+
+SMALL = [
+    "ahmetozlu_pedestrian.mp4", "carnd_test_video.mp4", "vtest_480x360.mp4",
+    "codec/av1_video.mkv", "codec/bt2020_10bit.mp4", "codec/bt601_limited_range.mp4", "codec/bt709_full_range.mp4",
+    "codec/discard_first_keyframe.mp4", "codec/h264_10bits.mp4", "codec/h265_video.mp4", "codec/nasa_13013.mp4",
+    "codec/test_non_zero_start.mp4", "codec/testsrc2_av1_10bit.mp4", "codec/testsrc2_h265.mp4",
+    "codec/testsrc2_mpeg4.avi", "codec/testsrc2_vp8.webm", "codec/testsrc2_vp9.webm",
+]  # fmt: skip
+BIG = [
+    "bench_1080p_h264.mp4", "bench_1080p_hevc.mp4", "bench_1080p_hevc_opengop.mp4", "car-detection.mp4",
+    "one-by-one-person-detection.mp4",
+]  # fmt: skip
+
+
+def read(path, decoders, device=CPU, **part):
+    """Numbers, times, sizes and hashes of all frames, the counts, the error, what was said."""
+    said, counters = [], Counters()
+    reader = VideoReader(
+        str(path), device, SurfacePool(device), counters, said.append,
+        decoders=decoders, ahead=ThreadedExecutor(device, 1) if decoders != 1 else None,
+    )  # fmt: skip
+    found, error = [], None
+    try:
+        for number, frame in reader.frames(**part):
+            if device.kind == "cuda":
+                frame.surface.ready.synchronize()
+            pixels = frame.surface.data if device.kind == "cpu" else frame.surface.data.get()
+            digest = hashlib.blake2b(np.ascontiguousarray(pixels), digest_size=8).digest()
+            found.append((number, *frame[:3], digest))
+    except SourceError as trouble:
+        error = str(trouble)
+    reader.close()
+    apart = ("decoders made", "decoders reused", SKIPPED, UNWANTED)  # one decoder is spared what several are not
+    counts = {name: n for name, n in counters.values.items() if name not in apart}
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead/")]
+    return found, counts, error, said
+
+
+def same(path, device=CPU, **part):
+    one, many = read(path, 1, device, **part), read(path, 3, device, **part)
+    assert many[:3] == one[:3]
+    return many
+
+
+@pytest.fixture(params=[32, 2], ids=["long pieces", "short pieces"])
+def pieces_of(request, monkeypatch):
+    monkeypatch.setattr(gop_segments, "_SHORTEST", request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_many_decoders_give_what_one_gives(test_data, pieces_of, name):
+    found, counts, error, said = same(test_data / "videos" / name)
+    assert len(found) >= 10
+    assert (counts, error) == ({}, None)
+    assert len(said) <= 1
+
+
+def test_open_gops_at_full_size(test_data):
+    found, counts, error, said = same(test_data / "videos" / "bench_1080p_hevc_opengop.mp4", end_s=4.4)  # two joints
+    assert (len(found), counts, error, said) == (110, {}, None, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("open.mp4", {"options": X264}),
+        ("open.ts", {"options": X264}),
+        ("open.mp4", {"codec": "libx265", "options": X265}),
+        ("open.ts", {"codec": "libx265", "options": X265}),
+        ("closed.mkv", {"options": {"g": "10", "bf": "3"}}),
+        ("vp9.webm", {"codec": "libvpx-vp9", "options": {"g": "10"}}),
+        ("mjpeg.mkv", {"codec": "mjpeg", "pix_fmt": "yuvj420p"}),
+        ("refresh.ts", {"options": REFRESH}),
+        ("bare.h264", {"muxer": "h264", "options": {"g": "10"}}),
+        ("turned.mp4", {"options": {"g": "10"}, "rotation": 90}),
+        ("vfr.mkv", {"options": {"g": "10", "bf": "2"}, "ticks": [n * n + 7 * n for n in range(80)]}),
+    ],
+)
+def test_kinds_of_videos(tmp_path, pieces_of, name, options):
+    found, counts, error, _ = same(write(tmp_path / name, 128, 96, 80, **options))
+    assert (len(found), counts, error) == (80, {}, None)
+
+
+@pytest.mark.parametrize("suffix", [".ts", ".h264"])
+def test_a_new_size_in_the_middle(tmp_path, pieces_of, suffix):
+    found, *_ = same(resized(tmp_path, suffix))
+    assert [frame[2] for frame in found] == [64] * 10 + [96] * 10
+
+
+@pytest.mark.parametrize("part", [{"start_s": 1.1}, {"start_s": 0.5, "end_s": 1.7}, {"end_s": 0.9}, {"start_s": 9}])
+@pytest.mark.parametrize(("codec", "options"), [("libx264", X264), ("libx265", X265)])
+def test_a_part_of_the_video(tmp_path, pieces_of, part, codec, options):
+    path = write(tmp_path / "a.mp4", 128, 96, 80, codec=codec, options=options)
+    same(path, **part)
+
+
+def test_turns_use_the_same_decoders(tmp_path, monkeypatch):
+    monkeypatch.setattr(gop_segments, "_SHORTEST", 2)
+    path = write(tmp_path / "a.mp4", frames=60, options={"g": "10"})
+    opened = []
+    monkeypatch.setattr(
+        "streamkit.media.reader.Demuxer", lambda *given, **named: opened.append(1) or Demuxer(*given, **named)
+    )
+    reader = VideoReader(
+        str(path), CPU, SurfacePool(CPU), Counters(), print, decoders=2, ahead=ThreadedExecutor(CPU, 1)
+    )
+    for _ in range(4):
+        assert [number for number, _ in reader.frames()] == list(range(60))
+    reader.close()
+    assert len(opened) <= 1 + 3 + 2  # the first turn's, each further turn's, and one for each decoder
+
+
+@pytest.mark.parametrize("taken", [1, 30, 70])
+def test_closed_early(tmp_path, monkeypatch, taken):
+    monkeypatch.setattr(gop_segments, "_SHORTEST", 2)
+    path = write(tmp_path / "a.mp4", frames=200, options={"g": "10", "bf": "2"})
+    pool = SurfacePool(CPU)
+    reader = VideoReader(str(path), CPU, pool, Counters(), print, decoders=3, ahead=ThreadedExecutor(CPU, 1))
+    frames = reader.frames()
+    assert [next(frames)[0] for _ in range(taken)] == list(range(taken))
+    frames.close()
+    assert [n for n, _ in reader.frames(end_s=0.2)] == [0, 1, 2, 3, 4]  # and it can be read again
+    reader.close()
+    assert pool.held == {}
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead/")]
+
+
+def test_surfaces_ahead_are_bounded(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.mp4", frames=400, options={"g": "100", "bf": "0"})
+    pool = SurfacePool(CPU, limit=4 * 5 * 9 * 64 * 72)  # of which a quarter is for waiting: 9 for each of 3 + 2
+    reader = VideoReader(str(path), CPU, pool, Counters(), print, decoders=3, ahead=ThreadedExecutor(CPU, 1))
+    most = 0
+    for _ in reader.frames():
+        most = max(most, sum(pool.held.values()))
+    assert 9 < most <= 5 * 10
+    reader.close()
+
+
+def damaged(path, to, every):
+    """Overwrite the slice headers of some keyframes in an mp4 of H.264."""
+    data = bytearray(path.read_bytes())
+    with av.open(str(path)) as given:
+        places = [(p.pos, p.size) for p in given.demux(given.streams.best("video")) if p.size and p.is_keyframe]
+    for place, size in places[1::every]:
+        end = place + size
+        while place < end:
+            length = int.from_bytes(data[place : place + 4], "big")
+            if data[place + 4] & 31 in (1, 5):
+                data[place + 6 : place + 20] = bytes(14)
+            place += 4 + length
+    to.write_bytes(data)
+    return to
+
+
+@pytest.mark.parametrize("name", ["vtest_480x360.mp4", "codec/nasa_13013.mp4"])
+def test_damaged_keyframes_count_the_same(test_data, tmp_path, name):
+    path = damaged(test_data / "videos" / name, tmp_path / "bad.mp4", 2)
+    one, many = read(path, 1), read(path, 3)
+    assert "is damaged" in one[2]
+    assert many[1:3] == one[1:3]
+    # one decoder shows the last frame before such a keyframe too late
+    assert [frame[1] for frame in many[0]] == sorted(frame[1] for frame in one[0])
+
+
+def test_flipped_bytes_count_the_same(test_data, tmp_path):
+    data = bytearray((test_data / "videos" / "vtest_480x360.mp4").read_bytes())
+    for i in range(data.find(b"mdat") + 100, len(data), 29973):
+        data[i] ^= 0xFF
+    path = tmp_path / "flip.mp4"
+    path.write_bytes(data)
+    one, many = read(path, 1), read(path, 3)
+    assert one[1]["decode errors concealed"] > 10
+    assert many[1:3] == one[1:3]
+    assert [frame[:4] for frame in many[0]] == [frame[:4] for frame in one[0]]
+
+
+def test_a_file_cut_short(tmp_path, monkeypatch):
+    monkeypatch.setattr(gop_segments, "_SHORTEST", 2)
+    path = write(tmp_path / "a.mkv", frames=100, options={"g": "10", "bf": "0"})
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 6 // 10])
+    found, _, error, _ = same(path)
+    assert 20 < len(found) < 95
+    assert "ends early" in error
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"options": {"g": "1000"}}, "is decoded by one decoder: no keyframe to cut at after its first 32 frames"),
+        ({"codec": "mpeg4"}, "is decoded by one decoder: mpeg4 video cannot be cut at keyframes"),
+    ],
+)
+def test_no_gain_is_said_once_unless_nobody_asked(tmp_path, given, said):
+    path = write(tmp_path / "a.mp4", frames=120, **given)
+    assert read(path, 3)[3] == [f"{path} {said}"]
+    assert read(path, "auto")[3] == []
+
+
+def info(**given):
+    return SimpleNamespace(
+        **{
+            "codec": "h264", "live": False, "frames": 10_000, "duration_s": 400.0, "average_rate": 25.0,
+            "chroma": 420, "bit_depth": 8, "width": 640, "height": 360, **given,
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "sources", "count"),
+    [
+        (5, {}, 1, 5),
+        (5, {"codec": "mpeg4"}, 1, 1),
+        (5, {"live": True}, 1, 1),
+        ("auto", {}, 1, 8),
+        ("auto", {}, 3, 2),
+        ("auto", {}, 30, 1),
+        ("auto", {"frames": 350}, 1, 3),
+        ("auto", {"frames": 20}, 1, 1),
+        ("auto", {"frames": None, "duration_s": 20.0}, 1, 5),
+        ("auto", {"frames": None, "duration_s": None}, 1, 1),
+    ],
+)
+def test_how_many_decoders(wanted, given, sources, count):
+    ahead = OrderedExecutor()
+    ahead.cores, ahead.sources = 8, sources
+    assert how_many(wanted, info(**given), CPU, ahead) == count
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [*SMALL, *BIG])
+def test_nvdec_many_give_what_one_gives(test_data, pieces_of, name):
+    found, counts, error, said = same(test_data / "videos" / name, Device("cuda"))
+    assert len(found) >= 10
+    assert error is None
+    assert set(counts) <= {"frames decoded on the cpu"}
+    assert len(set(said)) <= 2
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["open.mp4", "open.ts"])
+@pytest.mark.parametrize(("codec", "options"), [("libx264", X264), ("libx265", X265)])
+def test_nvdec_open_gops(tmp_path, pieces_of, name, codec, options):
+    path = write(tmp_path / name, 320, 192, 120, codec=codec, options=options)
+    for part in ({}, {"start_s": 2.1}, {"end_s": 1.5}):
+        found, counts, error, said = same(path, Device("cuda"), **part)
+        assert (counts, error) == ({}, None)
+        assert not said or ("end_s" in part and "no keyframe to cut at" in said[0])  # what is left is short
+        assert [frame[:4] for frame in found] == [frame[:4] for frame in read(path, 1, **part)[0]]
+
+
+@pytest.mark.gpu
+def test_nvdec_auto_takes_every_engine(test_data):
+    demuxer = Demuxer(str(test_data / "videos" / "vtest_480x360.mp4"))
+    ahead = OrderedExecutor()
+    assert how_many("auto", demuxer.info, Device("cuda"), ahead) >= 1
+    ahead.sources = 100
+    assert how_many("auto", demuxer.info, Device("cuda"), ahead) == 1
+
+
+@pytest.mark.gpu
+def test_nvdec_leaves_its_decoders_for_the_next_file(test_data):
+    nv_sessions.clear()
+    device, path = Device("cuda"), str(test_data / "videos" / "bench_1080p_h264.mp4")
+    made = []
+    for _ in range(3):
+        reader = VideoReader(path, device, SurfacePool(device), counters := Counters(), print, decoders=4,
+                        ahead=ThreadedExecutor(device, 1))  # fmt: skip
+        assert sum(1 for _ in reader.frames()) == 499
+        reader.close()
+        made.append(counters["decoders made"])
+    assert 1 <= made[0] <= 4
+    assert sum(made) <= 4
+    nv_sessions.clear()

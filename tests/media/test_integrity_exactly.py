@@ -64,14 +64,14 @@ def test_how_many_frames_are_lost(given, shown, expected):
         ({"duration_s": 4.0, "live": True}, {"last_s": 1.0, "damage": 5}, None),
         # all that the header promises was read: the times are wrong, and nothing is missing
         ({"duration_s": 4.0, "frames": 100}, {"last_s": 2.0}, None),
-        ({"duration_s": 4.0, "frames": 101}, {"last_s": 2.0}, ("truncated", "100 of 101 pictures, 2.0 of 4.0 s")),
+        ({"duration_s": 4.0, "frames": 101}, {"last_s": 2.0}, ("truncated", "100 of 101 frames, 2.0 of 4.0 s")),
         # 2 % of the frames that are promised and three more may be missing
         ({"frames": 100, "packets": 95}, {}, None),
-        ({"frames": 100, "packets": 94}, {"shown": 94}, ("truncated", "94 of 100 pictures, 4.0 s")),
+        ({"frames": 100, "packets": 94}, {"shown": 94}, ("truncated", "94 of 100 frames, 4.0 s")),
         ({"frames": 1000, "packets": 977}, {}, None),
-        ({"frames": 1000, "packets": 976}, {"shown": 976}, ("truncated", "976 of 1000 pictures, 4.0 s")),
+        ({"frames": 1000, "packets": 976}, {"shown": 976}, ("truncated", "976 of 1000 frames, 4.0 s")),
         # of a part of the video no frames are promised
-        ({"frames": 200}, {}, ("truncated", "100 of 200 pictures, 4.0 s")),
+        ({"frames": 200}, {}, ("truncated", "100 of 200 frames, 4.0 s")),
         ({"frames": 200}, {"whole": False}, None),
         ({"duration_s": 9.0, "frames": 100}, {"whole": False}, ("truncated", "4.0 of 9.0 s")),
         # AVI counts places, of which any may be empty
@@ -83,7 +83,7 @@ def test_what_ends_early(given, how, expected):
     if expected is None:
         assert found is None
     else:
-        assert found == (expected[0], f"ends early: {expected[1]} could be read; the file was cut short")
+        assert found == (expected[0], f"ends early: {expected[1]} could be read; the file is truncated")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_damage_that_either_sees_is_reported_once(by_decoder, by_demuxer, told):
     ],
 )
 def test_a_video_without_one_frame(given, cause):
-    with pytest.raises(SourceError, match="no picture could be decoded") as caught:
+    with pytest.raises(SourceError, match="no frame could be decoded") as caught:
         check(read(**given), None, 0, 0, whole=True, step_s=0.04)
     assert caught.value.cause == cause
     check(read(**given), None, 0, 0, whole=False, step_s=0.04)  # a part may hold none

@@ -1,4 +1,4 @@
-"""Times that only rise: over loops, clocks that are set, B pictures, and decoding times that are missing or wrong."""
+"""Times that only rise: over loops, clocks that are set, B frames, and decoding times that are missing or wrong."""
 
 import threading
 import time
@@ -10,14 +10,14 @@ import av
 import pytest
 from support.clips import write
 
-from streamkit.media.clip import Clip
 from streamkit.media.demux import Demuxer
 from streamkit.media.monotonic_timestamps import TICKS_PER_S, MonotonicTimestamps
+from streamkit.media.mux import Clip
 from streamkit.media.ring import PacketRing
 
-RATE, TICK = 10, 9000  # pictures a second, and ticks of 90 kHz from one to the next
+RATE, TICK = 10, 9000  # frames a second, and ticks of 90 kHz from one to the next
 STEP = TICKS_PER_S // RATE
-# the order in which pictures are decoded: without B pictures, with some between two others, and with B pictures of B
+# the order in which frames are decoded: without B frames, with some between two others, and with B frames of B
 ORDERS = {
     "none": [0, 1, 2, 3, 4, 5, 6, 7],
     "some": [0, 3, 1, 2, 6, 4, 5, 7],
@@ -60,7 +60,7 @@ def test_a_clock_that_is_set_goes_on_with_all_pictures_at_their_distances(name, 
     for times in (before, behind):
         assert [pts - times[0][0] for pts, _ in times] == [(group * 8 + n) * STEP for group in range(4) for n in order]
     gap = behind[0][0] - max(pts for pts, _ in before)
-    assert STEP <= gap <= 2 * STEP, "the first picture behind is shown after the last one before, and soon"
+    assert STEP <= gap <= 2 * STEP, "the first frame behind is shown after the last one before, and soon"
 
 
 def test_times_of_decoding_that_are_right_are_kept():

@@ -35,16 +35,16 @@ def fake(monkeypatch):
 
 
 def read(path, device, loops=1, **options):
-    """Numbers, times, sizes and copies of the pixels of all pictures; the counts; what was said."""
+    """Numbers, times, sizes and copies of the pixels of all frames; the counts; what was said."""
     said, counters = [], Counters()
     pool = SurfacePool(device, poison=device is CPU)
     reader = VideoReader(str(path), device, pool, counters, said.append, **options)
     found = []
     for _ in range(loops):
-        for number, picture in reader.pictures():
-            found.append((number, picture.pts_s, picture.width, picture.height, np.array(picture.surface.data)))
-            if device is GPU and picture.surface.ready is not None:
-                assert picture.surface.ready.recorded
+        for number, frame in reader.frames():
+            found.append((number, frame.pts_s, frame.width, frame.height, np.array(frame.surface.data)))
+            if device is GPU and frame.surface.ready is not None:
+                assert frame.surface.ready.recorded
     decoder = reader._decoder
     reader.close()
     return found, dict(counters.values), said, decoder
@@ -52,8 +52,8 @@ def read(path, device, loops=1, **options):
 
 def collected(reader, marked):
     """Read it to its end; the numbers of the frames that are marked as damaged go into `marked`."""
-    for number, picture in reader.pictures():
-        if picture.damaged:
+    for number, frame in reader.frames():
+        if frame.damaged:
             marked.append(number)
 
 
@@ -116,10 +116,10 @@ def test_turns_use_one_session(fake, tmp_path):
 def test_a_place_in_the_middle_after_an_unfinished_turn(fake, tmp_path):
     path = write(tmp_path / "a.mp4", frames=50, options={"g": "10", "bf": "2"})
     reader = VideoReader(str(path), GPU, SurfacePool(GPU), Counters(), print)
-    first = reader.pictures()
+    first = reader.frames()
     assert [next(first)[0] for _ in range(5)] == [0, 1, 2, 3, 4]
     first.close()
-    assert [n for n, _ in reader.pictures(start_s=1.0, end_s=1.2)] == [25, 26, 27, 28, 29]
+    assert [n for n, _ in reader.frames(start_s=1.0, end_s=1.2)] == [25, 26, 27, 28, 29]
     reader.close()
 
 
@@ -136,7 +136,7 @@ def test_a_failing_session_is_counted_and_the_next_keyframe_goes_on(fake, tmp_pa
     monkeypatch.setattr(fake._Session, "Decode", sometimes)
     reader = VideoReader(str(path), GPU, SurfacePool(GPU), counters := Counters(), print)
     with pytest.raises(SourceError, match="damaged"):
-        list(reader.pictures())
+        list(reader.frames())
     assert counters["packets not decodable"] == 1
     assert fake._Session.made == 2
 
@@ -193,9 +193,9 @@ def test_a_session_goes_to_the_next_file_of_its_kind(fake, tmp_path):
 def test_a_session_left_in_the_middle_is_empty_for_the_next_file(fake, tmp_path):
     path = write(tmp_path / "a.mp4", frames=30, options={"bf": "2"})
     reader = VideoReader(str(path), GPU, SurfacePool(GPU), Counters(), print)
-    pictures = reader.pictures()
-    assert next(pictures)[0] == 0
-    pictures.close()
+    frames = reader.frames()
+    assert next(frames)[0] == 0
+    frames.close()
     reader.close()
     same(read(path, GPU)[0], read(path, CPU)[0])
     assert fake._Session.made == 1
@@ -219,9 +219,9 @@ def test_a_session_that_failed_serves_nobody_else(fake, tmp_path, monkeypatch):
 
 def test_a_session_learns_the_parameters_of_a_place_without_them(fake, tmp_path):
     path = write(tmp_path / "a.mp4", 128, 96, 80, options=X264)
-    host = [n for n, _ in VideoReader(str(path), CPU, SurfacePool(CPU), Counters(), print).pictures(start_s=2.0)]
+    host = [n for n, _ in VideoReader(str(path), CPU, SurfacePool(CPU), Counters(), print).frames(start_s=2.0)]
     reader = VideoReader(str(path), GPU, SurfacePool(GPU), Counters(), print)
-    assert [n for n, _ in reader.pictures(start_s=2.0)] == host == list(range(50, 80))
+    assert [n for n, _ in reader.frames(start_s=2.0)] == host == list(range(50, 80))
     reader.close()
 
 
@@ -239,12 +239,12 @@ def test_a_file_over_several_sessions(fake, tmp_path, monkeypatch, name, shortes
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (("av1", 420, 8, 640, 360), "no av1"),
+        (("av1", 420, 8, 640, 360), "does not decode av1"),
         (("h264", 444, 8, 640, 360), "4:4:4"),
         (("h264", 420, 10, 640, 360), "10 bits"),
         (("h264", 420, 8, 641, 360), "odd"),
         (("h264", 420, 8, 16, 16), "from 48x16"),
-        (("prores", 422, 10, 640, 360), "knows no prores"),
+        (("prores", 422, 10, 640, 360), "does not support prores"),
         (("h264", 420, 8, 640, 360), None),
     ],
 )
@@ -276,7 +276,7 @@ def thinned(path, device, **part):
     taken = FrameSampler(every, None)
     found = [
         (n, p.pts_s, p.width, p.height, np.array(p.surface.data))
-        for n, p in reader.pictures(thinning=FrameSampler(every, None), **part)
+        for n, p in reader.frames(sampler=FrameSampler(every, None), **part)
         if taken.takes(n, p.pts_s)
     ]
     reader.close()

@@ -10,7 +10,7 @@ from streamkit.media.ring import TICKS_PER_S, PacketRing, StreamFormat
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
-    """50 pictures, 25 a second, a keyframe every 10, B frames."""
+    """50 frames, 25 a second, a keyframe every 10, B frames."""
     folder = tmp_path_factory.mktemp("clips")
     return write(folder / "a.mp4", frames=50, options={"g": "10", "bf": "2", "sc_threshold": "0"})
 

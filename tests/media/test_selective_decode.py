@@ -13,11 +13,11 @@ from streamkit.core.errors import SourceError
 from streamkit.media import selective_decode
 from streamkit.media.av_decoder import CONCEALED, UNDECODABLE, AvDecoder
 from streamkit.media.av_decoder import SKIPPED as BEFORE_KEYFRAME
+from streamkit.media.bitstream import Keyframes
 from streamkit.media.demux import Demuxer
-from streamkit.media.frame_numbering import FrameNumbering
 from streamkit.media.frame_sampling import FrameSampler
-from streamkit.media.keyframes import Keyframes
 from streamkit.media.reader import VideoReader
+from streamkit.media.selective_decode import FrameNumbering
 from streamkit.media.surfaces import SurfacePool
 
 CPU, GPU = Device(), Device("cuda")
@@ -63,16 +63,16 @@ def clip(tmp_path_factory):
 
 
 def read(path, device=CPU, *, every=1, fps=None, keep=True, threads=1, **part):
-    """The pictures that are taken, with number, time, size and samples; and what was counted."""
+    """The frames that are taken, with number, time, size and samples; and what was counted."""
     counters = Counters()
     reader = VideoReader(str(path), device, SurfacePool(device, poison=device is CPU), counters, print, threads=threads)
     given = FrameSampler(every, fps) if every > 1 or fps else None
     taken, found = FrameSampler(every, fps), []
-    for number, picture in reader.pictures(thinning=given, **part):
-        if taken.takes(number, picture.pts_s):
-            if picture.surface.ready is not None and device.kind == "cuda":
-                picture.surface.ready.synchronize()
-            found.append((number, *picture[:3], as_host(picture.surface.data) if keep else None))
+    for number, frame in reader.frames(sampler=given, **part):
+        if taken.takes(number, frame.pts_s):
+            if frame.surface.ready is not None and device.kind == "cuda":
+                frame.surface.ready.synchronize()
+            found.append((number, *frame[:3], as_host(frame.surface.data) if keep else None))
     reader.close()
     return found, dict(counters.values)
 
@@ -82,12 +82,12 @@ def as_host(data):
 
 
 def of_all(path, *, every=1, fps=None, start_s=0.0, end_s=None):
-    """The same, from all pictures, each of which is decoded."""
+    """The same, from all frames, each of which is decoded."""
     everything, _ = read(path)
-    zero, thinning = Demuxer(str(path)).info.start_s, FrameSampler(every, fps)
+    zero, sampler = Demuxer(str(path)).info.start_s, FrameSampler(every, fps)
     begin = zero + start_s - 1e-6 if start_s else -1.0
     end = np.inf if end_s is None else zero + end_s - 1e-6
-    return [one for one in everything if begin <= one[1] < end and thinning.takes(one[0], one[1])]
+    return [one for one in everything if begin <= one[1] < end and sampler.takes(one[0], one[1])]
 
 
 def same(found, wanted):
@@ -151,7 +151,7 @@ def test_what_nothing_refers_to_is_not_decoded(clip):
 
 @pytest.mark.parametrize(("name", "keyframe"), [("open.mp4", 0), ("sparse.mp4", 32), ("open-hevc.mp4", 32)])
 def test_decoding_begins_at_the_last_keyframe_that_h264_may_begin_at(clip, name, keyframe):
-    """There are keyframes at 16 and 32, and nothing refers to odd pictures. In open.mp4 even ones lead: H.264 numbers
+    """There are keyframes at 16 and 32, and nothing refers to odd frames. In open.mp4 even ones lead: H.264 numbers
     the references, so none may be left out."""
     demuxer = Demuxer(str(clip(name)))
     packets = list(demuxer.packets())
@@ -168,7 +168,7 @@ def test_decoding_begins_at_the_last_keyframe_that_h264_may_begin_at(clip, name,
             steps.append("restart")
 
     skips = selective_decode.SelectiveDecoder(Noting(), demuxer, Counters())
-    list(skips.pictures(FrameNumbering(packets, demuxer, lambda number, pts_s, alone: number in (0, 45))))
+    list(skips.frames(FrameNumbering(packets, demuxer, lambda number, pts_s, alone: number in (0, 45))))
     needed = [n for n in numbers[1 : numbers.index(45)] if n >= keyframe and n % 2 == 0]
     assert steps == [0, *(["empty", "restart"] if keyframe else []), *needed, 45, "empty"]
     demuxer.close()
@@ -185,9 +185,9 @@ def test_nothing_is_read_behind_the_end(clip):
     demuxers = []
     reader = VideoReader(str(clip("closed.mp4")), CPU, SurfacePool(CPU), Counters(), print)
     demuxers.append(reader._demuxer)
-    assert len(list(reader.pictures(end_s=0.8))) == 20
+    assert len(list(reader.frames(end_s=0.8))) == 20
     assert demuxers[0].packets_read < 30
-    assert [n for n, _ in reader.pictures(end_s=0.08)] == [0, 1]
+    assert [n for n, _ in reader.frames(end_s=0.08)] == [0, 1]
     reader.close()
 
 
@@ -272,7 +272,7 @@ def test_damage_to_an_unwanted_frame_that_others_need_is_counted(one_damaged):
     with closing(VideoReader(str(one_damaged), CPU, SurfacePool(CPU), counters, print)) as reader:
         found = []
         with pytest.raises(SourceError, match="is damaged: 1 frame was lost or concealed") as caught:
-            found.extend(number for number, _ in reader.pictures(thinning=FrameSampler(10, None)))
+            found.extend(number for number, _ in reader.frames(sampler=FrameSampler(10, None)))
     assert caught.value.cause == "damaged"
     assert found == [0, 10, 20, 30]
     assert counters[CONCEALED] + counters[UNDECODABLE] == 1
@@ -292,7 +292,7 @@ def test_whose_damage_is_counted(one_damaged, how, counted):
     decoder = AvDecoder(demuxer, CPU, SurfacePool(CPU), counters)
     times = []
     for number, packet in enumerate([*demuxer.packets(), None]):
-        times += [picture.pts_s for picture in decoder.decode(packet, **(how if number == 5 else {}))]
+        times += [frame.pts_s for frame in decoder.decode(packet, **(how if number == 5 else {}))]
     decoder.close()
     demuxer.close()
     assert counters[CONCEALED] == counted
@@ -310,7 +310,7 @@ def test_a_live_decoder_waits_for_a_keyframe_behind_what_cannot_be_decoded(tmp_p
     for number, packet in enumerate([*demuxer.packets(), None]):
         if number == 25:
             packet.update(b"\xff" * packet.size)
-        numbers += [round(picture.pts_s * 25) for picture in decoder.decode(packet)]
+        numbers += [round(frame.pts_s * 25) for frame in decoder.decode(packet)]
     decoder.close()
     demuxer.close()
     assert counters[UNDECODABLE] == 1
@@ -392,7 +392,7 @@ def test_what_nothing_refers_to(tmp_path):
     assert sum(kinds("p.mp4", "libx264", {**B3, "bf": "0"})) == 0
     assert sum(kinds("m.mp4", "mpeg4", {"bf": "2"})) == types(tmp_path / "m.mp4") > 10
     for name in ("h.mp4", "h.ts"):
-        assert 10 < sum(kinds(name, "libx265", X265)) < types(tmp_path / name)  # some B pictures are references
+        assert 10 < sum(kinds(name, "libx265", X265)) < types(tmp_path / name)  # some B frames are references
     assert sum(kinds("v.webm", "libvpx-vp9", {})) == 0
 
 
@@ -459,6 +459,6 @@ def test_a_packet_without_a_time_goes_with_the_one_before(clip):
             pass
 
     skips = selective_decode.SelectiveDecoder(Noting(), demuxer, Counters())
-    assert list(skips.pictures(FrameNumbering(packets, demuxer, lambda number, pts_s, alone: True))) == []
+    assert list(skips.frames(FrameNumbering(packets, demuxer, lambda number, pts_s, alone: True))) == []
     assert reached == [*packets, None]
     assert skips.missing == 66

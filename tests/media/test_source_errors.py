@@ -16,12 +16,12 @@ from streamkit.media.surfaces import SurfacePool
 
 
 def failure(uri, device=Device()):  # noqa: B008  # a frozen value
-    """How many pictures came, and the error."""
+    """How many frames came, and the error."""
     count, counters = 0, Counters()
-    with pytest.raises(SourceError) as caught:  # noqa: PT012  # pictures come before the error
+    with pytest.raises(SourceError) as caught:  # noqa: PT012  # frames come before the error
         reader = VideoReader(str(uri), device, SurfacePool(device), counters, print, link=ConnectionOptions(2))
         try:
-            for _ in reader.pictures():
+            for _ in reader.frames():
                 count += 1
         finally:
             reader.close()
@@ -34,8 +34,8 @@ def test_nothing_there(tmp_path):
 
 
 def test_a_folder(tmp_path):
-    assert failure(tmp_path)[1] == f"{tmp_path}: the folder holds no video and no picture"
-    assert failure(f"{tmp_path}/*.mp4")[1] == f"{tmp_path}/*.mp4: the pattern holds no video and no picture"
+    assert failure(tmp_path)[1] == f"{tmp_path}: the folder contains no videos or images"
+    assert failure(f"{tmp_path}/*.mp4")[1] == f"{tmp_path}/*.mp4: the pattern contains no videos or images"
     (tmp_path / "a.mp4").touch()
     assert "this is a folder" in failure(tmp_path)[1]
 
@@ -44,7 +44,7 @@ def test_empty_and_text(tmp_path):
     (tmp_path / "empty.mp4").touch()
     (tmp_path / "text.mp4").write_text("Grüße, this is not a video\n" * 300)
     assert "the file is empty" in failure(tmp_path / "empty.mp4")[1]
-    assert "not a video but a text" in failure(tmp_path / "text.mp4")[1]
+    assert "this is a text file, not a video" in failure(tmp_path / "text.mp4")[1]
 
 
 def test_bytes_of_no_kind(tmp_path):
@@ -126,7 +126,7 @@ def test_cut_in_the_middle(tmp_path, name, counted):
     assert 20 < count < 95
     assert "ends early" in text
     assert "of 4.0 s could be read" in text
-    assert (f"{count} of 100 pictures" in text) == counted
+    assert (f"{count} of 100 frames" in text) == counted
 
 
 @pytest.mark.parametrize("device", [Device(), pytest.param(Device("cuda"), marks=pytest.mark.gpu)], ids=str)
@@ -161,7 +161,7 @@ def test_a_files_trouble_in_a_word(tmp_path, name, cause):
         VideoReader(str(tmp_path / name), Device(), SurfacePool(Device()), Counters(), print)
     assert caught.value.cause == cause
     if name == "link.mp4":
-        assert str(caught.value).endswith("there is no such file: the link leads to nowhere, which is not there")
+        assert str(caught.value).endswith("there is no such file: the link points to nowhere, which does not exist")
 
 
 def test_refused_and_masked():

@@ -31,7 +31,7 @@ def read(path, *, threads=1, said=None, ring=None, stream=None, **part):
     with closing(
         VideoReader(str(path), Device(), pool, Counters(), say, threads=threads, ring=ring, stream=stream)
     ) as reader:
-        return [(n, p.pts_s, np.array(p.surface.data), reader.place(p.pts_s)) for n, p in reader.pictures(**part)]
+        return [(n, p.pts_s, np.array(p.surface.data), reader.place(p.pts_s)) for n, p in reader.frames(**part)]
 
 
 def at(frames):
@@ -107,7 +107,7 @@ def test_a_packet_that_cannot_be_decoded_does_not_move_the_others(tmp_path):
     for place, one in enumerate([*demuxer.packets(), None]):
         if place == 45:
             one.update(b"\xff" * one.size)
-        times += [round(picture.pts_s * 25) for picture in decoder.decode(one)]
+        times += [round(frame.pts_s * 25) for frame in decoder.decode(one)]
     demuxer.close()
     assert counters["packets not decodable"] == 1
     assert times == [n for n in range(50) if n != 45]
@@ -130,7 +130,7 @@ def test_packets_of_unknown_presentation_are_not_kept_for_clips(decode_times_onl
     assert [place for *_, place in found] == [None] * 50
     assert ring.take(0, 99) == []
     assert [text.partition(": ")[2] for text in said] == [
-        "no clips can be made of it: its container holds no presentation times"
+        "clips cannot be recorded from it: its container has no presentation times"
     ]
 
 

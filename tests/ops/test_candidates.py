@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from streamkit.ops.box_coding import Coding
-from streamkit.ops.candidates import best_class, cells, check_cells, each_class, given_class
+from streamkit.ops.candidates import Coding, best_class, cells, check_cells, each_class, given_class
 
 BOXES = np.tile(np.array([10, 20, 4, 8], np.float32), (1, 6, 1))
 
@@ -95,7 +94,7 @@ def test_a_label_outside_the_list_is_counted(label):
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="scores of 2 classes, min_score has 3; they must match"):
         read([[0.1, 0.2]], least(0, 0, 0))
-    with pytest.raises(ValueError, match="10 anchors, and an input of 64x32 with strides 8, 16, 32 gives 42"):
+    with pytest.raises(ValueError, match="10 anchors, and an input of 64x32 with strides 8, 16, 32 has 42"):
         check_cells(10, (64, 32))
 
 

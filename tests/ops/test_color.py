@@ -7,7 +7,7 @@ import pytest
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Color, Surface
-from streamkit.ops.color import PICTURE, from_rgb, picture, rgb_to_yuv, to_rgb, yuv_to_rgb
+from streamkit.ops.color import IMAGE, from_rgb, image_record, rgb_to_yuv, to_rgb, yuv_to_rgb
 
 COLORS = [
     Color(matrix, full_range, *siting)
@@ -19,13 +19,13 @@ WEIGHTS = {"bt601": (0.299, 0.587, 0.114), "bt709": (0.2126, 0.7152, 0.0722), "b
 
 
 def noise(width: int, height: int, seed: int = 0) -> np.ndarray:
-    """NV12 data of random bytes that holds a picture of this size."""
+    """NV12 data of random bytes that holds a frame of this size."""
     rows, columns = (height + 1) // 2 * 3, (width + 1) // 2 * 2
     return np.random.default_rng(seed).integers(0, 256, (rows, columns), dtype=np.uint8)
 
 
 def smooth(width: int, height: int) -> np.ndarray:
-    """An RGB picture without edges, its colours within every matrix's range."""
+    """An RGB frame without edges, its colours within every matrix's range."""
     y, x = np.mgrid[:height, :width]
     channels = (
         120 + 60 * np.sin(x / width * 3) + 40 * np.cos(y / height * 2),
@@ -36,7 +36,7 @@ def smooth(width: int, height: int) -> np.ndarray:
 
 
 def plainly(data: np.ndarray, color: Color, width: int, height: int) -> np.ndarray:
-    """A picture pixel by pixel in Python's floats, from the standards: E'R = E'Y + 2 (1 - KR) E'CR, and so on."""
+    """A frame pixel by pixel in Python's floats, from the standards: E'R = E'Y + 2 (1 - KR) E'CR, and so on."""
     kr, kg, kb = WEIGHTS[color.matrix]
     rows = data.shape[0] * 2 // 3
 
@@ -148,13 +148,13 @@ def test_as_ffmpeg(color: Color) -> None:
     "rgb", [np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3), np.float32), np.zeros((0, 4, 3), np.uint8)]
 )
 def test_from_rgb_refuses_what_is_no_picture(rgb: np.ndarray) -> None:
-    with pytest.raises(ValueError, match=r"needs a picture of shape \(h, w, 3\), uint8, got"):
+    with pytest.raises(ValueError, match=r"needs an image of shape \(h, w, 3\), uint8, got"):
         from_rgb(rgb, Color())
 
 
 def test_a_surface_must_hold_the_picture() -> None:
     surface = Surface(noise(8, 6), Color())
-    with pytest.raises(ValueError, match="a surface of 8x6 pixels cannot hold a picture of 10x6"):
+    with pytest.raises(ValueError, match="a surface of 8x6 pixels cannot hold a frame of 10x6"):
         to_rgb(surface, 10, 6)
 
 
@@ -165,8 +165,8 @@ def test_nothing_is_counted_on_the_host() -> None:
 
 
 def test_the_kernels_record() -> None:
-    record = picture(Color("bt601", True, 0.5, 0.0), (48, 64), 63, 31)
-    assert PICTURE.itemsize == 64
+    record = image_record(Color("bt601", True, 0.5, 0.0), (48, 64), 63, 31)
+    assert IMAGE.itemsize == 64
     assert [record[n].item() for n in ("width", "height", "pitch", "rows", "chroma_x", "chroma_y")] == [
         63, 31, 64, 32, 0.5, 0.0,
     ]  # fmt: skip

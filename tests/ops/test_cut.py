@@ -1,4 +1,4 @@
-"""Cutting parts out of pictures: against a plain loop, its colour against a large picture's, and the device's bytes."""
+"""Cutting parts out of frames: against a plain loop, its colour against a large frame's, and the device's bytes."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from streamkit.core.data import Color, Surface
 from streamkit.ops.color import from_rgb, to_rgb
-from streamkit.ops.cut import cut, cut_bytes, cut_size, step_for, to_host
+from streamkit.ops.cut import cut, cut_bytes, cut_size, sharpness, step_for, to_host
 from streamkit.ops.planes import nv12_shape
 
 SIZES = [(64, 48), (63, 47), (30, 80)]
@@ -16,7 +16,7 @@ OF = [0, 1, 2, 1, 0]
 STEPS = [1, 3, 2, 1, 7]
 
 
-def noise(width, height, seed=0):
+def noise(width=64, height=48, seed=0):
     rng = np.random.default_rng(seed)
     return Surface(rng.integers(0, 256, nv12_shape(width, height), dtype=np.uint8), Color())
 
@@ -74,7 +74,7 @@ def test_a_part_does_not_share_memory_with_its_picture():
 @pytest.mark.parametrize("color", [Color(), Color("bt601", True, 0.5, 0.5), Color(chroma_y=0.0)])
 @pytest.mark.parametrize("step", [1, 2, 3, 5])
 def test_colours_stay_where_they_are(color, step):
-    """The mean of the picture in RGB is what the small one shows: its chroma is read where it sits."""
+    """The mean of the frame in RGB is what the small one shows: its chroma is read where it sits."""
     y, x = np.mgrid[:240, :300]
     rgb = np.stack([128 + 90 * np.sin(x / 40), 128 + 90 * np.cos(y / 35), 128 + 60 * np.sin((x + y) / 50)], -1)
     surface = Surface(from_rgb(rgb.round().astype(np.uint8), color), color)
@@ -92,7 +92,7 @@ def test_the_step_leaves_at_least_what_is_asked_for():
 
 def test_what_does_not_fit_is_refused():
     surface = noise(64, 48)
-    with pytest.raises(ValueError, match="within the picture"):
+    with pytest.raises(ValueError, match="within the frame"):
         cut([surface], [(63, 48)], [(0, 0, 64, 48)], [1])
     with pytest.raises(ValueError, match="1 or more, got 0"):
         cut([surface], [(64, 48)], [(0, 0, 64, 48)], [0])
@@ -123,10 +123,72 @@ def test_device_equals_host():
 def test_the_device_waits_for_a_picture_that_is_not_ready():
     import cupy
 
-    picture = noise(1280, 720)
-    there = Surface(cupy.zeros(picture.data.shape, np.uint8), Color())
+    frame = noise(1280, 720)
+    there = Surface(cupy.zeros(frame.data.shape, np.uint8), Color())
     with cupy.cuda.Stream(non_blocking=True) as stream:
-        there.data.set(picture.data, stream=stream)
+        there.data.set(frame.data, stream=stream)
         there.ready = stream.record()
     (found,) = to_host(cut([there], [(1280, 720)], [(0, 0, 1280, 720)], [1]))
-    assert np.array_equal(found.data, picture.data)
+    assert np.array_equal(found.data, frame.data)
+
+
+SHARP_RECTS = [(0, 0, 64, 48), (10, 20, 61, 47), (28, 0, 30, 47), (2, 4, 5, 7), (60, 0, 64, 2)]
+
+
+def plain_sharpness(surface, rect):
+    left, top, right, bottom = rect
+    part = surface.data[top:bottom, left:right].astype(int)
+    if min(part.shape) < 3:
+        return 0.0
+    edges = part[:-2, 1:-1] + part[2:, 1:-1] + part[1:-1, :-2] + part[1:-1, 2:] - 4 * part[1:-1, 1:-1]
+    return float(edges.var())
+
+
+def test_it_is_the_variance_of_the_laplacian():
+    surface = noise()
+    found = sharpness([surface] * 5, [(64, 48)] * 5, SHARP_RECTS)
+    assert found.tolist() == pytest.approx([plain_sharpness(surface, rect) for rect in SHARP_RECTS], rel=1e-9)
+    assert found[2] == found[4] == 0
+    assert found[3] > 0 or plain_sharpness(surface, SHARP_RECTS[3]) == 0
+
+
+def test_blur_makes_it_less():
+    import cv2
+
+    sharp = noise(128, 96)
+    found = [sharpness([sharp], [(128, 96)], [(0, 0, 128, 96)])[0]]
+    for size in (3, 5, 9):
+        data = sharp.data.copy()
+        data[:96] = cv2.GaussianBlur(sharp.data[:96], (size, size), 0)
+        found.append(sharpness([Surface(data, Color())], [(128, 96)], [(0, 0, 128, 96)])[0])
+    assert found == sorted(found, reverse=True)
+    assert found[-1] < found[0] / 50
+
+
+def test_what_lies_beside_the_part_does_not_matter():
+    surface, rect = noise(), (10, 10, 40, 40)
+    other = Surface(surface.data.copy(), surface.color)
+    other.data[:10] = other.data[40:] = 0
+    other.data[:, :10] = other.data[:, 40:] = 255
+    assert sharpness([surface], [(64, 48)], [rect]) == sharpness([other], [(64, 48)], [rect])
+
+
+def test_none_and_nonsense():
+    assert sharpness([], [], []).shape == (0,)
+    with pytest.raises(ValueError, match="within the frame"):
+        sharpness([noise()], [(64, 48)], [(0, 0, 65, 48)])
+
+
+@pytest.mark.gpu
+def test_sharpness_on_the_device_equals_that_on_the_host():
+    import cupy
+
+    from streamkit.ops import traffic
+
+    surfaces = [noise(seed=seed) for seed in range(5)] + [noise(1920, 1080, 9)]
+    rects, sizes = [*SHARP_RECTS, (2, 0, 1919, 1080)], [(64, 48)] * 5 + [(1920, 1080)]
+    there = [Surface(cupy.asarray(one.data), one.color) for one in surfaces]
+    before = traffic.so_far()
+    found = sharpness(there, sizes, rects)
+    assert traffic.so_far().to_host - before.to_host == 16 * len(rects), "the sums come to the host, no pixels"
+    assert found.tolist() == sharpness(surfaces, sizes, rects).tolist()

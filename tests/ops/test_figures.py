@@ -8,8 +8,7 @@ from streamkit.ops import rle
 from streamkit.ops.annotate import annotate
 from streamkit.ops.glyphs import Atlas
 from streamkit.ops.overlay import LINE, MARK, STENCIL, draw
-from streamkit.ops.palette import stored
-from streamkit.ops.style import Style
+from streamkit.ops.style import Style, stored
 
 QUIET = {"labels": False, "scores": False, "tracks": False}
 COLOR = Color()
@@ -49,7 +48,7 @@ def test_a_skeleton_is_lines_between_the_points_that_are_shown():
     marks, _ = laid(given)
     lines = marks[marks["sprite"] == LINE]
     assert len(lines) == 1
-    assert (marks["sprite"] >= 0).sum() == 2, "two points are in the picture and sure enough"
+    assert (marks["sprite"] >= 0).sum() == 2, "two points are in the frame and sure enough"
     assert lines[0]["color"] >> 24 == 255
     assert not ((marks.view(np.int32).reshape(-1, 8)[:, :5]) & 1).any()
     assert len(laid(given, Style(**QUIET, min_point=0.1))[0]) == 1 + 3 + 2

@@ -1,4 +1,4 @@
-"""Where pictures land: the authors' rules by example, and what must hold for every size."""
+"""Where frames land: the authors' rules by example, and what must hold for every size."""
 
 import numpy as np
 import pytest

@@ -90,7 +90,7 @@ def test_what_has_no_room_has_no_mask(monkeypatch):
     lost = [mask is None for mask in done]
     assert any(lost)
     assert not all(lost)
-    last = (frame == 0) & (rank == 3)  # the whole picture, behind three others
+    last = (frame == 0) & (rank == 3)  # the whole frame, behind three others
     assert done[last][0] is None
     areas = found.rects[..., 2] * found.rects[..., 3]
     assert (areas.sum(axis=1) <= MAP[0] * MAP[1]).all()

@@ -3,8 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamkit.ops.box_coding import Coding
-from streamkit.ops.candidates import best_class
+from streamkit.ops.candidates import Coding, best_class
 from streamkit.ops.nms import CAUSES, Packed, nms, select
 
 

@@ -38,7 +38,7 @@ def mix(under, over, share):
 
 def plain(surface, marks, atlas):
     """The oracle: pixel by pixel, as the table says."""
-    picture = channels(surface)
+    frame = channels(surface)
     for x1, y1, x2, y2, border, color, ink, sprite in marks.tolist():
         masks = atlas.masks(sprite, x2 - x1, y2 - y1) if sprite >= 0 else None
         for y in range(max(y1, 0), min(y2, surface.height)):
@@ -46,12 +46,12 @@ def plain(surface, marks, atlas):
                 if border and x1 + border <= x < x2 - border and y1 + border <= y < y2 - border:
                     continue
                 for channel in range(3):
-                    value = mix(picture[y, x, channel], color >> 8 * channel & 255, color >> 24)
+                    value = mix(frame[y, x, channel], color >> 8 * channel & 255, color >> 24)
                     if masks:
                         share = masks[1][(y - y1) // 2, (x - x1) // 2] if channel else masks[0][y - y1, x - x1]
                         value = mix(value, ink >> 8 * channel & 255, int(share))
-                    picture[y, x, channel] = value
-    return picture
+                    frame[y, x, channel] = value
+    return frame
 
 
 def one(surface, marks, atlas=None, **options):

@@ -126,7 +126,7 @@ def test_merged_chroma_is_centred():
 def test_wrong_shapes_are_refused():
     with pytest.raises(ValueError, match="needs NV12 data"):
         planes.pack(np.zeros((4, 4), np.uint8), None, None, Color(), np.zeros((6, 6), np.uint8))
-    with pytest.raises(ValueError, match="turning 4x4 by 90"):
+    with pytest.raises(ValueError, match="rotating 4x4 by 90"):
         planes.rotate(np.zeros((6, 4), np.uint8), 4, 4, 90, np.zeros((6, 6), np.uint8))
     with pytest.raises(ValueError, match="90, 180 or 270"):
         planes.rotate(np.zeros((6, 4), np.uint8), 4, 4, 45, np.zeros((6, 4), np.uint8))

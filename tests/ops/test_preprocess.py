@@ -59,8 +59,8 @@ def test_host_equals_reference(spec: InputSpec, color: Color) -> None:
 
 @pytest.mark.parametrize(("size", "side"), [((1920, 1080), 640), ((1920, 1080), 256), ((1919, 1079), 416)])
 def test_large_pictures(size: tuple[int, int], side: int) -> None:
-    picture, spec = surface(*size), InputSpec((side, side))
-    error = np.abs(preprocess([picture], [size], spec)[0] - preprocess_reference([picture], [size], spec))
+    frame, spec = surface(*size), InputSpec((side, side))
+    error = np.abs(preprocess([frame], [size], spec)[0] - preprocess_reference([frame], [size], spec))
     assert error.max() < 0.1
     assert error.mean() < 0.005
 
@@ -91,9 +91,9 @@ def test_rows_past_the_frames_are_padding(spec: InputSpec) -> None:
 
 def test_padding_is_normalised_and_in_the_order_of_color() -> None:
     black = np.zeros((10, 40, 3), np.uint8)
-    picture = Surface(from_rgb(black, LEFT), LEFT)
+    frame = Surface(from_rgb(black, LEFT), LEFT)
     spec = InputSpec((40, 40), color="bgr", pad=(255.0, 51.0, 0.0), scale=1 / 255, mean=(0.5, 0, 0), std=(0.5, 1, 1))
-    tensor, _ = preprocess([picture], [(40, 10)], spec)
+    tensor, _ = preprocess([frame], [(40, 10)], spec)
     np.testing.assert_allclose(tensor[0, :, 0, 0], (1, 0.2, 0), atol=1e-6)
     np.testing.assert_allclose(tensor[0, :, 20, 20], (-1, 0, 0), atol=1e-6)
 
@@ -107,11 +107,11 @@ def test_as_users_do_it_with_opencv(size: tuple[int, int], side: int, color: str
     y, x = np.mgrid[:height, :width]
     rgb = np.stack([120 + 60 * np.sin(x / 40), 110 + 60 * np.cos(y / 30), 130 + 40 * np.sin((x + y) / 50)], -1)
     data = from_rgb(rgb.round().astype(np.uint8), stated)
-    picture = cv2.cvtColor(data, cv2.COLOR_YUV2RGB_NV12 if color == "rgb" else cv2.COLOR_YUV2BGR_NV12)[:height, :width]
+    frame = cv2.cvtColor(data, cv2.COLOR_YUV2RGB_NV12 if color == "rgb" else cv2.COLOR_YUV2BGR_NV12)[:height, :width]
     ratio = min(side / width, side / height)
     across, down = round(width * ratio), round(height * ratio)
     left, top = round((side - across) / 2 - 0.1), round((side - down) / 2 - 0.1)
-    small = cv2.resize(picture, (across, down), interpolation=cv2.INTER_LINEAR)
+    small = cv2.resize(frame, (across, down), interpolation=cv2.INTER_LINEAR)
     theirs = cv2.copyMakeBorder(
         small, top, side - down - top, left, side - across - left, cv2.BORDER_CONSTANT, value=(114, 114, 114)
     )
@@ -167,7 +167,7 @@ def test_threads_do_not_disturb_each_other() -> None:
     [
         ([(64, 48)], {}, "got 2 surfaces, 1 sizes and a batch of 2"),
         ([(64, 48)] * 2, {"batch": 1}, "2 sizes and a batch of 1"),
-        ([(64, 48), (64, 50)], {}, "a surface of 64x48 pixels cannot hold a picture of 64x50"),
+        ([(64, 48), (64, 50)], {}, "a surface of 64x48 pixels cannot hold a frame of 64x50"),
         (
             [(64, 48)] * 2,
             {"out": np.empty((2, 3, 32, 33), np.float32)},
@@ -191,15 +191,15 @@ def test_what_the_kernel_is_told() -> None:
     header, frames = np.frombuffer(packed, SPEC, 1)[0], np.frombuffer(packed, FRAME, offset=SPEC.itemsize)
     assert (header["width"], header["height"], header["bgr"]) == (416, 320, 1)
     np.testing.assert_allclose(header["factor"], spec.affine()[0], rtol=1e-6)
-    assert frames["picture"]["data"].tolist() == [7, 9, 0]
-    assert frames["picture"]["pitch"].tolist() == [642, 64, 0]
-    assert frames["picture"]["rows"].tolist() == [428, 48, 0]
+    assert frames["image"]["data"].tolist() == [7, 9, 0]
+    assert frames["image"]["pitch"].tolist() == [642, 64, 0]
+    assert frames["image"]["rows"].tolist() == [428, 48, 0]
     assert frames["new_width"].tolist() == [416, 416, 0]
     np.testing.assert_allclose(frames["step_x"][:2] * scales[:, 0], 1, rtol=1e-6)
     assert scales.tolist() == np.array([geometry(spec, 641, 427), geometry(spec, 64, 48)], np.float32).tolist()
 
 
-# ---------------------------------------------------------------------------------------------- a part of the picture
+# ---------------------------------------------------------------------------------------------- a part of the frame
 
 RECTS = [(0, 0, 101, 77), (0, 0, 40, 30), (20, 12, 61, 77), (100, 76, 101, 77), (2, 0, 3, 77), (34, 40, 98, 44)]
 
@@ -244,7 +244,7 @@ def test_a_part_that_is_none_is_refused(rect) -> None:
 
 
 def test_one_part_a_row() -> None:
-    with pytest.raises(ValueError, match="one rect a surface, got 1 rects and 2 surfaces"):
+    with pytest.raises(ValueError, match="one rect per surface, got 1 rects and 2 surfaces"):
         preprocess([surface(64, 48)] * 2, [(64, 48)] * 2, InputSpec((32, 32)), rects=[(0, 0, 8, 8)])
 
 
@@ -253,21 +253,21 @@ def test_what_the_kernel_is_told_of_a_part() -> None:
 
     whole, spec = surface(101, 77), InputSpec((64, 64))
     packed, _ = Plan(spec).pack([whole, whole], [(101, 77)] * 2, [1000, 1000], 2, [(20, 12, 61, 77), (0, 0, 40, 30)])
-    picture = np.frombuffer(packed, FRAME, offset=SPEC.itemsize)["picture"]
-    assert picture["data"].tolist() == [1000 + 12 * 102 + 20, 1000]
-    assert picture[["width", "height", "pitch"]].tolist() == [(41, 65, 102), (40, 30, 102)]
+    frame = np.frombuffer(packed, FRAME, offset=SPEC.itemsize)["image"]
+    assert frame["data"].tolist() == [1000 + 12 * 102 + 20, 1000]
+    assert frame[["width", "height", "pitch"]].tolist() == [(41, 65, 102), (40, 30, 102)]
     # From there the kernel finds the part's first chroma row, in bytes behind the surface's first.
-    chroma = 12 * 102 + 20 + int(picture["rows"][0]) * 102
+    chroma = 12 * 102 + 20 + int(frame["rows"][0]) * 102
     assert chroma == (78 + 6) * 102 + 20
 
 
 # ------------------------------------------------------------------------------------------------------------- GPU
 
 
-def on_device(pictures: list[Surface]) -> list[Surface]:
+def on_device(frames: list[Surface]) -> list[Surface]:
     import cupy
 
-    return [Surface(cupy.asarray(picture.data), picture.color) for picture in pictures]
+    return [Surface(cupy.asarray(frame.data), frame.color) for frame in frames]
 
 
 @pytest.mark.gpu
@@ -296,8 +296,8 @@ def test_gpu_batches_in_flight_do_not_mix() -> None:
     import cupy
 
     spec, size = InputSpec((320, 320), dtype="f16", scale=1 / 255), (640, 360)
-    pictures = [surface(*size, seed=seed) for seed in range(32)]
-    devices = on_device(pictures)
+    frames = [surface(*size, seed=seed) for seed in range(32)]
+    devices = on_device(frames)
     single = [preprocess([device], [size], spec)[0] for device in devices]
     cupy.cuda.Device().synchronize()
     with cupy.cuda.Stream(non_blocking=True) as stream:
@@ -315,9 +315,9 @@ def test_gpu_waits_for_a_surface_that_is_not_ready() -> None:
     import cupy
 
     size, spec = (1280, 720), InputSpec((640, 640))
-    picture = surface(*size)
+    frame = surface(*size)
     writer, reader = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
-    source = cupy.asarray(picture.data)
+    source = cupy.asarray(frame.data)
     target = cupy.zeros_like(source)
     cupy.cuda.Device().synchronize()
     with writer:
@@ -327,16 +327,16 @@ def test_gpu_waits_for_a_surface_that_is_not_ready() -> None:
         target[...] = source
         ready = writer.record()
     with reader:
-        tensor, _ = preprocess([Surface(target, picture.color, ready=ready)], [size], spec)
+        tensor, _ = preprocess([Surface(target, frame.color, ready=ready)], [size], spec)
         reader.synchronize()
-    assert np.abs(tensor.get() - preprocess_reference([picture], [size], spec)).max() < 0.255
+    assert np.abs(tensor.get() - preprocess_reference([frame], [size], spec)).max() < 0.255
 
 
 @pytest.mark.gpu
 def test_gpu_refuses_a_mix_of_host_and_device() -> None:
-    pictures = [surface(64, 48), surface(64, 48)]
+    frames = [surface(64, 48), surface(64, 48)]
     with pytest.raises(ValueError, match="on one device"):
-        preprocess([*on_device(pictures[:1]), pictures[1]], [(64, 48)] * 2, InputSpec((32, 32)))
+        preprocess([*on_device(frames[:1]), frames[1]], [(64, 48)] * 2, InputSpec((32, 32)))
 
 
 @pytest.mark.gpu

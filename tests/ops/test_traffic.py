@@ -48,7 +48,7 @@ def test_preprocess_sends_some_hundred_bytes_and_no_pixels():
 
 @pytest.mark.gpu
 def test_an_uploaded_picture_is_counted():
-    from streamkit.media.upload import place
+    from streamkit.media.surfaces import place
 
     surface = Surface(np.zeros(nv12_shape(64, 48), np.uint8), Color())
 

@@ -1,4 +1,4 @@
-"""Tiles and their boxes: what must hold for any picture, and the cases that merging is for."""
+"""Tiles and their boxes: what must hold for any frame, and the cases that merging is for."""
 
 import itertools
 

@@ -8,7 +8,7 @@ import pytest
 from streamkit.cli.check import check
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.stage import options
-from streamkit.rules.facts import ALIASES, MEASURED, OBJECT
+from streamkit.rules.scope import ALIASES, MEASURED, OBJECT
 from streamkit.rules.vocabulary import CALLS
 from streamkit.stages.analytics.rule import RuleStage
 from streamkit.testing.yaml_tests import run_tests

@@ -13,9 +13,8 @@ from streamkit.core.data import Batch, Frame
 from streamkit.core.detections import Detections
 from streamkit.rules import kernel
 from streamkit.rules.engine import RuleEngine
-from streamkit.rules.facts import Facts
 from streamkit.rules.rule import make_rule
-from streamkit.rules.scope import Scope, ZoneScope
+from streamkit.rules.scope import Facts, Scope, ZoneScope
 from streamkit.testing.kit import detections
 
 DOOR = ((2.5, 0.0), (4.5, 0.0), (4.5, 360.0), (2.5, 360.0))
@@ -179,7 +178,7 @@ def test_against_plain_loops(of_frames, of_objects, frames, size):
         try:
             made.append(make_rule(f"r{number}", options, SEEN, facts))
         except ValueError as error:  # the condition is about frames after all, and its end about objects
-            assert "clear speaks of one object" in str(error)  # noqa: PT017
+            assert "clear refers to one object" in str(error)  # noqa: PT017
             return
     expected = plainly(given_rules, [rule.per_object for rule in made], frames)
     assert run(made, facts, frames, size) == expected

@@ -56,7 +56,7 @@ def test_a_live_pipeline_with_a_stage_and_a_camera_that_hang_ends_and_closes_its
     assert codes == [130]
     assert time.monotonic() - begun < GRACE_S + 3  # for a machine that is busy
     assert any(text.startswith("stopping takes too long") for text in said)
-    told = next(text for text in said if text.startswith("left behind, because it hangs: "))
+    told = next(text for text in said if text.startswith("abandoned threads that hang: "))
     assert "slow/0" in told
     assert "source/stuck" in told
     assert "HOLD.wait(WAIT_S)" in told

@@ -34,7 +34,7 @@ def test_cameras_that_fail_at_random_do_not_hold_up_others(tmp_path, test_data):
 
 @pytest.mark.gpu
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "options"), [("fleet", {"seconds": 40.0}), ("churn", {"times": 500})])
+@pytest.mark.parametrize(("name", "options"), [("fleet", {"seconds": 40.0}), ("churn", {"times": 1600})])
 def test_promises_on_a_gpu(name, options, tmp_path, test_data):
     promises = run(name, tmp_path, **options, device="cuda")
     assert promises.hold, str(promises)

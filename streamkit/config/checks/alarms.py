@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from streamkit.config.alarms import STAGE, Alarm, AlarmConfig, takes_alarms, vocabulary
 from streamkit.config.plan import Config, StageConfig
 from streamkit.config.validate import OptionValidator
@@ -19,27 +21,22 @@ def read_alarms(config: Config, node: YamlNode | None, validate: OptionValidator
     if node is None:
         return
     if not isinstance(node.value, dict):
-        config.problems.append(node.problem("alarms must be a mapping: a name and a rule for each, as in "
-                                            'camera_down: {when: "down_s > 30"}'))  # fmt: skip
+        text = 'alarms must be a mapping: a name and a rule for each, as in camera_down: {when: "down_s > 30"}'
+        config.problems.append(node.problem(text))
         return
-    for stage in config.stages:
-        if stage.id == STAGE:
-            text = "alarms is the stage of the events of alarms:, and cannot be another's id; give this another one"
-            config.problems.append(stage.node.problem(text))
-    for name, item in node.value.items():
-        made = _read(config, name, item, validate)
-        if made is not None:
-            config.alarms.append(made)
-    if config.alarms and not any(map(_takes, config.stages)):
-        text = (
-            "no emitter takes alarms, so they appear only in the log, the report and run.py serve; add one such as"
-            " email, or write send: events where there is one"
-        )
-        config.warnings.append(node.problem(text))
+    text = "alarms is the stage of the events of alarms:, and cannot be another's id; give this another one"
+    config.problems.extend(stage.node.problem(text) for stage in config.stages if stage.id == STAGE)
+    made = [_read(config, name, item, validate) for name, item in node.value.items()]
+    config.alarms.extend(one for one in made if one is not None)
+    takers = [one for one in config.stages if _sends(one) == "events" and takes_alarms(one.options.get("when"))]
+    if config.alarms and not takers:
+        text = "no emitter takes alarms, so they appear only in the log, the report and run.py serve"
+        way = "add one such as email, or write send: events where there is one"
+        config.warnings.append(node.problem(f"{text}; {way}"))
 
 
 def _read(config: Config, name: str, item: YamlNode, validate: OptionValidator) -> AlarmConfig | None:
-    place = item if isinstance(item.value, dict) else YamlNode({"when": item}, item.file, item.line, item.column)
+    place = item if isinstance(item.value, dict) else replace(item, value={"when": item})
     values = validate(Alarm, place, f"alarms.{name}")
     if values is None:
         return None
@@ -62,7 +59,7 @@ def _read(config: Config, name: str, item: YamlNode, validate: OptionValidator) 
 
 def _check_emitters(config: Config, name: str, options: Alarm, place: YamlNode) -> None:
     """Check that `to` names emitters that send events and accept those of alarms."""
-    emitters = {stage.id: stage for stage in config.stages if issubclass(stage.type, Emitter)}
+    emitters = {stage.id: stage for stage in config.stages if _sends(stage) is not None}
     named = place.value.get("to")
     items = [] if named is None else named.value if isinstance(named.value, list) else [named]
     if named is not None and not items:
@@ -75,7 +72,7 @@ def _check_emitters(config: Config, name: str, options: Alarm, place: YamlNode) 
             what = "is no emitter" if known else "there is none"
             way = did_you_mean(str(one.value), emitters, all_if_few=True) or "; put one under stages, such as email"
             text = f"alarms.{name}.to must name emitters, got {one.plain()!r}: {what}{way}"
-        elif (sends := stage.options.get("send", getattr(stage.type, "send", ""))) != "events":
+        elif (sends := _sends(stage)) != "events":
             text = f"alarms.{name}.to: {stage.id} has send: {sends}, and alarms are events; write send: events there"
         elif not takes_alarms(stage.options.get("when")):
             text = f"alarms.{name}.to: {stage.id} takes no alarms; add alarms to its when, or leave its when out"
@@ -84,6 +81,6 @@ def _check_emitters(config: Config, name: str, options: Alarm, place: YamlNode) 
         config.problems.append(one.problem(text))
 
 
-def _takes(stage: StageConfig) -> bool:
-    events = issubclass(stage.type, Emitter) and stage.options.get("send", stage.type.send) == "events"
-    return events and takes_alarms(stage.options.get("when"))
+def _sends(stage: StageConfig) -> str | None:
+    """The option `send` of an emitter; None for another stage."""
+    return stage.options.get("send", stage.type.send) if issubclass(stage.type, Emitter) else None

@@ -19,23 +19,20 @@ def check_hidden(graph: Graph, problems: list[Problem]) -> None:
         for option, labels, path in _asked(node):
             if labels is None:
                 continue
-            place = node.place.follow([option, *path])[0]
+            texts = [f"{node.id}.{option}: {text}" for label in labels if (text := missing(found, label))]
             if not found:
-                text = f"{node.id}.{option} hides objects, and no stage above it finds any; put a detector above it"
-                problems.append(place.problem(text))
-            for label in labels:
-                if (told := missing(found, label)) is not None:
-                    problems.append(place.problem(f"{node.id}.{option}: {told}"))
+                texts = [f"{node.id}.{option} hides objects, and no stage above it finds any; put a detector above it"]
+            problems.extend(node.problem(text, option, *path) for text in texts)
             _check_every(graph, node, option, labels, problems)
     for node in graph.nodes.values() if hides else ():
         if node.type.spec.wants_packets or node.options.get("encoder") == "copy":
             text = f"{node.id} writes the source's own packets: what {hides[0].id} hides is clear in them"
-            graph.config.warnings.append(node.place.problem(text))
+            graph.config.warnings.append(node.problem(text))
         clear = _cleared(node)
-        shown = [one.id for one in hides if one.id not in pictured(graph, node)] if clear else []
+        shown = [one.id for one in hides if one.id not in frame_ancestors(graph, node)] if clear else []
         if shown:
             way = f"write from: {shown[0]}, first where there are several, or {clear} where that is meant"
-            problems.append(node.place.problem(f"{node.id} would show what {', '.join(shown)} hides; {way}"))
+            problems.append(node.problem(f"{node.id} would show what {', '.join(shown)} hides; {way}"))
 
 
 def hiding(graph: Graph) -> list[Node]:
@@ -50,16 +47,15 @@ def _check_every(graph: Graph, node: Node, option: str, labels: tuple[str, ...],
         if labels and classes is not None and not set(labels) & set(classes):
             continue
         for look in _looks(graph, detector):
-            place, every = look.place.follow(["every"])[0], left_out(look)
-            text = f"{node.id}.{option}: on frames that {look.table}.every: {every} leaves out,"
+            text = f"{node.id}.{option}: on frames that {look.table}.every: {left_out(look)} leaves out,"
             own = look.table == detector.table
-            between = trackers(graph, look, node) if own else []  # what others expect is not looked into for objects
-            told = [_left_clear(one, detector) for one in between]
+            between = trackers(graph, look, node) if own else []  # predicted objects are not searched for others
+            visible = [_left_clear(one, detector) for one in between]
             if not between:
                 way = f"put a tracker, `track: {{}}`, between {look.table} and {node.id}, or " if own else ""
-                problems.append(place.problem(f"{text} nothing is hidden; {way}leave out every"))
-            elif all(told):
-                graph.config.warnings.append(place.problem(f"{text} {told[0]}"))
+                problems.append(look.problem(f"{text} nothing is hidden; {way}leave out every", "every"))
+            elif all(visible):
+                graph.config.warnings.append(look.problem(f"{text} {visible[0]}", "every"))
 
 
 def _looks(graph: Graph, detector: Node) -> Iterator[Node]:
@@ -70,9 +66,8 @@ def _looks(graph: Graph, detector: Node) -> Iterator[Node]:
         if left_out(node) > 1:
             yield node
         of = node.options.get("of")
-        within = of.stage if isinstance(of, Of) else None
-        for outer in detectors(graph, node):
-            if outer.table == within:
+        for outer in detectors(graph, node) if isinstance(of, Of) else ():
+            if outer.table == of.stage:
                 yield from _looks(graph, outer)
 
 
@@ -81,10 +76,10 @@ def _left_clear(tracker: Node, detector: Node) -> str:
     made: Any = tracker.type(**tracker.options)
     card, given = detector.options.get("model"), detector.options.get("min_score")
     if not hasattr(made, "new_score") or card is None:
-        return f"it is for {tracker.id} to say where objects are, which it may not; leave out every to be sure"
+        return f"objects stay visible if {tracker.id} does not predict them; leave out every to be sure"
     scores = [card.score, *given.values()] if isinstance(given, dict) else [card.score if given is None else given]
-    wanted = {name: min(scores) for name in ("new_score", "high_score", "low_score")}
-    wanted = {name: score for name, score in wanted.items() if getattr(made, name) > score}
+    names = ("new_score", "high_score", "low_score")
+    wanted = {name: min(scores) for name in names if getattr(made, name) > min(scores)}
     if made.confirm > 0:
         wanted["confirm"] = 0
     way = ", ".join(f"{name}: {value:g}" for name, value in wanted.items())
@@ -112,7 +107,7 @@ def _cleared(node: Node) -> str | None:
     return "crops: {clear: true}"
 
 
-def pictured(graph: Graph, node: Node) -> set[str]:
+def frame_ancestors(graph: Graph, node: Node) -> set[str]:
     """The stages that a stage's frames have passed; a stage with several inputs takes the frames of the first."""
     found: set[str] = set()
     while node.inputs[0] in graph.nodes:

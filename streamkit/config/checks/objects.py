@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from streamkit.config.plan import Graph, Node, stages_above
 from streamkit.core.errors import Problem
 from streamkit.core.text import did_you_mean
@@ -16,26 +14,23 @@ def check_of(graph: Graph, problems: list[Problem]) -> None:
         of = node.options.get("of")
         if not isinstance(of, Of):
             continue
-        place, _ = node.place.follow(["of", "stage"] if isinstance(_said(node), dict) else ["of"])
         found = {one.table: one for one in detectors(graph, node)}
         if of.stage not in found:
-            problems.append(place.problem(f"{node.table}.of: {_no_stage(graph, of.stage, found)}"))
+            problems.append(node.problem(f"{node.table}.of: {_no_stage(graph, of.stage, found)}", "of", "stage"))
             continue
-        place, _ = node.place.follow(["of", "labels"])
-        problems.extend(place.problem(f"{node.table}.of: {text}") for text in _unknown(found[of.stage], of))
+        texts = _unknown(found[of.stage], of)
+        problems.extend(node.problem(f"{node.table}.of: {text}", "of", "labels") for text in texts)
 
 
 def check_labels(graph: Graph, problems: list[Problem]) -> None:
     """Refuse classes that a stage is to watch but no detector above it finds; see `StageSpec.classes`."""
     if any("detections" in source.type.spec.writes for source in graph.sources):
-        return  # theirs are not known
+        return  # the classes of these are unknown
     for node in graph.nodes.values():
         for option in node.type.spec.classes:
             for i, label in enumerate(node.options.get(option) or ()):
-                text = missing(detectors(graph, node), label)
-                if text is not None:
-                    place, _ = node.place.follow([option, i])
-                    problems.append(place.problem(f"{node.id}.{option}: {text}"))
+                if text := missing(detectors(graph, node), label):
+                    problems.append(node.problem(f"{node.id}.{option}: {text}", option, i))
 
 
 def check_gaps(graph: Graph) -> None:
@@ -44,14 +39,12 @@ def check_gaps(graph: Graph) -> None:
         if (every := left_out(node)) < 2:
             continue
         ends = [one for one in graph.ends if node in above(graph, one) and not trackers(graph, node, one)]
-        if not ends:
-            continue
-        place, _ = node.place.follow(["every"])
-        text = (
-            f"{node.table}.every: {every} leaves all other frames without objects at {ends[0].table}; `track: {{}}` "
-            "between the two gives them those that it expects"
-        )
-        graph.config.warnings.append(place.problem(text))
+        if ends:
+            text = (
+                f"{node.table}.every: {every} leaves all other frames without objects at {ends[0].table}; put "
+                "`track: {}` between the two, which predicts objects on these frames"
+            )
+            graph.config.warnings.append(node.problem(text, "every"))
 
 
 def above(graph: Graph, node: Node) -> list[Node]:
@@ -87,18 +80,14 @@ def kept(detector: Node) -> tuple[str, ...] | None:
 
 def missing(found: list[Node], label: str) -> str | None:
     """Why no object of these detectors can be of a class, with the fix; None if one may be."""
-    known = [(one, classes) for one in found if (classes := kept(one)) is not None]
-    if len(known) < len(found) or not found or any(label in classes for _, classes in known):
+    classes = [kept(one) for one in found]
+    names = dict.fromkeys(name for some in classes for name in some or ())
+    if not found or None in classes or label in names:
         return None
-    for one, _ in known:
+    for one in found:
         if label in one.options["model"].labels:
             return f"{_not_kept(one, label)}; add it there"
-    names = dict.fromkeys(name for _, classes in known for name in classes)
     return f"no detector above finds {label!r}{did_you_mean(label, names, all_if_few=True)}"
-
-
-def _said(node: Node) -> Any:
-    return node.place.follow(["of"])[0].value
 
 
 def _no_stage(graph: Graph, name: str, found: dict[str, Node]) -> str:
@@ -106,9 +95,8 @@ def _no_stage(graph: Graph, name: str, found: dict[str, Node]) -> str:
     there = f"; objects come from {', '.join(sorted(found))}" if found else "; put a detector such as detect above it"
     if name not in known:
         return f"there is no stage {name!r}{did_you_mean(name, known) or there}"
-    if any("detections" in node.type.spec.writes for node in graph.nodes.values() if node.table == name):
-        return f"{name} does not stand above this stage{there}"
-    return f"{name} finds no objects{there}"
+    finds = any("detections" in node.type.spec.writes for node in graph.nodes.values() if node.table == name)
+    return f"{name} {'does not stand above this stage' if finds else 'finds no objects'}{there}"
 
 
 def _unknown(detector: Node, of: Of) -> list[str]:

@@ -2,21 +2,58 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from streamkit.config.checks.rule_scope import above
+from streamkit.analytics.per_source_steps import PositionOptions
+from streamkit.analytics.shapes import by_name
+from streamkit.config.plan import Graph, Node, stages_above
 from streamkit.core.errors import Problem
 from streamkit.core.text import did_you_mean
 from streamkit.core.yaml_tree import within
-from streamkit.rules.ast import Literal, Op, walk
-from streamkit.rules.facts import Facts
-from streamkit.rules.rule import OptionError, Rule, make_rule
-from streamkit.rules.scope import Scope
-from streamkit.rules.syntax import RuleError, parse
-from streamkit.rules.typecheck import Fact
+from streamkit.rules.language import Fact
+from streamkit.rules.rule import OptionError, Rule, check_syntax, make_rule
+from streamkit.rules.scope import DirectionScope, Facts, Scope, ZoneScope
+from streamkit.rules.syntax import Literal, Op, walk
 
-if TYPE_CHECKING:
-    from streamkit.config.plan import Graph, Node
+_SIDES = {"up": (0.0, -1.0), "right": (1.0, 0.0), "down": (0.0, 1.0), "left": (-1.0, 0.0)}
+_OWN = {"pixels", "tensor", "outputs", "detections", "track_id", "events", "attributes", "embedding", "answers"}
+
+
+def above(graph: Graph, node: Node) -> Scope:
+    """The scope of a rule in a stage: what the stages above it provide."""
+    found = Scope(tracked=False)
+    labels: dict[str, None] | None = {}
+    columns: set[str] = set()
+    seen = stages_above(graph.nodes, node)
+    for one in (graph.nodes[id_] for id_ in graph.nodes if id_ in seen):  # each after its inputs
+        found.stages = tuple(dict.fromkeys([*found.stages, one.table]))
+        writes = set(one.type.spec.writes)
+        columns |= writes - _OWN
+        found.tracked |= "track_id" in writes
+        if "events" in writes:
+            found.events[one.id] = one.type.spec.emits
+        if "detections" in writes:
+            found.detectors = (*found.detectors, one.table)
+            card = one.options.get("model")
+            if card is None or labels is None:
+                labels = None
+            else:
+                labels |= dict.fromkeys(one.options.get("labels") or card.labels)
+        if "attributes" in writes:
+            card, name = one.options.get("model"), one.options.get("attribute") or one.table
+            into = found.attributes if "of" in one.options else found.facts
+            into[name] = None if card is None else tuple(card.labels)
+        kinds = {"entered", "headed"} & set(one.type.spec.emits)
+        made: Any = one.type(**one.options) if kinds else None  # with the defaults of options that are not set
+        if "entered" in kinds and hasattr(made, "polygon"):
+            view = PositionOptions(made.units, made.anchor, made.predicted)
+            areas = by_name(made.polygon)
+            found.zones[one.id] = ZoneScope(areas, tuple(made.labels), view, made.margin, made.hold, made.max_gap)
+        if "headed" in kinds and hasattr(made, "directions"):
+            arrows = {name: (a[-1][0] - a[0][0], a[-1][1] - a[0][1]) for name, a in made.directions.items()}
+            found.ways = DirectionScope(arrows or _SIDES, bool(arrows) and made.units == "share", made.tolerance)
+    found.labels, found.columns = None if labels is None else tuple(labels), frozenset(columns)
+    return found
 
 
 def check_rules(graph: Graph, problems: list[Problem]) -> None:
@@ -38,40 +75,27 @@ def check_rules(graph: Graph, problems: list[Problem]) -> None:
                 if whole:
                     _warn(graph, node, make_rule(name, options, seen, facts), path)
                 else:
-                    _parse(options)
+                    check_syntax(options)
             except OptionError as error:
-                problems.append(_problem(node, path, name, error))
+                what = ".".join(filter(None, (node.id, name, error.option)))
+                problems.append(_problem(node, (*path, error.option), error.error.offset, f"{what}: {error.error}"))
 
 
-def _parse(options: Any) -> None:
-    for option in ("when", "clear"):
-        try:
-            if options.get(option) is not None:
-                parse(options[option])
-        except RuleError as error:
-            raise OptionError(option, error) from None
-
-
-def _problem(node: Node, path: tuple[str, ...], name: str, error: OptionError) -> Problem:
-    place, _ = node.place.follow([*path, error.option])
-    line, column = within(place, error.error.offset)
-    what = ".".join(filter(None, (node.id, name, error.option)))
-    return Problem(place.file, line, column, f"{what}: {error.error}")
+def _problem(node: Node, path: tuple[str, ...], offset: int, text: str) -> Problem:
+    """A problem at a character of an option's text."""
+    place, _ = node.place.follow(path)
+    return Problem(place.file, *within(place, offset), text)
 
 
 def _warn(graph: Graph, node: Node, rule: Rule, path: tuple[str, ...]) -> None:
     """Warn of a source in a rule that the YAML does not have; it may be added later."""
     known = [source.id for source in graph.sources]
     for option, tree in (("when", rule.when), ("clear", rule.clear)):
-        for one in walk(tree):
-            if isinstance(one, Op) and one.op in ("==", "!=", "in") and _is_source(one.args):
-                for value in walk(one):
-                    if isinstance(value, Literal) and value.value not in known:
-                        place, _ = node.place.follow([*path, option])
-                        near = did_you_mean(str(value.value), known, all_if_few=True)
-                        text = f"{node.id}: there is no source {value.value!r}{near}"
-                        graph.config.warnings.append(Problem(place.file, *within(place, value.at), text))
-
-
-def _is_source(args: tuple[Any, ...]) -> bool:
-    return any(isinstance(one, Fact) and one.key == "source" for one in args)
+        comparisons = [one for one in walk(tree) if isinstance(one, Op) and one.op in ("==", "!=", "in")]
+        for one in comparisons:
+            if any(isinstance(arg, Fact) and arg.key == "source" for arg in one.args):
+                unknown = [part for part in walk(one) if isinstance(part, Literal) and part.value not in known]
+                for value in unknown:
+                    near = did_you_mean(str(value.value), known, all_if_few=True)
+                    text = f"{node.id}: there is no source {value.value!r}{near}"
+                    graph.config.warnings.append(_problem(node, (*path, option), value.at, text))

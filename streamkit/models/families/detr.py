@@ -22,8 +22,7 @@ import numpy as np
 
 from streamkit.core.data import Array
 from streamkit.models.families import base, shapes
-from streamkit.ops.box_coding import Coding
-from streamkit.ops.candidates import best_class, each_class, given_class
+from streamkit.ops.candidates import Coding, best_class, each_class, given_class, upload
 from streamkit.ops.nms import Packed
 
 _NAMES = ("labels", "boxes", "scores")
@@ -64,8 +63,6 @@ class Detr(base.Plain):
         """Return `orig_target_sizes`, (B, 2) int64: each frame's width and height."""
         sizes = np.array(sizes_wh, np.int64)
         if xp is not np:
-            from streamkit.ops.cuda.readers import upload
-
             sizes = upload(sizes)
         return {"orig_target_sizes": sizes}
 

@@ -20,8 +20,7 @@ import numpy as np
 
 from streamkit.core.data import Array
 from streamkit.models.families import base, shapes
-from streamkit.ops.box_coding import Coding
-from streamkit.ops.candidates import given_class
+from streamkit.ops.candidates import Coding, given_class
 from streamkit.ops.nms import Packed
 
 _TENSORFLOW = ("detection_boxes", "detection_scores", "detection_classes")

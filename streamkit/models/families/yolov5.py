@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from streamkit.models.families.yolox import ObjectnessRows
-from streamkit.ops.box_coding import Coding
+from streamkit.ops.candidates import Coding
 
 FAMILY = ObjectnessRows("yolov5", Coding.CXCYWH)

@@ -9,8 +9,7 @@ import numpy as np
 
 from streamkit.core.data import Array
 from streamkit.models.families import base, shapes
-from streamkit.ops.box_coding import Coding
-from streamkit.ops.candidates import best_class
+from streamkit.ops.candidates import Coding, best_class
 from streamkit.ops.nms import Packed
 
 

@@ -15,8 +15,7 @@ import numpy as np
 
 from streamkit.core.data import Array
 from streamkit.models.families import base, shapes
-from streamkit.ops.box_coding import FACE_OUTPUTS
-from streamkit.ops.candidates import faces
+from streamkit.ops.candidates import FACE_OUTPUTS, faces
 from streamkit.ops.nms import Packed
 
 _WIDTHS = {"cls": 1, "obj": 1, "bbox": 4, "kps": 10}

@@ -1,9 +1,9 @@
-// How a kernel reads an NV12 picture: the rule of ops/color.py, its twin.
+// How a kernel reads an NV12 frame: the rule of ops/color.py, its twin.
 
 #pragma once
 
-// One picture in device memory. The layout is ops/color.py's PICTURE.
-struct Picture {
+// One frame in device memory. The layout is ops/color.py's IMAGE.
+struct Image {
     const unsigned char* data;  // first luma row; the rows of interleaved Cb and Cr follow after `rows` of them
     int width, height;          // the true size in pixels; nothing outside it is read as luma
     int pitch, rows;            // bytes from row to row; luma rows, padding included
@@ -17,8 +17,8 @@ __device__ __forceinline__ float mix(float a, float b, float weight) { return a 
 __device__ __forceinline__ float within(float value, float low, float high) { return fminf(fmaxf(value, low), high); }
 
 // RGB in 0..255, clipped, at a place in pixels counted from pixel centres: (0, 0) is the first pixel's centre.
-// A place outside the picture reads its edge.
-__device__ __forceinline__ float3 rgb_at(const Picture& p, float x, float y) {
+// A place outside the frame reads its edge.
+__device__ __forceinline__ float3 rgb_at(const Image& p, float x, float y) {
     x = within(x, 0.0f, (float)(p.width - 1));
     y = within(y, 0.0f, (float)(p.height - 1));
     const int x0 = (int)x, x1 = min(x0 + 1, p.width - 1);

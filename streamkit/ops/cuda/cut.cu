@@ -1,14 +1,14 @@
-// Cut parts out of NV12 pictures, made smaller by whole steps, all in one launch; see cut.py, whose NumPy twin gives
+// Cut parts out of NV12 frames, made smaller by whole steps, all in one launch; see cut.py, whose NumPy twin gives
 // equal bytes.
 //
-// grid  (ceil(widest / 64), ceil(highest / 16), parts), block (32, 8): a thread writes 2x2 pixels of one small picture
+// grid  (ceil(widest / 64), ceil(highest / 16), parts), block (32, 8): a thread writes 2x2 pixels of one cut surface
 //       and their chroma.
 
 #include "cut.cuh"
 
 typedef unsigned char byte;
 
-// The rounded mean of step x step luma samples from x, y on, in pixels of the small picture.
+// The rounded mean of step x step luma samples from x, y on, in pixels of the cut surface.
 __device__ __forceinline__ byte luma(const Part& p, int x, int y) {
     unsigned sum = 0;
     for (int j = 0; j < p.step; j++) {

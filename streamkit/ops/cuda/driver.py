@@ -122,4 +122,4 @@ def _copy_blocks() -> int:
 
 def _check(code: int) -> None:
     if code:
-        raise RuntimeError(f"CUDA's driver refused a call with error {code}; run.py doctor says more of this GPU")
+        raise RuntimeError(f"the CUDA driver rejected a call with error {code}; `run.py doctor` examines the GPU")

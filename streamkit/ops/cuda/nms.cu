@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(1024) select_objects(
     const float* all_points,   // (frames, anchors, columns) further values of an anchor
     int anchors, int capacity, int columns,
     int step,                  // of points: 2 x and y in network pixels, 3 x, y and a score, 0 no places
-    const float* all_geometry,  // (frames, 6) scale_x, scale_y, offset_x, offset_y, picture's width, height
+    const float* all_geometry,  // (frames, 6) scale_x, scale_y, offset_x, offset_y, frame's width, height
     int suppress, float iou, int agnostic, int top_k, float min_size, float max_size,
     float4* all_sorted_boxes, int* all_sorted_classes,  // scratch, (frames, anchors)
     float* all_rows,            // (frames, top_k, 6 + columns)

@@ -1,6 +1,6 @@
-// Draw every picture of a batch: tiles of 64x64 pixels in x and y, pictures in z, 256 threads a tile.
+// Draw every frame of a batch: tiles of 64x64 pixels in x and y, frames in z, 256 threads a tile.
 //
-// A tile collects, in order, the marks of its picture that touch it, at most 256 at a time, and each thread puts them
+// A tile collects, in order, the marks of its frame that touch it, at most 256 at a time, and each thread puts them
 // onto its own 2x2 blocks of pixels. So no pixel has two writers, and marks lie on each other in the order of the
 // table. A tile without marks is copied as it is, or left alone where the drawing is in place. All places are even
 // (overlay.py): a 2x2 block, which has one chroma sample, is inside a mark or outside. Integers only, rounded as in the
@@ -94,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 overlay(const Frame* frames, const Mark* marks, const byte* atlas, const byte* stencils) {
     const Frame f = frames[blockIdx.z];
     const int left = blockIdx.x * TILE, top = blockIdx.y * TILE;
-    if (left >= f.width || top >= f.height) return;  // the grid is as large as the largest picture
+    if (left >= f.width || top >= f.height) return;  // the grid is as large as the largest frame
 
     __shared__ Mark hits[THREADS];
     __shared__ int votes[WARPS];

@@ -15,15 +15,15 @@ using u8 = unsigned char;
 // The network's input; ops/preprocess_cuda.py's SPEC.
 struct Spec {
     float factor[3], summand[3];  // value = pixel * factor + summand, per channel in the network's order
-    float pad[3];                 // the value where there is no picture
+    float pad[3];                 // the value where there is no frame
     int width, height;            // of the input
     int bgr;                      // 1 where the first channel is blue
 };
 
 // One frame's part; its size, as Spec's, is a multiple of 8; ops/preprocess_cuda.py's FRAME.
 struct Frame {
-    Picture picture;
-    int left, top, new_width, new_height;  // where the resized picture lies, in network pixels
+    Image image;
+    int left, top, new_width, new_height;  // where the resized frame lies, in network pixels
     float step_x, step_y;                  // source pixels from one network pixel to the next
 };
 
@@ -43,7 +43,7 @@ extern "C" __global__ void preprocess(const Spec* spec, OUT* tensor) {
     const int in_x = x - frame.left, in_y = y - frame.top;
     float value[3] = {spec->pad[0], spec->pad[1], spec->pad[2]};
     if (in_x >= 0 && in_x < frame.new_width && in_y >= 0 && in_y < frame.new_height) {
-        const float3 rgb = rgb_at(frame.picture, ((float)in_x + 0.5f) * frame.step_x - 0.5f,
+        const float3 rgb = rgb_at(frame.image, ((float)in_x + 0.5f) * frame.step_x - 0.5f,
                                   ((float)in_y + 0.5f) * frame.step_y - 0.5f);
         const bool bgr = spec->bgr != 0;
         value[0] = (bgr ? rgb.z : rgb.x) * spec->factor[0] + spec->summand[0];

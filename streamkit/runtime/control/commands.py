@@ -119,18 +119,15 @@ class Controls:
         for id_ in sources:
             self._store.forget(id_)
         for id_, names in settings.items():
-            for name in {id_, id_.split(".", 1)[0]}:  # either may have been named: the part, or the composite
+            for name in {id_, id_.split(".", 1)[0]}:  # the change may name the part or the composite
                 self._store.forget_settings(name, names)
-
-    def pause(self, id_: str) -> None:
-        """Pause a source: a file holds its position, a camera is closed. Raises ConfigError if the id is unknown."""
-        self._pause(id_, True)
 
     def resume(self, id_: str) -> None:
         """Resume a source: a file continues, a camera is opened again. Raises ConfigError if the id is unknown."""
-        self._pause(id_, False)
+        self.pause(id_, False)
 
-    def _pause(self, id_: str, paused: bool) -> None:
+    def pause(self, id_: str, paused: bool = True) -> None:
+        """Pause a source: a file holds its position, a camera is closed. Raises ConfigError if the id is unknown."""
         with self._changing:
             self.sources.pause(id_, paused)
             if self._store is not None:

@@ -1,4 +1,4 @@
-"""Bounded queues of batches between threads: ordered, and woken when the run is aborted."""
+"""Bounded queues between threads, and the ordered distribution of batches to the next lanes."""
 
 from __future__ import annotations
 
@@ -6,46 +6,59 @@ import heapq
 import threading
 from collections import deque
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 from streamkit.core.data import Batch
+
+_T = TypeVar("_T")
 
 
 class Aborted(Exception):
     """The run was aborted; raised in threads that wait on a channel."""
 
 
-class Channel:
-    """A bounded queue of batches from one lane to the next.
+class Channel(Generic[_T]):
+    """A bounded queue between threads, first in, first out.
 
     Args:
-        depth: maximum number of queued batches.
+        depth: maximum number of queued items.
         sole: whether its reader reads no other channel; a reader of several may be waiting for another one.
     """
 
     def __init__(self, depth: int, *, sole: bool = False) -> None:
         self.sole = sole
-        self._items: deque[Batch] = deque()
+        self._items: deque[_T] = deque()
         self._depth = depth
         self._closed = self._aborted = False
         self._takers = 0  # threads that wait in `get`
         self._changed = threading.Condition()
 
-    def put(self, batch: Batch) -> None:
-        """Add a batch; wait while the queue is full. Raises Aborted."""
+    def put(self, item: _T) -> None:
+        """Add an item; wait while the queue is full. Raises Aborted."""
         with self._changed:
             while len(self._items) >= self._depth and not self._aborted:
                 self._changed.wait()
             if self._aborted:
                 raise Aborted
-            self._items.append(batch)
+            self._items.append(item)
             self._changed.notify_all()
+
+    def push(self, item: _T) -> bool:
+        """Add an item without waiting; if the queue is full, drop the oldest item and return True."""
+        with self._changed:
+            full = len(self._items) >= self._depth
+            if full:
+                self._items.popleft()
+            self._items.append(item)
+            self._changed.notify_all()
+            return full
 
     def wait_for_room(self, empty: bool = False, taken: bool = False) -> None:
         """Wait until the queue is not full.
 
         Args:
             empty: wait until the queue is empty instead.
-            taken: wait until the reader would take a batch at once instead.
+            taken: wait until the reader would take an item at once instead.
 
         Raises:
             Aborted: the run was aborted.
@@ -58,8 +71,13 @@ class Channel:
                 self._changed.wait()
             raise Aborted
 
-    def get(self) -> Batch | None:
-        """Wait for the next batch and take it; None if the channel is closed and empty. Raises Aborted."""
+    def get(self) -> _T | None:
+        """Wait for the next item and take it; None if the channel is closed and empty. Raises Aborted."""
+        items = self.get_many(1)
+        return items[0] if items else None
+
+    def get_many(self, most: int) -> list[_T]:
+        """Wait for items and take at most `most`; empty if the channel is closed and empty. Raises Aborted."""
         with self._changed:
             if not self._items and not self._closed and not self._aborted:
                 self._takers += 1
@@ -69,25 +87,23 @@ class Channel:
                 self._takers -= 1
             if self._aborted:
                 raise Aborted
-            if not self._items:
-                return None
-            batch = self._items.popleft()
+            items = [self._items.popleft() for _ in range(min(most, len(self._items)))]
             self._changed.notify_all()
-            return batch
+            return items
 
     @property
     def waiting(self) -> int:
-        """Number of queued batches."""
+        """Number of queued items."""
         return len(self._items)
 
     def close(self) -> None:
-        """Close the channel: no batch will follow."""
+        """Close the channel: no item will follow."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def abort(self) -> None:
-        """Drop queued batches and raise Aborted in every thread that waits here."""
+        """Drop queued items and raise Aborted in every thread that waits here."""
         with self._changed:
             self._aborted = True
             self._items.clear()
@@ -101,7 +117,7 @@ class Outlet:
     for it, which bounds the number of batches held here.
     """
 
-    def __init__(self, readers: Sequence[Channel], workers: int) -> None:
+    def __init__(self, readers: Sequence[Channel[Batch]], workers: int) -> None:
         self._readers, self._workers = readers, workers
         self._ahead = 4 * workers
         self._next = 0

@@ -31,7 +31,7 @@ def choose(wanted: str | list[str], say: Callable[[str], None]) -> Device:
     """
     if isinstance(wanted, list):
         if len(wanted) != 1:
-            raise ConfigError(f"device: {wanted}: this takes one device; name one")
+            raise ConfigError(f"device: {wanted}: only one device is supported here; name one")
         wanted = wanted[0]
     if wanted == "cpu":
         return Device("cpu")
@@ -40,7 +40,7 @@ def choose(wanted: str | list[str], say: Callable[[str], None]) -> Device:
     if trouble is None:
         return Device("cuda", index)
     if wanted != "auto":
-        raise DeviceError(f"device {wanted} cannot be used: {trouble}; run.py doctor says more")
+        raise DeviceError(f"device {wanted} cannot be used: {trouble}; `run.py doctor` shows details")
     say(f"running on the CPU: {trouble}")
     return Device("cpu")
 
@@ -80,9 +80,10 @@ def _driver() -> bool:
 class LaneDevice:
     """Synchronisation of a lane with the device. On the CPU it does nothing."""
 
-    def enter(self) -> contextlib.AbstractContextManager[Any]:
+    @contextlib.contextmanager
+    def enter(self) -> Iterator[None]:
         """Make the lane's stream current on this thread."""
-        return contextlib.nullcontext()
+        yield
 
     def receive(self, batch: Batch) -> None:
         """Wait until this lane may read the batch's arrays."""
@@ -104,22 +105,19 @@ class HostLane(LaneDevice):
     def __init__(self, device: Device | None = None) -> None:
         self._device = device
 
-    def enter(self) -> contextlib.AbstractContextManager[Any]:
+    @contextlib.contextmanager
+    def enter(self) -> Iterator[None]:
         """Make the GPU current on this thread."""
         if self._device is None:
-            return contextlib.nullcontext()
+            yield
+            return
         cuda, index = self._device.xp.cuda, self._device.index
-
-        @contextlib.contextmanager
-        def current() -> Iterator[None]:
-            with cuda.Device(index):
-                # `Device` leaves the call out where the GPU is current already, and then this thread has no context
-                # for calls of CUDA's driver, such as those of `ops.cuda.driver`
-                cuda.runtime.setDevice(index)
-                cuda.runtime.deviceSynchronize()
-                yield
-
-        return current()
+        with cuda.Device(index):
+            # `Device` omits the call if the GPU is already current, and then this thread has no context for calls of
+            # CUDA's driver, such as those of `ops.cuda.driver`
+            cuda.runtime.setDevice(index)
+            cuda.runtime.deviceSynchronize()
+            yield
 
     def receive(self, batch: Batch) -> None:
         """Wait on this thread until the GPU has written the batch."""
@@ -138,17 +136,13 @@ class CudaLane(LaneDevice):
         self._reading: Any = None
         self._stream: Any = None
 
-    def enter(self) -> contextlib.AbstractContextManager[Any]:
+    @contextlib.contextmanager
+    def enter(self) -> Iterator[None]:
         """Create a stream and make it current on this thread."""
-
-        @contextlib.contextmanager
-        def streams() -> Iterator[None]:
-            with self._cupy.cuda.Device(self._device.index):
-                self._stream = self._cupy.cuda.Stream(non_blocking=True)
-                with self._stream:
-                    yield
-
-        return streams()
+        with self._cupy.cuda.Device(self._device.index):
+            self._stream = self._cupy.cuda.Stream(non_blocking=True)
+            with self._stream:
+                yield
 
     def receive(self, batch: Batch) -> None:
         """Make the stream wait for the batch and for the decoders' copies."""
@@ -166,7 +160,7 @@ class CudaLane(LaneDevice):
         """Record an event after the lane's work; keep what it read until the GPU has passed the event."""
         from streamkit.ops.cuda import driver
 
-        event = self._cupy.cuda.Event(block=True, disable_timing=True)  # who waits for it leaves the core to decoders
+        event = self._cupy.cuda.Event(block=True, disable_timing=True)  # a waiting thread sleeps
         driver.record(event, self._stream)
         batch.ready = event
         self._kept.append((event, (self._reading, _held(batch))))
@@ -182,7 +176,7 @@ class CudaLane(LaneDevice):
 
 
 def _held(batch: Batch) -> Any:
-    """References to a batch's arrays; its own fields change as it passes through the graph."""
+    """References to a batch's arrays; the batch's own fields change later in the graph."""
     return [frame.surface for frame in batch.frames], batch.tensor, dict(batch.outputs)
 
 

@@ -1,4 +1,4 @@
-"""Background work on separate threads."""
+"""Threads: background work with a result, works side by side, and periodic calls."""
 
 from __future__ import annotations
 
@@ -12,65 +12,34 @@ from streamkit.core.tasks import Future
 _T = TypeVar("_T")
 
 Stopped = Callable[[], bool]
-"""Whether the work is to end; the work asks it often."""
-
-
-@contextmanager
-def side_by_side(*works: Callable[[Stopped], None]) -> Iterator[Stopped]:
-    """Run each function on its own thread while the block runs; then stop the functions and wait for them.
-
-    The first function that raises stops the others.
-
-    Args:
-        works: the functions; each receives a function that returns whether to stop.
-
-    Yields:
-        The same function: the block may end early when it returns True.
-
-    Raises:
-        BaseException: the first exception of a function, at the end of the block.
-    """
-    over, errors = threading.Event(), list[BaseException]()
-
-    def run(work: Callable[[Stopped], None]) -> None:
-        try:
-            work(over.is_set)
-        except BaseException as error:
-            errors.append(error)
-            over.set()
-
-    threads = [
-        threading.Thread(target=run, args=(work,), name=f"beside/{n}", daemon=True) for n, work in enumerate(works)
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        yield over.is_set
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
-    if errors:
-        raise errors[0]
+"""Returns whether the work is to end; the work polls it."""
 
 
 class ThreadFuture(Future[_T]):
-    """Runs a function on its own thread."""
+    """Runs a function on its own thread.
+
+    Args:
+        work: the function; it receives a function that returns whether to stop.
+        name: name of the thread.
+        over: set to stop the work; set if the work raises.
+    """
 
     at_once = False
 
-    def __init__(self, work: Callable[[Stopped], _T]) -> None:
-        self._over = threading.Event()
+    def __init__(
+        self, work: Callable[[Stopped], _T], name: str = "background", over: threading.Event | None = None
+    ) -> None:
+        self._over = over or threading.Event()
         self._found: list[_T] = []
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(work,), name="beside", daemon=True)
-        self._thread.start()
+        self._thread = start(name, lambda: self._run(work))
 
     def _run(self, work: Callable[[Stopped], _T]) -> None:
         try:
             self._found.append(work(self._over.is_set))
         except BaseException as error:
             self._error = error
+            self._over.set()
 
     @property
     def ready(self) -> bool:  # type: ignore[override]
@@ -86,17 +55,62 @@ class ThreadFuture(Future[_T]):
 
     def drop(self) -> None:
         """See `Future.drop`."""
-        self._over.set()
-        self._thread.join()
+        self.leave(None)
 
-    def leave(self, within_s: float) -> None:
+    def leave(self, within_s: float | None) -> None:
         """Discard the result; return when the work ends or after the timeout. Hanging work ends with the process.
 
         Args:
-            within_s: timeout in seconds.
+            within_s: timeout in seconds; None for none.
         """
         self._over.set()
         self._thread.join(within_s)
+
+
+@contextmanager
+def side_by_side(*works: Callable[[Stopped], None]) -> Iterator[Stopped]:
+    """Run each function on its own thread while the block runs; then stop the functions and wait for them.
+
+    A function that raises stops the others.
+
+    Args:
+        works: the functions; each receives a function that returns whether to stop.
+
+    Yields:
+        The same function: the block may end early when it returns True.
+
+    Raises:
+        BaseException: an exception of a function, at the end of the block.
+    """
+    over = threading.Event()
+    workers = [ThreadFuture(work, f"beside/{number}", over) for number, work in enumerate(works)]
+    try:
+        yield over.is_set
+    finally:
+        for worker in workers:
+            worker.drop()
+    for worker in workers:
+        worker.result()
+
+
+class PeriodicTimer:
+    """Calls `tick` every `every_s` seconds on its own thread while the context is open."""
+
+    def __init__(self, every_s: float, tick: Callable[[], None]) -> None:
+        self._every_s, self._tick = every_s, tick
+        self._over = threading.Event()
+
+    def _loop(self) -> None:
+        while not self._over.wait(self._every_s):
+            self._tick()
+
+    def __enter__(self) -> PeriodicTimer:
+        self._thread = start("ticker", self._loop)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
 
 
 def start(name: str, target: Callable[[], None]) -> threading.Thread:

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.execution.tables import split
 
 FrameListener = Callable[[Sequence[tuple[Frame, list[Event]]]], None]
-"""Is given the frames of a batch, without their surfaces, each with what happened at it."""
+"""Receives the frames of a batch, without their surfaces, each with its events."""
 
 
 class GraphOutputs:
@@ -68,12 +69,6 @@ class GraphOutputs:
                 claimed |= own
         self._first = next(iter(self._own), 0)
 
-    def __len__(self) -> int:
-        return len(self._own)
-
-    def __contains__(self, lane: Lane) -> bool:
-        return id(lane) in self._own
-
     def listen(self, seen: FrameListener) -> Callable[[], None]:
         """Pass every batch to `seen`; return a function that stops it. `seen` must be quick and thread-safe.
 
@@ -82,12 +77,11 @@ class GraphOutputs:
         """
         with self.lock:
             self._listeners = (*self._listeners, seen)
+        return partial(self._unlisten, seen)
 
-        def stop() -> None:
-            with self.lock:
-                self._listeners = tuple(one for one in self._listeners if one is not seen)
-
-        return stop
+    def _unlisten(self, seen: FrameListener) -> None:
+        with self.lock:
+            self._listeners = tuple(one for one in self._listeners if one is not seen)
 
     def count(self, lane: Lane, batch: Batch) -> None:
         """Count a batch that has left a lane, if the lane is an end of the graph."""
@@ -111,7 +105,7 @@ class GraphOutputs:
                 self._count_sources(frames, batch.ended, now_s)
                 self._through(batch.sequence)
             self._passed.update(batch.ended)
-            whole = [source for source in batch.ended if self._passed[source] == len(self)]
+            whole = [source for source in batch.ended if self._passed[source] == len(self._own)]
             for source in whole:
                 del self._passed[source]
         for source in whole:
@@ -136,9 +130,8 @@ class GraphOutputs:
             try:
                 seen(shown)
             except Exception as error:
-                self._say(f"a listener failed and is not called any more: {describe(error)}")
-                with self.lock:
-                    self._listeners = tuple(one for one in self._listeners if one is not seen)
+                self._say(f"a listener failed and is removed: {describe(error)}")
+                self._unlisten(seen)
 
     def _above(self, node: Node) -> set[str]:
         """Ids of a stage and of all stages above it, and the tables of the detectors among them."""

@@ -1,4 +1,4 @@
-"""Isolates the pipeline from mistakes in plugin stages.
+"""Isolates the pipeline from mistakes in plugin stages, and validates what they return.
 
 Tests hold the built-in stages to the contract. A plugin stage receives its own tables and, on the host, read-only
 pixels; its return value is validated; and before it is called a second time, frames and states are restored. This is
@@ -12,20 +12,20 @@ import copyreg
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from streamkit.core.data import Frame
+import numpy as np
+
+from streamkit.core.data import Batch, Detections, Event, Frame, Surface, array_module
 from streamkit.core.errors import describe
 from streamkit.core.stage import Stage
-from streamkit.runtime.execution.surface_check import pixels_of
 
-__all__ = ["BatchSnapshot", "StateCopies", "line_of"]
-
-
-_MOST_S = 0.0005  # a batch, to copy the states of its sources: 5 % of Python's time at a hundred batches a second
-_LEAST = 20  # batches before that is judged
+COPIED = "pixels copied: memory shared with a decoded frame"
+_MOST_S = 0.0005  # per batch, to copy the states: 5 % of Python's time at 100 batches per second
+_KEPT = ("tables", "events", "facts", "shown")
+_LEAST = 20  # batches before the time is checked
 
 
 class BatchSnapshot:
@@ -40,23 +40,22 @@ class BatchSnapshot:
         self._frames = [
             (
                 frame,
+                [copy.copy(getattr(frame, name)) for name in _KEPT],
                 pixels_of(frame),
-                dict(frame.tables),
-                list(frame.events),
-                dict(frame.facts),
-                dict(frame.shown),
                 frame._state.skipped_detectors,
             )
             for frame in frames
         ]
+        self._skipped = [frame._state.skipped_detectors for frame in frames]
         self._put_back = None if states is None else states.copied({frame.source for frame in frames})
 
     def restore(self) -> None:
         """Restore everything; sources that had no state have none again."""
-        for frame, pixels, tables, events, facts, shown, skipped in self._frames:
+        for (frame, pixels, values), skipped in zip(self._frames, self._skipped, strict=True):
             frame.surface, frame.width, frame.height = pixels
-            frame.tables, frame.events, frame.facts, frame._state.skipped_detectors = tables, events, facts, skipped
-            frame.shown = shown
+            frame._state.skipped_detectors = skipped
+            for name, value in zip(_KEPT, values, strict=True):
+                setattr(frame, name, value)
         if self._put_back is not None:
             self._put_back()
 
@@ -75,7 +74,7 @@ class StateCopies:
         _keep_handles()
         self._all, self._lost = all_, lost
         self._copies, self._seconds = 0, 0.0
-        self._without: str | None = None  # why no copies are made
+        self._without: str | None = None  # the reason why no copies are made
 
     def copied(self, sources: set[str]) -> Callable[[], None]:
         """Copy the states of these sources; return a function that restores them."""
@@ -89,14 +88,14 @@ class StateCopies:
             self._copies += 1
             self._seconds += time.thread_time() - begun_s
             if self._copies >= _LEAST and self._seconds > self._copies * _MOST_S:
-                self._without = f"take {1000 * self._seconds / self._copies:.2g} ms a batch to be copied"
+                self._without = f"take {1000 * self._seconds / self._copies:.2g} ms per batch to copy"
 
         def put_back() -> None:
             for source in new:
                 self._all.pop(source, None)
             self._all.update(kept)
             if len(kept) < len(sources - new):
-                self._lost(f"its states {self._without}, so they have seen the frames of this batch twice")
+                self._lost(f"its states {self._without}, so they include the frames of this batch twice")
 
         return put_back
 
@@ -119,3 +118,195 @@ def line_of(error: BaseException, kind: type[Stage]) -> str:
         return f"{Path(file).name}:{lines[-1]}"
     code = getattr(getattr(kind, "process", None), "__code__", None)
     return f"{Path(code.co_filename).name}:{code.co_firstlineno}" if code else ""
+
+
+def check_batch(made: Batch, given: Batch, kind: type[Stage]) -> None:
+    """Validate the batch that a stage returned, except for pixels.
+
+    Raises:
+        TypeError: a table is not a Detections, or a field of a frame has the wrong type.
+        ValueError: frames are missing or out of order, or rows refer to frames that do not exist.
+    """
+    count = len(made.frames) + len(made.failed) - len(given.failed)
+    if count != len(given.frames):
+        raise ValueError(
+            f"{kind.__name__}.process must return every frame of the batch, got {count} of {len(given.frames)}; "
+            "to drop objects, select rows of a table"
+        )
+    check_tables(made.tables, "batch.tables")
+    for name, table in made.tables.items():
+        rows = table.batch_row if isinstance(table, Detections) else np.zeros(0)
+        if array_module(rows) is np and len(rows) and not 0 <= rows.min() <= rows.max() < len(made.frames):
+            raise ValueError(
+                f"tables[{name!r}].batch_row must be frame indices in the batch, from 0 to {len(made.frames) - 1}; "
+                f"got {rows.min()} to {rows.max()}"
+            )
+    for frame in made.frames:
+        check_frame(frame)
+    order = {(frame.source, frame._state.position): place for place, frame in enumerate(given.frames)}
+    places = [order.get((frame.source, frame._state.position), -1) for frame in made.frames]
+    if places and (min(places) < 0 or places != sorted(set(places))):
+        raise ValueError(f"{kind.__name__}.process must return the frames of the batch in their order")
+    _check_arrays(made, given)
+
+
+def _check_arrays(made: Batch, given: Batch) -> None:
+    """Validate the tensor and the outputs that a stage replaced. Raises TypeError or ValueError."""
+    arrays = {
+        f"outputs[{name!r}]": array for name, array in made.outputs.items() if array is not given.outputs.get(name)
+    }
+    if made.tensor is not None and made.tensor is not given.tensor:
+        arrays["tensor"] = made.tensor
+    for name, array in arrays.items():
+        if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+            raise TypeError(f"batch.{name} must be an array of {made.xp.__name__}, got {type_text(array)}")
+    rows = len(made.frames) if made.rows is None else len(made.rows)
+    shape = arrays["tensor"].shape if "tensor" in arrays else (rows, 0, 0, 0)
+    if len(shape) != 4 or shape[0] < rows:
+        raise ValueError(f"batch.tensor must have 4 axes and {rows} rows, one per frame, got shape {list(shape)}")
+
+
+def check_frame(frame: Frame) -> None:
+    """Validate the events and facts of a frame; `check_tables` and `PixelGuard.take` validate the rest.
+
+    Raises:
+        TypeError: a value has the wrong type, or `frame` is not a Frame.
+    """
+    if not isinstance(frame, Frame):
+        raise TypeError(f"batch.frames must hold Frame, got {type_text(frame)}")
+    if not isinstance(frame.events, list):
+        raise TypeError(f"frame.events must be a list, got {type_text(frame.events)}; use frame.emit(kind, ...)")
+    for event in frame.events:
+        if not isinstance(event, Event):
+            raise TypeError(f"frame.events must hold Event, got {type_text(event)}; use frame.emit(kind, ...)")
+        if not isinstance(event.kind, str) or not isinstance(event.data, dict):
+            raise TypeError(
+                f"an Event's kind must be a str and its data a dict, got {event.kind!r} and {type_text(event.data)}"
+            )
+    if not isinstance(frame.facts, dict) or not all(isinstance(name, str) for name in frame.facts):
+        raise TypeError(f"frame.facts must be a dict with str keys, got {type_text(frame.facts)}")
+
+
+def check_tables(tables: Mapping[str, Any], where: str = "frame.tables") -> None:
+    """Validate the types of a stage's tables. Their columns were validated when the tables were made.
+
+    Raises:
+        TypeError: a table is not a Detections, or `tables` is not a dict.
+    """
+    if not isinstance(tables, dict):
+        raise TypeError(f"{where} must be a dict of Detections, got {type_text(tables)}")
+    for name, table in tables.items():
+        if not isinstance(table, Detections) and not callable(table):
+            raise TypeError(f"tables[{name!r}] must be a Detections, got {type_text(table)}")
+
+
+def type_text(value: Any) -> str:
+    """Name of a value's type: `numpy.ndarray`, `dict`, `NoneType`."""
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def pixels_of(frame: Frame) -> tuple[Surface | None, int, int]:
+    """Surface, width and height of a frame; `PixelGuard.restore` restores them."""
+    return frame.surface, frame.width, frame.height
+
+
+class PixelGuard:
+    """The pixels of frames while a plugin stage runs.
+
+    Other branches read the same surfaces, so host arrays are read-only meanwhile. CuPy arrays have no such flag and are
+    not protected. The surfaces stay alive until their arrays are writeable again: a pool may give the buffer of a
+    surface that the stage drops to a decoder at once.
+
+    Args:
+        frames: the frames that the stage gets.
+        freeze: make the host arrays read-only.
+        on_host: the stage runs on a host lane, whose CUDA stream is not ordered after those of other lanes.
+    """
+
+    def __init__(self, frames: Sequence[Frame], *, freeze: bool = True, on_host: bool = True) -> None:
+        self._frames = [(frame, pixels_of(frame)) for frame in frames]
+        self._given = {
+            frame._state.position: (frame.surface, frame.surface.data) for frame in frames if frame.surface is not None
+        }
+        arrays = [data for _, data in self._given.values()]
+        on_device = bool(arrays) and array_module(arrays[0]) is not np
+        self._frozen = [] if on_device or not freeze else [data for data in arrays if data.flags.writeable]
+        self._stream = array_module(arrays[0]).cuda.get_current_stream() if on_device and on_host else None
+
+    def __enter__(self) -> PixelGuard:
+        if self._stream is not None:
+            from streamkit.ops.cuda import driver
+
+            driver.wait_for(self._stream, [surface for surface, _ in self._given.values()])
+        for data in self._frozen:
+            data.flags.writeable = False
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._stream is not None:  # the stage may have queued work that reads the old pixels or writes new ones
+            self._stream.synchronize()
+        for data in self._frozen:
+            data.flags.writeable = True
+
+    def restore(self, rows: Iterable[int] | None = None) -> None:
+        """Restore the surfaces and sizes of the frames in these rows; by default, of all."""
+        for row in range(len(self._frames)) if rows is None else rows:
+            frame, pixels = self._frames[row]
+            frame.surface, frame.width, frame.height = pixels
+
+    def take(self, frames: Sequence[Frame], xp: Any) -> int:
+        """Validate the surfaces that the stage left, and make replaced ones safe for later stages.
+
+        Args:
+            frames: the frames to check, any of those given.
+            xp: the pipeline's array module.
+
+        Returns:
+            Number of surfaces that were copied because they share memory with a given one.
+
+        Raises:
+            TypeError: a surface has the wrong type, or is on the wrong device.
+            ValueError: a surface does not have the frame's size, or is not contiguous.
+        """
+        known, copied = {id(surface) for surface, _ in self._given.values()}, 0
+        for frame in frames:
+            old, data = self._given.get(frame._state.position, (None, None))
+            if old is not None and old.data is not data:
+                old.data = data
+                raise ValueError("surface.data must not be assigned to; write frame.surface = Surface(array, color)")
+            check_surface(frame, xp)
+            new = frame.surface
+            if new is None or id(new) in known:
+                continue
+            if any(xp.may_share_memory(new.data, data) for _, data in self._given.values()):
+                frame.surface = new = Surface(new.data.copy(), new.color)
+                copied += 1
+            if xp is np and not new.pooled:
+                new.data.flags.writeable = False  # or `draw` could draw on what the stage returns a second time
+        return copied
+
+
+def check_surface(frame: Frame, xp: Any) -> None:
+    """Validate the type, device and size of a frame's surface.
+
+    Raises TypeError or ValueError as `PixelGuard.take` does.
+    """
+    surface = frame.surface
+    if surface is None:
+        return
+    if not isinstance(surface, Surface):
+        raise TypeError(
+            f"frame.surface must be a Surface or None, got {type_text(surface)}; "
+            "write frame.surface = Surface(array, frame.surface.color) with an NV12 array"
+        )
+    if array_module(surface.data) is not xp:
+        raise TypeError(f"frame.surface.data must be an array of {xp.__name__}, got {type_text(surface.data)}")
+    if not surface.data.flags.c_contiguous:
+        raise ValueError("frame.surface.data must be C-contiguous; copy it: numpy.ascontiguousarray(array)")
+    wanted = frame.width + frame.width % 2, frame.height + frame.height % 2
+    if (surface.width, surface.height) != wanted:
+        raise ValueError(
+            f"frame.surface is {surface.width}x{surface.height}, but the frame is {frame.width}x{frame.height}; "
+            "set frame.width and frame.height with the surface, and scale the boxes of frame.detections"
+        )

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from streamkit.config.plan import DECODE, Graph, Node
-from streamkit.core.data import Batch, Device
-from streamkit.core.stage import Sink
+from streamkit.core.counters import Counters
+from streamkit.core.data import Batch, Detections, Device, Frame, FrameState
+from streamkit.core.stage import BatchStage, Sink
+from streamkit.core.surface import Color, Surface
 from streamkit.core.tracing import Spans
 from streamkit.runtime.execution.channel import Aborted, Channel, Outlet
 from streamkit.runtime.execution.device import LaneDevice, lane_device
 from streamkit.runtime.execution.host import share_cores
-from streamkit.runtime.execution.prewarm import prewarm
-from streamkit.runtime.execution.stage_runner import Runner
+from streamkit.runtime.execution.stage_runner import RAISED, Runner
 from streamkit.runtime.execution.tables import merge_batches
 
 
@@ -34,7 +39,7 @@ class Lane:
 
     nodes: list[Node]
     workers: int = 1
-    inputs: list[Channel] = field(default_factory=list)
+    inputs: list[Channel[Batch]] = field(default_factory=list)
     outlet: Outlet = field(default_factory=lambda: Outlet([], 1))
     threads: list[threading.Thread] = field(default_factory=list)
     taking: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -77,10 +82,10 @@ def _go_on(above: Node, node: Node) -> bool:
 
 def connect(graph: Graph, lanes: Sequence[Lane]) -> Outlet:
     """Create the channels between the lanes; return the outlet for the batcher."""
-    readers: dict[str, list[Channel]] = {}
+    readers: dict[str, list[Channel[Batch]]] = {}
     for lane in lanes:
         for name in lane.nodes[0].inputs:
-            channel = Channel(lane.nodes[0].run.queue, sole=len(lane.nodes[0].inputs) == 1)
+            channel = Channel[Batch](lane.nodes[0].run.queue, sole=len(lane.nodes[0].inputs) == 1)
             lane.inputs.append(channel)
             readers.setdefault(name, []).append(channel)
     for lane in lanes:
@@ -135,7 +140,7 @@ class LaneThread:
                     pass
                 except BaseException as error:
                     self._fail(error)
-                    for channel in self.lane.inputs:  # they have no reader left; a writer would wait without end
+                    for channel in self.lane.inputs:  # without a reader, a writer would wait forever
                         channel.abort()
                 finally:
                     self._close(opened)
@@ -159,7 +164,7 @@ class LaneThread:
             hand_on(batch)
             self._finished(self.lane, batch)
             put(batch)
-            del batch  # or this thread would hold the pictures while it waits for the next
+            del batch  # or this thread would hold the frames while it waits for the next batch
 
     def _next(self) -> Batch | None:
         with self.lane.taking:  # or two workers of one lane would each take a part of two batches
@@ -176,3 +181,63 @@ class LaneThread:
                 runner.finish()
             except BaseException as error:
                 self._fail(error)
+
+
+_SIZE_WH = (640, 360)
+
+
+def prewarm(runners: Sequence[Runner], device: Device) -> None:
+    """Call the stages that declare `warms_up`, up to the first that does not, with blank frames in every batch size.
+
+    Nothing is counted, and exceptions are suppressed: the first real frame reports them. Call this on the lane's thread
+    with its CUDA stream current, after the stages are open.
+
+    Args:
+        runners: the runners of one lane, in order.
+        device: the lane's device.
+    """
+    first = itertools.takewhile(lambda runner: runner.node.type.spec.warms_up, runners)
+    stages = [stage for runner in first for stage in runner.instances()]
+    for length in stages[0].context.batch_sizes if stages else ():
+        batch = blank_batch(device, length)
+        with contextlib.suppress(*RAISED):
+            for stage in stages:
+                assert isinstance(stage, BatchStage)
+                with _uncounted(stage):
+                    batch = stage.process(batch)
+            for name in batch.tables:
+                batch.table(name)
+
+
+def blank_batch(device: Device, length: int) -> Batch:
+    """Create a batch of black frames that share one surface, with one object each.
+
+    Args:
+        device: where the surface is allocated.
+        length: number of frames.
+    """
+    width, height = _SIZE_WH
+    data = device.xp.full((height * 3 // 2, width), 16, np.uint8)
+    data[height:] = 128
+    surface = Surface(data, Color())
+    frames = [  # not the first of a source, on which stages report problems of a source
+        Frame("warm-up", index + 1, 0.0, width, height, surface=surface, _state=FrameState(ordinal=index + 1))
+        for index in range(length)
+    ]
+    table = Detections(
+        xyxy=np.tile(np.array([[8, 8, 72, 72]], np.float32), (length, 1)),
+        score=np.ones(length, np.float32),
+        class_id=np.zeros(length, np.int32),
+        batch_row=np.arange(length, dtype=np.int32),
+        labels=("object",),
+    )
+    return Batch(frames, xp=device.xp, tables={"warm-up": table})
+
+
+@contextlib.contextmanager
+def _uncounted(stage: BatchStage) -> Iterator[None]:
+    counters, stage.context.counters = stage.context.counters, Counters()
+    try:
+        yield
+    finally:
+        stage.context.counters = counters

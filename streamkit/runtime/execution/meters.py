@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,13 +57,20 @@ class StageMeter:
     @staticmethod
     def total(meters: list[StageMeter]) -> dict[str, Any]:
         """Sum over the instances of a stage, for the report."""
-        frames = sum(m.frames for m in meters)
-        seconds = sum(m.seconds for m in meters)
-        found = {
-            "frames": frames,
-            "instances": len(meters),
-            "seconds": round(seconds, 3),
-            "us_per_frame": round(seconds / frames * 1e6, 1) if frames else None,
-        }
-        failed = sum(m.failed for m in meters)
-        return {**found, "failed": failed} if failed else found
+        return stage_total(
+            [{"frames": m.frames, "instances": 1, "seconds": m.seconds, "failed": m.failed} for m in meters]
+        )
+
+
+def stage_total(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Sum metrics of the same stage, for the report."""
+    frames, instances, seconds, failed = (
+        sum(part.get(key, 0) for part in parts) for key in ("frames", "instances", "seconds", "failed")
+    )
+    found = {
+        "frames": frames,
+        "instances": instances,
+        "seconds": round(seconds, 3),
+        "us_per_frame": round(seconds / frames * 1e6, 1) if frames else None,
+    }
+    return {**found, "failed": failed} if failed else found

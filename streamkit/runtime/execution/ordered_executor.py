@@ -18,6 +18,7 @@ from typing import Generic, TypeVar
 from streamkit.core.data import Device
 from streamkit.core.tasks import OrderedExecutor
 from streamkit.core.tracing import Spans
+from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.sizes import cores, files_at_once
 
 _P = TypeVar("_P")
@@ -43,9 +44,7 @@ class ThreadedExecutor(OrderedExecutor):
         """See `OrderedExecutor.run`. Closing the iterator ends the threads and drops their results."""
         line = _Line(parts, workers, depth, self._device, self._spans)
         take = self._spans().call("wait for decoding", line.next, waiting=True)
-        threads = [threading.Thread(target=line.work, name=f"ahead/{n}", daemon=True) for n in range(len(workers))]
-        for thread in threads:
-            thread.start()
+        threads = [start(f"ahead/{number}", line.work) for number in range(len(workers))]
         try:
             while (results := take()) is not None:
                 while results:
@@ -54,10 +53,6 @@ class ThreadedExecutor(OrderedExecutor):
             line.close()
             for thread in threads:
                 thread.join()
-
-
-class _Closed(Exception):
-    """The reader has closed the iterator."""
 
 
 class _Part(Generic[_T]):

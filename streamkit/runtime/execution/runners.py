@@ -1,7 +1,8 @@
-"""Runners of batch, stream and frame stages, and the choice of a stage's runner."""
+"""Runners of each kind of stage, and the choice of a stage's runner."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,52 +10,82 @@ from typing import Any
 
 from streamkit.config.plan import Node
 from streamkit.core.crops import LazyRows
-from streamkit.core.data import Batch
-from streamkit.core.errors import StreamkitError
+from streamkit.core.data import Batch, Device, Frame
+from streamkit.core.errors import OutputError, StreamkitError, describe
 from streamkit.core.stage import BatchStage, FrameStage, Sink, Stage, StreamStage
 from streamkit.emit.emitter import Emitter
-from streamkit.runtime.execution.emitter_runner import EmitterRunner
-from streamkit.runtime.execution.isolation import BatchSnapshot, StateCopies
-from streamkit.runtime.execution.lossy_sink import LossySinkRunner
-from streamkit.runtime.execution.output_check import check_batch, check_frame, check_tables
-from streamkit.runtime.execution.sink_runner import SinkRunner
-from streamkit.runtime.execution.stage_runner import RAISED, MakeContext, Runner
-from streamkit.runtime.execution.surface_check import PixelGuard
+from streamkit.emit.sender import GIVEN_UP
+from streamkit.emit.spool import DROPPED as SPOOL_DROPPED
+from streamkit.io.outputs import fill_path
+from streamkit.runtime.execution import isolation
+from streamkit.runtime.execution.channel import Channel
+from streamkit.runtime.execution.device import lane_device
+from streamkit.runtime.execution.future import ThreadFuture, start
+from streamkit.runtime.execution.isolation import BatchSnapshot, PixelGuard, StateCopies
+from streamkit.runtime.execution.stage_runner import RAISED, Fail, MakeContext, Runner
 from streamkit.runtime.execution.tables import join, split
 
+DROPPED = "frames dropped: stage busy"
 _LOST = "batches without state rollback"
+_DEPTH = 8
+_GRACE_S = 4.0
+_LOOK_S = 0.02
+
+
+def runner(node: Node, context: MakeContext, fail: Fail, sources: Sequence[str]) -> Runner:
+    """Create the runner for a node."""
+    if issubclass(node.type, Sink):
+        lossy, emits = node.type.spec.may_drop, issubclass(node.type, Emitter)
+        kind = LossySinkRunner if lossy else EmitterRunner if emits else SinkRunner
+        return kind(node, context, fail, sources)
+    for stage, made in ((BatchStage, BatchRunner), (StreamStage, StreamRunner), (FrameStage, FrameRunner)):
+        if issubclass(node.type, stage):
+            return made(node, context, fail)
+    raise TypeError(f"{node.id}: a stage of kind {node.type.__name__} cannot be used under stages")
 
 
 class BatchRunner(Runner):
     """Runs a batch stage."""
 
-    stage: BatchStage | None = None
+    stage: Any = None
+    _copies: StateCopies | None = None
 
     def open(self) -> None:
         """Create and open the instance."""
-        stage = self.make()
-        stage.open()
-        assert isinstance(stage, BatchStage)
-        self.stage = stage
-
-    def instances(self) -> Iterable[Stage]:
-        """The single instance."""
-        return () if self.stage is None else (self.stage,)
+        self.stage = self.instance(None)
 
     def process(self, batch: Batch) -> Batch:
         """Call the stage."""
-        assert self.stage is not None
-        if (
-            isinstance(batch.tensor, LazyRows)
-            and "tensor" in self.stage.spec.reads
-            and not self.stage.spec.splits_tensor
-        ):
-            batch.tensor = batch.tensor[:]  # one that is put between expects an array
-        return _called(self, self.stage.process, batch)
+        spec = self.node.type.spec
+        if isinstance(batch.tensor, LazyRows) and "tensor" in spec.reads and not spec.splits_tensor:
+            batch.tensor = batch.tensor[:]  # the stage expects an array
+        return self._called(self.stage.process, batch)
+
+    def _called(self, process: Callable[[Batch], Batch], batch: Batch) -> Batch:
+        """Call a stage on a batch; an isolated stage gets private tables, and its result is validated."""
+        if not self.isolated:
+            return process(batch)
+        before = BatchSnapshot(batch.frames)
+        own = replace(batch, frames=list(batch.frames), outputs=dict(batch.outputs), tables=dict(batch.tables))
+        with PixelGuard(batch.frames, freeze=not self.node.in_place, on_host=not self.node.on_device) as pixels:
+            try:
+                made = process(own)
+            except BaseException:
+                pixels.restore()  # events and facts that it has reported until then are kept
+                raise
+        if not isinstance(made, Batch):  # the runner refuses it
+            return made
+        try:
+            isolation.check_batch(made, batch, self.node.type)
+            self.copied(pixels.take(made.frames, batch.xp))
+        except (TypeError, ValueError):
+            before.restore()
+            raise
+        return made
 
     def remember(self, batch: Batch) -> Callable[[], None] | None:
-        """Snapshot the frames; plugin stages only."""
-        return BatchSnapshot(batch.frames).restore if self.apart else None
+        """Snapshot the frames, and the states of a stream stage; isolated stages only."""
+        return BatchSnapshot(batch.frames, self._copies).restore if self.isolated else None
 
     def close(self) -> None:
         """Close the instance."""
@@ -62,71 +93,44 @@ class BatchRunner(Runner):
             self.stage.close()
 
 
-class StreamRunner(Runner):
+class StreamRunner(BatchRunner):
     """Runs a stream stage and keeps a state for each source."""
-
-    stage: StreamStage | None = None
 
     def open(self) -> None:
         """Create and open the instance."""
-        stage = self.make()
-        stage.open()
-        assert isinstance(stage, StreamStage)
-        self.stage, self.states = stage, dict[str, Any]()
-        self._kept = StateCopies(self.states, self._lost)
-
-    def instances(self) -> Iterable[Stage]:
-        """The single instance."""
-        return () if self.stage is None else (self.stage,)
+        super().open()
+        self.states: dict[str, Any] = {}
+        self._copies = StateCopies(self.states, self._lost)
 
     def process(self, batch: Batch) -> Batch:
         """Call the stage with the states of the sources in the batch."""
-        assert self.stage is not None
         for frame in batch.frames:
             if frame.source not in self.states:
                 self.states[frame.source] = self.stage.new_state(frame.source)
-        stage = self.stage
-        return _called(self, lambda given: stage.process(given, self.states), batch)
-
-    def remember(self, batch: Batch) -> Callable[[], None] | None:
-        """Snapshot frames and states; plugin stages only."""
-        return BatchSnapshot(batch.frames, self._kept).restore if self.apart else None
+        return self._called(lambda given: self.stage.process(given, self.states), batch)
 
     def _lost(self, why: str) -> None:
         if not self.counters[_LOST]:
-            self._context(self.node.id).log(f"{self.node.id}: {why}; further ones are counted in the report")
+            self.log(f"{self.node.id}: {why}; further occurrences are counted in the report")
         self.counters.add(_LOST)
 
     def end(self, source: str) -> None:
         """Drop the source's state."""
-        if self.stage is not None and source in self.states:
+        if source in self.states:
             self.stage.end(source, self.states.pop(source))
-
-    def close(self) -> None:
-        """Close the instance."""
-        if self.stage is not None:
-            self.stage.close()
 
 
 class FrameRunner(Runner):
     """Runs a frame stage: one instance per source, created at its first frame."""
 
-    def __init__(self, node: Node, context: MakeContext, fail: Callable[[BaseException], None]) -> None:
-        super().__init__(node, context, fail)
-        self._instances: dict[str, FrameStage] = {}
-
-    def instances(self) -> Iterable[Stage]:
-        """The instances of sources that have had a frame."""
-        return self._instances.values()
-
     def process(self, batch: Batch) -> Batch:
         """Call each frame's instance; tables that it changed become the batch's tables."""
-        if batch.tables:  # those of the frames are left of earlier stages
+        if batch.tables:  # the frames' own tables are those of earlier stages
             for frame in batch.frames:
                 frame.tables = {}
         split(batch)
         before = [dict(frame.tables) for frame in batch.frames]
-        errors = self._checked(batch) if self.apart else self._each(batch)
+        errors = self._checked(batch) if self.isolated else self._each(batch)
         for row in errors:
             batch.frames[row].tables = dict(before[row])
         join(batch, before)
@@ -137,7 +141,7 @@ class FrameRunner(Runner):
         errors: dict[int, BaseException] = {}
         for row, frame in enumerate(batch.frames):
             try:
-                self._instance(frame.source).process(frame)
+                self.instance(frame.source).process(frame)
             except StreamkitError:
                 raise
             except RAISED as error:
@@ -145,15 +149,15 @@ class FrameRunner(Runner):
         return errors
 
     def _checked(self, batch: Batch) -> dict[int, BaseException]:
-        """Call the instances of a plugin's stage, and validate what it leaves; what was raised, by row."""
+        """Call the instances of an isolated stage, and validate the frames afterwards; return the errors by row."""
         reported = [(list(frame.events), dict(frame.facts)) for frame in batch.frames]
         with PixelGuard(batch.frames) as pixels:
             errors = self._each(batch)
         for row, frame in enumerate(batch.frames):  # after all of them: a stage may keep frames and change them later
             try:
                 self.copied(pixels.take([frame], batch.xp))
-                check_tables(frame.tables)
-                check_frame(frame)
+                isolation.check_tables(frame.tables)
+                isolation.check_frame(frame)
             except (TypeError, ValueError) as error:
                 errors.setdefault(row, error)
                 frame.events, frame.facts = reported[row]
@@ -161,59 +165,305 @@ class FrameRunner(Runner):
             pixels.restore(errors)
         return dict(sorted(errors.items()))
 
-    def _instance(self, source: str) -> FrameStage:
-        found = self._instances.get(source)
-        if found is None:
-            made = self.opened(source)
-            assert isinstance(made, FrameStage)
-            found = self._instances[source] = made
-        return found
-
     def end(self, source: str) -> None:
         """Close the source's instance."""
-        self._unopened.pop(source, None)
-        instance = self._instances.pop(source, None)
-        if instance is not None:
+        if (instance := self.pop_instance(source)) is not None:
             instance.close()
 
     def close(self) -> None:
         """Close the remaining instances, even if closing one of them fails."""
         for source in list(self._instances):
-            self.kept(partial(self.end, source), f" as that of {source} was closed")
+            self.kept(partial(self.end, source), f" as the instance of source {source} was closed")
 
 
-def _called(runner: Runner, process: Callable[[Batch], Batch], batch: Batch) -> Batch:
-    """Call a stage on a batch; a plugin stage gets private tables, and its result is validated."""
-    if not runner.apart:
-        return process(batch)
-    before = BatchSnapshot(batch.frames)
-    own = replace(batch, frames=list(batch.frames), outputs=dict(batch.outputs), tables=dict(batch.tables))
-    with PixelGuard(batch.frames, freeze=not runner.node.in_place, on_host=not runner.node.on_device) as pixels:
+# -------------------------------------------------------------------------------------------------------------- sinks
+
+
+class SinkRunner(Runner):
+    """Runs a sink: one instance per path, all frames in order; reports outputs that cannot be written.
+
+    Sources may come and go. If the path contains `{source}`, an instance is closed when its source ends; otherwise the
+    instance stays open until the end of the run, as more sources may come.
+
+    Args:
+        sources: the ids of the sources that are known before the start.
+    """
+
+    def __init__(self, node: Node, context: MakeContext, fail: Fail, sources: Sequence[str]) -> None:
+        super().__init__(node, context, fail)
+        self._first = next(iter(sources), "none")
+        self._dead: set[Any] = set()
+        self._paths: dict[str, Any] = {}
+        self._target = node.type.spec.target
+        self._template = node.options.get(self._target)
+        self._per_source = isinstance(self._template, str) and "{source}" in self._template
+
+    def open(self) -> None:
+        """Open a shared output, so that a folder without write permission is detected before the first frame."""
+        path = self._path(self._first)
+        if self._per_source:
+            self.make(**self._options(path)).probe()
+        else:
+            self.instance(path, **self._options(path))
+
+    def process(self, batch: Batch) -> Batch:
+        """Write every frame of the batch in order, including failed ones."""
+        encoded = self._encoded(batch)
+        if not encoded:
+            split(batch)
+        frames = batch.frames
+        if batch.failed:
+            self.mark(batch.failed)
+            frames = sorted([*batch.frames, *batch.failed], key=lambda frame: frame._state.position)
+        errors: dict[int, BaseException] = {}
+        for frame in frames:
+            path = self._path(frame.source)
+            if path in self._dead:
+                continue
+            try:
+                sink = self._instances.get(path) or self.instance(path, **self._options(path))
+                if id(frame) in encoded:
+                    sink.write_encoded(frame, encoded[id(frame)])
+                else:
+                    sink.write(frame)
+            except OutputError as error:
+                self._output_failed(path, error)
+            except StreamkitError:
+                raise
+            except Exception as error:
+                row = next((i for i, f in enumerate(batch.frames) if f is frame), None)
+                if row is None:  # it failed in an earlier stage, and now it also has no record
+                    self._tell(frame, error)
+                else:
+                    errors[row] = error
+        for path, sink in self._instances.items():
+            if path not in self._dead:
+                self._flush(path, sink)
+        return self.failed(batch, errors) if errors else batch
+
+    def _flush(self, path: Any, sink: Sink) -> None:
+        """Flush a sink. Nothing is raised, or the batch would be retried and written twice."""
         try:
-            made = process(own)
-        except BaseException:
-            pixels.restore()  # what it has said of the frames until then stays
+            sink.flush()
+        except (StreamkitError, OSError) as error:
+            self._output_failed(path, error)
+        except Exception as error:
+            self.trouble(error, " as the batch was flushed")
+
+    def _output_failed(self, path: Any, error: Exception) -> None:
+        """End the run; nothing further is written to this output."""
+        self._dead.add(path)
+        self._fail(error if isinstance(error, StreamkitError) else OutputError(describe(error)))
+
+    def _encoded(self, batch: Batch) -> dict[int, Any]:
+        """Encode all frames at once, by the frame's identity; empty if the sink encodes frame by frame."""
+        if not batch.tables and any(frame.tables for frame in batch.frames):
+            return {}
+        try:
+            made = self.node.type.encode(batch)  # type: ignore[attr-defined]
+            return {} if made is None else dict(zip(map(id, batch.frames), made, strict=True))
+        except StreamkitError:
             raise
-    if not isinstance(made, Batch):  # the runner refuses it
+        except Exception:  # encoding frame by frame finds the frame that fails
+            return {}
+
+    def run(self, batch: Batch) -> Batch:
+        """Also write batches that contain failed frames only."""
+        if batch.failed and not batch.frames:
+            self.process(batch)
+        return super().run(batch)
+
+    def _path(self, source: str) -> Any:
+        known = self._paths.get(source)
+        if known is None:
+            path = self._template
+            known = self._paths[source] = fill_path(path, source) if isinstance(path, str) else path
+        return known
+
+    def _options(self, path: Any) -> dict[str, Any]:
+        """The options of the instance for a path that differ from the YAML."""
+        return {} if path is None else {self._target: path}
+
+    def end(self, source: str) -> None:
+        """Notify the source's instance; close it if no other source uses it."""
+        path = self._path(source)
+        self._paths.pop(source, None)
+        instance = self._instances.get(path)
+        self._unopened.pop(path, None)
+        if instance is None:
+            return
+        try:
+            instance.end(source)
+            if self._per_source:
+                del self._instances[path]
+                instance.close()
+        except OutputError as error:  # the other files are still written
+            self._output_failed(path, error)
+
+    def close(self) -> None:
+        """Close the remaining instances, even if closing one of them fails."""
+        for path in list(self._instances):
+            try:
+                self._instances.pop(path).close()
+            except (StreamkitError, OSError) as error:
+                self._output_failed(path, error)
+            except Exception as error:
+                self.trouble(error, " as it was closed")
+
+
+class EmitterRunner(SinkRunner):
+    """Runs an emitter, whose sender never blocks the pipeline: it empties the spool on its own thread."""
+
+    _sending: ThreadFuture[None] | None = None
+
+    def opened(self, key: Any, **replaced: Any) -> Stage:
+        """Create and open the instance, and start its sender."""
+        made = super().opened(key, **replaced)
+        assert isinstance(made, Emitter)
+        self._sending = ThreadFuture(made.sender.run)
         return made
-    try:
-        check_batch(made, batch, runner.node.type)
-        runner.copied(pixels.take(made.frames, batch.xp))
-    except (TypeError, ValueError):
-        before.restore()
-        raise
-    return made
+
+    def close(self) -> None:
+        """Drain the spool while the broker accepts records, within `drain_timeout`; stop the sender; log lost records.
+
+        A lost record is neither delivered nor in the spool; the run then ends with exit code 1.
+        """
+        for path, sink in self._instances.items():
+            try:
+                sink.flush()
+            except (StreamkitError, OSError) as error:
+                self._output_failed(path, error)
+            _drain(sink)
+        if self._sending is not None:
+            self._sending.drop()
+        super().close()
+        names = (*SPOOL_DROPPED, *GIVEN_UP)
+        if lost := [f"{self.counters[name]:,} {name}" for name in names if self.counters[name]]:
+            self.meter.troubles += 1
+            self.log(f"{self.node.id} lost records: {'; '.join(lost)}")
 
 
-def runner(node: Node, context: MakeContext, fail: Callable[[BaseException], None], sources: Sequence[str]) -> Runner:
-    """Create the runner for a node."""
-    if issubclass(node.type, Sink) and node.type.spec.may_drop:
-        return LossySinkRunner(node, context, fail, sources)
-    if issubclass(node.type, Emitter):
-        return EmitterRunner(node, context, fail, sources)
-    if issubclass(node.type, Sink):
-        return SinkRunner(node, context, fail, sources)
-    for kind, made in ((BatchStage, BatchRunner), (StreamStage, StreamRunner), (FrameStage, FrameRunner)):
-        if issubclass(node.type, kind):
-            return made(node, context, fail)
-    raise TypeError(f"{node.id}: a stage of kind {node.type.__name__} cannot stand under stages")
+def _drain(sink: Emitter) -> None:
+    """Wait until all is sent, or nothing has been accepted for `drain_timeout`; time spent without a broker counts."""
+    before, taken_s = -1, 0.0
+    sender = sink.sender
+    sender.draining = True
+    while sink.queue.waiting:
+        now_s = time.monotonic()
+        if sender.delivered > before:  # records that a client returned and accepts again do not count
+            before, taken_s = sender.delivered, now_s
+        failing_since_s = sender.failing_since_s
+        if now_s - (taken_s if failing_since_s is None else min(taken_s, failing_since_s)) > sink.drain_timeout:
+            return
+        time.sleep(_LOOK_S)
+
+
+class LossySinkRunner(SinkRunner):
+    """Runs a sink with `may_drop`: one instance per source, each on its own thread that never blocks the pipeline.
+
+    An exception of such a sink is logged and counted; the run continues.
+    """
+
+    def __init__(self, node: Node, context: MakeContext, fail: Fail, sources: Sequence[str]) -> None:
+        super().__init__(node, context, fail, sources)
+        self._threads: dict[str, LossySinkThread] = {}
+        self._leaving: list[LossySinkThread] = []
+
+    def instances(self) -> Iterable[Stage]:
+        """The instances of sources that have had a frame."""
+        return [one.sink for one in self._threads.values()]
+
+    def open(self) -> None:
+        """Check the sink's options before the first frame."""
+        self._sink(self._first).probe()
+
+    def process(self, batch: Batch) -> Batch:
+        """Queue every frame for its source's thread."""
+        split(batch)
+        for frame in batch.frames:
+            thread = self._threads.get(frame.source)
+            if thread is None:
+                sink, name = self._sink(frame.source), f"{self.node.id}/{frame.source}"
+                thread = LossySinkThread(sink, sink.context.device, name, self._own_failure)
+                self._threads[frame.source] = thread
+            thread.put(replace(frame, tables=dict(frame.tables), events=list(frame.events)))
+        return batch
+
+    def _sink(self, source: str) -> Sink:
+        made = self.make(**self._options(self._path(source)))
+        assert isinstance(made, Sink)
+        return made
+
+    def end(self, source: str) -> None:
+        """Let the source's thread finish."""
+        self._paths.pop(source, None)
+        thread = self._threads.pop(source, None)
+        self._leaving = [one for one in self._leaving if one.thread.is_alive()]
+        if thread is not None:
+            thread.end()
+            self._leaving.append(thread)
+
+    def close(self) -> None:
+        """Wait a few seconds for the threads; log each one that hangs and abandon it."""
+        for source in list(self._threads):
+            self.end(source)
+        until_s = time.monotonic() + _GRACE_S
+        for one in self._leaving:
+            one.thread.join(max(0.0, until_s - time.monotonic()))
+            if one.thread.is_alive():
+                self.log(f"{one.thread.name} does not end and is abandoned")
+
+    def _own_failure(self, frame: Frame | None, error: Exception) -> None:
+        if frame is not None:
+            self._tell(frame, error)
+            return
+        self.counters.add("instances failed")
+        self.log(f"{self.node.id} failed: {error}")
+
+
+class LossySinkThread:
+    """One source's instance of a sink, on its own thread, with a short queue of the newest frames.
+
+    Args:
+        sink: the instance, not yet open.
+        device: the pipeline's device.
+        name: name of the thread.
+        failed: receives exceptions of the sink, with the frame, or None if the sink could not be opened or closed.
+    """
+
+    def __init__(
+        self, sink: Sink, device: Device, name: str, failed: Callable[[Frame | None, Exception], None]
+    ) -> None:
+        self.sink, self._device, self._failed = sink, device, failed
+        self._frames = Channel[Frame](_DEPTH)
+        self.thread = start(name, self._run)
+
+    def put(self, frame: Frame) -> None:
+        """Add a frame; drop the oldest if the queue is full."""
+        if self._frames.push(frame):
+            self.sink.context.counters.add(DROPPED)
+
+    def end(self) -> None:
+        """End the thread once the queued frames are written."""
+        self._frames.close()
+
+    def _run(self) -> None:
+        try:
+            with lane_device(self._device, False).enter():
+                self.sink.open()
+                try:
+                    while (frame := self._frames.get()) is not None:
+                        self._write(frame)
+                        del frame  # or this thread would hold the frame while it waits for the next one
+                finally:
+                    self.sink.close()
+        except Exception as error:
+            self._failed(None, error)
+
+    def _write(self, frame: Frame) -> None:
+        try:
+            self.sink.write(frame)
+        except StreamkitError:
+            raise
+        except Exception as error:
+            self._failed(frame, error)

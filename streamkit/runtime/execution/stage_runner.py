@@ -19,15 +19,15 @@ from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Frame
 from streamkit.core.errors import OutputError, StageError, StreamkitError, describe
 from streamkit.core.stage import Context, Stage
-from streamkit.runtime.execution.isolation import line_of
+from streamkit.runtime.execution.isolation import COPIED, line_of
 from streamkit.runtime.execution.meters import StageMeter
-from streamkit.runtime.execution.surface_check import COPIED
 
 MakeContext = Callable[[str], Context]
+Fail = Callable[[BaseException], None]
 
-_TOLD = 20  # failed frames of a stage that are logged one by one
+_TOLD = 20  # failed frames of a stage that are logged individually
 RAISED = (Exception, SystemExit)
-"""What a stage may raise; one that wants to end the process ends none but itself."""
+"""What a stage may raise. SystemExit is treated as an error of the stage and does not end the process."""
 
 
 class NotOpenedError(Exception):
@@ -46,16 +46,16 @@ class Runner:
         call: start time (monotonic, in seconds) and thread of the current call; None without one.
         opening: whether the stage is being opened, which may load a network or compile.
         dead: whether an output of the stage cannot be written; batches then skip the stage.
+        isolated: whether the pipeline is protected from mistakes of the stage; see `isolation.py`.
     """
 
-    def __init__(self, node: Node, context: MakeContext, fail: Callable[[BaseException], None]) -> None:
+    def __init__(self, node: Node, context: MakeContext, fail: Fail) -> None:
         self.node, self.meter, self._context, self._fail = node, StageMeter(), context, fail
         self.counters = Counters()
         self.call: tuple[float, int] | None = None
         self.dead = self.opening = False
-        self.apart = not node.type.__module__.startswith(
-            "streamkit."
-        )  # a plugin's: see `runtime/execution/isolation.py`
+        self.isolated = not node.type.spec.built_in
+        self._instances: dict[Any, Any] = {}
         self._unopened: dict[Any, str] = {}  # why an instance could not be opened
         self._changes: deque[tuple[Mapping[str, Any], Callable[[], None]]] = deque()
 
@@ -76,7 +76,7 @@ class Runner:
             replaced: options that replace those of the YAML.
         """
         if (why := self._unopened.get(key)) is not None:
-            raise NotOpenedError(why)  # a new one: what is raised again grows, and keeps its frame
+            raise NotOpenedError(why)  # a new exception: raising one again extends its traceback and keeps its frame
         made = self.make(**replaced)
         try:
             made.open()
@@ -85,6 +85,22 @@ class Runner:
             self._unopened[key] = f"{describe(error)}{line and f' ({line})'}"
             raise
         return made
+
+    def instance(self, key: Any, **replaced: Any) -> Any:
+        """The open instance for a key; created on first access, see `opened`."""
+        found = self._instances.get(key)
+        if found is None:
+            found = self._instances[key] = self.opened(key, **replaced)
+        return found
+
+    def pop_instance(self, key: Any) -> Any:
+        """Remove the instance for a key and return it; None if there is none."""
+        self._unopened.pop(key, None)
+        return self._instances.pop(key, None)
+
+    def log(self, text: str) -> None:
+        """Report a message to the user."""
+        self._context(self.node.id).log(text)
 
     def start(self) -> None:
         """Open the stage.
@@ -149,14 +165,14 @@ class Runner:
                     changed.append((instance, {name: getattr(instance, name) for name in values}))
                     _set(instance, values)
             except RAISED as error:
-                self.trouble(error, f" as {', '.join(values)} changed, and keeps what was")
+                self.trouble(error, f" as {', '.join(values)} changed; the old values are kept")
                 for instance, before in changed:
-                    self.kept(partial(_set, instance, before), " as it went back to what was")
-                self.kept(refused, " as its change was taken back")
+                    self.kept(partial(_set, instance, before), " as the old values were restored")
+                self.kept(refused, " as the change was reverted")
 
     def instances(self) -> Iterable[Stage]:
         """The open instances."""
-        raise NotImplementedError
+        return self._instances.values()
 
     def mark(self, frames: Sequence[Frame]) -> None:
         """Set the current stage and its counters on the frames."""
@@ -232,7 +248,7 @@ class Runner:
         return kept
 
     def _failure(self, error: BaseException, frame: Frame | None = None, when: str = "") -> StageError:
-        known = not self.apart or isinstance(error, NotOpenedError)  # whose text has the line
+        known = not self.isolated or isinstance(error, NotOpenedError)  # its text has the line
         line = "" if known else line_of(error, self.node.type)
         return StageError(self.node.id, error, frame, when=when, line=line)
 
@@ -254,12 +270,12 @@ class Runner:
         """Log and count an exception outside of a frame; end the run if `on_error` is `stop`."""
         told = self._failure(error, when=when)
         self.meter.troubles += 1
-        self.counters.add("errors beside frames")
+        self.counters.add("errors outside of frames")
         if self.node.run.on_error == "stop":
             told.__cause__ = error
             self._fail(told)
         else:
-            self._context(self.node.id).log(str(told))
+            self.log(str(told))
 
     def _tell(self, frame: Frame, error: BaseException) -> None:
         told = self._failure(error, frame)
@@ -273,9 +289,9 @@ class Runner:
             told.__cause__ = error
             self._fail(told)
         elif self.meter.failed <= _TOLD:
-            self._context(self.node.id).log(str(told))
+            self.log(str(told))
         elif self.meter.failed == _TOLD + 1:
-            self._context(self.node.id).log(f"{self.node.id}: further frames fail; the report counts them")
+            self.log(f"{self.node.id}: further frames fail; they are counted in the report")
 
 
 def _set(instance: Stage, values: Mapping[str, Any]) -> None:

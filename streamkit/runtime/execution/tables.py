@@ -1,11 +1,20 @@
-"""Splits a batch's tables by frame, joins them again, and merges forks of one batch where branches meet."""
+"""Creates batches, splits their tables by frame and joins them again, and merges forks where branches meet."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from streamkit.core.data import Batch, Detections, Frame, merge
+
+
+def new_batch(frames: Sequence[Frame], xp: Any, *, sequence: int = 0, ended: tuple[str, ...] = ()) -> Batch:
+    """Create a batch of decoded frames; those with an error have already failed."""
+    for position, frame in enumerate(frames):
+        frame._state.position = position
+    failed = [frame for frame in frames if frame.error is not None]
+    return Batch([frame for frame in frames if frame.error is None], xp, sequence=sequence, failed=failed, ended=ended)
 
 
 def split(batch: Batch) -> None:
@@ -17,7 +26,7 @@ def split(batch: Batch) -> None:
 
 
 def join(batch: Batch, before: list[dict[str, Detections]]) -> None:
-    """Rebuild the batch's tables from the frames' where a stage replaced them, and always those in `changed`."""
+    """Rebuild the batch's tables from those of the frames, where a stage replaced them."""
     names = dict.fromkeys([*batch.tables, *(name for frame in batch.frames for name in frame.tables)])
     for name in names:
         pairs = zip(batch.frames, before, strict=True)
@@ -45,7 +54,7 @@ def merge_batches(batches: Sequence[Batch]) -> Batch:
     failed = {frame._state.position: frame for batch in reversed(batches) for frame in batch.failed}
     for frame in [frame for batch in batches if failed for frame in [*batch.failed, *batch.frames]]:
         known = failed.get(frame._state.position, frame)
-        if known is not frame:  # it failed in another branch, or in both: what happened on it stays
+        if known is not frame:  # it failed in another branch, or in both; its events are kept
             _add_events(known, frame)
     result.failed, result.ended, result.sequence = list(failed.values()), first.ended, first.sequence
     result.ready = first.ready
@@ -60,9 +69,9 @@ def _add_events(frame: Frame, twin: Frame) -> None:
         place = known.get(event.key)
         if place is None:
             frame.events.append(event)
-        elif (mine := frame.events[place]) is not event:  # a stage of one branch, or of both, has added to it
+        elif (mine := frame.events[place]) is not event:  # a stage of a branch has added to it
             frame.events[place] = replace(mine, data={**event.data, **mine.data})
-    for key, fact in twin.facts.items():  # both may say of the frame what it is like, each in its own words
+    for key, fact in twin.facts.items():  # each branch may add its own keys to a fact
         mine = frame.facts.setdefault(key, fact)
         if mine is not fact and isinstance(mine, dict) and isinstance(fact, dict):
             frame.facts[key] = {**fact, **mine}

@@ -14,15 +14,15 @@ from typing import Any
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Event, Frame
 from streamkit.runtime.execution.channel import Aborted
+from streamkit.runtime.execution.tables import new_batch
 
 TOO_OLD, QUEUE_FULL = "frames dropped: over age", "frames dropped: queue full"
 LIVE_LATENCY_S = 1.0
-"""How old a live frame may be when it leaves in a batch, where the YAML does not say."""
+"""Default maximum age of a live frame when it leaves in a batch."""
 
-
-_LEAST_SHARE = 0.1  # of the latency allowed that is left for waiting here, however long the rest of the way takes
-_UNDER_WAY = 1000  # batches whose way is watched
-_LIVE_QUEUE = 4  # frames of a live source that may wait, however many sources there are: a hiccup is no reason to drop
+_LEAST_SHARE = 0.1  # minimum share of the allowed latency for waiting here, however long the graph takes
+_UNDER_WAY = 1000  # batches in the graph whose time is measured
+_LIVE_QUEUE = 4  # frames of a live source that may always wait, so that a short stall drops none
 
 
 class Inlet:
@@ -51,11 +51,31 @@ class Inlet:
         Raises:
             Aborted: the run was aborted, or the source was ended by another thread.
         """
-        self._batcher._put(self, frame)
+        batcher, waiting = self._batcher, self.waiting
+        with batcher._changed:
+            self.live = frame.due_s is not None
+            if frame.due_s is None:
+                while len(waiting) >= batcher._share() and not batcher._aborted and not self.ended:
+                    self.room.wait()
+            if batcher._aborted or self.ended:
+                raise Aborted
+            while frame.due_s is not None and len(waiting) >= max(_LIVE_QUEUE, batcher._share()):
+                batcher._drop(self, QUEUE_FULL)
+            waiting.append((time.monotonic(), frame))
+            if len(waiting) == 1:
+                batcher._line_up(self)
+            batcher._queued += 1
+            if batcher._queued == 1 or batcher._queued >= batcher._size or len(waiting) >= batcher._share():
+                batcher._changed.notify_all()
 
     def end(self) -> None:
         """End the source: queued frames still leave in batches. Later calls have no effect."""
-        self._batcher._end(self)
+        with self._batcher._changed:
+            if not self.ended:
+                self.ended = True
+                self._batcher._running -= 1
+                self._batcher._ended.append(self)
+                self._batcher._wake_all()  # the share of the other sources may be larger now
 
 
 class Batcher:
@@ -89,14 +109,14 @@ class Batcher:
         self._max_latency_s, self._apart = max_latency_s, apart
         self.inlets: dict[str, Inlet] = {}
         self._live: deque[Inlet] = deque()  # live sources with frames that wait, in turn
-        self._files: deque[Inlet] = deque()  # likewise those without due times
+        self._files: deque[Inlet] = deque()  # likewise sources without due times
         self._ended: list[Inlet] = []
         self._running = self._queued = self._expected = self._sequence = 0
         self._aborted = self._over = False
         self._left: dict[int, float] = {}
         self._transit_s = 0.0
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)  # for `next`, and for a source that takes another's id
+        self._changed = threading.Condition(self._lock)  # for `next`, and for a source that waits for an id
 
     def expect(self, sources: int) -> bool:
         """Announce `sources` more (or fewer) sources; `next` waits for them. Returns False if it has already ended."""
@@ -127,33 +147,6 @@ class Batcher:
             self.inlets[source] = made
             return made
 
-    def _put(self, inlet: Inlet, frame: Frame) -> None:
-        with self._changed:
-            waiting = inlet.waiting
-            inlet.live = frame.due_s is not None
-            if frame.due_s is None:
-                while len(waiting) >= self._share() and not self._aborted and not inlet.ended:
-                    inlet.room.wait()
-            if self._aborted or inlet.ended:
-                raise Aborted
-            while frame.due_s is not None and len(waiting) >= max(_LIVE_QUEUE, self._share()):
-                self._drop(inlet, QUEUE_FULL)
-            waiting.append((time.monotonic(), frame))
-            if len(waiting) == 1:
-                self._line_up(inlet)
-            self._queued += 1
-            if self._queued == 1 or self._queued >= self._size or len(waiting) >= self._share():
-                self._changed.notify_all()
-
-    def _end(self, inlet: Inlet) -> None:
-        with self._changed:
-            if inlet.ended:
-                return
-            inlet.ended = True
-            self._running -= 1
-            self._ended.append(inlet)
-            self._wake_all()  # the others may have more waiting now
-
     def next(self) -> Batch | None:
         """Wait for the next batch and return it; None when all sources have ended. Raises Aborted."""
         with self._changed:
@@ -174,12 +167,7 @@ class Batcher:
                 if self._idle() and not self._queued:
                     self._over = True
                     return None
-        for position, frame in enumerate(frames):
-            frame._state.position = position
-        well = [frame for frame in frames if frame.error is None]
-        failed = [frame for frame in frames if frame.error is not None]
-        told = tuple(inlet.source for inlet in ended)
-        batch = Batch(well, self._xp, sequence=self._sequence, failed=failed, ended=told)
+        batch = new_batch(frames, self._xp, sequence=self._sequence, ended=tuple(inlet.source for inlet in ended))
         if len(self._left) < _UNDER_WAY:
             self._left[batch.sequence] = time.monotonic()
         self._sequence += 1

@@ -29,6 +29,9 @@ class FaultInjector:
     Args:
         fault: the faults to inject.
         source: the source's id.
+
+    Attributes:
+        realtime: whether its frames have due times: frames that a fault holds back are missed.
     """
 
     def __init__(self, fault: Fault, source: str) -> None:
@@ -38,7 +41,7 @@ class FaultInjector:
         )
         self.chance = fault.chance("bytes", source)
         self._numbers = fault.frame_numbers
-        self._realtime = False
+        self.realtime = False
         self._opened_s: float | None = None
         self._back_s = 0.0  # on the monotonic clock
         self._frames, self._packets = _Passed(), _Passed()
@@ -47,32 +50,27 @@ class FaultInjector:
         """Prepare for an opening of the source. Faults that were due while it was closed are skipped."""
         if self._opened_s is None:
             self._opened_s = time.monotonic()
-        elif self._realtime:
+        elif self.realtime:
             for schedule in (self.fail, self.freeze, self.still, self.corrupt):
                 schedule(self.time_s)
 
     def see(self, frame: Frame) -> None:
         """Advance the clock to a frame."""
-        self._realtime = frame.due_s is not None
+        self.realtime = frame.due_s is not None
         self._frames(frame.pts_s)
-
-    @property
-    def realtime(self) -> bool:
-        """Whether its frames have due times: frames that a fault holds back are missed."""
-        return self._realtime
 
     @property
     def time_s(self) -> float:
         """Seconds since the first opening."""
-        assert self._opened_s is not None, "begin comes first"
-        return time.monotonic() - self._opened_s if self._realtime else self._frames.time_s
+        assert self._opened_s is not None, "call begin first"
+        return time.monotonic() - self._opened_s if self.realtime else self._frames.time_s
 
     def packet_s(self, packet: Any) -> float:
         """Seconds since the first opening, from the timestamps of a packet."""
         ticks = packet.pts if packet.dts is None else packet.dts
         if ticks is not None and packet.time_base:
             self._packets(float(ticks * packet.time_base))
-        return self.time_s if self._realtime or ticks is None else self._packets.time_s
+        return self.time_s if self.realtime or ticks is None else self._packets.time_s
 
     def fails(self, index: int) -> bool:
         """Whether the source fails before frame `index`."""
@@ -84,11 +82,11 @@ class FaultInjector:
 
     def gone_s(self, counters: Counters) -> float:
         """Seconds until the peer is back; 0 or less if it is there."""
-        assert self._opened_s is not None, "begin comes first"
+        assert self._opened_s is not None, "call begin first"
         begun, now_s = self.away.begun, time.monotonic()
         self.away(self.time_s)
         if self.away.begun > begun:
-            self._back_s = self._opened_s + self.away.end_s if self._realtime else now_s + self.away.for_s
+            self._back_s = self._opened_s + self.away.end_s if self.realtime else now_s + self.away.for_s
             if self._back_s > now_s:
                 counters.add("fault: times away")
         return self._back_s - now_s
@@ -134,7 +132,7 @@ class FaultySource(Source):
         if left_s > 0:
             self.context.counters.add("fault: openings refused")
             raise SourceError(
-                f"connection refused: away on purpose for another {left_s:.1f} s (fault: away)", cause="refused"
+                f"connection refused: injected outage for another {left_s:.1f} s (fault: away)", cause="refused"
             )
         self._inner.open()
 
@@ -162,11 +160,11 @@ class FaultySource(Source):
                 if faults.fails(frame.index):
                     counters.add("fault: failures")
                     place = f"at {faults.time_s:.2f} s, frame {frame.index}"
-                    raise SourceError(f"failed on purpose {place} (fault: fail)", cause="lost")
+                    raise SourceError(f"injected failure {place} (fault: fail)", cause="lost")
                 left_s = faults.gone_s(counters)
                 if left_s > 0:
                     raise SourceError(
-                        f"connection lost: away on purpose for {left_s:.1f} s (fault: away)", cause="lost"
+                        f"connection lost: injected outage for {left_s:.1f} s (fault: away)", cause="lost"
                     )
                 if self._frozen():
                     continue
@@ -174,7 +172,7 @@ class FaultySource(Source):
                     return
                 held = self._hold(frame, held)
                 if not self._inner.spec.reads_packets:
-                    self._damage_picture(frame)
+                    self._damage_frame(frame)
                 yield frame
         finally:
             close = getattr(frames, "close", None)
@@ -206,16 +204,16 @@ class FaultySource(Source):
         if held is None or (held.width, held.height) != (frame.surface.width, frame.surface.height):
             return self._copy(frame.surface)
         frame.surface = self._copy(held)
-        self.context.counters.add("fault: pictures repeated")
+        self.context.counters.add("fault: frames repeated")
         return held
 
-    def _damage_picture(self, frame: Frame) -> None:
+    def _damage_frame(self, frame: Frame) -> None:
         from streamkit.media.corruption import spoil
 
         faults = self._faults
         if faults.corrupt(faults.time_s) and frame.surface is not None:
             frame.surface = self._copy(frame.surface, partial(spoil, share=faults.fault.share, chance=faults.chance))
-            self.context.counters.add("fault: pictures damaged")
+            self.context.counters.add("fault: frames damaged")
 
     def _damage_packet(self, packet: Any) -> None:
         from streamkit.media.corruption import flip_bytes
@@ -248,4 +246,4 @@ def faults_told(faults: dict[str, FaultInjector]) -> str:
     """The message that the run injects faults."""
     each = [f"{name} ({', '.join(one.fault.kinds)})" for name, one in faults.items()]
     more = f" and {len(each) - 5} more" if len(each) > 5 else ""
-    return f"faults happen on purpose, as `fault` in the YAML asks for, to {', '.join(each[:5])}{more}"
+    return f"faults are injected, because the YAML sets `fault`, into {', '.join(each[:5])}{more}"

@@ -20,13 +20,13 @@ from streamkit.media.freeze_detection import FreezeDetector
 from streamkit.runtime.execution.host import heap_trimmer
 
 RECONNECTED = "reconnected"
-"""The kind of the event on the first frame after a gap: `cause` and `away_s` say why there was one, and how long."""
+"""Kind of the event on the first frame after a gap; its data has `cause` and the duration `away_s`."""
 
 _FIRST_WAIT_S = 0.25
-_LONGEST_GAP_S = 10.0  # a time further ahead of the clock is none
+_LONGEST_GAP_S = 10.0  # a timestamp further ahead of the clock is invalid
 _SHORTEST_STEP_S = 1e-3
-_BURST = 6  # messages of one source at once
-_REFILL_S = 600.0  # and one more after each so long
+_BURST = 6  # messages of one source in a row
+_REFILL_S = 600.0  # then one message per interval
 
 
 class ReconnectingSource(Source):
@@ -42,11 +42,11 @@ class ReconnectingSource(Source):
         self._stopped = threading.Event()
         self._still = None if retry.frozen_s is None else FreezeDetector(retry.frozen_s)
         self._last: tuple[int, float] | None = None  # index and time of the last frame
-        self._last_s = 0.0  # when it came, on the monotonic clock, and once the next is asked for, when that was
-        self._held_s = 0.0  # for how long frames were held by who took them, as in a pause, in all
-        self._live = False  # whether it was one of a live source
-        self._index, self._shift_s = 0, 0.0  # added to what comes
-        self._failed = 0  # connections in a row that showed nothing
+        self._last_s = 0.0  # when it came, or when the next was requested, on the monotonic clock
+        self._held_s = 0.0  # total time for which the reader held frames, as in a pause
+        self._live = False  # whether it was a frame of a live source
+        self._index, self._shift_s = 0, 0.0  # added to indices and times of frames
+        self._failed = 0  # consecutive connections without a frame
         self._level = 0  # of the back-off
         self._since_s: float | None = None  # when the last connection was lost, on the monotonic clock
         self._cause: str | None = None
@@ -98,7 +98,7 @@ class ReconnectingSource(Source):
                 for frame in frames:
                     if first:
                         if self._live and frame.time_s is None and not self._retry.files:
-                            self._live = False  # what was live has become a recording: it is over
+                            self._live = False  # the live stream has become a recording: it has ended
                             return
                         self._begin(frame)
                         first = False
@@ -110,7 +110,7 @@ class ReconnectingSource(Source):
                     self._live = frame.time_s is not None
                     if self._hangs(frame):
                         raise SourceError(
-                            f"the picture has been the same for {self._retry.frozen_s:g} s or more", cause="frozen"
+                            f"the image has not changed for {self._retry.frozen_s:g} s or more", cause="frozen"
                         )
                     yield frame
                     asked_s = time.monotonic()
@@ -153,19 +153,19 @@ class ReconnectingSource(Source):
         pts_s = frame.pts_s + self._shift_s
         if not self._last[1] < pts_s <= self._next_s() + _LONGEST_GAP_S:
             self._shift_s = self._next_s() - frame.pts_s
-            self.context.counters.add("jumps in time put right")
+            self.context.counters.add("timestamp jumps corrected")
 
     def _hangs(self, frame: Frame) -> bool:
         if self._still is None or frame.surface is None or frame.due_s is None:
             return False
-        return self._still(frame.surface, self._last_s - self._held_s)  # a paused picture stands still by right
+        return self._still(frame.surface, self._last_s - self._held_s)  # pauses do not count
 
     # -------------------------------------------------------------------------------------------------- between two
 
     def _may_try(self, error: SourceError, came: bool, opened_s: float, seen_s: float) -> bool:
         """Whether to retry after this error; logs and counts it."""
         retry, now_s = self._retry, time.monotonic()
-        # a first failure of no known cause, such as an unknown protocol, does not pass by itself
+        # a first failure without a known cause, such as an unknown protocol, is permanent
         if not (retry.files or self._live or (self._last is None and retry.first and error.cause)):
             return False
         if came:
@@ -178,7 +178,7 @@ class ReconnectingSource(Source):
         if retry.attempts is not None and self._failed >= retry.attempts:
             given_up = f"after {self._failed} attempts"
         elif retry.give_up_s is not None and now_s - seen_s >= retry.give_up_s:
-            given_up = f"after {now_s - seen_s:.0f} s without a picture"
+            given_up = f"after {now_s - seen_s:.0f} s without a frame"
         if given_up is not None:
             raise SourceError(f"{error}; given up {given_up}", cause=error.cause) from error
         if came or error.cause != self._cause or self._since_s is None:
@@ -200,7 +200,7 @@ class ReconnectingSource(Source):
         left_out = self._words(always)
         if left_out is None:
             return False
-        more = f" ({left_out} messages like it were left out)" if left_out else ""
+        more = f" ({left_out} similar messages suppressed)" if left_out else ""
         self.context.log(f"source {self.context.id} {text}{more}")
         return True
 

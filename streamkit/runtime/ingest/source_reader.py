@@ -16,11 +16,10 @@ from streamkit.core.tracing import Spans
 from streamkit.runtime.execution.channel import Aborted
 from streamkit.runtime.ingest.batcher import Batcher, Inlet
 from streamkit.runtime.ingest.source_status import SourceState
-from streamkit.runtime.ingest.synchronized_start import SynchronizedStart
 
 Status = Callable[[str, str | None, str], None]
 Make = Callable[[SourceConfig, SourceState, Status], Source]
-"""Makes a source ready to be opened, which tells what it is doing by the last argument."""
+"""Creates a source that is ready to be opened and reports its status to the last argument."""
 
 
 class SourceReader:
@@ -42,13 +41,13 @@ class SourceReader:
         self._batcher, self._make, self._limit, self._spans = batcher, make, limit, spans
         self._changed = threading.Condition()
         self._paused = self._over = False
-        self._set_aside = False  # whether a pause stopped the source; it may be over before that is heard
-        self._stands = False  # whether a pause lets it stand still; what has no end is known by its first frame
+        self._set_aside = False  # whether a pause stopped the source; the pause may end before the source does
+        self._stands = False  # whether it can hold a frame during a pause; known from the first frame
         self.start_line: SynchronizedStart | None = None
         self.start_number = 0
         self._source: Source | None = None
         self._inlet: Inlet | None = None
-        self._index, self._shift_s = 0, 0.0  # added to what comes, once the source has been opened again
+        self._index, self._shift_s = 0, 0.0  # added to indices and times after the source was opened again
         self._last: tuple[int, float, float] | None = None
 
     def __call__(self) -> None:
@@ -197,11 +196,11 @@ class SourceReader:
         """The error for a value that the source must not yield."""
         name = self.config.type.name
         if not isinstance(frame, Frame):
-            what = f"{type(frame).__name__}, not a Frame; yield a Frame for each picture"
+            what = f"{type(frame).__name__}, not a Frame; yield a Frame for each image"
         elif frame.source != self.config.id:
-            what = f"a frame of the source {frame.source!r}; make each one as Frame(self.context.id, ...)"
+            what = f"a frame of the source {frame.source!r}; create each frame as Frame(self.context.id, ...)"
         else:
-            what = "the same Frame twice; yield a new Frame for each picture"
+            what = "the same Frame twice; yield a new Frame for each image"
         return SourceError(f"{name} yields {what}")
 
     def _first(self, frame: Frame) -> None:
@@ -215,3 +214,46 @@ class SourceReader:
         index, pts_s, at_s = self._last
         self._index, self._shift_s = index + 1 - frame.index, pts_s + time.monotonic() - at_s - frame.pts_s
         return False
+
+
+_PATIENCE_S = 1.0
+_OF_A_SOURCE_S = 0.1  # a decoder takes 60 to 70 ms to its first frame, and decoders are created one after the other
+_APART_S = 0.01
+_LOOK_S = 0.05
+
+
+class SynchronizedStart:
+    """Start barrier for sources that begin together.
+
+    Args:
+        sources: number of sources. Each calls `arrive` once: when it has its first frame, or will never have one.
+        patience_s: how long the first source waits for the last, in seconds; by default, it grows with their number.
+    """
+
+    def __init__(self, sources: int, patience_s: float | None = None) -> None:
+        self._left = sources
+        self._patience_s = _PATIENCE_S + sources * _OF_A_SOURCE_S if patience_s is None else patience_s
+        self._until_s = time.monotonic() + self._patience_s
+        self._changed = threading.Condition()
+
+    def arrive(self) -> None:
+        """Count one source as ready."""
+        with self._changed:
+            self._left -= 1
+            self._changed.notify_all()
+
+    def wait(self, number: int, over: Callable[[], bool]) -> float:
+        """Wait for the other sources, then for this source's turn; return the seconds waited.
+
+        Args:
+            number: the source's index among those that start together.
+            over: polled during the wait; True ends it.
+        """
+        begun_s = time.monotonic()
+        with self._changed:
+            while self._left > 0 and not over() and (left_s := self._until_s - time.monotonic()) > 0:
+                self._changed.wait(min(left_s, _LOOK_S))
+            turn_s = time.monotonic() + number * _APART_S
+            while not over() and (left_s := turn_s - time.monotonic()) > 0:
+                self._changed.wait(min(left_s, _LOOK_S))
+        return time.monotonic() - begun_s

@@ -14,19 +14,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from streamkit.config.plan import SourceConfig
+from streamkit.config.plan import Graph, SourceConfig
 from streamkit.core.data import Frame
 from streamkit.core.errors import ConfigError
-from streamkit.core.stage import Source
+from streamkit.core.stage import Sink, Source
 from streamkit.core.text import did_you_mean
 from streamkit.core.tracing import Spans
+from streamkit.media.ring import PacketRing
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.host import give_way, heap_trimmer
 from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.ingest.batcher import Batcher
-from streamkit.runtime.ingest.source_reader import Make, SourceReader
+from streamkit.runtime.ingest.source_reader import Make, SourceReader, SynchronizedStart
 from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
-from streamkit.runtime.ingest.synchronized_start import SynchronizedStart
 
 GIVEN_UP = "frames dropped: run aborted"
 
@@ -79,11 +79,11 @@ class Sources:
         self._at_once, self._read, self._fail, self._keep_running = at_once, read, fail, keep_running
         self._lock = threading.Lock()
         self._readings: dict[str, SourceReader] = {}
-        self._files: deque[SourceReader] = deque()  # those whose turn has not come
-        self._at_work: set[SourceReader] = set()  # and those whose turn has
+        self._files: deque[SourceReader] = deque()  # files that wait for their turn
+        self._at_work: set[SourceReader] = set()  # files that are read
         self._started = self.stopping = False
-        self._cameras = keep_running  # whether there are, or may come, sources that do not wait
-        # those not through yet, by id: one that was removed and its successor may both be under way
+        self._cameras = keep_running  # whether there are, or may be added, live sources
+        # states of sources with frames in the graph, by id: a removed source and its successor may share an id
         self._open: dict[str, list[SourceState]] = {}
         self.states: dict[str, SourceState] = {}
         self.threads: set[threading.Thread] = set()
@@ -124,7 +124,7 @@ class Sources:
         with self._lock:
             self.check_free(config.id)
             if self.stopping or (self._started and not self._batcher.expect(1)):
-                raise ConfigError(f"source {config.id} comes too late: the run is over")
+                raise ConfigError(f"source {config.id} cannot be added: the run has ended")
             reading = self._enter(config)
             if self._started:
                 self._begin(reading)
@@ -132,7 +132,7 @@ class Sources:
     def check_free(self, id_: str) -> None:
         """Raise ConfigError if a source with that id exists."""
         if id_ in self.states:
-            raise ConfigError(f"there is a source {id_!r} already; remove it first, or give this another id")
+            raise ConfigError(f"there is a source {id_!r} already; remove it first, or choose another id")
 
     def remove(self, id_: str) -> None:
         """Remove a source; its frames in flight are still processed. Raises ConfigError if the id is unknown."""
@@ -154,7 +154,7 @@ class Sources:
             reading = self._reading(id_)
         reading.pause(paused)
         with self._lock:
-            self._hire()  # it may have made room, or be waiting for its turn
+            self._hire()  # there may be a free slot now, or the source may wait for one
 
     def stop(self) -> None:
         """End all sources."""
@@ -303,3 +303,12 @@ class Sources:
 def stream_numbers(sources: Iterable[SourceConfig]) -> dict[str, int]:
     """The option `stream` of the sources that set it, by id."""
     return {source.id: source.options["stream"] for source in sources if source.options.get("stream") is not None}
+
+
+def ring_for(graph: Graph, source: SourceConfig) -> PacketRing | None:
+    """Create the packet ring of a source that is about to open; None if no stage wants packets or it has none."""
+    wanting = [node for node in graph.nodes.values() if issubclass(node.type, Sink) and node.type.spec.wants_packets]
+    if not wanting or not source.type.spec.reads_packets:
+        return None
+    limit = max(node.type(**node.options).buffer for node in wanting)  # type: ignore[attr-defined]
+    return PacketRing(tuple(node.id for node in wanting), limit_bytes=limit, guard=threading.Lock())

@@ -11,31 +11,80 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from multiprocessing import connection
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from streamkit.config.alarms import wanted
 from streamkit.config.plan import Graph, Node
+from streamkit.core.counters import Counters
+from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, OutputError, StageError, StreamkitError, describe
+from streamkit.core.stage import Context, RuntimeContext
 from streamkit.runtime.execution.device import choose
+from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.execution.stage_runner import Runner
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.ingest.sources import stream_numbers
-from streamkit.runtime.messages import Messages
-from streamkit.runtime.multiprocess.children import SPAWN, error_of, signals_held_back
+from streamkit.runtime.multiprocess.children import SPAWN, Child, error_of, signals_held_back, wait
 from streamkit.runtime.multiprocess.frame_ipc import SharedSinks
 from streamkit.runtime.multiprocess.partition import share_out, shared_sinks
-from streamkit.runtime.multiprocess.report_merge import WorkerReport, add_up, frames_done, latencies, own
 from streamkit.runtime.multiprocess.worker import WorkerConfig, work
-from streamkit.runtime.multiprocess.worker_handle import GRACE_S, WorkerHandle
 from streamkit.runtime.observe.alarms import Alarms
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, emitters, folders, joined
+from streamkit.runtime.observe.report_merge import WorkerReport, add_up, frames_done, headline, latencies, own
 from streamkit.runtime.observe.trace import Trace
-from streamkit.runtime.pipeline import Pipeline
+from streamkit.runtime.pipeline import Messages, Pipeline
 
 _LOOK_S, _AT_ONCE_S = 0.1, 0.5
+_GRACE_S = 10.0
+"""Time for a process to exit after it was told to drop everything, or reported its end."""
+
+
+@dataclass(slots=True)
+class WorkerHandle:
+    """State of one worker process in the parent.
+
+    Attributes:
+        device: its device, as named in the YAML.
+        sources: ids of its sources.
+        child: the process; None until it is started.
+        frames: connection for its frames for shared sinks.
+        receiver: thread that reads `frames`.
+        tally: the counts that it last sent.
+        whole: ids of the sources whose last frame has passed every stage.
+        ready: whether its stages are open.
+        dead: whether the process has exited and its messages were processed.
+        over: whether its frames were processed too.
+        code: its exit code, once it has reported its end.
+        trouble: how it died, if it exited without reporting its end.
+        told: the last order sent to it.
+        deadline: monotonic time in seconds at which it is killed.
+    """
+
+    device: str
+    sources: list[str]
+    child: Any = None
+    frames: Any = None
+    receiver: Any = None
+    tally: WorkerReport = field(default_factory=WorkerReport)
+    whole: set[str] = field(default_factory=set)
+    ready: bool = False
+    dead: bool = False
+    over: bool = False
+    code: int | None = None
+    trouble: str | None = None
+    told: str = ""
+    deadline: float | None = None
+
+    def tell(self, order: str) -> None:
+        """Send an order: `go`, `stop`, `abort` or `now`. Does nothing if the process has exited."""
+        self.told = order
+        if order == "abort":
+            self.deadline = time.monotonic() + _GRACE_S
+        self.child.tell(order)
 
 
 def prepare(
@@ -63,7 +112,9 @@ def prepare(
     if len(shares) <= 1:
         return Pipeline(graph, devices[0], limit=limit, say=say, trace=trace)
     if trace is not None:
-        raise ConfigError("--profile shows one process, and each device has its own; name one, as in --device cuda:0")
+        raise ConfigError(
+            "--profile supports one process, but each device has its own; name one device, as in --device cuda:0"
+        )
     return WorkerFleet(graph, shares, path, dict(set_), limit, say)
 
 
@@ -98,9 +149,12 @@ class WorkerFleet:
         self._aborted = False
         self.say, self._lock = Messages(say), threading.Lock()
         addresses = {source.id: str(source.options.get("uri", "")) for source in graph.sources}
-        self._sinks = SharedSinks(
-            shared_sinks(graph), list(self.states), addresses, stream_numbers(graph.sources), self.say, self.fail
-        )  # fmt: skip
+        runtime = RuntimeContext(addresses=addresses, streams=stream_numbers(graph.sources))
+
+        def context(id_: str) -> Context:
+            return Context(id_, Device("cpu"), (1,), 1, Counters(), self.say, runtime)
+
+        self._sinks = SharedSinks(shared_sinks(graph), list(self.states), context, self.fail)
         alarms = graph.config.alarms
         self._observer = Observer(wanted(alarms), dict, self._runners, folders(graph))
         self.alarms = Alarms(
@@ -136,11 +190,7 @@ class WorkerFleet:
         if self.stopping:
             return 130
         failed = any(state.error for state in self.states.values()) or any(member.code for member in self._members)
-        return (
-            1
-            if failed or any(runner.meter.failed or runner.meter.troubles for runner in self._sinks.runners.values())
-            else 0
-        )
+        return int(failed or any(one.meter.failed or one.meter.troubles for one in self._sinks.runners.values()))
 
     def stop(self) -> None:
         """Stop the sources; decoded frames drain, and every file is closed.
@@ -169,20 +219,15 @@ class WorkerFleet:
         shared = tuple(self._sinks.runners)
         with signals_held_back():
             for number, member in enumerate(self._members):
-                member.control, control = SPAWN.Pipe()
                 member.frames, frames = SPAWN.Pipe(duplex=False)
                 job = WorkerConfig(
                     self._path, self._set, member.device, tuple(member.sources), shared, self.limit,
                     (number, len(self._members)),
                 )  # fmt: skip
-                process = SPAWN.Process(target=work, args=(job, control, frames), name=f"share/{number}")
-                process.start()
-                member.process = process
-                control.close()
+                member.child = Child(f"share/{number}", work, job, frames)
                 frames.close()
         for member in self._members:
-            member.receiver = threading.Thread(target=self._receive, args=(member,), daemon=True)
-            member.receiver.start()
+            member.receiver = start("receiver", partial(self._receive, member))
 
     def _receive(self, member: WorkerHandle) -> None:
         """Pass the frames of one process to the sinks, until it has exited and its pipe is empty."""
@@ -204,29 +249,20 @@ class WorkerFleet:
             for member in self._members:
                 if order and member.told != order:
                     member.tell(order)
-            heard = [member.control for member in self._members if not member.deaf]
-            ends = [member.process.sentinel for member in self._members if not member.dead]
-            if heard or ends:
-                connection.wait([*heard, *ends], _LOOK_S)
-            else:
-                time.sleep(_LOOK_S)
+            wait([member.child for member in self._members if not member.dead], _LOOK_S)
             for member in self._members:
                 if not member.over:
                     self._hear(member)
 
     def _hear(self, member: WorkerHandle) -> None:
         """Process the messages of a worker, and check whether it has exited."""
-        dead = not member.process.is_alive()
-        try:
-            while not member.deaf and member.control.poll():
-                self._take(member, *member.control.recv())
-        except (EOFError, OSError):
-            member.deaf = True
-        if member.deadline is not None and time.monotonic() > member.deadline and not dead:
+        for kind, value in member.child.hear():
+            self._take(member, kind, value)
+        member.dead = member.child.over
+        if member.deadline is not None and time.monotonic() > member.deadline and not member.dead:
             self.say(f"the process of {member.device} does not end and is killed")
-            member.process.kill()
-        member.dead = dead
-        if dead and not member.receiver.is_alive():
+            member.child.kill()
+        if member.dead and not member.receiver.is_alive():
             self._lay_to_rest(member)
 
     def _take(self, member: WorkerHandle, kind: str, value: Any) -> None:
@@ -242,13 +278,13 @@ class WorkerFleet:
                 state = self.states[id_]
                 state.frames, state.error, state.done = source["frames"], source.get("error"), id_ in value.done
         elif kind == "end":
-            member.code, member.deadline = value, time.monotonic() + GRACE_S
+            member.code, member.deadline = value, time.monotonic() + _GRACE_S
 
     def _lay_to_rest(self, member: WorkerHandle) -> None:
         """Settle a process that has exited; if it died, its unfinished sources have failed."""
         member.over = True
         if member.code is None:
-            member.trouble = f"its process on {member.device} {member.how_it_died()}"
+            member.trouble = f"its process on {member.device} {member.child.how_it_died}"
         for id_ in member.sources:
             state = self.states[id_]
             state.done = True
@@ -259,11 +295,13 @@ class WorkerFleet:
 
     def _end_now(self) -> None:
         """End every process that still runs."""
-        for member in self._members:
-            if member.process is not None and not member.dead:
+        started = [member for member in self._members if member.child is not None]
+        for member in started:
+            if not member.dead:
                 member.tell("now")
-        for member in self._members:
-            member.end_now(_AT_ONCE_S)
+        for member in started:
+            member.child.join(_AT_ONCE_S)
+            member.dead = True
 
     # ------------------------------------------------------------------------------------------------- counting
 
@@ -280,7 +318,7 @@ class WorkerFleet:
     @property
     def pids(self) -> tuple[int, ...]:
         """The process ids: this process and the workers."""
-        return os.getpid(), *(member.process.pid for member in self._members if member.process is not None)
+        return os.getpid(), *(member.child.pid for member in self._members if member.child is not None)
 
     def counted(self) -> list[tuple[int, float]]:
         """See `Pipeline.counted`; one entry per worker process."""
@@ -295,13 +333,9 @@ class WorkerFleet:
         """The report of the run: sums over all processes, and each process's own values under `devices`."""
         found = add_up(self._tallies())
         stages = [*self.graph.nodes, *found["stages"]]
+        device = ", ".join(member.device for member in self._members)
         return {
-            "schema": "streamkit-report/1",
-            "device": ", ".join(member.device for member in self._members),
-            "exit_code": exit_code,
-            "frames": found["frames"],
-            "seconds": round(self.seconds, 3),
-            "frames_per_s": round(found["frames"] / self.seconds, 2) if self.seconds else None,
+            **headline(device, exit_code, found["frames"], self.seconds),
             **{key: found[key] for key in ("detections", "events", "counts")},
             "stages": {id_: found["stages"][id_] for id_ in dict.fromkeys(stages) if id_ in found["stages"]},
             "latency": found["latency"],
@@ -321,7 +355,7 @@ class WorkerFleet:
         return self.stopping or self.fatal is not None or all(state.done for state in self.states.values())
 
     def _facts(self) -> HealthSnapshot:
-        """Facts of all processes. Sources of a dead process are down; those of a silent one have no new frames."""
+        """Facts of all processes. Sources of a dead process are down; those of a silent process have no new frames."""
         now_s, parts = time.monotonic(), [self._observer.look()]
         for member in self._members:
             if (known := member.tally.facts) is not None:

@@ -6,11 +6,12 @@ process runs the sink itself, in `SharedSinks`. Every step is bounded: a slow si
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from multiprocessing.connection import Connection
@@ -22,14 +23,17 @@ import orjson
 from streamkit.config.plan import Node
 from streamkit.core.counters import Counters
 from streamkit.core.data import Batch, Device, Frame
-from streamkit.core.stage import Context, RuntimeContext, Sink
+from streamkit.core.stage import Sink
 from streamkit.runtime.execution.channel import Aborted, Channel
+from streamkit.runtime.execution.future import join, start
 from streamkit.runtime.execution.lane import Lane, LaneThread
 from streamkit.runtime.execution.meters import Histogram, StageMeter
 from streamkit.runtime.execution.runners import runner
+from streamkit.runtime.execution.stage_runner import Fail, MakeContext
+from streamkit.runtime.execution.tables import new_batch
 
 Item = tuple[str, bytes | None, str]
-"""A sink's id, a packed frame or None, and the source that ends there where it is None; of no sink: everywhere."""
+"""Id of the sink, packed frame, source that ends if there is no frame. Without a sink, it ends everywhere."""
 
 _DEPTH, _AT_ONCE = 32, 16
 _PLAIN = {type(None), bool, int, float, str, datetime, date}
@@ -77,51 +81,32 @@ class Uplink:
     """
 
     def __init__(self, connection: Connection, depth: int = _DEPTH) -> None:
-        self._connection, self._depth = connection, depth
-        self._items: deque[Item] = deque()
-        self._closed = self._aborted = False
-        self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._send, name="uplink", daemon=True)
-        self._thread.start()
+        self._connection, self._items = connection, Channel[Item](depth)
+        self._thread = start("uplink", self._send)
 
     def put(self, sink: str, packed: bytes | None, source: str = "") -> None:
         """Add an item; wait while the queue is full. Items are dropped once the run is aborted."""
-        with self._changed:
-            while len(self._items) >= self._depth and not self._aborted:
-                self._changed.wait()
-            if not self._aborted:
-                self._items.append((sink, packed, source))
-                self._changed.notify_all()
+        with contextlib.suppress(Aborted):
+            self._items.put((sink, packed, source))
 
     def abort(self) -> None:
         """Abort: drop queued and later items."""
-        with self._changed:
-            self._aborted = True
-            self._items.clear()
-            self._changed.notify_all()
+        self._items.abort()
 
     def close(self) -> None:
         """Send the queued items, and close the connection."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        self._items.close()
         self._thread.join()
         self._connection.close()
 
     def _send(self) -> None:
         try:
-            while items := self._take():
+            while items := self._items.get_many(_AT_ONCE):
                 self._connection.send(items)
-        except OSError:  # the parent process is gone; `share` ends this one
+        except OSError:  # the parent process is gone; `WorkerPipeline` ends this one
             self.abort()
-
-    def _take(self) -> list[Item]:
-        with self._changed:
-            while not self._items and not self._closed and not self._aborted:
-                self._changed.wait()
-            items = [self._items.popleft() for _ in range(min(_AT_ONCE, len(self._items)))]
-            self._changed.notify_all()
-            return items
+        except Aborted:
+            pass
 
 
 class RelaySink(Sink):
@@ -145,26 +130,11 @@ class SharedSinks:
     Args:
         nodes: the sinks.
         sources: ids of all sources.
-        addresses: addresses of the sources, by id.
-        streams: video stream numbers of the sources that set one, by id.
-        say: receives messages for the user.
+        context: creates the context of a sink.
         fail: receives an error that ends the run.
     """
 
-    def __init__(
-        self,
-        nodes: Sequence[Node],
-        sources: Sequence[str],
-        addresses: dict[str, str],
-        streams: dict[str, int],
-        say: Callable[[str], None],
-        fail: Callable[[BaseException], None],
-    ) -> None:
-        runtime = RuntimeContext(addresses=addresses, streams=streams)
-
-        def context(id_: str) -> Context:
-            return Context(id_, Device("cpu"), (1,), 1, Counters(), say, runtime)
-
+    def __init__(self, nodes: Sequence[Node], sources: Sequence[str], context: MakeContext, fail: Fail) -> None:
         self._fail = fail
         self.finished = Counter[str]({node.id: 0 for node in nodes})
         self.latency: dict[str, Histogram] = {}
@@ -178,9 +148,7 @@ class SharedSinks:
         for id_, lane in self._lanes.items():
             ready = threading.Event()
             worker = LaneThread(lane, [self.runners[id_]], Device("cpu"), ready.set, self._fail, self._count)
-            thread = threading.Thread(target=_then_abort, args=(worker, lane.inputs[0]), name=id_, daemon=True)
-            lane.threads.append(thread)
-            thread.start()
+            lane.threads.append(start(id_, worker))
             ready.wait()
 
     def put(self, items: Sequence[Item]) -> None:
@@ -188,11 +156,8 @@ class SharedSinks:
         for id_ in dict.fromkeys(sink for sink, _, _ in items):
             frames = [unpack(packed) for sink, packed, _ in items if sink == id_ and packed is not None]
             ended = tuple(source for sink, packed, source in items if sink == id_ and packed is None)
-            for position, frame in enumerate(frames):
-                frame._state.position = position
-            well = [frame for frame in frames if frame.error is None]
-            batch = Batch(well, np, failed=[frame for frame in frames if frame.error is not None], ended=ended)
-            with self._locks[id_]:  # kept while it waits: batches come in the order of their numbers
+            batch = new_batch(frames, np, ended=ended)
+            with self._locks[id_]:  # held while waiting, so that batches arrive in the order of their numbers
                 batch.sequence = self._sequence[id_]
                 try:
                     self._lanes[id_].inputs[0].put(batch)
@@ -206,8 +171,7 @@ class SharedSinks:
             lane.inputs[0].close()
         for lane in self._lanes.values():
             for thread in lane.threads:
-                while thread.is_alive():  # awake often enough that signals are handled
-                    thread.join(0.2)
+                join(thread)
 
     def abort(self) -> None:
         """Drop queued frames; the sinks are closed."""
@@ -228,9 +192,3 @@ class SharedSinks:
         for frame in frames:
             if frame.due_s is not None:
                 self.latency.setdefault(id_, Histogram()).add(now - frame.due_s)
-
-
-def _then_abort(worker: LaneThread, channel: Channel) -> None:
-    """Run a sink's worker; then abort its channel, so that no writer waits for ever."""
-    worker()
-    channel.abort()

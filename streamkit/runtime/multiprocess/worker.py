@@ -1,4 +1,4 @@
-"""One worker process: runs its share of the sources on its device, and reports to the parent process.
+"""One worker process: runs its part of the sources on its device, and reports to the parent process.
 
 It opens every stage, sends `ready`, and waits for `go`. The parent may then send `stop` (drain), `abort` (drop frames
 in flight), or `now` (exit at once without partial files). A worker also exits at once if its parent is gone. The parent
@@ -19,11 +19,11 @@ from streamkit.config.plan import Graph
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, OutputError, StageError, StreamkitError
 from streamkit.runtime.execution.device import choose
+from streamkit.runtime.execution.future import PeriodicTimer, start
 from streamkit.runtime.execution.host import confine
-from streamkit.runtime.multiprocess.children import ParentConnection, end_at_once, ignore_signals
+from streamkit.runtime.multiprocess.children import ParentConnection, end_at_once
 from streamkit.runtime.multiprocess.frame_ipc import RelaySink, Uplink
-from streamkit.runtime.multiprocess.report_merge import WorkerReport
-from streamkit.runtime.observe.periodic_timer import PeriodicTimer
+from streamkit.runtime.observe.report_merge import WorkerReport
 from streamkit.runtime.pipeline import Pipeline
 
 _TELL_EVERY_S = 0.5
@@ -31,7 +31,7 @@ _TELL_EVERY_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """What a process is to do.
+    """Configuration of a worker process.
 
     Attributes:
         path: the pipeline's YAML.
@@ -52,16 +52,15 @@ class WorkerConfig:
     part: tuple[int, int] = (0, 1)
 
 
-def work(job: WorkerConfig, control: Connection, frames: Connection) -> None:
+def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
     """Run a job; this is the main function of the process.
 
     Args:
+        link: messages and counts to the parent, orders from it.
         job: what to run.
-        control: messages and counts to the parent, orders from it.
         frames: frames to the parent, for its sinks.
     """
-    ignore_signals()
-    link, uplink, share, code = ParentConnection(control), Uplink(frames), None, 1
+    uplink, share, code = Uplink(frames), None, 1
     try:
         device = choose(job.device, link.say)
         confine(device, *job.part)
@@ -82,7 +81,9 @@ def _graph(job: WorkerConfig, uplink: Uplink) -> Graph:
     graph.sources = [source for source in graph.sources if source.id in job.sources]
     gone = set(job.sources) - {source.id for source in graph.sources} | set(job.shared) - set(graph.nodes)
     if gone:
-        raise ConfigError(f"{job.path} changed while the run began: {', '.join(sorted(gone))} is gone; start again")
+        raise ConfigError(
+            f"{job.path} changed during startup: {', '.join(sorted(gone))} is missing; start the run again"
+        )
     for id_ in job.shared:
         node = graph.nodes[id_]
         node.type, node.options = RelaySink, {"uplink": uplink, "sink": id_}
@@ -94,11 +95,11 @@ class WorkerPipeline(Pipeline):
 
     def __init__(self, graph: Graph, device: Device, limit: int | None, link: ParentConnection, uplink: Uplink) -> None:
         super().__init__(graph, device, limit=limit, say=link.say)
-        self.alarms.off()  # the parent looks at those of the whole
+        self.alarms.off()  # the parent evaluates them for all processes
         self._link, self._uplink = link, uplink
         self._relayed = {id_ for id_, node in graph.nodes.items() if node.type is RelaySink}
         self._go = threading.Event()
-        threading.Thread(target=self._obey, name="orders", daemon=True).start()
+        start("orders", self._obey)
 
     def fail(self, error: BaseException) -> None:
         """End the run, here and in the other processes."""
@@ -121,7 +122,7 @@ class WorkerPipeline(Pipeline):
 
     def tell(self) -> None:
         """Send the counts so far to the parent."""
-        with contextlib.suppress(RuntimeError):  # something was counted for the first time meanwhile: next time
+        with contextlib.suppress(RuntimeError):  # a counter was added during the copy; sent next time
             self._link.send("tally", self.tally())
 
     def _start_sources(self) -> None:
@@ -132,15 +133,11 @@ class WorkerPipeline(Pipeline):
             super()._start_sources()
 
     def _whole(self, source: str) -> None:
-        self._uplink.put("", None, source)  # behind the last of its frames
+        self._uplink.put("", None, source)  # after the last of its frames
 
     def _obey(self) -> None:
         """Execute the parent's orders."""
-        while True:
-            try:
-                order = self._link.connection.recv()
-            except (EOFError, OSError):
-                order = "now"
+        for order, _ in self._link.orders():
             if order == "now":
                 end_at_once()
             if order == "stop":

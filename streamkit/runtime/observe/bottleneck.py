@@ -7,19 +7,37 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamkit.runtime.observe.trace_model import HOST, TraceTrack
-
+HOST = "streamkit"  # the process of the threads; those of CUDA streams are devices
 DECODE = "decode"
 READERS = ("source/", "ahead/")  # threads that decode
 GPU = "wait for the GPU"
-PACE = ("wait for the pace", "wait for packets")  # what sources wait for on purpose
+PACE = ("wait for the pace", "wait for packets")  # waits of sources that do not depend on the load
 _BUSY, _MUCH, _LITTLE = 0.7, 0.2, 0.05  # shares of time
 _LIMITS = {DECODE: "decoding is the limit", "network": "the network is the limit", "output": "writing is the limit"}
 
 
 @dataclass(slots=True)
+class Sums:
+    """Seconds of one track of the timeline since the run's first frame; spans within spans are not counted twice.
+
+    Attributes:
+        name: name of the thread.
+        process: the group in which the track is shown: `HOST`, or a device.
+        work_s: by span.
+        wait_s: by span.
+        cpu_s: CPU time at work.
+    """
+
+    name: str
+    process: str = HOST
+    work_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    wait_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    cpu_s: float = 0.0
+
+
+@dataclass(slots=True)
 class LaneUsage:
-    """What the threads of a lane did, added up.
+    """Sums over the threads of a lane.
 
     Attributes:
         name: `source` for all sources, `batcher`, or the id of the lane's first stage.
@@ -68,20 +86,20 @@ class LaneUsage:
         return {**found, "on a CPU core": round(self.cpu_s / total, 3)}
 
 
-def uses(tracks: Iterable[TraceTrack]) -> list[LaneUsage]:
+def uses(tracks: Iterable[Sums]) -> list[LaneUsage]:
     """Sum the tracks by lane, in their order."""
     found: dict[str, LaneUsage] = {}
     for track in tracks:
         lane = "source" if track.name.startswith(READERS) else track.name.rpartition("/")[0] or track.name
         use = found.setdefault(lane, LaneUsage(lane))
         if track.process != HOST:
-            _add(use.gpu_s, track.sums.work_s)
-        elif track.sums.work_s or track.sums.wait_s:
+            _add(use.gpu_s, track.work_s)
+        elif track.work_s or track.wait_s:
             use.threads += 1
-            use.total_s += sum(track.sums.work_s.values()) + sum(track.sums.wait_s.values())
-            _add(use.work_s, track.sums.work_s)
-            _add(use.wait_s, track.sums.wait_s)
-            use.cpu_s += track.sums.cpu_s
+            use.total_s += sum(track.work_s.values()) + sum(track.wait_s.values())
+            _add(use.work_s, track.work_s)
+            _add(use.wait_s, track.wait_s)
+            use.cpu_s += track.cpu_s
     return [use for use in found.values() if use.threads]
 
 

@@ -1,4 +1,4 @@
-"""Timeline of a run: what each thread does and when, in bounded memory.
+"""Timeline of a run (`--profile`): what each thread does and when, in bounded memory.
 
 Each thread writes spans to its own `ThreadTrack`. The first and the last events are kept and those in between only
 counted, so that even a run of a month shows how it began and how it ended. Sums of work and waiting cover the whole
@@ -11,31 +11,49 @@ import itertools
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from streamkit import __version__
 from streamkit.core.data import Batch, Device
 from streamkit.core.stage import Sink
 from streamkit.core.tracing import Spans
 from streamkit.io.outputs import report_file
-from streamkit.runtime.execution.gpu_spans import GpuSpans
-from streamkit.runtime.observe.bottleneck import limit, uses
-from streamkit.runtime.observe.chrome_trace import as_text
-from streamkit.runtime.observe.trace_model import HOST, Sums, TraceEvent
+from streamkit.runtime.observe.bottleneck import HOST, READERS, Sums, limit, uses
 
 if TYPE_CHECKING:
     from streamkit.runtime.execution.channel import Channel
     from streamkit.runtime.execution.lane import Lane
     from streamkit.runtime.ingest.batcher import Batcher
-
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-_SHORT_S = 10e-6  # waits below are added up, but not shown: nearly every call of a queue is one
+_SHORT_S = 10e-6  # shorter waits are summed but not shown: nearly every call of a queue is one
 _SAMPLE_S = 5e-3
+
+
+class TraceEvent(NamedTuple):
+    """A span, or the length of a queue at `begun_s`.
+
+    Attributes:
+        track: the number of the track, from 0.
+        kind: `work`, `wait`, `stage`, `gpu` or `queue`.
+        name: what the thread did.
+        begun_s: seconds of `time.perf_counter`.
+        ended_s: the end, likewise.
+        cpu_s: the thread's CPU time at the beginning, and the CPU time of the span; None if not measured.
+        about: attributes that are shown with it.
+    """
+
+    track: int
+    kind: str
+    name: str
+    begun_s: float
+    ended_s: float
+    cpu_s: tuple[float, float] | None
+    about: Mapping[str, Any] | None
 
 
 class Log:
@@ -75,7 +93,7 @@ class ThreadTrack(Spans):
     """One thread's spans. Only that thread may use it."""
 
     def __init__(self, trace: Trace, number: int, name: str, process: str = HOST) -> None:
-        self.number, self.name, self.process, self.sums = number, name, process, Sums()
+        self.number, self.name, self.process, self.sums = number, name, process, Sums(name, process)
         self._trace, self._nvtx = trace, trace.nvtx
         self._open: list[_OpenSpan] = []
         self._gpu: GpuSpans | None = None
@@ -215,7 +233,7 @@ class Trace:
         self._mine = threading.local()
         self._lock = threading.Lock()
         self._free: dict[str, list[ThreadTrack]] = defaultdict(list)
-        self._queues: dict[str, tuple[Batcher | Channel, list[int]]] = {}
+        self._queues: dict[str, tuple[Batcher | Channel[Batch], list[int]]] = {}
         self._roles: dict[str, str] = {}
 
     def here(self) -> ThreadTrack:
@@ -272,7 +290,7 @@ class Trace:
         Raises:
             OutputError: the file cannot be written.
         """
-        found = uses(self.tracks)
+        found = uses(track.sums for track in self.tracks)
         told = limit(found, self._roles)
         first, last, dropped = self.log.kept()
         about = {
@@ -280,7 +298,7 @@ class Trace:
             "waits not shown": f"shorter than {_SHORT_S * 1e6:.0f} µs; they are in the shares",
             "shares of time": {use.name: use.summary() for use in found},
         }  # fmt: skip
-        self._write(as_text(self.tracks, (first, last, dropped), self.epoch_s, about))
+        self._write(_as_text(self.tracks, (first, last, dropped), self.epoch_s, about))
         lines = [f"profile: {self._path}, {len(first) + len(last):,} events; ui.perfetto.dev opens it"]
         if dropped:
             lines.append(f"profile: {dropped:,} events in the middle are left out, to bound memory and the file")
@@ -294,3 +312,138 @@ def _nvtx() -> ModuleType | None:
     except ImportError:
         return None
     return nvtx  # type: ignore[no-any-return]
+
+
+# ------------------------------------------------------------------------------------------------------- Chrome format
+
+
+def _as_text(
+    tracks: Sequence[ThreadTrack], events: tuple[Sequence[TraceEvent], Sequence[TraceEvent], int], epoch_s: float,
+    about: Mapping[str, Any],
+) -> str:  # fmt: skip
+    """Render the timeline in Chrome's trace event format, which Perfetto and chrome://tracing open.
+
+    One object per line: `X` for a span, with `ts` and `dur` in µs, and the thread's CPU time as `tts` and `tdur`; `C`
+    for the length of a queue; `M` for the names of tracks; `i` for a place where events are omitted.
+
+    Args:
+        tracks: the tracks, by index.
+        events: the first events, the last ones, and the number omitted in between.
+        epoch_s: the origin of time, in seconds of `time.perf_counter`.
+        about: information on the whole run, for `otherData`.
+    """
+    import orjson
+
+    processes = list(dict.fromkeys(track.process for track in tracks))
+    ids = [(1 + processes.index(track.process), 1 + track.number) for track in tracks]
+    first, last, dropped = events
+    gap = {"ph": "i", "s": "g", "name": f"{dropped:,} events are left out here", "pid": 1, "tid": 1}
+    items = itertools.chain(
+        _names(tracks, processes, ids),
+        (_event(event, ids, epoch_s) for event in first),
+        [{**gap, "ts": _ns(first[-1].ended_s, epoch_s) / 1e3}] if dropped else [],
+        (_event(event, ids, epoch_s) for event in last),
+    )
+    head = '{"displayTimeUnit":"ms","otherData":' + orjson.dumps(about).decode()
+    return head + ',"traceEvents":[\n' + ",\n".join(orjson.dumps(item).decode() for item in items) + "\n]}\n"
+
+
+def _names(tracks: Sequence[ThreadTrack], processes: Sequence[str], ids: Sequence[tuple[int, int]]) -> Iterator[Any]:
+    for number, process in enumerate(processes):
+        yield {"ph": "M", "name": "process_name", "pid": 1 + number, "args": {"name": process}}
+        yield {"ph": "M", "name": "process_sort_index", "pid": 1 + number, "args": {"sort_index": number}}
+    for track, (pid, tid) in zip(tracks, ids, strict=True):
+        at = {"ph": "M", "pid": pid, "tid": tid}
+        rank = 0 if track.name.startswith(READERS) else 1 if track.name == "batcher" else 2
+        yield {**at, "name": "thread_name", "args": {"name": track.name}}
+        yield {**at, "name": "thread_sort_index", "args": {"sort_index": rank * len(tracks) + track.number}}
+
+
+def _event(event: TraceEvent, ids: Sequence[tuple[int, int]], epoch_s: float) -> dict[str, Any]:
+    pid, tid = ids[event.track]
+    begun, ended = _ns(event.begun_s, epoch_s), _ns(event.ended_s, epoch_s)
+    made: dict[str, Any] = {"name": event.name, "pid": pid, "ts": begun / 1e3}
+    if event.kind == "queue":
+        return {**made, "ph": "C", "args": event.about}
+    made |= {"ph": "X", "cat": event.kind, "tid": tid, "dur": (ended - begun) / 1e3}
+    if event.cpu_s is not None:
+        made["tts"], made["tdur"] = (round(seconds * 1e6, 3) for seconds in event.cpu_s)
+    return made if event.about is None else {**made, "args": event.about}
+
+
+def _ns(time_s: float, epoch_s: float) -> int:
+    """Time since the epoch in whole nanoseconds, so that spans that end together still do."""
+    return round((time_s - epoch_s) * 1e9)
+
+
+# --------------------------------------------------------------------------------------------------------- GPU spans
+
+Take = Callable[[str, float, float, Mapping[str, Any] | None], None]
+
+_ANCHOR_S = 1.0  # CUDA returns milliseconds as a 32-bit float: exact over one second, but not over an hour
+
+
+class GpuSpans:
+    """Spans of the stream that is current on this thread.
+
+    A span begins when the stream reaches it and ends when its last work is done. Gaps where the host is slow to launch
+    work are part of the span.
+
+    Args:
+        device: a CUDA device.
+        take: receives name, begin and end in seconds of `time.perf_counter`, and the attributes of the span.
+    """
+
+    def __init__(self, device: Device, take: Take) -> None:
+        self._cuda, self._take = device.xp.cuda, take
+        self._stream = self._cuda.get_current_stream()
+        self._spare: list[Any] = []
+        self._open: list[tuple[str, Mapping[str, Any] | None, float, Any]] = []
+        self._pending: deque[tuple[str, Mapping[str, Any] | None, float, Any, Any]] = deque()
+        self._last_s = 0.0
+        for _ in range(2):  # the first event of a stream takes longer
+            self._anchor = self._mark()
+            self._anchor.synchronize()
+            self._anchor_s = time.perf_counter()
+
+    def begin(self, name: str, about: Mapping[str, Any] | None) -> None:
+        """Begin a span: it contains the work that is launched from now on."""
+        launched_s = time.perf_counter()
+        self._open.append((name, about, launched_s, self._mark()))
+
+    def end(self) -> None:
+        """End the newest span: its work has been launched."""
+        self._pending.append((*self._open.pop(), self._mark()))
+        self.collect()
+
+    def collect(self, *, over: bool = False) -> None:
+        """Report the spans that the stream has completed; all of them if its work is `over`."""
+        while self._pending and (over or self._pending[0][-1].done):
+            name, about, launched_s, first, second = self._pending.popleft()
+            begun_s, ended_s = self._placed(launched_s, first, second)
+            self._take(name, begun_s, ended_s, about)
+            self._spare.append(second)
+            if first is not self._anchor:
+                self._spare.append(first)
+
+    def _placed(self, launched_s: float, first: Any, second: Any) -> tuple[float, float]:
+        """Host times of two events, clamped: no span begins before its launch or ends after it was seen to be done."""
+        took_s = self._between_s(first, second)
+        begun_s = self._anchor_s + self._between_s(self._anchor, first)
+        seen_s = time.perf_counter()
+        mended_s = max(min(begun_s, seen_s - took_s), launched_s)  # the two clocks drift apart over hours
+        self._anchor_s += mended_s - begun_s
+        if mended_s - self._anchor_s > _ANCHOR_S:
+            self._spare.append(self._anchor)
+            self._anchor, self._anchor_s = first, mended_s
+        begun_s = max(mended_s, self._last_s)
+        self._last_s = max(begun_s, mended_s + took_s)
+        return begun_s, self._last_s
+
+    def _between_s(self, first: Any, second: Any) -> float:
+        return float(self._cuda.get_elapsed_time(first, second)) / 1e3
+
+    def _mark(self) -> Any:
+        event = self._spare.pop() if self._spare else self._cuda.Event()
+        event.record(self._stream)
+        return event

@@ -8,9 +8,9 @@ from typing import Annotated
 import numpy as np
 
 from streamkit.analytics.crossing import Crossings
+from streamkit.analytics.occupancy import TimeWindows
 from streamkit.analytics.per_source_steps import SourceStep
 from streamkit.analytics.shapes import Polylines, Units, by_name, check_length
-from streamkit.analytics.time_windows import TimeWindows
 from streamkit.analytics.track_store import Columns
 from streamkit.core.stage import Seconds, stage
 from streamkit.stages.analytics.track_analytics import TrackAnalytics, named, tell_outside

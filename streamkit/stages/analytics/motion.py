@@ -7,9 +7,9 @@ from typing import Annotated
 
 import numpy as np
 
+from streamkit.analytics.geometry import FourPoints, Plane
 from streamkit.analytics.motion import Motion
 from streamkit.analytics.per_source_steps import SourceStep
-from streamkit.analytics.plane import FourPoints, Plane
 from streamkit.analytics.shapes import Polyline
 from streamkit.core.stage import Seconds, stage
 from streamkit.core.text import did_you_mean

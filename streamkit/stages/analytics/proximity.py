@@ -7,8 +7,8 @@ from typing import Annotated
 
 import numpy as np
 
+from streamkit.analytics.geometry import FourPoints, Plane
 from streamkit.analytics.per_source_steps import Labels, SourceStep
-from streamkit.analytics.plane import FourPoints, Plane
 from streamkit.analytics.shapes import check_length, check_units
 from streamkit.core.data import Frame
 from streamkit.core.stage import Seconds, stage

@@ -97,9 +97,9 @@ class RuleStage(SlotStage):
 
     def open(self) -> None:
         """Compile the rules; the first time after an installation, this takes some seconds."""
-        from streamkit.rules.facts import Facts
         from streamkit.rules.kernel import advance, is_compiled
         from streamkit.rules.rule import make_rule
+        from streamkit.rules.scope import Facts
         from streamkit.tracking.jit import is_kept
 
         if not is_compiled():

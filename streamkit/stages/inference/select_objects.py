@@ -17,7 +17,7 @@ from streamkit.core.crops import Crops
 from streamkit.core.data import Batch, Detections
 from streamkit.core.stage import StreamStage
 from streamkit.core.units import Of, Pixels, Score, Seconds
-from streamkit.ops.crops import crop_rects
+from streamkit.ops.boxes import crop_rects
 
 ASKED, TOO_SMALL = "objects asked about", "objects not asked about: too small"
 UNTRACKED = "objects not asked about: no track"

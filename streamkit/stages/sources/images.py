@@ -46,15 +46,15 @@ class ImageSource(PacedSource):
         Raises:
             SourceError: there is no image or none was taken; or, after the last one, some could not be read.
         """
-        from streamkit.media.find import picture_files
+        from streamkit.media.find import image_files
 
-        files = picture_files(self.uri)
+        files = image_files(self.uri)
         whole = {"frames": len(files), "fps": self.rate, "duration_s": len(files) / self.rate}
         self.expect(whole, turns(self.loop))
         yield from self.paced(self._read(files), 1 / self.rate)
 
     def _read(self, files: list[str]) -> Generator[Frame]:
-        from streamkit.media.upload import place
+        from streamkit.media.surfaces import place
         from streamkit.ops.color import from_rgb
 
         context, part = self.context, numbers(len(files), self.rate, self.start, self.end)

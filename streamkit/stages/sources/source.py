@@ -90,7 +90,7 @@ class PacedSource(Source, writes=("pixels",), has_pace=True):
 
     def expect(self, facts: dict[str, Any], turns: float = 1) -> None:
         """Put the number of frames to expect into the context's facts, from the `facts` of the whole source."""
-        from streamkit.media.expected import expected_frames
+        from streamkit.media.frame_sampling import expected_frames
 
         self.context.runtime.facts["expected_frames"] = expected_frames(
             facts, self.start, self.end, self.every, self.fps, turns
@@ -156,7 +156,7 @@ class VideoSource(PacedSource):
 
     def __post_init__(self) -> None:
         """Check the part of the video, the kind of address, and that several decoders are possible."""
-        from streamkit.media.interrupt import Interrupt
+        from streamkit.media.link import Interrupt
 
         self._interrupt = Interrupt()
         super().__post_init__()
@@ -295,8 +295,8 @@ class VideoSource(PacedSource):
             # On a loop, frames are numbered on from turn to turn, so each turn takes other frames; and a live source is
             # monitored by its decoder's output, so no frame is left out before decoding.
             ahead = last == 1 and not reader.info.live and (self.every > 1 or self.fps)
-            thinning = FrameSampler(self.every, self.fps) if ahead else None
-            for number, decoded in reader.pictures(self.start, self.end, thinning=thinning, keyframes=self.keyframes):
+            sampler = FrameSampler(self.every, self.fps) if ahead else None
+            for number, decoded in reader.frames(self.start, self.end, sampler=sampler, keyframes=self.keyframes):
                 if shift is None:
                     first = reader.began or (number, decoded.pts_s)
                     shift = index + 1 - first[0], pts_s + reader.step_s - first[1]

@@ -50,8 +50,7 @@ class TestPattern(PacedSource):
         yield from self.paced(self._painted(want, whole), 1 / rate)
 
     def _painted(self, want: dict[str, float], whole: dict[str, Any]) -> Generator[Frame]:
-        from streamkit.media.surfaces import shared_pool
-        from streamkit.media.upload import place
+        from streamkit.media.surfaces import place, shared_pool
 
         context, rate = self.context, want["fps"]
         width, height = int(want["width"]), int(want["height"])

@@ -75,7 +75,7 @@ def views_of(frame: Frame, of: Of | None, pad: float, max_size: int) -> Iterator
 
 def measure(views: Sequence[ObjectView]) -> None:
     """Set the quality of views that are not yet cut; on a GPU all are measured there, in one launch."""
-    from streamkit.ops.sharpness import sharpness
+    from streamkit.ops.cut import sharpness
 
     parts = [view.part for view in views if view.part is not None]
     sharp = sharpness([part.surface for part in parts], [part.size for part in parts], [part.rect for part in parts])

@@ -14,8 +14,7 @@ from streamkit.core.data import Batch, Detections, Surface
 from streamkit.core.stage import BatchStage, CompositePart, Count, Score, Seconds, stage
 from streamkit.ops.annotate import annotate
 from streamkit.ops.glyphs import Atlas
-from streamkit.ops.hide import hide
-from streamkit.ops.hiding import regions
+from streamkit.ops.hide import hide, regions
 from streamkit.ops.overlay import draw
 from streamkit.ops.style import Style
 from streamkit.stages.analytics.track_analytics import tell_outside
@@ -35,7 +34,7 @@ class Draw(BatchStage):
     scores: Annotated[bool, "write the score."] = True
     tracks: Annotated[bool, "write the track id, if objects are tracked."] = True
     color: Annotated[Literal["class", "track"], "one colour per class, or per track."] = "class"
-    thickness: Annotated[Count | None, "of lines, in pixels, rounded up to even; default: from the frame's size."] = (
+    thickness: Annotated[Count | None, "of lines, in pixels, rounded up to even; by default from the frame's size."] = (
         None
     )
     text_size: Annotated[

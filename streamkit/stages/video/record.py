@@ -14,7 +14,7 @@ from streamkit.io.retention import PLACEHOLDERS
 from streamkit.stages.video.event_files import EventFileSink, add_to_event
 
 if TYPE_CHECKING:
-    from streamkit.media.clip import Clip
+    from streamkit.media.mux import Clip
     from streamkit.media.ring import BufferedPacket, PacketRing
 
 __all__ = ["Record"]
@@ -179,7 +179,7 @@ class Record(EventFileSink):
 
     def _begin(self, track: _Track, frame: Frame, first: BufferedPacket, now: int) -> bool:
         """Begin a file with a keyframe; `now` is the time of the frame, in ticks."""
-        from streamkit.media.clip import Clip
+        from streamkit.media.mux import Clip
         from streamkit.media.ring import TICKS_PER_S
 
         event = track.event

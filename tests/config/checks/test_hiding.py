@@ -122,7 +122,7 @@ def test_another_tracker_may_say_nothing_of_the_frames_between(root):
     )  # fmt: skip
     build(config)
     assert [str(one).partition("leaves out, ")[2] for one in config.warnings] == [
-        "it is for follow to say where objects are, which it may not; leave out every to be sure"
+        "objects stay visible if follow does not predict them; leave out every to be sure"
     ]
 
 

@@ -36,7 +36,7 @@ def warned(text):
 @pytest.mark.parametrize(
     ("when", "column", "reason"),
     [
-        ("count(person > 5", 6, "this ( is never closed; put a ) behind its end"),
+        ("count(person > 5", 6, "this ( is not closed; add a ) at its end"),
         ("count(persn) > 5", 7, "there is neither a name nor a class 'persn'; did you mean 'person'?"),
         ("present(truck)", 9, "there is neither a name nor a class 'truck'; did you mean 'track_id'?; classes here: "),
         ("count('dog') > 5", 7, "no model above the rule has a class 'dog'; known: car, person, bike"),
@@ -61,14 +61,14 @@ def warned(text):
         ("event(detect.found)", 7, "detect writes no events above the rule"),
         ("event(lin.crossed)", 7, "there is no stage 'lin' above the rule; did you mean 'line.crossed'?"),
         ("event(r.raised)", 7, "there is no stage 'r' above the rule"),
-        ("event()", 1, "event takes an event, and a condition on its data if you like"),
+        ("event()", 1, "event takes an event, and optionally a condition on its data"),
         ("event(line.crossed, direction)  > 3", 1, "<, <=, > and >= want numbers"),
         ("speed > 50", 1, "speed is measured by a stage speed; put one above the rule"),
         ("direction == 'up'", 1, "direction is measured by a stage direction; put one above the rule"),
         ("attributes.color == 'red'", 1, "objects have no attribute 'color'; put a stage classify with of: above"),
         ("frame.weather == 'rain'", 1, "frames have no attribute 'weather'; put a stage classify without of: above"),
-        ("count(count(car)) > 5", 7, "count cannot stand within another; compare them outside"),
-        ("count(car, person) > 5", 12, "count takes one condition; put and between them"),
+        ("count(count(car)) > 5", 7, "count is not allowed within another count; compare the counts"),
+        ("count(car, person) > 5", 12, "count takes one condition; join several by and"),
         ("count(source == 'gate') > 5", 14, "count needs a condition on objects, such as count(person)"),
         ("count(score) > 5", 7, "what count counts must be true or false, and this is a number"),
         ("score > 5 and person.age > 3", 15, "there is no name 'person.age'"),
@@ -116,7 +116,7 @@ def test_several_rules_are_told_at_once_each_by_its_name():
     assert [one.split(": column", 1)[0] for one in found] == [
         "11:25: r.a.when", "12:45: r.b.clear", "14:38: r.d.clear", "15:60: r.e.clear",
     ]  # fmt: skip
-    assert "clear speaks of one object, and when of all of them" in found[2]
+    assert "clear refers to one object, and when to all of them" in found[2]
     assert "write for here, or clear_for; not both" in found[3]
 
 
@@ -145,7 +145,7 @@ def test_the_options(options, reason):
 def test_one_object_needs_a_track():
     text = "sources: {a: 'test://'}\nstages:\n  detect: {model: demo}\n  r: {stage: rule, when: car and score > 0.8}\n"
     assert told(text) == [
-        "4:26: r.when: column 1: this speaks of one object, which needs tracks: put track above the rule, or count "
+        "4:26: r.when: column 1: this refers to one object, which needs tracks: put track above the rule, or count "
         "objects, as in count(score > 0.8) > 0"
     ]
     assert warned(text.replace("car and score > 0.8", "count(car and score > 0.8) > 0")) == []
@@ -169,7 +169,7 @@ def test_the_form_is_told_beside_other_mistakes():
     found = told(f"{ABOVE}  crop: {{}}\n  r: {{stage: rule, when: (present(persn)}}\n")
     assert len(found) == 2
     assert "unknown stage 'crop'" in found[0]
-    assert found[1] == "9:26: r.when: column 1: this ( is never closed; put a ) behind its end"
+    assert found[1] == "9:26: r.when: column 1: this ( is not closed; add a ) at its end"
 
 
 def test_a_source_that_is_not_there_yet_is_warned_of():

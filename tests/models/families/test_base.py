@@ -159,7 +159,7 @@ def test_a_network_that_selects_by_itself_takes_no_selection():
 
 def test_reading_refuses_another_input_size():
     output = {"output": np.zeros((1, 100, 8), np.float32)}
-    with pytest.raises(ValueError, match="has 100 anchors, and an input of 416x416 with strides 8, 16, 32 gives 3549"):
+    with pytest.raises(ValueError, match="has 100 anchors, and an input of 416x416 with strides 8, 16, 32 has 3549"):
         family("yolox").read(output, np.ones((1, 4), np.float32), np.ones((1, 2)), (416, 416), ReadOptions(SCORES))
 
 

@@ -81,7 +81,7 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(tmp_path):
             with pytest.raises(ConfigError, match="there is no source 'aa'; did you mean 'a'"):
                 call("aa")
         assert list(running.states) == [one.id for one in running.graph.sources] == ["a"]
-    with pytest.raises(ConfigError, match="source b comes too late: the run is over"):
+    with pytest.raises(ConfigError, match="source b cannot be added: the run has ended"):
         running.sources.add(source(running, "b"))
 
 
@@ -200,7 +200,7 @@ def test_a_change_that_a_stage_refuses_is_taken_back(tmp_path):
         running.set("slow", {"pause_s": 0.002})
         (stage,) = {node.id: one for node, one in running._runners}["slow"].instances()
         until(lambda: stage.pause_s == 0.002)
-    told = "slow failed as pause_s changed, and keeps what was: ArithmeticError: time does not go back"
+    told = "slow failed as pause_s changed; the old values are kept: ArithmeticError: time does not go back"
     assert any(text.startswith(told) for text in said), said
     again, _ = pipeline(text)
     assert again.graph.nodes["slow"].options == {"pause_s": 0.002}

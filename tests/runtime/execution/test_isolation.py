@@ -232,9 +232,9 @@ def test_a_frame_stage_that_breaks_its_frames_still_gives_records(run, does, tol
 @pytest.mark.parametrize(
     ("does", "told", "lost"),
     [
-        ("drop", "must return every frame that it is given, got 0 of 1", [0, 3, 6]),
+        ("drop", "must return every frame of the batch, got 0 of 1", [0, 3, 6]),
         ("none", r"tables['boxes'] must be a Detections, got NoneType", range(9)),
-        ("far", "batch_row must be from 0 to 0, a frame's place in the batch; got 99 to 99", range(9)),
+        ("far", "batch_row must be frame indices in the batch, from 0 to 0; got 99 to 99", range(9)),
     ],
 )
 def test_a_batch_stage_that_gives_back_nonsense_still_gives_records(run, does, told, lost):
@@ -256,7 +256,7 @@ def test_a_batch_stage_that_gives_back_nonsense_still_gives_records(run, does, t
             "{stage: clumsy_sink, path: '{source}', does: close}",
             "bad failed as the source short ended: KeyError: 'close'",
         ),
-        ("{stage: clumsy_sink, does: flush}", "bad failed as it wrote what a batch had left: KeyError: 'flush'"),
+        ("{stage: clumsy_sink, does: flush}", "bad failed as the batch was flushed: KeyError: 'flush'"),
     ],
 )
 def test_what_raises_beside_frames_costs_none(run, text, told):
@@ -264,7 +264,7 @@ def test_what_raises_beside_frames_costs_none(run, text, told):
     assert outcome.code == 1
     assert any(line.startswith(told) and "(test_isolation.py:" in line for line in outcome.said), outcome.said
     assert [len(outcome.records[source]) for source in ("short", "long")] == [9, 30]
-    assert outcome.report["counts"]["errors beside frames"] >= 2
+    assert outcome.report["counts"]["errors outside of frames"] >= 2
 
 
 def test_an_instance_that_cannot_be_opened_is_tried_once_and_keeps_no_frame(run_pipeline):

@@ -63,7 +63,7 @@ class Anew(BatchStage):
 @pytest.mark.parametrize("keeps", [False, True])
 def test_a_stage_that_makes_a_batch_anew_loses_no_frame_that_failed_before(bad, keeps):
     rig = Rig(Anew)
-    rig.runner.apart = False  # as a stage of streamkit's own
+    rig.runner.isolated = False  # as a stage of streamkit's own
     rig.runner.stage.bad, rig.runner.stage.keeps = bad, keeps
     given = batch("a0 b0 a1", ended="b")
     before = [
@@ -144,7 +144,7 @@ def test_a_stage_that_always_fails_is_told_a_few_times():
     for i in range(30):
         rig(batch(f"a{i}"))
     assert len(rig.said) == 21
-    assert rig.said[-1] == "it: further frames fail; the report counts them"
+    assert rig.said[-1] == "it: further frames fail; they are counted in the report"
     assert rig.runner.meter.failed == 30
 
 
@@ -255,7 +255,7 @@ def test_a_frame_that_fails_in_a_stage_of_streamkit_s_own_keeps_the_table_that_i
             super().process(frame)
 
     rig = Rig(Halving, log=[], bad=("b0",))
-    rig.runner.apart = False
+    rig.runner.isolated = False
     given = batch("a0 b0 a1", rows=(1, 2, 1))
     failed = given.frames[1]
     rig(given)

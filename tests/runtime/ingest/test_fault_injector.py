@@ -78,7 +78,7 @@ def clip(tmp_path_factory):
 @pytest.mark.parametrize(
     ("fail", "frames", "told"),
     [
-        ({"at": 1.0}, 25, "failed on purpose at 1.00 s, frame 25 (fault: fail)"),
+        ({"at": 1.0}, 25, "injected failure at 1.00 s, frame 25 (fault: fail)"),
         ({"frame": 40}, 40, "frame 40 (fault: fail)"),
         ({"frame": [90, 3], "at": 2.0}, 3, "frame 3 (fault: fail)"),
         ({"every": 0.5}, 13, "at 0.52 s, frame 13"),
@@ -122,7 +122,7 @@ def test_a_still_picture_comes_again_and_again(plain):
     for i, (mine, theirs) in enumerate(zip(pixels(found), pixels(plain), strict=True)):
         want = plain[25].surface.data if 25 <= i < 35 else theirs
         assert (mine == want).all(), i
-    assert camera.counts == {"fault: pictures repeated": 9}
+    assert camera.counts == {"fault: frames repeated": 9}
 
 
 def test_who_draws_on_a_still_picture_does_not_draw_on_the_next(plain):
@@ -142,7 +142,7 @@ def test_a_pattern_s_pictures_are_damaged_alike_in_every_run(plain):
     assert spoiled == list(range(25, 35))
     assert all((a == b).all() for a, b in zip(one, again, strict=True))
     assert any((a != b).any() for a, b in zip(one, other, strict=True))
-    assert cameras[0].counts == {"fault: pictures damaged": 10}
+    assert cameras[0].counts == {"fault: frames damaged": 10}
 
 
 def test_a_video_s_packets_are_damaged_before_decoding(clip):
@@ -177,10 +177,10 @@ def test_away_and_refused_and_back_again():
     camera = Camera(pattern(), away={"at": 1.0, "for": 0.3})
     found, error = camera.read()
     assert len(found) == 25
-    assert error == "connection lost: away on purpose for 0.3 s (fault: away)"
+    assert error == "connection lost: injected outage for 0.3 s (fault: away)"
     nothing, error = camera.read()
     assert nothing == []
-    assert "connection refused: away on purpose for another 0." in error
+    assert "connection refused: injected outage for another 0." in error
     time.sleep(0.35)
     found, error = camera.read()
     assert len(found) == 100
@@ -249,7 +249,7 @@ def test_away_by_the_clock():
 
 def test_what_came_while_it_was_closed_is_over():
     camera = Camera(paced(), fail={"at": [0.2, 0.5]})
-    assert "on purpose" in camera.read()[1]
+    assert "injected" in camera.read()[1]
     time.sleep(0.4)
     assert camera.read()[1] is None
 
@@ -280,16 +280,16 @@ def test_a_run_says_and_counts_its_faults(run_pipeline, clip):
     )
     assert ran.code == 1
     assert {name: len(found) for name, found in ran.records.items()} == {"a": 25, "b": 100, "c": 100, "d": 75}
-    assert ran.report["sources"]["a"]["error"] == "failed on purpose at 1.00 s, frame 25 (fault: fail)"
+    assert ran.report["sources"]["a"]["error"] == "injected failure at 1.00 s, frame 25 (fault: fail)"
     assert "error" not in ran.report["sources"]["b"]
     counts = ran.report["counts"]
-    assert (counts["fault: failures"], counts["fault: pictures repeated"], counts["fault: packets corrupted"]) == (
+    assert (counts["fault: failures"], counts["fault: frames repeated"], counts["fault: packets corrupted"]) == (
         1,
         9,
         5,
     )
-    told = [text for text in ran.said if "on purpose, as `fault`" in text]
-    assert told == ["faults happen on purpose, as `fault` in the YAML asks for, to a (fail), b (still), d (corrupt)"]
+    told = [text for text in ran.said if "faults are injected" in text]
+    assert told == ["faults are injected, because the YAML sets `fault`, into a (fail), b (still), d (corrupt)"]
 
 
 def test_a_run_without_faults_says_nothing_of_them(run_pipeline):

@@ -70,7 +70,7 @@ def test_it_is_given_up_when_asked(clip):
     assert "given up after 3 attempts" in str(camera.error)
     with Camera(clip, fault=fault, pace="realtime", reconnect={"max_wait": 0.05, "give_up": 0.5}) as camera:
         camera.join()
-    assert "without a picture" in str(camera.error)
+    assert "without a frame" in str(camera.error)
 
 
 def test_a_still_picture_is_noticed_and_a_still_scene_left_alone(clip):
@@ -137,7 +137,7 @@ def test_times_of_a_peer_whose_clock_jumps():
     gaps = [b.pts_s - a.pts_s for a, b in itertools.pairwise(found)]
     assert all(0 < gap < 2 for gap in gaps)
     assert [gaps[0], gaps[2], gaps[4]] == pytest.approx([0.1, 0.1, 0.1])
-    assert source.context.counters["jumps in time put right"] == 3
+    assert source.context.counters["timestamp jumps corrected"] == 3
     assert source.context.counters["reconnects: lost"] == 2
 
 
@@ -261,7 +261,7 @@ def test_it_is_given_up_after_so_many_tries_in_a_row_or_so_long(monkeypatch):
     source = returning(give_up_s=10.0)
     error = SourceError("away", cause="refused")
     assert source._may_try(error, False, clock.now_s, clock.now_s - 9.9)
-    with pytest.raises(SourceError, match="given up after 10 s without a picture"):
+    with pytest.raises(SourceError, match="given up after 10 s without a frame"):
         source._may_try(error, False, clock.now_s, clock.now_s - 10.0)
 
 
@@ -335,7 +335,7 @@ def test_frames_and_times_go_on_by_the_clock(monkeypatch):
     assert kept(70.24, 0.04) == 60.14  # and those behind it with it
     assert kept(70.24, 0.02) == 60.16  # standing still is no time
     assert kept(1.0, 0.0) == 60.161  # a millisecond at least
-    assert source.context.counters["jumps in time put right"] == 3
+    assert source.context.counters["timestamp jumps corrected"] == 3
     clock.now_s += 2.0
     source._begin(Frame("cam", 0, 5.0, 64, 48))
     assert (source._index, round(source._shift_s + 5.0, 6)) == (1, 62.161)

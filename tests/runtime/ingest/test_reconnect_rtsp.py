@@ -202,7 +202,7 @@ def test_a_thinned_camera_goes_on_when_a_second_client_sets_its_clock_back(rtsp,
         before = len(camera.frames)
         with Camera(server.url("a"), timeout=30.0) as second:
             second.wait_for_frames(1)
-            wait_until(lambda: camera.counters["jumps in time put right"], what="the jump back")
+            wait_until(lambda: camera.counters["timestamp jumps corrected"], what="the jump back")
             camera.wait_for_frames(5)
             later.wait_for_frames(5)
     for one in (camera, later):

@@ -84,7 +84,7 @@ def test_a_file_with_a_pace_stands_still_in_a_pause_and_its_pace_with_it(clip, s
     *others, pause_s = sorted(late_s)
     assert pause_s > PAUSE_S - 2 / RATE
     assert max(map(abs, others)) < 1e-6
-    assert not [text for text in said if "faults happen on purpose" not in text]
+    assert not [text for text in said if "faults are injected" not in text]
 
 
 @pytest.mark.parametrize("uri", ["test://?width=32&height=32&frames=0", "CLIP"])
@@ -107,9 +107,9 @@ def test_a_file_without_an_end_stands_still_too(clip, uri):
 @pytest.mark.parametrize(
     ("what", "told"),
     [
-        ("again", "wrong yields the same Frame twice; yield a new Frame for each picture"),
+        ("again", "wrong yields the same Frame twice; yield a new Frame for each image"),
         ("foreign", "wrong yields a frame of the source 'b'; make each one as Frame(self.context.id, ...)"),
-        ("surface", "wrong yields Surface, not a Frame; yield a Frame for each picture"),
+        ("surface", "wrong yields Surface, not a Frame; yield a Frame for each image"),
     ],
 )
 def test_what_a_source_may_not_yield_is_its_failure(what, told):

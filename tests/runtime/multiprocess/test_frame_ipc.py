@@ -17,7 +17,7 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Color, Detections, Event, Frame, FrameState, Surface
 from streamkit.core.errors import OutputError
 from streamkit.core.records import line
-from streamkit.core.stage import Collecting, Sink, default_registry, stage
+from streamkit.core.stage import Collecting, Context, Sink, default_registry, stage
 from streamkit.runtime.multiprocess.frame_ipc import RelaySink, SharedSinks, Uplink, pack, unpack
 
 
@@ -175,7 +175,7 @@ class Shared:
         text = "sources: {a: 'test://', b: 'test://'}\nstages: {one: {stage: note}, two: {stage: note, from: decode}}"
         graph = build(read_text(text, folder=root, registry=registry))
         nodes = list(graph.nodes.values())
-        self.sinks = SharedSinks(nodes, ["a", "b"], {}, {}, self.said.append, self.errors.append)
+        self.sinks = SharedSinks(nodes, ["a", "b"], lambda id_: Context(id_, log=self.said.append), self.errors.append)
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ def test_a_source_that_is_removed_takes_its_alarm_with_it_and_nothing_is_kept():
         assert [kind for kind, *_ in told.at(n, {f"cam{n}": {"down_s": 2.0}})] == ["raised", "cleared"][: 1 + (n > 0)]
     assert told.events[-1].data["text"] == 'source "cam98" was removed'
     (watch,) = told.alarms._watches
-    assert len(watch.holding) == len(watch.before) == len(watch.raised) == 1
+    assert len(watch.debounce) == len(watch.raised) == 1
 
 
 def test_texts_of_ones_own_and_schedules():

@@ -1,12 +1,10 @@
 """What is said to be the limit of a run, from what its lanes did."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from streamkit.runtime.observe.bottleneck import LaneUsage, limit, uses
-from streamkit.runtime.observe.trace_model import HOST, Sums
+from streamkit.runtime.observe.bottleneck import HOST, LaneUsage, Sums, limit, uses
 
 ROLES = {"detect.infer": "network", "video": "output", "draw": ""}
 
@@ -82,7 +80,7 @@ def test_the_limit_in_words(lanes, told):
 
 def test_threads_are_added_up_by_lane():
     def track(name: str, process: str = HOST, **sums: Any):
-        return SimpleNamespace(name=name, process=process, sums=Sums(**sums))
+        return Sums(name, process, **sums)
 
     found = uses([
         track("source/clips/a", work_s={"decode": 1.0}, cpu_s=0.5),

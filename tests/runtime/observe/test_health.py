@@ -16,7 +16,7 @@ from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.ingest import source_status as states_module
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.observe import health as module
-from streamkit.runtime.observe.alarm_messages import _TEXTS, AlarmSubject, back, raised, span
+from streamkit.runtime.observe.alarms import _TEXTS, AlarmSubject, back, raised, span
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, folders, joined
 
 NOW = 1000.0

@@ -22,8 +22,7 @@ from streamkit.core.stage import default_registry
 from streamkit.media.reader import VideoReader
 from streamkit.media.surfaces import SurfacePool
 from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
-from streamkit.runtime.observe.trace import Log, Trace
-from streamkit.runtime.observe.trace_model import TraceEvent
+from streamkit.runtime.observe.trace import Log, Trace, TraceEvent
 from streamkit.runtime.pipeline import Pipeline
 
 
@@ -258,7 +257,7 @@ def test_a_live_source_waits_for_its_packets(tmp_path, root):
     )  # fmt: skip
     reader.info = replace(reader.info, live=True)
     with closing(reader):
-        shown = sum(1 for _ in reader.pictures())
+        shown = sum(1 for _ in reader.frames())
     waits = [event for event in trace.log.kept()[0] if event.name == "wait for packets"]
     assert 0 < len(waits) <= shown + 1, "one a packet; those under 10 µs are not shown"
     trace.finish()

@@ -8,9 +8,8 @@ from streamkit.core.data import Batch
 from streamkit.core.errors import MissingPackage
 from streamkit.core.event_filter import EventFilter
 from streamkit.rules.engine import RuleEngine
-from streamkit.rules.facts import Facts
 from streamkit.rules.rule import make_rule
-from streamkit.rules.scope import Scope, ZoneScope
+from streamkit.rules.scope import Facts, Scope, ZoneScope
 from streamkit.stages.analytics.rule import RuleStage
 from streamkit.testing.kit import frames, run_nodes, run_stage
 
@@ -182,7 +181,7 @@ def test_a_source_that_ends_leaves_nothing_behind():
             found = [(one.rule, one.kind) for one in made.step(batch, {"a": 0})]
             assert found == ([("a", "raised"), ("c", "raised"), ("b", "raised")] if frame.index == 0 else [])
         assert sorted(made.end(0), key=str) == [("a", None), ("b", 1), ("c", None)]
-    assert len(made._sights.tracks) == 0
+    assert len(made._contexts.tracks) == 0
 
 
 def test_memory_is_bounded():
@@ -192,8 +191,8 @@ def test_memory_is_bounded():
         frame = scene([("car", 10 * index + i, 50, {"color": f"{index}-{i}"}) for i in range(10)])[0]
         frame.pts_s = index * 0.5
         list(made.step(Batch([frame], tables=frame.tables), {"a": 0}))
-    assert len(made._sights.tracks) <= 40
-    assert made._sights.tracks.rows <= 64
+    assert len(made._contexts.tracks) <= 40
+    assert made._contexts.tracks.rows <= 64
 
 
 def test_nothing_to_look_at():

@@ -11,8 +11,8 @@ from streamkit.core.stage import StreamStage, stage
 from streamkit.core.units import Of
 from streamkit.models import reference
 from streamkit.models.card import find_card, load_card
+from streamkit.ops.boxes import crop_rects
 from streamkit.ops.color import from_rgb
-from streamkit.ops.crops import crop_rects
 from streamkit.stages.inference.crop_models import Classify
 from streamkit.testing.kit import detections, frames, run_stage
 

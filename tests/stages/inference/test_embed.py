@@ -8,9 +8,8 @@ from streamkit.core.records import batch_lines, record
 from streamkit.core.units import Of
 from streamkit.models import reference
 from streamkit.models.card import find_card, load_card
-from streamkit.ops.boxes import iou_matrix
+from streamkit.ops.boxes import crop_rects, iou_matrix
 from streamkit.ops.color import from_rgb
-from streamkit.ops.crops import crop_rects
 from streamkit.stages.inference.crop_models import Embed
 from streamkit.testing.kit import detections, frames, run_stage
 

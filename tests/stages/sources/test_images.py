@@ -67,7 +67,7 @@ TAKEN = [
     ({"fps": 1.0, "every": 3}, [0, 3, 6, 9]),
 ]
 NOTHING = [
-    ({"start": 100.0}, r"no picture between start 100 s and end; the .* is 6 s long$"),
+    ({"start": 100.0}, r"no frame between start 100 s and end; the .* is 6 s long$"),
     ({"start": 0.1, "end": 0.4}, r"between start 0\.1 s and end 0\.4 s; the"),
     ({"start": 4.5, "every": 10, "end": 5.0}, r"multiple of every, 10, between start 4\.5 s and end 5 s"),
 ]
@@ -101,7 +101,7 @@ def test_not_one_picture_is_an_error(dozen, given, text):
 
 
 def test_an_endless_loop_over_nothing_ends(dozen):
-    with pytest.raises(SourceError, match="no picture between start 100 s and end"):
+    with pytest.raises(SourceError, match="no frame between start 100 s and end"):
         next(frames(dozen, loop=True, start=100.0)[1])
 
 

@@ -93,10 +93,10 @@ def test_an_endless_loop_is_closed(clip):
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"start": 100.0}, r"a\.mp4: no picture between start 100 s and end; the video is 2 s long$"),
-        ({"start": 9.0, "loop": True}, "no picture between start 9 s and end; the video"),
+        ({"start": 100.0}, r"a\.mp4: no frame between start 100 s and end; the video is 2 s long$"),
+        ({"start": 9.0, "loop": True}, "no frame between start 9 s and end; the video"),
         ({"start": 0.01, "end": 0.03}, r"between start 0\.01 s and end 0\.03 s; the video"),
-        ({"start": 1.8, "every": 30}, r"no picture whose number is a multiple of every, 30, between start 1\.8 s"),
+        ({"start": 1.8, "every": 30}, r"no frame whose number is a multiple of every, 30, between start 1\.8 s"),
         ({"start": 1.7, "keyframes": True}, r"no keyframe between start 1\.7 s and end; the video is 2 s long$"),
         ({"start": 1.7, "keyframes": True, "loop": True}, r"no keyframe between start 1\.7 s and end"),
     ],

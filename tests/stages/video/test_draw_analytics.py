@@ -11,8 +11,7 @@ from streamkit.core.data import Color, Surface
 from streamkit.core.errors import ConfigError
 from streamkit.ops.annotate import annotate
 from streamkit.ops.glyphs import Atlas
-from streamkit.ops.palette import stored
-from streamkit.ops.style import Style
+from streamkit.ops.style import Style, stored
 from streamkit.stages.analytics.line_counter import LineCounter
 from streamkit.stages.analytics.zone import Zone
 from streamkit.stages.video.draw import Draw

@@ -253,7 +253,7 @@ def test_srt_is_refused_where_ffmpeg_lacks_it():
 
 
 def test_nvenc_needs_a_gpu():
-    with pytest.raises(DeviceError, match="nvenc needs the pictures on a GPU"):
+    with pytest.raises(DeviceError, match="nvenc needs frames on a GPU"):
         sink("rtsp://h/a", encoder="nvenc")
 
 

@@ -195,7 +195,7 @@ def test_options_of_a_yaml():
 
 
 def test_nvenc_needs_a_gpu(tmp_path):
-    with pytest.raises(DeviceError, match="encoder: nvenc needs the pictures on a GPU"):
+    with pytest.raises(DeviceError, match="encoder: nvenc needs frames on a GPU"):
         sink(tmp_path / "a.mp4", encoder="nvenc")
     assert names(tmp_path) == []
 
@@ -208,7 +208,8 @@ def test_auto_falls_back_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "check_nvenc", without_nvenc)
     out = sink(tmp_path / "a.mp4", Device("cuda", 1))
     assert out.said == [
-        "video is encoded on the CPU, each picture copied to it: the GPU cuda:1 cannot encode h264; set encoder: cpu"
+        "video is encoded on the CPU, frames are copied to the host: "
+        "the GPU cuda:1 cannot encode h264; set encoder: cpu"
     ]
     for i in range(3):
         out.write(frame(i))

@@ -1,0 +1,94 @@
+"""Counts of worker processes, and their merge into one report."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamkit.runtime.execution.meters import Histogram, stage_total
+from streamkit.runtime.observe.health import HealthSnapshot
+
+_KNOWN = {
+    "schema", "device", "exit_code", "frames", "seconds", "frames_per_s", "detections", "events", "counts", "stages",
+    "latency", "sources",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class WorkerReport:
+    """What one process has counted so far.
+
+    Attributes:
+        report: its `Pipeline.report`; for the parent process, only the part of its sinks.
+        finished: frames that reached the end of the graph, by the stage at that end.
+        latency: latency histograms, by the same stages.
+        done: ids of the sources that were read to their end.
+        facts: facts for alarms; None without alarms.
+        at_s: time of the counts on the monotonic clock, which all processes of a machine share.
+    """
+
+    report: dict[str, Any] = field(default_factory=dict)
+    finished: dict[str, int] = field(default_factory=dict)
+    latency: dict[str, Histogram] = field(default_factory=dict)
+    done: tuple[str, ...] = ()
+    facts: HealthSnapshot | None = None
+    at_s: float = field(default_factory=time.monotonic)
+
+
+def headline(device: str, exit_code: int, frames: int, seconds: float) -> dict[str, Any]:
+    """The first part of a report."""
+    return {
+        "schema": "streamkit-report/1",
+        "device": device,
+        "exit_code": exit_code,
+        "frames": frames,
+        "seconds": round(seconds, 3),
+        "frames_per_s": round(frames / seconds, 2) if seconds else None,
+    }
+
+
+def frames_done(tallies: Iterable[WorkerReport]) -> int:
+    """Number of frames that reached the end of the graph."""
+    return min(_sum(tally.finished for tally in tallies).values(), default=0)
+
+
+def add_up(tallies: Sequence[WorkerReport]) -> dict[str, Any]:
+    """Merge `frames`, `detections`, `events`, `counts`, `stages` and `latency` for a report."""
+    reports = [tally.report for tally in tallies]
+    found: dict[str, Any] = {"frames": frames_done(tallies)}
+    for key in ("detections", "events", "counts"):
+        found[key] = _sum(report.get(key, {}) for report in reports)
+    found["counts"] = dict(sorted(found["counts"].items()))
+    stages: dict[str, list[dict[str, Any]]] = {}
+    for report in reports:
+        for name, stage in report.get("stages", {}).items():
+            stages.setdefault(name, []).append(stage)
+    found["stages"] = {name: stage_total(parts) for name, parts in stages.items()}
+    found["latency"] = {name: histogram.summary() for name, histogram in latencies(tallies).items()}
+    return found
+
+
+def latencies(tallies: Iterable[WorkerReport]) -> dict[str, Histogram]:
+    """Merge the latency histograms, by the stage at the end of the graph."""
+    latency: dict[str, Histogram] = {}
+    for tally in tallies:
+        for name, histogram in tally.latency.items():
+            latency.setdefault(name, Histogram()).counts += histogram.counts
+    return latency
+
+
+def own(tally: WorkerReport) -> dict[str, Any]:
+    """A process's own part of a merged report: time, rate, and values that cannot be summed."""
+    keys = ("exit_code", "frames", "seconds", "frames_per_s")
+    kept: dict[str, Any] = {key: tally.report[key] for key in keys if key in tally.report}
+    return {**kept, **{key: value for key, value in tally.report.items() if key not in _KNOWN}}
+
+
+def _sum(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part)
+    return dict(total)

@@ -1,0 +1,270 @@
+"""`--watch`: a pipeline that reloads its YAML and the plugins that it names.
+
+An invalid edit is rejected with every problem, and the pipeline continues. Added, removed and changed sources, and
+changed options that stages declare as changeable, are applied while the pipeline runs. After any other edit the frames
+in flight drain, the files are closed, and the pipeline is rebuilt in this process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from streamkit.config.pipeline_config import plugin_names
+from streamkit.config.plan import Graph, Node, SourceConfig
+from streamkit.config.plugins import files_of
+from streamkit.core.data import Device
+from streamkit.core.errors import ConfigError, StreamkitError, describe
+from streamkit.core.stage import Stage
+from streamkit.runtime.control.settings import value_of
+from streamkit.runtime.execution.device import choose
+from streamkit.runtime.execution.future import PeriodicTimer
+from streamkit.runtime.observe.report_merge import WorkerReport, add_up
+from streamkit.runtime.pipeline import Pipeline
+
+_LOOK_S = 0.5
+_SUMS = ("detections", "events", "counts", "stages", "latency")
+
+
+def watching(path: Path, load: Callable[[], Graph], limit: int | None, say: Callable[[str], None]) -> ReloadingPipeline:
+    """Create a pipeline on one device that follows its YAML.
+
+    Args:
+        path: the YAML.
+        load: reads and checks it.
+        limit: maximum number of frames per source.
+        say: receives messages for the user.
+
+    Raises:
+        ConfigError: the YAML is invalid, or names several devices.
+    """
+
+    def device_of(graph: Graph, say: Callable[[str], None]) -> Device:
+        wanted = graph.config.device
+        if isinstance(wanted, list) and len(wanted) > 1:
+            raise ConfigError(
+                f"--watch supports one device, got {len(wanted)}; name one device, and start one pipeline per "
+                "device, each with its own sources"
+            )
+        return choose(wanted, say)
+
+    def checked() -> Graph:
+        graph = load()
+        device_of(graph, lambda text: None)  # an edit that names a missing device must not stop the running pipeline
+        return graph
+
+    def make(graph: Graph) -> Pipeline:
+        return Pipeline(graph, device_of(graph, say), limit=limit, say=say, keep_running=True)
+
+    return ReloadingPipeline(path, checked, make, say)
+
+
+class ReloadingPipeline:
+    """Runs a pipeline and reloads its files, with the interface of `Pipeline`.
+
+    Args:
+        path: the YAML.
+        load: reads and checks it.
+        make: creates a pipeline that keeps running without sources.
+        say: receives messages for the user.
+    """
+
+    def __init__(
+        self, path: Path, load: Callable[[], Graph], make: Callable[[Graph], Pipeline], say: Callable[[str], None]
+    ) -> None:
+        self._path, self._load, self._make, self.say = path, load, make, say
+        self._names: list[Path] = []  # the plugins that the YAML names, files and folders
+        self._read: tuple[int, int, int] | None = None
+        self._seen = self._applied = self._signature()
+        self._graph = load()  # as in the YAML; live changes affect the copy of the pipeline only
+        self._running = make(_copy(self._graph))
+        self._next: Graph | None = None
+        self._before: Graph | None = None
+        self._past: list[tuple[WorkerReport, float]] = []
+        self._lock = threading.Lock()
+        self.stopping = False
+
+    def run(self) -> int:
+        """Run until stopped, and return the exit code.
+
+        Raises:
+            StreamkitError: the run could not start, or could not continue.
+        """
+        with PeriodicTimer(_LOOK_S, self.look):
+            while True:
+                code = self._run_once()
+                with self._lock:
+                    if self.stopping or self._next is None:
+                        return code
+                    self._past.append((_tally(self._running), self._running.seconds))
+                    graph, self._next = self._next, None
+                    self._running = self._made(graph)
+                if self.stopping:
+                    self._running.stop()
+
+    def _made(self, graph: Graph) -> Pipeline:
+        """Create a pipeline of the new graph, or of the previous one if the new one cannot be created."""
+        try:
+            return self._make(_copy(graph))
+        except StreamkitError as error:
+            if self._before is None:
+                raise
+            self.say(f"{self._path}: the edit cannot be applied; the previous pipeline continues: {error}")
+            self._graph, self._before = self._before, None
+            return self._make(_copy(self._graph))
+
+    def _run_once(self) -> int:
+        """Run the current pipeline; return to the previous one if its stages cannot be opened."""
+        try:
+            return self._running.run()
+        except StreamkitError as error:
+            if self._running.ready or self._before is None:
+                raise
+            self.say(f"{self._path}: the new stages cannot be opened; the previous pipeline continues: {error}")
+            with self._lock:
+                self._next, self._graph, self._before = self._before, self._before, None
+            return 1
+
+    def stop(self) -> None:
+        """See `Pipeline.stop`. Takes no lock: a signal may have interrupted the thread that holds it."""
+        self.stopping = True
+        self._running.stop()
+
+    def look(self) -> None:
+        """Check for changed files; apply them once they have not changed between two checks."""
+        found = self._signature()
+        settled, self._seen = found == self._seen, found
+        if not settled or found == self._applied or found is None or self._next is not None or not self._running.ready:
+            return
+        self._applied = found
+        try:
+            self._follow(self._load())
+        except BaseException as error:  # a plugin may raise anything, even SystemExit; the next edit may fix it
+            told = error if isinstance(error, StreamkitError) else describe(error)
+            self.say(f"{self._path}: the edit is rejected; the pipeline continues unchanged:\n{told}")
+
+    def _signature(self) -> tuple[Any, ...] | None:
+        """Stamps of the YAML and of the plugins that it names; None while an editor replaces the file."""
+        try:
+            own = _stamp(self._path)
+            if own != self._read:
+                self._names, self._read = plugin_names(self._path), own
+        except OSError:
+            return None
+        files = [file for name in self._names for file in files_of(name)]
+        return own, *((file, _stamp(file) if file.exists() else None) for file in files)
+
+    def _follow(self, new: Graph) -> None:
+        """Apply the changes in the file; live changes to other sources and options are kept."""
+        old, edited, settings = self._graph, _edited(self._graph, new), _settings(self._graph, new)
+        self._running.forget(edited, settings)
+        self._graph = new
+        if not _alike(old, new):
+            self.say(f"{self._path}: the stages changed; the pipeline is rebuilt once the decoded frames have drained")
+            with self._lock:
+                self._before, self._next = old, new
+                self._running.stop()
+            return
+        told: list[str] = []
+        for id_, values in settings.items():
+            self._running.apply(self._running.graph.nodes[id_], values)
+            told.append(f"options of {id_} changed: {', '.join(values)}")
+        now = {source.id: source for source in new.sources}
+        for id_, what in edited.items():
+            try:
+                self._running.follow(id_, now.get(id_))
+                told.append(f"source {id_} {what}")
+            except StreamkitError as error:  # the sinks do not support it next to sources added by API calls
+                told.append(f"source {id_} cannot be {what}: {error}")
+        self.say(f"{self._path}: {'; '.join(told) or 'no change that affects the pipeline'}")
+
+    # ------------------------------------------------------------------------------------------------- counting
+
+    def __getattr__(self, name: str) -> Any:
+        """Other attributes are those of the running pipeline, such as `graph`, `states` and `limit`."""
+        return getattr(self._running, name)
+
+    @property
+    def frames(self) -> int:
+        """Number of frames that reached the end of the graph, over all runs."""
+        return self._running.frames + sum(int(tally.report["frames"]) for tally, _ in self._past)
+
+    def report(self, exit_code: int) -> dict[str, Any]:
+        """The report: sums over all runs; the sources are those of the last run."""
+        found: dict[str, Any] = self._running.report(exit_code)
+        if not self._past:
+            return found
+        sums = add_up([*(tally for tally, _ in self._past), _tally(self._running)])
+        seconds = self._running.seconds + sum(seconds for _, seconds in self._past)
+        found |= {key: sums[key] for key in _SUMS}
+        found |= {"frames": self.frames, "seconds": round(seconds, 3), "restarts": len(self._past)}
+        found["frames_per_s"] = round(self.frames / seconds, 2) if seconds else None
+        return found
+
+
+def _stamp(file: Path) -> tuple[int, int, int]:
+    found = file.stat()
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _tally(running: Pipeline) -> WorkerReport:
+    return WorkerReport(running.report(0), dict(running.finished), dict(running.latency))
+
+
+def _copy(graph: Graph) -> Graph:
+    """Copy a graph, so that a pipeline can change its sources and the options of its nodes."""
+    return replace(graph, nodes={id_: replace(node) for id_, node in graph.nodes.items()})
+
+
+def _alike(old: Graph, new: Graph) -> bool:
+    """Whether two graphs differ only in sources and in options that may change live."""
+    return _whole(old) == _whole(new)
+
+
+def _edited(old: Graph, new: Graph) -> dict[str, str]:
+    """Changes of sources in the file, by id: `removed`, `added` or `changed`."""
+    was, now = ({source.id: source for source in graph.sources} for graph in (old, new))
+    return (
+        {id_: "removed" for id_ in was if id_ not in now}
+        | {id_: "added" for id_ in now if id_ not in was}
+        | {id_: "changed" for id_ in now if id_ in was and _facts(now[id_]) != _facts(was[id_])}
+    )
+
+
+def _settings(old: Graph, new: Graph) -> dict[str, dict[str, Any]]:
+    """New values of changeable options, by node id."""
+    found: dict[str, dict[str, Any]] = {}
+    for id_, node in new.nodes.items():
+        before = old.nodes.get(id_)
+        if before is not None and _origin(before.type) == _origin(node.type):
+            both = [name for name in node.type.spec.changeable if name in before.type.spec.changeable]
+            values = {name: value_of(node, name) for name in both}
+            if changed := {name: value for name, value in values.items() if value != value_of(before, name)}:
+                found[id_] = changed
+    return found
+
+
+def _whole(graph: Graph) -> tuple[Any, ...]:
+    """Everything that defines a pipeline, except for its sources and changeable options."""
+    config, shapes = graph.config, [_shape(node) for node in graph.nodes.values()]
+    return config.device, config.batch, config.watchdog_s, config.state, config.alarms, shapes
+
+
+def _shape(node: Node) -> tuple[Any, ...]:
+    """Everything that defines a stage, except for its changeable options."""
+    fixed = {name: value for name, value in node.options.items() if name not in node.type.spec.changeable}
+    return node.id, _origin(node.type), node.type.spec.changeable, fixed, node.inputs, node.run
+
+
+def _facts(source: SourceConfig) -> tuple[Any, ...]:
+    """Everything that defines a source, except for its position in the file."""
+    names = [field.name for field in fields(source) if field.name not in ("type", "node")]
+    return _origin(source.type), *(getattr(source, name) for name in names)
+
+
+def _origin(kind: type[Stage]) -> tuple[str, str]:
+    """A stage's class by name: a plugin's class is a new object each time its file is read."""
+    return kind.__module__, kind.__qualname__

@@ -1,0 +1,130 @@
+"""What headers say of a video: the same length in every container, wherever its times begin; and which way is up."""
+
+from contextlib import closing
+from pathlib import Path
+
+import av
+import pytest
+from support.clips import shifted, two_streams, write
+
+from streamkit.core.counters import Counters
+from streamkit.core.data import Device
+from streamkit.core.errors import SourceError
+from streamkit.core.stage import Context
+from streamkit.media.demux import Demuxer
+from streamkit.media.reader import VideoReader
+from streamkit.media.stream_info import FILE_OPTIONS, length_s
+from streamkit.media.surfaces import SurfacePool
+from streamkit.stages.sources.source import VideoSource
+
+LENGTH_S, SLACK_S = 4.0, 0.1  # of 100 frames at 25 a second; two frame times more or less, for B-frames
+# by container: its codec, and what its muxer is told
+CONTAINERS = {
+    "mp4": ("libx264", {}), "mov": ("libx264", {}), "mkv": ("libx264", {}), "webm": ("libvpx-vp9", {}),
+    "ts": ("libx264", {}), "flv": ("libx264", {}), "nut": ("libx264", {}), "asf": ("mpeg4", {}), "ogv": ("libvpx", {}),
+    "fragments.mp4": ("libx264", {"movflags": "frag_keyframe+empty_moov+default_base_moof"}),
+    "untold.flv": ("libx264", {"flvflags": "no_duration_filesize"}),
+}  # fmt: skip
+
+
+def made(folder: Path, name: str, shift_s: float) -> Path:
+    codec, options = CONTAINERS[name]
+    first = write(folder / "first.nut", frames=100, codec=codec, options={"g": "25"})
+    return shifted(folder / f"a.{name}", first, shift_s, **options)
+
+
+@pytest.mark.parametrize("shift_s", [0.0, 2.0, 10.0, 3600.0])
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_the_length_is_that_of_the_video_wherever_its_times_begin(tmp_path, name, shift_s):
+    path = made(tmp_path, name, shift_s)
+    with closing(Demuxer(str(path))) as demuxer:
+        assert demuxer.info.facts()["duration_s"] == pytest.approx(LENGTH_S, abs=SLACK_S)
+    reader = VideoReader(str(path), Device(), SurfacePool(Device()), Counters(), print)
+    with closing(reader):
+        assert len(list(reader.frames())) == 100  # and nothing is called cut
+
+
+@pytest.mark.parametrize("first", [0, 50])
+def test_avi_is_as_long_as_its_places_for_pictures(tmp_path, first):
+    ticks = [40 * (first + n) for n in range(100)]  # where it begins later there are empty places
+    path = write(tmp_path / "a.avi", frames=100, codec="mpeg4", ticks=ticks)
+    reader = VideoReader(str(path), Device(), SurfacePool(Device()), Counters(), print)
+    with closing(reader):
+        assert reader.info.duration_s == pytest.approx(LENGTH_S + first / 25, abs=SLACK_S)
+        assert len(list(reader.frames())) == 100
+
+
+def test_a_piece_of_a_stream_in_mp4_is_as_long_as_itself(tmp_path):
+    """As DASH and HLS cut them: a header, and fragments with the times of the whole."""
+    whole = made(tmp_path, "fragments.mp4", 0.0).read_bytes()
+    begins = [at - 4 for at in range(len(whole)) if whole.startswith(b"moof", at)]  # behind its length
+    assert len(begins) == 4
+    (tmp_path / "piece.mp4").write_bytes(whole[: begins[0]] + whole[begins[2] : whole.index(b"mfra") - 4])
+    with closing(Demuxer(str(tmp_path / "piece.mp4"))) as demuxer:
+        assert demuxer.info.start_s == pytest.approx(2.0, abs=SLACK_S)
+        assert demuxer.info.duration_s == pytest.approx(2.0, abs=SLACK_S)
+
+
+def test_a_length_that_cannot_be_an_end_is_a_length(tmp_path):
+    """Some programs write one into Matroska, though the times begin later."""
+    path = made(tmp_path, "mkv", 10.0)
+    with av.open(str(path), options=FILE_OPTIONS) as container:
+        stream = container.streams.video[0]
+        assert length_s(container, stream) == pytest.approx(LENGTH_S, abs=SLACK_S)
+    data = path.read_bytes()
+    at = data.index(b"00:00:14.")
+    path.write_bytes(data[:at] + b"00:00:04." + data[at + 9 :])
+    with closing(Demuxer(str(path))) as demuxer:
+        assert demuxer.info.duration_s == pytest.approx(LENGTH_S, abs=SLACK_S)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    return two_streams(tmp_path_factory.mktemp("clips") / "two.mkv", [(64, 48), (320, 240), (128, 96)])
+
+
+@pytest.mark.parametrize(("stream", "size"), [(None, (320, 240)), (0, (64, 48)), (1, (320, 240)), (2, (128, 96))])
+def test_several_video_streams(two, stream, size):
+    source = VideoSource(uri=str(two), stream=stream)
+    source.context = Context(id="cam")
+    frames = list(source.frames())
+    assert [(f.width, f.height) for f in frames] == [size] * 10
+    source = VideoSource(uri=str(two), stream=stream, loop=2, decoders=2, start=0.2)
+    source.context = Context(id="cam")
+    assert [(f.width, f.height) for f in source.frames()] == [size] * 10
+
+
+def test_the_best_stream_is_the_one_that_ffmpeg_takes(test_data):
+    path = str(test_data / "videos" / "codec" / "nasa_13013.mp4")
+    with closing(Demuxer(path)) as best, closing(Demuxer(path, number=0)) as first:
+        assert (best.info.width, best.info.frames) == (480, 390)
+        assert (first.info.width, first.info.frames) == (320, 325)
+
+
+@pytest.mark.parametrize(
+    ("name", "stream", "told"),
+    [
+        ("two", 3, "stream must be 0 to 2, as it has 3 video streams, got 3"),
+        ("one", 1, "stream must be 0, as it has 1 video stream, got 1"),
+    ],
+)
+def test_a_stream_that_is_not_there(two, tmp_path, name, stream, told):
+    path = two if name == "two" else write(tmp_path / "one.mp4", frames=5)
+    with pytest.raises(SourceError) as caught:
+        Demuxer(str(path), number=stream)
+    assert str(caught.value) == f"{path}: {told}"
+    assert caught.value.cause == "no_video"
+
+
+def test_the_default_stream_goes_before_a_larger_one(tmp_path):
+    path = two_streams(tmp_path / "two.mp4", [(64, 48), (320, 240)])
+    with av.open(str(path)) as source, av.open(str(tmp_path / "marked.mkv"), "w") as output:
+        copies = [output.add_stream_from_template(stream) for stream in source.streams.video]
+        copies[0].disposition = av.stream.Disposition.default
+        copies[1].disposition = av.stream.Disposition(0)
+        for packet in source.demux():
+            if packet.size:
+                packet.stream = copies[packet.stream.index]
+                output.mux(packet)
+    with closing(Demuxer(str(tmp_path / "marked.mkv"))) as demuxer:
+        assert demuxer.info.width == 64

@@ -1,0 +1,520 @@
+"""The pixels that a plugin's stage gets and those that it leaves: buffers of the pool, checks, copies, retries."""
+
+import itertools
+import json
+import re
+
+import numpy as np
+import pytest
+from support.one_stage import Rig, batch, frames
+
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Batch, Color, Detections, Device, Event, Frame, Surface
+from streamkit.core.stage import BatchStage, Collecting, FrameStage, Registry, StreamStage, default_registry, stage
+from streamkit.media.surfaces import SurfacePool
+from streamkit.runtime.execution.isolation import COPIED
+from streamkit.testing.kit import gray
+
+with Collecting(Registry()):
+
+    @stage("paints_frame", reads="pixels", writes="pixels")
+    class PaintsFrame(FrameStage):
+        """Does `what` to each frame."""
+
+        what: object = None
+
+        def process(self, frame: Frame) -> None:
+            self.what(frame)
+
+    @stage("paints_stream", reads="pixels", writes="pixels")
+    class PaintsStream(StreamStage):
+        """Does `what` to each frame of a batch."""
+
+        what: object = None
+
+        def process(self, batch: Batch, states: object) -> Batch:
+            for frame in batch.frames:
+                self.what(frame)
+            return batch
+
+    @stage("paints_batch", reads="pixels", writes="pixels")
+    class PaintsBatch(BatchStage):
+        """The same, of a batch."""
+
+        what: object = None
+
+        def process(self, batch: Batch) -> Batch:
+            for frame in batch.frames:
+                self.what(frame)
+            return batch
+
+    @stage("inverts", reads="pixels", writes="pixels")
+    class Inverts(FrameStage):
+        """Inverts frames."""
+
+        def process(self, frame: Frame) -> None:
+            invert(frame)
+
+    @stage("blank", reads="pixels", writes="pixels")
+    class Blank(FrameStage):
+        """Gives every frame the same surface."""
+
+        declared: bool = True
+
+        def open(self) -> None:
+            self.surface = gray(64, 48)
+
+        def process(self, frame: Frame) -> None:
+            frame.surface = self.surface
+
+    @stage("blank_undeclared", reads="pixels", writes=())
+    class BlankUndeclared(Blank):
+        """The same, and does not say so."""
+
+
+KINDS = [PaintsFrame, PaintsStream, PaintsBatch]
+LINE_OF_PROCESS = {
+    kind: f"(test_isolation_pixels.py:{kind.process.__code__.co_firstlineno})"
+    for kind in (PaintsFrame, PaintsStream, PaintsBatch)
+}
+
+
+def invert(frame: Frame) -> None:
+    frame.surface = Surface(255 - frame.surface.data, frame.surface.color)
+
+
+def pooled(pool: SurfacePool, text: str) -> Batch:
+    """A batch whose frames have surfaces of a pool; that of frame i holds i everywhere."""
+    made = batch(text)
+    for row, frame in enumerate(made.frames):
+        frame.surface = pool.surface(64, 48, Color())
+        frame.surface.data[:] = row
+    return made
+
+
+@pytest.fixture
+def pool() -> SurfacePool:
+    return SurfacePool(Device("cpu"))
+
+
+# ------------------------------------------------------------------------------------------------- the pool's buffers
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_buffer_that_comes_back_while_a_stage_works_may_be_written(pool, kind):
+    """A decoder takes the buffer of the surface that was replaced at once, on a thread of its own."""
+    taken = []
+
+    def what(frame):
+        invert(frame)
+        taken.append(pool.surface(64, 48, Color()))
+        taken[-1].data[:] = 7
+
+    made = Rig(kind, what=what)(pooled(pool, "a0 a1 a2"))
+    assert [frame.error for frame in made.frames] == [None] * 3
+    assert [int(frame.surface.data[0, 0]) for frame in made.frames] == [255, 254, 253]
+    assert all(one.data.flags.writeable and (one.data == 7).all() for one in taken)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_replaced_surfaces_go_back_to_the_pool_and_may_be_written_then(pool, kind):
+    rig = Rig(kind, what=invert)
+    for _ in range(3):
+        rig(pooled(pool, "a0 a1 a2"))
+    assert pool.held == {}
+    assert pool.allocated == 3 * 64 * 72  # the same three buffers each time
+    assert all(pool.surface(64, 48, Color()).data.flags.writeable for _ in range(3))
+
+
+def test_a_whole_run_with_a_stage_that_replaces_surfaces(run_pipeline):
+    text = 'sources: {a: "test://?width=64&height=48&frames=400"}\nstages: {inverts: {}, draw: {}, collect: {}}'
+    outcome = run_pipeline(text, extra=[Inverts])
+    assert (outcome.code, len(outcome.records["a"])) == (0, 400)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_host_pixels_are_read_only_meanwhile_and_writeable_afterwards(pool, kind):
+    given = pooled(pool, "a0 a1")
+    seen = []
+    Rig(kind, what=lambda frame: seen.append(frame.surface.data.flags.writeable))(given)
+    assert seen == [False, False]
+    assert all(frame.surface.data.flags.writeable for frame in given.frames)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pixels_are_writeable_again_behind_a_stage_that_raises(pool, kind):
+    given = pooled(pool, "a0 a1")
+    surfaces = [frame.surface for frame in given.frames]
+
+    def what(frame):
+        frame.surface = None
+        raise ValueError("no")
+
+    made = Rig(kind, what=what)(given)
+    assert len(made.failed) == 2
+    assert all(surface.data.flags.writeable for surface in surfaces)
+    assert [frame.surface for frame in sorted(made.failed, key=lambda one: one._state.position)] == surfaces
+
+
+# --------------------------------------------------------------------------------------------- what is the stage's own
+
+
+def color_only(frame):
+    frame.surface = Surface(frame.surface.data, Color("bt601"))
+
+
+def upper_half(frame):
+    frame.surface, frame.height = Surface(frame.surface.data[:36], frame.surface.color), 24
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("what", [color_only, upper_half])
+def test_a_surface_with_the_memory_of_the_old_one_is_copied_and_counted(pool, kind, what):
+    rig = Rig(kind, what=what)
+    made = rig(pooled(pool, "a0 a1 a2"))
+    for _ in range(3):
+        pool.surface(64, 48, Color()).data[:] = 99  # the buffers of the old ones
+    assert [int(frame.surface.data.max()) for frame in made.frames] == [0, 1, 2]
+    assert rig.runner.counters[COPIED] == 3
+
+
+def test_new_memory_is_not_copied(pool):
+    rig = Rig(PaintsFrame, what=invert)
+    rig(pooled(pool, "a0 a1"))
+    assert rig.runner.counters[COPIED] == 0
+
+
+def test_surfaces_may_change_places(pool):
+    """A stage that delays frames gives each the surface of the one before."""
+    before = [None]
+
+    def delay(frame):
+        before[0], frame.surface = frame.surface, before[0] or frame.surface
+
+    rig = Rig(PaintsFrame, what=delay)
+    made = [rig(pooled(pool, "a0 a1")), rig(pooled(pool, "a2 a3"))]
+    values = [int(frame.surface.data[0, 0]) for one in made for frame in one.frames]
+    assert values == [0, 0, 1, 0]
+    assert all(frame.surface.data.flags.writeable for one in made for frame in one.frames)
+
+
+def test_what_a_stage_has_made_is_read_only_once_it_is_handed_on():
+    given = batch("a0")
+    given.frames[0].surface = gray(64, 48)
+    (frame,) = Rig(PaintsFrame, what=invert)(given).frames
+    with pytest.raises(ValueError, match="read-only"):
+        frame.surface.data[:] = 0
+
+
+@pytest.mark.parametrize("kind", [Blank, BlankUndeclared])
+def test_one_surface_for_all_frames_is_not_drawn_on_twice(run_pipeline, kind):
+    pictures = []
+
+    with Collecting(Registry()):
+
+        @stage("moves", writes="detections")
+        class Moves(FrameStage):
+            """A box that moves on."""
+
+            def process(self, frame: Frame) -> None:
+                from streamkit.testing.kit import detections
+
+                left = 4 * frame.index
+                frame.detections = detections([[left, 0, left + 4, 40]], [0.9], label=["car"])
+
+        @stage("looks", reads="pixels")
+        class Looks(FrameStage):
+            """Keeps the pixels."""
+
+            def process(self, frame: Frame) -> None:
+                pictures.append(frame.surface.data.copy())
+
+    text = (
+        'sources: {a: "test://?width=64&height=48&frames=6"}\n'
+        f"stages: {{{kind.name}: {{}}, moves: {{}}, draw: {{labels: false}}, looks: {{}}, collect: {{}}}}"
+    )
+    run_pipeline(text, extra=[kind, Moves, Looks])
+    plain = gray(64, 48).data
+    drawn = [(picture != plain).sum() for picture in pictures]
+    assert len(drawn) == 6
+    assert max(drawn) < 1.5 * min(drawn)
+
+
+@pytest.mark.parametrize(("kind", "in_place"), [(Inverts, False), (BlankUndeclared, True)])
+def test_behind_a_plugin_that_writes_pixels_nothing_is_drawn_in_place(kind, in_place):
+    """CuPy arrays cannot be made read-only, so the graph has to know."""
+    registry = default_registry()
+    registry.add(kind)
+    text = f'sources: {{a: "test://"}}\nstages: {{{kind.name}: {{}}, draw: {{}}}}'
+    graph = build(read_text(text, registry=registry))
+    assert graph.nodes["draw"].in_place is in_place
+
+
+def test_a_batch_that_is_tried_again_has_its_first_pixels():
+    calls = itertools.count()
+
+    def what(frame):
+        invert(frame)
+        frame.width, frame.height = 64, 48
+        if next(calls) == 1:  # the second frame, at the first try
+            raise ValueError("no")
+
+    for kind in (PaintsStream, PaintsBatch):
+        calls = itertools.count()
+        given = pooled(SurfacePool(Device("cpu")), "a0 a1 a2")
+        made = Rig(kind, what=what)(given)
+        assert [int(frame.surface.data[0, 0]) for frame in made.frames] == [255, 254, 253]
+
+
+def test_the_size_is_put_back_before_a_second_try():
+    seen = []
+
+    def what(frame):
+        seen.append((frame.width, frame.height))
+        upper_half(frame)
+        if len(seen) == 2:
+            raise ValueError("no")
+
+    made = Rig(PaintsBatch, what=what)(pooled(SurfacePool(Device("cpu")), "a0 a1"))
+    assert seen == [(64, 48)] * 4
+    assert [(frame.width, frame.height) for frame in made.frames] == [(64, 24)] * 2
+
+
+# --------------------------------------------------------------------------------------------------- what is refused
+
+
+def sets(name, value):
+    return lambda frame: setattr(frame, name, value)
+
+
+def resized(frame):
+    frame.surface = gray(32, 24)
+
+
+def fortran(frame):
+    frame.surface = Surface(np.asfortranarray(frame.surface.data), frame.surface.color)
+
+
+def assigned(frame):
+    frame.surface.data = frame.surface.data.copy()
+
+
+def table_set(value):
+    return lambda frame: frame.tables.update(detect=value)
+
+
+REFUSED = [
+    (sets("surface", np.zeros((72, 64), np.uint8)), "TypeError: frame.surface must be a Surface or None, got "
+     "numpy.ndarray; write frame.surface = Surface(array, frame.surface.color) with an NV12 array"),
+    (resized, "ValueError: frame.surface is 32x24, but the frame is 64x48; set frame.width and frame.height with the "
+     "surface, and scale the boxes of frame.detections"),
+    (fortran, "ValueError: frame.surface.data must be C-contiguous; copy it: numpy.ascontiguousarray(array)"),
+    (assigned, "ValueError: surface.data must not be assigned to; write frame.surface = Surface(array, color)"),
+    (sets("events", None), "TypeError: frame.events must be a list, got NoneType; use frame.emit(kind, ...)"),
+    (lambda frame: frame.events.append({"kind": "x"}),
+     "TypeError: frame.events must hold Event, got dict; use frame.emit(kind, ...)"),
+    (lambda frame: frame.emit(7), "TypeError: an Event's kind must be a str and its data a dict, got 7 and dict"),
+    (lambda frame: frame.events.append(Event("x", "it", "a", 0, 0.0, data=None)),
+     "TypeError: an Event's kind must be a str and its data a dict, got 'x' and NoneType"),
+    (sets("facts", None), "TypeError: frame.facts must be a dict with str keys, got NoneType"),
+    (lambda frame: frame.facts.update({7: 1}), "TypeError: frame.facts must be a dict with str keys, got dict"),
+]  # fmt: skip
+OF_FRAMES = [
+    (table_set([1]), "TypeError: tables['detect'] must be a Detections, got list"),
+    (sets("tables", None), "TypeError: frame.tables must be a dict of Detections, got NoneType"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "told"),
+    [(kind, *case) for kind in KINDS for case in REFUSED] + [(PaintsFrame, *case) for case in OF_FRAMES],
+)
+def test_what_breaks_the_contract_is_refused_behind_the_stage_with_its_line(pool, kind, what, told):
+    rig = Rig(kind, what=lambda frame: what(frame) if frame.index == 1 else None)
+    given = pooled(pool, "a0 a1 a2")
+    for frame in given.frames:
+        frame.events.append(Event("before", "other", "a", frame.index, 0.0))
+        frame.facts["known"] = 1
+    surfaces = [frame.surface for frame in given.frames]
+    arrays = [surface.data for surface in surfaces]
+    made = rig(given)
+    (failed,) = made.failed
+    assert failed.error == f"it failed on a frame 1 (0.10 s): {told} {LINE_OF_PROCESS[kind]}"
+    assert [frame.index for frame in made.frames] == [0, 2]
+    assert made.table("detect").score.tolist() == [0, 2]
+    # what had been there is there again
+    assert ([event.kind for event in failed.events], failed.facts) == (["before"], {"known": 1})
+    assert (failed.surface, failed.width, failed.height) == (surfaces[1], 64, 48)
+    assert all(surface.data is data for surface, data in zip(surfaces, arrays, strict=True))
+
+
+def test_a_surface_may_be_none_and_odd_sizes_are_padded():
+    given = batch("a0 a1")
+    for frame in given.frames:
+        frame.surface = gray(64, 48)
+
+    def what(frame):
+        if frame.index:
+            frame.surface, frame.width, frame.height = gray(31, 23), 31, 23
+        else:
+            frame.surface = None
+
+    made = Rig(PaintsFrame, what=what)(given)
+    assert [frame.surface is None for frame in made.frames] == [True, False]
+    assert made.failed == []
+
+
+def swapped(batch):
+    batch.frames.reverse()
+
+
+def foreign(batch):
+    batch.frames[0] = frames("z9")[0]
+    return batch
+
+
+def no_frame(batch):
+    batch.frames[0] = None
+
+
+def doubled(batch):
+    batch.frames[1] = batch.frames[0]
+
+
+def fewer(batch):
+    del batch.frames[-1]
+
+
+def beyond_the_last_frame(batch):
+    row = np.array([len(batch.frames)], np.int32)
+    batch.tables["mine"] = Detections(
+        np.zeros((1, 4), np.float32), np.ones(1, np.float32), np.zeros(1, np.int32), batch_row=row, labels=("x",)
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        (fewer, r"process must return every frame of the batch, got \d of \d"),
+        (beyond_the_last_frame, r"tables\['mine'\].batch_row must be frame indices in the batch, from 0 to \d"),
+        (swapped, "process must return the frames of the batch in their order"),
+        (foreign, "process must return the frames of the batch in their order"),
+        (doubled, "process must return the frames of the batch in their order"),
+        (no_frame, "batch.frames must hold Frame, got NoneType"),
+        (lambda batch: setattr(batch, "tables", None), "batch.tables must be a dict of Detections, got NoneType"),
+        (lambda batch: setattr(batch, "tensor", [1]), "batch.tensor must be an array of numpy, got list"),
+        (
+            lambda batch: setattr(batch, "tensor", np.zeros((0, 3, 8, 8))),
+            r"batch.tensor must have 4 axes and \d rows, one per frame, got shape \[0, 3, 8, 8\]",
+        ),
+        (
+            lambda batch: setattr(batch, "tensor", np.zeros((3, 8, 8))),
+            r"batch.tensor must have 4 axes and \d rows, one per frame, got shape \[3, 8, 8\]",
+        ),
+        (lambda batch: batch.outputs.update(scores=7), r"batch.outputs\['scores'\] must be an array of numpy, got int"),
+    ],
+)
+def test_a_batch_that_breaks_the_contract_is_refused(what, told):
+    rig = Rig(PaintsBatch, what=None)
+    rig.runner.stage.process = lambda batch: (what(batch), batch)[1] if len(batch) > 1 else batch
+    given = batch("a0 b0 a1")
+    made = rig(given)  # frame by frame it is well
+    assert made.failed == []
+    assert [frame._state.position for frame in made.frames] == [0, 1, 2]
+    with pytest.raises((TypeError, ValueError), match=told):
+        rig.runner.process(batch("a0 b0 a1"))
+
+
+def test_frames_that_a_stage_has_copied_are_the_same_frames():
+    rig = Rig(PaintsBatch, what=None)
+    rig.runner.stage.process = lambda batch: batch.fork()
+    made = rig(batch("a0 b0"))
+    assert ([frame.source for frame in made.frames], made.failed) == (["a", "b"], [])
+
+
+def test_the_line_of_an_error_is_that_of_the_stage_and_else_of_its_process(pool):
+    def what(frame):
+        frame.surface.data[:] = 0
+
+    (failed,) = Rig(PaintsFrame, what=what)(pooled(pool, "a0")).failed
+    assert re.search(r"read-only \(test_isolation_pixels\.py:\d+\)$", failed.error)
+    assert failed.error.endswith(f"(test_isolation_pixels.py:{what.__code__.co_firstlineno + 1})")
+
+
+# ---------------------------------------------------------------------------------------------------------- on a GPU
+
+
+def totals(run_pipeline, device, what, *kinds):
+    """The sum of each frame's pixels behind `what`, which gets each frame in a stage of each of these kinds."""
+    found = []
+
+    with Collecting(Registry()):
+
+        @stage("adds_up", reads="pixels")
+        class AddsUp(FrameStage):
+            """Notes the sum of the pixels."""
+
+            def process(self, frame: Frame) -> None:
+                found.append((frame.index, int(frame.surface.data.astype(np.int64).sum())))
+
+        made = []
+        for number, kind in enumerate(kinds):
+            mine = type(kind.__name__, (kind,), {"__doc__": "Mine.", "open": lambda self: setattr(self, "what", what)})
+            made.append(stage(f"mine_{number}", reads="pixels", writes="pixels")(mine))
+
+    stages = {**{kind.name: {} for kind in made}, "adds_up": {}, "collect": {}}
+    text = json.dumps({"sources": {"a": "test://?width=640&height=480&frames=200"}, "stages": stages})
+    outcome = run_pipeline(text, device=device, extra=[*made, AddsUp])
+    assert outcome.code == 0
+    return found, outcome.report["counts"].get(COPIED, 0)
+
+
+def invert_colour_only(frame):
+    frame.surface = Surface(frame.surface.data, Color("bt601"))
+
+
+@pytest.mark.parametrize("kinds", [[PaintsFrame], [PaintsBatch], [PaintsBatch, PaintsFrame], [PaintsStream]])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_replaced_pixels_arrive_whole(run_pipeline, monkeypatch, device, kinds):
+    """With buffers that are filled when they come back, an early return shows as another sum."""
+    monkeypatch.setenv("STREAMKIT_POISON_SURFACES", "1")
+    plain, _ = totals(run_pipeline, "cpu", lambda frame: None)
+    made, copied = totals(run_pipeline, device, invert, *kinds)
+    whole = 255 * 640 * 720
+    assert made == [(index, whole - total if len(kinds) % 2 else total) for index, total in plain]
+    assert copied == 0
+    again, copied = totals(run_pipeline, device, invert_colour_only, *kinds)
+    assert again == plain
+    assert copied == 200 * len(kinds)
+
+
+@pytest.mark.gpu
+def test_pixels_on_the_wrong_side_are_refused(run_pipeline):
+    def to_host(frame):
+        frame.surface = Surface(frame.surface.data.get(), frame.surface.color)
+
+    with Collecting(Registry()):
+
+        @stage("to_host", reads="pixels", writes="pixels")
+        class ToHost(FrameStage):
+            """Brings pixels to the host."""
+
+            def process(self, frame: Frame) -> None:
+                to_host(frame)
+
+    text = 'sources: {a: "test://?width=64&height=48&frames=3"}\nstages: {to_host: {}, collect: {}}'
+    outcome = run_pipeline(text, device="cuda", extra=[ToHost])
+    told = "frame.surface.data must be an array of cupy, got numpy.ndarray"
+    assert [told in one["error"] for one in outcome.records["a"]] == [True] * 3
+
+
+@pytest.mark.gpu
+def test_host_stages_work_on_the_gpu_of_the_pipeline():
+    import cupy
+
+    from streamkit.runtime.execution.device import gpu_count, lane_device
+
+    for index in range(gpu_count()):
+        with lane_device(Device("cuda", index), False).enter():
+            assert cupy.cuda.Device().id == index

@@ -1,0 +1,111 @@
+"""The end of a run with an emitter: as long as something is taken it is waited for."""
+
+import itertools
+import threading
+import time
+from types import SimpleNamespace
+
+from benchmarks.emitters import add_stages
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Device
+from streamkit.core.stage import default_registry
+from streamkit.emit.spool import FULL
+from streamkit.runtime.execution.runners import _drain
+from streamkit.runtime.pipeline import Pipeline
+
+
+class Sent:
+    """A sender that gets on by one each time that it is looked at, and has `more` before the spool is empty."""
+
+    draining = False
+
+    def __init__(self, more, steps, failing_since_s=None):
+        self.failing_since_s = failing_since_s
+        self.more, self.steps, self._delivered = more, steps, 0
+
+    @property
+    def delivered(self):
+        self.more -= 1
+        self._delivered += self._delivered < self.steps
+        return self._delivered
+
+
+class Waiting:
+    acknowledged = 0
+
+    def __init__(self, sender):
+        self._sender = sender
+
+    @property
+    def waiting(self):
+        return max(0, self._sender.more)
+
+
+def ended(more, steps, drain_timeout, **failing):
+    sender = Sent(more, steps, **failing)
+    before_s = time.monotonic()
+    _drain(SimpleNamespace(sender=sender, queue=Waiting(sender), drain_timeout=drain_timeout))
+    assert sender.draining
+    return sender.more, time.monotonic() - before_s
+
+
+def test_what_a_client_takes_and_holds_back_counts_as_taken():
+    """Each step comes in time, all together take longer than `drain_timeout`; only the last is acknowledged."""
+    more, took_s = ended(40, 10**9, 0.3)
+    assert more <= 0
+    assert took_s > 0.3
+
+
+def test_where_nothing_is_taken_any_more_the_rest_is_left():
+    more, _ = ended(10**9, 3, 0.1)
+    assert more > 0
+
+
+def test_what_is_taken_and_held_back_again_and_again_is_nothing_new():
+    """As where a disk stays full: each try takes the same records, and loses them."""
+    sender = Sent(10**9, 0)
+    taken = itertools.cycle([0, 500, 1000])
+    flapping = type("Flapping", (Sent,), {"delivered": property(lambda self: next(taken))})
+    sender.__class__ = flapping
+    before_s = time.monotonic()
+    _drain(SimpleNamespace(sender=sender, queue=Waiting(sender), drain_timeout=0.5))
+    assert 0.4 < time.monotonic() - before_s < 5
+
+
+def test_a_broker_that_has_just_gone_gets_the_rest_of_drain_and_one_long_away_nothing():
+    now_s = time.monotonic()
+    _, took_s = ended(10**9, 0, 1.0, failing_since_s=now_s - 0.5)
+    assert 0.3 < took_s < 0.9
+    _, took_s = ended(10**9, 0, 1.0, failing_since_s=now_s - 3600)
+    assert took_s < 0.3
+
+
+def test_a_run_that_waits_for_room_in_a_spool_ends_when_it_is_to(tmp_path):
+    """With `block` a pipeline waits for a broker as long as it takes, but not once it is told to stop."""
+    registry, said = default_registry(), []
+    add_stages(registry)
+    text = f"""
+      sources: {{gate: {{stage: numbered_frames, uri: none, count: 1000000000}}}}
+      stages:
+        ten_objects: {{}}
+        out:
+          {{stage: mqtt, url: "mqtt://127.0.0.1:9", drain_timeout: 300ms,
+            spool: {{path: "{tmp_path}", size: 1MB, when_full: block}}}}
+    """
+    running = Pipeline(build(read_text(text, registry=registry)), Device("cpu"), say=said.append)
+    codes = []
+    thread = threading.Thread(target=lambda: codes.append(running.run()))
+    thread.start()
+    until_s = time.monotonic() + 30
+    while not any("the pipeline waits until there is room" in text for text in said):
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+    begun_s = time.monotonic()
+    running.stop()
+    thread.join(20)
+    assert codes == [130]
+    assert time.monotonic() - begun_s < 5
+    assert running.left_behind == []
+    counts = running.report(130)["counts"]
+    assert counts["records left in the spool"] + counts[FULL] == running.frames

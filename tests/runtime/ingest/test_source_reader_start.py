@@ -1,0 +1,119 @@
+"""Paced sources wait for each other before their clocks start."""
+
+import threading
+import time
+
+import pytest
+
+from streamkit.core.data import Frame
+from streamkit.core.stage import Collecting, FrameStage, Registry, Source, stage
+from streamkit.runtime.ingest.source_reader import SynchronizedStart
+
+
+class DueTimes:
+    """A stage that notes when each frame was due."""
+
+    def __init__(self) -> None:
+        seen: dict[str, list[float]] = {}
+        self.seen = seen
+        with Collecting(Registry()):
+
+            @stage("due")
+            class Due(FrameStage):
+                """Note when frames were due."""
+
+                def process(self, frame: Frame) -> None:
+                    seen.setdefault(frame.source, []).append(frame.due_s)
+
+        self.type = Due
+
+
+@pytest.fixture
+def due_s() -> DueTimes:
+    return DueTimes()
+
+
+def waited(line: SynchronizedStart, over=lambda: False) -> tuple[threading.Thread, list[float]]:
+    found: list[float] = []
+    thread = threading.Thread(target=lambda: found.append(line.wait(0, over)))
+    thread.start()
+    return thread, found
+
+
+def test_the_first_waits_for_the_last():
+    line = SynchronizedStart(2, patience_s=60)
+    line.arrive()
+    thread, found = waited(line)
+    time.sleep(0.15)
+    assert thread.is_alive()
+    line.arrive()
+    thread.join(10)
+    assert 0.14 <= found[0] < 10
+
+
+def test_nobody_waits_when_all_have_arrived():
+    line = SynchronizedStart(1, patience_s=60)
+    line.arrive()
+    assert line.wait(0, lambda: False) < 1
+
+
+def test_patience_is_bounded():
+    line = SynchronizedStart(2, patience_s=0.1)
+    line.arrive()
+    assert 0.09 <= line.wait(0, lambda: False) < 10
+
+
+def test_sources_start_ten_milliseconds_apart():
+    line = SynchronizedStart(1)
+    line.arrive()
+    assert 0.29 <= line.wait(30, lambda: False) < 10
+    assert line.wait(1000, lambda: True) < 5, "a source that is ended waits for no turn"
+
+
+def test_a_source_that_is_ended_does_not_wait():
+    line = SynchronizedStart(2, patience_s=60)
+    over = threading.Event()
+    thread, found = waited(line, over.is_set)
+    over.set()
+    thread.join(10)
+    assert found[0] < 10
+
+
+@pytest.mark.parametrize(("sources", "patience_s"), [(1, 1.1), (100, 11.0)])
+def test_patience_grows_with_the_number_of_sources(sources, patience_s):
+    assert SynchronizedStart(sources)._patience_s == pytest.approx(patience_s)
+
+
+def test_clocks_of_paced_sources_start_when_the_slowest_has_its_first_frame(run_pipeline, due_s):
+    opened_s: list[float] = []
+
+    with Collecting(Registry()):
+
+        @stage("slow_to_open")
+        class SlowToOpen(Source):
+            """Take half a second to open, as a decoder beside many others does."""
+
+            unbounded = True
+
+            def open(self) -> None:
+                time.sleep(0.5)
+                opened_s.append(time.monotonic())
+
+            def frames(self):
+                yield Frame(self.context.id, 0, 0.0, 64, 48, due_s=time.monotonic())
+
+    sources = "\n".join(
+        f"  p{n}: {{uri: 'test://?width=64&height=48&fps=10&frames=3', pace: realtime}}" for n in range(3)
+    )
+    outcome = run_pipeline(
+        f"sources:\n{sources}\n  slow: {{stage: slow_to_open}}\nstages: {{due: {{}}, collect: {{}}}}",
+        extra=[SlowToOpen, due_s.type],
+    )
+    assert outcome.code == 0
+    assert {name: len(records) for name, records in outcome.records.items()} == {"p0": 3, "p1": 3, "p2": 3, "slow": 1}
+    for name in ("p0", "p1", "p2"):
+        first, second, third = due_s.seen[name]
+        assert first >= opened_s[0] - 0.2, "the clock starts once all have a frame"
+        assert second - first == pytest.approx(0.1, abs=0.01)
+        assert third - second == pytest.approx(0.1, abs=0.01)
+        assert first < opened_s[0] + 0.6

@@ -1,0 +1,62 @@
+"""Messages that are fetched: what arrives, in which order, and who waits for what."""
+
+import threading
+import time
+
+from streamkit.core.errors import ConfigError
+from streamkit.runtime.execution.future import start
+from streamkit.runtime.multiprocess.children import Mailbox, ParentConnection, error_of, live
+
+
+def test_messages_come_in_the_order_in_which_they_were_sent():
+    box = Mailbox()
+    for number in range(3):
+        box.send("say", number)
+    assert box.fetch() == [("say", 0), ("say", 1), ("say", 2)]
+    box.say("more")
+    assert box.fetch() == [("say", "more")]
+
+
+def test_fetching_waits_until_there_is_something():
+    box, found = Mailbox(), []
+    thread = start("fetch", lambda: found.extend(box.fetch()))
+    time.sleep(0.05)
+    assert not found
+    box.send("ready")
+    thread.join(5)
+    assert found == [("ready", None)]
+
+
+def test_an_outcome_is_sent_when_it_has_arrived():
+    box, sent = Mailbox(), threading.Event()
+
+    def send():
+        box.send("outcome", 7)
+        sent.set()  # here the process may end
+
+    start("send", send)
+    assert box.fetch() == [("outcome", 7)]
+    assert not sent.wait(0.05)  # the answer may be on its way still
+    start("fetch", box.fetch)
+    assert sent.wait(5)
+
+
+def test_a_worker_hears_its_orders_and_tells_how_it_ended():
+    def life(link: ParentConnection, greeting: str) -> None:
+        for kind, value in link.orders():
+            link.send(kind, f"{greeting} {value}")
+            if kind == "end":
+                raise ConfigError("no such model")
+
+    box = Mailbox()
+    live(box, life, "done:")
+    box.order("job", 1)
+    box.order("end", 2)
+    heard = []
+    while len(heard) < 3:
+        heard += box.fetch()
+    assert heard[:2] == [("job", "done: 1"), ("end", "done: 2")]
+    kind, value = heard[2]
+    assert kind == "fatal"
+    assert isinstance(error_of(*value), ConfigError)
+    assert str(error_of(*value)) == "no such model"
