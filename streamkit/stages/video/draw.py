@@ -2,23 +2,109 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import field
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
 from streamkit.analytics.shapes import by_name
 from streamkit.config.privacy import Hiding, hidden
+from streamkit.core.annotations import Shown
 from streamkit.core.data import Batch, Detections, Surface
-from streamkit.core.stage import BatchStage, CompositePart, Count, Score, Seconds, stage
+from streamkit.core.stage import BatchStage, CompositePart, Count, Score, Seconds, StreamStage, stage
 from streamkit.ops.annotate import annotate
 from streamkit.ops.glyphs import Atlas
 from streamkit.ops.hide import hide, regions
 from streamkit.ops.overlay import draw
 from streamkit.ops.style import Style
 from streamkit.stages.analytics.track_analytics import tell_outside
-from streamkit.stages.video.trails import Trails
+
+_TRAIL_STEP = 0.01  # of the frame's height: points of a trail are at least so far apart, so a trail's memory is bounded
+
+
+class _Foot(NamedTuple):
+    """A tracked object of a frame, its foot at (x, y) in pixels."""
+
+    table: str
+    track: int
+    x: float
+    y: float
+    class_id: int
+    label: str
+
+
+@dataclass(eq=False, slots=True)
+class _Trail:
+    seen_s: float
+    points: deque[tuple[float, float, float]]  # time in seconds, x, y
+
+
+@dataclass(eq=False, slots=True)
+class _Trails:
+    """A source's trails by table and track, and the time and epoch of its last frame."""
+
+    time_s: float = -np.inf
+    epoch: int = 0
+    trails: dict[tuple[str, int], _Trail] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Trails(StreamStage, name="trails", reads="track_id"):
+    """Show where the foot point of each tracked object was.
+
+    Attributes:
+        last: how long a position is shown.
+    """
+
+    last: Seconds = 2.0
+
+    def new_state(self, source: str) -> _Trails:
+        """Return a state without trails."""
+        return _Trails()
+
+    def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
+        """Attach the trail of each object to its frame."""
+        seen: list[list[_Foot]] = [[] for _ in batch.frames]
+        for name in batch.tables:
+            table = batch.table(name)
+            if table.track_id is None:
+                continue
+            table = table[np.flatnonzero(table.track_id >= 0)]
+            x, y, of = table.xyxy[:, ::2].mean(axis=1), table.xyxy[:, 3], table.track_id
+            assert of is not None
+            columns = of.tolist(), x.tolist(), y.tolist(), table.class_id.tolist(), table.label
+            for at, *values in zip(table.batch_row.tolist(), *columns, strict=True):
+                seen[at].append(_Foot(name, *values))
+        for frame, objects in zip(batch.frames, seen, strict=True):
+            state = states[frame.source]
+            self._expire(state, frame.pts_s, frame._state.epoch)
+            for one in objects:
+                points = self._add(state, one, _TRAIL_STEP * frame.height)
+                if len(points) > 1:
+                    key = f"{self.context.id} {one.table} {one.track}"
+                    frame.shown[key] = Shown(points, class_id=one.class_id, track_id=one.track, label=one.label)
+        return batch
+
+    def _expire(self, state: _Trails, time_s: float, epoch: int) -> None:
+        """Drop trails that are too old; all of them if the source's time jumps back or it restarts."""
+        if time_s < state.time_s or epoch != state.epoch:
+            state.trails.clear()
+        state.time_s, state.epoch = time_s, epoch
+        for key in [key for key, trail in state.trails.items() if time_s - trail.seen_s > self.last]:
+            del state.trails[key]
+
+    def _add(self, state: _Trails, one: _Foot, step: float) -> tuple[tuple[float, float], ...]:
+        """Return the points of an object's trail; the last is its present position."""
+        trail = state.trails.setdefault((one.table, one.track), _Trail(state.time_s, deque()))
+        trail.seen_s, points = state.time_s, trail.points
+        while points and state.time_s - points[0][0] > self.last:
+            points.popleft()
+        before = tuple((x, y) for _, x, y in points)
+        if not points or max(abs(one.x - points[-1][1]), abs(one.y - points[-1][2])) >= step:
+            points.append((state.time_s, one.x, one.y))
+        return (*before, (one.x, one.y))
 
 
 @stage("draw", reads="pixels", writes="pixels", warms_up=True, draws_in_place=True)
@@ -34,12 +120,8 @@ class Draw(BatchStage):
     scores: Annotated[bool, "write the score."] = True
     tracks: Annotated[bool, "write the track id, if objects are tracked."] = True
     color: Annotated[Literal["class", "track"], "one colour per class, or per track."] = "class"
-    thickness: Annotated[Count | None, "of lines, in pixels, rounded up to even; by default from the frame's size."] = (
-        None
-    )
-    text_size: Annotated[
-        Count | None, "height of labels in pixels, rounded up to even; derived from the frame's size by default."
-    ] = None
+    thickness: Annotated[Count | None, "of lines, in pixels, rounded up to even; by default by frame size."] = None
+    text_size: Annotated[Count | None, "of labels, in pixels, rounded up to even; by default by frame size."] = None
     fill: Annotated[Score, "opacity of the tint inside a box; 0 leaves it clear."] = 0.0
     only: Annotated[tuple[str, ...], "names of the classes to draw; all by default."] = ()
     masks: Annotated[Score, "opacity of masks; 0 omits them."] = 0.4

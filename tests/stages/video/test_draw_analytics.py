@@ -14,8 +14,7 @@ from streamkit.ops.glyphs import Atlas
 from streamkit.ops.style import Style, stored
 from streamkit.stages.analytics.line_counter import LineCounter
 from streamkit.stages.analytics.zone import Zone
-from streamkit.stages.video.draw import Draw
-from streamkit.stages.video.trails import Trails
+from streamkit.stages.video.draw import Draw, Trails
 from streamkit.testing.kit import detections, run_stage
 
 FILLS = stored(Color())[0]
