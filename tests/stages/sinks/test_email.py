@@ -50,7 +50,7 @@ def test_what_is_right_passes():
         ({"to": []}, "to must contain at least one address"),
         ({"to": "a@b.c, d@e.f"}, "to must be one address such as ops@example.com; write several as a list"),
         ({"mail_from": "a@b.c\nBcc: all"}, "mail_from must be an address such as ops@example.com"),
-        ({"mail_from": None, "from": "cameras@example.com"}, "the address that mails come from is mail_from"),
+        ({"mail_from": None, "from": "cameras@example.com"}, "the sender address of mails is mail_from"),
         ({"subject": "{txt}"}, "subject has an unknown variable {txt}; did you mean 'text'?"),
         ({"subject": "{label}"}, "subject has an unknown variable {label}"),
         ({"pictures": -1}, "pictures must be 0 or more, got -1"),
